@@ -1,4 +1,4 @@
-//! `cargo xtask chaos`: random schedules against real agents, replayable by their seed.
+//! `cargo xtask chaos`: random schedules against real agents, reproducible by their seed.
 
 use anyhow::{Context, Result, bail, ensure};
 use caravan_testkit::chaos::{ChaosOptions, run_seeds, told};
@@ -9,7 +9,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
-/// What was asked for.
+/// The options of the command.
 #[derive(Debug, PartialEq, Eq)]
 struct Asked {
     from: u64,
@@ -43,8 +43,8 @@ fn asked(args: &[String]) -> Result<Asked> {
     Ok(asked)
 }
 
-/// Builds what the clusters run, unless `$CARAVAN_BIN` and `$CARAVAN_TESTPLUGIN_BIN` name it; answers the folder
-/// for the logs of failures.
+/// Builds the programs of the clusters, unless `$CARAVAN_BIN` and `$CARAVAN_TESTPLUGIN_BIN` name them. Returns the
+/// directory for the logs of failures.
 fn prepare() -> Result<PathBuf> {
     let target = std::env::var_os("CARGO_TARGET_DIR")
         .map_or_else(|| caravan_testkit::workspace("target"), PathBuf::from);
@@ -63,12 +63,12 @@ fn prepare() -> Result<PathBuf> {
     Ok(target.join("chaos"))
 }
 
-/// Runs it.
+/// Runs the schedules of the requested seeds.
 pub fn run(args: &[String]) -> Result<()> {
     let asked = asked(args)?;
     let artifacts = prepare()?;
     let began = Instant::now();
-    // Each cluster takes the next seed: none waits for another.
+    // Each cluster takes the next seed, so that no cluster waits for another.
     let left = Mutex::new(asked.from..asked.from + asked.seeds);
     let over = || asked.minutes > 0 && began.elapsed().as_secs() >= asked.minutes * 60;
     let next = || if over() { None } else { left.lock().ok()?.next() };
@@ -88,7 +88,7 @@ pub fn run(args: &[String]) -> Result<()> {
                     run_seeds(std::iter::from_fn(next), &options, artifacts, |seed, result| {
                         println!("{}", told(seed, &result));
                         if let Err(error) = result {
-                            // Several lines at once: other clusters tell theirs too.
+                            // The lines are printed at once, because other clusters print in the meantime.
                             eprintln!("{error:?}\n");
                             if let Ok(mut failed) = failed.lock() {
                                 failed.push(seed);

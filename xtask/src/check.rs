@@ -1,4 +1,4 @@
-//! Rules of the repository that no compiler checks: `cargo xtask check`.
+//! Rules of the repository that the compiler does not check: `cargo xtask check`.
 
 mod citations;
 mod layers;
@@ -12,7 +12,7 @@ use std::process::Command;
 /// One violation of a rule.
 #[derive(Debug, PartialEq, Eq)]
 struct Finding {
-    /// Path in the repository, with a line where there is one.
+    /// The path in the repository, with a line if there is one.
     place: String,
     text: String,
 }
@@ -26,7 +26,7 @@ impl Finding {
 /// A tracked text file.
 #[derive(Debug)]
 struct Source {
-    /// Path in the repository.
+    /// The path in the repository.
     path: String,
     text: String,
 }
@@ -65,7 +65,7 @@ pub(crate) fn run(arguments: &[String]) -> anyhow::Result<()> {
     }
 }
 
-/// Reads the tracked files of Rust and Markdown.
+/// Reads the tracked Rust and Markdown files.
 fn read(root: &Path) -> anyhow::Result<Vec<Source>> {
     let listed = Command::new("git")
         .args(["ls-files", "-z", "--", "*.rs", "*.md"])
@@ -79,7 +79,7 @@ fn read(root: &Path) -> anyhow::Result<Vec<Source>> {
     let mut sources = Vec::new();
     for name in names.split('\0').filter(|name| !name.is_empty()) {
         let path: PathBuf = root.join(name);
-        // A file that is deleted but still tracked.
+        // The file is deleted but still tracked.
         if !path.exists() {
             continue;
         }

@@ -1,10 +1,10 @@
-//! `cargo xtask csi-conformance`: any CSI plugin through the whole life of volumes.
+//! `cargo xtask csi-conformance`: takes any CSI plugin through the whole life of volumes.
 
 use anyhow::{Context, Result, bail};
 use caravan_testkit::conformance::{self, Outcome, Report, Settings};
 use std::{os::unix::fs::FileTypeExt, path::Path, process::ExitCode};
 
-/// How it is called.
+/// The usage text.
 pub const USAGE: &str = "usage: cargo xtask csi-conformance <ENDPOINT | JOB FILE> [flags]
 
 An endpoint (unix:///path, or the path of a socket) is called directly. A job file is run by an agent of its own,
@@ -29,7 +29,7 @@ struct Arguments {
     json: bool,
 }
 
-/// Runs the chore.
+/// Runs the command.
 pub fn run(arguments: &[String]) -> Result<ExitCode> {
     let arguments = parse(arguments)?;
     let json = arguments.json;

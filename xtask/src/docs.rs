@@ -1,4 +1,4 @@
-//! Pages that are made from the program's own tables.
+//! Pages that are generated from the program's own tables.
 
 use anyhow::{Context as _, bail};
 use std::path::{Path, PathBuf};

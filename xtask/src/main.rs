@@ -1,4 +1,4 @@
-//! Chores of the workspace: `cargo xtask <chore>`.
+//! Commands for developers of the workspace: `cargo xtask <command>`.
 
 mod bench;
 mod chaos;

@@ -1,4 +1,4 @@
-//! `cargo xtask proto`: Rust from the protobuf files, checked in so that a build needs no generator.
+//! `cargo xtask proto`: generates Rust from the protobuf files. The code is checked in, so a build needs no generator.
 
 use std::{
     fs,
@@ -7,8 +7,8 @@ use std::{
 
 use anyhow::{Context, bail};
 
-/// Messages with a secret or with mount flags, which may hold one: no derived `Debug`.
-/// `crates/proto/src/redact.rs` names the same ones; forgetting one there does not compile.
+/// Messages with a secret or with mount flags, which may contain one: they have no derived `Debug`.
+/// `crates/proto/src/redact.rs` lists the same messages; a missing one there does not compile.
 const REDACTED: &[&str] = &[
     ".csi.v1.CreateVolumeRequest",
     ".csi.v1.DeleteVolumeRequest",
@@ -30,7 +30,7 @@ const REDACTED: &[&str] = &[
     ".csi.v1.VolumeCapability.MountVolume",
 ];
 
-/// Generates the code, or with `--check` tells whether the checked-in code is what would be generated.
+/// Generates the code, or with `--check` compares it with the checked-in code.
 pub(crate) fn run(arguments: &[String]) -> anyhow::Result<()> {
     let check = match arguments {
         [] => false,

@@ -1,4 +1,4 @@
-//! Rules for the blocks of a task that are carried as they came: templates, artifacts, identities, secrets, ...
+//! Rules for the blocks of a task that are stored unparsed: templates, artifacts, identities, secrets, ...
 
 use super::{joined, one_of};
 use caravan_types::Nanos;
@@ -21,7 +21,7 @@ pub(super) fn check(task: &Task, errors: &mut Vec<String>) {
         if payload.file.is_empty() {
             errors.push("Dispatch Payload validation failed: file must be set".into());
         }
-        // The file stands below `local`, and nowhere else.
+        // The file must be below `local`.
         if leads_out(0, &payload.file) {
             errors
                 .push("Dispatch Payload validation failed: destination escapes allocation directory".into());
@@ -86,7 +86,7 @@ fn unsupported<T: api::decode::ApiValue>(block: &Unsupported) -> Option<T> {
     from_value(&block.0).ok()
 }
 
-/// Checks every block of a list; what is wrong is reported under the block's number.
+/// Checks every block of a list; errors are reported under the block's number.
 fn each<T>(blocks: &[T], what: &str, errors: &mut Vec<String>, mut check: impl FnMut(&T, &mut Vec<String>)) {
     for (index, block) in blocks.iter().enumerate() {
         let mut found = Vec::new();
@@ -97,14 +97,14 @@ fn each<T>(blocks: &[T], what: &str, errors: &mut Vec<String>, mut check: impl F
     }
 }
 
-/// Whether a path, taken relative to a directory of the task, leads out of the allocation's directory. What is
-/// filled in on the node is checked there.
+/// Returns whether a path, relative to a directory of the task, leads out of the allocation's directory. The node
+/// checks paths with variables after their interpolation.
 fn escapes(path: &str) -> bool {
-    // The task's directory lies in the allocation's.
+    // The task's directory is one level below the allocation's directory.
     leads_out(1, path)
 }
 
-/// Whether a path leads out of what lies so many directories above where it begins.
+/// Returns whether a path leads out of the directory that is `above` levels above its start.
 fn leads_out(above: i64, path: &str) -> bool {
     let mut depth = above;
     path.split('/').any(|part| {
@@ -117,7 +117,7 @@ fn leads_out(above: i64, path: &str) -> bool {
     })
 }
 
-/// `change_mode` with the signal that one of its values needs.
+/// Checks `change_mode`, and the signal if the mode needs one.
 fn change_mode(mode: &str, signal: &str, known: &[&str], errors: &mut Vec<String>) {
     if !known.contains(&mode) {
         errors.push(one_of("Invalid change mode given:", mode, known));
@@ -187,7 +187,7 @@ fn artifact(artifact: &Artifact, errors: &mut Vec<String>) {
                 .unwrap_or(source)
                 .split_once("://")
                 .is_some_and(|(scheme, _)| matches!(scheme, "http" | "https")) => {}
-        // The task would wait for what nobody fetches.
+        // No node can fetch such a source, so the task would wait forever.
         source => {
             let way = source
                 .split_once("::")
@@ -236,7 +236,7 @@ fn vault(vault: &api::Vault, errors: &mut Vec<String>) {
     }
 }
 
-/// Letters, digits and the given marks, 1 to 128 of them.
+/// Returns whether a name has 1 to 128 characters: letters, digits and the given marks.
 fn is_name(name: &str, marks: &[u8]) -> bool {
     (1..=128).contains(&name.len()) && name.bytes().all(|b| b.is_ascii_alphanumeric() || marks.contains(&b))
 }

@@ -1,8 +1,8 @@
-//! Admission of jobs: what is refused before anything is stored, every problem in one answer. What takes the
-//! state to tell (namespaces, node pools, registered volumes) is the servers' to add.
+//! Admission of jobs: refuses invalid jobs before they are stored, with all problems in one answer. The servers add the
+//! checks that need the state (namespaces, node pools, registered volumes).
 //!
-//! The texts nest as API clients know them: `Task group g validation failed: 1 error occurred: ...`. The verbs read
-//! them back into single problems with their paths, whichever server they come from.
+//! The texts nest as API clients expect: `Task group g validation failed: 1 error occurred: ...`. The command line
+//! parses them back into single problems with their paths, from servers of Caravan and of Nomad.
 //!
 //! Rules: docs/reference/jobspec.md, section 6, docs/reference/storage.md, sections 1.1 and 4.2. Pure.
 
@@ -27,19 +27,19 @@ use caravan_types::api::{Misfits, Part};
 use caravan_types::job::{Job, JobType};
 use std::collections::HashMap;
 
-/// Highest priority of a job.
+/// The highest priority of a job.
 const MAX_PRIORITY: i64 = 100;
-/// Longest description for the web page, in characters.
+/// The maximum length of the description for the web page, in characters.
 const MAX_DESCRIPTION: usize = 1000;
-/// Most allocations of one job.
+/// The maximum number of allocations of one job.
 const MAX_COUNT: u64 = 50_000;
 
 /// The verdict on a job.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Verdict {
-    /// Why it is refused; empty if it is not.
+    /// The reasons of the refusal; empty if the job is accepted.
     pub errors: Vec<String>,
-    /// What works but should be looked at.
+    /// Warnings about an accepted job.
     pub warnings: Vec<String>,
 }
 
@@ -49,7 +49,8 @@ pub fn check(job: &Job) -> Verdict {
     check_all(job, Misfits::default())
 }
 
-/// The same of a job in which not everything fitted ([`api::fit`]): what did not is told where it belongs.
+/// Checks a job with values that could not be converted ([`api::fit`]). Each misfit is reported with the object that it
+/// belongs to.
 #[must_use]
 pub fn check_all(job: &Job, mut misfits: Misfits) -> Verdict {
     let mut verdict = Verdict::default();
@@ -125,7 +126,7 @@ pub fn check_all(job: &Job, mut misfits: Misfits) -> Verdict {
     verdict
 }
 
-/// What a type of job may not have (docs/reference/jobspec.md, section 5).
+/// Checks the restrictions of a job type (docs/reference/jobspec.md, section 5).
 fn by_type(job: &Job, errors: &mut Vec<String>) {
     if job.kind == JobType::System {
         let groups = &job.task_groups;
@@ -159,7 +160,7 @@ fn by_type(job: &Job, errors: &mut Vec<String>) {
     }
 }
 
-/// Several errors as one text, in the shape that clients of the reference know.
+/// Joins several errors into one text, in the format that Nomad's clients expect.
 #[must_use]
 pub fn joined(errors: &[String]) -> String {
     let noun = if errors.len() == 1 { "error" } else { "errors" };
@@ -167,7 +168,7 @@ pub fn joined(errors: &[String]) -> String {
     format!("{} {noun} occurred:\n{lines}\n", errors.len())
 }
 
-/// Several warnings as one text (docs/reference/http-api.md, section 3.1).
+/// Joins several warnings into one text (docs/reference/http-api.md, section 3.1).
 #[must_use]
 pub fn joined_warnings(warnings: &[String]) -> String {
     match warnings {
@@ -180,13 +181,13 @@ pub fn joined_warnings(warnings: &[String]) -> String {
     }
 }
 
-/// A word that is none of those that are known, in a text that clients know: only the one that may be meant is
-/// added to it.
+/// Reports an unknown word in a text that clients know: only the suggestion of a similar known word is
+/// added.
 fn unknown(what: &str, word: &str, known: &[&str]) -> String {
     format!("{what} \"{word}\"{}", caravan_types::words::suggestion(word, known.iter().copied()))
 }
 
-/// A word that is none of those that are known, with all of them.
+/// Reports an unknown word with all known words.
 fn one_of(what: &str, word: &str, known: &[&str]) -> String {
     let near = caravan_types::words::suggestion(word, known.iter().copied());
     format!("{what} \"{word}\" (known: {}).{near}", known.join(", "))

@@ -4,7 +4,7 @@ use super::{joined, one_of};
 use caravan_types::job::{Network, TaskGroup};
 use std::collections::{BTreeMap, HashMap};
 
-/// Labels are unique in the group, and so are static ports of a host network.
+/// Checks that labels are unique in the group, and static ports unique in a host network.
 pub(super) fn check(group: &TaskGroup, errors: &mut Vec<String>) {
     let mut found = Vec::new();
     let mut labels: HashMap<&str, String> = HashMap::new();
@@ -63,12 +63,13 @@ fn mode(network: &Network, errors: &mut Vec<String>) {
     }
 }
 
-/// A DNS name: labels of letters, digits and dashes, at most 253 characters together.
+/// Returns whether a text is a DNS name: labels of letters, digits and dashes, at most 253 characters together.
 fn is_domain(name: &str) -> bool {
     name.len() <= 253 && name.split('.').all(is_label)
 }
 
-/// One label of a DNS name (RFC 1123): at most 63 letters, digits and dashes, no dash at an end.
+/// Returns whether a text is one label of a DNS name (RFC 1123): at most 63 letters, digits and dashes, no dash at an
+/// end.
 pub(super) fn is_label(label: &str) -> bool {
     (1..=63).contains(&label.len())
         && label.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-')

@@ -11,7 +11,7 @@ use caravan_types::scaling::ScalingPolicy;
 
 const FIVE_SECONDS: Nanos = Nanos::from_secs(5);
 
-/// All policies of a group.
+/// Checks all policies of a group.
 pub(super) fn check(job: &Job, group: &TaskGroup, misfits: &mut Misfits, errors: &mut Vec<String>) {
     match &group.restart_policy {
         Some(policy) => restart(policy, misfits, errors),
@@ -73,7 +73,7 @@ pub(super) fn check(job: &Job, group: &TaskGroup, misfits: &mut Misfits, errors:
 pub(super) fn restart(policy: &RestartPolicy, misfits: &mut Misfits, errors: &mut Vec<String>) {
     let unfit = misfits.take(Part::Restart);
     if !unfit.is_empty() {
-        // What the rules below would look at is not what was written.
+        // Values that could not be converted are missing here, so the rules below do not apply.
         errors.extend(unfit);
         return;
     }
@@ -98,7 +98,7 @@ pub(super) fn restart(policy: &RestartPolicy, misfits: &mut Misfits, errors: &mu
     }
 }
 
-/// How long the attempts of a policy take together.
+/// Returns the total time of a policy's attempts.
 fn span_of(policy: &ReschedulePolicy) -> i64 {
     let limit = policy.max_delay.0.max(policy.delay.0);
     let (mut total, mut last, mut next) = (0_i64, 0_i64, policy.delay.0);
@@ -223,7 +223,7 @@ fn disconnect(job: &Job, block: &DisconnectStrategy, errors: &mut Vec<String>) {
     }
 }
 
-/// `count` is what the policy is about.
+/// Checks a scaling policy of a group with this count.
 fn scaling(policy: &ScalingPolicy, count: i64, errors: &mut Vec<String>) {
     let (min, max) = (policy.min.unwrap_or(count), policy.max);
     let Some(max) = max else {

@@ -13,7 +13,7 @@ const ADDRESS_MODES: [&str; 5] = ["auto", "host", "alloc", "alloc_ipv6", "driver
 const ON_UPDATE: [&str; 3] = ["require_healthy", "ignore_warnings", "ignore"];
 const ONE_SECOND: Nanos = Nanos::from_secs(1);
 
-/// The services of a group, and of all its tasks.
+/// Checks the services of a group, and of all its tasks.
 pub(super) fn check(job: &Job, group: &TaskGroup, errors: &mut Vec<String>) {
     let mut found = Vec::new();
     let mut providers = BTreeSet::new();
@@ -47,7 +47,7 @@ pub(super) fn check(job: &Job, group: &TaskGroup, errors: &mut Vec<String>) {
     }
 }
 
-/// All port labels of a group and its tasks.
+/// Returns all port labels of a group and its tasks.
 fn labels(group: &TaskGroup) -> BTreeSet<&str> {
     let of_tasks = group.tasks.iter().flat_map(|task| &task.resources.networks);
     group
@@ -84,7 +84,8 @@ fn one(
         errors.push(one_of("Service provider must be known, not", &service.provider, &["consul", "nomad"]));
     }
     if errors.is_empty() {
-        // What a service refers to is looked at once it is right itself: clients know these errors alone.
+        // The references of a service are checked only if the service itself is valid: clients expect these errors
+        // alone.
         if !service.port_label.is_empty() {
             port(&service.port_label, labels, errors);
         }
@@ -115,7 +116,7 @@ fn one(
     }
 }
 
-/// The name as it will be registered, as far as it is known before a node is.
+/// Checks the name of the registration, as far as it is known before the placement.
 fn name(job: &Job, group: &TaskGroup, service: &ServiceSpec, owner: Option<&Task>, errors: &mut Vec<String>) {
     let task = owner.map_or("", |task| task.name.as_str());
     let base = if task.is_empty() {
@@ -235,7 +236,7 @@ fn one_check(
     }
 }
 
-/// Says which services are registered nowhere, because their provider is not there.
+/// Returns a warning that names the services that are not registered, because their provider is not available.
 pub(super) fn unregistered(owner: &str, services: &[ServiceSpec]) -> Option<String> {
     let others = services.iter().filter(|service| !service.is_native());
     let names: Vec<&str> = others.map(|service| service.name.as_str()).collect();
@@ -247,13 +248,14 @@ pub(super) fn unregistered(owner: &str, services: &[ServiceSpec]) -> Option<Stri
     })
 }
 
-/// What checks of our own provider cannot do. They can do more than the reference's: scripts, gRPC, and counting.
+/// Refuses settings that the built-in provider does not support. It supports more than Nomad's: scripts, gRPC, and
+/// thresholds.
 fn nomad_check(check: &CheckSpec, errors: &mut Vec<String>) {
     for (what, used) in [
         ("expose", check.expose),
         ("address_mode = \"driver\"", check.address_mode == "driver"),
         ("failures_before_warning", check.failures_before_warning > 0),
-        // Nomad's provider has no checks by gRPC; ours may name whom they ask.
+        // Nomad's provider has no gRPC checks; Caravan's may set the server name.
         ("tls_server_name", !check.tls_server_name.is_empty() && check.kind != "grpc"),
         ("on_update = \"ignore_warnings\"", check.on_update == "ignore_warnings"),
         ("ignore_warnings of check_restart", check.check_restart.as_ref().is_some_and(|r| r.ignore_warnings)),

@@ -5,7 +5,7 @@ use caravan_lang::constraint::{AFFINITY_OPERATORS, ConstraintError, OPERATORS};
 use caravan_types::job::{Affinity, Constraint, Spread};
 use std::collections::HashSet;
 
-/// Where a list stands: not everything may stand everywhere.
+/// The owner of a list, which determines the allowed operators and attributes.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Place {
     /// A job or a group.
@@ -16,11 +16,11 @@ pub(super) enum Place {
     Device,
 }
 
-/// Attributes of a node that are no `attr.` or `meta.`.
+/// The attributes of a node outside `attr.` and `meta.`.
 const NODE: [&str; 5] =
     ["${node.unique.id}", "${node.unique.name}", "${node.datacenter}", "${node.class}", "${node.pool}"];
 
-/// Text, or a reference to something that the scheduler knows of a node.
+/// Checks an attribute: literal text, or a reference to a node attribute that the scheduler knows.
 fn attribute(target: &str) -> Result<(), String> {
     let known = !target.starts_with("${")
         || NODE.contains(&target)
@@ -76,7 +76,7 @@ fn constraint_errors(constraint: &Constraint, place: Place) -> Vec<String> {
     errors
 }
 
-/// The value of an operator that compares.
+/// Returns the problem with the right side of a comparison, if there is one.
 fn right_side(operand: &str, target: &str) -> Option<String> {
     if matches!(operand, "is_set" | "is_not_set") {
         return None;
@@ -118,7 +118,8 @@ pub(super) fn affinities(list: &[Affinity], errors: &mut Vec<String>) {
     }
 }
 
-/// What affinities and spreads look at and no node has: allowed, as they only prefer, but never of any effect.
+/// Returns warnings about attributes of affinities and spreads that no node has. They are allowed, because they express
+/// only preferences, but they never have an effect.
 pub(super) fn strangers(affinities: &[Affinity], spreads: &[Spread]) -> Vec<String> {
     let of_affinities = affinities.iter().enumerate().map(|(at, a)| ("Affinity", at, a.l_target.as_str()));
     let of_spreads = spreads.iter().enumerate().map(|(at, s)| ("Spread", at, s.attribute.as_str()));

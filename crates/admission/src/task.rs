@@ -7,7 +7,7 @@ use caravan_types::api::{Misfits, Part};
 use caravan_types::component::{MAX_COMPONENT_BYTES, check_component};
 use caravan_types::job::{CsiPluginConfig, Job, JobType, Numa, RequestedDevice, Resources, Task, TaskGroup};
 
-/// Longest name of a task: its log files have a suffix.
+/// The maximum length of a task's name: its log files have a suffix.
 const MAX_TASK_NAME_BYTES: usize = MAX_COMPONENT_BYTES - ".stdout.4294967295".len();
 
 pub(super) fn check(
@@ -85,7 +85,7 @@ pub(super) fn check(
         ("schedule", task.schedule.is_some()),
     ] {
         if present {
-            // Running the task without what it relies on would be worse than not running it.
+            // A task without a block that it relies on is worse than a refused job.
             errors.push(format!("{block} blocks are not supported yet"));
         }
     }
@@ -95,7 +95,7 @@ pub(super) fn check(
     (errors, warnings)
 }
 
-/// Rules for the logs of a task. What `unfit` says of a number is not said again.
+/// Checks the logs of a task. A number that `unfit` already reports is not checked again.
 fn logs(group: &TaskGroup, task: &Task, unfit: Vec<String>) -> Vec<String> {
     let mut errors = unfit;
     let logs = &task.log_config;
@@ -118,12 +118,12 @@ fn logs(group: &TaskGroup, task: &Task, unfit: Vec<String>) -> Vec<String> {
     errors
 }
 
-/// The names of the devices that are to be near the cores.
+/// Returns the names of the devices that must be near the cores.
 pub(super) fn numa_devices(numa: &Numa) -> impl Iterator<Item = &str> {
     numa.devices.iter().flatten().map(String::as_str)
 }
 
-/// Why the wishes about NUMA nodes of a task cannot be heeded.
+/// Returns the reason why a task's NUMA preferences cannot be honored.
 fn unfit_numa(resources: &Resources, numa: &Numa) -> Option<String> {
     let affinity = numa.affinity.as_str();
     if !matches!(affinity, "" | "none" | "prefer" | "require") {
@@ -137,7 +137,7 @@ fn unfit_numa(resources: &Resources, numa: &Numa) -> Option<String> {
         .then(|| format!("numa affinity \"{affinity}\" needs cores: it says that these are of one NUMA node"))
 }
 
-/// Rules for what a task asks for. What everything needs at least comes in an error of its own.
+/// Checks the resources of a task. A separate error reports resources below the minimum.
 fn resources(task: &Task) -> Vec<String> {
     let mut errors = Vec::new();
     let resources = &task.resources;

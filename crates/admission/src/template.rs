@@ -1,4 +1,4 @@
-//! Rules for jobs that make other jobs (docs/reference/jobspec.md, sections 4.4 and 6).
+//! Rules for parent jobs (docs/reference/jobspec.md, sections 4.4 and 6).
 
 use super::joined;
 use caravan_lang::cron::{Cron, zone};
@@ -19,7 +19,7 @@ pub(super) fn check(job: &Job, errors: &mut Vec<String>) {
     }
 }
 
-/// One that is switched off is not looked at.
+/// Checks a periodic rule; a disabled one is not checked.
 fn periodic(rule: &Periodic) -> Vec<String> {
     let mut errors = Vec::new();
     if !rule.enabled {
@@ -61,7 +61,7 @@ fn parameterized(rule: &Parameterized) -> Vec<String> {
     errors
 }
 
-/// Fills in whose child a job is that is there already, where a new specification does not say so.
+/// Copies the parent and the idempotency token of an existing child job, if the new specification has none.
 pub fn keep_origin(old: Option<&Job>, new: &mut Job) {
     let Some(old) = old else { return };
     if new.parent_id.is_empty() {
@@ -72,8 +72,8 @@ pub fn keep_origin(old: Option<&Job>, new: &mut Job) {
     }
 }
 
-/// Refuses a new specification that changes what it may not. Whose child a job is, only the servers say: the child
-/// speaks for its parent.
+/// Refuses a new specification that changes read-only fields. Only the servers set the parent of a job,
+/// because a child acts for its parent.
 pub fn update(old: Option<&Job>, new: &Job) -> Result<(), String> {
     let Some(old) = old else {
         return match () {

@@ -1,9 +1,10 @@
-//! What is kept with a job and no node acts on yet. A job may rely on it, so it is said when the job is submitted.
+//! Warnings about settings that are stored but have no effect on any node yet. A job may rely on them, so its
+//! submission reports them.
 
 use crate::task::numa_devices;
 use caravan_types::job::{Task, TaskGroup};
 
-/// A warning that names what has no effect in the task, if there is anything.
+/// Returns a warning that names the task's settings without effect; `None` if there are none.
 pub(super) fn of_task(task: &Task) -> Option<String> {
     let labelled = task.volume_mounts.iter().any(|mount| !mount.selinux_label.is_empty());
     let near = task.resources.numa.as_ref().is_some_and(|numa| numa_devices(numa).next().is_some());
@@ -15,8 +16,8 @@ pub(super) fn of_task(task: &Task) -> Option<String> {
     })
 }
 
-/// Warnings about what only a node of another kind could give the group: nodes of this release report neither
-/// devices nor networks of these modes, so that the group is not placed until one does.
+/// Returns warnings about devices and network modes. Nodes of this release offer neither, so the
+/// group is not placed until a node does.
 pub(super) fn of_group(group: &TaskGroup) -> Vec<String> {
     let modes = group.networks.iter().map(|network| network.mode.as_str());
     let modes = modes.filter(|mode| !matches!(*mode, "" | "host" | "none"));

@@ -18,7 +18,7 @@ fn one(job: &Job, group: &TaskGroup, request: &VolumeRequest, errors: &mut Vec<S
     if request.source.is_empty() {
         errors.push("volume has an empty source".into());
     } else {
-        // Volumes of `per_alloc` have the index of the allocation after the source.
+        // The volume names of `per_alloc` have the index of the allocation after the source.
         let checked = match request.per_alloc {
             true => check_indexed_component("volume source", &request.source),
             false => check_component("volume source", &request.source),
@@ -43,14 +43,15 @@ fn one(job: &Job, group: &TaskGroup, request: &VolumeRequest, errors: &mut Vec<S
     owner(request, errors);
 }
 
-/// Owner and mode of the volume's root, and what becomes of a broken mount. Names of users are the node's to know.
+/// Checks owner and mode of the volume's root, and the setting for a broken mount. Only the node knows the names of
+/// users.
 fn owner(request: &VolumeRequest, errors: &mut Vec<String>) {
     for (field, value) in [("user", &request.user), ("group", &request.group)] {
         if value.contains([':', '/', '\0']) || value.contains(char::is_whitespace) {
             errors.push(format!("volume has an invalid {field} \"{value}\": it must be one name or number"));
         }
     }
-    // A sign is a number's, not a mode's.
+    // The parser of numbers accepts a sign, but a mode has none.
     let octal =
         |mode: &str| !mode.starts_with('+') && u32::from_str_radix(mode, 8).is_ok_and(|bits| bits <= 0o7777);
     if !request.mode.is_empty() && !octal(&request.mode) {
@@ -92,7 +93,7 @@ fn host(request: &VolumeRequest, errors: &mut Vec<String>) {
     }
 }
 
-/// Whether a second user of the volume, made from the same request, could never run beside the first.
+/// Returns whether two allocations of the same request could never use the volume together.
 fn excludes_itself(request: &VolumeRequest) -> bool {
     match request.access_mode {
         AccessMode::SingleNodeReaderOnly | AccessMode::SingleNodeWriter => true,
@@ -104,8 +105,8 @@ fn excludes_itself(request: &VolumeRequest) -> bool {
     }
 }
 
-/// Groups of one job that can never run beside each other: both need to be the only writer, or one must be
-/// alone.
+/// Refuses groups of one job that can never run together: both must be the only writer, or one must be
+/// the only user.
 pub(super) fn between_groups(job: &Job, errors: &mut Vec<String>) {
     let users: Vec<(&TaskGroup, &VolumeRequest)> = job
         .task_groups

@@ -1,4 +1,4 @@
-//! What is allowed, but not what it seems to be (docs/reference/jobspec.md, section 6).
+//! Warnings about allowed but misleading settings (docs/reference/jobspec.md, section 6).
 
 use super::joined;
 use super::targets::strangers;
@@ -6,7 +6,7 @@ use caravan_types::Nanos;
 use caravan_types::identity::IdentitySpec;
 use caravan_types::job::{Job, TaskGroup, Template};
 
-/// Warnings about the job as a whole.
+/// Returns warnings about the job as a whole.
 pub(super) fn of_job(job: &Job) -> Vec<String> {
     let mut out = Vec::new();
     if job.periodic.as_ref().is_some_and(|rule| !rule.spec.is_empty()) {
@@ -22,7 +22,8 @@ pub(super) fn of_job(job: &Job) -> Vec<String> {
     out
 }
 
-/// Services vanish from the catalog when their tasks are told to stop: whoever asked a moment earlier still calls.
+/// Warns about missing shutdown delays: services are deregistered when their tasks receive the stop signal, and a
+/// caller that queried a moment earlier still connects.
 pub(super) fn of_services(group: &TaskGroup) -> Option<String> {
     let waits = group.shutdown_delay.is_some_and(|delay| delay > Nanos::ZERO)
         || group.tasks.iter().any(|task| task.shutdown_delay > Nanos::ZERO);
@@ -34,7 +35,7 @@ pub(super) fn of_services(group: &TaskGroup) -> Option<String> {
     })
 }
 
-/// Warnings about a group and its tasks, in one text.
+/// Returns the warnings about a group and its tasks as one text.
 pub(super) fn of_group(group: &TaskGroup) -> Option<String> {
     let mut found = Vec::new();
     if let Some(update) = &group.update
@@ -91,7 +92,7 @@ pub(super) fn of_group(group: &TaskGroup) -> Option<String> {
         .then(|| format!("Group \"{}\" has warnings: {}", group.name, joined(&found).trim_end()))
 }
 
-/// What the task would fail with, of a template whose text is in the job.
+/// Returns the error with which the task would fail, for a template whose text is in the job.
 fn of_template(block: &Template) -> Option<String> {
     if block.embedded_tmpl.is_empty() {
         return None;

@@ -1,4 +1,4 @@
-//! Jobs that were sent to the reference and refused there: the same text, byte for byte, because programs compare it.
+//! Jobs that Nomad refused: admission returns the same text, byte for byte, because programs compare it.
 
 #![expect(clippy::disallowed_methods, reason = "the exchanges are files")]
 
@@ -7,10 +7,10 @@ use std::path::Path;
 use caravan_types::api;
 use serde_json::Value;
 
-/// Refusals that take more than the job to tell.
+/// Refusals that need more than the job.
 const BY_STATE: &[&str] = &["is in nonexistent", "is not allowed in namespace"];
 
-/// Blanks at the end are lost on the way.
+/// Compares texts; the recording lost trailing blanks.
 fn same(a: &str, b: &str) -> bool {
     a.trim_end() == b.trim_end()
 }
@@ -48,7 +48,7 @@ fn refusals_read_as_recorded() {
     assert!(seen >= 12, "only {seen} recorded refusals found");
 }
 
-/// What the command line's transcripts record.
+/// The mistakes are those of the command line's recorded transcripts.
 #[test]
 fn a_job_with_several_mistakes_reads_as_recorded() {
     let job = r#"{"ID": "j", "Type": "strange", "Priority": 500, "TaskGroups": [{"Name": "g", "Tasks": [{"Name": "t"}]}]}"#;
@@ -64,7 +64,7 @@ fn a_job_with_several_mistakes_reads_as_recorded() {
     );
 }
 
-/// Each rule that looks at what did not fit says so once, and nothing is lost on the way.
+/// Each rule that checks misfits reports each of them exactly once.
 #[test]
 fn every_misfit_is_told_once() {
     let job = r#"{"ID": "j", "Type": "strnge", "Datacenters": ["a"], "TaskGroups": [{"Name": "g", "Count": -1,

@@ -1,4 +1,4 @@
-//! The directory of everything that an agent keeps.
+//! The agent's data directory.
 
 use caravan_sys::tree::{self, Seals};
 use std::fs::{self, DirBuilder};
@@ -6,15 +6,15 @@ use std::io::{Error, ErrorKind, Result};
 use std::os::unix::fs::DirBuilderExt;
 use std::path::Path;
 
-/// Tasks run as other users and pass through it on their way to their own directories; nobody else has to see
-/// what is in it.
+/// Tasks run as other users and traverse this directory to their own ones. Other users need no permission to list
+/// it.
 const MODE: u32 = 0o711;
 
-/// Makes a directory of an agent's own. `fresh`: it must not exist, for it lies where everybody may write, and
-/// what somebody else has made there is not to be trusted.
+/// Creates a private directory of an agent. With `fresh`, the directory must not exist: it lies in a world-writable
+/// directory, so an existing one may come from another user.
 ///
 /// # Errors
-/// If it cannot be made or written, or exists but must not.
+/// Fails if the directory cannot be created or written, or exists with `fresh`.
 pub(crate) fn make(dir: &Path, fresh: bool) -> Result<()> {
     let durable = |dir: &Path, mode| {
         let made = caravan_sys::files::durable_dir(dir, mode);
@@ -33,11 +33,11 @@ pub(crate) fn make(dir: &Path, fresh: bool) -> Result<()> {
     fs::remove_file(&probe)
 }
 
-/// Removes a directory with all that is in it, unless something is mounted below: a volume must never be
-/// emptied because nobody could unmount it.
+/// Removes a directory and its content, unless something is mounted below it: a volume that could not be unmounted
+/// must never be emptied.
 ///
 /// # Errors
-/// If something is mounted there, or it cannot be removed.
+/// Fails if something is mounted there, or the directory cannot be removed.
 pub(crate) fn remove(dir: &Path) -> std::result::Result<(), caravan_sys::Error> {
     tree::remove(dir, Seals::Lift).map(drop)
 }

@@ -1,4 +1,4 @@
-//! The drivers of this agent, by its `plugin` blocks.
+//! The drivers of this agent, configured by its `plugin` blocks.
 
 use crate::error::AgentError;
 use crate::settings::Settings;
@@ -13,13 +13,13 @@ use std::sync::Arc;
 /// The option of driver exec that gives plugins root on the node.
 const PRIVILEGED_PLUGINS: &str = "allow_privileged_plugins";
 
-/// All drivers, configured.
+/// Creates and configures all drivers.
 pub(crate) fn all(settings: &Settings) -> Result<Vec<Arc<dyn Driver>>, AgentError> {
     let shim = ShimCommand::default();
-    // Tasks run the agent's own program by this name, whatever their root and PATH.
+    // Tasks run the agent's own program by this name, independent of their root directory and PATH.
     let bundled = own_program("caravan");
     let mut raw = RawExecOptions { bundled: bundled.clone(), ..raw_exec(settings)? };
-    // As the reference: a development agent runs what it is given.
+    // As in Nomad, a development agent enables raw_exec.
     raw.enabled |= settings.dev;
     let exec = ExecOptions { bundled, ..exec(settings)? };
     let mut drivers: Vec<Arc<dyn Driver>> =
@@ -30,7 +30,7 @@ pub(crate) fn all(settings: &Settings) -> Result<Vec<Arc<dyn Driver>>, AgentErro
     Ok(drivers)
 }
 
-/// Reads one driver's options; what is left at the end is not known.
+/// A reader of one driver's options; options that remain at the end are unknown.
 struct Options {
     driver: &'static str,
     values: Map<String, Value>,
@@ -111,7 +111,7 @@ fn raw_exec(settings: &Settings) -> Result<RawExecOptions, AgentError> {
 fn exec(settings: &Settings) -> Result<ExecOptions, AgentError> {
     let mut options = Options::of(settings, "exec");
     let defaults = ExecOptions::default();
-    // The root is always pivoted to; the option is for file systems that cannot.
+    // The driver always uses pivot_root; the option is for file systems that cannot.
     if options.bool("no_pivot_root")? == Some(true) {
         return Err(options.bad("no_pivot_root", "false: tasks always get a root of their own"));
     }
@@ -137,7 +137,7 @@ fn exec(settings: &Settings) -> Result<ExecOptions, AgentError> {
     Ok(read)
 }
 
-/// Returns whether plugins get root on the node: as the configuration says, or else in development agents only.
+/// Returns whether plugins get root on the node: as configured; by default only in development agents.
 pub(crate) fn allows_privileged_plugins(settings: &Settings) -> bool {
     let set = Options::of(settings, "exec").bool(PRIVILEGED_PLUGINS).ok().flatten();
     set.unwrap_or(settings.dev)

@@ -1,4 +1,4 @@
-//! Why an agent does not start, or ends.
+//! The errors that prevent an agent's start or end it.
 
 use std::path::PathBuf;
 
@@ -11,58 +11,58 @@ pub enum AgentError {
     /// Mistakes in configuration files, shown with their places.
     #[error("{0}")]
     Config(String),
-    /// A setting that makes no sense.
+    /// An invalid setting.
     #[error("configuration: {field}: {reason}")]
     Setting {
-        /// Name of the setting.
+        /// The name of the setting.
         field: &'static str,
-        /// Why.
+        /// What makes the setting invalid.
         reason: String,
     },
     /// A file that cannot be read.
     #[error("cannot read the configuration {}", path.display())]
     Read {
-        /// Which.
+        /// The path of the file.
         path: PathBuf,
-        /// What the system said.
+        /// The operating system's error.
         #[source]
         source: std::io::Error,
     },
-    /// A directory that cannot be made or written.
+    /// A directory that cannot be created or written.
     #[error("the data directory {} cannot be used", path.display())]
     DataDir {
-        /// Which.
+        /// The path of the directory.
         path: PathBuf,
-        /// What the system said.
+        /// The operating system's error.
         #[source]
         source: std::io::Error,
     },
     /// Certificates that cannot be used.
     #[error("configuration: tls: {0}")]
     Tls(#[from] caravan_tls::TlsError),
-    /// An address that cannot be listened on.
+    /// An address on which the agent cannot listen.
     #[error("cannot listen on {address} for {what}")]
     Bind {
-        /// `HTTP` or `RPC`.
+        /// The protocol: `HTTP` or `RPC`.
         what: &'static str,
-        /// The address.
+        /// The address and port.
         address: std::net::SocketAddr,
-        /// What the system said.
+        /// The operating system's error.
         #[source]
         source: std::io::Error,
     },
-    /// The server part failed.
+    /// A failure of the server; the text is its cause.
     #[error("the server failed: {0}")]
     Server(String),
-    /// The client part failed.
+    /// A failure of the client; the text is its cause.
     #[error("the client failed: {0}")]
     Client(String),
-    /// The runtime or a signal handler.
+    /// A failure of the runtime or of a signal handler.
     #[error("the agent cannot run")]
     Runtime(#[source] std::io::Error),
 }
 
-/// An error with its causes, in one line.
+/// Formats an error with its causes in one line.
 pub(crate) fn chain(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut source = error.source();

@@ -3,7 +3,7 @@
 use crate::settings::Host;
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 
-/// Looks at the host.
+/// Collects the facts about the host.
 pub(crate) fn look() -> Host {
     Host {
         hostname: hostname(),
@@ -12,7 +12,7 @@ pub(crate) fn look() -> Host {
         temporary: std::env::temp_dir().join(format!(
             "caravan-dev-{}-{}",
             std::process::id(),
-            // Process ids come again, and what a killed agent left behind must not stand in the way.
+            // Process ids repeat, and files that a killed agent left behind must not be in the way.
             &uuid::Uuid::new_v4().simple().to_string()[..8]
         )),
         variables: std::env::vars_os()
@@ -30,8 +30,8 @@ fn hostname() -> String {
         .unwrap_or_else(|| "localhost".to_owned())
 }
 
-/// The address that the kernel would send from. Connecting a datagram socket sends nothing (udp(7)); the
-/// address is one reserved for documentation (RFC 5737).
+/// Returns the source address that the kernel would use. Connecting a datagram socket sends nothing (udp(7)). The
+/// address is reserved for documentation (RFC 5737).
 fn default_address() -> Option<IpAddr> {
     let socket = UdpSocket::bind("0.0.0.0:0").ok()?;
     socket.connect(SocketAddr::from(([192, 0, 2, 1], 9))).ok()?;

@@ -1,4 +1,4 @@
-//! What the command line asks about an agent's files, without an agent.
+//! Commands that inspect an agent's files without a running agent.
 
 use crate::error::{AgentError, chain};
 use crate::flags::Flags;
@@ -7,15 +7,15 @@ use caravan_hcl::config::AgentConfig;
 use caravan_hcl::diag::{Diagnostic, Diagnostics};
 use std::path::{Path, PathBuf};
 
-/// Reads configuration files and directories as `caravan agent -config` does, and says what is wrong: every mistake in
-/// the files with its place, or the first setting that makes no sense with the file that it is in. On success, what an
-/// operator should know before using it.
+/// Validates configuration files and directories as `caravan agent -config` reads them. Returns the warnings for
+/// operators.
 ///
 /// # Errors
-/// The findings, each a text of one or more lines.
+/// Returns every syntax error with its place, or the first invalid setting with its file. Each finding is a text
+/// of one or more lines.
 pub fn validate_config(paths: &[String]) -> Result<Vec<String>, Vec<String>> {
     let mut wrong = Vec::new();
-    // Each path by itself: one that cannot be read must not hide what is wrong with the others.
+    // Each path is read by itself: an unreadable one must not hide the errors of the others.
     for path in paths {
         match crate::read_texts(std::slice::from_ref(path)) {
             Ok(texts) => wrong.extend(caravan_hcl::config::parse(&texts).err().map(told).unwrap_or_default()),
@@ -40,7 +40,7 @@ pub fn validate_config(paths: &[String]) -> Result<Vec<String>, Vec<String>> {
     }
 }
 
-/// Each finding with its place, and with the argument that it is about where its sentence does not name it.
+/// Formats each finding with its place. If the sentence does not name the argument, it is appended.
 fn told(found: Diagnostics) -> Vec<String> {
     let Diagnostics { items, sources } = found;
     let of = |item: &Diagnostic| {
@@ -57,9 +57,9 @@ fn told(found: Diagnostics) -> Vec<String> {
     items.iter().map(of).collect()
 }
 
-/// The name on the last line of a text that ends where a value begins.
+/// Returns the name before a value: the name on the last line of `text`, which ends where the value begins.
 fn argument_before(text: &str) -> Option<&str> {
-    // A text's place begins after its quote.
+    // The place of a text value begins after its opening quote.
     let line = text.rsplit('\n').next().unwrap_or(text).trim_end_matches('"').trim_end();
     let name = line.strip_suffix(['=', ':'])?.trim_end().trim_end_matches('"');
     let is_name = |c: char| c.is_alphanumeric() || c == '_' || c == '-';
@@ -68,7 +68,7 @@ fn argument_before(text: &str) -> Option<&str> {
     Some(&name[begin..]).filter(|name| !name.is_empty())
 }
 
-/// The file that is wrong in the same way when it is all there is.
+/// Returns the file that causes the same error when it is read alone.
 fn place_of(paths: &[String], what: &str) -> Option<PathBuf> {
     let files = paths.iter().filter_map(|path| crate::expand(Path::new(path)).ok()).flatten();
     let mut wrong = files.filter(|file| {
@@ -78,10 +78,10 @@ fn place_of(paths: &[String], what: &str) -> Option<PathBuf> {
     wrong.next()
 }
 
-/// A part of a configuration with what it may leave to other files.
+/// Resolves one file alone, with defaults for the settings that other files may hold.
 fn apart(mut file: AgentConfig) -> Result<(), AgentError> {
     file.data_dir.get_or_insert_with(|| "/".to_owned());
-    // A part of an agent that is not wanted in the end is not looked at by an agent either.
+    // The agent does not check a disabled role either.
     let on = |enabled: Option<bool>| enabled.unwrap_or(false);
     let server = file.server.as_ref().is_some_and(|server| on(server.enabled));
     let client = file.client.as_ref().is_some_and(|client| on(client.enabled));
@@ -90,7 +90,7 @@ fn apart(mut file: AgentConfig) -> Result<(), AgentError> {
         alone.server.get_or_insert_default().enabled = Some(true);
     }
     if client && !server {
-        // Its servers may be named elsewhere.
+        // Another file may name the client's servers.
         let own = alone.client.get_or_insert_default();
         own.servers.get_or_insert_with(|| vec!["127.0.0.1".to_owned()]);
     }
@@ -116,10 +116,11 @@ fn warnings(settings: &Settings) -> Vec<String> {
     out
 }
 
-/// What the client in a directory knows: an agent's data directory, or the client's part of it. JSON, without secrets.
+/// Returns the client's stored state in a directory: an agent's data directory, or the client's part of it. The JSON
+/// has no secrets.
 ///
 /// # Errors
-/// A sentence that says why there is nothing to read.
+/// Returns a sentence that explains why the state cannot be read.
 pub fn client_state(path: &Path) -> Result<serde_json::Value, String> {
     let places: [PathBuf; 2] = [path.join("client"), path.to_owned()];
     let Some(dir) = places.iter().find(|dir| dir.join("client.redb").is_file()) else {
@@ -158,7 +159,7 @@ mod tests {
     fn what_an_agent_would_take_is_valid() {
         let told = validate(&[("a.hcl", GOOD)]).unwrap();
         assert!(told.iter().any(|line| line.starts_with("mTLS is not configured")), "{told:?}");
-        // One file may leave to another what it does not say itself.
+        // One file may omit settings that another file has.
         let (dirs, parts) = ("data_dir = \"/var/lib/caravan\"\n", "client {\n  enabled = true\n}\n");
         let servers = r#"{"client": {"servers": ["10.0.0.1"]}}"#;
         assert!(validate(&[("a.hcl", dirs), ("b.hcl", parts), ("c.json", servers)]).is_ok());

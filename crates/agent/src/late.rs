@@ -1,4 +1,4 @@
-//! Servers that are known only after the client is made, because reaching them takes the client's own
+//! Servers that become known only after the client exists, because the connection to them needs the client's
 //! identity.
 
 use async_trait::async_trait;
@@ -19,7 +19,7 @@ pub(crate) struct LateServers(OnceLock<RpcServers>);
 
 impl LateServers {
     pub(crate) fn set(&self, channel: Channel) {
-        // The wiring sets it exactly once.
+        // The agent calls this exactly once.
         let _ = self.0.set(RpcServers::new(channel));
     }
 

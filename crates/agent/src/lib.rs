@@ -1,4 +1,4 @@
-//! The agent: configuration files and command line, and the wiring of server, client and HTTP API into one
+//! The agent: configuration files, the command line, and the wiring of server, client and HTTP API in one
 //! process.
 
 mod data_dir;
@@ -33,7 +33,7 @@ use std::process::ExitCode;
 ///
 /// Exit codes: 0 after a signal, 1 for everything else.
 pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
-    // Nothing below is generic: the agent is compiled here, once, and not again by whoever calls.
+    // `start` is not generic, so the agent is compiled once in this crate and not again in each caller.
     match start(args.into_iter().map(|arg| arg.to_string_lossy().into_owned()).collect()) {
         Ok(()) => ExitCode::SUCCESS,
         Err(AgentError::Flags(FlagError::Help(text))) => {
@@ -51,13 +51,13 @@ fn start(args: Vec<String>) -> Result<(), AgentError> {
     let flags = flags::parse(args)?;
     let settings = settings::resolve(&flags, read_files(&flags.config)?, &host::look())?;
     let runtime = tokio::runtime::Builder::new_multi_thread()
-        // Tasks of the agent wait far more than they compute.
+        // Tasks of the agent wait much more than they compute.
         .worker_threads(std::thread::available_parallelism().map_or(2, |n| n.get().clamp(2, 4)))
         .enable_all()
         .build()
         .map_err(AgentError::Runtime)?;
     let signals = runtime.block_on(async { run::Signals::listen() })?;
-    // After the signals: what has said anything listens to them.
+    // Logging starts after the signal handlers: once a log line appears, signals are handled.
     let log_file = settings.log_file.clone().map(log_file::LogFile::open).transpose()?;
     let kept = settings.log_file.as_ref().map(|file| file.path.clone());
     let (logs, levels) = logging::start(&settings.log_level, settings.log_json, log_file.zip(kept));
@@ -65,12 +65,12 @@ fn start(args: Vec<String>) -> Result<(), AgentError> {
         tracing::warn!("{warning}");
     }
     let result = runtime.block_on(run::run(settings, flags, signals, logs, levels));
-    // What still runs has had its time.
+    // Remaining tasks get one more second.
     runtime.shutdown_timeout(std::time::Duration::from_secs(1));
     result
 }
 
-/// Reads all configuration files; later ones win.
+/// Reads all configuration files; later ones override earlier ones.
 fn read_files(paths: &[String]) -> Result<AgentConfig, AgentError> {
     let sources = read_texts(paths)?;
     caravan_hcl::config::parse(&sources).map_err(|diagnostics| AgentError::Config(diagnostics.to_string()))
@@ -88,7 +88,7 @@ fn read_texts(paths: &[String]) -> Result<Vec<Source>, AgentError> {
     Ok(sources)
 }
 
-/// A file, or the `*.hcl` and `*.json` files of a directory in order of their names.
+/// Returns the file itself, or the `*.hcl` and `*.json` files of a directory in order of their names.
 fn expand(path: &Path) -> Result<Vec<PathBuf>, AgentError> {
     let read = |source| AgentError::Read { path: path.to_owned(), source };
     if !std::fs::metadata(path).map_err(read)?.is_dir() {

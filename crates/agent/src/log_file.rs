@@ -1,4 +1,4 @@
-//! The agent's log as a file (`log_file` of the configuration), renamed and begun anew by size and age.
+//! The agent's log as a file (`log_file` of the configuration), rotated by size and age.
 
 use crate::error::AgentError;
 use caravan_hcl::config::AgentConfig;
@@ -9,26 +9,26 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-/// The file's name where only a directory is said.
+/// The name of the file if the configuration names only a directory.
 const NAME: &str = "caravan.log";
-/// How long one file is written to where nothing is said.
+/// The default age at which a file is rotated.
 const AGE: Duration = Duration::from_secs(24 * 3600);
 
-/// Where the log is written, and when a new file begins.
+/// The path of the log and its rotation rules.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct LogFileSettings {
-    /// The file.
+    /// The path of the current file.
     pub(crate) path: PathBuf,
-    /// After so long.
+    /// The age at which the file is rotated.
     pub(crate) age: Duration,
-    /// At so many bytes; never for 0.
+    /// The size in bytes at which the file is rotated; 0 means never.
     pub(crate) bytes: u64,
-    /// How many old files are kept; all for 0, none below.
+    /// The number of old files to keep; 0 keeps all, a negative number none.
     pub(crate) keep: i64,
 }
 
 impl LogFileSettings {
-    /// Reads the configuration; none if no file is wanted.
+    /// Reads the configuration; returns `None` without a log file.
     pub(crate) fn of(file: &AgentConfig) -> Result<Option<Self>, AgentError> {
         let Some(text) = file.log_file.as_deref().filter(|path| !path.is_empty()) else { return Ok(None) };
         let mut path = PathBuf::from(text);
@@ -50,7 +50,7 @@ impl LogFileSettings {
     }
 }
 
-/// The open file.
+/// An open log file.
 #[derive(Debug)]
 pub(crate) struct LogFile {
     settings: LogFileSettings,
@@ -60,7 +60,7 @@ pub(crate) struct LogFile {
 }
 
 impl LogFile {
-    /// Opens it, and goes on with what is there.
+    /// Opens the file and appends to its content.
     pub(crate) fn open(settings: LogFileSettings) -> Result<Self, AgentError> {
         let failed = |source: io::Error| AgentError::Setting {
             field: "log_file",
@@ -74,7 +74,7 @@ impl LogFile {
         Ok(Self { settings, file, bytes, begun: wall_now() })
     }
 
-    /// Puts the file aside and begins another one. On failure the old one goes on: a log is no reason to stop.
+    /// Rotates the file. If that fails, writing continues in the old file, because a log must not stop the agent.
     fn turn(&mut self, now: SystemTime) -> io::Result<()> {
         let stamp = now.duration_since(UNIX_EPOCH).unwrap_or_default().as_nanos();
         let path = &self.settings.path;
@@ -84,7 +84,7 @@ impl LogFile {
         self.forget()
     }
 
-    /// Removes the oldest files beyond those that are kept.
+    /// Removes the oldest files beyond the number to keep.
     fn forget(&self) -> io::Result<()> {
         if self.settings.keep == 0 {
             return Ok(());
@@ -117,7 +117,7 @@ fn open(path: &Path) -> io::Result<File> {
     OpenOptions::new().create(true).append(true).mode(0o600).open(path)
 }
 
-/// `agent.log` with the stamp 7 as `agent-7.log`.
+/// Returns the path of a rotated file: `agent.log` with the stamp 7 is `agent-7.log`.
 fn aside(path: &Path, stamp: &str) -> PathBuf {
     let part = |part: Option<&std::ffi::OsStr>| part.unwrap_or_default().to_string_lossy().into_owned();
     let (stem, extension) = (part(path.file_stem()), part(path.extension()));
@@ -125,7 +125,7 @@ fn aside(path: &Path, stamp: &str) -> PathBuf {
     path.with_file_name(format!("{stem}-{stamp}{dot}{extension}"))
 }
 
-/// What was put aside, the oldest first.
+/// Returns the rotated files, oldest first.
 fn old_files(path: &Path) -> io::Result<Vec<PathBuf>> {
     let dir = path.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let stamp = |file: &Path| -> Option<u128> {

@@ -10,7 +10,7 @@ use tracing_subscriber::layer::SubscriberExt as _;
 use tracing_subscriber::util::SubscriberInitExt as _;
 use tracing_subscriber::{EnvFilter, Layer as _, reload};
 
-/// Words accepted as log levels, and what they mean here.
+/// Converts a log level of the configuration to the level of `tracing`.
 fn directive(level: &str) -> Option<&'static str> {
     Some(match level.to_ascii_uppercase().as_str() {
         "TRACE" => "trace",
@@ -23,20 +23,20 @@ fn directive(level: &str) -> Option<&'static str> {
     })
 }
 
-/// Whether a log level is one.
+/// Returns whether a text is a valid log level.
 pub(crate) fn is_level(level: &str) -> bool {
     directive(level).is_some()
 }
 
 fn filter(level: &str) -> EnvFilter {
-    // What libraries say at these levels is for their own developers.
+    // Records of libraries at these levels are for the libraries' developers.
     let quiet = "openraft=warn,h2=warn,hyper=warn,hyper_util=warn,tonic=warn,tower=warn";
     EnvFilter::new(format!("{},{quiet}", directive(level).unwrap_or("info")))
 }
 
 type Switch = Box<dyn Fn(EnvFilter) + Send + Sync>;
 
-/// Changes what is logged while the agent runs. Clones are the same one.
+/// A switch of the log level while the agent runs. Clones share the level.
 #[derive(Clone, Default)]
 pub(crate) struct Levels(Arc<Vec<Switch>>);
 
@@ -47,21 +47,21 @@ impl fmt::Debug for Levels {
 }
 
 impl Levels {
-    /// From now on.
+    /// Sets the log level.
     pub(crate) fn set(&self, level: &str) {
         self.0.iter().for_each(|switch| switch(filter(level)));
     }
 }
 
-/// A filter, and what exchanges it.
+/// Creates a filter and the switch that replaces it.
 fn changeable<S: Subscriber>(level: &str) -> (reload::Layer<EnvFilter, S>, Switch) {
     let (layer, handle) = reload::Layer::new(filter(level));
-    // It fails once there is no log any more.
+    // Replacing fails only if logging has ended.
     (layer, Box::new(move |filter| drop(handle.reload(filter))))
 }
 
-/// Starts logging, also to a file if there is one; the answer is the log for those who follow it, and what changes its
-/// level. A second call changes nothing.
+/// Starts logging, to the file too if there is one. Returns the monitor for followers, and the switch of the
+/// level. A second call has no effect.
 pub(crate) fn start(level: &str, json: bool, file: Option<(LogFile, PathBuf)>) -> (Monitors, Levels) {
     let (shown, first) = changeable(level);
     let written = tracing_subscriber::fmt::layer().with_writer(std::io::stderr).with_target(false);
@@ -83,7 +83,7 @@ pub(crate) fn start(level: &str, json: bool, file: Option<(LogFile, PathBuf)>) -
     });
     let monitors = Monitors::of(path);
     let followed = monitors.clone().with_filter(monitors.clone());
-    // An error says that logging runs already, which is as good.
+    // An error means that logging runs already.
     let _ = tracing_subscriber::registry().with(written).with(kept).with(followed).try_init();
     (monitors, Levels(Arc::new(switches)))
 }

@@ -1,4 +1,4 @@
-//! The agent's log for those who follow it over the API, at the level that each of them asks for.
+//! The agent's log for followers over the API, each with its own level.
 
 use caravan_http::{LogLevel, LogRecord, LogRecords, LogSource};
 use caravan_types::UnixNanos;
@@ -14,17 +14,17 @@ use tracing_subscriber::Layer;
 use tracing_subscriber::filter::LevelFilter;
 use tracing_subscriber::layer::{Context, Filter};
 
-/// Records that a follower may lag behind before it misses some.
+/// The number of records that a follower may lag behind before it misses some.
 const QUEUE: usize = 1024;
 
-/// Those who follow, and what they want to hear.
+/// The followers of the log and their levels.
 #[derive(Debug)]
 pub(crate) struct Monitor {
     records: broadcast::Sender<Arc<LogRecord>>,
     levels: Mutex<[usize; 6]>,
-    /// The most talkative level that somebody wants; 0 for nobody.
+    /// The most verbose level of any follower; 0 without followers.
     most: AtomicU8,
-    /// Where the log is kept.
+    /// The log file, if there is one.
     file: Option<PathBuf>,
 }
 
@@ -40,7 +40,7 @@ impl Default for Monitor {
 }
 
 impl Monitor {
-    /// Counts a follower in or out.
+    /// Adds or removes a follower.
     fn count(&self, level: LogLevel, add: bool) {
         let most = {
             let mut levels = self.levels.lock().unwrap_or_else(PoisonError::into_inner);
@@ -50,7 +50,7 @@ impl Monitor {
         };
         let most = u8::try_from(most).unwrap_or(0);
         if self.most.swap(most, Ordering::SeqCst) != most {
-            // What nobody wanted to hear was switched off where it is said.
+            // Call sites without interested followers were disabled, so their interest is computed again.
             tracing::callsite::rebuild_interest_cache();
         }
     }
@@ -58,7 +58,7 @@ impl Monitor {
     fn wants(&self, metadata: &Metadata<'_>) -> bool {
         let most = self.most.load(Ordering::Relaxed);
         let level = number(*metadata.level());
-        // What libraries say below warnings is for their own developers.
+        // Records of libraries below warnings are for the libraries' developers.
         level <= most && (level <= 2 || metadata.target().starts_with("caravan"))
     }
 }
@@ -73,7 +73,7 @@ fn number(level: Level) -> u8 {
     }
 }
 
-/// Counts its follower out at the end.
+/// A follower, which is removed from the counts when dropped.
 struct Follower {
     monitor: Arc<Monitor>,
     level: LogLevel,
@@ -86,12 +86,12 @@ impl Drop for Follower {
     }
 }
 
-/// The monitor as others hold it.
+/// A shared monitor.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Monitors(pub(crate) Arc<Monitor>);
 
 impl Monitors {
-    /// With the file in which the log is kept, if there is one.
+    /// Creates a monitor with the log file, if there is one.
     pub(crate) fn of(file: Option<PathBuf>) -> Self {
         Self(Arc::new(Monitor { file, ..Monitor::default() }))
     }
@@ -133,7 +133,7 @@ fn now() -> UnixNanos {
     UnixNanos(caravan_sys::time::wall_nanos())
 }
 
-/// Lets through what somebody wants to hear.
+/// Passes the records that a follower requested.
 impl<S> Filter<S> for Monitors {
     fn enabled(&self, metadata: &Metadata<'_>, _: &Context<'_, S>) -> bool {
         self.0.wants(metadata)
@@ -172,12 +172,12 @@ impl<S: Subscriber> Layer<S> for Monitors {
             fields: fields.others,
             location: metadata.line().map(|line| format!("{file}:{line}")).unwrap_or_default(),
         };
-        // An error only says that nobody listens any more.
+        // An error means that there is no follower any more.
         let _ = self.0.records.send(Arc::new(record));
     }
 }
 
-/// `caravan_client::runner::task` as `client.runner.task`.
+/// Shortens a module path: `caravan_client::runner::task` becomes `client.runner.task`.
 fn module(target: &str) -> String {
     target.strip_prefix("caravan_").unwrap_or(target).replace("::", ".")
 }

@@ -15,12 +15,12 @@ use std::io::Write;
 use std::time::{Duration, UNIX_EPOCH};
 use tokio::sync::Mutex;
 
-/// Samples in a second of processor time, as in profiles of Go.
+/// Samples for each second of CPU time, as in Go's profiles.
 const FREQUENCY: i32 = 100;
-/// Libraries whose stacks are not walked: a signal may arrive while they hold a lock that walking needs.
+/// Libraries whose stacks are not unwound: a signal may arrive while they hold a lock that the unwinder needs.
 const BLOCKED: [&str; 4] = ["libc", "libgcc", "pthread", "vdso"];
 
-/// Takes one profile at a time: the timer and its signal belong to the whole process.
+/// A profiler that takes one profile at a time, because the timer and its signal belong to the whole process.
 #[derive(Debug, Default)]
 pub(crate) struct CpuProfiler {
     turn: Mutex<()>,
@@ -34,7 +34,7 @@ impl Profiler for CpuProfiler {
         let guard = ProfilerGuardBuilder::default().frequency(FREQUENCY).blocklist(&BLOCKED).build();
         let guard = guard.map_err(|error| failed(&error))?;
         tokio::time::sleep(time).await;
-        // Finding the names of functions reads the program's debug information.
+        // Symbol resolution reads the program's debug information.
         let built = tokio::task::spawn_blocking(move || {
             let report = guard.report().build().map_err(|error| error.to_string())?;
             drop(guard);
@@ -50,7 +50,7 @@ fn packed(profile: &Profile) -> std::io::Result<Bytes> {
     Ok(out.finish()?.into())
 }
 
-/// The texts and functions of a profile, each once.
+/// The unique texts and functions of a profile.
 struct Tables {
     texts: Vec<String>,
     places: HashMap<String, i64>,
@@ -59,7 +59,7 @@ struct Tables {
 }
 
 impl Tables {
-    /// The first text is the empty one: the format asks for that.
+    /// Creates tables whose first text is empty, as the format requires.
     fn new() -> Self {
         Self {
             texts: vec![String::new()],
@@ -94,7 +94,7 @@ fn whole(n: usize) -> u64 {
     u64::try_from(n).unwrap_or(u64::MAX)
 }
 
-/// A line of the source where a stack was.
+/// A source line of a stack frame.
 struct Place {
     name: String,
     system_name: String,
@@ -102,7 +102,7 @@ struct Place {
     line: i64,
 }
 
-/// A stack, innermost frame first, each with the functions that were inlined there; and how often it was seen.
+/// A stack, innermost frame first, each frame with its inlined functions, and the number of its samples.
 struct Stack {
     frames: Vec<Vec<Place>>,
     seen: i64,
@@ -226,7 +226,7 @@ mod tests {
         }
         assert_eq!(profiler.cpu(Duration::from_secs(1)).await.unwrap_err(), ProfileError::Busy);
         let mut profile = unpacked(&first.await.unwrap().unwrap());
-        // On a busy machine the process may not have had its share in that time.
+        // On a busy machine the process may not have had CPU time until now.
         for _ in 0..60 {
             if !profile.sample.is_empty() {
                 break;

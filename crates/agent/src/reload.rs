@@ -1,4 +1,4 @@
-//! Reading the configuration again while the agent runs: what changes at once, and what has to wait for the next start.
+//! Configuration reload: applies some changes at once and reports the changes that need a restart.
 
 use crate::error::{AgentError, chain};
 use crate::flags::Flags;
@@ -13,8 +13,8 @@ use caravan_rpc::Limits;
 use serde_json::Value;
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// What a running agent takes up (docs/reference/jobspec.md, section 11). `tls` is here but for the two that say what is encrypted at
-/// all.
+/// The settings that a running agent applies (docs/reference/jobspec.md, section 11). Of `tls`, the two settings that
+/// turn encryption on are excepted.
 const LIVE: [&str; 6] = [
     "log_level",
     "tls",
@@ -25,12 +25,12 @@ const LIVE: [&str; 6] = [
 ];
 const NOT_LIVE: [&str; 2] = ["tls.http", "tls.rpc"];
 
-/// Whether development mode says what a field comes to. Flags lie over both configurations that are compared.
+/// Returns whether development mode determines a field. Flags override both compared configurations.
 fn is_flagged(field: &str, flags: &Flags) -> bool {
     flags.dev && ["server.enabled", "client.enabled", "data_dir"].contains(&field)
 }
 
-/// Fields that differ and that a running agent cannot change. No value is told: there may be secrets among them.
+/// Returns the fields that differ and that a running agent cannot change. Omits values, because they may be secrets.
 fn waiting(before: &AgentConfig, after: &AgentConfig, flags: &Flags) -> Vec<String> {
     let tree = |config: &AgentConfig| serde_json::to_value(config).unwrap_or_default();
     let mut differ = Vec::new();
@@ -67,30 +67,30 @@ fn compare(path: &str, before: &Value, after: &Value, differ: &mut Vec<String>) 
                 compare(&below(key), &at(&old), &at(&new), differ);
             }
         }
-        // A block that came or went, with nothing in it.
+        // An empty block was added or removed.
         (Some(_), Some(_)) => {}
         _ => differ.push(path.to_owned()),
     }
 }
 
-/// Reads the configuration again and hands out what changed.
+/// Reloads the configuration and distributes the changes.
 #[derive(Debug)]
 pub(crate) struct Reloader {
     pub(crate) flags: Flags,
-    /// One at a time, or an older state of the files might be the last one to be taken.
+    /// Serializes reloads. Otherwise an older state of the files could be applied last.
     pub(crate) turn: Mutex<()>,
     pub(crate) tls: Live,
     pub(crate) levels: Levels,
     pub(crate) limits: Limits,
     pub(crate) client: Option<Handle>,
-    /// What `/v1/agent/self` shows.
+    /// The configuration that `/v1/agent/self` shows.
     pub(crate) shown: Arc<ArcSwap<Value>>,
-    /// As the agent was started.
+    /// The settings with which the agent was started.
     pub(crate) started: Settings,
 }
 
 impl Reloader {
-    /// All or nothing: if something cannot be read, everything stays as it was.
+    /// Applies the whole configuration or none of it: if a file cannot be read, nothing changes.
     pub(crate) fn now(&self) -> Result<(), AgentError> {
         let _turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
         let settings = resolve(&self.flags, crate::read_files(&self.flags.config)?, &crate::host::look())?;
@@ -169,7 +169,7 @@ mod tests {
         ];
         assert_eq!(told(before, after, &[]), all);
         assert_eq!(told(before, before, &[]), [""; 0]);
-        // A flag has the last word, as it had when the agent started.
+        // A flag overrides the file, as at the agent's start.
         assert!(!told(before, after, &["-region", "x"]).contains(&"region".to_owned()));
     }
 }

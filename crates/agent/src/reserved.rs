@@ -1,4 +1,4 @@
-//! What a client keeps for its host, and what it offers of it. Pure.
+//! The resources that a client reserves for its host, and the resources that it offers. Pure.
 
 use crate::error::AgentError;
 use caravan_hcl::config::ClientConfig;
@@ -8,7 +8,7 @@ use caravan_types::node::{
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Component, Path};
 
-/// The `reserved` block.
+/// Reads the `reserved` block.
 pub(crate) fn of(file: &ClientConfig) -> Result<ReservedResources, AgentError> {
     let reserved = file.reserved.clone().unwrap_or_default();
     let cores = cores("client.reserved.cores", reserved.cores.as_deref())?.unwrap_or_default();
@@ -23,14 +23,14 @@ pub(crate) fn of(file: &ClientConfig) -> Result<ReservedResources, AgentError> {
     })
 }
 
-/// A list of processors; none if nothing is said.
+/// Parses a list of CPUs; `None` if the setting is absent.
 pub(crate) fn cores(field: &'static str, list: Option<&str>) -> Result<Option<BTreeSet<u16>>, AgentError> {
     let Some(list) = list.filter(|list| !list.trim().is_empty()) else { return Ok(None) };
     let read = caravan_types::cores::parse(list);
     read.map(Some).map_err(|error| AgentError::Setting { field, reason: error.to_string() })
 }
 
-/// The parent of the tasks' control groups; none if nothing is said.
+/// Checks the parent of the tasks' cgroups; `None` if the setting is absent.
 pub(crate) fn cgroup_parent(path: Option<&str>) -> Result<Option<String>, AgentError> {
     let Some(path) = path.map(str::trim).filter(|path| !path.is_empty()) else { return Ok(None) };
     let below = Path::new(path.trim_start_matches('/'));
@@ -44,7 +44,7 @@ pub(crate) fn cgroup_parent(path: Option<&str>) -> Result<Option<String>, AgentE
     Ok(Some(path.to_owned()))
 }
 
-/// The `host_volume` blocks.
+/// Reads the `host_volume` blocks.
 pub(crate) fn host_volumes(file: &ClientConfig) -> BTreeMap<String, HostVolumeInfo> {
     let volumes = file.host_volume.clone().unwrap_or_default();
     volumes

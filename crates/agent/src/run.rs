@@ -1,4 +1,4 @@
-//! One process: server, client, RPC and HTTP started in order, stopped in the opposite one.
+//! Runs server, client, RPC and HTTP in one process. They start in this order and stop in the opposite one.
 
 use crate::data_dir;
 use crate::drivers;
@@ -24,13 +24,16 @@ use futures::future::BoxFuture;
 use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 use tokio::net::TcpListener;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-/// The signals that ask an agent to end, or to read its configuration again.
+/// From the start until its memory is released: elections and fingerprints are over by then.
+const STARTUP_MEMORY_DELAY: Duration = Duration::from_secs(3);
+
+/// The signals that end an agent or reload its configuration.
 #[derive(Debug)]
 pub(crate) struct Signals {
     interrupt: Signal,
@@ -39,7 +42,8 @@ pub(crate) struct Signals {
 }
 
 impl Signals {
-    /// Listens from now on: an agent that is asked to end while it starts ends in order too. Within a runtime.
+    /// Installs the signal handlers, so that an agent that is stopped during its start also ends in order. Needs a
+    /// runtime.
     pub(crate) fn listen() -> Result<Self, AgentError> {
         Ok(Self {
             interrupt: signal(SignalKind::interrupt()).map_err(AgentError::Runtime)?,
@@ -49,7 +53,7 @@ impl Signals {
     }
 }
 
-/// Runs an agent until a signal, or until a part of it fails for good.
+/// Runs an agent until a signal, or until a part of it fails permanently.
 pub(crate) async fn run(
     settings: Settings,
     flags: Flags,
@@ -58,7 +62,7 @@ pub(crate) async fn run(
     levels: Levels,
 ) -> Result<(), AgentError> {
     let tls = Live::read(&settings.tls, &settings.region)?;
-    // Ports first: an agent that cannot listen must not touch any state.
+    // Ports come first: an agent that cannot listen must not touch any state.
     let http = listen("HTTP", settings.http).await?;
     let rpc = match &settings.server {
         Some(_) => Some(listen("RPC", settings.rpc).await?),
@@ -89,6 +93,7 @@ pub(crate) async fn run(
     let result = agent.start(http, rpc).await;
     if result.is_ok() {
         banner(&settings, agent.http_address);
+        agent.clients.spawn(release_startup_memory(agent.stop.clone()));
     }
     let result = match result {
         Ok(parts) => agent.wait(signals, &parts.reloader).await,
@@ -104,7 +109,7 @@ pub(crate) async fn run(
     result
 }
 
-/// The warning of a server whose port for agents others reach, and which takes their word for who they are.
+/// Returns the warning of a server whose RPC port others can reach without TLS.
 pub(crate) fn open_port(settings: &Settings) -> Option<String> {
     let is_open = settings.server.is_some() && !settings.tls.rpc && !settings.rpc.ip().is_loopback();
     is_open.then(|| {
@@ -114,6 +119,19 @@ pub(crate) fn open_port(settings: &Settings) -> Option<String> {
             settings.rpc
         )
     })
+}
+
+/// Releases the pages of the program that only the start needed, once the start is certainly over.
+async fn release_startup_memory(stop: CancellationToken) {
+    tokio::select! {
+        () = stop.cancelled() => return,
+        () = tokio::time::sleep(STARTUP_MEMORY_DELAY) => {}
+    }
+    let released = tokio::task::spawn_blocking(caravan_sys::pages::release_program).await;
+    if let Ok(Err(error)) = released {
+        let error = caravan_sys::describe(&error);
+        tracing::debug!(error, "the memory of the start stays mapped");
+    }
 }
 
 async fn listen(what: &'static str, address: SocketAddr) -> Result<TcpListener, AgentError> {
@@ -135,7 +153,7 @@ struct Agent<'a> {
     failed: (tokio::sync::mpsc::Sender<AgentError>, tokio::sync::mpsc::Receiver<AgentError>),
 }
 
-/// What must live as long as the agent.
+/// The parts that must live as long as the agent.
 struct Parts {
     _way_back: Option<Registration>,
     reloader: Arc<Reloader>,
@@ -369,7 +387,7 @@ impl Agent<'_> {
                 _ = interrupt.recv() => tracing::info!("interrupted: the agent stops"),
                 _ = terminate.recv() => tracing::info!("asked to end: the agent stops"),
                 _ = hangup.recv() => {
-                    // What went wrong is in the log.
+                    // The reload logs its errors.
                     drop(reloader.reload());
                     continue;
                 }
@@ -381,7 +399,7 @@ impl Agent<'_> {
             }
             break;
         }
-        // A second signal does not wait for anything.
+        // A second signal ends the process at once.
         tokio::spawn(async move {
             tokio::select! {
                 _ = interrupt.recv() => {}
@@ -393,7 +411,8 @@ impl Agent<'_> {
         Ok(())
     }
 
-    /// Clients first: a development agent ends its tasks and releases its volumes, which needs servers.
+    /// Stops the agent. The client stops first: a development agent ends its tasks and releases its volumes, which
+    /// needs servers.
     async fn end(self) {
         self.stop.cancel();
         self.clients.close();
@@ -404,7 +423,8 @@ impl Agent<'_> {
     }
 }
 
-/// Nodes of this region only, which prove who they are by the secret that they registered with first.
+/// An authenticator that accepts only nodes of this region. A node proves its identity by the secret of its first
+/// registration.
 #[derive(Debug)]
 struct KnownNodes {
     server: caravan_server::Handle,
@@ -432,7 +452,7 @@ impl Authenticator for KnownNodes {
             PeerIdentity::Client { node_id, .. } if known == Some(false) => {
                 Err(RpcError::new(Code::Permission, format!("node {node_id} is known by another secret")))
             }
-            // Servers call over such a connection: nobody gets one for a node that has proved nothing yet.
+            // Servers send calls over such a connection, so it needs a registered node.
             PeerIdentity::Client { node_id, .. } if known.is_none() && role == Role::Reversed => {
                 Err(RpcError::new(Code::NotFound, format!("node {node_id} is not registered yet")))
             }
@@ -468,12 +488,12 @@ impl Authenticator for KnownNodes {
     }
 }
 
-/// The wall clock.
+/// Returns the time of the wall clock.
 fn now() -> UnixNanos {
     UnixNanos(caravan_sys::time::wall_nanos())
 }
 
-/// The server's own UUID, made at its first start.
+/// Returns the server's UUID, which is generated at its first start.
 fn server_id(dir: &Path) -> Result<String, AgentError> {
     let fail = |source| AgentError::DataDir { path: dir.to_owned(), source };
     let path = dir.join("server-id");

@@ -1,13 +1,13 @@
-//! The `config` of `/v1/agent/self`: every key that users know, what is set, and no secret.
+//! The `config` of `/v1/agent/self`: all keys that users know, with the set values and without secrets.
 
 use crate::drivers::allows_privileged_plugins;
 use crate::settings::{ClientSettings, ServerSettings, Settings};
 use serde_json::{Map, Value, json};
 
-/// Each key as it is where nothing is set (docs/reference/http-api.md, section 5.7).
+/// The value of each key that is not set (docs/reference/http-api.md, section 5.7).
 const UNSET: &str = include_str!("shown.json");
 
-/// What an agent is set to.
+/// Returns the settings of an agent in the displayed form.
 pub(crate) fn config(settings: &Settings) -> Value {
     let unset: Value = serde_json::from_str(UNSET).expect("the table is JSON, as its test shows");
     let mut config = Map::new();
@@ -22,7 +22,7 @@ pub(crate) fn config(settings: &Settings) -> Value {
     Value::Object(config)
 }
 
-/// Lays an object over another one. What has keys of its own users' making is replaced as a whole.
+/// Merges `upper` into an object. A map with users' own keys is replaced as a whole.
 fn over(map: &mut Map<String, Value>, upper: Value) {
     let Value::Object(upper) = upper else { return };
     for (key, value) in upper {
@@ -42,7 +42,7 @@ fn general(settings: &Settings) -> Value {
         .collect();
     let mut configs = settings.plugins.clone();
     if settings.dev && settings.client.is_some() {
-        // A development agent gives more than the defaults.
+        // A development agent enables more than the defaults.
         configs.entry("exec".to_owned()).or_default();
     }
     let plugins: Vec<Value> = configs
@@ -100,7 +100,7 @@ fn span(time: std::time::Duration) -> String {
     caravan_types::Nanos::from_std(time).to_string()
 }
 
-/// What the drivers that come with the agent are set to where nothing is said.
+/// Returns the default options of the bundled drivers.
 fn defaults(plugin: &str) -> Value {
     match plugin {
         "raw_exec" => json!({

@@ -1,4 +1,4 @@
-//! The agent's certificates: what the configuration says, and what is in use.
+//! The agent's certificates: the configured files, and the certificates in use.
 
 use crate::error::AgentError;
 use arc_swap::ArcSwap;
@@ -32,7 +32,7 @@ fn bad(field: &'static str, reason: impl Into<String>) -> AgentError {
 }
 
 impl TlsSettings {
-    /// Reads the block. Files are looked at later.
+    /// Reads the `tls` block. The files are read later.
     pub(crate) fn of(file: &AgentConfig) -> Result<Self, AgentError> {
         let Some(tls) = &file.tls else { return Ok(Self::default()) };
         let path = |given: &Option<String>| given.clone().filter(|path| !path.is_empty()).map(PathBuf::from);
@@ -69,7 +69,7 @@ impl TlsSettings {
 
     fn listening(&self, client_ca: Option<PathBuf>) -> ServerSettings {
         ServerSettings {
-            // Checked when the block was read.
+            // The block's reader has checked that the file is set.
             cert_file: self.cert_file.clone().unwrap_or_default(),
             key_file: self.key_file.clone().unwrap_or_default(),
             client_ca,
@@ -100,7 +100,7 @@ impl TlsSettings {
         }
     }
 
-    /// What is demanded of those who connect for calls.
+    /// Returns the requirements for peers that connect to the RPC port.
     pub(crate) fn rules(&self) -> Rules {
         Rules {
             encrypted: self.rpc && !self.rpc_upgrade_mode,
@@ -108,12 +108,12 @@ impl TlsSettings {
         }
     }
 
-    /// Takes over what a running agent can change.
+    /// Adopts the settings that a running agent can change.
     pub(crate) fn take(&mut self, new: &Self) {
         *self = Self { http: self.http, rpc: self.rpc, ..new.clone() };
     }
 
-    /// As the agent shows it.
+    /// Returns the settings in the displayed form.
     pub(crate) fn shown(&self) -> Value {
         json!({
             "EnableHTTP": self.http,
@@ -130,12 +130,12 @@ impl TlsSettings {
     }
 }
 
-/// Name in the certificate of an agent (docs/reference/jobspec.md, section 11.1).
+/// Returns the name in an agent's certificate (docs/reference/jobspec.md, section 11.1).
 fn name(role: &str, region: &str) -> String {
     format!("{role}.{region}.nomad")
 }
 
-/// What is demanded of those who connect for calls.
+/// The requirements for peers that connect to the RPC port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Rules {
     encrypted: bool,
@@ -143,7 +143,7 @@ pub(crate) struct Rules {
 }
 
 impl Rules {
-    /// Whether a certificate allows to be who one says.
+    /// Checks whether a certificate allows the claimed identity.
     pub(crate) fn check(
         self,
         hello: &Hello,
@@ -166,7 +166,7 @@ impl Rules {
             PeerIdentity::Server { .. } if !is("server") => {
                 no(format!("only a certificate for {} makes a server", name("server", region)))
             }
-            // A server's agent may be a client as well.
+            // The agent of a server may be a client as well.
             PeerIdentity::Client { .. } if !is("client") && !is("server") => no(format!(
                 "the certificate is neither for {} nor for {}",
                 name("client", region),
@@ -199,9 +199,9 @@ impl Live {
         Ok(Self { http, rpc, rules: Arc::new(ArcSwap::from_pointee(settings.rules())) })
     }
 
-    /// Reads them again, for connections from now on. On an error everything stays as it was.
+    /// Reloads the files for new connections. On an error nothing changes.
     pub(crate) fn reload(&self, settings: &TlsSettings, region: &str) -> Result<(), AgentError> {
-        // First all, then each: what cannot be read must not be in use in part.
+        // All files are read before any is used, so that an unreadable file does not leave a mixture.
         Self::read(settings, region)?;
         if let (Some(http), true) = (&self.http, settings.http) {
             http.replace(&settings.for_http())?;
@@ -214,22 +214,22 @@ impl Live {
         Ok(())
     }
 
-    /// What is demanded of those who connect for calls, now.
+    /// Returns the current requirements for peers that connect to the RPC port.
     pub(crate) fn rules(&self) -> Rules {
         **self.rules.load()
     }
 
-    /// For the HTTP API, if it is encrypted.
+    /// Returns the acceptor of the HTTP API, if it is encrypted.
     pub(crate) fn http(&self) -> Option<Acceptor> {
         self.http.clone()
     }
 
-    /// For calls that come, if they are encrypted.
+    /// Returns the acceptor of incoming RPC connections, if they are encrypted.
     pub(crate) fn accepting(&self) -> Option<TlsAcceptor> {
         self.rpc.as_ref().map(|(acceptor, _)| TlsAcceptor(acceptor.clone()))
     }
 
-    /// For calls that go, if they are encrypted.
+    /// Returns the connector of outgoing RPC connections, if they are encrypted.
     pub(crate) fn connecting(&self) -> Option<TlsConnector> {
         self.rpc
             .as_ref()

@@ -1,4 +1,4 @@
-//! The command line as a whole: its tree and its dispatch.
+//! The root of the command line: the command tree and the dispatch to each command.
 
 mod mistakes;
 
@@ -54,34 +54,34 @@ enum Verb {
     /// Access control: bootstrap, policies, tokens, roles, logins
     #[command(subcommand)]
     Acl(acl::AclVerb),
-    /// Show the figures of the agent
+    /// Show statistics of the agent
     AgentInfo(misc::InfoArgs),
-    /// Print the completion for a shell: bash, zsh or fish
+    /// Print the completion script for a shell: bash, zsh or fish
     Completion(completion::CompletionArgs),
-    /// Configuration of agents: validate
+    /// Agent configuration: validate
     #[command(subcommand)]
     Config(config::ConfigVerb),
-    /// Log in with a signed token
+    /// Log in with a JWT and create an ACL token
     Login(misc::LoginArgs),
-    /// The licence
+    /// The license, a feature of Nomad Enterprise
     #[command(subcommand)]
     License(enterprise::LicenseVerb),
     /// Namespaces: apply, delete, inspect, list, status
     #[command(subcommand)]
     Namespace(namespace::NamespaceVerb),
-    /// Quotas
+    /// Quotas, a feature of Nomad Enterprise
     #[command(subcommand)]
     Quota(enterprise::QuotaVerb),
-    /// Recommendations
+    /// Recommendations of resources, a feature of Nomad Enterprise
     #[command(subcommand)]
     Recommendation(enterprise::RecommendationVerb),
-    /// Sentinel policies
+    /// Sentinel policies, a feature of Nomad Enterprise
     #[command(subcommand)]
     Sentinel(enterprise::SentinelVerb),
-    /// Prepare other programs: consul, vault
+    /// Prepare Consul or Vault for workload identities: consul, vault
     #[command(subcommand)]
     Setup(setup::SetupVerb),
-    /// Open the web page
+    /// Open the web UI
     Ui(misc::UiArgs),
     /// Volumes: create, register, status, explain, deregister, delete, detach, init, snapshot, claim
     #[command(subcommand)]
@@ -98,19 +98,19 @@ enum Verb {
     /// Servers: members, join, force-leave
     #[command(subcommand)]
     Server(server::ServerVerb),
-    /// What operators do: settings, root keys, snapshots, the replicated log, debug bundles
+    /// Operator commands: settings, root keys, snapshots, the replicated log, debug bundles
     #[command(subcommand)]
     Operator(operator::OperatorVerb),
-    /// Chores of the servers: gc
+    /// Maintenance of the servers: gc, reconcile
     #[command(subcommand)]
     System(system::SystemVerb),
     /// Services: list, info, delete
     #[command(subcommand)]
     Service(service::ServiceVerb),
-    /// Certificates of agents: ca create, ca info, cert create, cert info
+    /// TLS certificates for agents: ca create, ca info, cert create, cert info
     #[command(subcommand)]
     Tls(tls::TlsVerb),
-    /// Follow an agent's log; export: show what was kept of it
+    /// Stream an agent's log; export: show its past entries
     Monitor(monitor::MonitorArgs),
     /// Alias of `alloc exec`
     Exec(alloc::exec::ExecArgs),
@@ -120,7 +120,7 @@ enum Verb {
     Action(alloc::exec::ActionArgs),
     /// Show any object by its id or a prefix of it
     Status(status::StatusArgs),
-    /// Put files of the language into their canonical layout
+    /// Rewrite HCL files in canonical format
     Fmt(fmt::FmtArgs),
     /// Alias of `job init`
     Init(job::init::InitArgs),
@@ -138,18 +138,18 @@ enum Verb {
     Inspect(job::inspect::InspectArgs),
     /// Alias of `alloc logs`
     Logs(alloc::logs::LogsArgs),
-    /// Explain an error of a job file by its code
+    /// Explain an error code of the job language
     Explain(explain::ExplainArgs),
     /// Show the version
     Version,
 }
 
-/// All verbs with their flags.
+/// Returns the command tree with all subcommands and flags.
 fn tree() -> clap::Command {
     data::with_templates(Cli::command())
 }
 
-/// Whether the first argument is a verb of this crate.
+/// Returns whether the first argument is a command of this crate.
 ///
 /// ```
 /// assert!(caravan_cli::is_verb("job"));
@@ -159,10 +159,11 @@ pub fn is_verb(word: &str) -> bool {
     tree().find_subcommand(word).is_some()
 }
 
-/// Runs the command line; `args` are the arguments without the program's name. Without a verb, or with
-/// one that is not known, prints the help and answers 127.
+/// Runs the command line and returns its exit status; `args` excludes the program's name. Without a command, or with
+/// an unknown one, prints the help and returns 127.
 pub fn main(args: impl IntoIterator<Item = OsString>, local: Local) -> ExitCode {
-    // Nothing below is generic: the verbs are compiled here, once, and not again by whoever calls.
+    // `main` is generic only up to this call, so this crate compiles the commands once and the caller does not
+    // compile them again.
     start(std::iter::once(OsString::from("caravan")).chain(args).collect(), local)
 }
 
@@ -178,7 +179,7 @@ fn start(args: Vec<OsString>, local: Local) -> ExitCode {
     ExitCode::from(runtime.block_on(Box::pin(run_with(args, out, local))))
 }
 
-/// Runs the command line, which begins with the program's name, with given outputs; the exit status.
+/// Runs the command line with the given outputs and returns the exit status. `args` begins with the program's name.
 async fn run_with(args: Vec<OsString>, out: Out, local: Local) -> u8 {
     let mut root = tree();
     root.build();
@@ -224,7 +225,7 @@ async fn run_with(args: Vec<OsString>, out: Out, local: Local) -> u8 {
     }
 }
 
-/// Runs a verb for its JSON, which then goes through a template.
+/// Runs a command with `-json` and renders the captured JSON through the template.
 async fn through_template(
     path: &[String],
     args: Vec<OsString>,
@@ -236,7 +237,7 @@ async fn through_template(
         out.note("Both json and template formatting are not allowed");
         return 1;
     }
-    // The flag stands behind the last verb; the template goes.
+    // Put `--json` after the last subcommand and drop the template flag.
     let mut rewritten = Vec::with_capacity(args.len() + 1);
     let mut verbs = path[1..].iter();
     let mut verb = verbs.next();
@@ -382,7 +383,7 @@ async fn volume(ctx: &Ctx, verb: &volume::VolumeVerb) -> Outcome {
     }
 }
 
-/// The program and the verbs as typed, for hints.
+/// Returns the program's name and the subcommands that the user typed, for hints.
 fn path(root: &clap::Command, args: &[OsString]) -> Vec<String> {
     let mut command = root;
     let mut path = vec![root.get_name().to_owned()];

@@ -1,4 +1,4 @@
-//! What every command gets.
+//! The context of every command: the agent, the outputs and the clock.
 
 use crate::error::CliError;
 use crate::format::Clock;
@@ -7,16 +7,16 @@ use crate::out::Out;
 use caravan_sdk::{Client, Config, QueryOptions, Token};
 use std::path::PathBuf;
 
-/// Flags of every command that talks to an agent; they win over the environment.
+/// Flags of every command that connects to an agent. They override the environment.
 #[derive(Clone, Debug, Default, clap::Args)]
 pub(crate) struct General {
     /// Address of the agent, http://host:port, https://host:port or unix:///path [env: CARAVAN_ADDR, NOMAD_ADDR]
     #[arg(long, global = true, value_name = "ADDR", help_heading = "General options")]
     address: Option<String>,
-    /// Region to ask [env: CARAVAN_REGION, NOMAD_REGION]
+    /// Region that the request is for [env: CARAVAN_REGION, NOMAD_REGION]
     #[arg(long, global = true, value_name = "REGION", help_heading = "General options")]
     region: Option<String>,
-    /// Namespace, * for all where a list is shown [env: CARAVAN_NAMESPACE, NOMAD_NAMESPACE]
+    /// Namespace; * for all namespaces in lists [env: CARAVAN_NAMESPACE, NOMAD_NAMESPACE]
     #[arg(long, global = true, value_name = "NAMESPACE", help_heading = "General options")]
     namespace: Option<String>,
     /// ACL token [env: CARAVAN_TOKEN, NOMAD_TOKEN]
@@ -28,48 +28,48 @@ pub(crate) struct General {
         hide_env_values = true
     )]
     token: Option<String>,
-    /// File of the CA certificates that sign agents, for https [env: CARAVAN_CACERT, NOMAD_CACERT]
+    /// CA certificate file that verifies the agent's https certificate [env: CARAVAN_CACERT, NOMAD_CACERT]
     #[arg(long, global = true, value_name = "FILE", help_heading = "General options")]
     ca_cert: Option<PathBuf>,
-    /// Directory of such files, where -ca-cert names none [env: CARAVAN_CAPATH, NOMAD_CAPATH]
+    /// Directory of CA certificate files, used without -ca-cert [env: CARAVAN_CAPATH, NOMAD_CAPATH]
     #[arg(long, global = true, value_name = "DIR", help_heading = "General options")]
     ca_path: Option<PathBuf>,
-    /// Certificate to show to the agent [env: CARAVAN_CLIENT_CERT, NOMAD_CLIENT_CERT]
+    /// Client certificate for the TLS connection to the agent [env: CARAVAN_CLIENT_CERT, NOMAD_CLIENT_CERT]
     #[arg(long, global = true, value_name = "FILE", help_heading = "General options")]
     client_cert: Option<PathBuf>,
-    /// Its key [env: CARAVAN_CLIENT_KEY, NOMAD_CLIENT_KEY]
+    /// Key of the client certificate [env: CARAVAN_CLIENT_KEY, NOMAD_CLIENT_KEY]
     #[arg(long, global = true, value_name = "FILE", help_heading = "General options")]
     client_key: Option<PathBuf>,
     /// Name that the agent's certificate must have [env: CARAVAN_TLS_SERVER_NAME, NOMAD_TLS_SERVER_NAME]
     #[arg(long, global = true, value_name = "NAME", help_heading = "General options")]
     tls_server_name: Option<String>,
-    /// Take whatever certificate the agent shows [env: CARAVAN_SKIP_VERIFY, NOMAD_SKIP_VERIFY]
+    /// Do not verify the agent's certificate [env: CARAVAN_SKIP_VERIFY, NOMAD_SKIP_VERIFY]
     #[arg(long, global = true, help_heading = "General options")]
     tls_skip_verify: bool,
-    /// Never colour the output
+    /// Disable colours in the output
     #[arg(long, global = true, help_heading = "General options")]
     no_color: bool,
-    /// Colour the output even when it goes to a file
+    /// Colour the output even if it is not a terminal
     #[arg(long, global = true, help_heading = "General options")]
     force_color: bool,
 }
 
-/// The agent to ask and where to show the answer.
+/// The agent that a command queries, and the outputs for its results.
 #[derive(Clone, Debug)]
 pub(crate) struct Ctx {
-    /// The agent.
+    /// The client of the agent's HTTP API.
     pub(crate) client: Client,
-    /// The outputs.
+    /// The outputs of the command.
     pub(crate) out: Out,
-    /// Readers of an agent's files.
+    /// Readers of an agent's files, which the `caravan` binary supplies.
     pub(crate) local: Local,
 }
 
 impl Ctx {
-    /// From the flags and the environment.
+    /// Creates the context from the flags and the environment.
     pub(crate) fn new(general: &General, out: &Out, local: Local) -> Result<Self, CliError> {
         let told = |error: caravan_sdk::Error| CliError::failed(error.to_string());
-        // A bad address in the environment does not matter when a flag gives another.
+        // An invalid address in the environment does not matter if a flag overrides it.
         let lookup = |name: &str| {
             if name.ends_with("_ADDR") { general.address.clone() } else { None }
                 .or_else(|| std::env::var(name).ok())
@@ -101,17 +101,17 @@ impl Ctx {
         Ok(Self { client: Client::new(config), out, local })
     }
 
-    /// The moment and the zone.
+    /// Returns the current time and the zone.
     pub(crate) fn clock(&self) -> Clock {
         Clock::read()
     }
 
-    /// A query without options.
+    /// Returns a query without options.
     pub(crate) fn query(&self) -> QueryOptions {
         QueryOptions::new()
     }
 
-    /// Whether objects of all namespaces are asked for.
+    /// Returns whether the request is for objects of all namespaces.
     pub(crate) fn all_namespaces(&self) -> bool {
         self.client.namespace() == "*"
     }

@@ -1,4 +1,4 @@
-//! Answers as data: JSON, or through a template of the user's.
+//! Output as data: JSON, or rendered by the user's Go template.
 
 use crate::ctx::Ctx;
 use crate::error::{CliError, Outcome};
@@ -7,29 +7,29 @@ use clap::{Arg, ArgMatches, Command};
 use gotmpl::{MissingKey, Template};
 use serde::Serialize;
 
-/// Flags of verbs that can show their answer as data.
+/// Flags of the commands that can show their answer as data.
 #[derive(Clone, Debug, Default, clap::Args)]
 pub(crate) struct DataArgs {
     /// Show JSON
     #[arg(long)]
     pub(crate) json: bool,
-    /// Show the answer through a template, as of Go's text/template
+    /// Format the answer with a Go template
     #[arg(short = 't', value_name = "TEMPLATE")]
     pub(crate) template: Option<String>,
 }
 
 impl DataArgs {
-    /// Whether data is wanted.
+    /// Returns whether the flags ask for data.
     pub(crate) fn wanted(&self) -> bool {
         self.json || self.template.is_some()
     }
 
-    /// Shows the answer as data; nothing when tables are wanted.
+    /// Prints the answer as data. Returns `None` if the flags ask for tables.
     pub(crate) fn show<T: Serialize + ?Sized>(&self, ctx: &Ctx, value: &T) -> Option<Outcome> {
         self.wanted().then(|| self.always(ctx, value))
     }
 
-    /// Shows the answer as data, JSON if no flag says anything.
+    /// Prints the answer as data: JSON without a flag.
     pub(crate) fn always<T: Serialize + ?Sized>(&self, ctx: &Ctx, value: &T) -> Outcome {
         if self.json && self.template.is_some() {
             return Err(CliError::failed("Both json and template formatting are not allowed"));
@@ -43,14 +43,14 @@ impl DataArgs {
     }
 }
 
-/// What clap calls the template of a verb that knows only `-json`.
+/// The clap id of the `-t` flag of a command that itself knows only `-json`.
 pub(crate) const TEMPLATE: &str = "data-template";
 
-/// Verbs whose `-json` is about what they read.
+/// Commands whose `-json` flag describes their input.
 const READERS: [&str; 6] = ["run", "plan", "validate", "init", "apply", "monitor"];
 
-/// The command tree with `-t` beside each `-json`: the JSON of a verb goes through the template once it is printed, so
-/// that verbs need not know of it.
+/// Returns the command tree with `-t` beside each `-json`. The template renders the JSON that the command printed, so
+/// that commands need no support for it.
 pub(crate) fn with_templates(command: Command) -> Command {
     let verbs: Vec<String> = command.get_subcommands().map(|verb| verb.get_name().to_owned()).collect();
     let command =
@@ -68,7 +68,7 @@ pub(crate) fn with_templates(command: Command) -> Command {
     )
 }
 
-/// The template that was given to a verb that knows only `-json`.
+/// Returns the template for a command that itself knows only `-json`.
 pub(crate) fn template_of(matches: &ArgMatches) -> Option<&str> {
     match matches.subcommand() {
         Some((_, inner)) => template_of(inner),
@@ -76,13 +76,13 @@ pub(crate) fn template_of(matches: &ArgMatches) -> Option<&str> {
     }
 }
 
-/// JSON that a verb printed, through a template.
+/// Renders the JSON that a command printed with a template.
 pub(crate) fn printed(text: &str, printed: &[u8]) -> Result<String, CliError> {
     let value: serde_json::Value = serde_json::from_slice(printed)?;
     template(text, &value)
 }
 
-/// The answer through a template. A name that is not there is an error.
+/// Renders a value with a template. A missing key is an error.
 pub(crate) fn template<T: Serialize + ?Sized>(text: &str, value: &T) -> Result<String, CliError> {
     let told =
         |error: &dyn std::fmt::Display| CliError::failed(format!("Error formatting the data: {error}"));
@@ -91,7 +91,7 @@ pub(crate) fn template<T: Serialize + ?Sized>(text: &str, value: &T) -> Result<S
             "Error formatting the data: template needs to be specified in golang's text/template format.",
         ));
     }
-    // By way of JSON, so that keys are those of the API.
+    // Convert to JSON first, so that keys are those of the API.
     let value = gotmpl::to_value(&serde_json::to_value(value)?).map_err(|e| told(&e))?;
     let template = Template::new("").missing_key(MissingKey::Error).parse(text).map_err(|e| told(&e))?;
     template.execute_to_string(&value).map_err(|e| told(&e))

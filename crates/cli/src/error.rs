@@ -1,29 +1,29 @@
-//! What ends a command early.
+//! Errors that end a command.
 
-/// A command that did not do what it was asked.
+/// Why a command failed.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum CliError {
-    /// The arguments make no sense; a hint at the help follows.
+    /// Invalid arguments. A hint at the help follows.
     #[error("{0}")]
     Usage(String),
-    /// A sentence that says everything.
+    /// A complete sentence, printed as is.
     #[error("{0}")]
     Failed(String),
-    /// The agent refused or could not be asked.
+    /// The agent returned an error or could not be reached.
     #[error("{doing}: {source}")]
     Api {
-        /// What was attempted, `Error querying jobs`.
+        /// The attempted action: `Error querying jobs`.
         doing: String,
-        /// What the client says.
+        /// The error of the API client.
         #[source]
         source: Box<caravan_sdk::Error>,
     },
     /// A file could not be read or written.
     #[error("{doing}: {source}")]
     Io {
-        /// What was attempted, with the path.
+        /// The attempted action, with the path.
         doing: String,
-        /// What the kernel says.
+        /// The error of the operating system.
         #[source]
         source: std::io::Error,
     },
@@ -32,19 +32,19 @@ pub(crate) enum CliError {
     Json(#[from] serde_json::Error),
 }
 
-/// The exit status of a command that ran to its end.
+/// The exit status of a command, or the error that ended it.
 pub(crate) type Outcome = Result<u8, CliError>;
 
 impl CliError {
-    /// A failure told in a sentence.
+    /// Creates an error that prints this sentence.
     pub(crate) fn failed(text: impl Into<String>) -> Self {
         Self::Failed(text.into())
     }
 }
 
-/// Says what was attempted when a call fails.
+/// An extension of results that adds the attempted action to the error of a call.
 pub(crate) trait Doing<T> {
-    /// `doing` begins with a capital: `Error querying jobs`.
+    /// Adds the action `doing`, which begins with a capital: `Error querying jobs`.
     fn doing(self, doing: impl Into<String>) -> Result<T, CliError>;
 }
 

@@ -1,4 +1,4 @@
-//! Values as people read them: times, ages, sizes, ids, JSON.
+//! Formats values for people: times, ages, sizes, ids, JSON.
 
 use caravan_types::time::{Nanos, Time, UnixNanos};
 use jiff::Timestamp;
@@ -6,12 +6,12 @@ use jiff::tz::TimeZone;
 use serde::Serialize;
 use serde_json::Value;
 
-/// The moment of a command and the zone its times are shown in.
+/// The current time and the zone in which a command shows times.
 #[derive(Clone, Debug)]
 pub(crate) struct Clock {
-    /// Now.
+    /// The time at which the command started.
     pub(crate) now: UnixNanos,
-    /// Zone.
+    /// The zone in which times are shown.
     pub(crate) zone: TimeZone,
 }
 
@@ -22,7 +22,7 @@ impl Clock {
         Self { now: UnixNanos(now), zone: TimeZone::system() }
     }
 
-    /// A time in seconds, `2026-11-21T09:22:37Z`.
+    /// Formats a time to the second: `2026-11-21T09:22:37Z`.
     pub(crate) fn time(&self, at: UnixNanos) -> String {
         let Ok(stamp) = Timestamp::from_nanosecond(i128::from(at.0)) else {
             return "(out of range)".into();
@@ -37,17 +37,17 @@ impl Clock {
         format!("{text}{sign}{:02}:{:02}", offset.abs() / 3600, offset.abs() / 60 % 60)
     }
 
-    /// A time that may not have come, `N/A` then.
+    /// Formats an optional time; `N/A` if absent.
     pub(crate) fn maybe(&self, at: Time) -> String {
         if at.is_zero() { "N/A".into() } else { self.time(at.to_unix()) }
     }
 
-    /// Now, in seconds.
+    /// Formats the current time to the second.
     pub(crate) fn stamp(&self) -> String {
         self.time(self.now)
     }
 
-    /// How long ago something was, `2m5s ago`.
+    /// Formats the age of a time: `2m5s ago`.
     pub(crate) fn ago(&self, at: UnixNanos) -> String {
         if at.is_zero() {
             return "<none>".into();
@@ -55,20 +55,20 @@ impl Clock {
         format!("{} ago", coarse(self.now.since(at)))
     }
 
-    /// A time as a table shows it: its age, or itself when everything is to be shown.
+    /// Formats a time for a table: its age, or the time itself if `verbose`.
     pub(crate) fn when(&self, at: UnixNanos, verbose: bool) -> String {
         if verbose { self.time(at) } else { self.ago(at) }
     }
 }
 
-/// A time to the nanosecond, `2026-11-21 09:23:40.881275954 +0000 UTC`.
+/// Formats a time to the nanosecond: `2026-11-21 09:23:40.881275954 +0000 UTC`.
 pub(crate) fn go_time(at: Time) -> String {
     let Ok(stamp) = Timestamp::from_nanosecond(i128::from(at.0)) else { return "(out of range)".into() };
     let text = stamp.to_zoned(TimeZone::UTC).strftime("%Y-%m-%d %H:%M:%S%.f").to_string();
     format!("{text} +0000 UTC")
 }
 
-/// A duration by its two largest units, `1h3m`, `2d`, `0s`; negative ones are nothing.
+/// Formats a duration by its two largest units: `1h3m`, `2d`, `0s`. Negative durations show as `0s`.
 pub(crate) fn coarse(duration: Nanos) -> String {
     const UNITS: [(i64, &str); 6] =
         [(31_536_000, "y"), (2_592_000, "mo"), (86_400, "d"), (3_600, "h"), (60, "m"), (1, "s")];
@@ -87,7 +87,7 @@ pub(crate) fn coarse(duration: Nanos) -> String {
     out
 }
 
-/// A size in binary units, `3.1 MiB`, `24 GiB`, `0 B`.
+/// Formats a size in binary units: `3.1 MiB`, `24 GiB`, `0 B`.
 #[expect(clippy::cast_precision_loss, reason = "two digits are shown")]
 pub(crate) fn bytes(n: u64) -> String {
     const UNITS: [&str; 6] = ["KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
@@ -105,27 +105,27 @@ pub(crate) fn bytes(n: u64) -> String {
     format!("{value:.digits$} {}", UNITS[unit])
 }
 
-/// A count of mebibytes in binary units.
+/// Formats a number of mebibytes in binary units.
 pub(crate) fn mib(n: i64) -> String {
     bytes(u64::try_from(n).unwrap_or(0).saturating_mul(1024 * 1024))
 }
 
-/// An id, short unless everything is to be shown.
+/// Formats an id: shortened unless `verbose`.
 pub(crate) fn id(id: &str, verbose: bool) -> String {
     if verbose { id.to_owned() } else { id.get(..8).unwrap_or(id).to_owned() }
 }
 
-/// `s` unless there is one.
+/// Returns `s` unless the count is 1.
 pub(crate) fn plural(n: u64) -> &'static str {
     if n == 1 { "" } else { "s" }
 }
 
-/// JSON as the reference prints it: four spaces, keys sorted.
+/// Formats JSON as Nomad prints it: indented by four spaces, keys sorted.
 pub(crate) fn json<T: Serialize>(value: &T) -> Result<String, serde_json::Error> {
     json_as_declared(&sorted(serde_json::to_value(value)?))
 }
 
-/// JSON with four spaces, keys in the order in which the type has them.
+/// Formats JSON indented by four spaces, with keys in the order of the type's fields.
 pub(crate) fn json_as_declared<T: Serialize>(value: &T) -> Result<String, serde_json::Error> {
     let mut out = Vec::new();
     let formatter = serde_json::ser::PrettyFormatter::with_indent(b"    ");
@@ -149,7 +149,7 @@ fn sorted(value: Value) -> Value {
 pub(crate) mod tests {
     use super::*;
 
-    /// A clock in UTC at a time given as text.
+    /// Returns a clock in UTC that shows the given time.
     pub(crate) fn clock(at: &str) -> Clock {
         let stamp: Timestamp = at.parse().unwrap();
         Clock { now: UnixNanos(i64::try_from(stamp.as_nanosecond()).unwrap()), zone: TimeZone::UTC }

@@ -1,4 +1,4 @@
-//! Job files: read, parsed, and kept beside the job for the servers.
+//! Reads and parses job files, and keeps their text for the servers.
 
 use crate::ctx::Ctx;
 use crate::error::{CliError, Doing as _};
@@ -12,36 +12,36 @@ use std::io::Read as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// How a job file is read.
+/// The options for reading a job file.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct JobInput {
-    /// It is JSON.
+    /// The file is JSON.
     pub(crate) json: bool,
-    /// Variables that the job does not declare are errors.
+    /// Undeclared variables are errors.
     pub(crate) strict: bool,
-    /// `KEY=VALUE`.
+    /// Values of variables: `KEY=VALUE`.
     pub(crate) vars: Vec<String>,
-    /// Paths.
+    /// Paths of variable files.
     pub(crate) var_files: Vec<String>,
-    /// Findings are written as JSON.
+    /// Write findings as JSON.
     pub(crate) diagnostics_json: bool,
 }
 
-/// A job and the text it was made from.
+/// A job, and the text that it was parsed from.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct JobFile {
-    /// The job, defaults not filled.
+    /// The job as written, without defaults.
     pub(crate) job: api::Job,
-    /// Its text.
+    /// The text and variables to submit with the job.
     pub(crate) submission: Option<Submission>,
-    /// The text itself, where findings about the job can be shown in it.
+    /// The source text, if findings about the job can be shown within it.
     pub(crate) source: Option<Source>,
-    /// Findings that are no errors, ready to be shown.
+    /// Rendered findings that are not errors.
     pub(crate) warnings: Vec<String>,
 }
 
 impl JobFile {
-    /// Returns the ID of the job, without which no request can name the job.
+    /// Returns the ID of the job, which every request needs.
     ///
     /// # Errors
     /// The job has no ID.
@@ -50,10 +50,10 @@ impl JobFile {
         id.ok_or_else(|| CliError::failed("Error getting job struct: Missing job ID"))
     }
 
-    /// The job as `-output` prints it.
+    /// Returns the job as `-output` prints it.
     ///
     /// # Errors
-    /// The job is not JSON.
+    /// The job cannot be represented in JSON.
     pub(crate) fn printed(&self) -> Result<serde_json::Value, serde_json::Error> {
         match &self.submission {
             Some(from) if from.format == "json" => job::api_json_as_printed(&self.job, &from.source),
@@ -61,8 +61,8 @@ impl JobFile {
         }
     }
 
-    /// What is wrong with the job, as `list` has it, beside the lines that it was written in. `text` comes first as it
-    /// is: other programs know it.
+    /// Returns the error for a refused job. Prints `text` first and unchanged, because other programs parse it. Then
+    /// shows the problems in `list` beside the lines of the job file.
     pub(crate) fn refused(&self, ctx: &Ctx, input: &JobInput, text: &str, list: &str) -> CliError {
         let job = self.job.id.as_deref().unwrap_or_default();
         let source = self.source.as_ref();
@@ -78,7 +78,7 @@ impl JobFile {
         }
     }
 
-    /// The error of a call that sent the job.
+    /// Converts the error of a request that sent the job.
     pub(crate) fn failed(
         &self,
         ctx: &Ctx,
@@ -94,12 +94,12 @@ impl JobFile {
         }
     }
 
-    /// Whether its tasks end by themselves.
+    /// Returns whether the job's tasks end by themselves.
     pub(crate) fn is_batch(&self) -> bool {
         matches!(self.job.kind.as_deref(), Some("batch" | "sysbatch"))
     }
 
-    /// The longest time that the job gives a new allocation to become healthy.
+    /// Returns the longest `progress_deadline` of the job and its groups.
     pub(crate) fn progress_deadline(&self) -> Option<Duration> {
         let updates = self.job.task_groups.iter().flatten().filter_map(|group| group.update.as_ref());
         let nanos = updates.chain(&self.job.update).filter_map(|update| update.progress_deadline).max()?;
@@ -108,8 +108,7 @@ impl JobFile {
     }
 }
 
-/// The text of a file, or of standard input when the path is `-`. `doing` begins the sentence when
-/// that fails.
+/// Reads a file, or standard input if the path is `-`. `doing` begins the error text.
 pub(crate) fn read_as(path: &str, doing: &str) -> Result<String, CliError> {
     if path == "-" {
         let mut text = String::new();
@@ -119,15 +118,15 @@ pub(crate) fn read_as(path: &str, doing: &str) -> Result<String, CliError> {
     std::fs::read_to_string(Path::new(path)).doing(doing)
 }
 
-/// The largest job file that is fetched, in bytes. Servers take no larger ones either (`job_max_source_size`).
+/// The largest job file to fetch, in bytes. Equals the servers' default limit (`job_max_source_size`).
 const MAX_FETCHED: usize = 1 << 20;
 
-/// Whether a path is a URL. Job files beside it are out of reach, and so are those that its functions would read.
+/// Returns whether a path is a URL. Files beside such a job file cannot be read, by flags or by functions.
 fn is_url(path: &str) -> bool {
     path.contains("://") && !Path::new(path).exists()
 }
 
-/// The text of a job file: from a file, standard input (`-`) or a web server.
+/// Returns the text of a job file: from a file, standard input (`-`) or a web server.
 async fn text_of(path: &str) -> Result<String, CliError> {
     let doing = format!("Error getting job struct: Error getting jobfile from {path:?}");
     if !is_url(path) {
@@ -150,7 +149,7 @@ pub(crate) async fn load(ctx: &Ctx, path: &str, input: &JobInput) -> Result<JobF
     from_hcl(path, text, input, ctx.out.colours_errors())
 }
 
-/// A job in JSON, bare or as `{"Job": …}`.
+/// Parses a job in JSON, bare or as `{"Job": …}`.
 fn from_json(path: &str, text: String) -> Result<JobFile, CliError> {
     let told = |reason: String| {
         CliError::failed(format!("Error getting job struct: Failed to parse JSON job {path:?}: {reason}"))
@@ -211,14 +210,14 @@ fn from_hcl(path: &str, text: String, input: &JobInput, colour: bool) -> Result<
     }
 }
 
-/// The environment, as far as it is text.
+/// Returns the environment variables whose names and values are valid UTF-8.
 fn environment() -> Vec<(String, String)> {
     std::env::vars_os()
         .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
         .collect()
 }
 
-/// Variable files beside the job file that are read without being asked for, in order of their names.
+/// Returns the variable files beside the job file that are read by default, sorted by name.
 fn auto_files(directory: &Path) -> Vec<String> {
     let entries = std::fs::read_dir(directory).into_iter().flatten().flatten();
     let mut found: Vec<String> = entries
@@ -233,7 +232,7 @@ fn auto_files(directory: &Path) -> Vec<String> {
     found
 }
 
-/// Where the functions that read files look: beside the job file.
+/// Returns the directory that the file functions read from: the directory of the job file.
 fn directory(path: &str) -> PathBuf {
     match Path::new(path).parent() {
         Some(parent) if path != "-" && !parent.as_os_str().is_empty() => parent.to_owned(),
@@ -253,7 +252,7 @@ mod tests {
             assert!(file.is_batch());
             assert_eq!(file.submission.unwrap().source, text);
         }
-        // A job without an id is refused where it is submitted.
+        // A job without an id is refused later, when it is submitted.
         for text in ["{", r#"{"Job":5}"#, r#"{"ID":1}"#] {
             let message = from_json("a.json", text.to_owned()).unwrap_err().to_string();
             assert!(message.contains("a.json"), "{message}");

@@ -1,12 +1,12 @@
-//! The verbs: arguments, tables, monitors, exit codes.
+//! The command line client: arguments, tables, monitors, exit codes.
 //!
-//! [`main`] is the whole command line but for what starts long-lived processes (`agent`, the task shim,
-//! bundled plugins), which `main` dispatches itself. Every verb talks to an agent through the typed
-//! client. What a verb prints is built by pure functions of the answers and the clock; data goes to
-//! standard output, everything else to standard error.
+//! [`main`] is the whole command line except for commands that start long-lived processes (`agent`, the task shim,
+//! bundled plugins), which the binary's `main` dispatches itself. Every command reaches an agent through the typed
+//! API client. Pure functions of the answers and the clock build the output. Data goes to standard output, everything
+//! else to standard error.
 //!
-//! Exit status: 0 done, 1 an error, 2 not everything could be placed, 127 no such command; `job plan`
-//! answers 0 for no change, 1 for changes and 255 for an error.
+//! Exit status: 0 success, 1 error, 2 not everything could be placed, 127 unknown command. `job plan` returns 0 for
+//! no change, 1 for changes and 255 for an error.
 
 mod cli;
 mod cmd;

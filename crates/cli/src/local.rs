@@ -1,17 +1,17 @@
-//! What only the crates of the agent can read: they are given to the command line from outside, so that it does not
-//! need all of an agent to be built.
+//! Functions that only the agent's crates can provide. The binary passes them in, so that this crate does not depend
+//! on the agent.
 
 use serde_json::Value;
 use std::path::Path;
 
-/// What looking at a configuration found: remarks on one that an agent takes, or what is wrong with it.
+/// The result of checking a configuration: warnings about a valid one, or the errors of an invalid one.
 pub type Findings = Result<Vec<String>, Vec<String>>;
 
 /// Readers of an agent's files.
 #[derive(Clone, Copy, Debug)]
 pub struct Local {
-    /// Reads configuration files and directories.
+    /// Checks configuration files and directories.
     pub validate_config: fn(&[String]) -> Findings,
-    /// Reads what the client in a data directory knows: JSON without secrets, or why there is nothing to read.
+    /// Reads the state of the client in a data directory: JSON without secrets, or why it cannot be read.
     pub client_state: fn(&Path) -> Result<Value, String>,
 }

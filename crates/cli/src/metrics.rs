@@ -1,10 +1,10 @@
-//! Why something was not placed, in sentences.
+//! Explains in sentences why something was not placed.
 
 use crate::format::plural;
 use caravan_types::eval::{AllocMetric, Evaluation};
 use std::collections::BTreeMap;
 
-/// One line for each reason, each beginning with `prefix`.
+/// Returns one line for each reason, each with this prefix.
 pub(crate) fn reasons(metric: &AllocMetric, prefix: &str) -> Vec<String> {
     let mut out = Vec::new();
     let mut say = |text: String| out.push(format!("{prefix}* {text}"));
@@ -37,13 +37,13 @@ pub(crate) fn reasons(metric: &AllocMetric, prefix: &str) -> Vec<String> {
     out
 }
 
-/// `Task Group "g" (failed to place 2 allocations):`
+/// Returns the heading of a group: `Task Group "g" (failed to place 2 allocations):`
 pub(crate) fn heading(group: &str, metric: &AllocMetric) -> String {
     let n = u64::from(metric.coalesced_failures) + 1;
     format!("Task Group \"{group}\" (failed to place {n} allocation{}):", plural(n))
 }
 
-/// All groups, each with its heading and its reasons; every line begins with `prefix`.
+/// Returns all groups, each with its heading and its reasons. Every line begins with `prefix`.
 pub(crate) fn failures(failed: &BTreeMap<String, AllocMetric>, prefix: &str) -> Vec<String> {
     let mut out = Vec::new();
     for (group, metric) in failed {
@@ -53,7 +53,7 @@ pub(crate) fn failures(failed: &BTreeMap<String, AllocMetric>, prefix: &str) -> 
     out
 }
 
-/// What a blocked evaluation waits for besides nodes, in sentences.
+/// Returns sentences about the volumes and plugins that a blocked evaluation waits for.
 pub(crate) fn waits(eval: &Evaluation) -> Vec<String> {
     let sentence = |text: &String| {
         let mut parts = text.splitn(3, ':');
@@ -73,7 +73,7 @@ pub(crate) fn waits(eval: &Evaluation) -> Vec<String> {
     eval.missing_non_node_resources.iter().map(sentence).collect()
 }
 
-/// Whether a blocked evaluation waits for plugins and for nothing else that has a name.
+/// Returns whether plugins are the only named resource that a blocked evaluation waits for.
 pub(crate) fn waits_only_for_plugins(eval: &Evaluation) -> bool {
     let names = &eval.missing_non_node_resources;
     !names.is_empty() && names.iter().all(|name| name.starts_with("csi-plugin:"))

@@ -1,4 +1,4 @@
-//! Where text goes: data to standard output, everything else to standard error.
+//! The outputs of a command: data to standard output, everything else to standard error.
 
 use std::io::{self, IsTerminal as _, Write as _};
 use std::sync::{Arc, Mutex};
@@ -7,22 +7,22 @@ use std::sync::{Arc, Mutex};
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Out {
     colour: bool,
-    /// Where text goes instead, both outputs apart.
+    /// If present, keeps the text of both outputs instead of showing it.
     captured: Option<Arc<Mutex<Captured>>>,
 }
 
-/// What a command wrote.
+/// The captured output of a command.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Captured {
-    /// To standard output.
+    /// The bytes written to standard output.
     pub(crate) stdout: Vec<u8>,
-    /// To standard error.
+    /// The bytes written to standard error.
     pub(crate) stderr: Vec<u8>,
 }
 
 impl Out {
-    /// Colours only on a terminal, unless told otherwise by a flag or the variables
-    /// `CARAVAN_CLI_NO_COLOR`, `NOMAD_CLI_NO_COLOR`, `NO_COLOR` and their `FORCE` counterparts.
+    /// Creates outputs that are coloured only on a terminal, unless a flag or one of the variables
+    /// `CARAVAN_CLI_NO_COLOR`, `NOMAD_CLI_NO_COLOR`, `NO_COLOR` and their `FORCE` counterparts override it.
     pub(crate) fn new(no_color: bool, force_color: bool) -> Self {
         let set = |names: &[&str]| {
             names.iter().any(|name| std::env::var_os(name).is_some_and(|value| !value.is_empty()))
@@ -32,7 +32,7 @@ impl Out {
         Self { colour: !never && (always || io::stdout().is_terminal()), captured: None }
     }
 
-    /// These outputs with the flags' and the environment's word on colours.
+    /// Returns these outputs with the colour settings of the flags and the environment.
     pub(crate) fn coloured(&self, no_color: bool, force_color: bool) -> Self {
         match &self.captured {
             Some(_) => self.clone(),
@@ -40,24 +40,24 @@ impl Out {
         }
     }
 
-    /// Outputs that are kept instead of shown.
+    /// Creates outputs that are captured instead of shown.
     pub(crate) fn captured() -> (Self, Arc<Mutex<Captured>>) {
         let kept = Arc::new(Mutex::new(Captured::default()));
         (Self { colour: false, captured: Some(Arc::clone(&kept)) }, kept)
     }
 
-    /// Whether errors may be coloured.
+    /// Returns whether errors may be coloured.
     pub(crate) fn colours_errors(&self) -> bool {
         self.colour && io::stderr().is_terminal()
     }
 
-    /// Data, with a newline.
+    /// Writes data, with a newline.
     pub(crate) fn line(&self, text: &str) {
         self.raw(text.as_bytes());
         self.raw(b"\n");
     }
 
-    /// Data as it is. A reader that went away is no failure of ours.
+    /// Writes data as is. Ignores a closed pipe, such as that of `head`.
     pub(crate) fn raw(&self, data: &[u8]) {
         if let Some(kept) = &self.captured {
             kept.lock().unwrap_or_else(std::sync::PoisonError::into_inner).stdout.extend_from_slice(data);
@@ -69,13 +69,13 @@ impl Out {
         }
     }
 
-    /// Anything that is not data, with a newline.
+    /// Writes a note, with a newline. Notes are all text that is not data.
     pub(crate) fn note(&self, text: &str) {
         self.raw_note(text.as_bytes());
         self.raw_note(b"\n");
     }
 
-    /// Bytes to standard error; nobody can be told when that fails.
+    /// Writes bytes to standard error. A failure here cannot be reported.
     pub(crate) fn raw_note(&self, data: &[u8]) {
         if let Some(kept) = &self.captured {
             kept.lock().unwrap_or_else(std::sync::PoisonError::into_inner).stderr.extend_from_slice(data);
@@ -85,12 +85,12 @@ impl Out {
         let _ = err.write_all(data).and_then(|()| err.flush());
     }
 
-    /// A heading, bold where colours are shown.
+    /// Renders a heading in bold if colours are enabled.
     pub(crate) fn bold(&self, text: &str) -> String {
         if self.colour { format!("\x1b[1m{text}\x1b[0m") } else { text.to_owned() }
     }
 
-    /// Asks a question; only `accepted` is a yes.
+    /// Prompts with a question. Returns whether the answer is one of `accepted`.
     pub(crate) fn ask(&self, question: &str, accepted: &[&str]) -> bool {
         self.raw_note(format!("{question} ").as_bytes());
         let mut answer = String::new();

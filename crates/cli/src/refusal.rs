@@ -1,25 +1,26 @@
-//! Why a server refuses a job, beside the file that the job was written in.
+//! Maps the servers' errors about a job to places in the job file.
 //!
-//! Servers answer with one text of nested lists (docs/reference/http-api.md, section 3.1): `2 errors occurred:`, a line with a tab and a
-//! star for each, and in these again such lists. Here they become single findings, each with its path and place.
+//! Servers answer with one text of nested lists (docs/reference/http-api.md, section 3.1): `2 errors occurred:`, then
+//! a line with a tab and a star for each item, and items may contain such lists again. This module splits the text
+//! into single findings, each with its path and place.
 
 use caravan_hcl::diag::{Diagnostics, render};
 use caravan_hcl::job::locate::{Step, locate, refused};
 use caravan_hcl::{Source, Sources};
 
-/// Lists that nest deeper than this are one message.
+/// A list at a deeper level of nesting becomes one message.
 const MAX_DEPTH: usize = 32;
 
-/// One problem.
+/// One problem in a job.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Finding {
-    /// Where in the job.
+    /// The path to the block of the job.
     pub(crate) path: Vec<Step>,
-    /// What is wrong there.
+    /// The message about that block.
     pub(crate) message: String,
 }
 
-/// The single problems of an answer; none for a text of another shape.
+/// Splits an answer into single problems. Returns none for a text of another format.
 pub(crate) fn findings(text: &str) -> Vec<Finding> {
     let Some(start) = list_start(text) else { return Vec::new() };
     let mut out = Vec::new();
@@ -27,13 +28,13 @@ pub(crate) fn findings(text: &str) -> Vec<Finding> {
     out
 }
 
-/// The findings with the lines of the file that they are about; nothing without findings.
+/// Renders the findings with the lines of the job file that they concern. Returns `None` without findings.
 pub(crate) fn shown(text: &str, job: &str, source: Option<&Source>, colour: bool) -> Option<String> {
     let found = diagnostics(text, job, source);
     (!found.items.is_empty()).then(|| render::pretty(&found, colour).trim_end().to_owned())
 }
 
-/// The findings as diagnostics.
+/// Returns the findings as diagnostics.
 pub(crate) fn diagnostics(text: &str, job: &str, source: Option<&Source>) -> Diagnostics {
     let mut sources = Sources::default();
     let id = source.map(|source| sources.add(source.clone()));
@@ -49,7 +50,7 @@ pub(crate) fn diagnostics(text: &str, job: &str, source: Option<&Source>) -> Dia
     Diagnostics { items, sources }
 }
 
-/// Where the first list begins: at its count.
+/// Returns where the first list begins, at its count.
 fn list_start(text: &str) -> Option<usize> {
     let at = [" error occurred:\n", " errors occurred:\n"]
         .into_iter()
@@ -65,7 +66,7 @@ struct Reader<'t> {
 }
 
 impl Reader<'_> {
-    /// `N errors occurred:` and as many items.
+    /// Parses `N errors occurred:` and N items.
     fn list(&mut self, path: &[Step], out: &mut Vec<Finding>) {
         let digits = self.rest.bytes().take_while(u8::is_ascii_digit).count();
         let count: usize = self.rest[..digits].parse().unwrap_or_default();
@@ -96,7 +97,7 @@ impl Reader<'_> {
             }
             return;
         }
-        // A message may have several lines; the next item or the list's end begins as nothing else does.
+        // A message may span several lines. Only the next item or the end of the list ends it.
         let end = ["\n\t* ", "\n\n"].into_iter().filter_map(|end| self.rest.find(end)).min();
         let text = &self.rest[..end.unwrap_or(self.rest.len())];
         self.rest = self.rest[text.len()..].strip_prefix('\n').unwrap_or_default();
@@ -105,7 +106,7 @@ impl Reader<'_> {
     }
 }
 
-/// The path that a list's title leads to, and what of the title is left to say.
+/// Returns the path that a list's title leads to, and the part of the title that the path does not express.
 fn under(path: &[Step], title: &str) -> (Vec<Step>, String) {
     let text = title.trim_end_matches(':');
     let name = text.strip_suffix(" validation failed").or_else(|| text.strip_suffix(" failed validation"));
@@ -151,7 +152,7 @@ fn under(path: &[Step], title: &str) -> (Vec<Step>, String) {
     (path.iter().cloned().chain(steps).collect(), String::new())
 }
 
-/// The path that a message itself tells, and the rest of the message.
+/// Returns the path that a message itself contains, and the rest of the message.
 fn within(path: &[Step], text: &str) -> (Vec<Step>, String) {
     let longer = |steps: Vec<Step>, message: &str| {
         (path.iter().cloned().chain(steps).collect::<Vec<_>>(), message.to_owned())
@@ -177,7 +178,7 @@ fn within(path: &[Step], text: &str) -> (Vec<Step>, String) {
     longer(Vec::new(), text)
 }
 
-/// The arguments that a message is about, where its first words tell: what it begins with, and where to look.
+/// Returns the arguments that a message concerns, by its first words. The table pairs prefixes with argument paths.
 fn arguments(message: &str) -> &'static [&'static str] {
     const TABLE: &[(&str, &[&str])] = &[
         ("Invalid job type", &["type"]),
@@ -296,7 +297,7 @@ mod tests {
         assert_eq!(told("Permission denied"), Vec::<String>::new());
     }
 
-    /// What the rules themselves say is read back, however it nests.
+    /// Parses the errors of the admission rules themselves, at every level of nesting.
     #[test]
     fn what_admission_says_is_read_back() {
         let job = r#"{"ID": "a b", "Type": "strange", "Priority": 0, "Constraints": [{"LTarget": "${x}", "RTarget": "[",

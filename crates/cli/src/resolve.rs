@@ -1,4 +1,4 @@
-//! From what a user typed to the one object that is meant.
+//! Resolves ids and prefixes that a user typed to one object.
 
 use crate::cmd::{alloc, eval, job, node};
 use crate::ctx::Ctx;
@@ -9,18 +9,18 @@ use caravan_types::eval::Evaluation;
 use caravan_types::job::JobListStub;
 use caravan_types::node::NodeListStub;
 
-/// What looking for a prefix found.
+/// The result of a search by prefix.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Found<T> {
-    /// Nothing.
+    /// No match.
     None,
-    /// The one that is meant.
+    /// One match, or an exact one.
     One(T),
-    /// Several, none of which is meant more than the others.
+    /// Several matches, none of them exact.
     Many(Vec<T>),
 }
 
-/// Picks the object whose id is exactly the given one, or the only one.
+/// Returns the object whose id equals `given`, or the only object in `found`.
 pub(crate) fn pick<T>(given: &str, found: Vec<T>, id: impl Fn(&T) -> &str) -> Found<T> {
     let mut rest = Vec::new();
     for object in found {
@@ -36,10 +36,10 @@ pub(crate) fn pick<T>(given: &str, found: Vec<T>, id: impl Fn(&T) -> &str) -> Fo
     }
 }
 
-/// A prefix of a UUID as the agent takes it: an even number of digits.
+/// Returns a prefix of a UUID as the agent accepts it: with an even number of digits.
 ///
 /// # Errors
-/// When there are less than two characters.
+/// `given` has fewer than two characters.
 pub(crate) fn uuid_prefix(given: &str) -> Result<String, CliError> {
     if given.chars().count() < 2 {
         return Err(CliError::failed("Identifier must contain at least two characters."));
@@ -51,12 +51,12 @@ pub(crate) fn uuid_prefix(given: &str) -> Result<String, CliError> {
     Ok(prefix)
 }
 
-/// The job that is meant.
+/// Returns the job with this id or unique prefix.
 pub(crate) async fn job(ctx: &Ctx, given: &str) -> Result<JobListStub, CliError> {
     job_of_kind(ctx, given, "", |_| true).await
 }
 
-/// The job of some kind that is meant; `kind` is a word for it and a blank.
+/// Returns the job of some kind with this id or unique prefix. `kind` is the word for it and a space.
 pub(crate) async fn job_of_kind(
     ctx: &Ctx,
     given: &str,
@@ -77,7 +77,7 @@ pub(crate) async fn job_of_kind(
     }
 }
 
-/// The allocation that is meant.
+/// Returns the allocation with this id or unique prefix.
 pub(crate) async fn alloc(ctx: &Ctx, given: &str) -> Result<AllocListStub, CliError> {
     let query = ctx.query().prefix(uuid_prefix(given)?);
     let mut allocs = ctx.client.allocations().list(&query).await.doing("Error querying allocation")?.value;
@@ -92,7 +92,7 @@ pub(crate) async fn alloc(ctx: &Ctx, given: &str) -> Result<AllocListStub, CliEr
     }
 }
 
-/// The evaluation that is meant.
+/// Returns the evaluation with this id or unique prefix.
 pub(crate) async fn eval(ctx: &Ctx, given: &str) -> Result<Evaluation, CliError> {
     let query = ctx.query().prefix(uuid_prefix(given)?);
     let mut evals = ctx.client.evaluations().list(&query).await.doing("Error querying evaluation")?.value;
@@ -107,7 +107,7 @@ pub(crate) async fn eval(ctx: &Ctx, given: &str) -> Result<Evaluation, CliError>
     }
 }
 
-/// The node that is meant.
+/// Returns the node with this id or unique prefix.
 pub(crate) async fn node(ctx: &Ctx, given: &str) -> Result<NodeListStub, CliError> {
     let query = ctx.query().prefix(uuid_prefix(given)?);
     let mut nodes = ctx.client.nodes().list(&query).await.doing("Error querying node info")?.value;
@@ -122,7 +122,7 @@ pub(crate) async fn node(ctx: &Ctx, given: &str) -> Result<NodeListStub, CliErro
     }
 }
 
-/// The id of the node that the agent itself is.
+/// Returns the id of the agent's own node.
 pub(crate) async fn own_node(ctx: &Ctx) -> Result<String, CliError> {
     let agent = ctx.client.agent().info().await.doing("Error querying agent info")?;
     match agent.node_id() {

@@ -1,9 +1,9 @@
-//! Tables and blocks of `key = value`: columns two spaces apart, nothing drawn.
+//! Renders tables and blocks of `key = value` as aligned columns two spaces apart, without borders.
 
-/// Shown for an empty cell.
+/// The text of an empty cell.
 const NONE: &str = "<none>";
 
-/// Rows of cells. Every cell but the last of a row is padded to the width of its column.
+/// Rows of cells. Every cell except the last of a row is padded to the width of its column.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Table {
     rows: Vec<Vec<String>>,
@@ -11,12 +11,12 @@ pub(crate) struct Table {
 }
 
 impl Table {
-    /// A table with a heading.
+    /// Creates a table with a heading.
     pub(crate) fn new(heading: &[&str]) -> Self {
         Self { rows: vec![heading.iter().map(|&cell| cell.to_owned()).collect()], keep_empty: false }
     }
 
-    /// Leaves empty cells empty instead of showing `<none>`.
+    /// Shows empty cells as empty instead of `<none>`.
     pub(crate) fn keep_empty(mut self) -> Self {
         self.keep_empty = true;
         self
@@ -33,7 +33,7 @@ impl Table {
         self
     }
 
-    /// The text, without a newline at the end.
+    /// Renders the table, without a newline at the end.
     pub(crate) fn render(&self) -> String {
         let cell = |text: &str| match text {
             "" if !self.keep_empty => NONE.to_owned(),
@@ -59,17 +59,17 @@ impl Table {
     }
 }
 
-/// Pairs with their equals signs below each other.
+/// Key and value pairs with aligned equals signs.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Pairs(Vec<(String, String)>);
 
 impl Pairs {
-    /// No pair yet.
+    /// Creates a block without pairs.
     pub(crate) fn new() -> Self {
         Self::default()
     }
 
-    /// With a pair; an empty value shows as `<none>`.
+    /// Returns the block with one more pair. An empty value shows as `<none>`.
     pub(crate) fn pair(mut self, key: impl Into<String>, value: impl Into<String>) -> Self {
         self.push(key, value);
         self
@@ -80,7 +80,7 @@ impl Pairs {
         self.0.push((key.into(), value.into()));
     }
 
-    /// The text, without a newline at the end.
+    /// Renders the pairs, without a newline at the end.
     pub(crate) fn render(&self) -> String {
         let longest = self.0.iter().map(|(key, _)| width(key)).max().unwrap_or(0);
         let line = |(key, value): &(String, String)| {

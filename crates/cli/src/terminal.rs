@@ -1,4 +1,4 @@
-//! The user's terminal while a program far away has it: raw, its size, and the way out.
+//! The user's terminal during a remote session: raw mode, window size and the escape sequence.
 
 use caravan_sdk::{ExecInput, ExecOutput, ExecReceiver, ExecSender};
 use rustix::termios::{OptionalActions, Termios, tcgetattr, tcgetwinsize, tcsetattr};
@@ -10,26 +10,26 @@ use tokio::sync::mpsc;
 use crate::error::CliError;
 use crate::out::Out;
 
-/// How often the agent is told that this side lives.
+/// The interval of heartbeats to the agent.
 const HEARTBEAT: Duration = Duration::from_secs(10);
 
-/// How a session is carried.
+/// The options of a session.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Session {
-    /// Pass standard input on.
+    /// Pass standard input to the program.
     pub(crate) interactive: bool,
     /// The program has a terminal.
     pub(crate) tty: bool,
-    /// Begins a way out at the start of a line; none for no way out.
+    /// The escape character: at the start of a line and before a dot, it ends the session. `None`: no escape.
     pub(crate) escape: Option<u8>,
 }
 
-/// Whether both sides of the conversation are a terminal.
+/// Returns whether standard input and output are terminals.
 pub(crate) fn is_there() -> bool {
     std::io::stdin().is_terminal() && std::io::stdout().is_terminal()
 }
 
-/// A terminal that is raw until this is dropped.
+/// A terminal in raw mode. Dropping it restores the former mode.
 struct Raw(Termios);
 
 impl Raw {
@@ -44,7 +44,7 @@ impl Raw {
 
 impl Drop for Raw {
     fn drop(&mut self) {
-        // A terminal that is gone needs no order.
+        // Restoring fails only if the terminal is closed; then nothing remains to restore.
         let _gone = tcsetattr(std::io::stdin(), OptionalActions::Now, &self.0);
     }
 }
@@ -54,7 +54,7 @@ fn size() -> Option<ExecInput> {
     Some(ExecInput::Resize { height: size.ws_row, width: size.ws_col })
 }
 
-/// Carries a session to its end; the program's exit code.
+/// Runs a session until it ends and returns the program's exit code.
 pub(crate) async fn carry(
     out: &Out,
     (mut to, mut from): (ExecSender, ExecReceiver),
@@ -71,7 +71,7 @@ pub(crate) async fn carry(
     let mut typed = match session.interactive {
         true => Some(keys()),
         false => {
-            // Whoever ended already tells why by its answer.
+            // If the session has ended already, its answer reports why.
             let _ = to.send(ExecInput::Close).await;
             None
         }
@@ -125,7 +125,7 @@ async fn next_key(keys: &mut Option<mpsc::Receiver<Vec<u8>>>) -> Option<Vec<u8>>
     }
 }
 
-/// Standard input as it comes, read by a thread that may be left waiting for it when the program ends.
+/// Returns standard input as it arrives. A separate thread reads it, which may still block when the program ends.
 fn keys() -> mpsc::Receiver<Vec<u8>> {
     let (sender, keys) = mpsc::channel(16);
     std::thread::spawn(move || {
@@ -140,7 +140,7 @@ fn keys() -> mpsc::Receiver<Vec<u8>> {
     keys
 }
 
-/// Looks for the escape character and a dot at the start of a line. Pure.
+/// A scanner for the escape character and a dot at the start of a line. Pure.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct WayOut {
     escape: Option<u8>,
@@ -159,7 +159,7 @@ impl WayOut {
         Self { escape, at: At::LineStart }
     }
 
-    /// What the program gets of what was typed; none when the user leaves.
+    /// Returns the typed bytes to send to the program. Returns `None` if the user ends the session.
     fn pass(&mut self, data: &[u8]) -> Option<Vec<u8>> {
         let Some(escape) = self.escape else { return Some(data.to_vec()) };
         let mut out = Vec::with_capacity(data.len());

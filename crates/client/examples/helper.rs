@@ -1,5 +1,5 @@
-//! What the client's tests run beside them, as the agent's own binary does in life: `helper shim …` and
-//! `helper plugin …`.
+//! The helper processes of the client's tests, which are parts of the agent's own binary in production: `helper shim …`
+//! and `helper plugin …`.
 
 use std::process::ExitCode;
 

@@ -12,28 +12,28 @@ use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 
 const MIB: u64 = 1024 * 1024;
-/// Everybody may enter, the agent alone changes entries.
+/// Every user may enter; only the agent changes entries.
 const ENTERED: Access = Access { mode: 0o755, owner: Owner { uid: None, gid: None } };
-/// Everybody may make entries, and nobody but their owners may rename or remove them: the agent's own stay in place.
+/// Every user may create entries, but only an entry's owner may rename or remove it: the agent's own entries stay.
 const STICKY: u32 = 0o1777;
-/// Everybody may make, rename and remove entries.
+/// Every user may create, rename and remove entries.
 const WRITABLE: u32 = 0o777;
 const PRIVATE: u32 = 0o700;
 
 const UNUSABLE: &str = "a directory of the allocation cannot be used";
 
-/// The directory of a task's secrets.
+/// The parameters of a task's secrets directory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Secrets {
-    /// Size in MiB; one at least.
+    /// Size in MiB, at least one.
     pub(crate) size_mb: i64,
     /// The user that the task runs as.
     pub(crate) user: Owner,
-    /// Mode.
+    /// The directory's file mode.
     pub(crate) mode: u32,
 }
 
-/// The agent's own user.
+/// Returns the agent's own user.
 pub(crate) fn own_user() -> Owner {
     Owner::new(effective_uid(), effective_gid())
 }
@@ -47,22 +47,22 @@ pub(crate) struct AllocDir {
 /// The directories of one task.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct TaskDir {
-    /// `<alloc>/<task>`.
+    /// The task's directory: `<alloc>/<task>`.
     pub(crate) root: PathBuf,
-    /// Shared with the other tasks: `<alloc>/alloc`.
+    /// The directory that it shares with the other tasks: `<alloc>/alloc`.
     pub(crate) shared: PathBuf,
 }
 
 impl TaskDir {
-    /// `local`.
+    /// Returns the path of `local`.
     pub(crate) fn local(&self) -> PathBuf {
         self.root.join("local")
     }
-    /// `secrets`, in memory.
+    /// Returns the path of `secrets`, a tmpfs.
     pub(crate) fn secrets(&self) -> PathBuf {
         self.root.join("secrets")
     }
-    /// Not visible to the task, in memory.
+    /// Returns the path of `private`, a tmpfs that the task does not see.
     pub(crate) fn private(&self) -> PathBuf {
         self.root.join("private")
     }
@@ -77,36 +77,36 @@ impl TaskDir {
         Dir::open_last(&self.shared, Mounts::Follow)
     }
 
-    /// Opens a directory that [`AllocDir::build_task`] makes.
+    /// Opens a directory that [`AllocDir::build_task`] creates.
     pub(crate) fn open_part(&self, name: &str) -> Result<Dir, caravan_sys::Error> {
         self.open()?.enter(Path::new(name), Mounts::Follow)
     }
 }
 
 impl AllocDir {
-    /// Below the directory of all allocations.
+    /// Creates the value for an allocation; `base` is the directory of all allocations.
     pub(crate) fn new(base: &Path, alloc: &AllocId) -> Self {
         Self { root: base.join(alloc.as_str()) }
     }
-    /// `<alloc>`.
+    /// Returns the allocation's directory: `<alloc>`.
     pub(crate) fn root(&self) -> &Path {
         &self.root
     }
-    /// `<alloc>/alloc`.
+    /// Returns the shared directory: `<alloc>/alloc`.
     pub(crate) fn shared(&self) -> PathBuf {
         self.root.join("alloc")
     }
-    /// Where log files are.
+    /// Returns the directory of the log files.
     pub(crate) fn logs(&self) -> PathBuf {
         self.shared().join("logs")
     }
-    /// Of a task.
+    /// Returns the directories of a task.
     pub(crate) fn task(&self, name: &str) -> TaskDir {
         TaskDir { root: self.root.join(name), shared: self.shared() }
     }
 
-    /// Makes the directories that tasks share. Idempotent: directories of an earlier agent get the owners and modes of
-    /// this one.
+    /// Creates the directories that tasks share. Idempotent: directories of an earlier agent get the owners and modes
+    /// of this one.
     pub(crate) fn build(&self) -> Result<(), ClientError> {
         let root = self.make_root()?;
         let Some(shared) = make(&root, "alloc")? else { return Ok(()) };
@@ -118,7 +118,7 @@ impl AllocDir {
         give(&shared, STICKY, own_user())
     }
 
-    /// Makes the directories of a task that runs as `user`. Idempotent, also while the task runs: directories of an
+    /// Creates the directories of a task that runs as `user`. Idempotent, also while the task runs: directories of an
     /// earlier agent get the owners and modes of this one.
     pub(crate) fn build_task(&self, name: &str, secrets: Secrets) -> Result<TaskDir, ClientError> {
         let dirs = self.task(name);
@@ -132,7 +132,7 @@ impl AllocDir {
         let size = u64::try_from(secrets.size_mb).unwrap_or(0).max(1) * MIB;
         in_memory(&task, "secrets", size, Access { mode: secrets.mode, owner: secrets.user })?;
         in_memory(&task, "private", MIB, Access { mode: PRIVATE, owner: own_user() })?;
-        // At last: until then no other task can put something in the place of what is made.
+        // Last: until here, no other task may replace a directory that is being created.
         give(&task, STICKY, own_user())?;
         Ok(dirs)
     }
@@ -149,26 +149,26 @@ impl AllocDir {
         Ok(root)
     }
 
-    /// Ends the mounts below and removes everything. Nothing is removed while a mount of others stays.
+    /// Ends the mounts below and removes all directories. Nothing is removed while a foreign mount stays.
     pub(crate) fn destroy(&self) -> Result<(), ClientError> {
         let failed = || ClientError::kernel(format!("{} cannot be removed", self.root.display()));
         if let Some(mount) = end_mounts_below(&self.root, 2, Treatment::Foreign).map_err(failed())?.first() {
             return Err(ClientError::Mounted { dir: self.root.clone(), mount: mount.to_string() });
         }
-        // What was sealed beneath mounts could not be removed otherwise.
+        // Sealed directories beneath mounts could not be removed otherwise.
         tree::remove(&self.root, Seals::Lift).map(drop).map_err(failed())
     }
 }
 
-/// Ends the mounts at and below a directory and returns those that stay. Directories in memory `depth` levels below it
-/// are the agent's own: the secrets of a task and what the agent keeps for it. All other mounts were made by tasks and
-/// plugins, or are volumes that an agent had no time to end. `itself` is for a mount of the directory itself.
+/// Ends the mounts at and below a directory and returns the remaining ones. A tmpfs `depth` levels below the directory is
+/// the agent's own: the `secrets` or `private` directory of a task. All other mounts were created by tasks or plugins,
+/// or are volumes that an agent had no time to unmount. `itself` applies to a mount on the directory itself.
 pub(crate) fn end_mounts_below(
     dir: &Path,
     depth: usize,
     itself: Treatment,
 ) -> Result<Vec<LeftMount>, caravan_sys::Error> {
-    // As the mount table has it.
+    // The mount table contains canonical paths.
     let Ok(real) = dir.canonicalize() else { return Ok(Vec::new()) };
     let outcome = end_mounts(&real, |found| {
         let below = found.entry.target.strip_prefix(&real).unwrap_or(Path::new(""));
@@ -185,7 +185,8 @@ pub(crate) fn end_mounts_below(
     Ok(outcome.left)
 }
 
-/// Makes a directory that others cannot write to yet. `None`: a volume covers it, whose owner and mode are its own.
+/// Creates a directory that no other user can write to yet. Returns `None` if a volume covers it, because a volume
+/// keeps its own owner and mode.
 fn make(parent: &Dir, name: &str) -> Result<Option<Dir>, ClientError> {
     match parent.make(Path::new(name), ENTERED, Mounts::Refuse) {
         Ok(dir) => Ok(Some(dir)),
@@ -196,13 +197,13 @@ fn make(parent: &Dir, name: &str) -> Result<Option<Dir>, ClientError> {
 
 fn give(dir: &Dir, mode: u32, owner: Owner) -> Result<(), ClientError> {
     match dir.set_access(Access { mode, owner }) {
-        // Without root everything belongs to the agent's user, tasks included.
+        // Without root, everything belongs to the agent's user, tasks included.
         Err(error) if is_forbidden(&error) && effective_uid() != 0 => Ok(()),
         other => other.map_err(ClientError::kernel(UNUSABLE)),
     }
 }
 
-/// Makes a directory in memory. What a volume covers is left alone.
+/// Creates a tmpfs directory, unless a volume covers the directory.
 fn in_memory(task: &Dir, name: &str, size: u64, access: Access) -> Result<(), ClientError> {
     let failed = || ClientError::kernel(UNUSABLE);
     let closed = Access::mode(PRIVATE);
@@ -213,10 +214,10 @@ fn in_memory(task: &Dir, name: &str, size: u64, access: Access) -> Result<(), Cl
         }
         dir
     } else {
-        // By descriptor, so that it is this very directory.
+        // Mounts by descriptor, so that no replaced directory is mounted on.
         match mount_tmpfs(&dir.proc_path(), size, PRIVATE) {
             Ok(()) => task.enter(Path::new(name), Mounts::Follow).map_err(failed())?,
-            // A plain directory where the agent may not mount.
+            // Use a plain directory if the agent may not mount.
             Err(error) if is_forbidden(&error) => dir,
             Err(error) => return Err(failed()(error)),
         }
@@ -224,8 +225,8 @@ fn in_memory(task: &Dir, name: &str, size: u64, access: Access) -> Result<(), Cl
     give(&top, access.mode, access.owner)
 }
 
-/// Whether an open mount is the one in memory that [`in_memory`] makes: it lies on the task's own directory, and a
-/// volume would lie on the memory.
+/// Returns whether an open mount is the tmpfs that [`in_memory`] creates: its parent mount is the task's own directory.
+/// The parent of a volume would be the tmpfs.
 fn is_own_memory(task: &Dir, dir: &Dir) -> Result<bool, caravan_sys::Error> {
     let (above, id) = (mount_id(task, task.shown())?, mount_id(dir, dir.shown())?);
     let table = MountTable::read()?;

@@ -49,7 +49,7 @@ fn directories_are_built_twice_and_destroyed_whole() {
     dir.destroy().unwrap();
 }
 
-/// Before tasks could not rename the agent's directories, all of them were nobody's, and open to everybody.
+/// Earlier agents created all directories with the owner nobody and access for every user.
 #[test]
 fn directories_of_an_earlier_agent_get_owners_and_modes() {
     let base = tempfile::tempdir().unwrap();
@@ -84,7 +84,7 @@ fn directories_of_an_earlier_agent_get_owners_and_modes() {
     dir.destroy().unwrap();
 }
 
-/// What a task may put in the place of a directory, and what lies outside.
+/// Replaces a directory as a task could; `outside` is a path outside the allocation.
 fn plant(what: &str, at: &Path, outside: &Path) {
     match what {
         "absolute" => symlink(outside, at).unwrap(),
@@ -129,7 +129,7 @@ fn nothing_in_the_place_of_a_directory_is_followed_and_it_is_named() {
             dir.build().unwrap();
             dir.build_task("web", secrets()).unwrap();
             let at = dir.root().join(part);
-            // Tasks cannot end the mounts of these; a task of an earlier agent had time before they were made.
+            // Tasks cannot end these mounts, but a task of an earlier agent may have run before they existed.
             if is_mount_point(&at).unwrap() {
                 unmount(&at, Unmount::Now).unwrap();
             }
@@ -204,7 +204,7 @@ fn a_volume_over_a_directory_keeps_its_owner_and_mode() {
     dir.destroy().unwrap();
 }
 
-/// A process swaps directories with links all the time: a directory may get an owner, the canary does not.
+/// A process keeps replacing directories by links. A directory may get a new owner, the canary must not.
 #[test]
 fn swapped_directories_lead_nowhere() {
     use std::sync::atomic::{AtomicBool, Ordering};
@@ -229,7 +229,7 @@ fn swapped_directories_lead_nowhere() {
             }
         });
         for _ in 0..500 {
-            // Fails where it meets a link.
+            // Fails if the path is a link at that moment.
             let _built = dir.build();
             let _built = dir.build_task("web", secrets());
         }
@@ -239,7 +239,7 @@ fn swapped_directories_lead_nowhere() {
     dir.destroy().unwrap();
 }
 
-/// A task may be root and mount below its directory, or a plugin whose task directory is shared.
+/// A task may be root and mount below its directory, or be a plugin whose task directory has shared propagation.
 #[test]
 fn what_others_mounted_below_is_never_emptied() {
     let base = tempfile::tempdir().unwrap();

@@ -1,4 +1,4 @@
-//! The allocations on this node, made what the servers say.
+//! The allocations on this node, reconciled with the servers' list.
 
 use crate::ClientError;
 use crate::clock::Backoff;
@@ -12,19 +12,19 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio_util::task::TaskTracker;
 
-/// The runners. Clones share them.
+/// The allocation runners. Clones share them.
 #[derive(Clone, Debug)]
 pub(crate) struct Allocs {
     context: Arc<Context>,
     runners: Arc<Mutex<BTreeMap<AllocId, AllocRunner>>>,
     removing: Arc<Mutex<BTreeSet<AllocId>>>,
-    /// Why allocations could not be removed, as it was last reported.
+    /// The last reported reason why an allocation could not be removed, by allocation.
     kept: Arc<Mutex<BTreeMap<AllocId, String>>>,
     tasks: TaskTracker,
 }
 
 impl Allocs {
-    /// None yet.
+    /// Creates an empty set.
     pub(crate) fn new(context: Arc<Context>) -> Self {
         Self {
             context,
@@ -35,14 +35,14 @@ impl Allocs {
         }
     }
 
-    /// Takes up an allocation that an earlier agent ran.
+    /// Restores an allocation that an earlier agent ran.
     pub(crate) fn restore(&self, alloc: Allocation, records: BTreeMap<String, TaskRecord>) {
         tracing::info!(alloc = %alloc.id, name = alloc.name, "taking back allocation");
         self.begin(Arc::new(alloc), records, Vec::new());
     }
 
-    /// What on this node is ending to make room for an allocation: the one that it replaces, and those that were
-    /// evicted for it. Plugins are not waited for: they may have to serve until their successor does.
+    /// Returns the runners on this node that stop to make room for an allocation: the one that it replaces, and those
+    /// that were preempted for it. Plugins are excluded, because a plugin may have to serve until its successor does.
     fn before(&self, alloc: &Allocation) -> Vec<AllocRunner> {
         let runners = self.lock();
         let ids = alloc.preempted_allocations.iter().chain([&alloc.previous_allocation]);
@@ -63,7 +63,7 @@ impl Allocs {
         self.tasks.spawn(runner.run(before, self.clone()));
     }
 
-    /// Follows what the servers say: new ones are kept before they are begun.
+    /// Applies changes from the servers. New allocations are stored before they start.
     pub(crate) async fn apply(&self, delta: AllocDelta) {
         let mut fresh = Vec::new();
         for alloc in &delta.allocs {
@@ -74,7 +74,7 @@ impl Allocs {
                         self.context.store.put_alloc(alloc).later();
                         runner.receive(Arc::clone(alloc));
                     }
-                    // The servers may have lost what they were told.
+                    // The servers may have lost earlier reports.
                     if delta.full {
                         runner.push();
                     }
@@ -87,7 +87,8 @@ impl Allocs {
             }
         }
         if !fresh.is_empty() && self.context.store.flush().done().await.is_err() {
-            // Logged; without a durable record a restart could not take them back. The servers send them again.
+            // The failure is logged. Without a durable record, a restarted agent could not restore the allocations. The
+            // servers send them again.
             return;
         }
         for alloc in fresh {
@@ -104,10 +105,10 @@ impl Allocs {
         }
     }
 
-    /// An allocation that the servers gave up before this node ever heard of it, because it was out of contact:
-    /// nothing of its volumes is mounted, and only this node can say so.
+    /// Reports an allocation that was declared lost before this node received it, because the node was out of contact.
+    /// Nothing of its volumes is mounted, and only this node can prove that.
     fn disown(&self, alloc: &Allocation) {
-        // Every other way to be over is told by the node itself.
+        // The node itself reports every other way to end.
         if alloc.client_status != ClientStatus::Lost {
             return;
         }
@@ -117,17 +118,17 @@ impl Allocs {
         }
     }
 
-    /// Tells the servers how every allocation does: they may have given them up.
+    /// Reports the status of all allocations again, because the servers may have marked them as lost or unknown.
     pub(crate) fn tell_all(&self) {
         let runners: Vec<AllocRunner> = self.lock().values().cloned().collect();
         for runner in &runners {
             runner.push();
-            // With the node the servers may have given up its services.
+            // With the node, the servers may have deregistered its services.
             runner.services().renew.send_modify(|count| *count += 1);
         }
     }
 
-    /// Ends and removes an allocation that the servers have forgotten; tried until it is done.
+    /// Stops and removes an allocation that the servers have deleted; retried until it succeeds.
     fn remove(&self, id: &AllocId) {
         let Some(runner) = self.lock().get(id).cloned() else { return };
         if !self.removing.lock().unwrap_or_else(PoisonError::into_inner).insert(id.clone()) {
@@ -151,7 +152,7 @@ impl Allocs {
         });
     }
 
-    /// Answers whether nothing of it is left.
+    /// Returns whether the allocation was removed completely.
     async fn destroy(&self, runner: &AllocRunner) -> bool {
         let id = runner.id();
         match runner.destroy().await {
@@ -182,7 +183,7 @@ impl Allocs {
         kept.insert(id.clone(), error);
     }
 
-    /// Removes a finished allocation because a user asks for its space. Answers whether it was finished.
+    /// Removes a terminal allocation at a user's request to free space. Returns whether the allocation was terminal.
     pub(crate) async fn collect(&self, id: &AllocId) -> Result<bool, ClientError> {
         let runner = self.get(id)?;
         if !runner.status().is_terminal() {
@@ -194,7 +195,7 @@ impl Allocs {
         Ok(true)
     }
 
-    /// Ends and removes everything: first what uses plugins, then the plugins.
+    /// Stops and removes all allocations: users of plugins first, then the plugins.
     pub(crate) async fn destroy_all(&self) {
         for plugins in [false, true] {
             let runners: Vec<_> =
@@ -209,24 +210,24 @@ impl Allocs {
         }
     }
 
-    /// Waits until every runner has ended; call when nothing new can begin.
+    /// Waits until every runner has ended. Call it when no runner can start any more.
     pub(crate) async fn ended(&self) {
         self.tasks.close();
         self.tasks.wait().await;
         self.lock().clear();
     }
 
-    /// The allocation of an id.
+    /// Returns the runner of an allocation.
     pub(crate) fn get(&self, id: &AllocId) -> Result<AllocRunner, ClientError> {
         self.lock().get(id).cloned().ok_or_else(|| ClientError::UnknownAlloc(id.to_string()))
     }
 
-    /// Ids of all.
+    /// Returns the ids of all allocations.
     pub(crate) fn ids(&self) -> Vec<AllocId> {
         self.lock().keys().cloned().collect()
     }
 
-    /// All, by id.
+    /// Returns all runners, sorted by allocation id.
     pub(crate) fn all(&self) -> Vec<AllocRunner> {
         self.lock().values().cloned().collect()
     }

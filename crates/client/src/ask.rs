@@ -1,4 +1,4 @@
-//! More that others ask of a client: programs in tasks, checks, free pairs, space.
+//! More operations of the client handle: exec sessions, checks, node metadata, garbage collection.
 
 use crate::ClientError;
 use crate::client::Handle;
@@ -13,10 +13,10 @@ use std::sync::PoisonError;
 use tokio::sync::watch;
 
 impl Handle {
-    /// Runs a program in a task and talks to it while it runs.
+    /// Runs a program in a task with a stream in both directions.
     ///
     /// # Errors
-    /// When the allocation or the task is not here, the task does not run, or the driver refuses.
+    /// If the allocation or the task is unknown, the task does not run, or the driver refuses.
     pub async fn exec_stream(
         &self,
         alloc: &AllocId,
@@ -27,10 +27,10 @@ impl Handle {
         Ok(driver.exec_stream(&TaskId(id), request).await?)
     }
 
-    /// The command of an action that the job file gives a task, references replaced.
+    /// Returns the command of an action from the job file, with references replaced.
     ///
     /// # Errors
-    /// When the allocation or the task is not here, or the task has no such action.
+    /// If the allocation or the task is unknown, or the task has no such action.
     pub fn action(&self, alloc: &AllocId, task: &str, name: &str) -> Result<Vec<String>, ClientError> {
         let runner = self.allocs.get(alloc)?;
         let row = runner.alloc();
@@ -44,19 +44,19 @@ impl Handle {
         Ok(runner.in_task_words(task, &command))
     }
 
-    /// What the checks of an allocation's services said last, by id.
+    /// Returns the latest results of an allocation's checks, by check id.
     ///
     /// # Errors
-    /// When it is not here.
+    /// If the allocation is unknown.
     pub fn checks(&self, alloc: &AllocId) -> Result<BTreeMap<String, CheckResult>, ClientError> {
         Ok(self.allocs.get(alloc)?.services().book.all())
     }
 
-    /// How the checks stand that the health of an allocation depends on, now and later, and how many there will be
-    /// once all of it runs.
+    /// Returns the state, now and later, of the checks on which an allocation's health depends. The number is how many
+    /// such checks exist once all tasks run.
     ///
     /// # Errors
-    /// When it is not here.
+    /// If the allocation is unknown.
     pub fn checks_summary(
         &self,
         alloc: &AllocId,
@@ -65,18 +65,18 @@ impl Handle {
         Ok((runner.checks_summary(), runner.expected_checks()))
     }
 
-    /// Removes a finished allocation's files. Answers whether it was finished.
+    /// Removes the files of a terminal allocation. Returns whether the allocation was terminal.
     ///
     /// # Errors
-    /// When it is not here or cannot be removed.
+    /// If the allocation is unknown or cannot be removed.
     pub async fn collect(&self, alloc: &AllocId) -> Result<bool, ClientError> {
         self.allocs.collect(alloc).await
     }
 
-    /// The same for all that are finished.
+    /// Removes the files of all terminal allocations.
     ///
     /// # Errors
-    /// When one cannot be removed.
+    /// If an allocation cannot be removed.
     pub async fn collect_all(&self) -> Result<(), ClientError> {
         for id in self.allocs.ids() {
             match self.allocs.collect(&id).await {
@@ -87,22 +87,22 @@ impl Handle {
         Ok(())
     }
 
-    /// Where the directories of allocations lie.
+    /// Returns the parent of all allocation directories.
     pub fn allocs_dir(&self) -> PathBuf {
         self.context.config.alloc_dir.clone()
     }
 
-    /// The node's free pairs.
+    /// Returns the node metadata.
     pub fn metadata(&self) -> Metadata {
         let dynamic = self.context.meta.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let fixed = self.context.config.meta.clone();
         Metadata { meta: in_force(&fixed, &dynamic), dynamic, fixed }
     }
 
-    /// Changes the node's free pairs; none takes one away. Durable when it returns.
+    /// Changes node metadata; `None` removes a key. The change is durable when this returns.
     ///
     /// # Errors
-    /// When a key is none, or the change cannot be stored.
+    /// If a key is invalid, or the change cannot be stored.
     pub async fn change_metadata(
         &self,
         changes: BTreeMap<String, Option<String>>,

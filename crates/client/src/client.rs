@@ -1,4 +1,4 @@
-//! The client put together: what it is made of, what runs it, and what others ask of it.
+//! The client: its construction, its background tasks, and the handle for other parts of the agent.
 
 use crate::alloc_dir::end_mounts_below;
 use crate::allocs::Allocs;
@@ -42,10 +42,10 @@ use tokio_util::task::TaskTracker;
 pub struct Client;
 
 impl Client {
-    /// Opens the client state and takes up what is in it. Nothing runs before [`Service::run`].
+    /// Opens the client state and loads its content. Nothing runs before [`Service::run`].
     ///
     /// # Errors
-    /// When a directory cannot be made, or the state cannot be opened or read.
+    /// If a directory cannot be created, or the state cannot be opened or read.
     #[expect(clippy::new_ret_no_self, reason = "a client is its two halves")]
     pub fn new(
         mut config: ClientConfig,
@@ -60,12 +60,12 @@ impl Client {
         check_fixed(&config.host_volumes)?;
         made(&config.state_dir)?;
         made(&csi_dir)?;
-        // Tasks of other users pass through it; nobody looks around in it.
+        // Tasks of other users must pass through the directory, but must not list it.
         let holds = format!("{} cannot hold the allocations", config.alloc_dir.display());
         durable_dir(&config.alloc_dir, 0o711).map_err(ClientError::kernel(holds))?;
         let (store, loaded) = Store::open((!config.dev).then_some(config.state_dir.as_path()))?;
         let lease = NodeLease::open(&config.state_dir)?;
-        // The names of both files, which may be new.
+        // Makes the directory entries of both files durable; the files may be new.
         let unflushed = format!("{} cannot be flushed", config.state_dir.display());
         sync_dir(&config.state_dir).map_err(ClientError::kernel(unflushed))?;
         let shared = share(&config);
@@ -139,7 +139,7 @@ impl Client {
     }
 }
 
-/// Those neighbours whose fingerprints are wanted.
+/// Keeps the Consul and Vault integrations whose fingerprints are enabled.
 fn wanted(config: &ClientConfig, mut neighbours: Neighbours) -> Neighbours {
     neighbours.retain(|neighbour| {
         config.wants_fingerprint(match neighbour.kind {
@@ -150,8 +150,8 @@ fn wanted(config: &ClientConfig, mut neighbours: Neighbours) -> Neighbours {
     neighbours
 }
 
-/// Makes the client's trees shared, so that mounts of plugins reach the host and other tasks. Answers what was
-/// bound for it.
+/// Gives the client's directories shared mount propagation, so that mounts of plugins reach the host and other tasks.
+/// Returns the directories that were bind-mounted for that.
 fn share(config: &ClientConfig) -> Vec<PathBuf> {
     let mut bound = Vec::new();
     for dir in [&config.state_dir, &config.alloc_dir] {
@@ -176,7 +176,7 @@ fn host_variables() -> impl Iterator<Item = (String, String)> {
     std::env::vars_os().filter_map(|(k, v)| Some((k.into_string().ok()?, v.into_string().ok()?)))
 }
 
-/// Runs a client.
+/// The part of a client that runs it.
 #[derive(Debug)]
 pub struct Service {
     context: Arc<Context>,
@@ -188,7 +188,7 @@ pub struct Service {
 }
 
 impl Service {
-    /// Runs until cancelled. Tasks live on afterwards, except those of a development agent, which are ended and
+    /// Runs until cancelled. Tasks keep running afterwards, except those of a development agent, which are stopped and
     /// removed.
     pub async fn run(self, cancel: CancellationToken) {
         let Self { context, allocs, restored, mut records, shared, neighbours } = self;
@@ -255,8 +255,8 @@ impl Service {
     }
 }
 
-/// Ends the mounts that an earlier agent's plugins left and looks after those that stay. The plugins that are not over
-/// are known when this returns.
+/// Ends the mounts that an earlier agent's plugins left and watches the remaining ones. When this returns, all plugins
+/// that have not ended are known.
 fn look_for_left_mounts(
     context: &Arc<Context>,
     restored: &[Allocation],
@@ -283,8 +283,8 @@ fn look_for_left_mounts(
     }
 }
 
-/// Ends what a development agent has left mounted: nothing of it lives on. Mounts that tasks or plugins made and that
-/// hold something stay, and keep their directory from being removed.
+/// Ends the mounts that a development agent has left, because none of its state survives. Mounts of tasks or plugins
+/// that are in use stay, and then their directory is not removed.
 fn end_mounts(config: &ClientConfig, shared: &[PathBuf]) {
     for (dir, depth) in [(&config.alloc_dir, 3), (&config.state_dir, 0)] {
         let own = |real| shared.contains(dir) || shared.contains(&real);
@@ -305,7 +305,7 @@ fn end_mounts(config: &ClientConfig, shared: &[PathBuf]) {
     }
 }
 
-/// Asks things of a running client. Clones are cheap.
+/// A handle to a running client. Clones are cheap.
 #[derive(Clone, Debug)]
 pub struct Handle {
     pub(crate) context: Arc<Context>,
@@ -314,7 +314,7 @@ pub struct Handle {
 }
 
 impl Handle {
-    /// Changes which programs of others the node tells about.
+    /// Changes which Consul and Vault servers the node fingerprints.
     pub fn set_neighbours(&self, neighbours: Neighbours) {
         let wanted = wanted(&self.context.config, neighbours);
         self.neighbours.send_if_modified(|now| {
@@ -324,84 +324,85 @@ impl Handle {
         });
     }
 
-    /// The node's id.
+    /// Returns the node's id.
     pub fn node_id(&self) -> NodeId {
         self.context.identity.node_id.clone()
     }
-    /// The node's secret, for the connections that prove who they are.
+    /// Returns the node's secret, for connections that must prove the node's identity.
     pub fn node_secret(&self) -> NodeSecret {
         self.context.identity.secret.clone()
     }
-    /// The node as it is reported.
+    /// Returns the node as it is reported to the servers.
     pub fn node(&self) -> Arc<Node> {
         self.context.node.get()
     }
-    /// How long ago the servers answered a sign of life, and for how long they took it; none before the first.
+    /// Returns the time since the last answered heartbeat and the TTL that the servers returned; `None` before the
+    /// first.
     pub fn last_heartbeat(&self) -> Option<(Duration, Duration)> {
         let heard = *self.context.heartbeat.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         heard.map(|(at, ttl)| (at.elapsed(), ttl))
     }
-    /// The allocations that are here.
+    /// Returns the ids of the allocations on this node.
     pub fn alloc_ids(&self) -> Vec<AllocId> {
         self.allocs.ids()
     }
-    /// The allocations of this client and how they are.
+    /// Returns the allocations on this node with their client status.
     pub fn allocs(&self) -> Vec<(Arc<Allocation>, ClientStatus)> {
         self.allocs.all().iter().map(|runner| (runner.alloc(), runner.status())).collect()
     }
-    /// Whether an allocation is here.
+    /// Returns whether an allocation is on this node.
     pub fn has_alloc(&self, alloc: &AllocId) -> bool {
         self.allocs.get(alloc).is_ok()
     }
-    /// The directory of an allocation.
+    /// Returns the directory of an allocation.
     ///
     /// # Errors
-    /// When it is not here.
+    /// If the allocation is unknown.
     pub fn alloc_dir(&self, alloc: &AllocId) -> Result<PathBuf, ClientError> {
         Ok(self.allocs.get(alloc)?.dir().root().to_owned())
     }
-    /// The directory of the log files of an allocation's tasks.
+    /// Returns the directory of the log files of an allocation's tasks.
     ///
     /// # Errors
-    /// When it is not here.
+    /// If the allocation is unknown.
     pub fn task_logs(&self, alloc: &AllocId) -> Result<PathBuf, ClientError> {
         Ok(self.allocs.get(alloc)?.dir().logs())
     }
-    /// The files of an allocation, as far as users may see them.
+    /// Returns the files of an allocation, as far as users may see them.
     ///
     /// # Errors
-    /// When it is not here.
+    /// If the allocation is unknown.
     pub fn fs(&self, alloc: &AllocId) -> Result<AllocFs, ClientError> {
         let runner = self.allocs.get(alloc)?;
         Ok(AllocFs::new(runner.dir().root(), runner.task_names(), runner.users()))
     }
-    /// Whether a task ever started, so that it has logs.
+    /// Returns whether a task ever started, so that it has logs.
     ///
     /// # Errors
-    /// When the allocation or the task is not here.
+    /// If the allocation or the task is unknown.
     pub fn task_started(&self, alloc: &AllocId, task: &str) -> Result<bool, ClientError> {
         self.allocs.get(alloc)?.task_started(task)
     }
-    /// The states of an allocation's tasks as this node knows them, and what follows for the whole.
+    /// Returns the status of an allocation and the states of its tasks as this node knows them.
     ///
     /// # Errors
-    /// When it is not here.
+    /// If the allocation is unknown.
     pub fn status(&self, alloc: &AllocId) -> Result<(ClientStatus, Map<String, TaskState>), ClientError> {
         let runner = self.allocs.get(alloc)?;
         Ok((runner.status(), runner.task_states()))
     }
-    /// Starts a task anew; every running one without a name (`all`: the user's words for it).
+    /// Restarts a task, or every running task if no name is given. `all` only changes the reason in the event.
     ///
     /// # Errors
-    /// When the allocation or the task is not here, or the task does not run.
+    /// If the allocation or the task is unknown, or the task does not run.
     pub fn restart(&self, alloc: &AllocId, task: Option<&str>, all: bool) -> Result<(), ClientError> {
         self.allocs.get(alloc)?.restart(task, all)
     }
-    /// Sends a signal to a task, to every running one without a name. A signal that there is not is sent as SIGINT, as
-    /// users of the reference know it.
+    /// Sends a signal to a task, or to every running task if no name is given. An unknown signal is sent as SIGINT, as
+    /// in Nomad.
     ///
     /// # Errors
-    /// When the allocation or the task is not here, the task does not run, or the driver refuses.
+    /// If the allocation or the task is unknown, the task does not run, or the driver refuses.
     pub async fn signal(&self, alloc: &AllocId, task: Option<&str>, signal: &str) -> Result<(), ClientError> {
         let known = signal.is_empty() || caravan_sys::process::signal_number(signal).is_ok();
         if !known {
@@ -409,14 +410,14 @@ impl Handle {
         }
         self.allocs.get(alloc)?.signal(task, if known { signal } else { "SIGINT" }).await
     }
-    /// What was counted and timed here since the agent started: hooks, starts and ends of tasks.
+    /// Returns counts and times since the agent started: of hooks, starts and ends of tasks.
     pub fn meters(&self) -> caravan_meters::Meters {
         self.context.meters.clone()
     }
-    /// What a task uses.
+    /// Returns the resource usage of a task.
     ///
     /// # Errors
-    /// When the allocation or the task is not here, the task does not run, or the driver cannot tell.
+    /// If the allocation or the task is unknown, the task does not run, or the driver cannot measure it.
     pub async fn stats(&self, alloc: &AllocId, task: &str) -> Result<Usage, ClientError> {
         let (driver, id) = self.allocs.get(alloc)?.running(task)?;
         Ok(driver.usage(&TaskId(id)).await?)
@@ -424,7 +425,7 @@ impl Handle {
     /// Runs a command next to a task and collects its output.
     ///
     /// # Errors
-    /// When the allocation or the task is not here, the task does not run, or the driver refuses.
+    /// If the allocation or the task is unknown, the task does not run, or the driver refuses.
     pub async fn exec(
         &self,
         alloc: &AllocId,
@@ -435,30 +436,31 @@ impl Handle {
         let (driver, id) = self.allocs.get(alloc)?.running(task)?;
         Ok(driver.exec(&TaskId(id), command, timeout).await?)
     }
-    /// Makes a call through the CSI controller that runs here.
+    /// Calls the CSI controller plugin that runs on this node.
     ///
     /// # Errors
-    /// When there is none, or what the plugin says.
+    /// If no such plugin runs here, or the plugin returns an error.
     pub async fn controller_call(&self, call: ControllerCall) -> Result<ControllerAnswer, CsiFault> {
         self.context.plugins.controller_call(call).await
     }
-    /// Ends the use of a volume that the servers want back. The proof goes to them as a report.
+    /// Unmounts a volume whose claim the servers release. The proof is sent to them as a report.
     ///
     /// # Errors
-    /// When the request's ids cannot be, or the ledger cannot be written.
+    /// If an id in the request is invalid, or the ledger cannot be written.
     pub async fn node_detach(&self, request: NodeDetach) -> Result<(), CsiFault> {
         self.context.volumes.detach(request).await
     }
 
-    /// Grows a volume that is mounted here.
+    /// Expands a volume that is mounted on this node.
     ///
     /// # Errors
-    /// When it is not mounted here, the plugin cannot do it, or what the plugin says.
+    /// If the volume is not mounted here, the plugin cannot expand it, or the plugin returns an error.
     pub async fn node_expand(&self, request: NodeExpand) -> Result<NodeExpanded, CsiFault> {
         self.context.volumes.expand(request).await
     }
 
-    /// Adds what clients serve for servers: controller calls, growing, detaching, host volumes. HTTP is the agent's.
+    /// Adds the RPC methods that clients serve for servers: controller calls, expand, detach, host volumes. The agent
+    /// serves HTTP.
     #[must_use]
     pub fn routes(&self, router: RouterBuilder) -> RouterBuilder {
         let (calls, detaches, expands) = (self.clone(), self.clone(), self.clone());
@@ -505,8 +507,8 @@ impl Handle {
     }
 }
 
-/// Carries an operation on a host volume to its end, also when the servers do not wait for it any more: its plugin
-/// would be ended half way.
+/// Completes an operation on a host volume even if the servers no longer wait for it. Otherwise its plugin would be
+/// killed halfway.
 async fn to_the_end<T: Send + 'static>(
     work: impl Future<Output = Result<T, HostVolumeFault>> + Send + 'static,
 ) -> Result<T, RpcError> {
@@ -516,7 +518,7 @@ async fn to_the_end<T: Send + 'static>(
     }
 }
 
-/// A fault in the codes that `ControllerCall` promises.
+/// Converts a fault to the codes that `ControllerCall` documents.
 fn rpc_error(fault: &CsiFault) -> RpcError {
     let code = match fault {
         CsiFault::NoPlugin { .. } | CsiFault::Plugin { source: CsiError::Unreachable { .. } } => {

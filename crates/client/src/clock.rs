@@ -1,19 +1,19 @@
-//! The one place that reads the clock and draws random numbers; everything that decides gets them passed.
+//! The only module that reads the clock and draws random numbers; decisions receive both as parameters.
 
 use caravan_types::UnixNanos;
 use std::time::Duration;
 
-/// Nanoseconds since the epoch.
+/// Returns nanoseconds since the Unix epoch.
 pub(crate) fn now() -> UnixNanos {
     UnixNanos(caravan_sys::time::wall_nanos())
 }
 
-/// A lengthening of a delay: 0 to 250 thousandths.
+/// Returns a random extension of a delay, 0 to 250 per mille.
 pub(crate) fn jitter_permille() -> u16 {
     rand::random_range(0..=250)
 }
 
-/// A delay that doubles with each failure, jittered, for what has to succeed in the end.
+/// A jittered delay that doubles with each failure, for operations that are retried until they succeed.
 #[derive(Clone, Debug)]
 pub(crate) struct Backoff {
     first: Duration,
@@ -22,17 +22,17 @@ pub(crate) struct Backoff {
 }
 
 impl Backoff {
-    /// From `first`, doubling up to `ceiling`.
+    /// Creates a delay that starts with `first` and doubles up to `ceiling`.
     pub(crate) fn new(first: Duration, ceiling: Duration) -> Self {
         Self { first, ceiling, next: first }
     }
-    /// The delay before the next try.
+    /// Returns the delay before the next attempt.
     pub(crate) fn delay(&mut self) -> Duration {
         let delay = self.next;
         self.next = (self.next * 2).min(self.ceiling);
         delay + delay.mul_f64(f64::from(jitter_permille()) / 1000.0)
     }
-    /// After a success.
+    /// Starts again with the first delay, after a success.
     pub(crate) fn reset(&mut self) {
         self.next = self.first;
     }

@@ -1,4 +1,4 @@
-//! What an agent tells its client.
+//! The settings that the agent passes to its client.
 
 use caravan_types::node::{HostNetwork, HostVolumeInfo, ReservedResources};
 use serde_json::Value;
@@ -6,82 +6,82 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// Settings of a client (docs/reference/jobspec.md, section 11.3). [`ClientConfig::new`] gives the defaults.
+/// Settings of a client (docs/reference/jobspec.md, section 11.3). [`ClientConfig::new`] returns the defaults.
 #[derive(Clone, Debug)]
 pub struct ClientConfig {
-    /// Client state, sockets and CSI directories; made with mode 0700. `<data_dir>/client`.
+    /// Client state, sockets and CSI directories; created with mode 0700. Default: `<data_dir>/client`.
     pub state_dir: PathBuf,
-    /// Allocation directories. `<data_dir>/alloc`.
+    /// The parent of the allocation directories. Default: `<data_dir>/alloc`.
     pub alloc_dir: PathBuf,
     /// Name of the node.
     pub node_name: String,
-    /// Host name as the kernel has it.
+    /// The kernel's host name.
     pub hostname: String,
-    /// Datacenter.
+    /// The node's datacenter.
     pub datacenter: String,
-    /// Region.
+    /// The node's region.
     pub region: String,
-    /// Class for constraints, may be empty.
+    /// The node class for constraints; may be empty.
     pub node_class: String,
-    /// Node pool.
+    /// The node pool that the node joins.
     pub node_pool: String,
-    /// Free pairs of the node.
+    /// Node metadata from the configuration.
     pub meta: BTreeMap<String, String>,
     /// `options` of the client block: `driver.allowlist`, `driver.denylist`, `fingerprint.denylist`,
     /// `env.denylist`, ...
     pub options: BTreeMap<String, String>,
-    /// Kept for the host.
+    /// Resources that are reserved for the host.
     pub reserved: ReservedResources,
-    /// Processors that jobs may reserve whole; all but those kept for the host when absent.
+    /// Cores that jobs may reserve; if absent, all except those reserved for the host.
     pub reservable_cores: Option<BTreeSet<u16>>,
-    /// First and last port that the scheduler may hand out.
+    /// The first and last dynamic port that the scheduler may assign.
     pub dynamic_ports: (u16, u16),
-    /// MHz in total instead of what is found.
+    /// Total CPU in MHz; if absent, the detected value.
     pub cpu_total_compute: Option<i64>,
-    /// MB of memory instead of what is found.
+    /// Memory in MB; if absent, the detected value.
     pub memory_total_mb: Option<i64>,
-    /// MB of disk instead of what is found.
+    /// Total disk space in MB; if absent, the detected value.
     pub disk_total_mb: Option<i64>,
-    /// MB of free disk instead of what is found.
+    /// Free disk space in MB; if absent, the detected value.
     pub disk_free_mb: Option<i64>,
-    /// Interface whose addresses are the node's, instead of that of the default route.
+    /// The interface whose addresses the node uses; if absent, that of the default route.
     pub network_interface: Option<String>,
-    /// Directories offered to jobs, by name.
+    /// Host volumes offered to jobs, by name.
     pub host_volumes: BTreeMap<String, HostVolumeInfo>,
-    /// Where the built-in plugin makes host volumes.
+    /// The directory in which the built-in plugin creates host volumes.
     pub host_volumes_dir: PathBuf,
-    /// Executables that make host volumes.
+    /// The directory of the executables that create host volumes.
     pub host_volume_plugin_dir: PathBuf,
-    /// The servers forget the node's host volumes when they forget the node.
+    /// Whether the servers delete the node's host volumes when they garbage-collect the node.
     pub gc_volumes_on_node_gc: bool,
-    /// Networks offered to jobs, by name.
+    /// Host networks offered to jobs, by name.
     pub host_networks: BTreeMap<String, HostNetwork>,
-    /// Most allocations, 0 for no limit.
+    /// The most allocations on the node; 0 means no limit.
     pub node_max_allocs: i64,
-    /// Register as ineligible.
+    /// Whether the node registers as ineligible.
     pub default_ineligible: bool,
-    /// `host:port` of the agent's HTTP API, as others reach it.
+    /// `host:port` of the agent's HTTP API, as other machines reach it.
     pub advertise_http: String,
-    /// Whether the HTTP API is spoken over TLS there.
+    /// Whether that HTTP API uses TLS.
     pub http_tls: bool,
-    /// RPC addresses of servers to begin with.
+    /// RPC addresses of the first servers to contact.
     pub servers: Vec<String>,
-    /// Version of the agent.
+    /// The agent's version.
     pub version: String,
-    /// Everything in memory, allocations destroyed at shutdown.
+    /// Development mode: state is kept in memory, and allocations are destroyed at shutdown.
     pub dev: bool,
-    /// Longest time between the kill signal and the forced kill.
+    /// The longest time between the kill signal and the forced kill of a task.
     pub max_kill_timeout: Duration,
-    /// Parent of the tasks' control groups.
+    /// The parent of the tasks' control groups.
     pub cgroup_parent: String,
-    /// Programs of others that the node tells about.
+    /// The Consul and Vault servers that the node fingerprints.
     pub neighbours: crate::Neighbours,
     /// Configuration of drivers by name (`plugin "raw_exec" { config { … } }`).
     pub plugins: BTreeMap<String, Value>,
 }
 
 impl ClientConfig {
-    /// Defaults below a data directory.
+    /// Returns the defaults for a data directory.
     pub fn new(data_dir: impl Into<PathBuf>, node_name: impl Into<String>) -> Self {
         let data_dir = data_dir.into();
         let node_name = node_name.into();
@@ -123,14 +123,14 @@ impl ClientConfig {
         }
     }
 
-    /// Whether a fingerprint is wanted, by `fingerprint.allowlist` and `fingerprint.denylist`.
+    /// Returns whether a fingerprint is enabled, by `fingerprint.allowlist` and `fingerprint.denylist`.
     pub(crate) fn wants_fingerprint(&self, name: &str) -> bool {
         let names = |list: Vec<String>| list.iter().any(|known| known == name);
         self.option_list("fingerprint.allowlist").is_none_or(names)
             && !self.option_list("fingerprint.denylist").is_some_and(names)
     }
 
-    /// The words of a comma-separated option.
+    /// Returns the items of a comma-separated option.
     pub(crate) fn option_list(&self, key: &str) -> Option<Vec<String>> {
         let text = self.options.get(key)?;
         Some(text.split(',').map(|w| w.trim().to_owned()).filter(|w| !w.is_empty()).collect())

@@ -1,5 +1,5 @@
 //! Contact with the servers: registration, heartbeats, events, status, and the stream of allocations. Every answered
-//! call that proves contact renews the node's lease, counted from when it was sent.
+//! call that proves contact renews the node's lease, counted from the time when the call was sent.
 
 use crate::allocs::Allocs;
 use crate::clock::Backoff;
@@ -14,21 +14,21 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-/// The node is registered without its late drivers after this.
+/// After this time, the node is registered without the drivers that have not fingerprinted yet.
 const DRIVER_PATIENCE: Duration = Duration::from_secs(60);
-/// The node is registered without those of its host volumes whose plugins are late after this.
+/// After this time, the node is registered without the host volumes whose plugins have not answered yet.
 const VOLUME_PATIENCE: Duration = Duration::from_secs(10);
-/// Changes of the node within this time after a registration go together.
+/// Changes of the node within this time after a registration are sent together.
 const GATHER: Duration = Duration::from_millis(100);
-/// Where the servers name no time to live.
+/// The TTL if the servers return none.
 const DEFAULT_TTL: Duration = Duration::from_secs(10);
 
-/// A call that proves contact is given up after this, where no lease says how long its answer is of use.
+/// The timeout of a call that proves contact, if no lease limits how long its answer is useful.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// After a failed call, at most; less where the lease or the heartbeat's time is short.
+/// The longest pause after a failed call; shorter if the lease or the heartbeat's TTL is short.
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 
-/// What the servers asked for: how often they must hear of the node, and how often the node needs their answer.
+/// The intervals that the servers request: how often they need a heartbeat, and how often the node needs an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Pace {
     ttl: Duration,
@@ -44,7 +44,8 @@ impl Pace {
         Self { ttl, lease: contact.lease_ttl.to_std() }
     }
 
-    /// Between heartbeats: two of them may be lost before a lease ends, and one before the node is missed.
+    /// Returns the interval between heartbeats: two may be lost before a lease ends, and one before the node is marked
+    /// down.
     fn pause(self) -> Duration {
         match self.lease {
             Duration::ZERO => self.ttl / 2,
@@ -52,7 +53,7 @@ impl Pace {
         }
     }
 
-    /// How long an answer is waited for: later it would be of little use, and a new call may find a better way.
+    /// Returns the timeout of a call: a later answer would be of little use, and a new call may find a better route.
     fn patience(self) -> Duration {
         match self.lease {
             Duration::ZERO => PATIENCE,
@@ -61,7 +62,7 @@ impl Pace {
     }
 }
 
-/// Waits for an answer; one that comes renews the lease.
+/// Waits for an answer; an answer renews the lease.
 async fn heard(
     context: &Context,
     patience: Duration,
@@ -85,7 +86,7 @@ fn heartbeat(context: &Context) -> NodeHeartbeat {
     NodeHeartbeat { node_id: context.identity.node_id.clone(), secret: context.identity.secret.clone() }
 }
 
-/// Stays in contact for as long as it is polled.
+/// Keeps contact for as long as it is polled.
 pub(crate) async fn stay(context: Arc<Context>, allocs: Allocs) {
     let first = async {
         context.drivers.first_fingerprints(DRIVER_PATIENCE).await;
@@ -108,11 +109,11 @@ pub(crate) async fn stay(context: Arc<Context>, allocs: Allocs) {
 }
 
 async fn until(mut registered: watch::Receiver<bool>) {
-    // The sender lives as long as everything that waits here.
+    // The sender lives as long as all tasks that wait here.
     let _ = registered.wait_for(|r| *r).await;
 }
 
-/// Heartbeats before the node is registered: tasks of an earlier agent may depend on its lease.
+/// Sends heartbeats before the node is registered, because tasks of an earlier agent may depend on its lease.
 async fn keep_lease(context: &Context) {
     if context.lease.heard().is_none() {
         return std::future::pending().await;
@@ -128,7 +129,7 @@ async fn keep_lease(context: &Context) {
     }
 }
 
-/// Registers the node, again after each change, and gives signs of life in between.
+/// Registers the node, and again after each change; sends heartbeats in between.
 async fn register(context: &Context, allocs: &Allocs, registered: &watch::Sender<bool>) {
     let mut node = context.node.watch();
     let mut backoff = Backoff::new(Duration::from_millis(50), Duration::from_secs(10));
@@ -145,7 +146,7 @@ async fn register(context: &Context, allocs: &Allocs, registered: &watch::Sender
                     tracing::info!(node = %context.identity.node_id, "node registered");
                 }
                 pace = live(context, allocs, &mut node, pace).await;
-                // What else changes now goes along, but the first change never waits.
+                // Later changes are sent together, but the first change is sent at once.
                 tokio::time::sleep_until(told + GATHER).await;
             }
             Err(error) => {
@@ -157,14 +158,14 @@ async fn register(context: &Context, allocs: &Allocs, registered: &watch::Sender
     }
 }
 
-/// A node that was missed is not ready before it has told how all its allocations do.
+/// Reports all allocations if the servers had marked the node as down: it is not ready before that.
 fn in_step(contact: &NodeContact, allocs: &Allocs) {
     if !contact.unknown && contact.status != NodeStatus::Ready {
         allocs.tell_all();
     }
 }
 
-/// Heartbeats until the node has to be registered again; answers the newest pace.
+/// Sends heartbeats until the node must be registered again; returns the newest pace.
 async fn live(
     context: &Context,
     allocs: &Allocs,
@@ -175,7 +176,7 @@ async fn live(
     let mut pause = pace.pause();
     loop {
         tokio::select! {
-            // The sender is the context's.
+            // The sender is the context's, so it is never dropped here.
             _ = node.changed() => return pace,
             () = tokio::time::sleep(pause) => {}
         }
@@ -262,7 +263,7 @@ mod tests {
         assert_eq!(pace(0, 0).pause(), DEFAULT_TTL / 2);
         for (ttl, lease) in [(10_000, 30_000), (20_000, 2_000), (300, 1_000)] {
             let pace = pace(ttl, lease);
-            // One lost call and the next one are within the lease.
+            // One lost call and the next one fit within the lease.
             assert!(pace.pause() + pace.patience() < pace.lease, "{pace:?}");
         }
     }

@@ -1,5 +1,5 @@
-//! On which processors tasks run: those that were given whole ones (`resources { cores }`) on these and alone, all
-//! others on the rest. Control groups hold them to it; where the host has none for processors, none can be reserved.
+//! The processors of tasks. A task with reserved cores (`resources { cores }`) runs on these and alone; all other tasks
+//! run on the rest. Control groups enforce that; on a host without the cpuset controller, no cores can be reserved.
 
 use crate::config::ClientConfig;
 use caravan_drivers::Processors;
@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// The processors of this node. Clones share it.
+/// The processors of this node. Clones share the state.
 #[derive(Clone, Debug)]
 pub(crate) struct Cores {
     inner: Arc<Inner>,
@@ -19,9 +19,9 @@ pub(crate) struct Cores {
 
 #[derive(Debug)]
 struct Inner {
-    /// Those of tasks: of the host, without what it keeps.
+    /// The processors of tasks: all of the host, except the reserved ones.
     usable: BTreeSet<u16>,
-    /// Those that may be given away.
+    /// The processors that tasks may reserve.
     reservable: BTreeSet<u16>,
     shared: Option<SharedCpus>,
     state: Mutex<State>,
@@ -29,16 +29,16 @@ struct Inner {
 
 #[derive(Debug, Default)]
 struct State {
-    /// By allocation, then task.
+    /// Reserved cores by allocation, then task.
     held: BTreeMap<AllocId, BTreeMap<String, Vec<u16>>>,
-    /// The allocations of an earlier agent are known.
+    /// Whether the allocations of an earlier agent are known.
     ready: bool,
-    /// What is shared, as it was last said.
+    /// The shared processors as last written to the kernel.
     said: Option<String>,
 }
 
 impl Cores {
-    /// Looks at the host, and prepares sharing.
+    /// Detects the processors and prepares the shared control group.
     pub(crate) fn open(config: &ClientConfig) -> Self {
         let (available, shared) = match look(config) {
             Ok(found) => found.unzip(),
@@ -55,12 +55,12 @@ impl Cores {
         Self { inner: Arc::new(Inner { usable, reservable, shared, state: Mutex::default() }) }
     }
 
-    /// Those that jobs may reserve.
+    /// Returns the cores that jobs may reserve.
     pub(crate) fn reservable(&self) -> &BTreeSet<u16> {
         &self.inner.reservable
     }
 
-    /// An allocation is here: what its tasks were given is theirs.
+    /// Reserves the cores that an allocation's tasks were given.
     pub(crate) fn hold(&self, alloc: &Allocation) {
         let given = alloc.allocated_resources.iter().flat_map(|given| &given.tasks);
         let cores = given.filter(|(_, task)| !task.cpu.reserved_cores.is_empty());
@@ -73,7 +73,7 @@ impl Cores {
         }
     }
 
-    /// No task of an allocation runs any more.
+    /// Releases the cores of an allocation, once none of its tasks runs.
     pub(crate) fn release(&self, alloc: &AllocId) {
         let mut state = self.lock();
         if state.held.remove(alloc).is_some() {
@@ -81,14 +81,14 @@ impl Cores {
         }
     }
 
-    /// The allocations of an earlier agent have been told: now it is known what is left for the others.
+    /// Starts sharing, once the allocations of an earlier agent are restored and all reserved cores are known.
     pub(crate) fn restored(&self) {
         let mut state = self.lock();
         state.ready = true;
         self.say(&mut state);
     }
 
-    /// Where a task runs.
+    /// Returns the processors on which a task runs.
     pub(crate) fn of(&self, alloc: &AllocId, task: &str) -> Processors {
         let state = self.lock();
         let Some(shared) = &self.inner.shared else { return Processors::Any };
@@ -102,8 +102,8 @@ impl Cores {
         }
     }
 
-    /// A task was started while others may have been given processors: where each group has a list of its own, the
-    /// new one's may be old.
+    /// Writes the shared processors again after the start of a task. If every group has a list of its own, the new
+    /// group's list may be outdated.
     pub(crate) fn started(&self) {
         if self.inner.shared.as_ref().is_some_and(|shared| shared.group().is_none()) {
             let mut state = self.lock();
@@ -114,7 +114,7 @@ impl Cores {
         }
     }
 
-    /// Tells the kernel what is shared, if that changed.
+    /// Writes the shared processors to the kernel, if they changed.
     fn say(&self, state: &mut State) {
         let Some(shared) = self.inner.shared.as_ref().filter(|_| state.ready) else { return };
         let cpus = format(self.inner.left(&state.held));
@@ -139,8 +139,8 @@ impl Cores {
 }
 
 impl Inner {
-    /// What nobody has to himself. Something is always left: a task that nobody told where to run must run
-    /// somewhere.
+    /// Returns the processors that no task has reserved. The result is never empty, because tasks without reserved
+    /// cores must run somewhere.
     fn left(&self, held: &BTreeMap<AllocId, BTreeMap<String, Vec<u16>>>) -> BTreeSet<u16> {
         let given: BTreeSet<u16> = held.values().flat_map(BTreeMap::values).flatten().copied().collect();
         let left: BTreeSet<u16> = self.usable.difference(&given).copied().collect();
@@ -148,8 +148,8 @@ impl Inner {
     }
 }
 
-/// The processors that control groups can be given, and sharing below the agent's parent. None where the host has no
-/// control groups for that.
+/// Returns the processors that control groups can be given, and the sharing below the agent's parent. Returns `None` if
+/// the host has no control groups for that.
 fn look(config: &ClientConfig) -> Result<Option<(BTreeSet<u16>, SharedCpus)>, String> {
     let said = |error: caravan_sys::Error| crate::error::chain(&error);
     let Some(hierarchy) = Hierarchy::detect().map_err(said)? else { return Ok(None) };

@@ -1,4 +1,4 @@
-//! All drivers of the client: fingerprinted at once and again and again, changes written into the node.
+//! All drivers of the client: fingerprinted at once and then periodically, changes written into the node.
 
 use crate::clock;
 use crate::config::ClientConfig;
@@ -19,13 +19,13 @@ const PERIOD: Duration = Duration::from_secs(30);
 pub(crate) struct DriverManager {
     drivers: Arc<BTreeMap<String, Arc<dyn Driver>>>,
     node: NodeState,
-    /// Drivers that have not told anything yet.
+    /// Drivers that have not completed a fingerprint yet.
     silent: Arc<watch::Sender<BTreeSet<String>>>,
     logged: Arc<Mutex<BTreeMap<String, Fingerprint>>>,
 }
 
 impl DriverManager {
-    /// The drivers that the options let through (`driver.allowlist`, `driver.denylist`).
+    /// Creates the manager with the drivers that the options allow (`driver.allowlist`, `driver.denylist`).
     pub(crate) fn new(drivers: Vec<Arc<dyn Driver>>, config: &ClientConfig, node: NodeState) -> Self {
         let allowed = config.option_list("driver.allowlist").filter(|l| !l.is_empty());
         let denied = config.option_list("driver.denylist").unwrap_or_default();
@@ -38,12 +38,12 @@ impl DriverManager {
         Self { drivers: Arc::new(drivers), node, silent: Arc::new(silent), logged: Arc::default() }
     }
 
-    /// The driver of a name.
+    /// Returns the driver with a name.
     pub(crate) fn get(&self, name: &str) -> Option<Arc<dyn Driver>> {
         self.drivers.get(name).cloned()
     }
 
-    /// Waits until every driver has told something; after `patience` the late ones are named in the log.
+    /// Waits until every driver has completed a fingerprint; after `patience` the missing ones are logged.
     pub(crate) async fn first_fingerprints(&self, patience: Duration) {
         let mut silent = self.silent.subscribe();
         let all = silent.wait_for(BTreeSet::is_empty);
@@ -56,7 +56,7 @@ impl DriverManager {
         }
     }
 
-    /// Fingerprints all drivers at once and then in turns, until cancelled. No try is begun after that.
+    /// Fingerprints all drivers at once and then periodically, until cancelled. No fingerprint starts after that.
     pub(crate) async fn run(self, cancel: CancellationToken) {
         let each = self.drivers.values().map(|driver| {
             let (this, driver) = (self.clone(), Arc::clone(driver));
@@ -69,7 +69,7 @@ impl DriverManager {
             }
         });
         tokio::select! {
-            // Looked at first, so that no try begins once the end has.
+            // Polled first, so that no fingerprint starts after cancellation.
             biased;
             () = cancel.cancelled() => {}
             _ = futures::future::join_all(each) => cancel.cancelled().await,
@@ -84,7 +84,8 @@ impl DriverManager {
         }
         drop(logged);
         let mut attributes = found.attributes;
-        // The node says "1" where the driver's own attributes say "true" (docs/reference/http-api.md, section 5.4).
+        // The node reports "1" where the driver's own attributes report "true" (docs/reference/http-api.md, section
+        // 5.4).
         if let Some(own) = attributes.get_mut(&format!("driver.{name}")) {
             "true".clone_into(own);
         }
@@ -112,7 +113,7 @@ mod tests {
     use caravan_types::node::Node;
     use std::sync::atomic::{AtomicUsize, Ordering};
 
-    /// Counts fingerprints; one that is late never answers.
+    /// A driver that counts fingerprints; a late one never answers.
     #[derive(Debug)]
     struct Scripted {
         name: &'static str,

@@ -1,4 +1,5 @@
-//! The environment of a task and the interpolation of its texts (docs/reference/jobspec.md, sections 9.1 and 9.2). Pure.
+//! The environment of a task and the interpolation of its texts (docs/reference/jobspec.md, sections 9.1 and 9.2).
+//! Pure.
 
 use caravan_lang::interpolate;
 use caravan_types::alloc::{AllocatedPort, Allocation};
@@ -10,47 +11,47 @@ use std::collections::BTreeMap;
 /// Directories as the task sees them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct SeenDirs {
-    /// `NOMAD_ALLOC_DIR`.
+    /// The shared directory, set as `NOMAD_ALLOC_DIR`.
     pub(crate) alloc: String,
-    /// `NOMAD_TASK_DIR`.
+    /// The directory `local`, set as `NOMAD_TASK_DIR`.
     pub(crate) local: String,
-    /// `NOMAD_SECRETS_DIR`.
+    /// The directory `secrets`, set as `NOMAD_SECRETS_DIR`.
     pub(crate) secrets: String,
 }
 
-/// What an environment is made of.
+/// The inputs of an environment.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Inputs<'a> {
-    /// Node.
+    /// The node that runs the task.
     pub(crate) node: &'a Node,
-    /// Region.
+    /// The node's region.
     pub(crate) region: &'a str,
-    /// Allocation.
+    /// The task's allocation.
     pub(crate) alloc: &'a Allocation,
-    /// Job.
+    /// The allocation's job.
     pub(crate) job: &'a Job,
-    /// Group.
+    /// The task's group.
     pub(crate) group: &'a TaskGroup,
-    /// Task.
+    /// The task itself.
     pub(crate) task: &'a Task,
-    /// Directories.
+    /// The task's directories, as it sees them.
     pub(crate) dirs: &'a SeenDirs,
-    /// Parent of the control group.
+    /// The parent of the task's control group.
     pub(crate) cgroup_parent: &'a str,
     /// The host's environment, for drivers that pass it on.
     pub(crate) host: &'a BTreeMap<String, String>,
-    /// What hooks of the task add. Texts may refer to it, and the job file may overrule it.
+    /// Variables that hooks of the task add. Texts may refer to them, and the job file may override them.
     pub(crate) hooks: &'a BTreeMap<String, String>,
 }
 
-/// The environment of a task, with what its texts may refer to besides.
+/// The environment of a task, with the node names that its texts may refer to.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct TaskEnv {
     env: BTreeMap<String, String>,
     node: BTreeMap<String, String>,
 }
 
-/// Variables of the host that tasks never get, unless the agent's configuration says otherwise.
+/// Variables of the host that tasks never get, unless the agent's configuration allows them.
 pub(crate) const DENIED: &[&str] = &[
     "CONSUL_TOKEN",
     "CONSUL_HTTP_TOKEN",
@@ -109,13 +110,13 @@ impl TaskEnv {
         }
         let cores = given
             .map_or_else(String::new, |g| caravan_types::cores::format(g.cpu.reserved_cores.iter().copied()));
-        // The reference writes a blank where no cores are reserved.
+        // Nomad writes a blank if no cores are reserved.
         set("NOMAD_CPU_CORES", if cores.is_empty() { " ".to_owned() } else { cores });
         let shared = alloc.allocated_resources.as_ref().map(|r| &r.shared);
         for port in shared.into_iter().flat_map(|s| &s.ports) {
             this.add_port(port);
         }
-        // What a dispatch may give and did not is there, and empty.
+        // Optional metadata that a dispatch did not set is present and empty.
         let optional =
             job.parameterized_job.iter().filter(|_| job.dispatched).flat_map(|rule| rule.optional());
         let optional = optional.map(|key| (key.clone(), String::new())).collect();
@@ -154,12 +155,12 @@ impl TaskEnv {
         }
     }
 
-    /// A text with its references replaced; unknown ones stay.
+    /// Returns a text with its references replaced; unknown ones stay.
     pub(crate) fn text(&self, text: &str) -> String {
         interpolate(text, |name| self.env.get(name).or_else(|| self.node.get(name)).cloned())
     }
 
-    /// A driver's configuration with the references in its strings replaced. The form `${env["X"]}` works too.
+    /// Returns a driver's configuration with the references in its strings replaced. The form `${env["X"]}` works too.
     pub(crate) fn config(&self, config: &BTreeMap<String, Value>) -> Value {
         Value::Object(config.iter().map(|(k, v)| (k.clone(), self.value(v))).collect())
     }
@@ -175,20 +176,20 @@ impl TaskEnv {
         }
     }
 
-    /// The same with more variables, which overrule those that are there.
+    /// Returns the environment with more variables, which override existing ones.
     pub(crate) fn with(&self, more: impl IntoIterator<Item = (String, String)>) -> Self {
         let mut with = self.clone();
         with.env.extend(more);
         with
     }
 
-    /// The variables.
+    /// Returns the variables of the environment.
     pub(crate) fn variables(&self) -> &BTreeMap<String, String> {
         &self.env
     }
 }
 
-/// The host's environment without what tasks must not see.
+/// Returns the host's environment without the variables that tasks must not see.
 pub(crate) fn host_env(
     all: impl Iterator<Item = (String, String)>,
     denied: Option<Vec<String>>,
@@ -211,7 +212,7 @@ fn node_names(node: &Node, region: &str) -> BTreeMap<String, String> {
     names
 }
 
-/// `${env["X"]}` and `${attr["x"]}` as `${X}` and `${attr.x}`.
+/// Rewrites `${env["X"]}` and `${attr["x"]}` to `${X}` and `${attr.x}`.
 fn plain_references(text: &str) -> String {
     if !text.contains("[\"") {
         return text.to_owned();
@@ -248,7 +249,7 @@ fn address(ip: &str, port: i64) -> String {
     if ip.contains(':') { format!("[{ip}]:{port}") } else { format!("{ip}:{port}") }
 }
 
-/// Characters that no shell takes in a name become `_`, in the families where the reference does that.
+/// Replaces characters that shells do not allow in names by `_`, for the prefixes where Nomad does so.
 fn clean(name: &str) -> String {
     const CLEANED: [&str; 5] = ["NOMAD_ADDR_", "NOMAD_IP_", "NOMAD_PORT_", "NOMAD_HOST_PORT_", "NOMAD_META_"];
     if !CLEANED.iter().any(|prefix| name.starts_with(prefix)) {

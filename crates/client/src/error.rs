@@ -1,28 +1,28 @@
-//! What can go wrong in a client.
+//! Errors of a client.
 
 use std::io;
 use std::path::PathBuf;
 
-/// Why a client could not be made or could not do what was asked.
+/// Why a client could not be created or could not serve a request.
 #[derive(Debug, thiserror::Error)]
 pub enum ClientError {
-    /// A directory of the client cannot be made or used.
+    /// A directory of the client cannot be created or used.
     #[error("the client's directory {} cannot be used: {what}", path.display())]
     Directory {
-        /// Which.
+        /// The directory.
         path: PathBuf,
-        /// For what.
+        /// Its purpose.
         what: &'static str,
-        /// The system's answer.
+        /// The error of the system call.
         #[source]
         source: io::Error,
     },
     /// The client state cannot be opened.
     #[error("the client state {} cannot be opened; is another agent using it?", path.display())]
     OpenState {
-        /// The file.
+        /// The path of the database file.
         path: PathBuf,
-        /// The database's answer.
+        /// The error of the database.
         #[source]
         source: Box<redb::Error>,
     },
@@ -32,16 +32,16 @@ pub enum ClientError {
     /// The client state cannot be read.
     #[error("the client state cannot be read: {what}")]
     ReadState {
-        /// Which part.
+        /// The part of the state that cannot be read.
         what: String,
-        /// Why.
+        /// The error of the database or the decoder.
         #[source]
         source: Box<dyn std::error::Error + Send + Sync>,
     },
-    /// Something could not be made durable.
+    /// A change could not be made durable.
     #[error("the client state cannot be written")]
     WriteState {
-        /// The database's answer, shared by everyone whose change was in the same commit.
+        /// The error of the database, shared by all changes in the same commit.
         #[source]
         source: std::sync::Arc<redb::Error>,
     },
@@ -51,58 +51,58 @@ pub enum ClientError {
     /// A kernel call failed.
     #[error("{what}")]
     Kernel {
-        /// What was to be done.
+        /// The operation that failed.
         what: String,
-        /// The kernel's answer.
+        /// The error of the system call.
         #[source]
         source: caravan_sys::Error,
     },
-    /// There is no such allocation on this node.
+    /// This node has no such allocation.
     #[error("unknown allocation \"{0}\"")]
     UnknownAlloc(String),
-    /// It is not over yet.
+    /// The allocation has not ended yet.
     #[error("allocation \"{0}\" still runs")]
     StillRuns(String),
-    /// There is no such task in the allocation.
+    /// The allocation has no such task.
     #[error("unknown task name \"{0}\"")]
     UnknownTask(String),
-    /// The job file gives the task no such action.
+    /// The job file gives the task no action with this name.
     #[error("action {action} not found in task {task}")]
     UnknownAction {
-        /// Which.
+        /// The name of the action.
         action: String,
-        /// Task.
+        /// The name of the task.
         task: String,
     },
-    /// A change of the node's free pairs makes no sense.
+    /// A change of the node metadata is invalid.
     #[error("{0}")]
     Metadata(String),
-    /// The servers do not sign.
+    /// The servers did not sign the node's identity.
     #[error("the node's identity cannot be signed: {0}")]
     Unsigned(String),
     /// The task does not run.
     #[error("task \"{0}\" is not running.")]
     TaskNotRunning(String),
-    /// A volume of the agent's configuration is not there.
+    /// A host volume of the agent's configuration does not exist.
     #[error("failed to validate volume {name}, err: {source}")]
     HostVolume {
-        /// Which.
+        /// The name of the volume.
         name: String,
-        /// The system's answer.
+        /// The error of the system call.
         source: io::Error,
     },
     /// A mount keeps a directory from being removed.
     #[error("{} cannot be removed: {mount}", dir.display())]
     Mounted {
-        /// The directory.
+        /// The directory that stays.
         dir: PathBuf,
         /// The mount, and why it stays.
         mount: String,
     },
-    /// A driver refused.
+    /// A driver returned an error.
     #[error("{0}")]
     Driver(#[from] caravan_drivers::Error),
-    /// A CSI plugin refused or cannot be reached.
+    /// A CSI plugin returned an error or cannot be reached.
     #[error("{0}")]
     Csi(#[from] crate::csi::CsiFault),
 }
@@ -118,7 +118,7 @@ impl ClientError {
     }
 }
 
-/// An error and its causes in one line, joined by `: `, for messages that leave the process.
+/// Returns an error and its causes in one line, joined by `: `, for messages that leave the process.
 pub(crate) fn chain(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut next = error.source();

@@ -1,4 +1,4 @@
-//! The node's lease: until when its tasks may use volumes that only one node may write (design section 4.4).
+//! The node's lease: until when its tasks may use single-writer volumes (docs/design/volumes.md).
 
 use crate::ClientError;
 use caravan_shim::lease::{Lease, LeaseWriter, Term};
@@ -11,7 +11,7 @@ use tokio::sync::watch;
 /// Name of the lease file in the client's state directory.
 const FILE: &str = "lease";
 
-/// The lease and the file that shims look at. Clones share it.
+/// The lease and the file that shims read. Clones share it.
 #[derive(Clone, Debug)]
 pub(crate) struct NodeLease {
     inner: Arc<Inner>,
@@ -25,7 +25,7 @@ struct Inner {
 }
 
 impl NodeLease {
-    /// Takes up the lease that an earlier agent had in this boot; it goes on running out.
+    /// Opens the lease that an earlier agent had in this boot; its remaining time continues to run.
     pub(crate) fn open(state_dir: &Path) -> Result<Self, ClientError> {
         let path = state_dir.join(FILE);
         let (writer, lease) = LeaseWriter::open(&path).map_err(ClientError::Lease)?;
@@ -36,12 +36,12 @@ impl NodeLease {
         *self.inner.lease.borrow()
     }
 
-    /// The servers answered a call that was sent at `sent`: the node may go on for `ttl` from then.
+    /// Renews the lease after an answered call that was sent at `sent`: it then holds for `ttl` from that time.
     pub(crate) fn renew(&self, sent: BootTime, ttl: Duration) {
         let before = self.now();
         let now = BootTime::now();
         let lease = before.renewed(sent, ttl, now);
-        // The file first: what this process believes must never be more than what the shims can see.
+        // The file comes first: this process must never assume a longer lease than the shims can read.
         if let Err(error) = self.inner.writer.write(lease) {
             tracing::error!(%error, "the node's lease cannot be written: tasks that need it will end");
             return;
@@ -52,23 +52,23 @@ impl NodeLease {
         }
     }
 
-    /// When the newest answered call was sent; none in this boot yet.
+    /// Returns when the newest answered call was sent; `None` without one in this boot.
     pub(crate) fn heard(&self) -> Option<BootTime> {
         Some(self.now().heard).filter(|at| *at != BootTime::default())
     }
 
-    /// The term that holds now.
+    /// Returns the current term, if the lease holds.
     pub(crate) fn term(&self) -> Option<u64> {
         let lease = self.now();
         lease.holds(BootTime::now()).then_some(lease.began.0)
     }
 
-    /// A term as the shims are told.
+    /// Returns a term in the form that is passed to shims.
     pub(crate) fn for_shim(&self, began: u64) -> Term {
         Term { file: self.inner.path.clone(), began }
     }
 
-    /// Waits until the node has a lease; answers its term.
+    /// Waits until the node has a lease; returns its term.
     pub(crate) async fn granted(&self) -> u64 {
         let mut changes = self.inner.lease.subscribe();
         loop {
@@ -76,12 +76,12 @@ impl NodeLease {
             if let Some(term) = self.term() {
                 return term;
             }
-            // The sender is ours.
+            // This value owns the sender, so it is never dropped.
             let _ = changes.changed().await;
         }
     }
 
-    /// Waits until a term is over.
+    /// Waits until a term has ended.
     pub(crate) async fn over(&self, term: u64) {
         let mut changes = self.inner.lease.subscribe();
         loop {
@@ -91,14 +91,14 @@ impl NodeLease {
                 return;
             }
             tokio::select! {
-                // The sender is ours.
+                // This value owns the sender, so it is never dropped.
                 _ = changes.changed() => {}
                 () = tokio::time::sleep(lease.deadline.since(now)) => {}
             }
         }
     }
 
-    /// Waits until the servers have not been heard for so long; for ever if they never were in this boot.
+    /// Waits until the servers have not answered for this span; waits for ever if they never did in this boot.
     pub(crate) async fn silent_for(&self, span: Duration) {
         let mut changes = self.inner.lease.subscribe();
         loop {
@@ -108,7 +108,7 @@ impl NodeLease {
                 return;
             }
             tokio::select! {
-                // The sender is ours.
+                // This value owns the sender, so it is never dropped.
                 _ = changes.changed() => {}
                 () = tokio::time::sleep(left.unwrap_or_default()), if left.is_some() => {}
             }
@@ -135,7 +135,7 @@ mod tests {
         assert_eq!(lease.term(), Some(term));
         assert!(lease.heard() >= Some(sent));
         lease.silent_for(Duration::ZERO).await;
-        // Shortened into the past: as good as run out.
+        // Shortened into the past: the lease has run out.
         lease.renew(sent, Duration::ZERO);
         lease.over(term).await;
         lease.renew(BootTime::now(), Duration::from_secs(3600));

@@ -1,12 +1,12 @@
-//! A client agent: finds out what its node is and has, runs allocations under task drivers, serves CSI plugins
-//! that run as tasks, and mounts their volumes.
+//! A client agent: fingerprints its node, runs allocations under task drivers, serves CSI plugins that run as tasks,
+//! and mounts their volumes.
 //!
-//! [`Client::new`] gives a [`Service`] that runs it and a [`Handle`] to ask it things. It reaches the servers
-//! through [`Servers`] only, so that both sides may live in one process.
+//! [`Client::new`] returns a [`Service`] that runs the client and a [`Handle`] for requests. The client reaches the
+//! servers through [`Servers`] only, so that both sides may run in one process.
 //!
-//! What must survive the agent is written before it is acted on (`state`); what a user may wait for is said as
-//! an event of the task; what is only decided is in pure modules (`restart`, `runner::lifecycle`,
-//! `runner::status`, `csi::registry`, `csi::ledger`, `env`).
+//! State that must survive the agent is written before the client acts on it (`state`). Waits that users may notice are
+//! reported as events of the task. Pure modules make the decisions (`restart`, `runner::lifecycle`, `runner::status`,
+//! `csi::registry`, `csi::ledger`, `env`).
 
 mod alloc_dir;
 mod allocs;

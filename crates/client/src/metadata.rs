@@ -1,23 +1,23 @@
-//! The node's free pairs: those of the configuration, changed by users while the agent runs. Pure.
+//! Node metadata: configured values plus changes made at run time. Pure.
 
 use std::collections::BTreeMap;
 
-/// Changes by users; none takes a pair of the configuration away.
+/// Changes by users, by key; `None` removes a configured key.
 pub(crate) type Changes = BTreeMap<String, Option<String>>;
 
-/// The node's free pairs and where they come from.
+/// The node metadata and its sources.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Metadata {
-    /// In force.
+    /// The effective metadata.
     pub meta: BTreeMap<String, String>,
-    /// Changed by users.
+    /// Changes made at run time; `None` hides a configured key.
     pub dynamic: BTreeMap<String, Option<String>>,
-    /// Of the configuration.
+    /// The configured metadata.
     pub fixed: BTreeMap<String, String>,
 }
 
-/// What every node says about the sidecars of its services, unless its configuration says otherwise
-/// (docs/reference/http-api.md, section 5.4).
+/// Defaults for the sidecars of services, which the node's configuration may override (docs/reference/http-api.md,
+/// section 5.4).
 const FOR_SIDECARS: [(&str, &str); 6] = [
     ("connect.sidecar_image", "docker.io/envoyproxy/envoy:v${NOMAD_envoy_version}"),
     ("connect.gateway_image", "docker.io/envoyproxy/envoy:v${NOMAD_envoy_version}"),
@@ -27,7 +27,7 @@ const FOR_SIDECARS: [(&str, &str); 6] = [
     ("connect.transparent_proxy.default_outbound_port", "15001"),
 ];
 
-/// The pairs of a configuration, with those that every node has.
+/// Returns the configured metadata with the defaults that every node has.
 pub(crate) fn completed(mut configured: BTreeMap<String, String>) -> BTreeMap<String, String> {
     for (key, value) in FOR_SIDECARS {
         configured.entry(key.to_owned()).or_insert_with(|| value.to_owned());
@@ -35,7 +35,7 @@ pub(crate) fn completed(mut configured: BTreeMap<String, String>) -> BTreeMap<St
     configured
 }
 
-/// What is in force.
+/// Returns the effective metadata.
 pub(crate) fn in_force(fixed: &BTreeMap<String, String>, dynamic: &Changes) -> BTreeMap<String, String> {
     let mut meta = fixed.clone();
     for (key, value) in dynamic {
@@ -47,10 +47,10 @@ pub(crate) fn in_force(fixed: &BTreeMap<String, String>, dynamic: &Changes) -> B
     meta
 }
 
-/// Adds changes to earlier ones. Taking away what only users had set forgets it.
+/// Adds changes to earlier ones. Removing a key that only users had set removes its entry.
 ///
 /// # Errors
-/// When a key is none.
+/// If a key is invalid.
 pub(crate) fn changed(
     fixed: &BTreeMap<String, String>,
     mut dynamic: Changes,

@@ -1,4 +1,4 @@
-//! The node as it is reported: one value, changed by whoever finds something out, watched by whoever reports it.
+//! The node as it is reported: one value with many writers and one watching reporter.
 
 use crate::clock;
 use caravan_types::node::{DriverInfo, HostVolumeInfo, Node, NodeEvent};
@@ -22,15 +22,15 @@ struct Events {
 }
 
 impl NodeState {
-    /// Begins with a node.
+    /// Creates the state with a first node.
     pub(crate) fn new(node: Node) -> Self {
         Self { node: Arc::new(watch::Sender::new(Arc::new(node))), events: Arc::default() }
     }
-    /// The node now.
+    /// Returns the current node.
     pub(crate) fn get(&self) -> Arc<Node> {
         Arc::clone(&self.node.borrow())
     }
-    /// Watches the node.
+    /// Returns a receiver of the node's changes.
     pub(crate) fn watch(&self) -> watch::Receiver<Arc<Node>> {
         self.node.subscribe()
     }
@@ -43,14 +43,14 @@ impl NodeState {
         });
     }
 
-    /// Writes what was found out about a driver.
+    /// Writes the fingerprint of a driver.
     pub(crate) fn put_driver(&self, name: &str, info: DriverInfo) {
         let before = self.get().drivers.get(name).cloned();
         if before.as_ref().is_some_and(|b| same_driver(b, &info)) {
             return;
         }
         if before.is_some_and(|b| b.detected) || !info.detected {
-            // A first report is no event; a change is.
+            // A first report is not an event; a change is.
             let was_known = self.get().drivers.contains_key(name);
             if was_known {
                 let details = BTreeMap::from([("driver".to_owned(), name.to_owned())]);
@@ -69,7 +69,7 @@ impl NodeState {
         });
     }
 
-    /// Writes what a plugin said.
+    /// Writes the fingerprint of a plugin.
     pub(crate) fn put_plugin(&self, role: PluginRole, info: CsiInfo) {
         let node = self.get();
         let known = plugins(&node, role).get(&info.plugin_id);
@@ -95,7 +95,7 @@ impl NodeState {
         });
     }
 
-    /// Strikes a plugin that no allocation serves any more.
+    /// Removes a plugin that no allocation serves any more.
     pub(crate) fn remove_plugin(&self, role: PluginRole, plugin: &PluginId) {
         self.update(|node| {
             match role {
@@ -105,27 +105,27 @@ impl NodeState {
         });
     }
 
-    /// Writes which mounts plugins left.
+    /// Writes the mounts that plugins left.
     pub(crate) fn put_left_mounts(&self, mounts: Vec<LeftMount>) {
         self.update(|node| node.left_mounts = mounts);
     }
 
-    /// Writes which host volumes are offered.
+    /// Writes the host volumes that the node offers.
     pub(crate) fn put_host_volumes(&self, volumes: BTreeMap<String, HostVolumeInfo>) {
         self.update(|node| node.host_volumes = volumes);
     }
 
-    /// Writes the free pairs.
+    /// Writes the node metadata.
     pub(crate) fn put_meta(&self, meta: BTreeMap<String, String>) {
         self.update(|node| node.meta = meta);
     }
 
-    /// Writes an attribute.
+    /// Writes one attribute.
     pub(crate) fn put_attribute(&self, key: &str, value: String) {
         self.update(|node| drop(node.attributes.insert(key.to_owned(), value)));
     }
 
-    /// Writes all of a group of attributes: those of it that are not found are taken away.
+    /// Writes all attributes of a group; attributes of the group that were not found are removed.
     pub(crate) fn put_attributes(
         &self,
         group: impl IntoIterator<Item = String>,
@@ -139,7 +139,7 @@ impl NodeState {
         });
     }
 
-    /// Notes something that happened.
+    /// Records a node event.
     pub(crate) fn event(&self, subsystem: &str, message: &str, details: BTreeMap<String, String>) {
         let event = NodeEvent {
             message: message.to_owned(),
@@ -164,7 +164,7 @@ impl NodeState {
         }
     }
 
-    /// Gives back events that could not be sent; only the newest are kept, as the servers do.
+    /// Puts back events that could not be sent; only the newest are kept, as on the servers.
     pub(crate) fn give_back(&self, mut events: Vec<NodeEvent>) {
         let mut unsent = self.events.unsent.lock().unwrap_or_else(PoisonError::into_inner);
         events.append(&mut unsent);

@@ -7,10 +7,10 @@ use caravan_types::identity::Claims;
 use caravan_types::wire::{SignNode, SignedNode};
 
 impl Handle {
-    /// What the node's identity says; asks the servers for one if there is none that is still good.
+    /// Returns the claims of the node's identity; requests a new identity if the current one is absent or expired.
     ///
     /// # Errors
-    /// When the servers give none.
+    /// If the servers sign none.
     pub async fn identity_claims(&self) -> Result<Claims, ClientError> {
         let mut signed = self.context.signed.lock().await;
         let good = |own: &&SignedNode| own.claims.exp.is_none_or(|end| end > clock::now().as_secs());
@@ -21,10 +21,10 @@ impl Handle {
         Ok(signed.insert(fresh).claims.clone())
     }
 
-    /// Asks the servers for a new identity.
+    /// Requests a new identity from the servers.
     ///
     /// # Errors
-    /// When the servers give none.
+    /// If the servers sign none.
     pub async fn renew_identity(&self) -> Result<(), ClientError> {
         let mut signed = self.context.signed.lock().await;
         *signed = Some(self.ask_identity().await?);
@@ -37,7 +37,7 @@ impl Handle {
         answer.map_err(|error| ClientError::Unsigned(error.message))
     }
 
-    /// Waits until the allocations of an earlier agent are taken back.
+    /// Waits until the allocations of an earlier agent are restored.
     pub async fn restored(&self) {
         self.context.restored.cancelled().await;
     }

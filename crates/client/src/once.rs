@@ -1,4 +1,4 @@
-//! One HTTP request over a connection, and the beginning of what comes back.
+//! One HTTP request over a connection, and the first bytes of the response.
 
 use bytes::{Bytes, BytesMut};
 use caravan_tls::Stream;
@@ -6,8 +6,8 @@ use http::{Request, StatusCode};
 use http_body_util::{BodyExt, Full};
 use hyper_util::rt::TokioIo;
 
-/// Sends `request` and answers the status with the first `most(status)` bytes of the body; nothing is read of a body of
-/// which none are wanted. The caller limits the time.
+/// Sends `request` and returns the status with the first `most(status)` bytes of the body; a limit of 0 reads no body.
+/// The caller limits the time.
 pub(crate) async fn send(
     stream: Stream,
     request: Request<Full<Bytes>>,
@@ -38,7 +38,7 @@ pub(crate) async fn send(
         tokio::select! {
             biased;
             answer = &mut answered => return answer,
-            // Its end is told by the answer too.
+            // The response also reports the end of the connection.
             _ = &mut connection, if open => open = false,
         }
     }
@@ -59,7 +59,7 @@ mod tests {
             let mut asked = vec![0; 1024];
             let read = stream.read(&mut asked).await.unwrap();
             assert!(asked[..read].starts_with(b"GET /x HTTP/1.1\r\n"));
-            // It never says the rest, and is not waited for.
+            // The server never sends the rest, and the client does not wait for it.
             stream.write_all(b"HTTP/1.1 500 No\r\nContent-Length: 100\r\n\r\n0123456789").await.unwrap();
             stream
         };

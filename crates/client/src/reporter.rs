@@ -1,5 +1,5 @@
-//! Status of allocations, pushed to the servers: the first at once, more together while one is on its way, and
-//! nothing lost while the servers cannot be reached.
+//! Status reports of allocations to the servers. The first is sent at once; later ones are batched while a call is in
+//! flight. No report is lost while the servers cannot be reached.
 
 use crate::clock::Backoff;
 use crate::servers::Servers;
@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::sync::Notify;
 
-/// The updates that the servers have not taken yet: the newest of each allocation. Clones share them.
+/// The newest unsent update of each allocation. Clones share the updates.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Reporter {
     inner: Arc<Inner>,
@@ -25,13 +25,13 @@ struct Inner {
 }
 
 impl Reporter {
-    /// Puts an update on its way; an older one of the same allocation is replaced.
+    /// Queues an update; it replaces an older one of the same allocation.
     pub(crate) fn push(&self, update: AllocUpdate) {
         self.lock().insert(update.alloc_id.clone(), update);
         self.inner.ready.notify_one();
     }
 
-    /// Nothing more is to be said of an allocation that the servers have removed.
+    /// Drops the update of an allocation that the servers have deleted.
     pub(crate) fn forget(&self, alloc: &AllocId) {
         self.lock().remove(alloc);
     }
@@ -64,7 +64,7 @@ impl Reporter {
     fn give_back(&self, batch: BTreeMap<AllocId, AllocUpdate>) {
         let mut unsent = self.lock();
         for (alloc, update) in batch {
-            // What came in meanwhile is newer.
+            // An update that was queued meanwhile is newer.
             unsent.entry(alloc).or_insert(update);
         }
     }

@@ -1,5 +1,5 @@
-//! When a task starts again after it ended: a pure function of its history and the policy
-//! (docs/reference/jobspec.md, section 5, docs/reference/http-api.md, section 5.3 for the words).
+//! Decides when an ended task starts again: a pure function of its history and the policy (docs/reference/jobspec.md,
+//! section 5, docs/reference/http-api.md, section 5.3 for the texts).
 
 use caravan_types::job::{RestartMode, RestartPolicy};
 use caravan_types::{Nanos, UnixNanos};
@@ -8,49 +8,49 @@ use serde::{Deserialize, Serialize};
 /// Why a task needs a decision.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Cause {
-    /// It ended by itself.
+    /// The task ended by itself.
     Exited {
-        /// With code 0 and no signal.
+        /// Whether it ended with code 0 and no signal.
         success: bool,
     },
-    /// It could not be started.
+    /// The task could not be started.
     StartFailed {
-        /// Whether trying again may help.
+        /// Whether a retry may help.
         recoverable: bool,
     },
-    /// Something that watches it asks for a new start because it fails.
+    /// A health check or a template requests a restart.
     Unhealthy,
-    /// A user asked for it: at once, and not counted.
+    /// A user requests a restart: at once, and not counted.
     Requested,
 }
 
-/// What to do.
+/// The decision.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
-    /// Start again after a delay.
+    /// The task starts again after a delay.
     Restart {
-        /// In the reference's words.
+        /// The reason in Nomad's words.
         reason: String,
-        /// Jitter included.
+        /// The delay, jitter included.
         delay: Nanos,
     },
-    /// It is over.
+    /// The task does not start again.
     Over {
-        /// In the reference's words; empty when it simply completed.
+        /// The reason in Nomad's words; empty if the task completed.
         reason: String,
         /// Whether this makes the task failed.
         failed: bool,
     },
 }
 
-/// Reason of a restart that the policy allows.
+/// The reason of a restart that the policy allows.
 pub(crate) const WITHIN_POLICY: &str = "Restart within policy";
 const DELAYED: &str = "Exceeded allowed attempts, applying a delay";
 const NO_RESTARTS: &str = "Policy allows no restarts";
 const UNRECOVERABLE: &str = "Error was unrecoverable";
 
-/// The restarts of one task so far. Kept with the client state, so that killing the agent does not give a task
-/// new attempts.
+/// The restarts of one task so far. Stored in the client state, so that a restart of the agent does not give a task new
+/// attempts.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub(crate) struct RestartTracker {
@@ -59,8 +59,8 @@ pub(crate) struct RestartTracker {
 }
 
 impl RestartTracker {
-    /// Decides. `restart_on_success` is false for batch jobs and for lifecycle tasks that run once;
-    /// `jitter_permille` (0..=250) lengthens the delay by so many thousandths.
+    /// Decides whether and when the task starts again. `restart_on_success` is false for batch jobs and for lifecycle
+    /// tasks that run once. `jitter_permille` (0..=250) lengthens the delay by so many thousandths.
     pub(crate) fn next(
         &mut self,
         policy: &RestartPolicy,

@@ -1,4 +1,4 @@
-//! What a client asks of the servers, apart from how it reaches them.
+//! The calls of a client to the servers, independent of the transport.
 
 use async_trait::async_trait;
 use caravan_rpc::{Channel, RpcError, methods};
@@ -12,51 +12,51 @@ use futures::stream::{BoxStream, StreamExt};
 use std::fmt::Debug;
 use std::time::Duration;
 
-/// A stream of answers; its last item may be the error that ended it.
+/// A stream of responses; its last item may be the error that ended it.
 pub type Answers<T> = BoxStream<'static, Result<T, RpcError>>;
 
 /// The servers as a client sees them.
 #[async_trait]
 pub trait Servers: Debug + Send + Sync + 'static {
-    /// Registers the node, or reports what changed about it.
+    /// Registers the node, or reports changes of it.
     async fn register(&self, request: NodeRegister) -> Result<NodeContact, RpcError>;
-    /// Gives a sign of life.
+    /// Sends a heartbeat.
     async fn heartbeat(&self, request: NodeHeartbeat) -> Result<NodeContact, RpcError>;
-    /// Tells what happened on the node.
+    /// Reports node events.
     async fn node_events(&self, request: NodeEvents) -> Result<Done, RpcError>;
     /// Follows the node's allocations.
     async fn watch_allocs(&self, request: WatchAllocs) -> Answers<AllocDelta>;
-    /// Tells how allocations do.
+    /// Reports the status of allocations.
     async fn alloc_status(&self, request: AllocStatus) -> Result<Done, RpcError>;
-    /// Asks for a volume and waits.
+    /// Requests a claim on a volume and follows its progress.
     async fn claim_volume(&self, request: ClaimVolume) -> Answers<ClaimProgress>;
     /// Proves a step of a claim.
     async fn claim_report(&self, request: ClaimReport) -> Result<Done, RpcError>;
-    /// Tells how full volumes are.
+    /// Reports the usage of volumes.
     async fn volume_stats(&self, request: VolumeStats) -> Result<Done, RpcError>;
-    /// Tells which services an allocation has.
+    /// Reports the services of an allocation.
     async fn sync_services(&self, request: ServiceSync) -> Result<Done, RpcError>;
-    /// Follows what the templates of a task read.
+    /// Follows the data that a task's templates read.
     async fn watch_lookups(&self, request: WatchLookups) -> Answers<LookupsFound>;
-    /// Asks for signed identities of tasks.
+    /// Requests signed workload identities of tasks.
     async fn sign_identities(&self, request: SignIdentities) -> Result<SignedIdentities, RpcError>;
-    /// Asks for the signed identity of the node.
+    /// Requests the signed identity of the node.
     async fn sign_node(&self, request: SignNode) -> Result<SignedNode, RpcError>;
-    /// Asks for the data that an allocation's predecessor left on another node.
+    /// Requests the ephemeral disk of an allocation's predecessor on another node.
     async fn fetch_disk(&self, request: FetchDisk) -> Answers<DiskChunk>;
 }
 
-/// The servers behind a channel.
+/// The servers behind an RPC channel.
 #[derive(Clone, Debug)]
 pub struct RpcServers {
     channel: Channel,
 }
 
-/// No answer within this time counts as none: every one of these calls is small.
+/// The timeout of a call: each of these calls is small.
 const DEADLINE: Option<Duration> = Some(Duration::from_secs(30));
 
 impl RpcServers {
-    /// Over a channel, local or remote.
+    /// Creates the servers over a channel, local or remote.
     pub fn new(channel: Channel) -> Self {
         Self { channel }
     }

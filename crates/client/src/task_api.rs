@@ -1,4 +1,5 @@
-//! The API as tasks reach it: a socket in the secrets of each, whatever network the task has (docs/reference/http-api.md, section 1.1).
+//! The HTTP API as tasks reach it: a socket in the `secrets` of each task, whatever network the task has
+//! (docs/reference/http-api.md, section 1.1).
 
 use crate::alloc_dir::TaskDir;
 use crate::client::Handle;
@@ -14,22 +15,22 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use tokio::net::UnixListener;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
-/// Name of the socket in a task's secrets.
+/// Name of the socket in a task's `secrets`.
 pub(crate) const SOCKET: &str = "api.sock";
 
-/// Whoever answers requests of tasks.
+/// A server for requests of tasks.
 pub trait TaskApi: Debug + Send + Sync + 'static {
-    /// Answers those that come over a socket, until stopped.
+    /// Serves the requests on a socket until stopped.
     fn serve(&self, listener: UnixListener, stop: CancellationToken);
 }
 
-/// Set once by whoever wires the agent together; tasks of a client without one get no socket.
+/// Set once by the agent; tasks of a client without a server get no socket.
 pub(crate) type Served = OnceLock<Arc<dyn TaskApi>>;
 
 impl Handle {
-    /// Has requests of tasks answered. To be called before the client runs; once.
+    /// Sets the server for requests of tasks. Call it once, before the client runs.
     pub fn serve_tasks(&self, api: Arc<dyn TaskApi>) {
-        // The wiring sets it exactly once.
+        // The agent calls this exactly once.
         let _ = self.context.task_api.set(api);
     }
 }
@@ -39,7 +40,7 @@ impl Handle {
 pub(crate) struct Sockets(Mutex<BTreeMap<String, DropGuard>>);
 
 impl Sockets {
-    /// Opens the socket of a task, unless it is open. A task works without it, so that a failure is only told.
+    /// Opens the socket of a task, unless it is open. A task works without it, so that a failure is only logged.
     pub(crate) fn open(&self, api: &Served, task: &str, dirs: &TaskDir) {
         let Some(api) = api.get() else { return };
         let mut open = self.0.lock().unwrap_or_else(PoisonError::into_inner);
@@ -56,20 +57,20 @@ impl Sockets {
         }
     }
 
-    /// Closes all of them.
+    /// Closes all sockets.
     pub(crate) fn close(&self) {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).clear();
     }
 }
 
-/// Makes the socket in a directory that the task can write to: under a name that nobody can foresee, and then under
-/// its own. The directory is a file system of its own, so that no link to something else can get there.
+/// Creates the socket in a directory that the task can write to: first under a random name, then under its own. The
+/// directory is a separate file system, so that no hard link to another file can be created there.
 pub(crate) fn bind(secrets: &Dir) -> io::Result<UnixListener> {
     let name = secrets.temporary(OsStr::new(SOCKET)).map_err(failed)?;
-    // Paths of sockets are short; that of a descriptor always is.
+    // Socket paths are limited to about 108 bytes (unix(7)); the path of a descriptor is always short.
     let listener = UnixListener::bind(secrets.proc_path().join(&name))?;
     let made = || -> Result<(), caravan_sys::Error> {
-        // By descriptor, so that nothing that the task puts there has its mode changed.
+        // By descriptor, so that no file of the task gets its mode changed.
         let socket = secrets.handle(Path::new(&name), Mounts::Refuse)?;
         let stat = socket.stat()?;
         if FileType::from_raw_mode(stat.st_mode) == FileType::Socket && stat.st_uid == effective_uid() {

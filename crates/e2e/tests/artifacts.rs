@@ -1,4 +1,4 @@
-//! Artifacts: fetched before a task starts, unpacked where the job says, and nowhere else.
+//! Artifacts: fetched before a task starts, unpacked at the destination in the job, and nowhere else.
 
 use crate::{DRIVERS, batch_job, id_of, run_job};
 use anyhow::{Result, anyhow, bail, ensure};
@@ -8,11 +8,11 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::process::Command;
 
-/// Serves files by their paths; `/moved` sends on to `/plain`, `/closed` wants a header.
+/// Serves files by their paths; `/moved` redirects to `/plain`, `/closed` requires a header.
 fn serve(files: BTreeMap<String, Vec<u8>>) -> Result<WebServer> {
     WebServer::start(None, move |asked| {
         let opened = asked.headers.get("x-key").is_some_and(|key| key == "sesame");
-        // What stands behind a question mark is for whoever fetches.
+        // The query string is for the downloader.
         let path = asked.path.split('?').next().unwrap_or_default();
         match (path, files.get(path)) {
             ("/moved", _) => {
@@ -25,7 +25,7 @@ fn serve(files: BTreeMap<String, Vec<u8>>) -> Result<WebServer> {
     })
 }
 
-/// A tar.gz with a directory `top`, a file in it, and more if asked for.
+/// Creates a tar.gz with a directory `top` and a file in it; with `evil`, also entries outside it.
 fn archive(dir: &std::path::Path, evil: bool) -> Result<Vec<u8>> {
     let top = dir.join("top");
     fs::create_dir_all(top.join("sub"))?;
@@ -147,7 +147,7 @@ fn write(agent: &Agent, name: &str, bytes: &[u8]) -> Result<String> {
     path.to_str().map(str::to_owned).ok_or_else(|| anyhow!("a path that is no text"))
 }
 
-/// Waits for an event with these words.
+/// Waits for a task event with these words.
 fn told(agent: &Agent, alloc: &str, kind: &str, words: &str) -> Result<()> {
     eventually(&format!("the event {kind}: {words}"), || {
         let state = agent.get(&format!("/v1/allocation/{alloc}"))?["TaskStates"]["t"].clone();

@@ -1,4 +1,4 @@
-//! Jobs without volumes: run, look, stop.
+//! Jobs without volumes: run, inspect, stop.
 
 use crate::{DRIVERS, id_of, run_job};
 use anyhow::{Result, bail, ensure};
@@ -142,7 +142,7 @@ fn blocking_queries_answer_when_something_changed() -> Result<()> {
     let agent = Agent::with(AgentOptions { dev: true, ..AgentOptions::default() })?;
     let first = agent.request("GET", "/v1/jobs", None)?;
     let index: u64 = first.header("x-nomad-index").unwrap_or_default().parse()?;
-    // A table that was never written shows 0, and a query with index 0 does not wait.
+    // A table that was never written shows index 0, and a query with index 0 does not block.
     let index = index.max(1);
     let address = agent.address();
     let waiter = std::thread::spawn(move || {

@@ -1,5 +1,5 @@
-//! A few schedules of chaos (`caravan_testkit::chaos`); `cargo xtask chaos --seeds N` runs more. And what the
-//! harness itself promises.
+//! A few chaos schedules (`caravan_testkit::chaos`); `cargo xtask chaos --seeds N` runs more. Also tests the
+//! harness itself.
 
 use anyhow::{Result, bail, ensure};
 use caravan_testkit::chaos::{ChaosOptions, SUITE_SEEDS, run_seeds};
@@ -32,7 +32,7 @@ fn stamper(version: u32) -> String {
     })
 }
 
-/// A cluster with one node, a fault plugin and a volume on it.
+/// Starts a cluster with one node, a fault plugin and a volume.
 fn world(attach: bool, images: bool) -> Result<Cluster> {
     let mut cluster = Cluster::start(&ClusterOptions { nodes: 1, ..ClusterOptions::default() })?;
     cluster.run_plugin(&FaultPlugin { images, ..FaultPlugin::new("p", attach, true, &[]) })?;
@@ -40,7 +40,7 @@ fn world(attach: bool, images: bool) -> Result<Cluster> {
     Ok(cluster)
 }
 
-/// Waits until the newest allocation of the writer runs and has its mount; answers it.
+/// Waits until the newest allocation of the writer runs and has its mount. Returns the allocation.
 fn mounted(cluster: &Cluster) -> Result<String> {
     eventually("the writer to run on its mount", || {
         let allocs = cluster.server().allocs("w")?;

@@ -1,5 +1,5 @@
-//! Published clients of other languages, each through a whole session. They are fetched from their
-//! registries into the target directory, once.
+//! Published clients in other languages, each through a whole session. They are downloaded from their
+//! registries into the target directory once.
 
 use anyhow::{Context, Result, bail, ensure};
 use caravan_testkit::{Agent, AgentOptions};
@@ -7,10 +7,10 @@ use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
-/// The client for Python, and its version.
+/// The Python client and its version.
 const PYTHON_CLIENT: &str = "python-nomad==2.1.0";
 
-/// Where clients are kept from one run to the next.
+/// Returns the directory in which clients are kept between runs.
 fn kept(name: &str) -> Result<PathBuf> {
     let target = std::env::var_os("CARGO_TARGET_DIR")
         .map_or_else(|| caravan_testkit::workspace("target"), PathBuf::from);
@@ -23,7 +23,7 @@ fn sources(name: &str) -> PathBuf {
     caravan_testkit::workspace("crates/e2e/clients").join(name)
 }
 
-/// Runs a tool; one that is not there fails with the words how to get it.
+/// Runs a tool; the error for a missing tool explains how to install it.
 fn run(command: &mut Command, how_to_get_it: &str) -> Result<Output> {
     let name = command.get_program().to_string_lossy().into_owned();
     let output = match command.stdin(Stdio::null()).output() {
@@ -53,7 +53,7 @@ fn ensure_over(output: &Output, agent: &Agent) -> Result<()> {
     Ok(())
 }
 
-/// An environment with the client in it.
+/// Creates a Python environment with the client.
 fn python(dir: &Path) -> Result<PathBuf> {
     let python = dir.join("bin/python");
     let done = dir.join(PYTHON_CLIENT);
@@ -79,7 +79,7 @@ fn the_published_client_for_python_goes_through_a_session() -> Result<()> {
     ensure_over(&output, &agent)
 }
 
-/// The search path with the directories where distributions install Go.
+/// Returns the search path with the directories in which distributions install Go.
 fn go_path() -> String {
     std::env::var("PATH").unwrap_or_default() + ":/usr/local/go/bin:/usr/lib/go/bin"
 }
@@ -93,7 +93,7 @@ fn go_build(arguments: &[&str], program: &Path, package: &str) -> Result<()> {
     run(&mut build, "apt-get install golang, or https://go.dev/dl").map(drop)
 }
 
-/// Tests of the published client for Go that do not hold here, each with its reason.
+/// Tests of the published Go client that fail here for a known reason.
 const NOT_HELD: [(&str, &str); 7] = [
     ("TestRegionsList", "there is one region"),
     ("TestAgent_Join", "servers do not join"),
@@ -104,7 +104,7 @@ const NOT_HELD: [(&str, &str); 7] = [
     ("TestNodes_Info", "it fails where a node registers within the second in which the test begins"),
 ];
 
-/// The names of the tests that failed, without those that belong to another one.
+/// Returns the names of the failed top-level tests; lines of subtests are indented.
 fn failed_tests(output: &str) -> Vec<String> {
     let name = |line: &str| line.strip_prefix("--- FAIL: ")?.split(' ').next().map(str::to_owned);
     output.lines().filter_map(name).collect()
@@ -113,10 +113,10 @@ fn failed_tests(output: &str) -> Vec<String> {
 #[test]
 fn the_tests_of_the_published_client_for_go_pass() -> Result<()> {
     let dir = kept("go-tests")?;
-    // Without this ending the tests take their own program for the agent.
+    // Without this file name the tests mistake their own program for the agent.
     let (program, bin) = (dir.join("api.test"), dir.join("bin"));
     go_build(&["test", "-c"], &program, "github.com/hashicorp/nomad/api")?;
-    // The tests start agents by the name of the reference.
+    // The tests start agents by the name of Nomad's program.
     fs::create_dir_all(&bin)?;
     let link = bin.join("nomad");
     let _ = fs::remove_file(&link);
@@ -141,7 +141,7 @@ fn the_tests_of_the_published_client_for_go_pass() -> Result<()> {
     if failed.is_empty() {
         return Ok(());
     }
-    // Some of them wait for a few seconds only: on a busy machine they get a second try.
+    // Some tests wait only a few seconds: on a busy machine they are retried.
     let again = suite(&format!("^({})$", failed.join("|")))?;
     ensure!(failed_tests(&again).is_empty(), "{again}");
     Ok(())

@@ -1,4 +1,4 @@
-//! The agent's configuration, from files and flags to what it does; and how agents end.
+//! The agent's configuration from files and flags, its effects, and shutdowns of agents.
 
 use crate::recovery::process_with;
 use crate::{create_volume, id_of, run_job, run_plugin, script_job};
@@ -121,7 +121,7 @@ fn one_data_directory_serves_one_agent() -> Result<()> {
     second(false, &server)?;
     let client = Agent::with(AgentOptions::client_of(&server))?;
     second(true, &client)?;
-    // The first ones did not notice.
+    // The agents that started first are not affected.
     for agent in [&server, &client] {
         run_job(agent, "still", &sleeper("still"))?;
         agent.wait_alloc("still", "running")?;
@@ -129,7 +129,7 @@ fn one_data_directory_serves_one_agent() -> Result<()> {
     Ok(())
 }
 
-/// Everything at and below a directory, links not followed.
+/// Returns all paths at and below a directory, without following links.
 fn tree(dir: &Path) -> Result<Vec<PathBuf>> {
     let mut found = vec![dir.to_owned()];
     for entry in fs::read_dir(dir)? {
@@ -167,14 +167,14 @@ fn state_is_for_the_agents_eyes_only_and_outlives_it() -> Result<()> {
     Ok(())
 }
 
-/// Control groups with a name, in all hierarchies.
+/// Returns the cgroups whose name contains `name`, in all hierarchies.
 fn control_groups(name: &str) -> Result<Vec<PathBuf>> {
     let below = mounts_below("/sys/fs/cgroup")?;
     let mut found = Vec::new();
     for mount in below {
         let dir = Path::new(&mount).join("caravan");
         if dir.is_dir() {
-            // Those of other tests come and go meanwhile.
+            // Cgroups of other tests appear and disappear in the meantime.
             let groups = fs::read_dir(dir)?.filter_map(|entry| Some(entry.ok()?.path()));
             found.extend(groups.filter(|path| path.to_string_lossy().contains(name)));
         }
@@ -182,7 +182,7 @@ fn control_groups(name: &str) -> Result<Vec<PathBuf>> {
     Ok(found)
 }
 
-/// Where a development agent keeps its files: its process id is in the name, and something nobody foresees.
+/// Returns the directory of a development agent: its name has the process id and an unpredictable part.
 fn development_dir(pid: u32) -> Result<PathBuf> {
     let prefix = format!("caravan-dev-{pid}-");
     let mut entries = fs::read_dir(std::env::temp_dir())?.filter_map(|entry| Some(entry.ok()?.path()));
@@ -227,7 +227,7 @@ fn a_development_agent_leaves_nothing() -> Result<()> {
     Ok(())
 }
 
-/// Command lines of processes that name a directory.
+/// Returns the command lines of processes that name a directory.
 fn processes_of(dir: &Path) -> Result<Vec<String>> {
     let dir = dir.to_string_lossy().into_owned();
     let mut found = Vec::new();

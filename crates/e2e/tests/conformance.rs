@@ -1,4 +1,4 @@
-//! The bundled plugin passes the conformance run that any plugin is put through.
+//! The bundled plugin passes the conformance run for CSI plugins.
 
 use anyhow::{Context, Result, ensure};
 use caravan_testkit::{
@@ -15,7 +15,7 @@ struct Plugin(Child);
 
 impl Drop for Plugin {
     fn drop(&mut self) {
-        // It may have ended by itself.
+        // The plugin may have ended by itself.
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
@@ -25,7 +25,7 @@ fn settings(directory: &std::path::Path) -> Settings {
     Settings { size: 32 << 20, directory: directory.to_owned(), ..Settings::default() }
 }
 
-/// Everything that broke the specification, for the text of a failure.
+/// Returns all violations of the specification, for the error text.
 fn failures(report: &Report) -> String {
     let failed = report.findings().iter().filter(|finding| finding.outcome == Outcome::Failed);
     failed.map(ToString::to_string).collect::<Vec<_>>().join("\n")
@@ -69,7 +69,7 @@ fn the_bundled_plugin_by_its_endpoint() -> Result<()> {
     Ok(())
 }
 
-/// What breaks the specification is a failure, what it leaves to the plugin is told.
+/// A violation of the specification is a failure; behaviour that the specification leaves open is only reported.
 #[test]
 fn a_plugin_with_habits_and_a_fault() -> Result<()> {
     let directory = tempfile::tempdir()?;

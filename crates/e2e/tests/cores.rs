@@ -1,11 +1,11 @@
-//! Tasks with processors of their own, and tasks that may run only so long.
+//! Tasks with reserved CPUs, and tasks with a time limit.
 
 use crate::run_job;
 use anyhow::{Context, Result, ensure};
 use caravan_testkit::{Agent, AgentOptions, eventually};
 use std::fs;
 
-/// A job whose task writes where it runs and then sleeps.
+/// Returns a job whose task prints its CPUs and then sleeps.
 fn pinned(id: &str, driver: &str, resources: &str) -> String {
     format!(
         r#"
@@ -29,7 +29,7 @@ job "{id}" {{
     )
 }
 
-/// Control groups of this test's own: other agents on this machine share out their processors, too. Removed with it.
+/// The cgroups of this test, because other agents on this machine assign CPUs too. Dropping the value removes them.
 struct Groups(String);
 
 impl Drop for Groups {
@@ -38,7 +38,7 @@ impl Drop for Groups {
         for parent in controllers.map(|entry| entry.path().join(&self.0)) {
             let below = fs::read_dir(&parent).into_iter().flatten().flatten().map(|entry| entry.path());
             for group in below.filter(|path| path.is_dir()).chain([parent.clone()]) {
-                // Where it is not, or not empty, there is nothing to be done about it.
+                // A missing or non-empty cgroup is left alone.
                 let _ = fs::remove_dir(group);
             }
         }
@@ -66,7 +66,7 @@ fn cores_are_given_to_one_task_and_the_next_one_waits() -> Result<()> {
     let cpu = &node["NodeResources"]["Cpu"];
     let all = cpu["ReservableCpuCores"].as_array().cloned().unwrap_or_default();
     if all.len() < 2 {
-        // A machine with one processor, or without control groups for them.
+        // The machine has one CPU, or no cgroups for CPUs.
         return Ok(());
     }
     ensure!(
@@ -86,7 +86,7 @@ fn cores_are_given_to_one_task_and_the_next_one_waits() -> Result<()> {
     ensure!(says(&agent, id, "given")? == core.to_string());
     ensure!(says(&agent, id, "cpus")? == core.to_string());
 
-    // Who has none of his own runs on the others.
+    // A task without reserved CPUs runs on the others.
     run_job(&agent, "shared", &pinned("shared", "raw_exec", "cpu = 20"))?;
     let shared = agent.wait_alloc("shared", "running")?;
     let id = shared["ID"].as_str().unwrap_or_default();
@@ -95,12 +95,12 @@ fn cores_are_given_to_one_task_and_the_next_one_waits() -> Result<()> {
     let cpus = caravan_types::cores::parse(&cpus)?;
     ensure!(!cpus.is_empty() && !cpus.iter().any(|cpu| u64::from(*cpu) == core), "{cpus:?}");
 
-    // More than there are.
+    // More CPUs than the machine has.
     let path = agent.dir().join("more.hcl");
     fs::write(&path, pinned("more", "raw_exec", &format!("cores = {}", all.len())))?;
     let planned = agent.caravan(&["job", "plan", "-diff=false", &path.to_string_lossy()])?;
     ensure!(planned.stdout.contains("not enough cores"), "{}", planned.all());
-    // What says nothing is refused.
+    // A block without effect is refused.
     fs::write(&path, pinned("more", "raw_exec", "cpu = 20\n numa {\n affinity = \"prefer\"\n }"))?;
     let refused = agent.caravan(&["job", "run", "-detach", &path.to_string_lossy()])?;
     ensure!(refused.code == 1 && refused.stderr.contains("needs cores"), "{}", refused.all());

@@ -1,11 +1,11 @@
-//! Deployments: new versions a few at a time, canaries, the way back, and failed allocations placed anew.
+//! Deployments: rolling updates, canaries, reversions, and rescheduled allocations.
 
 use crate::{create_volume, id_of, plugin_args, run_job, run_plugin};
 use anyhow::{Context as _, Result, ensure};
 use caravan_testkit::{Agent, Plugin, Writer, eventually, plugin_job, writer_job};
 use serde_json::Value;
 
-/// A service whose version is told by an environment variable; `update` goes into its update block.
+/// Returns a service whose environment names its version; `update` extends its update block.
 fn service(version: &str, count: u32, script: &str, update: &str) -> String {
     format!(
         r#"
@@ -93,7 +93,7 @@ fn a_new_version_replaces_the_old_one_a_few_at_a_time() -> Result<()> {
     let group = &newest(&agent, 1)?["TaskGroups"]["g"];
     ensure!(group["HealthyAllocs"] == 3 && group["DesiredTotal"] == 3, "{group}");
     ensure!(running(&agent)?.iter().all(|a| a["JobVersion"] == 1));
-    // And back, as a version of its own.
+    // The reversion is a new version.
     agent.caravan(&["job", "revert", "-detach", "web", "0"])?.ok()?;
     deployment(&agent, 2, "successful")?;
     ensure!(agent.get("/v1/job/web")?["TaskGroups"][0]["Tasks"][0]["Env"]["VERSION"] == "one");
@@ -139,7 +139,7 @@ fn a_version_that_fails_gives_way_to_the_last_good_one() -> Result<()> {
     run_job(&agent, "web", &service("one", 2, SLEEP, update))?;
     deployment(&agent, 0, "successful")?;
     run_job(&agent, "web", &service("two", 2, "exit 1", update))?;
-    // It is tried once more, elsewhere or not, and that is all that its policy allows.
+    // The allocation is tried once more, on any node; its policy allows no further attempt.
     eventually("the bad version to fail", || {
         let rows = agent.get("/v1/job/web/deployments")?;
         let bad = rows.as_array().and_then(|rows| rows.iter().find(|row| row["JobVersion"] == 1));
@@ -193,7 +193,7 @@ fn a_canary_of_a_plugin_serves_beside_the_old_one_while_consumers_write() -> Res
         ensure!(old["ClientStatus"] == "running" && old["DesiredStatus"] == "run", "{old}");
         Ok(())
     })?;
-    // Both are there; what one of them mounted before goes on, and new work is served.
+    // Both nodes are back; the existing mount continues, and new work is placed.
     create_volume(&agent, "more", "single-node-writer")?;
     let other = Writer { id: "v".into(), volume: "more".into(), word: "v".into(), ..writer.clone() };
     run_job(&agent, "v", &writer_job(&other))?;

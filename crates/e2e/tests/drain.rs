@@ -1,4 +1,4 @@
-//! Drains: work leaves, and a volume plugin outlives the mounts that need it.
+//! Drains: allocations leave, and a volume plugin outlives the mounts that need it.
 
 use crate::{create_volume, id_of, run_job, run_plugin};
 use anyhow::{Result, ensure};
@@ -17,7 +17,7 @@ fn writer(id: &str) -> String {
     })
 }
 
-/// When the last task of a job's only allocation ended, as the API tells it.
+/// Returns the end time of the last task of a job's only allocation, as the API reports it.
 fn ended(agent: &Agent, job: &str) -> Result<String> {
     let alloc = agent.allocs(job)?.remove(0);
     let alloc = agent.get(&format!("/v1/allocation/{}", id_of(&alloc)?))?;
@@ -42,7 +42,7 @@ fn a_drain_ends_the_consumer_first_and_the_plugin_after_its_last_mount() -> Resu
     ensure!(row["LastDrain"]["Status"] == "complete", "{}", row["LastDrain"]);
     ensure!(row["LastDrain"]["Meta"]["message"] == "repairs", "{}", row["LastDrain"]);
     ensure!(row["SchedulingEligibility"] == "ineligible", "{}", row["SchedulingEligibility"]);
-    // What waits for a place comes back with the node.
+    // The waiting allocation is placed when the node is back.
     agent.caravan(&["node", "eligibility", "-enable", &node])?.ok()?;
     agent.wait_alloc("w", "running").map(drop)
 }

@@ -1,4 +1,4 @@
-//! Bad input gets a sentence that names what is wrong.
+//! Bad input gets an error that names the faulty field or object.
 
 use crate::{create_volume, id_of, run_job, run_plugin};
 use anyhow::{Result, ensure};
@@ -31,7 +31,7 @@ fn a_port_in_use_and_a_directory_that_cannot_be_written_are_named() -> Result<()
     let text = format!("{}{}", String::from_utf8_lossy(&out.stdout), String::from_utf8_lossy(&out.stderr));
     ensure!(!out.status.success() && text.contains(&port.to_string()) && text.contains("in use"), "{text}");
 
-    // Root writes anywhere; below a file nobody does.
+    // Root can write anywhere except below a file.
     let file = dir.path().join("file");
     fs::write(&file, "")?;
     fs::write(
@@ -74,7 +74,7 @@ fn job_file_errors_point_at_the_place() -> Result<()> {
 const REFUSED: &str = "job \"x\" {\n  type = \"strange\"\n  group \"g\" {\n    task \"t\" {\n      driver = \"mock_driver\"\n      \
                        resources {\n        memory = 1\n      }\n    }\n  }\n}\n";
 
-/// Every problem with its path and its line, whether a server or the command line itself finds it.
+/// Every problem is shown with its path and line, whether a server or the command line finds it.
 #[test]
 fn refused_jobs_are_shown_with_their_lines() -> Result<()> {
     let agent = Agent::with(AgentOptions { dev: true, ..AgentOptions::default() })?;
@@ -113,7 +113,7 @@ fn refused_jobs_are_shown_with_their_lines() -> Result<()> {
     Ok(())
 }
 
-/// A job file from a web server; there is none over TLS.
+/// A job file from a web server; the server does not use TLS.
 #[test]
 fn jobs_come_from_urls() -> Result<()> {
     let agent = Agent::with(AgentOptions { dev: true, ..AgentOptions::default() })?;
@@ -174,7 +174,7 @@ fn waits_because(agent: &Agent, job: &str, words: &[&str]) -> Result<()> {
 #[test]
 fn storage_mistakes_are_sentences() -> Result<()> {
     let agent = Agent::start()?;
-    // A plugin that nobody runs.
+    // A plugin that is not running.
     let spec = agent.dir().join("v.hcl");
     fs::write(&spec, volume_spec("lonely", "single-node-writer"))?;
     let out = agent.caravan(&["volume", "create", &spec.to_string_lossy()])?.failed()?;
@@ -200,7 +200,7 @@ fn storage_mistakes_are_sentences() -> Result<()> {
     ensure!(out.stderr.contains("volume in use: busy") && out.stderr.contains(&first[..8]), "{}", out.stderr);
     let out = agent.caravan(&["volume", "deregister", "busy"])?.failed()?;
     ensure!(out.stderr.contains("volume in use: busy"), "{}", out.stderr);
-    // Verbs on what does not exist.
+    // Commands on objects that do not exist.
     let out = agent.caravan(&["volume", "status", "nothing"])?.failed()?;
     ensure!(out.all().contains("nothing"), "{}", out.all());
     let out = agent.caravan(&["plugin", "status", "nothing"])?.failed()?;

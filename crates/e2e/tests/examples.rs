@@ -1,4 +1,4 @@
-//! The examples of the repository, run as the README says.
+//! The examples of the repository, run as their README describes.
 
 use crate::{DRIVERS, id_of};
 use anyhow::{Result, bail, ensure};

@@ -36,7 +36,7 @@ job "talk-{name}" {{
     )
 }
 
-/// Runs the program with something on its standard input.
+/// Runs the program with standard input.
 fn with_input(agent: &Agent, args: &[&str], input: &str) -> Result<Output> {
     let mut child = Command::new(caravan_testkit::program())
         .args(args)
@@ -47,10 +47,10 @@ fn with_input(agent: &Agent, args: &[&str], input: &str) -> Result<Output> {
         .spawn()?;
     let mut stdin = child.stdin.take().context("no standard input")?;
     let input = input.as_bytes().to_vec();
-    // Beside reading: what comes back may be as much as what goes in.
+    // The input is written in a thread, because the output may fill its pipe before the input is complete.
     let written = std::thread::spawn(move || stdin.write_all(&input));
     let done = child.wait_with_output()?;
-    // A program that reads less than it is given is no failure.
+    // A program may read less than its input.
     let _ = written.join();
     Ok(Output {
         code: done.status.code().unwrap_or(-1),
@@ -94,7 +94,7 @@ fn programs_run_in_the_task_and_answer_as_if_they_ran_here() -> Result<()> {
             back.stdout.len(),
             back.stderr
         );
-        // A terminal: errors on it too, lines end as terminals end them, and input ends by Ctrl-D.
+        // A terminal carries errors too, ends lines with CR LF, and ends input with Ctrl-D.
         let script = "test -t 0 && test -t 1 && echo yes; echo oops >&2; cat; exit 4";
         let tty = with_input(&agent, &["alloc", "exec", "-t=true", &alloc, "/bin/sh", "-c", script], "in\n")?;
         ensure!(tty.code == 4 && tty.stderr.is_empty(), "{tty:?}");

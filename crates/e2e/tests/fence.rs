@@ -1,6 +1,6 @@
-//! The fence: a volume that only one node may write, of a plugin that does not attach, whatever happens to the agent
-//! of the node that writes it. Agents on hosts of their own, a storage system that all of them reach, and writers
-//! that stamp the volume with the boot's clock all the time.
+//! The fence of a single-writer volume, of a plugin that does not attach, whatever happens to the agent
+//! of the writer's node. The agents run on separate hosts and share a storage system; writers
+//! continuously stamp the volume with the boot clock.
 
 use crate::id_of;
 use anyhow::{Context, Result, bail, ensure};
@@ -8,7 +8,7 @@ use caravan_testkit::cluster::{Cluster, ClusterOptions, FaultPlugin, Stamper, st
 use caravan_testkit::eventually;
 use serde_json::Value;
 
-/// Short leases: what is lost is handed on within seconds.
+/// Short leases: volumes of lost nodes become available within seconds.
 const SHORT: &str = "server {\n heartbeat_grace = \"1s\"\n min_heartbeat_ttl = \"1s\"\n failover_heartbeat_ttl = \"5s\"\n \
      lease_ttl = \"5s\"\n lease_kill_grace = \"1s\"\n lease_margin = \"1s\"\n}\n";
 
@@ -18,7 +18,7 @@ const LONG: &str =
 
 struct World {
     cluster: Cluster,
-    /// Of the writer's node.
+    /// The number of the writer's node.
     number: usize,
     alloc: String,
 }
@@ -36,7 +36,7 @@ fn stamper() -> String {
 }
 
 impl World {
-    /// Two nodes, and a writer on one of them.
+    /// Starts two nodes, and a writer on one of them.
     fn start(server: &str, subnet: u8, job: &str) -> Result<Self> {
         let options = ClusterOptions { nodes: 2, subnet, server: server.to_owned(), ..Default::default() };
         let mut cluster = Cluster::start(&options)?;
@@ -49,7 +49,7 @@ impl World {
         Ok(world)
     }
 
-    /// The one allocation of the writer that runs, other than one: its node and its id.
+    /// Returns the node and id of the writer's only running allocation, other than `other_than`.
     fn running(&self, other_than: Option<&str>) -> Result<(usize, String)> {
         eventually("one writer to run", || {
             let allocs = self.cluster.server().allocs("writer")?;
@@ -69,7 +69,7 @@ impl World {
         Ok(stamps.iter().filter(|stamp| stamp.alloc == alloc).map(|stamp| stamp.at).collect())
     }
 
-    /// Waits until an allocation wrote some more.
+    /// Waits until an allocation has written more stamps.
     fn stamped(&self, alloc: &str) -> Result<()> {
         let before = self.stamps_of(alloc)?.len();
         eventually("the writer to go on", || {
@@ -81,7 +81,7 @@ impl World {
         })
     }
 
-    /// Processes of an allocation's writer on a node.
+    /// Returns the processes of an allocation's writer on a node.
     fn writers(&self, node: usize, alloc: &str) -> Result<Vec<u32>> {
         self.cluster.nodes()[node].processes_with(&["write --dir=", alloc])
     }
@@ -104,7 +104,7 @@ impl World {
         })
     }
 
-    /// Nothing is left of the writers but one, on the node where it runs.
+    /// Checks that exactly one writer is left, on the node where it runs.
     fn only(&self, number: usize, alloc: &str) -> Result<()> {
         eventually("nothing of the first writer to be left", || {
             let other = 1 - number;
@@ -129,7 +129,7 @@ impl World {
         })
     }
 
-    /// The replacement waits and says for what.
+    /// Waits until the replacement waits with the fence as its reason.
     fn waits_for_the_fence(&self) -> Result<()> {
         eventually("the fence to be named", || {
             let claims = self.cluster.volume("data")?["CaravanClaims"].to_string();
@@ -140,7 +140,8 @@ impl World {
         })
     }
 
-    /// Another writer runs on the other node; the first one was dead before. Answers where it runs and who it is.
+    /// Waits until another writer runs on the other node, and checks that the first one was dead before. Returns its
+    /// node and id.
     fn taken_over(&self) -> Result<(usize, String)> {
         let (number, second) = self.running(Some(&self.alloc))?;
         ensure!(number != self.number, "the second writer runs on the silent node");
@@ -201,19 +202,19 @@ fn the_host_of_a_writer_is_cut_off() -> Result<()> {
     a_volume_changes_hands(Loss::CutOff, 33)
 }
 
-/// Nodes are missed within seconds, long before their leases run out.
+/// Nodes count as lost within seconds, long before their leases expire.
 const WIDE: &str = "server {\n heartbeat_grace = \"1s\"\n min_heartbeat_ttl = \"1s\"\n failover_heartbeat_ttl = \"5s\"\n \
      lease_ttl = \"15s\"\n lease_kill_grace = \"1s\"\n lease_margin = \"1s\"\n}\n";
 
-/// The wall clock of the server steps while a fence lasts: nothing is handed on before the lease ran out, and nothing
-/// waits longer for it.
+/// Steps the wall clock of the server during a fence: the volume is not reused before the lease expired, and the wait
+/// does not take longer.
 fn the_clock_steps(seconds: i64, subnet: u8) -> Result<()> {
     let mut w = World::start(WIDE, subnet, &stamper())?;
     let number = w.number;
     w.cluster.node(number).suspend()?;
     w.waits_for_the_fence()?;
     w.cluster.server().step_clock(seconds)?;
-    // The task goes on as long as the lease does.
+    // The task runs as long as the lease.
     w.stamped(&w.alloc)?;
     let (there, second) = w.taken_over()?;
     let times = |id: &str| -> Result<i64> {
@@ -239,7 +240,7 @@ fn the_clock_of_the_server_steps_back_during_a_fence() -> Result<()> {
     the_clock_steps(-3600, 37)
 }
 
-/// The wall clock of the writer's node steps while it is cut off: its lease lasts as long as it lasts.
+/// Steps the wall clock of the writer's node while it is disconnected: the lease keeps its length.
 #[test]
 fn the_clock_of_the_node_steps_while_it_is_cut_off() -> Result<()> {
     let mut w = World::start(SHORT, 38, &stamper())?;
@@ -254,7 +255,7 @@ fn the_clock_of_the_node_steps_while_it_is_cut_off() -> Result<()> {
     w.cluster.server().wait_no_claims("data")
 }
 
-/// Leases that nobody waits for in a test.
+/// Leases longer than any test.
 const ENDLESS: &str = "server {\n heartbeat_grace = \"1s\"\n min_heartbeat_ttl = \"1s\"\n failover_heartbeat_ttl = \"5s\"\n \
      lease_ttl = \"24h\"\n}\n";
 
@@ -289,7 +290,7 @@ fn an_operator_says_that_a_machine_is_off() -> Result<()> {
     let events = w.cluster.server().get(&format!("/v1/node/{node}"))?["Events"].to_string();
     ensure!(events.contains("confirmed to be off"), "{events}");
 
-    // It was off, and comes back.
+    // The node was off and comes back.
     w.cluster.node(number).start_agent()?;
     w.node_is(number, "ready")?;
     w.only(there, &second)?;
@@ -322,7 +323,7 @@ fn agents_and_servers_that_come_back_in_time_end_nothing() -> Result<()> {
     w.cluster.server().wait_no_claims("data")
 }
 
-/// A job whose allocations may come back, without a volume.
+/// A job without a volume whose allocations may reconnect.
 const PATIENT: &str = r#"
 job "patient" {
   group "g" {
@@ -351,7 +352,7 @@ fn what_may_come_back_is_unknown_until_it_does() -> Result<()> {
         .replace("    count = 1\n", "    count = 1\n    disconnect {\n      lost_after = \"10m\"\n    }\n");
     let mut w = World::start(SHORT, 35, &job)?;
     let number = w.number;
-    // Beside the writer, so that both lose contact.
+    // On the writer's node, so that both lose contact.
     let name = w.cluster.nodes()[number].name.clone();
     let pinned = PATIENT.replace(
         "  group \"g\" {",
@@ -366,7 +367,8 @@ fn what_may_come_back_is_unknown_until_it_does() -> Result<()> {
     w.alloc_is(&patient, "unknown")?;
     w.alloc_is(&w.alloc, "unknown")?;
     w.waits_for_the_fence()?;
-    // The volume is handed on although the servers do not know how the first writer does: they know that it is dead.
+    // The volume is reused although the first writer's status is unknown: its lease has expired, so it is certainly
+    // dead.
     let (there, second) = w.taken_over()?;
     let after = w.cluster.nodes()[number].processes_with(&["/bin/sleep 123456"])?;
     ensure!(before.len() == 1 && before == after, "{before:?} {after:?}");

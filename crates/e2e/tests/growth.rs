@@ -1,4 +1,4 @@
-//! Volumes that grow while they are used or as soon as they are not, and what is told about them meanwhile.
+//! Expansion of volumes, in use or after their release, and the reported state in the meantime.
 
 use crate::{id_of, run_job, run_plugin};
 use anyhow::{Context, Result, bail, ensure};
@@ -7,7 +7,7 @@ use serde_json::Value;
 
 const MIB: u64 = 1 << 20;
 
-/// Creates the volume `data` as an ext4 image of so many MiB, or grows it to that.
+/// Creates the volume `data` as an ext4 image of this size in MiB, or expands it.
 fn create(agent: &Agent, mebibytes: u32) -> Result<caravan_testkit::Output> {
     let path = agent.dir().join("data.hcl");
     let spec = caravan_testkit::volume_spec("data", "single-node-writer");
@@ -28,7 +28,7 @@ fn writer(id: &str, driver: &str) -> String {
     })
 }
 
-/// Size of the file system at a path of the host.
+/// Returns the size of the file system at a path of the host.
 fn size(path: &str) -> Result<u64> {
     let stat = nix::sys::statvfs::statvfs(path).with_context(|| format!("look at {path}"))?;
     Ok(stat.blocks() * stat.fragment_size())
@@ -56,8 +56,8 @@ fn a_volume_grows_with_or_between_its_writers_and_is_explained() -> Result<()> {
         let running = after["ClientStatus"] == "running" && after["TaskStates"]["writer"]["Restarts"] == 0;
         ensure!(running, "{after}");
     } else {
-        // Growing an ext4 file system that is mounted needs a capability (CAP_SYS_RESOURCE) that the plugin
-        // does not have everywhere. Then the volume grows between its users, by itself.
+        // Expanding a mounted ext4 file system needs a capability (CAP_SYS_RESOURCE) that the plugin
+        // does not have everywhere. Without it, the volume is expanded after its release.
         ensure!(asked.all().contains("once its last claim has ended"), "{asked:?}");
         let told = agent.get("/v1/volume/csi/data/explain")?;
         ensure!(told["Summary"].as_str().is_some_and(|s| s.contains("until nobody uses")), "{told}");
@@ -74,7 +74,7 @@ fn a_volume_grows_with_or_between_its_writers_and_is_explained() -> Result<()> {
     ensure!(volume["Capacity"].as_u64() >= Some(48 * MIB), "{volume}");
     ensure!(volume["CaravanPhase"] == "ready", "{volume}");
 
-    // More than that is no less; less than that is no more.
+    // A larger minimum is accepted as an expansion; a smaller maximum is refused.
     let refused = {
         let path = agent.dir().join("small.hcl");
         let spec = caravan_testkit::volume_spec("data", "single-node-writer");

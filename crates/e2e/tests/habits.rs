@@ -1,4 +1,4 @@
-//! Plugins with the habits of other people's: a mount that fails or dies keeps no claim, and no volume from the next one.
+//! Plugins with deviating behaviour: a failed or dead mount keeps no claim, and does not block the next allocation.
 
 use crate::id_of;
 use anyhow::{Context, Result, bail, ensure};
@@ -39,7 +39,7 @@ impl World {
         self.0.run_job(job, &job_text)
     }
 
-    /// Waits until a job runs and has written; answers its allocation.
+    /// Waits until a job runs and has written. Returns its allocation.
     fn writes(&self, job: &str) -> Result<String> {
         eventually(&format!("job {job} to write"), || {
             let allocs = self.0.server().allocs(job)?;
@@ -53,7 +53,7 @@ impl World {
         .with_context(|| self.told())
     }
 
-    /// How often a call about the volume was made.
+    /// Returns the number of calls of this name about the volume.
     fn calls(&self, call: &str) -> Result<usize> {
         let log = std::fs::read_to_string(self.0.san("p").trace())?;
         let is = |line: &&str| {
@@ -90,7 +90,7 @@ impl World {
         .with_context(|| self.told())
     }
 
-    /// All jobs are stopped: no claim, no mount, nothing with the plugin.
+    /// Stops all jobs and checks that no claim, no mount and no state at the plugin is left.
     fn ends(&self, jobs: &[&str]) -> Result<()> {
         for job in jobs {
             self.0.stop_job(job, false)?;
@@ -111,7 +111,7 @@ impl World {
 const ONE: &str = "single-node-writer";
 const MANY: &str = "multi-node-multi-writer";
 
-/// A mount never succeeds, and the plugin refuses to undo what it never did.
+/// Every mount fails, and the plugin refuses to undo a step that it never did.
 fn never_mounted(plugin: &FaultPlugin, fails: &str, undone_by: &str) -> Result<()> {
     let world = World::start(plugin, ONE)?;
     world.faults(&[json!({ "call": fails, "action": "fail", "code": "Internal" })])?;
@@ -172,7 +172,7 @@ fn an_agent_that_dies_after_a_failed_stage_keeps_no_claim() -> Result<()> {
     world.ends(&["w"])
 }
 
-/// The daemon of a FUSE file system dies with the plugin under a writer that holds on to it.
+/// The daemon of a FUSE file system dies with the plugin while a writer holds files open.
 fn daemon_dies(habits: &[&str], stage: bool) -> Result<()> {
     let world = World::start(&FaultPlugin::new("p", false, stage, habits), ONE)?;
     world.run("one", ONE, "hold")?;
@@ -204,7 +204,8 @@ fn a_dead_stage_beneath_a_mount_of_the_plugins_own_does_not_block_the_next_write
     daemon_dies(&["--fuse", "--outside", "--unknown=internal"], true)
 }
 
-/// Two users of a stage whose daemon dies: a newcomer waits for the one that holds it, says so, and is no user itself.
+/// Two users of a staged volume whose daemon dies: a new user waits for the existing one, reports that, and does not
+/// count as a user.
 #[test]
 fn a_newcomer_waits_for_the_user_of_a_dead_stage_and_is_none() -> Result<()> {
     let plugin = FaultPlugin::new("p", false, true, &["--fuse", "--once", "--unknown=internal"]);
@@ -246,7 +247,7 @@ fn writers_that_are_restarted_share_a_new_stage_after_their_daemon_died() -> Res
     world.ends(&["one", "two"])
 }
 
-/// A call mounts and fails without a record of it; the plugin neither repeats it nor knows what it has mounted.
+/// A call mounts and fails without a record of it. The plugin neither repeats the call nor knows its mount.
 fn half_way(call: &str, habits: &[&str]) -> Result<()> {
     let world = World::start(&FaultPlugin::new("p", false, true, habits), ONE)?;
     world.faults(&[json!({ "call": call, "action": "half", "times": 1 })])?;
@@ -270,7 +271,7 @@ fn a_publish_that_half_succeeded_is_ended_and_made_again() -> Result<()> {
     half_way("NodePublishVolume", &["--once", "--unknown=failed-precondition", "--forget"])
 }
 
-/// Undoing succeeds, its answer does not arrive, and the plugin refuses from then on.
+/// An undo succeeds, its answer is lost, and the plugin refuses all repetitions.
 #[test]
 fn undoing_whose_answer_was_lost_ends() -> Result<()> {
     let world = World::start(&FaultPlugin::new("p", false, true, &["--unknown=internal"]), ONE)?;
@@ -285,7 +286,7 @@ fn undoing_whose_answer_was_lost_ends() -> Result<()> {
     world.ends(&["w"])
 }
 
-/// Another process of the plugin takes over, which knows nothing of live mounts and refuses to end them.
+/// A new process of the plugin does not know live mounts and refuses to end them.
 #[test]
 fn mounts_that_a_new_process_of_the_plugin_does_not_know_are_ended() -> Result<()> {
     let world = World::start(&FaultPlugin::new("p", false, true, &["--unknown=internal", "--forget"]), ONE)?;
@@ -306,7 +307,7 @@ fn a_new_process_of_the_plugin_is_told_apart_below_a_long_path() -> Result<()> {
     world.ends(&["w"])
 }
 
-/// An attach that is refused for certain needs no detach; the plugin would refuse it.
+/// A definitely refused attach needs no detach; the plugin would refuse it.
 #[test]
 fn an_attach_that_was_refused_keeps_no_claim() -> Result<()> {
     let plugin = FaultPlugin::new("p", true, true, &["--unknown-attachment=internal"]);
@@ -322,7 +323,7 @@ fn an_attach_that_was_refused_keeps_no_claim() -> Result<()> {
     world.ends(&["w"])
 }
 
-/// An attach that may have happened is no proof: the claim waits for the plugin, with its words.
+/// An attach with an unknown outcome proves nothing: the claim waits for the plugin and shows its message.
 #[test]
 fn an_attach_whose_outcome_is_open_is_undone_by_the_plugin_only() -> Result<()> {
     let plugin = FaultPlugin::new("p", true, true, &["--unknown-attachment=internal"]);

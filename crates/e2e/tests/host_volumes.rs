@@ -1,4 +1,4 @@
-//! Host volumes: of the agent's configuration, made by plugins, held by groups, and what a killed agent leaves.
+//! Host volumes: configured in the agent, created by plugins, claimed by groups, and left behind by a killed agent.
 
 use crate::{DRIVERS, id_of, run_job};
 use anyhow::{Result, bail, ensure};
@@ -8,7 +8,7 @@ use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::Path;
 
-/// A job that writes a line into a host volume, says what it sees there, and goes on running.
+/// Returns a job that writes a line into a host volume, prints the volume's content, and keeps running.
 fn user(id: &str, driver: &str, volume: &str, word: &str) -> String {
     format!(
         r#"
@@ -47,7 +47,7 @@ fn wait_output(agent: &Agent, alloc: &str, needle: &str) -> Result<String> {
     })
 }
 
-/// Writes a volume file and has the agent make the volume; answers it.
+/// Writes a volume file and creates the volume through the agent. Returns the volume.
 fn create(agent: &Agent, name: &str, more: &str) -> Result<Value> {
     let path = agent.dir().join(format!("{name}.volume.hcl"));
     fs::write(&path, format!("type = \"host\"\nname = \"{name}\"\n{more}\n"))?;
@@ -101,7 +101,7 @@ fn script(dir: &Path, name: &str, text: &str) -> Result<()> {
 #[test]
 fn directories_of_the_configuration_are_offered_and_read_only_is_kept() -> Result<()> {
     let dir = tempfile::tempdir()?;
-    // Under exec tasks are nobody.
+    // Tasks of driver exec run as user nobody.
     fs::write(dir.path().join("log"), "first\n")?;
     fs::set_permissions(dir.path().join("log"), fs::Permissions::from_mode(0o666))?;
     fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o777))?;
@@ -120,7 +120,7 @@ fn directories_of_the_configuration_are_offered_and_read_only_is_kept() -> Resul
         let alloc = id_of(&agent.wait_alloc(&job, "running")?)?;
         wait_output(&agent, &alloc, &format!("refused {job}"))?;
     }
-    // Who wants to write to what is only to be read waits.
+    // A writer of a read-only volume waits.
     run_job(&agent, "waits", &user("waits", "raw_exec", "source = \"closed\"", "x"))?;
     eventually("the evaluation to wait", || {
         let evals = agent.get("/v1/job/waits/evaluations")?.to_string();
@@ -141,7 +141,7 @@ fn a_directory_of_the_configuration_must_be_there() -> Result<()> {
     Ok(())
 }
 
-/// docs/design/rough-edges.md, 38: a file without `plugin_id` gets the built-in plugin.
+/// A file without `plugin_id` selects the built-in plugin (docs/design/rough-edges.md, 38).
 #[test]
 fn a_directory_is_made_used_by_both_drivers_kept_while_used_and_removed() -> Result<()> {
     let agent = Agent::start()?;
@@ -184,7 +184,7 @@ fn a_directory_is_made_used_by_both_drivers_kept_while_used_and_removed() -> Res
     delete(&agent, &id)?;
     ensure!(!Path::new(&path).exists());
     ensure!(agent.request("GET", &format!("/v1/volume/host/{id}"), None)?.status == 404);
-    // The name is free again, and whoever waits for it runs as soon as it is there.
+    // The name is free again, and a waiting job runs as soon as the volume exists.
     run_job(&agent, "early", &user("early", "raw_exec", "source = \"data\"", "early"))?;
     eventually("the evaluation to wait for the volume", || {
         let evals = agent.get("/v1/job/early/evaluations")?.to_string();
@@ -215,7 +215,7 @@ fn a_directory_that_is_there_is_registered_and_stays_when_it_is_forgotten() -> R
     let done = agent.caravan(&["volume", "register", &file])?.ok()?;
     ensure!(done.stdout.starts_with("Registered host volume there with ID "), "{}", done.stdout);
     let id = id_of(&wait_state(&agent, "there", "ready")?)?;
-    // One name is on a node once.
+    // A name is unique on a node.
     let again = agent.caravan(&["volume", "register", &file])?;
     ensure!(again.stderr.contains("volume name already exists on this node"), "{again:?}");
     delete(&agent, &id)?;
@@ -270,7 +270,7 @@ delete)
 esac
 "#;
 
-/// Says that it made something, in words that nobody can read; what it made is to be deleted again.
+/// Reports a creation in unreadable output; the created directory must be deleted again.
 const UNREADABLE: &str = r#"#!/bin/sh
 case "$1" in
 fingerprint) echo '{"version":"0.1.0"}' ;;
@@ -309,7 +309,7 @@ fn executables_make_and_delete_volumes_and_are_told_exactly_what_they_need() -> 
     let (id, path) = (id_of(&made)?, path_of(&made)?);
     let environment = |operation: &str| -> Result<Vec<String>> {
         let text = fs::read_to_string(dir.path().join(format!("env.{operation}")))?;
-        // The shell's own.
+        // Variables that the shell sets itself.
         let own = ["PWD=", "SHLVL=", "_="];
         let mut lines: Vec<String> =
             text.lines().filter(|l| !own.iter().any(|p| l.starts_with(p))).map(str::to_owned).collect();
@@ -337,7 +337,7 @@ fn executables_make_and_delete_volumes_and_are_told_exactly_what_they_need() -> 
     let told = environment("delete")?;
     ensure!(told.contains(&format!("DHV_CREATED_PATH={path}")) && told.len() == 10, "{told:?}");
 
-    // docs/design/rough-edges.md, 41: what was made is not forgotten because its maker cannot be understood.
+    // A created directory is not lost when its plugin's output is unreadable (docs/design/rough-edges.md, 41).
     for (plugin, words) in [
         ("unreadable", "error parsing create output as json"),
         ("failing", "with plugin \"failing\": exit status 3: the disk is full"),
@@ -354,7 +354,7 @@ fn executables_make_and_delete_volumes_and_are_told_exactly_what_they_need() -> 
     Ok(())
 }
 
-/// docs/design/rough-edges.md, 39: the hold and its id outlive updates of the job and the agent's end.
+/// A sticky claim and its id survive updates of the job and the agent's end (docs/design/rough-edges.md, 39).
 #[test]
 fn a_sticky_group_keeps_its_hold_through_updates_and_restarts() -> Result<()> {
     let mut agent = Agent::start()?;
@@ -415,7 +415,7 @@ fn tasks_go_on_and_volumes_come_back_when_the_agent_is_killed() -> Result<()> {
     })
 }
 
-/// Waits in `create` for a file, so that the agent can be killed meanwhile; each run makes the same directory.
+/// Waits in `create` for a file, so that the agent can be killed meanwhile. Each run creates the same directory.
 const SLOW: &str = r#"#!/bin/sh
 case "$1" in
 fingerprint) echo '{"version":"1.0.0"}' ;;
@@ -438,7 +438,7 @@ fn an_agent_killed_while_a_volume_is_made_comes_to_one_directory_and_one_record(
     let mut agent = Agent::with(with_plugins(&plugins))?;
     let body = json!({"Volume": {"Name": "data", "PluginID": "slow"}});
     std::thread::scope(|scope| -> Result<()> {
-        // Whoever asked is cut off with the agent.
+        // The request breaks off with the agent.
         let asked = scope.spawn(|| agent.request("PUT", "/v1/volume/host/create", Some(&body)));
         eventually("the plugin to be at work", || {
             if dir.path().join("runs").exists() { Ok(()) } else { bail!("not yet") }

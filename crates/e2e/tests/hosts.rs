@@ -1,4 +1,5 @@
-//! One server, clients on other hosts (network namespaces), one of them behind NAT: nobody outside reaches it.
+//! One server, and clients on other hosts (network namespaces). One client is behind NAT and cannot be reached from
+//! outside.
 
 use crate::recovery::process_with;
 use crate::{create_volume, id_of, run_job};
@@ -18,7 +19,7 @@ use serde_json::Value;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Dropped in this order: what the clients run ends while the server is there.
+/// The fields are dropped in this order: the clients' tasks end while the server still runs.
 struct World {
     b: Agent,
     a: Agent,
@@ -29,7 +30,7 @@ struct World {
 
 impl Drop for World {
     fn drop(&mut self) {
-        // A test that failed in the middle leaves the cable out.
+        // A failed test leaves the cable unplugged.
         let _ = self.b_host.mend();
     }
 }
@@ -42,7 +43,7 @@ fn client(name: &str, host: &Host, server: &Agent) -> AgentOptions {
     }
 }
 
-/// A server, a client `a` on its network and a client `b` behind NAT. Nodes are missed soon.
+/// Starts a server, a client `a` on its network and a client `b` behind NAT. Nodes count as lost soon.
 fn world() -> Result<World> {
     let outside = Switch::new(1)?;
     let router = Router::new(&outside, 2)?;
@@ -58,7 +59,7 @@ fn world() -> Result<World> {
     Ok(World { b, a, server, b_host, server_host })
 }
 
-/// A job whose tasks say where they are and keep running.
+/// Returns a job whose tasks print their node and keep running.
 fn job(id: &str, kind: &str, more: &str) -> String {
     format!(
         r#"
@@ -88,7 +89,7 @@ const ON_B: &str = "constraint {\n attribute = \"${meta.where}\"\n value = \"b\"
 const RATHER_ON_B: &str = "affinity {\n attribute = \"${meta.where}\"\n value = \"b\"\n weight = 100\n}\n";
 
 impl World {
-    /// The only running allocation of a job on a node.
+    /// Returns the only running allocation of a job on a node.
     fn on(&self, job: &str, node: &str) -> Result<String> {
         eventually(&format!("one allocation of {job} running on {node}"), || {
             let allocs = self.server.allocs(job)?;
@@ -124,7 +125,7 @@ fn says(agent: &Agent, alloc: &str, task: &str, text: &str) -> Result<()> {
 #[test]
 fn jobs_run_everywhere_and_logs_are_read_from_everywhere() -> Result<()> {
     let w = world()?;
-    // The way that all this is about: nobody outside can call b.
+    // The premise of the test: outside hosts cannot connect to b.
     let b_http = w.b.address().parse()?;
     ensure!(w.server_host.connect(b_http).is_err(), "the server reaches a host behind NAT");
     run_job(&w.b, "everywhere", &job("everywhere", "system", ""))?;
@@ -138,7 +139,7 @@ fn jobs_run_everywhere_and_logs_are_read_from_everywhere() -> Result<()> {
         let listed = w.a.get(&format!("/v1/client/fs/ls/{alloc}?path=/"))?;
         ensure!(listed.to_string().contains("alloc"), "{listed}");
     }
-    // Constraints on the nodes' own words.
+    // Constraints on the nodes' attributes.
     run_job(&w.a, "narrow", &job("narrow", "service", ON_B))?;
     w.on("narrow", "b").map(drop)
 }
@@ -187,7 +188,7 @@ fn the_server_dies_and_comes_back() -> Result<()> {
     let allocs = [w.on("before", "a")?, w.on("before", "b")?];
     let tasks = [process_with(&allocs[0])?, process_with(&allocs[1])?];
     w.server.kill_9()?;
-    // A client says so, and does not wait for ever.
+    // A client reports the lost server after a bounded wait.
     let reply = w.a.request("GET", "/v1/jobs", None)?;
     ensure!(reply.status >= 500 && !reply.text().is_empty(), "{} {}", reply.status, reply.text());
     w.server.run()?;
@@ -259,7 +260,7 @@ fn a_client_behind_nat_stops_or_dies_and_its_tasks_go_on() -> Result<()> {
     Ok(())
 }
 
-/// Calls the server as somebody, with a heartbeat of a node.
+/// Sends a heartbeat of a node to the server with this identity.
 fn heartbeat_as(
     host: &Host,
     server: &Agent,
@@ -277,7 +278,7 @@ fn heartbeat_as(
     };
     let request = NodeHeartbeat { node_id: node.into(), secret: NodeSecret::new(secret) };
     let answer = host.inside(|| -> Result<_> {
-        // All on this thread, which is the one inside the host.
+        // All tasks run on this thread, because only this thread is in the host's namespace.
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         Ok(runtime.block_on(async {
             Channel::connect(options)
@@ -296,7 +297,7 @@ fn strangers_are_refused() -> Result<()> {
     let w = world()?;
     let (node, host) = (w.b.node_id()?, &w.server_host);
     let other = |id: &str| PeerIdentity::Client { node_id: id.into(), secret: Secret::new("guessed") };
-    // A connection for a node with the wrong secret is refused, and so is a call on one that was allowed.
+    // A connection for a node with the wrong secret is refused, and so is a call on an allowed connection.
     let error = heartbeat_as(host, &w.server, "global", other(&node), &node, "guessed")?;
     ensure!(error.code == Code::Permission && error.message.contains("another secret"), "{error:?}");
     ensure!(!error.message.contains("guessed"), "{error:?}");
@@ -308,7 +309,7 @@ fn strangers_are_refused() -> Result<()> {
     let error = heartbeat_as(host, &w.server, "elsewhere", other(&node), &node, "guessed")?;
     ensure!(error.message.contains("region \"elsewhere\" is not served here"), "{error:?}");
 
-    // An agent of another region says why it gets nowhere.
+    // An agent of another region reports why it is refused.
     let mut lost = client("lost", host, &w.server);
     lost.extra.push_str("region = \"elsewhere\"\nports {\n http = 5646\n}\n");
     let lost = Agent::launch(lost)?;

@@ -1,5 +1,5 @@
-//! Whole-system tests: every test starts agents of its own as processes, on ports and directories of its
-//! own, and looks at them from outside. They need root, as the agent does.
+//! Whole-system tests: every test starts its own agents as processes, on its own ports and
+//! directories, and observes them from outside. The tests need root, as the agent does.
 
 mod artifacts;
 mod basics;
@@ -60,7 +60,7 @@ fn run_job(agent: &Agent, name: &str, text: &str) -> Result<()> {
     Ok(())
 }
 
-/// A service job whose one task runs a script by raw_exec.
+/// Returns a service job whose task runs a script under raw_exec.
 fn script_job(id: &str, script: &str) -> String {
     format!(
         r#"
@@ -85,7 +85,7 @@ job "{id}" {{
     )
 }
 
-/// A batch job whose one task runs a script, and fails for good if it fails once; `more` goes into the task.
+/// Returns a batch job whose task runs a script, and fails permanently at the first failure; `more` extends the task.
 fn batch_job(id: &str, driver: &str, script: &str, more: &str) -> String {
     format!(
         r#"
@@ -118,8 +118,8 @@ job "{id}" {{
     )
 }
 
-/// Arguments that keep the bundled plugin's volumes inside the test's own directory, where the driver
-/// lets the plugin see it.
+/// Returns arguments that keep the bundled plugin's volumes inside the test's own directory, where the driver
+/// makes it visible to the plugin.
 fn plugin_args(agent: &Agent, driver: &str) -> Vec<String> {
     match driver {
         "raw_exec" => vec![format!("--state-dir={}", agent.dir().join("volumes").display())],
@@ -135,7 +135,7 @@ fn run_plugin(agent: &Agent, driver: &str, more: &[&str]) -> Result<()> {
     agent.wait_plugin("hostpath").map(drop)
 }
 
-/// Makes a volume by the command line.
+/// Creates a volume by the command line.
 fn create_volume(agent: &Agent, id: &str, access_mode: &str) -> Result<()> {
     let path = agent.dir().join(format!("{id}.hcl"));
     fs::write(&path, volume_spec(id, access_mode))?;
@@ -143,7 +143,7 @@ fn create_volume(agent: &Agent, id: &str, access_mode: &str) -> Result<()> {
     Ok(())
 }
 
-/// Id of an allocation.
+/// Returns the id of an allocation.
 fn id_of(alloc: &serde_json::Value) -> Result<String> {
     alloc["ID"].as_str().map(str::to_owned).ok_or_else(|| anyhow!("an allocation without an id: {alloc}"))
 }

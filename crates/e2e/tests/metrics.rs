@@ -1,4 +1,4 @@
-//! What dashboards read: `/v1/metrics`.
+//! Metrics for dashboards: `/v1/metrics`.
 
 use crate::{run_job, script_job};
 use anyhow::{Context, Result, ensure};
@@ -6,13 +6,13 @@ use caravan_testkit::{Agent, AgentOptions, eventually};
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// A batch job that may run for a second.
+/// Returns a batch job with a time limit of one second.
 fn limited() -> String {
     let job = script_job("limited", "exec sleep 3600").replacen("\"service\"", "\"batch\"", 1);
     job.replacen("group \"g\" {", "group \"g\" {\n    max_run_duration = \"1s\"", 1)
 }
 
-/// Two allocations that no node has the memory for.
+/// Returns a job with two allocations that need more memory than any node has.
 fn large() -> String {
     let job = script_job("waits", "true").replacen("memory = 16", "memory = 4000000", 1);
     job.replacen("group \"g\" {", "group \"g\" {\n    count = 2", 1)

@@ -1,5 +1,5 @@
-//! Mounts that break under a job: told and mounted anew as the job file says, whatever happens to the agent; and the
-//! owner that the job file asks for.
+//! Mounts that break under a job: reported and mounted again as the job file says, also across restarts of the agent;
+//! and the owner that the job file requests.
 
 use crate::{create_volume, id_of, run_job, run_plugin};
 use anyhow::{Context, Result, bail, ensure};
@@ -9,7 +9,7 @@ use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 
-/// The writer with more lines in its `volume` block.
+/// Returns the writer with more lines in its `volume` block.
 fn job(driver: &str, lines: &str) -> String {
     let text = writer_job(&Writer {
         id: "writer".into(),
@@ -21,7 +21,7 @@ fn job(driver: &str, lines: &str) -> String {
     text.replacen("source          = \"data\"", &format!("source          = \"data\"\n      {lines}"), 1)
 }
 
-/// Where the volume is published to an allocation.
+/// Returns the path at which the volume is published to an allocation.
 fn published(agent: &Agent, alloc: &str) -> Result<PathBuf> {
     let dir = agent.data_dir().join("client/csi/monolith/hostpath/per-alloc").join(alloc).join("data");
     let mut entries = fs::read_dir(&dir).with_context(|| dir.display().to_string())?;
@@ -32,7 +32,7 @@ fn lines(agent: &Agent, alloc: &str) -> Result<usize> {
     Ok(agent.logs(alloc, "writer", "stdout")?.lines().count())
 }
 
-/// Waits for an event of the task and answers the task's state.
+/// Waits for an event of the task. Returns the task's state.
 fn wait_event(agent: &Agent, alloc: &str, kind: &str, words: &str) -> Result<serde_json::Value> {
     eventually(&format!("the event {kind:?}"), || {
         let state = agent.get(&format!("/v1/allocation/{alloc}"))?["TaskStates"]["writer"].clone();

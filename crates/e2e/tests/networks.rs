@@ -1,4 +1,4 @@
-//! Networks of allocations, and what no node of this release offers.
+//! Networks of allocations, and network modes that this release does not offer.
 
 use crate::{DRIVERS, run_job};
 use anyhow::{Context, Result, ensure};
@@ -7,7 +7,7 @@ use serde_json::Value;
 use std::fs;
 use std::path::PathBuf;
 
-/// A job of two tasks; the second listens on the loopback interface, the first tells its interfaces.
+/// Returns a job of two tasks; the second listens on the loopback interface, the first prints its interfaces.
 fn job(id: &str, driver: &str, of_group: &str, of_resources: &str) -> String {
     format!(
         r#"
@@ -73,7 +73,7 @@ fn tasks_without_a_network_share_one_that_is_empty_also_across_a_restart_of_the_
         let of_node = fs::read_link("/proc/self/ns/net")?;
         ensure!(of_node.to_string_lossy() != told[1], "{driver}: it is not the node's");
 
-        // The network outlives the agent, and a task that is started anew gets the same one.
+        // The network outlives the agent, and a restarted task gets the same one.
         agent.kill_9()?;
         agent.run()?;
         agent.wait_alloc("alone", "running")?;

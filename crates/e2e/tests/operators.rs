@@ -1,4 +1,4 @@
-//! What operators look into: debug bundles, logs that were kept, configurations, and the files of agents that do not run.
+//! Operators' tools: debug bundles, stored logs, configurations, and the files of stopped agents.
 
 use crate::{id_of, run_job};
 use anyhow::{Context as _, Result, bail, ensure};
@@ -10,7 +10,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-/// Nothing else looks like it.
+/// A text that occurs nowhere else.
 const SECRET: &str = "hunter2-in-no-other-place";
 
 fn sleeper(id: &str) -> String {
@@ -35,14 +35,14 @@ fn the_files_of_a_stopped_agent_are_read_and_tell_no_secret() -> Result<()> {
     let snapshot = agent.dir().join("state.snap").to_string_lossy().into_owned();
     agent.caravan(&["operator", "snapshot", "save", &snapshot])?.ok()?;
 
-    // Of a snapshot.
+    // The state of a snapshot.
     let state = agent.caravan(&["operator", "snapshot", "state", &snapshot])?.ok()?.stdout;
     let before = fs::read(&snapshot)?;
     let redacted = agent.caravan(&["operator", "snapshot", "redact", &snapshot])?.ok()?;
     ensure!(redacted.stdout.starts_with("Snapshot redacted: it holds no key material"), "{}", redacted.all());
     ensure!(fs::read(&snapshot)? == before);
     agent.caravan(&["operator", "snapshot", "redact", &data])?.failed()?;
-    // What an agent uses is left alone.
+    // Files in use by an agent are refused.
     for args in [["operator", "raft", "info", &data].as_slice(), &["operator", "client-state", &data]] {
         let used = agent.caravan(args)?.failed()?;
         let said =
@@ -70,7 +70,7 @@ fn the_files_of_a_stopped_agent_are_read_and_tell_no_secret() -> Result<()> {
         );
         ensure!(told["Variables"][0]["items"] == "<redacted>", "{what}: {}", told["Variables"]);
     }
-    // An earlier state, in which the job was not known yet.
+    // An earlier state, without the job.
     let registered = of("JobRegister").and_then(|entry| entry["Index"].as_u64()).context("an index")?;
     for given in
         [format!("-last-index={}", registered - 1), format!("-last-index=-{}", last - registered + 1)]
@@ -87,7 +87,7 @@ fn the_files_of_a_stopped_agent_are_read_and_tell_no_secret() -> Result<()> {
     for text in [&state, &lines, &raft, &client, &info] {
         ensure!(!text.contains(SECRET), "{text}");
     }
-    // The agent goes on as if nobody had looked.
+    // The agent starts as if its files had not been read.
     agent.run()?;
     agent.wait_alloc("sleeper", "running")?;
     let item = agent.caravan(&["var", "get", "-item", "key", "app/config"])?.ok()?;
@@ -96,7 +96,7 @@ fn the_files_of_a_stopped_agent_are_read_and_tell_no_secret() -> Result<()> {
     Ok(())
 }
 
-/// `operator debug` in a directory.
+/// Returns the command `operator debug` in a directory.
 fn debug(agent: &Agent, dir: &Path, args: &[&str]) -> Command {
     let mut command = Command::new(program());
     command
@@ -108,7 +108,7 @@ fn debug(agent: &Agent, dir: &Path, args: &[&str]) -> Command {
     command
 }
 
-/// The only archive in a directory, unpacked; the name that all of it lies below, and its mode is checked.
+/// Unpacks the only archive in a directory and checks its mode. Returns the directory that holds all its files.
 fn unpacked(dir: &Path) -> Result<PathBuf> {
     use std::os::unix::fs::PermissionsExt as _;
     let names: Vec<String> = fs::read_dir(dir)?
@@ -162,7 +162,7 @@ fn a_debug_bundle_tells_of_the_cluster_and_of_no_secret() -> Result<()> {
         "TRACE",
     ];
     let child = debug(&agent, &dir, &args).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
-    // Something happens meanwhile.
+    // A change occurs during the capture.
     agent
         .caravan(&["var", "put", "-token", &token, "-out", "none", "app/config", &format!("key={SECRET}")])?
         .ok()?;
@@ -238,7 +238,7 @@ fn a_debug_bundle_that_is_interrupted_holds_what_there_was() -> Result<()> {
     ensure!(text.contains("Interrupted after ") && text.contains("Created debug archive: "), "{text}");
     let top = unpacked(&dir)?;
     ensure!(top.join("cluster/agent-self.json").is_file() && top.join("index.json").is_file());
-    // As a directory, where that is asked for, and of no node.
+    // As a directory on request, and without nodes.
     let out = agent.dir().join("out");
     fs::create_dir(&out)?;
     let args =
@@ -248,7 +248,7 @@ fn a_debug_bundle_that_is_interrupted_holds_what_there_was() -> Result<()> {
     ensure!(done.status.success() && text.contains("Created debug directory: "), "{text}");
     let made = fs::read_dir(&out)?.next().context("a directory")??.path();
     ensure!(made.join("interval/0000/jobs.json").is_file() && !made.join("client").exists());
-    // Mistakes are told before anything is asked.
+    // Mistakes are reported before any request.
     for args in
         [["-duration", "soon"], ["-event-topic", "Job:"], ["-node-id", "zz"], ["-server-id", "nobody"]]
     {
@@ -328,10 +328,10 @@ fn the_servers_of_a_client_are_listed() -> Result<()> {
     })?;
     let shown = client.caravan(&["node", "config", "-servers"])?.ok()?;
     ensure!(shown.stdout.trim() == server.rpc_address(), "{}", shown.all());
-    // A server alone has none to name.
+    // A server without a client has no list of servers.
     let none = server.caravan(&["node", "config", "-servers"])?.failed()?;
     ensure!(none.stderr.starts_with("Error querying server list: "), "{}", none.all());
-    // The client goes over to another server, and is called by it.
+    // The client changes to another server, which can call it.
     let second = Agent::with(AgentOptions { client: false, ..AgentOptions::default() })?;
     client.caravan(&["node", "config", "-update-servers", &second.rpc_address()])?.ok()?;
     let shown = client.caravan(&["node", "config", "-servers"])?.ok()?;
@@ -365,7 +365,7 @@ fn the_servers_of_a_client_are_listed() -> Result<()> {
 fn variables_come_from_files() -> Result<()> {
     let agent = Agent::with(AgentOptions { dev: true, ..AgentOptions::default() })?;
     agent.caravan(&["var", "put", "app/config", "user=u", "pass=p"])?.ok()?;
-    // What was shown can be changed and written again: its index comes along.
+    // The shown variable can be changed and written again, because it includes its index.
     let shown = agent.caravan(&["var", "get", "-out", "hcl", "app/config"])?.ok()?.stdout;
     let path = agent.dir().join("v.hcl");
     fs::write(&path, shown.replace("\"u\"", "\"changed\""))?;

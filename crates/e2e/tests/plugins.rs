@@ -70,14 +70,14 @@ fn an_update_of_the_plugin_hands_over_while_a_consumer_writes() -> Result<()> {
     agent.wait_no_claims("data")
 }
 
-/// The plugin's job under another name, so that two of them run side by side.
+/// Runs the plugin's job under another name, so that two jobs run side by side.
 fn named_plugin(agent: &Agent, job: &str) -> Result<()> {
     let text = plugin_job(&Plugin { driver: "raw_exec".into(), args: plugin_args(agent, "raw_exec") });
     run_job(agent, job, &text.replace("job \"hostpath\"", &format!("job \"{job}\"")))?;
     agent.wait_alloc(job, "running").map(drop)
 }
 
-/// Waits until both services of the plugin are served by the allocation of a job.
+/// Waits until the allocation of a job serves both services of the plugin.
 fn served_by(agent: &Agent, job: &str) -> Result<()> {
     let alloc = id_of(&agent.wait_alloc(job, "running")?)?;
     eventually(&format!("the plugin to be served by {job}"), || {
@@ -106,7 +106,7 @@ fn two_allocations_of_one_plugin_come_and_go_in_every_order() -> Result<()> {
         create_volume(&agent, "data", "single-node-writer")?;
         stop(&agent, first_to_go)?;
         served_by(&agent, stays)?;
-        // What is left works: a volume is mounted and let go through it.
+        // The remaining job works: it mounts and releases a volume.
         let writer = Writer {
             id: "w".into(),
             driver: "raw_exec".into(),
@@ -144,7 +144,7 @@ fn an_agent_killed_during_an_update_of_the_plugin_ends_with_the_new_version() ->
         let mut args = plugin_args(&agent, "raw_exec");
         args.push(format!("--max-volumes={limit}"));
         run_job(&agent, "hostpath", &plugin_job(&Plugin { driver: "raw_exec".into(), args }))?;
-        // Each round the agent dies a little further into the update.
+        // In each round the agent dies a little later during the update.
         for _ in 0..(limit - 11) * 3 {
             agent.get("/v1/jobs")?;
         }

@@ -1,4 +1,4 @@
-//! Allocations are reached from the first moment on, also through an agent that has just come back.
+//! Allocations are reachable from their start, also through a restarted agent.
 
 use crate::{id_of, run_job, script_job};
 use anyhow::{Result, bail, ensure};
@@ -17,7 +17,7 @@ fn at_once_after_the_agent_has_come_back() -> Result<()> {
     for _ in 0..3 {
         agent.kill_9()?;
         agent.spawn()?;
-        // The first answer that there is must be the right one.
+        // The first answer must already be correct.
         eventually("an answer", || agent.get("/v1/agent/health").map(drop))?;
         let listed = agent.request("GET", &format!("/v1/client/fs/ls/{id}?path=t/local"), None)?;
         ensure!(listed.status == 200, "{}: {}", listed.status, listed.text());

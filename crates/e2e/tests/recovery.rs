@@ -1,4 +1,4 @@
-//! The agent dies at the worst moments; tasks, mounts and claims do not notice.
+//! The agent dies at the worst moments, without effect on tasks, mounts and claims.
 
 use crate::{create_volume, id_of, run_job, run_plugin};
 use anyhow::{Context, Result, bail, ensure};
@@ -16,7 +16,7 @@ fn writer(id: &str) -> String {
     })
 }
 
-/// Pid of the shell that an allocation runs, with its start time.
+/// Returns the pid and start time of the shell that an allocation runs.
 pub(crate) fn process_with(word: &str) -> Result<(u32, u64)> {
     for entry in fs::read_dir("/proc")? {
         let Ok(pid) = entry?.file_name().to_string_lossy().parse::<u32>() else { continue };
@@ -47,7 +47,7 @@ fn asked_to_end_while_it_starts() -> Result<()> {
             ensure!(agent.has_spoken()?, "not a word");
             Ok(())
         })?;
-        // Fails if it ends by the signal rather than in order.
+        // Fails if the agent ends by the signal rather than in order.
         agent.stop_by(Signal::SIGTERM)?;
     }
     agent.run()?;
@@ -98,7 +98,7 @@ fn killed_with_a_plugin_and_two_consumers_running() -> Result<()> {
     })
 }
 
-/// How often the plugin's log tells of a publish or stage.
+/// Returns the number of publish and stage calls in the plugin's log.
 fn csi_calls(agent: &Agent, plugin: &str) -> Result<usize> {
     let log = agent.logs(plugin, "plugin", "stderr")?;
     Ok(log.lines().filter(|l| l.contains("NodePublishVolume") || l.contains("NodeStageVolume")).count())

@@ -1,5 +1,4 @@
-//! What a running agent takes up when it reads its configuration again, what connections may take, and what its node
-//! tells of Consul and Vault beside it.
+//! Configuration reloads of a running agent, connection limits, and the node's facts about Consul and Vault.
 
 use anyhow::{Result, bail, ensure};
 use caravan_testkit::{Agent, AgentOptions, Answer, WebServer, eventually};
@@ -16,12 +15,12 @@ fn configure(agent: &Agent, text: &str) -> Result<()> {
     Ok(fs::write(agent.dir().join("agent.d/extra.hcl"), text)?)
 }
 
-/// How often the agent has read its configuration again.
+/// Returns how often the agent has reloaded its configuration.
 fn times(agent: &Agent) -> usize {
     agent.log().matches(AGAIN).count()
 }
 
-/// Has it read its configuration again, and waits until it has.
+/// Reloads the agent's configuration and waits for the result.
 fn reload(agent: &Agent) -> Result<()> {
     let before = times(agent);
     agent.signal(Signal::SIGHUP)?;
@@ -41,7 +40,7 @@ fn a_hangup_changes_the_level_of_the_log_and_names_what_has_to_wait() -> Result<
          limits {\n rpc_max_conns_per_client = 77\n http_max_conns_per_client = 7\n}\n",
     )?;
     agent.signal(Signal::SIGHUP)?;
-    // What is said at WARN is heard; that it went well is not.
+    // Records at level WARN are written; the record of a successful reload is not.
     let fields = "client.meta.secret_word, limits.http_max_conns_per_client, region";
     agent.wait_log(fields)?;
     ensure!(!agent.log().contains("hunter2"), "the log tells a value");
@@ -53,13 +52,13 @@ fn a_hangup_changes_the_level_of_the_log_and_names_what_has_to_wait() -> Result<
     ensure!(config["Limits"]["RPCMaxConnsPerClient"] == 77, "{}", config["Limits"]);
     ensure!(config["Limits"]["HTTPMaxConnsPerClient"] == 100 && config["Region"] == "global", "{config}");
     let quiet = agent.log().len();
-    // Work that is talked about at DEBUG and INFO.
+    // Work that produces records at DEBUG and INFO.
     crate::run_job(&agent, "said", &crate::script_job("said", "exec sleep 600"))?;
     agent.wait_alloc("said", "running")?;
     let more = agent.log().split_off(quiet);
     ensure!(!more.contains("DEBUG") && !more.contains("INFO"), "{more}");
 
-    // A mistake changes nothing, and is told where it was asked for.
+    // A mistake changes nothing, and the request returns it.
     configure(&agent, "log_level = \"LOUD\"\n")?;
     let told = agent.request("PUT", "/v1/agent/reload", Some(&json!({})))?;
     ensure!(told.status == 500 && told.text().contains("\"LOUD\" is not TRACE"), "{}", told.text());
@@ -86,9 +85,9 @@ fn a_level_on_the_command_line_has_the_last_word() -> Result<()> {
     Ok(())
 }
 
-/// What an agent says on its RPC port until it closes the connection.
+/// Returns the bytes that an agent sends on its RPC port until it closes the connection.
 fn said(mut stream: TcpStream) -> Result<String> {
-    // Longer than anything here: what is closed ends sooner.
+    // Longer than any timeout of the test: a closed connection ends sooner.
     stream.set_read_timeout(Some(Duration::from_secs(60)))?;
     let mut answer = Vec::new();
     stream.read_to_end(&mut answer)?;
@@ -109,7 +108,7 @@ fn connections_between_agents_have_limits() -> Result<()> {
     begun.write_all(&[1, 0])?;
     ensure!(said(begun)?.contains("no greeting came in time"));
 
-    // Now nobody is hurried, and two silent ones are all that an address may have.
+    // Now there is no handshake timeout, and an address may have two idle connections.
     configure(&agent, &limits("0s", 2))?;
     reload(&agent)?;
     let first = eventually("room for two", || {
@@ -139,7 +138,7 @@ fn an_address_has_so_many_http_connections() -> Result<()> {
     let extra = "limits {\n http_max_conns_per_client = 3\n}\n".to_owned();
     let agent = Agent::with(AgentOptions { dev: true, extra, ..AgentOptions::default() })?;
     let open = || -> Result<TcpStream> { Ok(TcpStream::connect(agent.address())?) };
-    // Those that asked before may not be counted out yet.
+    // Earlier connections may still be counted.
     let held = eventually("three connections and a fourth that is refused", || {
         let held = [open()?, open()?, open()?];
         for stream in &held {
@@ -205,7 +204,7 @@ fn a_node_tells_of_consul_and_vault_beside_it() -> Result<()> {
     }
     ensure!(attributes()?.get("consul.partition").is_none());
     ensure!(!agent.log().contains("hush"), "the log holds a token");
-    // A job that needs Consul runs here now; that nothing is registered there is said as before.
+    // A job that needs Consul is placed here now; the warning that nothing is registered stays the same.
     let service = "service {\n name = \"s\"\n provider = \"consul\"\n }\n task \"t\"";
     let job = crate::script_job("needy", "exec sleep 600").replacen("task \"t\"", service, 1);
     let path = agent.dir().join("needy.nomad.hcl");
@@ -214,7 +213,7 @@ fn a_node_tells_of_consul_and_vault_beside_it() -> Result<()> {
     ensure!((out.stdout.clone() + &out.stderr).contains("registered nowhere"), "{out:?}");
     agent.wait_alloc("needy", "running")?;
 
-    // Both are taken out of the configuration while the agent runs.
+    // Both blocks are removed while the agent runs.
     configure(&agent, "consul {\n address = \"127.0.0.1:1\"\n}\nvault {\n enabled = false\n}\n")?;
     reload(&agent)?;
     eventually("nothing of either", || {

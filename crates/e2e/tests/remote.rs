@@ -1,4 +1,4 @@
-//! One server, clients in processes of their own on the same machine.
+//! One server, and clients as separate processes on the same machine.
 
 use crate::run_job;
 use anyhow::{Result, bail, ensure};
@@ -15,14 +15,14 @@ fn a_server_and_two_clients_in_processes_of_their_own() -> Result<()> {
         if ready == 2 { Ok(()) } else { bail!("{nodes}") }
     })?;
     let text = "job \"everywhere\" {\n type = \"system\"\n group \"g\" {\n task \"t\" {\n driver = \"raw_exec\"\n config {\n command = \"/bin/sh\"\n args = [\"-c\", \"echo here; exec sleep 600\"]\n }\n resources {\n cpu = 20\n memory = 16\n }\n }\n }\n}\n";
-    // Asked through a client, which relays to the server.
+    // The request goes to a client, which forwards it to the server.
     run_job(&one, "everywhere", text)?;
     eventually("an allocation on each node", || {
         let allocs = server.allocs("everywhere")?;
         let running = allocs.iter().filter(|a| a["ClientStatus"] == "running").count();
         if running == 2 { Ok(()) } else { bail!("{allocs:?}") }
     })?;
-    // Logs of either are read through the server, and through the other client.
+    // Logs of either client are read through the server, and through the other client.
     for alloc in server.allocs("everywhere")? {
         let id = alloc["ID"].as_str().unwrap_or_default();
         for agent in [&server, &one, &two] {

@@ -1,4 +1,4 @@
-//! Removals and mounts: whatever is removed, nothing that is mounted below is emptied, and what stays is reported.
+//! Removals and mounts: no removal empties a mounted file system, and remaining mounts are reported.
 
 use crate::{DRIVERS, create_volume, id_of, plugin_args, run_job, run_plugin, script_job};
 use anyhow::{Context, Result, bail, ensure};
@@ -8,7 +8,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// What is mounted.
+/// The kind of a mount.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
     Bind,
@@ -18,11 +18,11 @@ enum Kind {
 
 const KINDS: [Kind; 3] = [Kind::Bind, Kind::Memory, Kind::Device];
 
-/// A mount with a file deep in it, below a directory that others remove.
+/// A mount with a file deep in it, below a directory that the agent or a plugin removes.
 struct Foreign {
     kind: Kind,
     at: PathBuf,
-    /// The bound directory, or the image of the device's file system.
+    /// The bind-mounted directory, or the directory with the image of the device's file system.
     source: tempfile::TempDir,
 }
 
@@ -51,7 +51,7 @@ impl Foreign {
         Ok(Self { kind, at: at.to_owned(), source })
     }
 
-    /// One of each kind, in directories of their own below one.
+    /// Creates one mount of each kind, in separate directories below `below`.
     fn each(below: &Path) -> Result<Vec<Self>> {
         KINDS.iter().map(|kind| Self::make(*kind, &below.join(format!("foreign-{kind:?}")))).collect()
     }
@@ -61,7 +61,7 @@ impl Foreign {
         Ok(mounts_below(&at)?.iter().any(|mount| *mount == at))
     }
 
-    /// Checks that everything in it is as it was, mounted or not.
+    /// Checks that the content is unchanged, mounted or not.
     fn check(&self) -> Result<()> {
         let read = |root: &Path| -> Result<()> {
             let text = fs::read_to_string(root.join("deep/er/canary"))
@@ -101,7 +101,8 @@ fn check_all<'a>(all: impl IntoIterator<Item = &'a Foreign>) -> Result<()> {
     all.into_iter().try_for_each(Foreign::check)
 }
 
-/// What stays mounted of each kind, when nothing uses it: only what would be lost.
+/// Checks that of unused mounts only the memory file system stays, because its content would be lost. Returns that
+/// mount.
 fn memory_only(all: &[Foreign]) -> Result<&Foreign> {
     for foreign in all {
         ensure!(foreign.is_mounted()? == (foreign.kind == Kind::Memory), "{}", foreign.at.display());
@@ -113,7 +114,7 @@ fn client_dir(agent: &Agent) -> PathBuf {
     agent.data_dir().join("client")
 }
 
-/// The mounts that the API reports as left by the plugin.
+/// Returns the mounts that the API reports as left by the plugin.
 fn left_mounts(agent: &Agent) -> Result<Vec<Value>> {
     let plugin = agent.get("/v1/plugin/csi/hostpath")?;
     let by_node = plugin["CaravanLeftMounts"].as_object().cloned().unwrap_or_default();
@@ -149,7 +150,7 @@ fn what_a_plugin_leaves_below_its_socket_directory_survives_its_end() -> Result<
         let alloc = id_of(&agent.wait_alloc("hostpath", "running")?)?;
         let socket_dir = client_dir(&agent).join("csi/plugins").join(&alloc);
         let foreign = Foreign::each(&socket_dir)?;
-        // As the plugin sees it, it is there, too; and it mounts by itself.
+        // The plugin sees the mount too, and mounts by itself.
         let inside = if driver == "exec" { "/csi".into() } else { socket_dir.display().to_string() };
         let script = format!(
             "mkdir -p {inside}/own {inside}/source && echo kept > {inside}/source/canary && \
@@ -176,7 +177,7 @@ fn what_a_plugin_leaves_below_its_socket_directory_survives_its_end() -> Result<
 
         memory.end()?;
         wait_plugin_gone(&agent)?;
-        // Only what is there by name was removed.
+        // Only the entries with known names were removed.
         ensure!(!socket_dir.join("csi.sock").exists() && socket_dir.join("source/canary").exists());
     }
     Ok(())
@@ -207,7 +208,7 @@ fn mounts_below_the_root_of_a_plugin_stay_as_long_as_one_of_its_allocations_runs
     wait_plugin_gone(&agent)
 }
 
-/// What is in use stays until it is not; an agent that is started again finds all of it.
+/// Mounts in use stay until they are released; a restarted agent finds all of them.
 #[test]
 fn left_mounts_are_found_again_by_the_next_agent_and_ended_when_nothing_uses_them() -> Result<()> {
     let mut agent = Agent::start()?;
@@ -220,7 +221,7 @@ fn left_mounts_are_found_again_by_the_next_agent_and_ended_when_nothing_uses_the
     let report = wait_left(&agent, &used.at)?;
     ensure!(report["Reason"].as_str().is_some_and(|why| why.contains("a process uses it")), "{report}");
     agent.kill_9()?;
-    // Left by an allocation that nobody knows any more, and by another plugin.
+    // Left by an unknown allocation, and by another plugin.
     let unknown = Foreign::make(Kind::Device, &plugins.join("unknown/work"))?;
     let other = Foreign::make(Kind::Memory, &client_dir(&agent).join("csi/node/other/work"))?;
     agent.run()?;
@@ -248,7 +249,7 @@ fn mounts_below_an_allocation_keep_it_from_being_collected() -> Result<()> {
     mounts_below_an_allocation(false)
 }
 
-/// An agent that is killed and started again, with the task running and after its end, removes nothing either.
+/// An agent that is killed and restarted, while the task runs and after its end, removes nothing either.
 #[test]
 fn mounts_below_an_allocation_survive_the_restart_of_the_agent() -> Result<()> {
     mounts_below_an_allocation(true)
@@ -302,7 +303,7 @@ fn mounts_below_an_allocation(restarts: bool) -> Result<()> {
     check_all(foreign.iter().filter(|mount| mount.kind != Kind::Memory))
 }
 
-/// Mounts that appear while an allocation is purged: whatever the removal meets, it empties none of them.
+/// Mounts that appear while an allocation is purged: the removal empties none of them.
 #[test]
 fn a_mount_that_appears_during_a_purge_is_not_emptied() -> Result<()> {
     let agent = Agent::start()?;
@@ -333,7 +334,7 @@ fn a_mount_that_appears_during_a_purge_is_not_emptied() -> Result<()> {
                 let mut made = 0;
                 for (n, at) in places.iter().enumerate() {
                     let source = if n % 2 == 0 { disk.path() } else { memory.at.as_path() };
-                    // The directory may be gone by now.
+                    // The directory may be removed by now.
                     let mut mount = Command::new("mount");
                     mount.arg("--bind").arg(source.join("tree")).arg(at).stderr(std::process::Stdio::null());
                     made += usize::from(mount.status().is_ok_and(|status| status.success()));
@@ -344,7 +345,7 @@ fn a_mount_that_appears_during_a_purge_is_not_emptied() -> Result<()> {
             agent.request("PUT", "/v1/system/gc", None)?;
             mounter.join().map_err(|_| anyhow::anyhow!("the mounts fail"))
         })?;
-        // Nothing uses them, and their sources are elsewhere: they are unmounted, now or when they are looked at again.
+        // The mounts are unused, and their sources are elsewhere: they are unmounted, now or at the next attempt.
         eventually(&format!("the allocation to be removed in spite of {made} mounts"), || {
             ensure!(!dir.exists(), "{:?}", mounts_below(&dir.to_string_lossy()));
             Ok(())
@@ -356,7 +357,7 @@ fn a_mount_that_appears_during_a_purge_is_not_emptied() -> Result<()> {
     memory.check()
 }
 
-/// The plugin's processes, by their allocation.
+/// Returns the plugin's processes by their allocation.
 fn plugin_processes(alloc: &str) -> Result<Vec<i32>> {
     let needle = format!("NOMAD_ALLOC_ID={alloc}\0");
     let mut found = Vec::new();
@@ -370,7 +371,7 @@ fn plugin_processes(alloc: &str) -> Result<Vec<i32>> {
     Ok(found)
 }
 
-/// A plugin that is killed half way leaves mounts, and the next process of it finds its socket in the way.
+/// A plugin that is killed during its work leaves mounts, and its next process finds the old socket.
 #[test]
 fn mounts_of_a_plugin_that_was_killed_survive_it() -> Result<()> {
     use nix::sys::signal::{Signal, kill};
@@ -397,7 +398,7 @@ fn mounts_of_a_plugin_that_was_killed_survive_it() -> Result<()> {
         })?;
         agent.wait_plugin("hostpath")?;
         check_all(&foreign)?;
-        // With the agent, too: both come back.
+        // The agent is killed too: both come back.
         agent.kill_9()?;
         for pid in plugin_processes(&alloc)? {
             let _gone = kill(nix::unistd::Pid::from_raw(pid), Signal::SIGKILL);
@@ -423,7 +424,7 @@ fn the_end_of_a_development_agent_empties_nothing() -> Result<()> {
     run_job(&agent, "t", &script_job("t", "echo $NOMAD_ALLOC_DIR; exec sleep 600"))?;
     let (plugin, task) =
         (id_of(&agent.wait_alloc("hostpath", "running")?)?, id_of(&agent.wait_alloc("t", "running")?)?);
-    // It is a temporary one, `<data_dir>/alloc/<id>/alloc`.
+    // The data directory is temporary; the task prints `<data_dir>/alloc/<id>/alloc`.
     let shared = eventually("the task to say where it is", || {
         let text = agent.logs(&task, "t", "stdout")?;
         ensure!(text.ends_with('\n'), "{text:?}");
@@ -444,7 +445,7 @@ fn the_end_of_a_development_agent_empties_nothing() -> Result<()> {
     check_all(&foreign)?;
     ensure!(agent.log().contains("the temporary directory stays"), "{}", agent.log_tail());
     drop(foreign);
-    // The directories that the agent shares with plugins, which it could not end.
+    // The directories that the agent shares with plugins; the killed agent could not unmount them.
     for mount in mounts_below(&data_dir.to_string_lossy())?.iter().rev() {
         run(Command::new("umount").arg(mount))?;
     }

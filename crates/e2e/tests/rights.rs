@@ -1,4 +1,4 @@
-//! Rights at a distance: a browser's token, and what tokens may do where another agent carries it out.
+//! Rights across agents: a browser's token, and the rights of tokens when another agent answers.
 
 use crate::replay::websocket::{Said, talk};
 use crate::tenancy::Guarded;
@@ -17,11 +17,11 @@ use std::fs;
 use std::time::Duration;
 
 const RUNS: &str = "namespace \"default\" {\n capabilities = [\"read-job\", \"alloc-exec\", \"alloc-node-exec\", \"read-logs\"]\n}\n";
-/// Not enough where the driver leaves tasks among the processes of the node.
+/// Not sufficient for a driver that does not isolate tasks from the node's processes.
 const INSIDE: &str = "namespace \"default\" {\n capabilities = [\"read-job\", \"alloc-exec\"]\n}\n";
 const READS: &str = "namespace \"default\" {\n capabilities = [\"read-job\"]\n}\n";
 
-/// A job that runs; its allocation.
+/// Runs a job and returns its allocation.
 fn run(guarded: &Guarded) -> Result<String> {
     let path = guarded.agent.dir().join("talks.nomad.hcl");
     fs::write(&path, script_job("talks", "echo secret words; exec sleep 1000"))?;
@@ -32,7 +32,7 @@ fn run(guarded: &Guarded) -> Result<String> {
     })
 }
 
-/// Says hello by a websocket to an agent, with a token in a header or in the first message.
+/// Runs a command over a websocket, with a token in a header or in the first message.
 fn exec(agent: &Agent, alloc: &str, header: Option<&str>, messages: &[Value]) -> Result<Said> {
     let handshake = if messages.is_empty() { "" } else { "&ws_handshake=true" };
     let path = format!(
@@ -46,7 +46,7 @@ fn exec(agent: &Agent, alloc: &str, header: Option<&str>, messages: &[Value]) ->
     talk(&agent.address(), &path, &headers, messages)
 }
 
-/// That the program ran.
+/// Checks that the program ran.
 fn ran(said: &Said) -> Result<()> {
     let text = json!(said.frames).to_string();
     ensure!(
@@ -56,7 +56,7 @@ fn ran(said: &Said) -> Result<()> {
     Ok(())
 }
 
-/// That it was refused, after the protocols were switched, as clients of the reference know it.
+/// Checks that the request was refused after the protocol switch, as Nomad's clients expect.
 fn denied(said: &Said) -> Result<()> {
     let last = said.frames.last().context("nothing was said")?;
     ensure!(last["close_code"] == 1008 && last["reason"] == "Permission denied", "{said:?}");
@@ -76,7 +76,7 @@ fn a_browser_tells_its_token_in_the_first_message() -> Result<()> {
     let exec = |header: Option<&str>, messages: &[Value]| exec(agent, &alloc, header, messages);
     ran(&exec(None, &handshake(&runs))?)?;
     ran(&exec(Some(&runs), &[])?)?;
-    // The header may say the same; then one of the two is enough.
+    // The header may hold the same token; then one of the two is enough.
     ran(&exec(Some(&runs), &handshake(&runs))?)?;
     ran(&exec(Some(&runs), &handshake(""))?)?;
     denied(&exec(None, &handshake(&reads))?)?;
@@ -84,7 +84,7 @@ fn a_browser_tells_its_token_in_the_first_message() -> Result<()> {
     denied(&exec(None, &handshake(""))?)?;
     denied(&exec(None, &handshake("5a1a6ad5-0000-4a4e-9e3a-2f1a6d2bb6c9"))?)?;
     denied(&exec(None, &[])?)?;
-    // Two that differ: whoever mixes sessions gets neither.
+    // Two different tokens are refused.
     denied(&exec(Some(&runs), &handshake(&reads))?)?;
     denied(&exec(Some(&reads), &handshake(&runs))?)?;
     for (message, reason) in [
@@ -98,7 +98,7 @@ fn a_browser_tells_its_token_in_the_first_message() -> Result<()> {
     Ok(())
 }
 
-/// As whom somebody calls who has got hold of the RPC port.
+/// Returns a channel of a stranger who has access to the RPC port.
 fn stranger(agent: &Agent) -> Channel {
     let identity = PeerIdentity::Client {
         node_id: "11111111-2222-3333-4444-555555555555".to_owned(),
@@ -109,7 +109,7 @@ fn stranger(agent: &Agent) -> Channel {
     Channel::connect(options)
 }
 
-/// Runs a program by a call between agents; what it printed, or why it was refused.
+/// Runs a program by a call between agents. Returns its output, or the refusal.
 async fn call_exec(channel: &Channel, alloc: &str, token: &str) -> Result<String, String> {
     let open = ExecOpen {
         alloc: alloc.into(),
@@ -130,7 +130,7 @@ async fn call_exec(channel: &Channel, alloc: &str, token: &str) -> Result<String
     Ok(String::from_utf8_lossy(&printed).into_owned())
 }
 
-/// Asks for a task's log by a call between agents: status and body.
+/// Requests a task's log by a call between agents. Returns status and body.
 async fn call_logs(channel: &Channel, alloc: &str, token: &str) -> Result<(u16, String)> {
     let request = HttpRequest {
         method: "GET".to_owned(),
@@ -160,7 +160,7 @@ fn what_goes_through_other_agents_takes_the_same_rights() -> Result<()> {
         Agent::launch(AgentOptions { extra, ..AgentOptions::client_of(&server.agent) })
     };
     let (one, two) = (client()?, client()?);
-    // Their ends in this order: jobs are stopped while there are nodes.
+    // The agents are dropped in this order, so that jobs are stopped while there are nodes.
     let agents = (server, one, two);
     let (guarded, one, two) = &agents;
     eventually("both nodes to be ready", || {
@@ -171,7 +171,7 @@ fn what_goes_through_other_agents_takes_the_same_rights() -> Result<()> {
     let (runs, reads) = (guarded.token("runs", RUNS)?, guarded.token("reads", READS)?);
     let alloc = run(guarded)?;
     let logs = format!("/v1/client/fs/logs/{alloc}?task=t&type=stdout&plain=true");
-    // The server, the client that runs it, and the one that does not.
+    // The server, the client that runs the task, and another client.
     for agent in [&guarded.agent, one, two] {
         ran(&exec(agent, &alloc, Some(&runs), &[])?)?;
         ran(&exec(agent, &alloc, None, &handshake(&runs))?)?;
@@ -186,7 +186,7 @@ fn what_goes_through_other_agents_takes_the_same_rights() -> Result<()> {
         let refused = read(&reads)?;
         ensure!(refused.status == 403 && refused.text() == "Permission denied", "{refused:?}");
     }
-    // Somebody who speaks to the server as an agent does gets no further with a token that may not.
+    // A stranger on the server's RPC port needs a token with the right too.
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
         let channel = stranger(&guarded.agent);
@@ -202,8 +202,8 @@ fn what_goes_through_other_agents_takes_the_same_rights() -> Result<()> {
     })
 }
 
-/// A node that is purged leaves no gap in which somebody else could be called in its place: over a way back servers
-/// send secrets of volumes, and believe what they are answered.
+/// While a node is purged, no other agent can register in its place: servers send secrets of volumes over the reverse
+/// connection of a node, and trust its answers.
 #[test]
 fn nobody_takes_the_way_back_to_a_node() -> Result<()> {
     let server = Agent::with(AgentOptions { client: false, ..AgentOptions::default() })?;
@@ -231,7 +231,7 @@ fn nobody_takes_the_way_back_to_a_node() -> Result<()> {
     for round in 0..3 {
         let purged = server.request("PUT", &format!("/v1/node/{node}/purge"), None)?;
         ensure!(purged.status == 200, "{}", purged.text());
-        // The real node comes back by itself, and can be called.
+        // The real node registers again by itself, and servers can call it.
         eventually(&format!("the node after purge {round}"), || {
             let stats = server.request("GET", &format!("/v1/client/stats?node_id={node}"), None)?;
             if stats.status == 200 { Ok(()) } else { bail!("{}", stats.text()) }
@@ -245,7 +245,7 @@ fn nobody_takes_the_way_back_to_a_node() -> Result<()> {
     Ok(())
 }
 
-/// A command that another agent opened for a caller ends with the caller's token.
+/// A command that another agent opened for a caller ends when the caller's token is deleted.
 #[test]
 fn a_deleted_token_ends_the_command_that_it_began() -> Result<()> {
     let guarded = Guarded::start()?;

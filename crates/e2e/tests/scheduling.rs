@@ -1,4 +1,4 @@
-//! Scheduling as users see it: who makes room for whom, why something waits, and what would move where.
+//! Scheduling as users see it: preemption, wait reasons, and hypothetical moves.
 
 use crate::run_job;
 use anyhow::{Result, ensure};
@@ -6,7 +6,7 @@ use caravan_testkit::{Agent, eventually};
 use serde_json::Value;
 use std::fs;
 
-/// A job whose only task sleeps and takes so much of the node.
+/// Returns a job whose only task sleeps and uses this part of the node.
 fn sleeper(id: &str, kind: &str, priority: i64, cpu: i64) -> String {
     format!(
         r#"
@@ -45,7 +45,7 @@ fn a_system_job_evicts_what_matters_less_and_everybody_is_told() -> Result<()> {
     run_job(&agent, "low", &sleeper("low", "service", 20, all * 7 / 10))?;
     let low = agent.wait_alloc("low", "running")?;
 
-    // A service job waits, and is told why.
+    // A service job waits, with a reason.
     let path = agent.dir().join("web.hcl");
     fs::write(&path, sleeper("web", "service", 60, all / 2))?;
     let planned = agent.caravan(&["job", "plan", "-diff=false", &path.to_string_lossy()])?;
@@ -54,7 +54,7 @@ fn a_system_job_evicts_what_matters_less_and_everybody_is_told() -> Result<()> {
     let imagined = ["job", "plan", "-diff=false", "-what-if", "node=", &path.to_string_lossy()];
     ensure!(agent.caravan(&imagined)?.code != 0, "a node must be named");
 
-    // A system job need not.
+    // A system job does not wait: it preempts.
     run_job(&agent, "agent", &sleeper("agent", "system", 90, all / 2))?;
     let winner = agent.wait_alloc("agent", "running")?;
     ensure!(winner["PreemptedAllocations"][0] == low["ID"], "{winner}");

@@ -1,4 +1,4 @@
-//! The scripts on a machine without Rust: they install it, or name the one command that does, before anything else.
+//! The scripts on a machine without Rust: before anything else they install it, or name the command that does.
 
 use anyhow::{Context, Result, ensure};
 use std::fs;
@@ -6,19 +6,19 @@ use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-/// The one command that installs Rust.
+/// The command that installs Rust.
 const COMMAND: &str = "curl --proto '=https' --tlsv1.2 -sSf https://sh.rustup.rs | sh";
 
-/// Programs of every system that the scripts use.
+/// The standard programs that the scripts use.
 const USUAL: [&str; 16] = [
     "awk", "bash", "cat", "chmod", "dirname", "env", "head", "id", "mkdir", "mktemp", "printf", "rm", "sed",
     "sh", "sort", "tail",
 ];
 
-/// Programs of packages that the scripts look for.
+/// The programs of packages that the scripts look for.
 const PACKAGED: [&str; 6] = ["cc", "mount", "losetup", "mkfs.ext4", "mkfs.xfs", "fsfreeze"];
 
-/// A machine: a home directory, and a search path that holds nothing but what is put there.
+/// A machine: a home directory, and a search path with only the given programs.
 struct Machine(tempfile::TempDir);
 
 impl Machine {
@@ -38,7 +38,7 @@ impl Machine {
         let script = caravan_testkit::workspace("scripts/tools.sh");
         fs::copy(script, machine.0.path().join("repo/scripts/tools.sh"))?;
         fs::write(machine.0.path().join("repo/Cargo.toml"), "rust-version = \"1.90\"\n")?;
-        // Whatever is asked of the package manager is written down, and fails.
+        // Calls of the package manager are recorded, and fail.
         machine.program("apt-get", "echo \"$@\" >>\"$HOME/apt-get.log\"; exit 100")?;
         machine.program("apt-cache", "exit 100")?;
         Ok(machine)
@@ -59,7 +59,8 @@ impl Machine {
         Ok(())
     }
 
-    /// `scripts/tools.sh build`. The directories that the script adds to the path must not lead to a real toolchain.
+    /// Runs `scripts/tools.sh build`. The directories that the script adds to the path must not lead to a real
+    /// toolchain.
     fn tools(&self) -> Result<Output> {
         let script = self.0.path().join("repo/scripts/tools.sh");
         let mut command = Command::new(self.bin("bash"));
@@ -75,7 +76,7 @@ fn text(bytes: &[u8]) -> String {
 #[test]
 fn rust_is_installed_first_where_its_installer_can_be_had() -> Result<()> {
     let machine = Machine::new()?;
-    // What the last argument but one of curl names becomes an installer that makes a cargo.
+    // The program replaces curl: it writes an installer, which creates a cargo, to the output path of its arguments.
     let installer = "#!/bin/sh\necho \"$@\" >\"$HOME/installer.log\"\nmkdir -p \"$HOME/.cargo/bin\"\n\
                      printf '#!/bin/sh\\necho cargo 1.99.0\\n' >\"$HOME/.cargo/bin/cargo\"\n\
                      chmod 755 \"$HOME/.cargo/bin/cargo\"\n";
@@ -88,7 +89,7 @@ fn rust_is_installed_first_where_its_installer_can_be_had() -> Result<()> {
     let asked = fs::read_to_string(machine.home("installer.log"))?;
     ensure!(asked.contains("-y") && asked.contains("--profile minimal"), "{asked}");
     ensure!(!machine.home("apt-get.log").exists(), "nothing else was missing");
-    // Nothing is fetched once it is there.
+    // Nothing is downloaded once Rust is installed.
     machine.program("curl", "exit 7")?;
     let output = machine.tools()?;
     ensure!(output.status.success(), "{}", text(&output.stderr));
@@ -99,7 +100,7 @@ fn rust_is_installed_first_where_its_installer_can_be_had() -> Result<()> {
 fn the_one_command_is_named_before_anything_else_is_installed() -> Result<()> {
     let machine = Machine::new()?;
     machine.program("curl", "exit 6")?;
-    // A package is missing as well: it is not installed, because Rust cannot be.
+    // A package is missing too: it is not installed, because Rust cannot be.
     fs::remove_file(machine.bin("mkfs.xfs"))?;
     let output = machine.tools()?;
     let told = text(&output.stderr);

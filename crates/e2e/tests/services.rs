@@ -1,11 +1,11 @@
-//! Services that the servers keep: registered while they run, found, checked, and struck out.
+//! Services of the servers' catalog: registered while they run, found, checked, and deregistered.
 
 use crate::{id_of, run_job};
 use anyhow::{Result, anyhow, bail, ensure};
 use caravan_testkit::{Agent, AgentOptions, eventually};
 use serde_json::Value;
 
-/// A service job with an HTTP server in python, and a file that decides what it answers.
+/// Returns a service job with an HTTP server in Python, and a file that controls its answers.
 fn web(extra: &str) -> String {
     format!(
         r#"
@@ -100,7 +100,7 @@ fn services_are_found_while_they_run_and_their_checks_are_told() -> Result<()> {
     ensure!(names[0]["Services"].as_array().map(Vec::len) == Some(2), "{names}");
     ensure!(agent.get("/v1/job/web/services")?.as_array().map(Vec::len) == Some(4));
     ensure!(agent.get(&format!("/v1/allocation/{alloc}/services"))?.as_array().map(Vec::len) == Some(2));
-    // The same caller gets the same one.
+    // The same caller gets the same instance.
     let one = agent.get("/v1/service/web-http?choose=1%7Cme")?;
     ensure!(
         one.as_array().map(Vec::len) == Some(1) && one == agent.get("/v1/service/web-http?choose=1%7Cme")?

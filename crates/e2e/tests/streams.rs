@@ -1,4 +1,4 @@
-//! Streams: events, the agent's log, files that grow.
+//! Streams: events, the agent's log, growing files.
 
 use crate::{id_of, run_job};
 use anyhow::{Context, Result, bail, ensure};
@@ -15,7 +15,7 @@ fn sleeper(id: &str) -> String {
     )
 }
 
-/// Lines of an answer that goes on; those of the chunks' lengths are left out.
+/// The lines of a streaming answer, without the lines of chunk lengths.
 struct Lines(BufReader<TcpStream>);
 
 impl Lines {
@@ -39,7 +39,7 @@ impl Lines {
         Ok(line.trim_end().to_owned())
     }
 
-    /// The next line that is not a heartbeat and of which something can be made.
+    /// Returns the first value that `look` extracts from a line; skips heartbeats.
     fn until<T>(&mut self, what: &str, look: impl Fn(&Value) -> Option<T>) -> Result<T> {
         for _ in 0..2000 {
             let line = self.line().context(what.to_owned())?;
@@ -93,7 +93,7 @@ fn events_are_told_as_they_happen_and_again_from_an_index() -> Result<()> {
         let found = events(line);
         (!found.is_empty() && found.iter().all(|e| e["Topic"] == "Job" && e["Key"] == "web")).then_some(())
     })?;
-    // From its index on it is told again.
+    // A stream from the event's index sends the event again.
     let mut later = Lines::open(&agent, &format!("/v1/event/stream?index={index}&topic=Job"))?;
     let first = later.until("the job again", |line| line["Index"].as_u64())?;
     ensure!(first == index, "{first} for {index}");
@@ -108,9 +108,9 @@ fn the_log_is_followed_at_any_level_of_any_agent() -> Result<()> {
     let server = Agent::with(AgentOptions { client: false, ..AgentOptions::default() })?;
     let client = Agent::with(AgentOptions::client_of(&server))?;
     let node = client.node_id()?;
-    // Through the server, about the client.
+    // The server answers for the client.
     let path = format!("/v1/agent/monitor?plain=true&log_level=debug&node_id={node}");
-    // A server knows a node before it has a way back to the node.
+    // A server knows a node before the node's reverse connection exists.
     let mut log = eventually("the server to reach the client", || Lines::open(&server, &path))?;
     run_job(&server, "web", &sleeper("web"))?;
     let mut seen = false;

@@ -1,4 +1,4 @@
-//! Directories of tasks: what a task plants there leads root nowhere, and what cannot be used is named.
+//! Directories of tasks: links that a task plants never redirect root, and an unusable path is named.
 
 use crate::{id_of, run_job};
 use anyhow::{Context, Result, ensure};
@@ -8,12 +8,12 @@ use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
-/// A directory of root's outside of all allocations, with a file in it.
+/// A directory of root outside all allocations, with a file in it.
 struct Canary(PathBuf);
 
 impl Canary {
     fn new(agent: &Agent, name: &str) -> Result<Self> {
-        // Tasks that run as somebody else pass through.
+        // Tasks of other users must traverse the directory.
         fs::set_permissions(agent.dir(), fs::Permissions::from_mode(0o755))?;
         let dir = agent.dir().join(name);
         fs::create_dir_all(dir.join("sub"))?;
@@ -36,7 +36,7 @@ impl Canary {
     }
 }
 
-/// Plants everything that a user may plant, at every place that root touches, and ends; the second run stays.
+/// Plants links and files at every place that root uses, and ends; the second run keeps running.
 const PLANT: &str = r#"
 T=$${NOMAD_TASK_DIR%/local}; A=$NOMAD_ALLOC_DIR; L=$NOMAD_TASK_DIR; S=$NOMAD_SECRETS_DIR
 if [ -e $A/data/planted ]; then
@@ -69,7 +69,7 @@ i=0; while [ $i -lt 30000 ]; do echo "line $i ..................................
 exit 1
 "#;
 
-/// Blocks of a job besides its script.
+/// The blocks of a job besides its script.
 #[derive(Default)]
 struct Blocks {
     job: String,
@@ -78,7 +78,7 @@ struct Blocks {
 }
 
 impl Blocks {
-    /// Everything that root puts into the directories of a task.
+    /// Returns blocks for all kinds of files that root writes into the directories of a task.
     fn all(artifact: &str) -> Self {
         let job = "parameterized {\n payload = \"required\"\n }".to_owned();
         let group = "ephemeral_disk {\n sticky = true\n size = 100\n }\n\
@@ -114,7 +114,7 @@ impl Blocks {
     }
 }
 
-/// Runs a job with a payload; returns the id of the job that it becomes.
+/// Dispatches a job with a payload. Returns the id of the child job.
 fn dispatch(agent: &Agent, job: &str) -> Result<String> {
     let body = json!({ "Payload": "cGF5bG9hZAo=" });
     let reply = agent.request("POST", &format!("/v1/job/{job}/dispatch"), Some(&body))?;
@@ -122,7 +122,7 @@ fn dispatch(agent: &Agent, job: &str) -> Result<String> {
     id.with_context(|| reply.text())
 }
 
-/// A server of one artifact, and its address.
+/// Starts a server of one artifact. Returns the server and its address.
 fn artifact() -> Result<(WebServer, String)> {
     let server = WebServer::start(None, |_| Answer::good("artifact\n"))?;
     let source = format!("http://{}/plain", server.address());
@@ -239,7 +239,7 @@ fn what_a_user_plants_leads_nowhere_and_the_task_starts_again() -> Result<()> {
         })?;
         ensure!(!output.contains("moved") && !output.contains("removed"), "{driver}: {output:.200}");
         let shown: Vec<&str> = output.lines().filter(|line| !line.starts_with("line ")).collect();
-        // Templates that have not changed and artifacts are not made again: root leaves what the task planted there.
+        // Unchanged templates and artifacts are not written again, so root leaves the planted files alone.
         let all = "second run,payload,volume,identity,token";
         ensure!(shown.join(",") == all, "{driver}: {shown:?}\n{}", events(&alloc));
         ensure!(fs::read_to_string(volume.path().join("content"))? == "volume\n");
@@ -270,7 +270,7 @@ fn replace_arguments(text: &mut String, script: &str) -> Result<()> {
     Ok(())
 }
 
-/// A directory that root made below `local` is the task's to move. A link in its place is refused and named where root
+/// A task may move a directory that root created below `local`. A link in its place is refused and named wherever root
 /// writes at each start.
 #[test]
 fn a_link_in_the_place_of_a_directory_below_local_is_refused_and_named() -> Result<()> {
@@ -308,7 +308,7 @@ fn a_link_in_the_place_of_a_directory_below_local_is_refused_and_named() -> Resu
     Ok(())
 }
 
-/// A task that is root in its own root may rename whatever lies there. The path that cannot be used is named.
+/// A task that is root in its own root directory may rename any entry there. The unusable path is named.
 #[test]
 fn what_root_in_a_sandbox_plants_is_refused_and_named() -> Result<()> {
     let agent = Agent::with(AgentOptions { dev: true, ..AgentOptions::default() })?;

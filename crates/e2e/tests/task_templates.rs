@@ -1,11 +1,11 @@
-//! Templates of tasks: rendered before the start, kept up to date, and what tasks hear of it.
+//! Templates of tasks: rendered before the start, kept current, with notifications of the tasks.
 
 use crate::{DRIVERS, id_of, run_job};
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use caravan_testkit::{Agent, AgentOptions, eventually};
 use serde_json::{Value, json};
 
-/// A task that says what it got, and writes a line at each signal.
+/// Returns a task that prints its rendered files, and a line at each signal.
 fn job(driver: &str, templates: &str, command: &str) -> String {
     format!(
         r#"
@@ -77,7 +77,7 @@ fn restarts(agent: &Agent, alloc: &str) -> Result<u64> {
     task(agent, alloc)?["Restarts"].as_u64().context("the number of restarts")
 }
 
-/// Several templates, under both drivers: what a task finds when it starts.
+/// Several templates under both drivers: the content that a task finds at its start.
 #[test]
 fn what_templates_say_is_there_when_the_task_starts() -> Result<()> {
     let agent = development()?;
@@ -127,7 +127,7 @@ fn what_templates_say_is_there_when_the_task_starts() -> Result<()> {
                    cat $NOMAD_TASK_DIR/deep/er/list; echo; cat $NOMAD_ALLOC_DIR/data/copy; \
                    echo $FROM_TEMPLATE/$OTHER; exec sleep 1000";
     for driver in DRIVERS {
-        // What the task sees at /alloc is named in ways that work for both.
+        // The path of the shared directory is written in a way that works under both drivers.
         let templates = templates.replace("alloc/data/source", "${NOMAD_ALLOC_DIR}/data/source");
         let text = job(driver, &templates, command).replacen(
             "    task \"server\"",
@@ -152,7 +152,7 @@ fn what_templates_say_is_there_when_the_task_starts() -> Result<()> {
     Ok(())
 }
 
-/// A variable that is not there is named, and the task starts when it is; then changes restart it, signal it, and run a
+/// A missing variable is named, and the task starts once it exists. Then changes restart the task, signal it, and run a
 /// program in it.
 #[test]
 fn a_task_waits_for_its_variables_and_hears_of_changes() -> Result<()> {
@@ -192,19 +192,19 @@ fn a_task_waits_for_its_variables_and_hears_of_changes() -> Result<()> {
     ensure!(task(&agent, &alloc)?["State"] == "pending");
     put(&agent, "nomad/jobs/app/app", &json!({"level": "one"}))?;
     output(&agent, &alloc, "begins with one and none")?;
-    // Signal.
+    // A change that signals the task.
     put(&agent, "nomad/jobs/app/app", &json!({"level": "two"}))?;
     told(&agent, &alloc, "Signaling", "SIGUSR1: Template re-rendered")?;
     output(&agent, &alloc, "level is two")?;
     ensure!(restarts(&agent, &alloc)? == 0);
-    // Restart, which the policy does not count.
+    // A change that restarts the task, outside its restart policy.
     put(&agent, "app/limit", &json!({"n": "7"}))?;
     told(&agent, &alloc, "Restart Signaled", "Template with change_mode restart re-rendered")?;
     output(&agent, &alloc, "begins with two and 7")?;
     ensure!(restarts(&agent, &alloc)? == 1);
-    // The same again is no change.
+    // An equal value is not a change.
     put(&agent, "app/limit", &json!({"n": "7", "other": "x"}))?;
-    // A service that appears.
+    // A new service.
     run_job(&agent, "other", &job("raw_exec", SERVICE, "exec sleep 1000").replace("\"app\"", "\"other\""))?;
     told(&agent, &alloc, "Template", "successfully ran /bin/sh -c")?;
     let ran = agent.caravan(&["alloc", "fs", &alloc, "server/local/ran"])?.ok()?;
@@ -220,7 +220,7 @@ const SERVICE: &str = r#"
       }
 "#;
 
-/// What cannot work is said, and fails the task.
+/// An invalid template is reported and fails the task.
 #[test]
 fn a_template_that_cannot_be_rendered_fails_its_task_with_a_sentence() -> Result<()> {
     let agent = development()?;
@@ -250,7 +250,8 @@ fn a_template_that_cannot_be_rendered_fails_its_task_with_a_sentence() -> Result
     Ok(())
 }
 
-/// The agent is killed: the task runs on, is not told of what it knows, and is told of what changed meanwhile.
+/// The agent is killed: the task continues, is not notified of known values, and is notified of changes in the
+/// meantime.
 #[test]
 fn a_killed_agent_neither_repeats_nor_forgets_what_changed() -> Result<()> {
     let mut agent = Agent::start()?;
@@ -277,7 +278,7 @@ fn a_killed_agent_neither_repeats_nor_forgets_what_changed() -> Result<()> {
     agent.run()?;
     agent.wait_alloc("app", "running")?;
     agent.wait_log("the templates of a running task were taken up")?;
-    // Only a change that comes after it proves that nothing was told of what did not change.
+    // Only the notification of a later change proves that unchanged values caused none.
     put(&agent, "nomad/jobs/app", &json!({"v": "two"}))?;
     output(&agent, &alloc, "told of two at ")?;
     let out = agent.logs(&alloc, "server", "stdout")?;

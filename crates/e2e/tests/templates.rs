@@ -1,4 +1,4 @@
-//! Jobs that make other jobs: dispatches and launches.
+//! Parent jobs: dispatches and periodic launches.
 
 use crate::{DRIVERS, id_of, run_job};
 use anyhow::{Result, bail, ensure};
@@ -50,7 +50,7 @@ fn dispatched(text: &str) -> Result<String> {
     }
 }
 
-/// The ids of the children of a job.
+/// Returns the ids of the children of a job.
 fn children(agent: &Agent, parent: &str) -> Result<Vec<String>> {
     let jobs = agent.get(&format!("/v1/jobs?prefix={parent}/"))?;
     Ok(jobs
@@ -99,7 +99,7 @@ fn a_dispatch_gives_a_task_its_payload_and_its_pairs() -> Result<()> {
         ensure!(child["Payload"] == "dGhlIHBheWxvYWQK", "{child}");
         ensure!(child["Meta"] == json!({"input": "a.wav", "profile": "default"}), "{child}");
 
-        // Without payload, with all that may be given; the same token is the same child.
+        // Without a payload, with all optional inputs; the same token returns the same child.
         let second = [
             "job",
             "dispatch",
@@ -179,7 +179,7 @@ fn wrong_dispatches_are_refused_in_known_words() -> Result<()> {
     let method = agent.request("GET", "/v1/job/encode/dispatch/payload", None)?;
     ensure!(method.status == 405, "{}", method.status);
 
-    // A job stays what it is, and a stopped one makes nothing.
+    // A job keeps its kind, and a stopped one creates no children.
     let path = agent.dir().join("encode.nomad.hcl");
     fs::write(&path, job("encode", "raw_exec", "", "", "true"))?;
     let refused = agent.caravan(&["job", "run", "-detach", &path.to_string_lossy()])?.failed()?;
@@ -213,7 +213,7 @@ fn a_periodic_job_makes_children_one_at_a_time_and_after_a_crash() -> Result<()>
     let evals = agent.get(&format!("/v1/job/{first}/evaluations"))?;
     ensure!(evals[0]["TriggeredBy"] == "periodic-job", "{evals}");
 
-    // Many seconds went by since: as long as it lives, a second one is made only by hand.
+    // Many seconds have passed: while the child lives, only a forced launch creates a second one.
     let forced = agent.caravan(&["job", "periodic", "force", "tick"])?.ok()?;
     ensure!(forced.stdout.contains("finished with status \"complete\""), "{}", forced.stdout);
     let both = children(&agent, "tick")?;
@@ -223,7 +223,7 @@ fn a_periodic_job_makes_children_one_at_a_time_and_after_a_crash() -> Result<()>
         ensure!(status.stdout.contains(words), "{words}: {}", status.stdout);
     }
 
-    // When they are over, it goes on: also with an agent that was killed meanwhile.
+    // After their end the launches continue, also with an agent that was killed in the meantime.
     agent.kill_9()?;
     agent.run()?;
     ensure!(children(&agent, "tick")?.len() == 2, "they live");

@@ -1,5 +1,5 @@
-//! Who may do what: access control from the first token to the workload that reads its own variable, and
-//! what comes back from a snapshot.
+//! Access control from the bootstrap token to the workload that reads its own variable, and
+//! the restoration of a snapshot.
 
 use crate::id_of;
 use anyhow::{Context, Result, bail, ensure};
@@ -7,14 +7,14 @@ use caravan_testkit::{Agent, AgentOptions, Call, Output, Reply, eventually};
 use serde_json::{Value, json};
 use std::fs;
 
-/// An agent with access control, and its first token.
+/// An agent with access control, and its bootstrap token.
 pub struct Guarded {
     pub agent: Agent,
     pub root: String,
 }
 
 impl Guarded {
-    /// An agent with server and client, whose node is ready.
+    /// Starts an agent with server and client, and waits until its node is ready.
     pub fn start() -> Result<Self> {
         let guarded = Self::start_as(AgentOptions::default())?;
         eventually("the node to be ready", || {
@@ -24,7 +24,7 @@ impl Guarded {
         Ok(guarded)
     }
 
-    /// An agent with these options.
+    /// Starts an agent with these options.
     pub fn start_as(options: AgentOptions) -> Result<Self> {
         let extra = "acl {\n  enabled = true\n}\n".to_owned();
         let agent = Agent::launch(AgentOptions { extra, ..options })?;
@@ -42,7 +42,7 @@ impl Guarded {
         self.call_at(&self.agent, token, method, path, body)
     }
 
-    /// Asks another agent.
+    /// Sends a request to another agent.
     pub fn call_at(
         &self,
         agent: &Agent,
@@ -64,11 +64,11 @@ impl Guarded {
         self.call(&self.root, method, path, body)
     }
 
-    /// A verb with a token.
+    /// Runs a command with a token.
     pub fn verb(&self, token: &str, args: &[&str]) -> Result<Output> {
         let token = format!("-token={token}");
         let mut args = args.to_vec();
-        // Options come before what is given to the verb.
+        // Options precede positional arguments.
         let at = args.iter().position(|arg| arg.contains('/') || arg.starts_with('-')).unwrap_or(args.len());
         args.insert(at, &token);
         self.agent.caravan(&args)
@@ -90,7 +90,7 @@ impl Guarded {
         })
     }
 
-    /// A token with one policy.
+    /// Creates a token with one policy.
     pub fn token(&self, policy: &str, rules: &str) -> Result<String> {
         let body = json!({"Name": policy, "Rules": rules});
         let made = self.as_root("PUT", &format!("/v1/acl/policy/{policy}"), Some(&body))?;
@@ -103,7 +103,7 @@ impl Guarded {
 
 impl Drop for Guarded {
     fn drop(&mut self) {
-        // Best effort: what runs outlives agents, and without a token they cannot stop it.
+        // Best effort: tasks outlive agents, and agents cannot stop jobs without a token.
         let _ = self.stop_all();
     }
 }
@@ -192,7 +192,7 @@ fn a_workload_reads_its_own_variable_and_no_other() -> Result<()> {
         let other = guarded.call(&token, method, path, None)?;
         ensure!(other.status == 403 || other.text() == "[]", "{method} {path}: {other:?}");
     }
-    // The keys that such tokens are checked with are there for everybody.
+    // The keys that verify such tokens are public.
     let keys = guarded.agent.get("/.well-known/jwks.json")?;
     ensure!(keys["keys"].as_array().is_some_and(|keys| !keys.is_empty()), "{keys}");
     Ok(())
@@ -240,7 +240,7 @@ fn a_file_on_the_server_resets_the_bootstrap_once() -> Result<()> {
     ensure!(reset.status == 200, "{reset:?}");
     let secret = reset.json()?["SecretID"].as_str().context("no secret")?.to_owned();
     ensure!(guarded.call(&secret, "GET", "/v1/acl/tokens", None)?.status == 200);
-    // The first token stays; the file was about one bootstrap only.
+    // The first token stays valid; the file was for one bootstrap only.
     ensure!(guarded.as_root("GET", "/v1/acl/tokens", None)?.status == 200);
     ensure!(again()?.status == 400, "the file must not count twice");
     Ok(())

@@ -1,5 +1,5 @@
-//! A plugin that is not ours: the same life of a volume, with the habits and the faults of other people's
-//! plugins (crate `testplugin`).
+//! An independent plugin (crate `testplugin`): the same life of a volume, with the deviations and faults of
+//! other plugins.
 
 use crate::{DRIVERS, create_volume, id_of, run_job};
 use anyhow::{Context, Result, bail, ensure};
@@ -9,7 +9,7 @@ use caravan_testkit::{
 };
 use std::fs;
 
-/// Where tasks with a root of their own find the plugin.
+/// The path of the plugin for tasks with their own root directory.
 const IN_ROOT: &str = "/opt/plugin/testplugin";
 
 fn agent() -> Result<Agent> {
@@ -40,7 +40,7 @@ fn plugin(job: &str, kind: &str, driver: &str, habits: &[&str]) -> ForeignPlugin
     if !habits.iter().any(|h| h.starts_with("--statedir=")) {
         args.push("--statedir=${NOMAD_TASK_DIR}/state".to_owned());
     }
-    // The plugin's id is the one that the tests' volumes name.
+    // The volumes of the tests name this plugin id.
     ForeignPlugin {
         job: job.into(),
         id: "hostpath".into(),
@@ -51,14 +51,14 @@ fn plugin(job: &str, kind: &str, driver: &str, habits: &[&str]) -> ForeignPlugin
     }
 }
 
-/// Runs the plugin as one process and waits until it is healthy; answers its allocation.
+/// Runs the plugin as one process and waits until it is healthy. Returns its allocation.
 fn run_foreign(agent: &Agent, driver: &str, habits: &[&str]) -> Result<String> {
     run_job(agent, "foreign", &foreign_plugin_job(&plugin("foreign", "monolith", driver, habits)))?;
     agent.wait_plugin("hostpath").with_context(|| told(agent))?;
     id_of(&agent.wait_alloc("foreign", "running")?)
 }
 
-/// What the plugin said, for the text of a failure.
+/// Returns the plugin's output, for error texts.
 fn told(agent: &Agent) -> String {
     let said = || -> Result<String> {
         let alloc = id_of(agent.allocs("foreign")?.first().context("the plugin has no allocation")?)?;
@@ -67,7 +67,7 @@ fn told(agent: &Agent) -> String {
     format!("--- the plugin said\n{}", said().unwrap_or_else(|error| error.to_string()))
 }
 
-/// How often the plugin was called by a name.
+/// Returns how often a call of the plugin was made.
 fn calls(agent: &Agent, alloc: &str, call: &str) -> Result<usize> {
     let log = agent.logs(alloc, "plugin", "stderr")?;
     Ok(log.lines().filter(|l| l.split(' ').take(2).eq(["call", call])).count())
@@ -95,9 +95,9 @@ fn output(agent: &Agent, alloc: &str) -> Result<String> {
     agent.logs(alloc, "writer", "stdout")
 }
 
-/// Waits until a writer wrote some more.
+/// Waits until a writer has written more.
 fn goes_on(agent: &Agent, alloc: &str) -> Result<()> {
-    // An agent that has just come back may not know all its allocations yet.
+    // A restarted agent may not know all its allocations yet.
     let before = eventually("what the writer wrote", || Ok(output(agent, alloc)?.lines().count()))?;
     eventually("the writer to go on", || {
         let now = output(agent, alloc)?.lines().count();
@@ -109,7 +109,7 @@ fn stop(agent: &Agent, job: &str) -> Result<()> {
     agent.caravan(&["job", "stop", "-detach", job])?.ok().map(drop)
 }
 
-/// Nothing of the volume is left: no claim, no mount, nothing with the plugin.
+/// Checks that no claim, no mount and no state at the plugin is left of the volume.
 fn all_gone(agent: &Agent) -> Result<()> {
     agent.wait_no_claims("data").with_context(|| told(agent))?;
     eventually("no mount of a volume to be left", || {
@@ -120,7 +120,7 @@ fn all_gone(agent: &Agent) -> Result<()> {
             .collect();
         if left.is_empty() { Ok(()) } else { bail!("{left:?}") }
     })?;
-    // The plugin refuses to delete what is attached, staged or published.
+    // The plugin refuses to delete a volume that is attached, staged or published.
     agent.caravan(&["volume", "delete", "data"])?.ok().with_context(|| told(agent))?;
     ensure!(agent.request("GET", "/v1/volume/csi/data", None)?.status == 404);
     Ok(())
@@ -178,8 +178,8 @@ fn foreign_exec_plugin_exec_consumers() -> Result<()> {
     whole_life(DRIVERS[1], DRIVERS[1], &["--context", "--stage-mounts"])
 }
 
-/// Mounts travel between mount namespaces by shared mounts only. The agent makes its own directories shared, so a plugin
-/// in its own root reaches it although nothing else is.
+/// Mounts propagate between mount namespaces only through shared mounts. The agent makes its own directories shared, so
+/// a plugin in its own root directory reaches the agent although no other mount is shared.
 #[test]
 fn a_plugin_in_its_own_root_reaches_an_agent_whose_root_mount_is_private() -> Result<()> {
     let scratch = tempfile::tempdir()?;
@@ -215,7 +215,7 @@ fn a_plugin_that_starts_slowly_is_waited_for() -> Result<()> {
     all_gone(&agent)
 }
 
-/// Pid of the plugin of an allocation.
+/// Returns the pid of an allocation's plugin.
 fn plugin_process(alloc: &str) -> Result<i32> {
     for entry in fs::read_dir("/proc")? {
         let Ok(pid) = entry?.file_name().to_string_lossy().parse::<i32>() else { continue };
@@ -291,7 +291,7 @@ fn a_long_path_of_the_data_directory_is_in_nobodys_way() -> Result<()> {
     Ok(())
 }
 
-/// Two writers of one volume; the plugin loses its memory of what it staged and published.
+/// Two writers of one volume; the plugin loses its records of staged and published volumes.
 fn forgetful(habits: &[&str]) -> Result<()> {
     let agent = agent()?;
     let mut all = vec!["--forget"];
@@ -301,9 +301,9 @@ fn forgetful(habits: &[&str]) -> Result<()> {
     let one = run_writer(&agent, "one", "exec", "multi-node-multi-writer")?;
     kill_plugin(&agent, &plugin)?;
     goes_on(&agent, &one)?;
-    // Another one on the same stage, of which the plugin knows nothing any more.
+    // A second user of the staged volume, which the plugin no longer knows.
     let two = run_writer(&agent, "two", "raw_exec", "multi-node-multi-writer")?;
-    // What it has forgotten is ended all the same.
+    // Steps that the plugin does not know are undone nevertheless.
     stop(&agent, "one")?;
     agent.wait_alloc("one", "complete").with_context(|| told(&agent))?;
     goes_on(&agent, &two)?;
@@ -401,7 +401,7 @@ fn calls_whose_answers_are_lost_are_made_again() -> Result<()> {
     .with_context(|| told(&agent))
 }
 
-/// A controller and a node part as processes of their own, under one id.
+/// Runs controller and node service as separate processes with one plugin id.
 fn in_two_parts(controller: &str, node: &str) -> Result<()> {
     let agent = agent()?;
     let parts = [
@@ -414,7 +414,7 @@ fn in_two_parts(controller: &str, node: &str) -> Result<()> {
     agent.wait_plugin("hostpath")?;
     create_volume(&agent, "data", "single-node-writer")?;
     let one = run_writer(&agent, "one", "exec", "single-node-writer")?;
-    // Only the node part is needed while the volume is in use, and the controller is missed at the end.
+    // While the volume is in use only the node service is needed; the controller is missing at the end.
     stop(&agent, "controller")?;
     agent.wait_alloc("controller", "complete")?;
     goes_on(&agent, &one)?;

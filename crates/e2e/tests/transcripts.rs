@@ -1,4 +1,4 @@
-//! Recorded commands about jobs, run again: the same words in the same places, ids and times aside.
+//! Recorded commands about jobs, run again: the same text in the same places, except ids and times.
 
 use anyhow::{Context as _, Result, bail, ensure};
 use caravan_testkit::{Agent, AgentOptions, Output, eventually, program, workspace};
@@ -20,22 +20,22 @@ struct Entry {
 /// How the output must agree.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Mode {
-    /// Both outputs, line by line.
+    /// Both outputs agree, line by line.
     Whole,
-    /// Each line of the recorded output is there: what is followed goes its own pace, and more reasons are told.
+    /// Each recorded line occurs: followed output has its own pace, and Caravan reports more reasons.
     Lines,
-    /// The first line of the error: after it ours says more.
+    /// The first line of the error agrees; Caravan's error has more lines.
     FirstError,
-    /// The errors begin as recorded, line by line: after them ours shows the lines of the file.
+    /// The errors begin as recorded, line by line; then Caravan shows the lines of the file.
     Errors,
-    /// The keys of JSON.
+    /// The keys of JSON agree.
     Keys,
-    /// The exit status: what is said on the way goes its own pace.
+    /// The exit status agrees: progress output has its own pace.
     Status,
 }
 
-/// The commands, in the order in which they were recorded, and how they must agree. Others of the files need what
-/// the recordings' own jobs did, or say something that differs on purpose.
+/// The commands, in recorded order, and how they must agree. Other commands of the files need effects of
+/// the recordings' own jobs, or differ on purpose.
 const COMMANDS: &[(&str, &str, Mode)] = &[
     ("job_run", "job status", Mode::Whole),
     ("job_run", "job validate web.nomad.hcl", Mode::Whole),
@@ -118,7 +118,7 @@ fn entries(file: &str) -> Result<Vec<Entry>> {
     Ok(out)
 }
 
-/// Takes out what stands behind an output: a note on the next command.
+/// Removes the text after an output: a note on the next command.
 fn without_note(text: &mut String) {
     if let Some(at) = text.rfind("\n# ")
         && !text[at + 1..].trim_end().contains('\n')
@@ -127,7 +127,7 @@ fn without_note(text: &mut String) {
     }
 }
 
-/// What two runs have in common: ids, times, ages, indexes and widths of columns are taken out.
+/// Masks the parts that differ between two runs: ids, times, ages, indexes and widths of columns.
 fn masked(text: &str) -> Vec<String> {
     let rules: [(&str, &str); 9] = [
         (r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}", "<uuid>"),
@@ -147,7 +147,7 @@ fn masked(text: &str) -> Vec<String> {
         let line =
             rules.iter().fold(line.to_owned(), |line, (rule, to)| rule.replace_all(&line, *to).into_owned());
         let line = line.trim_end().to_owned();
-        // The page in the browser.
+        // The link to the web page.
         if !line.starts_with("==> View ") {
             out.push(line);
         }
@@ -162,7 +162,7 @@ fn masked(text: &str) -> Vec<String> {
     out
 }
 
-/// Takes out the warnings about a job where there are others of them: of what is not built.
+/// Removes the warnings about a job if Caravan has additional ones about unsupported features.
 fn without_warnings(lines: &mut Vec<String>) {
     if let Some(from) = lines.iter().position(|line| line == "Job Warnings:")
         && lines.iter().any(|line| line.contains("without effect yet") || line.contains("registered nowhere"))
@@ -172,7 +172,7 @@ fn without_warnings(lines: &mut Vec<String>) {
     }
 }
 
-/// Every way from the top to a key. The servers give tasks no default identity: what is in it is left out.
+/// Returns all paths to keys. The servers give tasks no default identity, so its content is omitted.
 fn keys(text: &str) -> Result<BTreeSet<String>> {
     fn walk(value: &serde_json::Value, path: &str, out: &mut BTreeSet<String>) {
         match value {
@@ -262,7 +262,7 @@ fn commands_about_jobs_print_what_was_recorded() -> Result<()> {
             bail!("{command:?} is not in {file}");
         };
         if args.last().is_some_and(|arg| arg == "crunch") && file != &"job_change" {
-            // The recordings look at the job once its task is over.
+            // The recordings inspect the job after its task has ended.
             eventually("crunch is over", || {
                 let done = agent.allocs("crunch")?.iter().all(|alloc| alloc["ClientStatus"] == "complete");
                 if done { Ok(()) } else { bail!("it runs") }
@@ -283,7 +283,7 @@ fn commands_about_jobs_print_what_was_recorded() -> Result<()> {
     Ok(())
 }
 
-/// Job files of the project: formatted, read, written, formatted again.
+/// Formats the project's job files, parses them, writes them and formats them again.
 #[test]
 fn files_are_formatted_as_users_ask() -> Result<()> {
     let dir = tempfile::tempdir()?;
@@ -341,7 +341,7 @@ fn files_are_formatted_as_users_ask() -> Result<()> {
     Ok(())
 }
 
-/// A job keeps what it is on its way through its generated text.
+/// A job is unchanged after a round trip through its generated text.
 #[test]
 fn a_job_can_be_written_and_run_again() -> Result<()> {
     let agent = Agent::with(AgentOptions { dev: true, ..AgentOptions::default() })?;
@@ -350,7 +350,7 @@ fn a_job_can_be_written_and_run_again() -> Result<()> {
     let kept = agent.caravan(&["job", "inspect", "-hcl", "web"])?.ok()?;
     let source = fs::read_to_string(dir.join("web.nomad.hcl"))?;
     ensure!(kept.stdout.trim_end() == source.trim_end(), "{}", kept.stdout);
-    // Without the text that it was made from, one is made.
+    // Without stored source text, the text is generated.
     let json = agent.caravan(&["job", "inspect", "web"])?.ok()?.stdout;
     let path = agent.dir().join("web.json");
     fs::write(&path, json.replace("\"web\"", "\"again\""))?;

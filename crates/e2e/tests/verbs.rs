@@ -1,4 +1,4 @@
-//! Verbs of volumes with a real plugin: snapshots, volumes made from them, secrets that are nowhere to be found.
+//! Commands about volumes with a real plugin: snapshots, volumes made from them, secrets that appear nowhere.
 
 use crate::{create_volume, id_of, run_job, run_plugin};
 use anyhow::{Result, bail, ensure};
@@ -6,7 +6,7 @@ use caravan_testkit::{Agent, Writer, eventually, volume_spec, writer_job};
 use std::fs;
 use std::path::Path;
 
-/// Nothing else looks like it.
+/// A text that occurs nowhere else.
 const SECRET: &str = "hunter2-in-no-other-place";
 
 fn writer(id: &str, volume: &str) -> String {
@@ -43,7 +43,7 @@ fn what_was_written_is_in_the_snapshot_and_in_the_clone() -> Result<()> {
     agent.caravan(&["job", "stop", "-detach", "one"])?.ok()?;
     agent.wait_no_claims("data")?;
 
-    // The same command again makes no second one.
+    // Repeating the command creates no second snapshot.
     for _ in 0..2 {
         let made = agent.caravan(&["volume", "snapshot", "create", "data", "first"])?.ok()?;
         ensure!(made.stdout.starts_with("Snapshot ID"), "{}", made.all());
@@ -94,7 +94,7 @@ fn holds(dir: &Path, needle: &str) -> Result<bool> {
 fn secrets_are_in_no_file_and_in_no_answer() -> Result<()> {
     let mut agent = Agent::start()?;
     run_plugin(&agent, "raw_exec", &[])?;
-    // The volume waits for the variable that its secret is in.
+    // The volume waits for the variable with its secret.
     let more =
         format!("secrets {{ given = \"{SECRET}\" }}\nsecrets_from {{ token = \"storage/array#key\" }}");
     let waits = create(&agent, "data", &more)?.failed()?;
@@ -113,7 +113,7 @@ fn secrets_are_in_no_file_and_in_no_answer() -> Result<()> {
     }
     ensure!(!agent.log().contains(SECRET), "a secret is in the agent's log");
     ensure!(!holds(&agent.data_dir().join("server"), SECRET)?, "a secret is in the servers' files");
-    // What is sealed is opened again by the agent that comes after it.
+    // The next agent can open the sealed secrets.
     agent.kill_9()?;
     agent.run()?;
     let item = agent.caravan(&["var", "get", "-item", "key", "storage/array"])?.ok()?;
@@ -141,7 +141,7 @@ fn one_storage_is_one_volume_unless_all_of_them_only_read() -> Result<()> {
         let text = register("copy", reads, more)?.failed()?.all();
         ensure!(text.contains("(volume \"golden\" in namespace \"default\")"), "{text}");
     }
-    // The one that was created first says so as well.
+    // The volume that was created first must declare shared storage as well.
     let path = agent.dir().join("golden-shared.hcl");
     fs::write(&path, format!("{}\nshared_storage = true\n", volume_spec("golden", reads)))?;
     agent.caravan(&["volume", "register", &path.to_string_lossy()])?.ok()?;
@@ -156,7 +156,7 @@ fn one_storage_is_one_volume_unless_all_of_them_only_read() -> Result<()> {
     let text = agent.caravan(&["volume", "delete", "copy"])?.failed()?.all();
     ensure!(text.contains("only deregistered") && text.contains("volume \"golden\""), "{text}");
     agent.caravan(&["volume", "deregister", "copy"])?.ok()?;
-    // An id that cannot be mounted reaches no plugin.
+    // An id that is too long to be mounted never reaches a plugin.
     let text = create(&agent, &"x".repeat(240), "")?.all();
     ensure!(!text.contains("cannot name a directory"), "{text}");
     let long = "y".repeat(300);

@@ -1,4 +1,4 @@
-//! `operator volume-check`: the state of a stopped agent, read without it.
+//! `operator volume-check`: reads the state of a stopped agent without the agent.
 
 use crate::{create_volume, run_job, run_plugin};
 use anyhow::{Result, ensure};
@@ -23,11 +23,11 @@ fn the_state_of_a_stopped_agent_is_sound() -> Result<()> {
     agent.wait_alloc("one", "running")?;
     let data = agent.data_dir().display().to_string();
 
-    // While the agent runs, its state is its own.
+    // While the agent runs, its state is locked.
     let busy = agent.caravan(&["operator", "volume-check", &data])?;
     ensure!(busy.code == 2 && busy.stderr.contains("is in use by another process"), "{}", busy.all());
 
-    // Killed with the claim in use: nothing dangles.
+    // Killed while the claim is in use: the state is consistent.
     agent.kill_9()?;
     let sound = agent.caravan(&["operator", "volume-check", &data])?.ok()?;
     ensure!(sound.stdout.contains(": 1 volumes, 1 claims"), "{}", sound.all());
@@ -35,7 +35,7 @@ fn the_state_of_a_stopped_agent_is_sound() -> Result<()> {
     let report: serde_json::Value = serde_json::from_str(&json.stdout)?;
     ensure!(report["Claims"] == 1 && report["Findings"].as_array().is_some_and(Vec::is_empty), "{report}");
 
-    // The agent goes on from the very state that was looked at.
+    // The agent continues from the same state.
     agent.run()?;
     agent.wait_alloc("one", "running")?;
     agent.caravan(&["job", "stop", "-detach", "one"])?.ok()?;

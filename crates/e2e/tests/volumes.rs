@@ -1,4 +1,4 @@
-//! The life of a volume: made, claimed, written, handed over, read back, destroyed; with the plugin and
+//! The life of a volume: created, claimed, written, reused, read, deleted; with the plugin and
 //! its consumers under every pair of drivers.
 
 use crate::{DRIVERS, create_volume, id_of, run_job, run_plugin};
@@ -45,7 +45,7 @@ fn whole_life(plugin_driver: &str, consumer_driver: &str, plugin_args: &[&str]) 
     ensure!(volume["WriteAllocs"].as_object().is_some_and(|w| w.contains_key(&one)), "{volume}");
     ensure!(volume["AccessMode"] == "single-node-writer", "{volume}");
 
-    // A second writer waits, and says for what.
+    // A second writer waits and shows the reason.
     run_job(&agent, "two", &writer("two", consumer_driver, "single-node-writer"))?;
     eventually("the second writer to wait with its reason", || {
         let evals = agent.get("/v1/job/two/evaluations")?;
@@ -54,7 +54,7 @@ fn whole_life(plugin_driver: &str, consumer_driver: &str, plugin_args: &[&str]) 
     })?;
     ensure!(agent.allocs("two")?.is_empty());
 
-    // The agent dies and comes back: the writer never noticed.
+    // The agent dies and comes back, without effect on the writer.
     let before = agent.logs(&one, "writer", "stdout")?.lines().count();
     agent.kill_9()?;
     agent.run()?;
@@ -69,7 +69,7 @@ fn whole_life(plugin_driver: &str, consumer_driver: &str, plugin_args: &[&str]) 
     let alloc = agent.get(&format!("/v1/allocation/{one}"))?;
     ensure!(alloc["TaskStates"]["writer"]["Restarts"] == 0, "{alloc}");
 
-    // Handed over, read back.
+    // The next allocation reads the data.
     agent.caravan(&["job", "stop", "-detach", "one"])?.ok()?;
     let two = id_of(&agent.wait_alloc("two", "running")?)?;
     let text = wait_output(&agent, &two, "from-two 1")?;
@@ -78,7 +78,7 @@ fn whole_life(plugin_driver: &str, consumer_driver: &str, plugin_args: &[&str]) 
         "what the first wrote is there: {text}"
     );
 
-    // Released and destroyed.
+    // Released and deleted.
     agent.caravan(&["job", "stop", "-detach", "two"])?.ok()?;
     agent.wait_no_claims("data")?;
     no_consumer_mounts(&agent)?;

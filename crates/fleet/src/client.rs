@@ -1,4 +1,4 @@
-//! A client that accepts whatever it is given, and runs nothing.
+//! A client that accepts all allocations, and runs nothing.
 
 use caravan_rpc::{Channel, PeerIdentity, Router, RpcError, Secret, methods};
 use caravan_sim::report;
@@ -19,13 +19,13 @@ use tokio_util::sync::CancellationToken;
 pub struct SimClient {
     node: Node,
     channel: Channel,
-    /// What it said of its allocations.
+    /// The status that the client reported for each allocation.
     told: HashMap<AllocId, ClientStatus>,
     acknowledged: Arc<AtomicU64>,
 }
 
 impl SimClient {
-    /// A client of the server behind the router, which counts what it acknowledges as running.
+    /// Creates a client of the server behind the router. The client counts acknowledged allocations as running.
     pub fn new(node: Node, router: Arc<Router>, acknowledged: Arc<AtomicU64>) -> Self {
         let secret = Secret::new(node.secret_id.expose());
         let peer = PeerIdentity::Client { node_id: node.id.to_string(), secret };
@@ -33,10 +33,10 @@ impl SimClient {
         Self { node, channel, told: HashMap::new(), acknowledged }
     }
 
-    /// Registers its node. Answers within what time it must beat.
+    /// Registers the client's node. Returns the TTL of its heartbeats.
     ///
     /// # Errors
-    /// With what the server refuses.
+    /// Returns the server's refusal.
     pub async fn register(&self) -> Result<Duration, RpcError> {
         let request = NodeRegister { node: self.node.clone() };
         let contact = self.channel.call::<methods::NodeRegister>(request, None).await?;
@@ -49,10 +49,10 @@ impl SimClient {
         Ok(contact.heartbeat_ttl.to_std())
     }
 
-    /// Follows its allocations until cancelled, beating within `ttl`.
+    /// Follows the client's allocations until cancelled, with heartbeats within `ttl`.
     ///
     /// # Errors
-    /// If the server ends the stream or refuses a report.
+    /// Fails if the server ends the stream or refuses a report.
     pub async fn run(mut self, ttl: Duration, cancel: CancellationToken) -> Result<(), RpcError> {
         let request = WatchAllocs { node_id: self.node.id.clone(), secret: self.node.secret_id.clone() };
         let mut deltas = self.channel.stream::<methods::WatchAllocs>(request);
@@ -73,7 +73,7 @@ impl SimClient {
         }
     }
 
-    /// Starts and ends what it is told to, and says so.
+    /// Starts and stops allocations as the server requests, and reports their status.
     async fn accept(&mut self, delta: AllocDelta) -> Result<(), RpcError> {
         for gone in &delta.removed {
             self.told.remove(gone);
@@ -96,7 +96,7 @@ impl SimClient {
     }
 }
 
-/// What becomes of an allocation on a client where everything goes well; none if nothing does.
+/// Returns the next status of an allocation on a client without failures; `None` if the status stays.
 fn next_status(alloc: &Allocation, told: Option<ClientStatus>) -> Option<ClientStatus> {
     let over = told.unwrap_or(alloc.client_status).is_terminal();
     match alloc.desired_status {

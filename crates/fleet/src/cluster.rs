@@ -18,56 +18,56 @@ use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-/// Clients that register at the same time.
+/// The number of clients that register concurrently.
 const JOINING: usize = 64;
-/// Racks that the nodes lie in, as in the reference's own benchmark.
+/// The number of racks of the nodes, as in Nomad's own benchmark.
 const RACKS: usize = 25;
 
-/// What went wrong with a fleet.
+/// The errors of a fleet.
 #[derive(Debug, thiserror::Error)]
 pub enum FleetError {
-    /// The server refuses something, or has failed.
+    /// A refusal or failure of the server.
     #[error("the server says: {0}")]
     Server(#[from] ServerError),
-    /// A client was refused something.
+    /// A refusal of a client's call.
     #[error("a client was told: {0}")]
     Client(#[from] RpcError),
-    /// An evaluation came to something else than was asked for.
+    /// An evaluation had another result than expected.
     #[error("job {job}: {what}")]
     Job {
-        /// The job.
+        /// The id of the job.
         job: String,
-        /// What came of it.
+        /// The result of the evaluation.
         what: String,
     },
-    /// It goes on no more.
+    /// The fleet made no progress for this time.
     #[error("nothing happened for {0:?}: {1}")]
     Stuck(Duration, String),
-    /// A task of the fleet broke.
+    /// A task of the fleet panicked.
     #[error("a task of the fleet broke")]
     Task(#[from] tokio::task::JoinError),
 }
 
-/// How a fleet is set up.
+/// The options of a fleet.
 #[derive(Clone, Debug)]
 pub struct Setup {
-    /// Nodes.
+    /// The number of nodes.
     pub nodes: usize,
-    /// Workers that schedule.
+    /// The number of the server's scheduling workers.
     pub workers: usize,
-    /// Where the log lies; none: in memory.
+    /// The directory of the log; absent means in memory.
     pub dir: Option<PathBuf>,
-    /// Least time between heartbeats, and as much on top before a node counts as down; none: what the reference
-    /// takes for so many nodes.
+    /// The least time between heartbeats, which is also the grace before a node counts as down. Absent means Nomad's
+    /// value for this number of nodes.
     pub heartbeat: Option<Duration>,
 }
 
 /// A running server with clients.
 pub struct Cluster {
-    /// The server.
+    /// The handle of the server.
     pub handle: Handle,
     router: Arc<Router>,
-    /// Nodes by position, and what ends their clients.
+    /// The nodes by position, each with the token that stops its client.
     clients: BTreeMap<usize, CancellationToken>,
     tracker: TaskTracker,
     failures: mpsc::UnboundedSender<RpcError>,
@@ -83,7 +83,7 @@ impl std::fmt::Debug for Cluster {
     }
 }
 
-/// The node of a position.
+/// Returns the node of a position.
 pub(crate) fn node(n: usize) -> Node {
     let mut node = caravan_sim::node(&format!("{n:08x}-0000-4000-8000-{n:012x}"));
     node.name = format!("node-{n}").into();
@@ -93,17 +93,17 @@ pub(crate) fn node(n: usize) -> Node {
 }
 
 impl Cluster {
-    /// Starts a server and has all clients join it.
+    /// Starts a server and registers all clients.
     ///
     /// # Errors
-    /// If the server cannot start, or refuses a client.
+    /// Fails if the server cannot start, or refuses a client.
     pub async fn start(setup: &Setup) -> Result<Self, FleetError> {
         let log = match &setup.dir {
             Some(dir) => LogConfig::dir(ServerId(1), "127.0.0.1:4647", dir),
-            // As often as on a disk.
+            // As many entries between snapshots as on disk.
             None => LogConfig { snapshot_after_entries: 8192, ..LogConfig::memory(ServerId(1)) },
         };
-        // As many heartbeats a second as the reference allows: fifty.
+        // As many heartbeats a second as Nomad allows: fifty.
         let nodes = u32::try_from(setup.nodes).unwrap_or(u32::MAX);
         let usual = Duration::from_secs(10).max(Duration::from_secs(1) * nodes / 50);
         let heartbeat = match setup.heartbeat {
@@ -143,10 +143,10 @@ impl Cluster {
         Ok(cluster)
     }
 
-    /// Has the clients of these positions join.
+    /// Registers the clients of these positions.
     ///
     /// # Errors
-    /// If the server refuses one.
+    /// Fails if the server refuses one.
     pub async fn join(&mut self, positions: impl IntoIterator<Item = usize>) -> Result<(), FleetError> {
         let positions: Vec<usize> = positions.into_iter().collect();
         let joined: Vec<_> = futures::stream::iter(positions)
@@ -166,7 +166,7 @@ impl Cluster {
             let failures = self.failures.clone();
             self.tracker.spawn(async move {
                 if let Err(error) = client.run(ttl, cancel).await {
-                    // Nobody listens once the fleet is ending.
+                    // The receiver is dropped when the fleet ends.
                     let _ = failures.send(error);
                 }
             });
@@ -174,7 +174,7 @@ impl Cluster {
         Ok(())
     }
 
-    /// The clients of these positions vanish without a word.
+    /// Stops the clients of these positions without notice to the server.
     pub fn vanish(&mut self, positions: impl IntoIterator<Item = usize>) {
         for n in positions {
             if let Some(client) = self.clients.remove(&n) {
@@ -183,20 +183,20 @@ impl Cluster {
         }
     }
 
-    /// The newest state.
+    /// Returns the newest state.
     pub fn root(&self) -> Snapshot {
         self.handle.store().snapshot()
     }
 
-    /// Allocations that clients said of that they run, and that the server has taken note of.
+    /// Returns the number of allocations that clients reported as running, and whose reports the server acknowledged.
     pub fn acknowledged(&self) -> u64 {
         self.acknowledged.load(Ordering::Relaxed)
     }
 
-    /// Whether a client gave up.
+    /// Checks that no client failed.
     ///
     /// # Errors
-    /// With what it was told.
+    /// Returns the error of a failed client.
     pub fn check(&mut self) -> Result<(), FleetError> {
         match self.failed.try_recv() {
             Ok(error) => Err(error.into()),
@@ -204,10 +204,10 @@ impl Cluster {
         }
     }
 
-    /// Ends clients and server.
+    /// Stops clients and server.
     ///
     /// # Errors
-    /// If the server's end was not a good one.
+    /// Fails if the server does not stop cleanly.
     pub async fn stop(self) -> Result<(), FleetError> {
         for client in self.clients.values() {
             client.cancel();

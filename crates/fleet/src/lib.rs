@@ -1,9 +1,9 @@
 //! A real server core (log, state, broker, workers, planner) and thousands of clients in memory.
 //!
-//! The clients call what real ones call: they register, follow the stream of their allocations and tell how those
-//! do. They run nothing. [`run`] submits jobs to such a cluster as fast as it takes them and tells what came of it;
-//! [`storm`] lets nodes come, vanish and drain meanwhile;
-//! [`survey`] looks whether anything was lost, doubled or over-committed.
+//! The clients make the calls of real ones: they register, follow the stream of their allocations and report
+//! status. They run nothing. [`run`] submits jobs to such a cluster as fast as it accepts them and reports figures;
+//! [`storm`] lets nodes join, vanish and drain in the meantime;
+//! [`survey`] checks that nothing was lost, duplicated or over-committed.
 
 mod client;
 mod cluster;

@@ -1,4 +1,4 @@
-//! Jobs submitted as fast as a fleet takes them, and what that comes to.
+//! A load: jobs that are submitted as fast as a fleet accepts them, and its figures.
 
 use crate::cluster::{Cluster, FleetError};
 use caravan_server::{Handle, JobSubmission};
@@ -10,46 +10,46 @@ use futures::StreamExt;
 use futures::stream::FuturesUnordered;
 use std::time::{Duration, Instant};
 
-/// What is submitted.
+/// The parameters of a load.
 #[derive(Clone, Debug)]
 pub struct Load {
-    /// Allocations in the end.
+    /// The final number of allocations.
     pub allocs: u64,
-    /// Allocations of each job.
+    /// The number of allocations of each job.
     pub each: u32,
-    /// Jobs whose evaluations are waited for at the same time.
+    /// The number of concurrent jobs whose evaluations are awaited.
     pub in_flight: usize,
-    /// Placed allocations that clients have not acknowledged yet, at most.
+    /// The maximum number of placed allocations that clients have not acknowledged yet.
     pub ahead: u64,
-    /// How often figures are told: each time so many more are acknowledged.
+    /// The number of acknowledged allocations between two reports of figures.
     pub step: u64,
 }
 
-/// What came of a load so far.
+/// The figures of a load since the previous figures.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Figures {
-    /// Allocations that run.
+    /// The number of running allocations.
     pub allocs: u64,
-    /// Placed and acknowledged a second, since the figures before.
+    /// Placed and acknowledged allocations a second, since the previous figures.
     pub rate: f64,
-    /// Milliseconds from an evaluation's submission to its end: the middle one since the figures before.
+    /// Milliseconds from an evaluation's submission to its end: the median since the previous figures.
     pub p50: f64,
-    /// The same: one of a hundred was slower.
+    /// The same duration: the 99th percentile.
     pub p99: f64,
-    /// Seconds of processor time that the whole process took for them, clients included.
+    /// Seconds of CPU time of the whole process since the previous figures, clients included.
     pub cpu: f64,
 }
 
-/// Nothing moves for so long only when something is broken.
+/// The timeout without progress.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// A job of so many small allocations.
+/// Returns a job with this number of small allocations.
 pub(crate) fn job(id: &str, kind: JobType, count: u32) -> Job {
     let mut job = caravan_sim::job(id, kind, count);
     let group = &mut job.task_groups[0];
     (group.tasks[0].resources.cpu, group.tasks[0].resources.memory_mb) = (10, 10);
     group.tasks[0].config.insert("command".into(), "/bin/true".into());
-    // Room for the logs that a task may write, and nothing else.
+    // Disk space for the logs of a task, and nothing else.
     group.ephemeral_disk.get_or_insert_default().size_mb = 110;
     group.restart_policy = Some(RestartPolicy {
         attempts: 3,
@@ -60,7 +60,7 @@ pub(crate) fn job(id: &str, kind: JobType, count: u32) -> Job {
     job
 }
 
-/// Registers a job and waits until its evaluation has ended well. Answers how long that took.
+/// Registers a job and waits until its evaluation has succeeded. Returns the duration.
 async fn place(handle: Handle, job: Job) -> Result<Duration, FleetError> {
     let (id, begun) = (job.id.to_string(), Instant::now());
     let submission = JobSubmission { job, ..JobSubmission::default() };
@@ -112,10 +112,10 @@ impl Interval {
     }
 }
 
-/// Submits jobs until so many allocations run, telling figures as they come.
+/// Submits jobs until the number of allocations run, and reports figures.
 ///
 /// # Errors
-/// If a job is refused or not placed whole, a client gives up, or nothing moves any more.
+/// Fails if a job is refused or not completely placed, a client fails, or there is no progress.
 pub async fn run(
     cluster: &mut Cluster,
     load: &Load,
@@ -155,7 +155,7 @@ pub async fn run(
                 interval.times.push(took?.as_secs_f64() * 1000.0);
                 placed += u64::from(load.each);
             }
-            // Acknowledgements are counted by the clients; nobody is told of each.
+            // Clients count acknowledgements without notifications, so the counter is polled.
             () = tokio::time::sleep(Duration::from_millis(2)) => {}
         }
     }

@@ -1,4 +1,4 @@
-//! Nodes that come, vanish, drain and come back under jobs of all types that grow, shrink, change and end.
+//! Storms: nodes that join, vanish, drain and come back under jobs of all types that grow, shrink, change and end.
 
 use crate::cluster::{Cluster, FleetError};
 use crate::load::job;
@@ -10,19 +10,19 @@ use caravan_types::{JobKey, Nanos, NodeId};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
-/// For so long a drain waits for batch allocations, which run on here.
+/// The deadline of a drain for batch allocations, which never complete here.
 const DEADLINE: Nanos = Nanos::from_secs(2);
-/// How long a cluster may take to come to rest.
+/// The timeout for a cluster to settle.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// A storm that follows from its seed.
+/// A storm that its seed determines.
 #[derive(Clone, Copy, Debug)]
 pub struct Storm {
-    /// Chooses what happens.
+    /// The seed of the random choices.
     pub seed: u64,
-    /// Rounds of changes; each meets what the ones before began.
+    /// The number of rounds of changes. A round may meet unfinished work of earlier rounds.
     pub rounds: usize,
-    /// Of a hundred nodes, so many are struck in each round.
+    /// The percentage of nodes that change in each round.
     pub percent: usize,
 }
 
@@ -48,7 +48,7 @@ impl Dice {
 struct Weather<'c> {
     cluster: &'c mut Cluster,
     dice: Dice,
-    /// Positions of the nodes that are there, of those that vanished, and of those that were drained.
+    /// The positions of the present, vanished and drained nodes.
     up: BTreeSet<usize>,
     away: BTreeSet<usize>,
     drained: BTreeSet<usize>,
@@ -133,10 +133,11 @@ fn id(n: usize) -> NodeId {
     crate::cluster::node(n).id
 }
 
-/// Lets a storm pass over a cluster of so many nodes, and waits until it has come to rest. Answers what is wrong then.
+/// Runs a storm over a cluster with this number of nodes, and waits until the cluster has settled. Returns the
+/// violations.
 ///
 /// # Errors
-/// If the server refuses something, or a client gives up.
+/// Fails if the server refuses a request, or a client fails.
 pub async fn storm(cluster: &mut Cluster, nodes: usize, storm: Storm) -> Result<Vec<Finding>, FleetError> {
     let kinds = [JobType::Service, JobType::Batch, JobType::System, JobType::Sysbatch];
     let mut weather = Weather {
@@ -151,7 +152,7 @@ pub async fn storm(cluster: &mut Cluster, nodes: usize, storm: Storm) -> Result<
     let struck = (nodes * storm.percent / 100).max(2);
     for round in 0..storm.rounds {
         for kind in kinds {
-            // A few jobs for all nodes are enough.
+            // A few jobs that run on all nodes are enough.
             if !kind.is_system() || round < 2 {
                 weather.new_job(round, kind).await?;
             }
@@ -166,7 +167,7 @@ pub async fn storm(cluster: &mut Cluster, nodes: usize, storm: Storm) -> Result<
         let root = weather.cluster.root();
         let mut findings = survey(&root);
         for n in &weather.drained {
-            // A drained node ends empty.
+            // A drained node must have no running allocations.
             let left = root.allocs_by_node(&id(*n)).filter(|alloc| !alloc.client_terminal());
             findings.extend(left.map(|alloc| Finding::Stranded {
                 name: alloc.name.clone(),

@@ -1,4 +1,4 @@
-//! Whether a cluster is as it should be.
+//! Checks of a settled cluster.
 
 use caravan_state::Root;
 use caravan_types::alloc::Amount;
@@ -7,47 +7,47 @@ use caravan_types::job::JobType;
 use caravan_types::node::NodeStatus;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Something that must not be.
+/// A violation in the state of a cluster.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Finding {
-    /// Secondary indexes and derived rows do not follow from the rest.
+    /// Secondary indexes and derived rows do not match the other tables.
     State(String),
-    /// Allocations of a node need more than it has.
+    /// The allocations of a node need more than the node has.
     Overcommitted {
-        /// The node.
+        /// The name of the node.
         node: String,
-        /// What is not enough.
+        /// The exhausted resource.
         dimension: String,
     },
-    /// Two wanted allocations have one name (on one node, for system jobs).
+    /// Two desired allocations have one name (on one node, for system jobs).
     Doubled {
-        /// The name.
+        /// The name of the allocations.
         name: String,
     },
-    /// A group does not have what it wants, and nothing is queued.
+    /// A group has fewer allocations than desired, and nothing is queued.
     Lost {
         /// The job and its group.
         group: String,
-        /// What it wants.
+        /// The desired number.
         wanted: u32,
-        /// What it has.
+        /// The actual number.
         found: u32,
     },
     /// An evaluation has not ended.
     Pending {
-        /// Its job.
+        /// The job of the evaluation.
         job: String,
     },
-    /// A wanted allocation is on a node that takes nothing.
+    /// A desired allocation is on a node that must not have any.
     Stranded {
-        /// Its name.
+        /// The name of the allocation.
         name: String,
-        /// The node.
+        /// The name of the node.
         node: String,
     },
 }
 
-/// Everything that is wrong with a cluster that has come to rest.
+/// Returns all violations in a settled cluster.
 pub fn survey(root: &Root) -> Vec<Finding> {
     let mut found: Vec<Finding> = caravan_state::check(root).into_iter().map(Finding::State).collect();
     for eval in root.evals().filter(|eval| eval.status == EvalStatus::Pending && eval.wait_until.is_zero()) {

@@ -1,4 +1,4 @@
-//! How fast job files are read: `cargo xtask bench hcl`. One JSON object a line.
+//! Measures how fast job files are parsed: `cargo xtask bench hcl`. Prints one JSON object per line.
 
 use std::fmt::Write as _;
 use std::time::Instant;
@@ -7,10 +7,10 @@ use caravan_hcl::Source;
 use caravan_hcl::job::{ParseOptions, parse};
 use caravan_types::api;
 
-/// Runs of each case.
+/// The number of runs of each case.
 const RUNS: usize = 2000;
 
-/// A job of 200 lines, with a bit of everything.
+/// Returns a job of 200 lines that uses most of the language.
 fn job() -> String {
     let mut text = String::from(
         r#"# A shop: four groups, each with a service, a task and what belongs to them.
@@ -96,7 +96,7 @@ EOT
     close_groups(text)
 }
 
-/// The groups were left open so that their ends are written once.
+/// Appends the closing braces of the groups, which `job` leaves open.
 fn close_groups(text: String) -> String {
     let end = "      resources {\n        cpu    = 200\n        memory = 256\n      }\n    }\n  }\n";
     let mut out = String::new();

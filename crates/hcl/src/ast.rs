@@ -1,4 +1,4 @@
-//! The tree that every notation (HCL2, HCL-JSON, HCL1) is parsed to. Each node knows its place.
+//! The syntax tree of every notation (HCL2, HCL-JSON, HCL1). Each node has its source span.
 
 use std::sync::Arc;
 
@@ -6,16 +6,16 @@ use crate::parse::json::JsonBody;
 use crate::source::Span;
 use crate::value::Value;
 
-/// What stands between braces, or a whole file.
+/// The content of a block or of a whole file.
 #[derive(Debug, Clone, Default)]
 pub struct Body {
-    /// `name = expression`.
+    /// The arguments, in source order.
     pub attributes: Vec<Attribute>,
-    /// `kind "label" { ... }`.
+    /// The blocks, in source order.
     pub blocks: Vec<Block>,
-    /// With the braces.
+    /// The source range, including the braces.
     pub span: Span,
-    /// Set where the notation is HCL-JSON: what is a block there only the schema tells.
+    /// The JSON value, if the notation is HCL-JSON: only a schema distinguishes blocks from arguments there.
     pub json: Option<Arc<JsonBody>>,
 }
 
@@ -27,21 +27,21 @@ impl Body {
     }
 }
 
-/// A name and its place.
+/// A name with its source range.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Name {
     /// The text, without quotes.
     pub text: String,
-    /// With quotes, if any.
+    /// The source range, including quotes.
     pub span: Span,
 }
 
 /// `name = expression`.
 #[derive(Debug, Clone)]
 pub struct Attribute {
-    /// The name.
+    /// The argument's name.
     pub name: Name,
-    /// The expression.
+    /// The expression that the argument is set to.
     pub value: Expr,
 }
 
@@ -50,24 +50,24 @@ pub struct Attribute {
 pub struct Block {
     /// The kind of block.
     pub kind: Name,
-    /// Its labels.
+    /// The labels, in source order.
     pub labels: Vec<Name>,
-    /// What is inside.
+    /// The content between the braces.
     pub body: Body,
-    /// The place that messages about the block name: from the kind to the last label, and in JSON the bracket or
+    /// The range that messages about the block point at: from the kind to the last label. In JSON, the bracket or
     /// brace that opens the block.
     pub header: Span,
 }
 
 impl Block {
-    /// Makes a block of the native notation.
+    /// Creates a block of the native notation.
     #[must_use]
     pub fn new(kind: Name, labels: Vec<Name>, body: Body) -> Self {
         let header = labels.last().map_or(kind.span, |label| kind.span.to(label.span));
         Self { kind, labels, body, header }
     }
 
-    /// The opening brace.
+    /// Returns the range of the opening brace.
     #[must_use]
     pub fn brace(&self) -> Span {
         let start = self.body.span.start;
@@ -75,45 +75,45 @@ impl Block {
     }
 }
 
-/// An expression and its place.
+/// An expression with its source range.
 #[derive(Debug, Clone)]
 pub struct Expr {
-    /// What it is.
+    /// The kind of expression, with its parts.
     pub kind: ExprKind,
-    /// All of it.
+    /// The source range of the whole expression.
     pub span: Span,
 }
 
 /// Kinds of expressions.
 #[derive(Debug, Clone)]
 pub enum ExprKind {
-    /// A number, a truth value, null, or a whole string without templates.
+    /// A number, a boolean, null, or a string without templates.
     Literal(Value),
-    /// A string or heredoc made of parts.
+    /// A string or heredoc with template parts.
     Template(Vec<Part>),
     /// `"${x}"` alone: the value of `x`, whatever its type.
     Wrapped(Box<Expr>),
-    /// A string of HCL-JSON and the template in it.
+    /// The template in a string of HCL-JSON.
     Embedded(Box<Expr>),
     /// `root.step[0].step`.
     Traversal(Traversal),
-    /// Steps after something that is not a name.
+    /// Traversal steps after an expression that is not a name.
     Relative(Box<Expr>, Vec<Step>),
     /// `collection[key]` with a key that is not a literal.
     Index(Box<Expr>, Box<Expr>),
-    /// `source.*` or `source[*]`, and what is done with each element.
+    /// `source.*` or `source[*]`: the source, and the expression for each element.
     Splat(Box<Expr>, Box<Expr>),
-    /// The element that the innermost splat is at.
+    /// The element of the innermost splat.
     Item,
-    /// `name(arguments)`, the last one perhaps with `...`.
+    /// `name(arguments)`; the last argument may be followed by `...`.
     Call {
-        /// The function.
+        /// The function's name.
         name: Name,
         /// The arguments.
         arguments: Vec<Expr>,
-        /// Whether the last argument is spread.
+        /// Whether `...` expands the last argument.
         expand: bool,
-        /// Name and opening parenthesis.
+        /// The range of the name and the opening parenthesis.
         open: Span,
     },
     /// `-x`, `!x`.
@@ -137,39 +137,39 @@ pub enum ExprKind {
 pub enum Key {
     /// A bare name stands for itself.
     Name(Name),
-    /// Anything else is evaluated.
+    /// Any other key is evaluated.
     Expr(Expr),
-    /// A name in HCL-JSON, which stands once in its object.
+    /// A property name in HCL-JSON, which must be unique in its object.
     Json(Expr),
 }
 
 /// `[for k, v in c : k => v... if cond]`.
 #[derive(Debug, Clone)]
 pub struct For {
-    /// First of two names.
+    /// The first of two names, which is bound to the key.
     pub key: Option<Name>,
-    /// The last name.
+    /// The last name, which is bound to the value.
     pub value: Name,
-    /// What is walked.
+    /// The collection to iterate over.
     pub collection: Expr,
-    /// Present in the `{}` form.
+    /// The key expression, present in the `{}` form.
     pub key_expr: Option<Expr>,
-    /// The result.
+    /// The expression for each value.
     pub value_expr: Expr,
-    /// `if`.
+    /// The `if` condition.
     pub condition: Option<Expr>,
-    /// `...`.
+    /// Whether `...` groups values with the same key.
     pub group: bool,
 }
 
 /// A name followed by steps.
 #[derive(Debug, Clone)]
 pub struct Traversal {
-    /// The first name.
+    /// The first name, which selects a root such as `var`.
     pub root: Name,
-    /// What follows.
+    /// The steps after the root.
     pub steps: Vec<Step>,
-    /// What the reference becomes when it is one for run time (docs/reference/jobspec.md, section 2.5): its own source text.
+    /// The value of a run time reference (docs/reference/jobspec.md, section 2.5): its own source text.
     pub runtime: Box<str>,
 }
 
@@ -183,7 +183,7 @@ pub enum Step {
 }
 
 impl Step {
-    /// The place, with the dot or the brackets.
+    /// Returns the source range, including the dot or the brackets.
     #[must_use]
     pub fn span(&self) -> Span {
         match self {
@@ -224,7 +224,7 @@ pub enum Binary {
 /// A part of a template.
 #[derive(Debug, Clone)]
 pub enum Part {
-    /// Text as it will be.
+    /// Literal text, unescaped.
     Text(String, Span),
     /// `${x}`.
     Interpolation(Expr),
@@ -232,19 +232,19 @@ pub enum Part {
     If(Expr, Vec<Part>, Vec<Part>),
     /// `%{ for k, v in c }...%{ endfor }`.
     For {
-        /// First of two names.
+        /// The first of two names, which is bound to the key.
         key: Option<Name>,
-        /// The last name.
+        /// The last name, which is bound to the value.
         value: Name,
-        /// What is walked.
+        /// The collection to iterate over.
         collection: Expr,
-        /// What is repeated.
+        /// The parts to repeat.
         body: Vec<Part>,
     },
 }
 
 impl Expr {
-    /// The place that messages point at: the first token or so, as the reference does.
+    /// Returns the range that messages point at, usually the first token, as in Nomad.
     #[must_use]
     pub fn start(&self) -> Span {
         match &self.kind {
@@ -262,7 +262,7 @@ impl Expr {
             ExprKind::Unary(..) | ExprKind::Tuple(_) | ExprKind::Object(_) | ExprKind::For(_) => {
                 Span { end: (self.span.start + 1).min(self.span.end), ..self.span }
             }
-            // An empty string is behind its quotes.
+            // An empty string starts after its opening quote.
             ExprKind::Literal(Value::Str(_)) if self.span.end - self.span.start == 2 => {
                 Span { start: self.span.end, ..self.span }
             }

@@ -1,6 +1,7 @@
-//! The agent's configuration files (docs/reference/jobspec.md, section 11): HCL 1 or JSON, several merged, later ones winning.
+//! Parses the agent's configuration files (docs/reference/jobspec.md, section 11): HCL 1 or JSON. Later files
+//! override earlier ones.
 //!
-//! What is absent stays absent: defaults belong to the agent.
+//! An argument that no file sets stays unset. The agent applies the defaults.
 
 mod client;
 mod macros;
@@ -21,13 +22,13 @@ use crate::parse::hcl1;
 use crate::schema::{Decoder, Header, Object};
 use crate::source::{Source, Sources};
 
-/// Text that no log or error shows.
+/// A secret text. `Debug` hides it.
 #[derive(Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Hidden(String);
 
 impl Hidden {
-    /// The text, for the one place that needs it.
+    /// Returns the secret text.
     #[must_use]
     pub fn expose(&self) -> &str {
         &self.0
@@ -40,7 +41,7 @@ impl fmt::Debug for Hidden {
     }
 }
 
-/// A block kept as it was written. `Debug` shows names only: there may be credentials in it.
+/// A block kept as raw JSON. `Debug` shows only names, because values may be credentials.
 #[derive(Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Raw(pub Json);
@@ -57,10 +58,10 @@ impl fmt::Debug for Raw {
 
 /// Parses configuration files and merges them in the given order.
 ///
-/// Blocks merge argument by argument, blocks with a label and maps by their keys; lists are replaced.
+/// Blocks merge argument by argument, labelled blocks and maps by their keys. Lists are replaced.
 ///
 /// # Errors
-/// Everything that is wrong: syntax, unknown arguments with the nearest known one, values of the wrong type.
+/// All problems: syntax errors, unknown arguments with the nearest known one, values of the wrong type.
 pub fn parse(files: &[Source]) -> Result<AgentConfig, Diagnostics> {
     let mut sources = Sources::default();
     let mut items: Vec<Diagnostic> = Vec::new();

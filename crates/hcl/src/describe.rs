@@ -1,5 +1,4 @@
-//! The job language described by its own tables: a page for people, and a JSON Schema for editors. Both are made from
-//! the tables that files are read by, so that they cannot say anything else.
+//! Describes the job language from the tables that parse it: as a page for people, and as a JSON Schema for editors.
 
 mod page;
 mod schema;
@@ -9,14 +8,14 @@ pub use self::schema::json_schema;
 
 use crate::schema::{Content, Schema};
 
-/// A table with the blocks in which it stands, the shortest way first.
+/// A table with the blocks that contain it, the shortest path first.
 struct Place {
     schema: &'static Schema,
-    /// Each a way from the job to the block: `job > group > task`.
+    /// Paths from the job to the block, such as `job > group > task`.
     ways: Vec<Vec<&'static str>>,
 }
 
-/// All tables of the job, each once, in the order in which they are met: a block before what is inside it.
+/// Returns all tables of the job language, each once, a block before its inner blocks.
 fn places() -> Vec<Place> {
     let mut out: Vec<Place> = Vec::new();
     let mut queue = vec![(&crate::job::tables::JOB, vec!["job"])];

@@ -1,4 +1,4 @@
-//! Diagnostics as data; how they look is decided by [`render`].
+//! Diagnostics as data. [`render`] formats them.
 
 pub mod render;
 
@@ -8,48 +8,48 @@ pub use caravan_types::words::nearest;
 
 use crate::source::{Sources, Span};
 
-/// How bad it is.
+/// The severity of a diagnostic.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Severity {
-    /// The input is refused.
+    /// The input is rejected.
     Error,
-    /// The input is taken, but something in it does not do what it seems to.
+    /// The input is accepted, but a part of it has no effect or an unexpected one.
     Warning,
 }
 
-/// A related place.
+/// A related source range with a note.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Label {
-    /// Where.
+    /// The source range.
     pub span: Span,
-    /// What is there.
+    /// The note about the range.
     pub text: String,
 }
 
-/// One finding.
+/// One diagnostic about an input.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Diagnostic {
-    /// Error or warning.
+    /// Whether the input is rejected.
     pub severity: Severity,
-    /// Stable code, `E0101`.
+    /// The stable code, such as `E0101`.
     pub code: &'static str,
-    /// A few words.
+    /// A summary of a few words.
     pub summary: String,
-    /// Whole sentences.
+    /// An explanation in whole sentences.
     pub detail: String,
-    /// The place, where there is one.
+    /// The source range. Absent if the diagnostic is about no particular place.
     pub span: Option<Span>,
-    /// Related places.
+    /// Related source ranges.
     pub labels: Vec<Label>,
-    /// What to do about it.
+    /// A suggested fix.
     pub hint: Option<String>,
-    /// Whether it only says that an earlier error left no value. Programs know it from the reference's texts; people
-    /// are not shown it.
+    /// Whether the diagnostic only repeats that an earlier error left no value. Programs may expect its text, as
+    /// Nomad prints it; people are not shown it.
     pub echo: bool,
 }
 
 impl Diagnostic {
-    /// An error at a place.
+    /// Creates an error with a source range.
     pub fn error(
         code: &'static str,
         span: impl Into<Option<Span>>,
@@ -68,7 +68,7 @@ impl Diagnostic {
         }
     }
 
-    /// A warning at a place.
+    /// Creates a warning with a source range.
     pub fn warning(
         code: &'static str,
         span: impl Into<Option<Span>>,
@@ -78,14 +78,14 @@ impl Diagnostic {
         Self { severity: Severity::Warning, ..Self::error(code, span, summary, detail) }
     }
 
-    /// Adds a related place.
+    /// Adds a related source range.
     #[must_use]
     pub fn label(mut self, span: Span, text: impl Into<String>) -> Self {
         self.labels.push(Label { span, text: text.into() });
         self
     }
 
-    /// Marks it as one that follows from an earlier error.
+    /// Marks the diagnostic as a consequence of an earlier error.
     #[must_use]
     pub fn echo(mut self) -> Self {
         self.echo = true;
@@ -99,7 +99,7 @@ impl Diagnostic {
         self
     }
 
-    /// `<file>:<line>,<col>-<col>: <Summary>; <Detail>`.
+    /// Formats the diagnostic as `<file>:<line>,<col>-<col>: <Summary>; <Detail>`.
     #[must_use]
     pub fn one_line(&self, sources: &Sources) -> String {
         match self.span {
@@ -109,24 +109,24 @@ impl Diagnostic {
     }
 }
 
-/// Findings with the texts that they are about.
+/// Diagnostics with the source texts that they are about.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Diagnostics {
-    /// The findings, in the order in which they were made.
+    /// The diagnostics, in the order in which they were reported.
     pub items: Vec<Diagnostic>,
-    /// The texts.
+    /// The source texts.
     pub sources: Sources,
 }
 
 impl Diagnostics {
-    /// Whether one of them is an error.
+    /// Returns whether any diagnostic is an error.
     #[must_use]
     pub fn has_errors(&self) -> bool {
         self.items.iter().any(|d| d.severity == Severity::Error)
     }
 }
 
-/// One line per finding.
+/// Writes one line per diagnostic.
 impl fmt::Display for Diagnostics {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (i, item) in self.items.iter().enumerate() {

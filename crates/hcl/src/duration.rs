@@ -1,9 +1,9 @@
-//! Durations such as `1h30m` and sizes such as `10GiB`.
+//! Parses durations such as `1h30m` and sizes such as `10GiB`.
 
-/// Nanoseconds of a duration as Go writes it: a sign, then numbers with units, no blanks.
+/// Parses a duration in Go's notation and returns nanoseconds: a sign, then numbers with units, without spaces.
 ///
 /// # Errors
-/// A sentence in the reference's words.
+/// A sentence in Nomad's words.
 pub fn parse_duration(text: &str) -> Result<i64, String> {
     let invalid = || format!("time: invalid duration {text:?}");
     let (negative, mut rest) = match text.strip_prefix('-') {
@@ -54,10 +54,10 @@ pub fn parse_duration(text: &str) -> Result<i64, String> {
     i64::try_from(if negative { -total } else { total }).map_err(|_| invalid())
 }
 
-/// Bytes of a size: `10GiB` is binary, `20G` and `20GB` decimal, a bare number bytes.
+/// Parses a size and returns bytes: `10GiB` is binary, `20G` and `20GB` are decimal, a bare number is bytes.
 ///
 /// # Errors
-/// A sentence that says what is wrong.
+/// A sentence that names the problem.
 pub fn parse_size(text: &str) -> Result<i64, String> {
     let trimmed = text.trim();
     let end = trimmed.find(|c: char| !(c.is_ascii_digit() || c == '.' || c == ',')).unwrap_or(trimmed.len());

@@ -1,5 +1,5 @@
-//! Evaluating expressions: the same input gives the same value, whatever the clock or the machine, except
-//! for the functions that are random by nature and the file functions.
+//! Evaluates expressions. The same input gives the same value on every machine, except for the random functions and
+//! the file functions.
 
 pub mod functions;
 mod operators;
@@ -15,20 +15,20 @@ use crate::diag::{Diagnostic, nearest};
 use crate::source::Span;
 use crate::value::{MapKind, Number, SeqKind, Type, Value, convert, normal, unify};
 
-/// A value, or what is wrong.
+/// A value, or the diagnostic of a failed evaluation.
 pub type Evaluated<T> = Result<T, Box<Diagnostic>>;
 
-/// Work of one run beyond this is refused: files come from strangers. A step, an element that is copied
-/// and 64 bytes of text that are gone through count one each.
+/// The work that one evaluation may do, because files may come from untrusted users. A step, a copied element and 64
+/// bytes of processed text count as one each.
 const MAX_STEPS: u64 = 4_000_000;
 
-/// The name that the element of a splat is bound to; no name of the language is like this.
+/// The name that the element of a splat is bound to. No identifier of the language equals it.
 const ITEM: &str = "*";
 
-/// What reading a block counts.
+/// The work that reading one block counts as.
 const BLOCK_STEPS: u64 = 64;
 
-/// The longest string that an evaluation may make, in bytes.
+/// The longest string that an evaluation may create, in bytes.
 pub(crate) const MAX_STRING: usize = 16 << 20;
 
 /// Names bound by `for` and `dynamic`, innermost first.
@@ -43,7 +43,7 @@ struct Frame {
 }
 
 impl Scope {
-    /// This scope with one more name.
+    /// Returns this scope with one more name.
     #[must_use]
     pub fn with(&self, name: &str, value: Value) -> Self {
         Self(Some(Arc::new(Frame { name: name.to_owned(), value, outer: self.clone() })))
@@ -61,16 +61,16 @@ impl Scope {
     }
 }
 
-/// What a reference to an unknown root means.
+/// The treatment of a reference to an unknown root.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum References {
-    /// It is meant for run time and becomes its own source text (docs/reference/jobspec.md, section 2.5).
+    /// The reference is for run time and evaluates to its own source text (docs/reference/jobspec.md, section 2.5).
     Runtime,
-    /// Nothing may be referred to.
+    /// The reference is an error.
     Refused,
 }
 
-/// Everything that expressions can see.
+/// The variables, functions and limits of an evaluation.
 #[derive(Debug)]
 pub struct Evaluator {
     roots: BTreeMap<String, Value>,
@@ -81,7 +81,7 @@ pub struct Evaluator {
 }
 
 impl Evaluator {
-    /// For literals: no variables, no functions.
+    /// Creates an evaluator for literals: without variables and functions.
     #[must_use]
     pub fn literals() -> Self {
         Self {
@@ -93,7 +93,7 @@ impl Evaluator {
         }
     }
 
-    /// For job files.
+    /// Creates an evaluator for job files.
     #[must_use]
     pub fn new(files: Files) -> Self {
         Self { references: References::Runtime, functions: true, files, ..Self::literals() }
@@ -111,7 +111,7 @@ impl Evaluator {
         }
     }
 
-    /// The value of a root name.
+    /// Returns the value of a root name.
     #[must_use]
     pub fn root(&self, name: &str) -> Option<&Value> {
         self.roots.get(name)
@@ -120,7 +120,7 @@ impl Evaluator {
     /// Evaluates an expression.
     ///
     /// # Errors
-    /// The first thing that is wrong, with its place.
+    /// The first problem, with its source range.
     pub fn eval(&self, expr: &Expr, scope: &Scope) -> Evaluated<Value> {
         self.charge(1, expr)?;
         match &expr.kind {
@@ -173,17 +173,17 @@ impl Evaluator {
         }
     }
 
-    /// Counts work, and refuses more than there may be.
+    /// Counts work. Returns an error once the work exceeds the limit.
     fn charge(&self, work: u64, at: &Expr) -> Evaluated<()> {
         if self.spend(work) { Ok(()) } else { Err(Self::exhausted(at.start())) }
     }
 
-    /// Counts a block that is read: what it becomes is larger than a value.
+    /// Counts the work of reading a block, whose result is larger than a value.
     pub(crate) fn charge_block(&self, at: Span) -> Evaluated<()> {
         if self.spend(BLOCK_STEPS) { Ok(()) } else { Err(Self::exhausted(at)) }
     }
 
-    /// Whether there may be this much more work.
+    /// Counts work and returns whether it is within the limit.
     fn spend(&self, work: u64) -> bool {
         let steps = self.steps.get().saturating_add(work);
         self.steps.set(steps);
@@ -200,11 +200,11 @@ impl Evaluator {
     }
 
     fn conditional(&self, condition: &Expr, yes: &Expr, no: &Expr, scope: &Scope) -> Evaluated<Value> {
-        // Both sides are evaluated for their types; the one not taken may fail without harm.
+        // Evaluate both sides for their types. An error in the side that is not chosen is ignored.
         let sides = (self.eval(yes, scope), self.eval(no, scope));
         let between = yes.span.to(no.span);
         let t = match &sides {
-            // Null without a type becomes null of the type of the other side.
+            // An untyped null takes the type of the other side.
             (Ok(Value::Null(Type::Any)), Ok(other)) | (Ok(other), Ok(Value::Null(Type::Any))) => Type::of(other),
             (Ok(yes), Ok(no)) => unify(&[Type::of(yes), Type::of(no)]).ok_or_else(|| {
                 let detail = format!(
@@ -221,8 +221,8 @@ impl Evaluator {
         convert(value, &t).map_err(|e| fail("E0204", between, "Inconsistent conditional result types", e))
     }
 
-    /// All elements of a sequence with something done to each; what is no sequence counts as one of a single element,
-    /// and null as one of none.
+    /// Applies `each` to all elements of a sequence. A value that is no sequence counts as one element, and null as
+    /// none.
     fn splat(&self, source: &Expr, each: &Expr, scope: &Scope) -> Evaluated<Value> {
         let (kind, items) = match self.eval(source, scope)? {
             Value::Null(Type::List(_) | Type::Set(_) | Type::Tuple(_)) => {
@@ -256,7 +256,7 @@ impl Evaluator {
         }
     }
 
-    /// A condition's value.
+    /// Evaluates a condition to a boolean.
     pub(crate) fn truth(&self, expr: &Expr, scope: &Scope, summary: &str, null: &str) -> Evaluated<bool> {
         let value = self.eval(expr, scope)?;
         if value.is_null() {
@@ -298,7 +298,7 @@ impl Evaluator {
         Ok(Value::object(out))
     }
 
-    /// The value of a key; `at` is what messages about null point at. The summaries are for wrong types and for null.
+    /// Evaluates a key. Messages about null point at `at`; the two summaries are for wrong types and for null.
     fn key(&self, expr: &Expr, scope: &Scope, at: Span, [wrong, null]: [&str; 2]) -> Evaluated<String> {
         let value = self.eval(expr, scope)?;
         if value.is_null() {
@@ -373,7 +373,7 @@ impl Evaluator {
         let root = scope.get(&t.root.text).or_else(|| self.roots.get(&t.root.text));
         match root {
             Some(mut value) => {
-                // Go as far as possible without copying: roots hold everything.
+                // Follow as many steps as possible without copying, because roots hold large values.
                 let mut steps = t.steps.as_slice();
                 while let Some((step, rest)) = steps.split_first() {
                     let inner = match (value, step) {
@@ -399,7 +399,7 @@ impl Evaluator {
     }
 }
 
-/// What copying a value takes, in steps.
+/// Returns the work of copying a value.
 fn weight(value: &Value) -> u64 {
     match value {
         Value::Null(_) | Value::Bool(_) => 1,
@@ -410,7 +410,7 @@ fn weight(value: &Value) -> u64 {
     }
 }
 
-/// An error as evaluation returns it.
+/// Returns an evaluation error with a source range.
 pub(crate) fn fail(
     code: &'static str,
     span: Span,
@@ -420,7 +420,7 @@ pub(crate) fn fail(
     Box::new(Diagnostic::error(code, span, summary, detail))
 }
 
-/// Keys and values of a collection; `None` for anything else.
+/// Returns the keys and values of a collection, or `None` for other values.
 #[must_use]
 pub fn elements(value: Value) -> Option<Vec<(Value, Value)>> {
     match value {
@@ -443,7 +443,7 @@ fn walk(mut value: Value, steps: &[Step]) -> Evaluated<Value> {
     Ok(value)
 }
 
-/// The error for a map or object that has no such element.
+/// Returns the error for a missing element of a map or object.
 fn missing(value: &Value, name: &str, span: Span) -> Box<Diagnostic> {
     match value {
         Value::Map(MapKind::Object, _, map) => {

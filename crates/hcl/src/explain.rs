@@ -1,6 +1,6 @@
-//! A page for each code of a diagnostic.
+//! The pages that explain diagnostic codes.
 
-/// Codes and their pages, in order.
+/// The codes and their pages, sorted.
 const PAGES: &[(&str, &str)] = &[
     ("E0101", include_str!("../../../docs/errors/E0101.md")),
     ("E0102", include_str!("../../../docs/errors/E0102.md")),
@@ -77,13 +77,13 @@ const PAGES: &[(&str, &str)] = &[
     ("E0701", include_str!("../../../docs/errors/E0701.md")),
 ];
 
-/// The page of a code such as `E0101`, in Markdown; the case of the letter does not matter.
+/// Returns the page of a code such as `E0101` in Markdown. The letter's case is ignored.
 #[must_use]
 pub fn page(code: &str) -> Option<&'static str> {
     PAGES.iter().find(|(known, _)| known.eq_ignore_ascii_case(code)).map(|(_, page)| *page)
 }
 
-/// All codes with the titles of their pages, in order.
+/// Returns all codes with the titles of their pages, sorted.
 pub fn titles() -> impl Iterator<Item = (&'static str, &'static str)> {
     PAGES.iter().map(|(code, page)| {
         let line = page.lines().next().unwrap_or_default();
@@ -111,7 +111,7 @@ mod tests {
         }
     }
 
-    /// Every code has a page, and every page a code.
+    /// Checks that every code has a page, and every page a code.
     #[test]
     fn codes_and_pages_agree() {
         let mut used = BTreeSet::new();

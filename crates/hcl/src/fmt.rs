@@ -1,8 +1,8 @@
-//! The canonical layout of HCL2 files: two spaces per level, equals signs and trailing comments aligned in
-//! groups of neighbouring lines, one space between tokens.
+//! Formats HCL2 files in canonical layout: two spaces per level, equals signs and trailing comments aligned within
+//! groups of adjacent lines, one space between tokens.
 //!
-//! Only blanks between tokens change. Comments, blank lines, strings and heredocs stay as they are, and a formatted
-//! file formats to itself.
+//! Only spaces between tokens change. Comments, blank lines, strings and heredocs stay unchanged, and formatting is
+//! idempotent.
 
 mod layout;
 mod lex;
@@ -14,7 +14,7 @@ use crate::source::{Source, Sources};
 /// Formats a file.
 ///
 /// # Errors
-/// The file has syntax errors: there is no layout for what cannot be read.
+/// The file has syntax errors. Only valid files are formatted.
 pub fn file(source: &Source) -> Result<String, Diagnostics> {
     let mut sources = Sources::default();
     let id = sources.add(source.clone());
@@ -24,7 +24,7 @@ pub fn file(source: &Source) -> Result<String, Diagnostics> {
     }
 }
 
-/// Formats a text that is known to be HCL2. Of anything else the result is some text with the same tokens.
+/// Formats a text that is known to be valid HCL2. For other texts, the result has the same tokens in some layout.
 #[must_use]
 pub fn text(text: &str) -> String {
     let mut tokens = lex::tokens(text);

@@ -1,4 +1,5 @@
-//! The job language: a text and its variables to the job that clients send (docs/reference/jobspec.md, sections 1 to 4).
+//! Parses the job language: converts a text and its variables to a job in API JSON (docs/reference/jobspec.md,
+//! sections 1 to 4).
 
 mod api_json;
 mod drivers;
@@ -26,28 +27,28 @@ use crate::parse::json::{Members, Strings};
 use crate::schema::{Decoder, Header, unexpected};
 use crate::source::{Source, Sources};
 
-/// What a job file is parsed with.
+/// The inputs of parsing besides the job file.
 #[derive(Debug, Clone, Default)]
 pub struct ParseOptions {
-    /// `-var name=value`, in order.
+    /// Values of `-var name=value`, in order.
     pub variables: Vec<VarInput>,
-    /// Environment: `NOMAD_VAR_name` and `CARAVAN_VAR_name` count, all others are ignored.
+    /// The environment. Only `NOMAD_VAR_name` and `CARAVAN_VAR_name` are used.
     pub env: Vec<(String, String)>,
-    /// Variable files that were found beside the job file, in order: earlier than those in `var_files`, and free
-    /// to have values for variables that this job does not declare.
+    /// Variable files found beside the job file, in order. Those in `var_files` override them. They may set variables
+    /// that this job does not declare.
     pub auto_files: Vec<Source>,
-    /// Variable files, in order; those named `*.json` are JSON.
+    /// Variable files, in order. A file named `*.json` is JSON.
     pub var_files: Vec<Source>,
-    /// Whether values for unknown variables are errors rather than warnings.
+    /// Whether values for undeclared variables are errors rather than warnings.
     pub strict: bool,
-    /// The directory that file functions are confined to; without it they fail.
+    /// The directory that file functions may read. Without it, they fail.
     pub file_functions: Option<PathBuf>,
 }
 
-/// Parses a job file. What comes back is not canonical: unset fields stay unset.
+/// Parses a job file. The result is not canonical: unset fields stay unset.
 ///
 /// # Errors
-/// Everything that is wrong with the file or its variables.
+/// All problems of the file or its variables.
 pub fn parse(source: &Source, options: &ParseOptions) -> Result<(api::Job, Diagnostics), Diagnostics> {
     let mut sources = Sources::default();
     let id = sources.add(source.clone());
@@ -66,7 +67,7 @@ pub fn parse(source: &Source, options: &ParseOptions) -> Result<(api::Job, Diagn
     }
 }
 
-/// The top level: `variable`, `variables`, `locals` and one `job`.
+/// Reads the top level: `variable`, `variables`, `locals` and one `job`.
 fn read(
     body: &Body,
     options: &ParseOptions,

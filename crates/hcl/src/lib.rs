@@ -1,8 +1,8 @@
 //! HCL2, HCL1 and HCL-JSON: parser, values, evaluator, schema decoding, diagnostics as data; the job
 //! language in [`job`], volume specifications in [`volume`], agent configuration in [`config`].
 //!
-//! Every notation becomes the same spanned tree ([`ast`]); what may stand where is said once, in schema
-//! tables ([`schema`]).
+//! Every notation becomes the same syntax tree with source ranges ([`ast`]). Schema tables ([`schema`]) define once
+//! which arguments and blocks each body may contain.
 
 pub mod ast;
 pub mod config;

@@ -1,4 +1,4 @@
-//! Texts to trees.
+//! Parses texts to syntax trees.
 
 mod collections;
 mod expr;
@@ -13,18 +13,18 @@ use crate::ast::Body;
 use crate::diag::Diagnostic;
 use crate::source::{SourceId, Sources};
 
-/// Nesting deeper than this is refused before the parser recurses: of blocks, of expressions, of
-/// templates and of JSON values together.
+/// The maximum nesting depth of blocks, expressions, templates and JSON values together. The parser checks it before
+/// it recurses.
 pub const MAX_DEPTH: usize = 96;
 
-/// Operators and computed steps (`a + b`, `a[b]`) of one argument beyond this are refused: a chain of them is a
-/// deep tree as well.
+/// The maximum number of operators and computed steps (`a + b`, `a[b]`) in one argument, because a chain of them is a
+/// deep tree too.
 pub const MAX_LINKS: usize = 800;
 
-/// Parses a file: HCL-JSON when its first character is `{`, else the native notation.
+/// Parses a file: as HCL-JSON if its first character is `{`, else in the native notation.
 ///
 /// # Errors
-/// The text has syntax errors; all that were found.
+/// The syntax errors that were found.
 pub fn parse(sources: &Sources, id: SourceId) -> Result<Body, Vec<Diagnostic>> {
     let text = sources.get(id).map(|s| s.text.as_str()).unwrap_or_default();
     if text.trim_start().starts_with('{') { json::parse_body(text, id) } else { native::parse_body(text, id) }
@@ -39,7 +39,7 @@ mod tests {
     use crate::job::{ParseOptions, parse as parse_job};
     use crate::source::Source;
 
-    /// Pieces of the language in any order: more of it parses than of random text.
+    /// Generates fragments of the language in any order, more of which parse than of random text.
     fn soup() -> impl Strategy<Value = String> {
         let piece = prop::sample::select(vec![
             "job \"a\" {\n",
@@ -123,7 +123,7 @@ mod tests {
         crate::probe::ALL.iter().for_each(|(_, probe)| probe(text));
     }
 
-    /// What the fuzz targets begin with.
+    /// Runs the seeds of the fuzz targets.
     #[test]
     #[expect(clippy::disallowed_methods, reason = "the seeds are files")]
     fn no_seed_makes_it_panic() {
@@ -206,7 +206,7 @@ mod tests {
         texts.push(format!("x = \"{}{}\"", "%{ if true }".repeat(n), "%{ endif }".repeat(n)));
         for text in texts {
             let inner = text.clone();
-            // A small stack, as threads of a server have.
+            // Use a small stack, like that of a server's threads.
             let thread = std::thread::Builder::new()
                 .stack_size(2 << 20)
                 .spawn(move || try_everything(&inner))

@@ -1,4 +1,4 @@
-//! Files of operators (HCL 1 or JSON): the rules of an ACL policy, namespaces, node pools and quotas
+//! Parses operators' files (HCL 1 or JSON): ACL policy rules, namespaces, node pools and quotas
 //! (docs/reference/http-api.md, section 5.8), with the same diagnostics as job files.
 
 mod tables;
@@ -19,7 +19,7 @@ use crate::parse::json::{Member, Members};
 use crate::schema::{Decoder, Header, Object, Schema};
 use crate::source::{Source, Sources};
 
-/// The rules of an ACL policy, as written: what a `policy` word stands for is not filled in.
+/// The rules of an ACL policy, as written: `policy` words are not expanded to capabilities.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
 pub struct AclRules {
@@ -47,13 +47,13 @@ pub struct AclRules {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
 pub struct NamespaceRule {
-    /// A name or a glob.
+    /// The name of a namespace, or a glob over names.
     pub name: String,
     /// `deny`, `read`, `write`, `scale`, or empty.
     pub policy: String,
-    /// Capabilities besides those of the policy.
+    /// Capabilities in addition to those of `policy`.
     pub capabilities: Vec<String>,
-    /// Rules of variables.
+    /// The rules for variables of the namespace.
     pub variables: Option<VariablesRule>,
 }
 
@@ -69,22 +69,22 @@ pub struct VariablesRule {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
 pub struct PathRule {
-    /// A path or a glob.
+    /// The path of a variable, or a glob over paths.
     #[serde(alias = "Name")]
     pub path_spec: String,
     /// `list`, `read`, `write`, `destroy`, `deny`.
     pub capabilities: Vec<String>,
 }
 
-/// A rule for everything that a glob names.
+/// A rule for all objects that a glob matches.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
 pub struct NamedRule {
-    /// A name or a glob.
+    /// The name of an object, or a glob over names.
     pub name: String,
     /// `deny`, `read`, `write`, or empty.
     pub policy: String,
-    /// Capabilities besides those of the policy.
+    /// Capabilities in addition to those of `policy`.
     pub capabilities: Vec<String>,
 }
 
@@ -94,11 +94,11 @@ pub struct NamedRule {
 pub struct OperatorRule {
     /// `deny`, `read`, `write`, or empty.
     pub policy: String,
-    /// Capabilities besides those of the policy.
+    /// Capabilities in addition to those of `policy`.
     pub capabilities: Vec<String>,
 }
 
-/// A block that holds a policy and nothing else.
+/// A block that contains only a policy.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
 pub struct PolicyRule {
@@ -106,90 +106,90 @@ pub struct PolicyRule {
     pub policy: String,
 }
 
-/// A namespace to apply; serialises to the body of the request.
+/// A namespace to apply. Serializes to the body of the request.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
 pub struct NamespaceSpec {
-    /// The name.
+    /// The namespace's name.
     pub name: String,
-    /// One line.
+    /// A description of one line.
     pub description: String,
-    /// The quota that it counts against.
+    /// The quota that the namespace counts against. Empty: none.
     pub quota: String,
-    /// What its jobs may use.
+    /// Drivers and network modes that jobs may use. Absent: all.
     pub capabilities: Option<NamespaceCapabilities>,
-    /// Which node pools its jobs may use.
+    /// Node pools that jobs may use. Absent: all.
     pub node_pool_configuration: Option<ChoiceSpec>,
-    /// Which Vault clusters its jobs may use.
+    /// Vault clusters that jobs may use. Absent: all.
     pub vault_configuration: Option<ChoiceSpec>,
-    /// Which Consul clusters its jobs may use.
+    /// Consul clusters that jobs may use. Absent: all.
     pub consul_configuration: Option<ChoiceSpec>,
-    /// Pairs of the user.
+    /// User-defined metadata.
     pub meta: Option<BTreeMap<String, String>>,
 }
 
-/// What the jobs of a namespace may use.
+/// The drivers and network modes that jobs of a namespace may use.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
 pub struct NamespaceCapabilities {
-    /// Task drivers; none named: all.
+    /// Allowed task drivers. Absent: all.
     pub enabled_task_drivers: Option<Vec<String>>,
-    /// Task drivers that are refused.
+    /// Disallowed task drivers.
     pub disabled_task_drivers: Option<Vec<String>>,
-    /// Network modes; none named: all.
+    /// Allowed network modes. Absent: all.
     pub enabled_network_modes: Option<Vec<String>>,
-    /// Network modes that are refused.
+    /// Disallowed network modes.
     pub disabled_network_modes: Option<Vec<String>>,
 }
 
-/// A default and what else is allowed, or not.
+/// A default choice, and the allowed or denied others.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
 pub struct ChoiceSpec {
-    /// Used when a job names none.
+    /// The choice for jobs that set none.
     pub default: String,
-    /// Allowed besides the default.
+    /// Choices that are allowed in addition to the default.
     pub allowed: Option<Vec<String>>,
-    /// Refused.
+    /// Choices that are denied.
     pub denied: Option<Vec<String>>,
 }
 
-/// A node pool to apply; serialises to the body of the request.
+/// A node pool to apply. Serializes to the body of the request.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
 pub struct NodePoolSpec {
-    /// The name.
+    /// The node pool's name.
     pub name: String,
-    /// One line.
+    /// A description of one line.
     pub description: String,
-    /// Pairs of the user.
+    /// User-defined metadata.
     pub meta: Option<BTreeMap<String, String>>,
-    /// Its own scheduling.
+    /// Scheduler settings that override the cluster's.
     pub scheduler_configuration: Option<PoolScheduling>,
-    /// How long identities of its nodes live.
+    /// The time to live of identities of the pool's nodes, in nanoseconds.
     #[serde(rename = "NodeIdentityTTL")]
     pub node_identity_ttl: Option<Nanos>,
 }
 
-/// Scheduling of a node pool.
+/// Scheduler settings of a node pool.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
 pub struct PoolScheduling {
     /// `binpack` or `spread`.
     pub scheduler_algorithm: String,
-    /// Whether tasks may use more memory than they reserve.
+    /// Whether tasks may use more memory than they reserve. Absent: the cluster's setting.
     pub memory_oversubscription_enabled: Option<bool>,
 }
 
-/// A quota to apply; serialises to the body of the request.
+/// A quota to apply. Serializes to the body of the request.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
 pub struct QuotaSpec {
-    /// The name.
+    /// The quota's name.
     pub name: String,
-    /// One line.
+    /// A description of one line.
     pub description: String,
-    /// One per region.
+    /// The limits, one entry per region.
     pub limits: Vec<QuotaLimit>,
 }
 
@@ -197,49 +197,49 @@ pub struct QuotaSpec {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
 pub struct QuotaLimit {
-    /// The region.
+    /// The region's name.
     pub region: String,
-    /// Its limits.
+    /// The limits of resources in the region.
     pub region_limit: Option<QuotaResources>,
-    /// Size of all variables, in MiB.
+    /// The limit on the size of all variables, in MiB.
     pub variables_limit: Option<i64>,
 }
 
-/// How much may be used; 0 and absent mean no limit, a negative number means nothing at all.
+/// Limits of resources. 0 and absent mean no limit; a negative number allows nothing.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct QuotaResources {
-    /// MHz.
+    /// CPU in MHz.
     #[serde(rename = "CPU")]
     pub cpu: Option<i64>,
-    /// Whole cores.
+    /// The number of reserved cores.
     #[serde(rename = "Cores")]
     pub cores: Option<i64>,
-    /// MiB.
+    /// Memory in MiB.
     #[serde(rename = "MemoryMB")]
     pub memory_mb: Option<i64>,
-    /// MiB.
+    /// Maximum memory (`memory_max`) in MiB.
     #[serde(rename = "MemoryMaxMB")]
     pub memory_max_mb: Option<i64>,
-    /// Devices by name.
+    /// Devices, by name.
     #[serde(rename = "Devices")]
     pub devices: Vec<QuotaDevice>,
 }
 
-/// A number of devices.
+/// A limit on a number of devices.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
 pub struct QuotaDevice {
     /// `type`, `vendor/type` or `vendor/type/name`.
     pub name: String,
-    /// How many.
+    /// The maximum number of devices.
     pub count: Option<u64>,
 }
 
-/// Reads the rules of an ACL policy.
+/// Parses the rules of an ACL policy.
 ///
 /// # Errors
-/// Syntax errors, unknown blocks and arguments, and words that are no policy or capability.
+/// Syntax errors, unknown blocks and arguments, unknown policies or capabilities.
 pub fn parse_acl(text: &str, filename: &str) -> Result<AclRules, Diagnostics> {
     read(text, filename, &tables::ACL, |body, object, items| {
         words::check(body, items);
@@ -247,7 +247,7 @@ pub fn parse_acl(text: &str, filename: &str) -> Result<AclRules, Diagnostics> {
     })
 }
 
-/// Reads a namespace.
+/// Parses a namespace.
 ///
 /// # Errors
 /// Syntax errors, unknown blocks and arguments, a missing name.
@@ -255,7 +255,7 @@ pub fn parse_namespace(text: &str, filename: &str) -> Result<NamespaceSpec, Diag
     read(text, filename, &tables::NAMESPACE, |_, object, items| decoded(object, items))
 }
 
-/// Reads a node pool: `node_pool "name" {}`.
+/// Parses a node pool: `node_pool "name" {}`.
 ///
 /// # Errors
 /// Syntax errors, unknown blocks and arguments, none or several node pools.
@@ -279,7 +279,7 @@ pub fn parse_node_pool(text: &str, filename: &str) -> Result<NodePoolSpec, Diagn
     })
 }
 
-/// Reads a quota.
+/// Parses a quota.
 ///
 /// # Errors
 /// Syntax errors, unknown blocks and arguments, a missing name.
@@ -287,7 +287,7 @@ pub fn parse_quota(text: &str, filename: &str) -> Result<QuotaSpec, Diagnostics>
     read(text, filename, &tables::QUOTA, |_, object, items| decoded(object, items))
 }
 
-/// Parses a text and decodes it by a table; `finish` makes the result.
+/// Parses a text and decodes it by a table; `finish` creates the result.
 fn read<T>(
     text: &str,
     filename: &str,

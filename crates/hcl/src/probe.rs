@@ -1,5 +1,5 @@
-//! One function for each kind of text that comes from strangers: it must come back, in bounded time and memory,
-//! whatever the text is. The fuzz targets in `fuzz/` call these, and so do ordinary tests over their seeds.
+//! One function for each kind of untrusted text: it must return in bounded time and memory for any text. The fuzz
+//! targets in `fuzz/` call these functions, and tests call them with the fuzz seeds.
 
 use crate::ast::Body;
 use crate::diag::{Diagnostic, Diagnostics, render};
@@ -9,7 +9,7 @@ use crate::job::{ParseOptions, VarInput, parse as parse_job};
 use crate::parse::{hcl1, json, native};
 use crate::source::{Source, SourceId, Sources};
 
-/// Errors are shown in all ways: each of them must have a place within the text.
+/// Renders errors in all formats. Each error must have a range within the text.
 fn shown(result: Result<Body, Vec<Diagnostic>>, sources: &Sources) {
     let Err(items) = result else { return };
     assert!(!items.is_empty(), "a refusal has a reason");
@@ -28,7 +28,7 @@ fn sources(text: &str) -> (Sources, SourceId) {
     (sources, id)
 }
 
-/// A job file in the native notation: parsed, evaluated and decoded.
+/// Parses, evaluates and decodes a job file in the native notation.
 pub fn hcl2(text: &str) {
     let (sources, id) = sources(text);
     shown(native::parse_body(text, id), &sources);
@@ -36,7 +36,7 @@ pub fn hcl2(text: &str) {
     job(text);
 }
 
-/// A job file in either notation, through all steps.
+/// Runs all steps for a job file in either notation.
 pub fn job(text: &str) {
     match parse_job(&Source::new("input", text), &ParseOptions::default()) {
         Ok((mut job, found)) => {
@@ -48,7 +48,7 @@ pub fn job(text: &str) {
     }
 }
 
-/// A text in HCL 1: alone, as a volume specification and as agent configuration.
+/// Parses a text in HCL 1: alone, as a volume specification and as agent configuration.
 pub fn hcl1(text: &str) {
     let (sources, id) = sources(text);
     shown(hcl1::parse_body(&sources, id), &sources);
@@ -61,7 +61,7 @@ pub fn hcl1(text: &str) {
     let _ = crate::duration::parse_size(text);
 }
 
-/// HCL-JSON, and a job in the JSON of the API.
+/// Parses HCL-JSON, and a job in API JSON.
 pub fn json(text: &str) {
     let (sources, id) = sources(text);
     shown(json::parse_body(text, id), &sources);
@@ -69,7 +69,7 @@ pub fn json(text: &str) {
     let _ = crate::job::parse_api_json(text);
 }
 
-/// An expression and a template, evaluated.
+/// Parses and evaluates an expression and a template.
 pub fn template(text: &str) {
     let (sources, id) = sources(text);
     let place = crate::source::Span { source: id, start: 0, end: text.len() };
@@ -88,7 +88,7 @@ pub fn template(text: &str) {
     }
 }
 
-/// A variable file in both notations, and a value from the command line.
+/// Parses a variable file in both notations, and a value from the command line.
 pub fn variables(text: &str) {
     let job = "variable \"s\" {\n  type = string\n  default = \"\"\n}\nvariable \"l\" {\n  type = list(number)\n  default = []\n}\nvariable \"o\" {\n  type = object({ a = string, b = map(bool) })\n  default = { a = \"\", b = {} }\n}\njob \"a\" {\n  name = jsonencode(var)\n}\n";
     let files = [Source::new("input.vars", text), Source::new("input.vars.json", text)];
@@ -104,9 +104,9 @@ pub fn variables(text: &str) {
     }
 }
 
-/// One of these functions.
+/// A function of this module that takes an untrusted text.
 pub type Probe = fn(&str);
 
-/// All of them, by the names of the fuzz targets.
+/// All probes, by the names of their fuzz targets.
 pub const ALL: &[(&str, Probe)] =
     &[("hcl2", hcl2), ("hcl1", hcl1), ("json", json), ("template", template), ("variables", variables)];

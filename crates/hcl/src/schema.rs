@@ -1,8 +1,7 @@
-//! What may stand where: tables, and the one decoder that reads a body by them.
+//! Schema tables of bodies, and the decoder that reads bodies by them.
 //!
-//! A table names each argument and block in the language and the key that it has in JSON; decoding gives
-//! a JSON object with just what was set. Tables are data, so that documentation and generated files
-//! can be made from them too.
+//! A table names each argument and block in the language and its key in JSON. Decoding returns a JSON object with
+//! exactly the keys that were set. Tables are data, so documentation is generated from them too.
 
 mod decode;
 mod dynamic;
@@ -17,21 +16,21 @@ use crate::diag::Diagnostic;
 use crate::parse::json::Member;
 use crate::source::Span;
 
-/// What may stand in a body.
+/// The arguments and blocks of a body.
 #[derive(Debug)]
 pub struct Schema {
-    /// What messages call the body, usually its block type.
+    /// The name of the body in messages, usually its block type.
     pub name: &'static str,
-    /// Arguments.
+    /// The arguments that the body may set.
     pub attributes: &'static [Attribute],
-    /// Blocks.
+    /// The blocks that the body may contain.
     pub blocks: &'static [BlockType],
-    /// What is computed from several arguments once all are read.
+    /// Computes keys from several arguments after all are read.
     pub finish: Option<Finish>,
 }
 
 impl Schema {
-    /// What a name is in HCL-JSON.
+    /// Returns the role of a name in HCL-JSON.
     pub(crate) fn member(&self, name: &str) -> Member {
         if self.attributes.iter().any(|a| a.name == name) {
             return Member::Argument;
@@ -45,172 +44,172 @@ impl Schema {
     }
 }
 
-/// Computes keys from other keys of a decoded body.
+/// A function that computes keys from other keys of a decoded body.
 pub type Finish = fn(&mut Object, &Header<'_>) -> Result<(), Box<Diagnostic>>;
 
-/// The block that a body belongs to, for messages.
+/// The header of a decoded block, for messages.
 #[derive(Debug)]
 pub struct Header<'a> {
-    /// Type and labels.
+    /// The range of the type and the labels.
     pub span: Span,
-    /// The labels.
+    /// The labels of the block.
     pub labels: &'a [Name],
-    /// The arguments of the body, once they are read.
+    /// The arguments of the body, after they are read.
     pub arguments: &'a [ast::Attribute],
 }
 
-/// An argument.
+/// The schema of an argument.
 #[derive(Debug, Clone, Copy)]
 pub struct Attribute {
-    /// In the language.
+    /// The name in the language.
     pub name: &'static str,
-    /// In JSON. Keys that begin with `~` are for `finish` only.
+    /// The key in JSON. Keys that begin with `~` are only for `finish`.
     pub key: &'static str,
-    /// What it holds.
+    /// The type of the value.
     pub kind: Kind,
-    /// Whether it must be there.
+    /// Whether the argument must be set.
     pub required: bool,
-    /// One line for people.
+    /// A description of one line.
     pub doc: &'static str,
-    /// What it is when it is not set, after the canonical form; empty where it stays unset.
+    /// The value of an unset argument in the canonical form. Empty if it stays unset.
     pub default: &'static str,
-    /// The values that mean something, where they are few; empty otherwise.
+    /// The meaningful values, if they are few; otherwise empty.
     pub values: &'static [&'static str],
-    /// What to do instead, for arguments that are only kept for older files: using them gives a warning.
+    /// The replacement of a deprecated argument. Its use gives a warning.
     pub deprecated: Option<&'static str>,
-    /// What holds the value.
+    /// The representation in Nomad.
     pub holder: Holder,
 }
 
-/// What holds the value of an argument in the reference, which decides what `null` does and how a value of
-/// another type is refused.
+/// The representation of an argument in Nomad. It decides the effect of `null`, and how a value of another type is
+/// rejected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Holder {
-    /// A pointer, a list or a map: `null` leaves it unset.
+    /// A pointer, a list or a map: `null` leaves the argument unset.
     Optional,
     /// A plain value, which cannot be `null`.
     Plain,
-    /// An attribute of a specification: `null` leaves it unset, and a mismatch names the argument.
+    /// An attribute of a specification: `null` leaves it unset, and a type error names the argument.
     Specified,
 }
 
 impl Attribute {
-    /// With one line for people.
+    /// Sets the description.
     #[must_use]
     pub const fn doc(self, doc: &'static str) -> Self {
         Self { doc, ..self }
     }
 
-    /// With what it is when it is not set.
+    /// Sets the default.
     #[must_use]
     pub const fn default(self, default: &'static str) -> Self {
         Self { default, ..self }
     }
 
-    /// With the values that mean something.
+    /// Sets the meaningful values.
     #[must_use]
     pub const fn values(self, values: &'static [&'static str]) -> Self {
         Self { values, ..self }
     }
 
-    /// Kept for older files only; says what to do instead.
+    /// Marks the argument as deprecated and names its replacement.
     #[must_use]
     pub const fn deprecated(self, instead: &'static str) -> Self {
         Self { deprecated: Some(instead), ..self }
     }
 
-    /// Refuses `null`.
+    /// Makes `null` an error.
     #[must_use]
     pub const fn plain(self) -> Self {
         Self { holder: Holder::Plain, ..self }
     }
 }
 
-/// What an argument holds.
+/// The type of an argument's value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
-    /// A string; numbers and booleans are written as such.
+    /// A string; numbers and booleans are converted.
     Str,
     /// A boolean.
     Bool,
-    /// A whole number of 64 bits.
+    /// A signed integer of 64 bits.
     Int,
-    /// A whole number of 8 bits.
+    /// A signed integer of 8 bits.
     SmallInt,
-    /// A number of which the low eight bits are taken, as the reference does with weights of affinities.
+    /// An integer of which only the low eight bits count, as Nomad does with weights of affinities.
     LowByte,
-    /// A whole number from 0 to 255.
+    /// An integer from 0 to 255.
     Byte,
-    /// A whole number from 0 to 65535.
+    /// An integer from 0 to 65535.
     Port,
-    /// A whole number of 32 bits, not negative.
+    /// An unsigned integer of 32 bits.
     Unsigned32,
-    /// A whole number of 64 bits, not negative.
+    /// An unsigned integer of 64 bits.
     Unsigned,
     /// A duration: text with units, or nanoseconds.
     Duration,
     /// A list of strings.
     Strings,
-    /// A list of whole numbers from 0 to 65535.
+    /// A list of integers from 0 to 65535.
     Ports,
     /// A map of strings.
     StringMap,
 }
 
-/// A block type.
+/// The schema of a block.
 #[derive(Debug, Clone, Copy)]
 pub struct BlockType {
-    /// In the language.
+    /// The name in the language.
     pub name: &'static str,
-    /// In JSON.
+    /// The key in JSON.
     pub key: &'static str,
-    /// Names of its labels; the first one is stored under `Name`.
+    /// The names of the labels. The first label is stored under `Name`.
     pub labels: &'static [&'static str],
-    /// How often it may stand.
+    /// How often the block may occur.
     pub repeat: Repeat,
-    /// What is inside.
+    /// The content of the block.
     pub content: Content,
-    /// One line for people.
+    /// A description of one line.
     pub doc: &'static str,
 }
 
 impl BlockType {
-    /// With one line for people.
+    /// Sets the description.
     #[must_use]
     pub const fn doc(self, doc: &'static str) -> Self {
         Self { doc, ..self }
     }
 }
 
-/// How often a block may stand, and what it becomes.
+/// The number of times that a block may occur, and the JSON that it becomes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Repeat {
-    /// Once: an object.
+    /// At most once: an object.
     One,
     /// Any number: an array.
     Many,
-    /// Any number whose labels differ, with case ignored: an array.
+    /// Any number with different labels, ignoring case: an array.
     Distinct,
     /// Any number: an object keyed by the label.
     ByLabel,
 }
 
-/// What is inside a block.
+/// The content of a block.
 #[derive(Debug, Clone, Copy)]
 pub enum Content {
-    /// What a table says.
+    /// The arguments and blocks of a table.
     Schema(&'static Schema),
-    /// Anything (docs/reference/jobspec.md, section 3, free-form maps).
+    /// Free-form content (docs/reference/jobspec.md, section 3).
     Free,
-    /// Names with strings.
+    /// Names with string values.
     Strings,
-    /// Names with strings; `name = { ... }` means the same.
+    /// Names with string values; `name = { ... }` is equivalent.
     StringsOrAttribute,
     /// Names with lists of strings.
     StringLists,
 }
 
-/// An optional argument.
+/// Returns an optional argument.
 #[must_use]
 pub const fn attr(name: &'static str, key: &'static str, kind: Kind) -> Attribute {
     let holder = Holder::Optional;
@@ -227,37 +226,37 @@ pub const fn attr(name: &'static str, key: &'static str, kind: Kind) -> Attribut
     }
 }
 
-/// An optional argument that refuses `null`.
+/// Returns an optional argument that rejects `null`.
 #[must_use]
 pub const fn plain(name: &'static str, key: &'static str, kind: Kind) -> Attribute {
     attr(name, key, kind).plain()
 }
 
-/// An optional argument of a specification.
+/// Returns an optional argument of a specification.
 #[must_use]
 pub const fn specified(name: &'static str, key: &'static str, kind: Kind) -> Attribute {
     Attribute { holder: Holder::Specified, ..attr(name, key, kind) }
 }
 
-/// A required argument.
+/// Returns a required argument.
 #[must_use]
 pub const fn required(name: &'static str, key: &'static str, kind: Kind) -> Attribute {
     Attribute { required: true, ..attr(name, key, kind) }
 }
 
-/// A block that stands at most once.
+/// Returns a block that may occur at most once.
 #[must_use]
 pub const fn one(name: &'static str, key: &'static str, content: Content) -> BlockType {
     BlockType { name, key, labels: &[], repeat: Repeat::One, content, doc: "" }
 }
 
-/// A block that may repeat.
+/// Returns a block that may repeat.
 #[must_use]
 pub const fn many(name: &'static str, key: &'static str, schema: &'static Schema) -> BlockType {
     BlockType { name, key, labels: &[], repeat: Repeat::Many, content: Content::Schema(schema), doc: "" }
 }
 
-/// A block with a label that may repeat.
+/// Returns a labelled block that may repeat.
 #[must_use]
 pub const fn labelled(name: &'static str, key: &'static str, schema: &'static Schema) -> BlockType {
     BlockType {

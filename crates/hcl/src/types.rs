@@ -1,4 +1,4 @@
-//! Type expressions: `list(string)`, `object({ a = number })`.
+//! Parses type expressions: `list(string)`, `object({ a = number })`.
 
 use std::collections::BTreeMap;
 
@@ -10,28 +10,28 @@ use crate::value::{Type, Value, normal};
 
 const SUMMARY: &str = "Invalid type specification";
 
-/// What a type expression is for.
+/// The purpose of a type expression.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Purpose {
-    /// To declare something: nothing is left open.
+    /// A declaration: the type must be complete.
     Exact,
-    /// To convert to: `any` stands for whatever comes. `optional` around the type of an attribute has no effect: the
-    /// attribute has to be there all the same, as in the reference.
+    /// A conversion: `any` stands for any type. `optional` around the type of an attribute has no effect: the
+    /// attribute is still required, as in Nomad.
     Constraint,
 }
 
-/// Reads a type expression that leaves nothing open.
+/// Parses a type expression that must be complete.
 ///
 /// # Errors
-/// It is none, or it leaves something open.
+/// The expression is no type, or contains `any` or `optional`.
 pub fn type_expression(expr: &Expr) -> Evaluated<Type> {
     read(expr, Purpose::Exact)
 }
 
-/// Reads a type expression in which `any` and `optional` may stand.
+/// Parses a type expression that may contain `any` and `optional`.
 ///
 /// # Errors
-/// It is none.
+/// The expression is no type.
 pub fn type_constraint(expr: &Expr) -> Evaluated<Type> {
     read(expr, Purpose::Constraint)
 }
@@ -56,7 +56,7 @@ fn read(expr: &Expr, purpose: Purpose) -> Evaluated<Type> {
     }
 }
 
-/// A constructor with its arguments; the places are those of the call, of its name and of the brackets.
+/// Parses a type constructor with its arguments. The ranges are those of the call, of its name and of the brackets.
 fn call(
     name: &str,
     arguments: &[Expr],

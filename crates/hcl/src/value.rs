@@ -1,4 +1,4 @@
-//! Values and types of the language, conversion between them and finding a common type.
+//! Values and types of the language, conversions and common types.
 
 mod convert;
 mod number;
@@ -16,12 +16,13 @@ pub use self::convert::convert;
 pub use self::number::Number;
 pub use self::unify::unify;
 
-/// A value.
+/// A value of the language.
 ///
-/// Strings and keys are in normalization form C: [`Value::str`], [`Value::object`] and [`Value::map`] see to it.
+/// Strings and keys are in Unicode normalization form C; [`Value::str`], [`Value::object`] and [`Value::map`]
+/// normalize them.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Value {
-    /// No value, of a type.
+    /// Null, with its type.
     Null(Type),
     /// `true`, `false`.
     Bool(bool),
@@ -29,20 +30,20 @@ pub enum Value {
     Num(Number),
     /// A string.
     Str(Arc<str>),
-    /// A tuple, a list or a set (sorted, without duplicates); the type is that of list and set elements.
+    /// A tuple, a list or a set (sorted, without duplicates). The type is that of list and set elements.
     Seq(SeqKind, Type, Vec<Value>),
-    /// An object or a map; the type is that of map values.
+    /// An object or a map. The type is that of map values.
     Map(MapKind, Type, BTreeMap<String, Value>),
 }
 
 /// Kinds of sequences.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SeqKind {
-    /// Each place has its own type.
+    /// Each element has its own type.
     Tuple,
-    /// All of one type.
+    /// All elements have one type.
     List,
-    /// All of one type, sorted, each once.
+    /// All elements have one type; sorted, without duplicates.
     Set,
 }
 
@@ -51,14 +52,14 @@ pub enum SeqKind {
 pub enum MapKind {
     /// Each attribute has its own type.
     Object,
-    /// All of one type.
+    /// All values have one type.
     Map,
 }
 
-/// A type.
+/// A type of the language.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Type {
-    /// Not known, or whatever comes.
+    /// Unknown, or any type.
     Any,
     /// `string`
     Str,
@@ -79,13 +80,13 @@ pub enum Type {
 }
 
 impl Type {
-    /// `string`, `number` or `bool`.
+    /// Returns whether the type is `string`, `number` or `bool`.
     #[must_use]
     pub fn is_primitive(&self) -> bool {
         matches!(self, Self::Str | Self::Num | Self::Bool)
     }
 
-    /// Whether no part of it is open.
+    /// Returns whether the type contains no `Any`.
     #[must_use]
     pub fn is_exact(&self) -> bool {
         match self {
@@ -97,7 +98,7 @@ impl Type {
         }
     }
 
-    /// The type of a value.
+    /// Returns the type of a value.
     #[must_use]
     pub fn of(value: &Value) -> Self {
         match value {
@@ -115,7 +116,7 @@ impl Type {
         }
     }
 
-    /// What messages call it: `string`, `tuple`, `list of number`, ...
+    /// Returns the name of the type in messages: `string`, `tuple`, `list of number`, ...
     #[must_use]
     pub fn name(&self) -> String {
         match self {
@@ -133,70 +134,70 @@ impl Type {
 }
 
 impl Value {
-    /// Null of no type in particular.
+    /// Null without a particular type.
     pub const NULL: Self = Self::Null(Type::Any);
 
-    /// Whether it is null.
+    /// Returns whether the value is null.
     #[must_use]
     pub fn is_null(&self) -> bool {
         matches!(self, Self::Null(_))
     }
 
-    /// A string.
+    /// Creates a string in normalization form C.
     #[must_use]
     pub fn str(text: impl AsRef<str>) -> Self {
         Self::Str(Arc::from(&*normal(text.as_ref())))
     }
 
-    /// A whole number.
+    /// Creates a whole number.
     #[must_use]
     pub fn int(n: i64) -> Self {
         Self::Num(Number::from(n))
     }
 
-    /// A tuple.
+    /// Creates a tuple.
     #[must_use]
     pub fn tuple(items: Vec<Self>) -> Self {
         Self::Seq(SeqKind::Tuple, Type::Any, items)
     }
 
-    /// A list of strings.
+    /// Creates a list of strings.
     #[must_use]
     pub fn strings(items: impl IntoIterator<Item = String>) -> Self {
         Self::Seq(SeqKind::List, Type::Str, items.into_iter().map(Self::str).collect())
     }
 
-    /// A list whose elements have the type `t`.
+    /// Creates a list whose elements have the type `t`.
     #[must_use]
     pub fn list(t: Type, items: Vec<Self>) -> Self {
         Self::Seq(SeqKind::List, t, items)
     }
 
-    /// An object.
+    /// Creates an object.
     #[must_use]
     pub fn object(map: BTreeMap<String, Self>) -> Self {
         Self::Map(MapKind::Object, Type::Any, normal_keys(map))
     }
 
-    /// A map whose values have the type `t`.
+    /// Creates a map whose values have the type `t`.
     #[must_use]
     pub fn map(t: Type, map: BTreeMap<String, Self>) -> Self {
         Self::Map(MapKind::Map, t, normal_keys(map))
     }
 
-    /// A set: sorted, each element once.
+    /// Creates a set: sorted, without duplicates.
     #[must_use]
     pub fn set(t: Type, items: Vec<Self>) -> Self {
         Self::Seq(SeqKind::Set, t, order::sorted(items))
     }
 
-    /// What messages call its type.
+    /// Returns the name of the value's type in messages.
     #[must_use]
     pub fn type_name(&self) -> String {
         Type::of(self).name()
     }
 
-    /// As JSON: whole numbers that fit 64 bits as integers, others as floating point.
+    /// Converts to JSON: whole numbers that fit 64 bits become integers, others floating point.
     #[must_use]
     pub fn to_json(&self) -> serde_json::Value {
         use serde_json::Value as J;
@@ -210,7 +211,7 @@ impl Value {
         }
     }
 
-    /// From JSON: arrays become tuples, objects become objects.
+    /// Converts from JSON: arrays become tuples, objects become objects.
     #[must_use]
     pub fn from_json(json: &serde_json::Value) -> Self {
         use serde_json::Value as J;
@@ -227,7 +228,7 @@ impl Value {
     }
 }
 
-/// A text in normalization form C (Unicode, annex 15).
+/// Returns a text in normalization form C (Unicode, annex 15).
 pub(crate) fn normal(text: &str) -> Cow<'_, str> {
     if text.is_ascii() || is_nfc_quick(text.chars()) == IsNormalized::Yes {
         Cow::Borrowed(text)

@@ -1,4 +1,4 @@
-//! Volume specifications (docs/reference/storage.md, section 10): HCL 1 or JSON, for CSI and for host volumes.
+//! Parses volume specifications (docs/reference/storage.md, section 10): HCL 1 or JSON, for CSI and host volumes.
 
 mod tables;
 
@@ -16,7 +16,7 @@ use crate::parse::json::{Member, Members};
 use crate::schema::{Decoder, Header, Object, Schema};
 use crate::source::{Source, Sources, Span};
 
-/// A volume to create or to register.
+/// The specification of a volume to create or register.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(untagged)]
 pub enum VolumeSpec {
@@ -29,8 +29,7 @@ pub enum VolumeSpec {
 /// Parses a volume specification.
 ///
 /// # Errors
-/// Syntax errors, a missing or unknown type, unknown arguments within blocks, sizes that are none, unknown
-/// modes.
+/// Syntax errors, a missing or unknown type, unknown arguments within blocks, invalid sizes, unknown modes.
 pub fn parse(text: &str, filename: &str) -> Result<VolumeSpec, Diagnostics> {
     let mut sources = Sources::default();
     let id = sources.add(Source::new(filename, text));
@@ -97,7 +96,7 @@ fn read(body: &Body, items: &mut Vec<Diagnostic>) -> Option<VolumeSpec> {
     typed(object, &at, items).map(|spec| VolumeSpec::Csi(Box::new(spec)))
 }
 
-/// Names at the root match without regard to case and underscores, and unknown ones are left out
+/// Normalizes names at the root, which ignore case and underscores, and drops unknown ones
 /// (docs/reference/storage.md, section 10).
 fn normalized(mut body: Body, schema: &'static Schema) -> Body {
     let names: Vec<&'static str> =
@@ -119,7 +118,7 @@ fn same(known: &str, given: &str) -> bool {
     plain(known) == plain(given)
 }
 
-/// Sizes with units to bytes.
+/// Converts sizes with units to bytes.
 fn sizes(object: &mut Object, body: &Body, items: &mut Vec<Diagnostic>) {
     for (name, from, to) in tables::SIZES {
         let Some(value) = object.remove(from) else { continue };
@@ -142,7 +141,7 @@ fn sizes(object: &mut Object, body: &Body, items: &mut Vec<Diagnostic>) {
     }
 }
 
-/// The place of the argument or block with a JSON key.
+/// Returns the range of the argument or block with a JSON key.
 fn place(body: &Body, schema: &'static Schema, key: &str) -> Option<Span> {
     let name = schema.attributes.iter().find(|a| a.key == key).map(|a| a.name);
     let name = name.or_else(|| schema.blocks.iter().find(|b| b.key == key).map(|b| b.name))?;
@@ -150,7 +149,7 @@ fn place(body: &Body, schema: &'static Schema, key: &str) -> Option<Span> {
     attribute.or_else(|| body.blocks.iter().find(|b| b.kind.text == name).map(|b| b.kind.span))
 }
 
-/// The object as the request's type, key by key, so that a wrong value has a place.
+/// Converts the object to the request's type, key by key, so that a wrong value has a source range.
 fn typed<T: serde::de::DeserializeOwned>(
     object: Object,
     at: &dyn Fn(&str) -> Option<Span>,

@@ -1,4 +1,4 @@
-//! Jobs as text in the job language, by the tables that read it: what is written reads back to the same job.
+//! Writes jobs in the job language, with the tables that parse it, so that the text parses to the same job.
 
 mod defaults;
 mod free;
@@ -12,18 +12,18 @@ use self::defaults::{Defaults, Path};
 use crate::job::tables::JOB;
 use crate::schema::{Attribute, BlockType, Content, Kind, Repeat, Schema};
 
-/// A job that the language cannot say.
+/// Why a job cannot be written in the job language.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum WriteError {
-    /// Names of arguments are letters, digits, `_` and `-`.
+    /// The name of an entry is no valid argument name: letters, digits, `_` and `-`.
     #[error("{place} has an entry {name:?}, which is no name of an argument in the job language")]
     Name {
-        /// The block.
+        /// The block that contains the entry.
         place: &'static str,
-        /// The entry.
+        /// The name of the entry.
         name: String,
     },
-    /// The job is no object in JSON.
+    /// The job cannot be represented as a JSON object. Contains the reason.
     #[error("the job cannot be written: {0}")]
     Json(String),
 }
@@ -31,10 +31,10 @@ pub enum WriteError {
 type Done = Result<(), WriteError>;
 type Object = Map<String, Json>;
 
-/// Writes a job. What only servers set (status, indexes, versions) has no words in the language and is left out.
+/// Writes a job. Omits members that only servers set (status, indexes, versions).
 ///
 /// # Errors
-/// The job was not made from the language and holds names that it cannot say.
+/// The job does not come from the language and contains names that the language cannot express.
 pub fn job(job: &api::Job) -> Result<String, WriteError> {
     let json = serde_json::to_value(job).map_err(|e| WriteError::Json(e.to_string()))?;
     let Json::Object(object) = json else {
@@ -54,7 +54,7 @@ fn string<'o>(object: &'o Object, key: &str) -> &'o str {
     object.get(key).and_then(Json::as_str).unwrap_or_default()
 }
 
-/// Whether a word may stand before an equals sign.
+/// Returns whether a word is valid before an equals sign.
 fn is_name(word: &str) -> bool {
     word.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_')
         && word.chars().all(|c| c.is_ascii_alphanumeric() || c == '_' || c == '-')
@@ -74,7 +74,7 @@ impl Writer {
         for block in ordered(schema.blocks, |b| block_rank(b.name)) {
             let before = self.out.len();
             self.blocks(schema, block, object, path)?;
-            // A line between what belongs to different blocks.
+            // Separate different blocks by a blank line.
             if before > start && self.out.len() > before {
                 self.out.insert(before, '\n');
             }
@@ -85,7 +85,7 @@ impl Writer {
     fn attribute(&mut self, schema: &'static Schema, attribute: &Attribute, object: &Object, path: &Path) {
         let value = object.get(attribute.key).unwrap_or(&Json::Null);
         let unsaid = value.is_null() || self.defaults.at(path).get(attribute.key) == Some(value);
-        // What must be said may be null: that is as good as not to say it.
+        // A required argument may be null, which is the same as unset.
         if unsaid && !attribute.required || implied(schema.name, attribute, value, object) {
             return;
         }
@@ -121,7 +121,7 @@ impl Writer {
         match (schema.name, block.name) {
             ("network", "port" | "reserved_ports") => return self.ports(block, object, path),
             ("task", "identity") => {
-                // The default identity first; reading tells them apart by their names.
+                // Write the default identity first; parsing distinguishes identities by their names.
                 if let Some(Json::Object(identity)) = object.get("Identity") {
                     self.block(block, identity, None, &path.one("Identity"))?;
                 }
@@ -152,8 +152,8 @@ impl Writer {
         Ok(())
     }
 
-    /// Ports with a number are fixed, others are not. Where a reserved port has no number, all of them stand in
-    /// blocks of their own, in their order.
+    /// Writes `port` blocks, in which a number makes a port reserved. If a reserved port has no number, writes all
+    /// reserved ports as `reserved_ports` blocks instead, in order.
     fn ports(&mut self, block: &'static BlockType, object: &Object, path: &Path) -> Done {
         let list = |key: &str| object.get(key).and_then(Json::as_array).cloned().unwrap_or_default();
         let fixed = |port: &Json| port.get("Value").and_then(Json::as_i64).is_some_and(|n| n > 0);
@@ -220,7 +220,7 @@ impl Writer {
     }
 }
 
-/// What a block is called that carries its name inside.
+/// Returns the label of a block whose JSON has its name inside.
 fn own_label<'o>(block: &str, object: &'o Object) -> &'o str {
     match block {
         "target" => string(object, "Value"),
@@ -232,7 +232,7 @@ fn own_label<'o>(block: &str, object: &'o Object) -> &'o str {
     }
 }
 
-/// What the label says already, or what reading fills in.
+/// Returns whether the label or a default implies the argument.
 fn implied(schema: &str, attribute: &Attribute, value: &Json, object: &Object) -> bool {
     match (schema, attribute.key) {
         ("job", "ID") | ("target", "Value") | ("scaling", "Type") => true,
@@ -242,7 +242,7 @@ fn implied(schema: &str, attribute: &Attribute, value: &Json, object: &Object) -
     }
 }
 
-/// Whether an update says nothing: servers keep only a part of it at the job.
+/// Returns whether an `update` block sets nothing, because servers keep only a part of it at the job.
 fn is_zero(value: &Json) -> bool {
     value.as_object().is_some_and(|object| {
         object.values().all(|v| matches!(v, Json::Bool(false)) || v == "" || v.as_i64() == Some(0))
@@ -255,7 +255,7 @@ fn ordered<T, R: Ord>(rows: &'static [T], rank: impl Fn(&T) -> R) -> Vec<&'stati
     rows
 }
 
-/// What a reader looks for first; all else in the order of the tables.
+/// Ranks the arguments that readers look for first; the others keep the order of the tables.
 fn attribute_rank(name: &str) -> usize {
     const FIRST: [&str; 12] = [
         "name",
@@ -274,7 +274,7 @@ fn attribute_rank(name: &str) -> usize {
     FIRST.iter().position(|first| *first == name).unwrap_or(FIRST.len())
 }
 
-/// Small blocks first, those that hold others last.
+/// Ranks blocks: small blocks first, blocks that contain others last.
 fn block_rank(name: &str) -> usize {
     match name {
         "config" => 0,

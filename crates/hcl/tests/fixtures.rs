@@ -1,5 +1,5 @@
-//! Every recorded job file of `fixtures/jobspec`: valid ones give the recorded job, key for key and null for
-//! null; invalid ones are refused at the recorded place.
+//! Tests every recorded job file of `fixtures/jobspec`. A valid file gives exactly the recorded job, including nulls;
+//! an invalid one is rejected at the recorded place.
 
 #![expect(clippy::disallowed_methods, reason = "the cases are files")]
 
@@ -14,7 +14,7 @@ use serde_json::Value;
 /// Valid cases that do not give the recorded job yet, with the reason.
 const KNOWN_GAPS: &[(&str, &str)] = &[];
 
-/// Invalid cases that are refused at another place than the reference's, with the reason.
+/// Invalid cases whose error has another place than Nomad's, with the reason.
 const OTHER_PLACE: &[(&str, &str)] = &[];
 
 fn cases(kind: &str) -> Vec<(String, PathBuf)> {
@@ -32,9 +32,9 @@ struct Case {
     source: Source,
     options: ParseOptions,
     json: bool,
-    /// What `-vault-namespace` and `-consul-namespace` put into the job.
+    /// The namespaces that `-vault-namespace` and `-consul-namespace` set in the job.
     namespaces: BTreeMap<&'static str, String>,
-    /// A variable file that is not there.
+    /// Whether a variable file is missing.
     missing_file: bool,
 }
 
@@ -129,11 +129,11 @@ fn invalid_files_are_refused_at_the_recorded_place() {
     for (name, dir) in cases("invalid") {
         let case = read(&dir);
         if case.missing_file || case.json {
-            // These two never reach the parser.
+            // These two errors occur before parsing.
             continue;
         }
         let recorded = std::fs::read_to_string(dir.join("error.txt")).unwrap();
-        // The third line names the file; findings follow.
+        // The third line names the file; diagnostics follow.
         let place = |line: &str| {
             let place = line.split(": ").next()?;
             let (file, at) = place.rsplit_once(':')?;
@@ -146,7 +146,7 @@ fn invalid_files_are_refused_at_the_recorded_place() {
             continue;
         };
         let first = error.lines().next().unwrap_or_default();
-        // The first is where the mistake is; what follows from it is told where the reference tells it.
+        // The first place is that of the error itself. The places of its consequences equal Nomad's.
         let ours: Vec<String> = error.lines().filter_map(place).collect();
         let right = places.first() == ours.first().filter(|_| !places.is_empty())
             && places.iter().all(|place| ours.contains(place));
@@ -182,7 +182,7 @@ fn differences(path: &str, want: &Value, have: &Value, out: &mut Vec<String>) {
     }
 }
 
-/// The files that come with the project.
+/// Tests the project's example files.
 #[test]
 fn examples_parse() {
     let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples");
@@ -211,7 +211,7 @@ fn examples_parse() {
     assert!(seen >= 3, "only {seen} examples found");
 }
 
-/// What a person sees: the file, the line, the text and an underline.
+/// Checks the output for people: the file, the line, the text and an underline.
 #[test]
 fn errors_show_the_source() {
     let text = "job \"a\" {\n  priorty = 50\n  type    = [1]\n  group \"g\" {\n    task \"t\" {\n      drver = \"exec\"\n    }\n  }\n}\n";

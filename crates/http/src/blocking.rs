@@ -1,4 +1,4 @@
-//! Reads that wait until what they read has changed (docs/reference/http-api.md, section 1.5).
+//! Blocking queries: reads that wait until their result changes (docs/reference/http-api.md, section 1.5).
 
 use crate::access::{self, Watched};
 use crate::call::Call;
@@ -8,8 +8,8 @@ use caravan_state::{Root, Topic};
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// Reads once, or waits for a result that is newer than the index asked for. `read` answers the index
-/// of its result and the result. Only changes of `topics` are waited for; a timeout is no error.
+/// Reads once, or waits for a result that is newer than the requested index. `read` returns the index
+/// of its result and the result. Only changes of `topics` end the wait. A timeout is not an error.
 pub(crate) async fn read<T>(
     call: &Call,
     topics: &[Topic],
@@ -29,21 +29,22 @@ pub(crate) async fn read<T>(
         return answer(&store.snapshot());
     }
     let deadline = Instant::now() + jittered(wait.limit, rand::random());
-    // The watches begin before the first look, so that no change falls between.
+    // The watches start before the first read, so that no change is missed between them.
     let mut watch = topics.iter().fold(store.watch(), |watch, topic| watch.on(topic.clone())).start();
     let guards = server.admin().acl_enabled();
     let mut rights = guards.then(|| access::watched(server, &call.caller()));
     let mut seen = 0;
-    // The caller's rights are looked at again before each answer: they may have ended during the wait.
+    // The caller's rights are checked again before each answer: they may have ended during the wait.
     let judged = |root: &Root| {
         access::check_again(call, server, root)?;
         answer(root)
     };
     loop {
         {
-            // The state is let go before the wait: thousands may wait, each since another change.
+            // The snapshot is dropped before the wait. Otherwise thousands of waiting queries would each keep another
+            // state in memory.
             let root = store.snapshot();
-            // Nothing found: clients look again from the index that the error carries.
+            // Nothing was found: clients block from the index that the error carries.
             access::check_again(call, server, &root)?;
             let index = match answer(&root) {
                 Ok((meta, value)) if meta.index > wait.index => return Ok((meta, value)),
@@ -51,7 +52,7 @@ pub(crate) async fn read<T>(
                 Err(ApiError { indexed: Indexed::Meta(meta), .. }) if meta.index <= wait.index => meta.index,
                 Err(error) => return Err(error),
             };
-            // An index that went back says that the whole state was replaced.
+            // A decreased index means that the whole state was replaced.
             if root.index() < seen || call.state.stopping.is_cancelled() {
                 return answer(&root);
             }
@@ -75,7 +76,7 @@ async fn changed(rights: Option<&mut Watched>) {
     }
 }
 
-/// The wait and up to a sixteenth more, so that clients that asked together do not come back together.
+/// Returns the wait plus up to one sixteenth, so that clients that started together do not return together.
 fn jittered(limit: Duration, random: u16) -> Duration {
     limit + limit / 16 * u32::from(random) / u32::from(u16::MAX)
 }

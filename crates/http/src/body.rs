@@ -1,4 +1,4 @@
-//! Request bodies: keys without regard to case, unknown keys ignored, `null` for unset
+//! Request bodies: keys are case-insensitive, unknown keys are ignored, `null` means unset
 //! (docs/reference/http-api.md, section 2.3).
 
 use crate::error::ApiError;
@@ -10,8 +10,8 @@ use caravan_types::volume::{AccessMode, AttachmentMode, CsiSnapshot, VolumeReque
 use serde_json::{Map, Value};
 use std::collections::BTreeMap;
 
-/// A text that is checked to be one and dropped: the namespace of a request is found by its line of the route table
-/// and is in [`crate::call::Call`]. A handler that read another one would act where nothing was checked.
+/// A text field that is type-checked and dropped. The line of the route table finds the request's namespace,
+/// which is in [`crate::call::Call`]. A handler with another source could act in a namespace that was not checked.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Elsewhere;
 
@@ -25,7 +25,7 @@ impl ApiValue for Elsewhere {
     }
 }
 
-/// Whether a body may have a field of this size: one for the namespace of the request holds nothing.
+/// Returns whether a body may have a field of this size. A field for the request's namespace must hold nothing.
 pub(crate) const fn is_allowed(wire: &str, key: &str, size: usize) -> bool {
     const fn same(a: &str, b: &str) -> bool {
         let (a, b) = (a.as_bytes(), b.as_bytes());
@@ -35,7 +35,7 @@ pub(crate) const fn is_allowed(wire: &str, key: &str, size: usize) -> bool {
         }
         at == a.len() && at == b.len()
     }
-    // A list of names by namespace only chooses from what the caller may see.
+    // A list of names with namespaces only selects among objects that the caller may see.
     size == 0 || !same(key, "Namespace") || same(wire, "NamespacedID")
 }
 
@@ -75,12 +75,12 @@ macro_rules! bodies {
 }
 pub(crate) use bodies;
 
-/// Reads a body that must be there.
+/// Parses a required body.
 pub(crate) fn required<T: ApiValue>(body: &[u8]) -> Result<T, ApiError> {
     Ok(decode(body)?)
 }
 
-/// Reads a body that may be empty or `null`.
+/// Parses a body that may be empty or `null`.
 pub(crate) fn optional<T: ApiValue + Default>(body: &[u8]) -> Result<T, ApiError> {
     match decode::<Option<T>>(body) {
         Ok(value) => Ok(value.unwrap_or_default()),
@@ -97,7 +97,7 @@ bodies! {
     }
 }
 
-/// The keys of a volume and of the objects within.
+/// The keys of a volume and its nested objects.
 const VOLUME_KEYS: &[&str] = &[
     "ID",
     "Name",
@@ -126,11 +126,12 @@ const VOLUME_KEYS: &[&str] = &[
     "CaravanSharedStorage",
 ];
 
-/// Keys below which the keys are the user's own.
+/// The keys of maps whose own keys users choose.
 const VOLUME_MAPS: &[&str] = &["Secrets", "SecretsFrom", "Parameters", "Context", "Segments", "Items"];
 
-/// Reads the volumes of a request; `create`: they are to be made. No error repeats a value, because any may be a
-/// secret.
+/// Parses the volumes of a request. `create` means that they will be created. Errors never repeat a value, because any
+/// value may be
+/// a secret.
 pub(crate) fn volumes(body: &[u8], create: bool) -> Result<Vec<VolumeRequestBody>, ApiError> {
     let body: VolumesBody = required(body)?;
     let read = |value: &Value| {
@@ -142,7 +143,7 @@ pub(crate) fn volumes(body: &[u8], create: bool) -> Result<Vec<VolumeRequestBody
     body.volumes.iter().filter(|v| !v.is_null()).map(read).collect()
 }
 
-/// Refuses modes that there are not.
+/// Refuses unknown access and attachment modes.
 fn modes(volume: &Value) -> Result<(), String> {
     for capability in volume["RequestedCapabilities"].as_array().into_iter().flatten() {
         let text = |key: &str| capability[key].as_str().unwrap_or_default();
@@ -152,7 +153,7 @@ fn modes(volume: &Value) -> Result<(), String> {
     Ok(())
 }
 
-/// In the words of those who would have called the plugin.
+/// Returns the error for an unknown mode, in the wording of the component that Nomad reports it from.
 fn unknown_mode(why: &str, create: bool) -> ApiError {
     ApiError::internal(match create {
         true => {
@@ -163,12 +164,12 @@ fn unknown_mode(why: &str, create: bool) -> ApiError {
 }
 
 bodies! {
-    /// Snapshots to take.
+    /// Snapshots to create.
     SnapshotsBody("CSISnapshotCreateRequest") {
         snapshots: Vec<Value> = "Snapshots";
         namespace: Elsewhere = "Namespace";
     }
-    /// A variable to write. Its items are read apart, so that no error repeats them.
+    /// A variable to write. Its items are parsed separately, so that no error repeats them.
     VariableBody("VariableDecrypted") {
         namespace: Elsewhere = "Namespace";
         path: String = "Path";
@@ -180,7 +181,7 @@ bodies! {
 /// The keys of a snapshot.
 const SNAPSHOT_KEYS: &[&str] = &["SourceVolumeID", "PluginID", "Name", "Secrets", "Parameters"];
 
-/// Reads the snapshots of a request; `None` stands for `null`. No error repeats a value.
+/// Parses the snapshots of a request; `None` stands for `null`. Errors never repeat a value.
 pub(crate) fn snapshots(body: &[u8]) -> Result<Vec<Option<CsiSnapshot>>, ApiError> {
     let body: SnapshotsBody = required(body)?;
     let read = |value: &Value| {
@@ -206,18 +207,18 @@ pub(crate) fn snapshots(body: &[u8]) -> Result<Vec<Option<CsiSnapshot>>, ApiErro
     body.snapshots.iter().map(read).collect()
 }
 
-/// A variable as a request tells it.
+/// A variable as a request describes it.
 #[derive(Debug, Default)]
 pub(crate) struct VariableGiven {
-    /// The path that the body names.
+    /// The path in the body.
     pub(crate) path: String,
-    /// Its items; none if there are none.
+    /// The items; empty if absent.
     pub(crate) items: Secrets,
-    /// What is said of its lock.
+    /// The lock in the body, if there is one.
     pub(crate) lock: Option<VariableLock>,
 }
 
-/// Reads a variable.
+/// Parses a variable.
 pub(crate) fn variable(body: &[u8]) -> Result<VariableGiven, ApiError> {
     let body: VariableBody = required(body)?;
     let lock = match &body.lock {
@@ -237,7 +238,7 @@ pub(crate) fn variable(body: &[u8]) -> Result<VariableGiven, ApiError> {
     Ok(VariableGiven { path: body.path, items: Secrets::new(items), lock })
 }
 
-/// Tells of which kind the value is, not the value.
+/// Describes the type of the value, not the value.
 fn wrong_items(value: &Value, wanted: &str) -> ApiError {
     let kind = match value {
         Value::Null | Value::Object(_) => "object",
@@ -251,7 +252,8 @@ fn wrong_items(value: &Value, wanted: &str) -> ApiError {
     ))
 }
 
-/// The value with its keys in their declared spelling and without unset fields; below `maps` the keys are the user's.
+/// Returns the value with its keys in their declared spelling and without unset fields. Below `maps`, the keys are
+/// kept.
 pub(crate) fn spelled(value: &Value, keys: &'static [&'static str], maps: &[&str]) -> Value {
     match value {
         Value::Array(items) => items.iter().map(|item| spelled(item, keys, maps)).collect(),

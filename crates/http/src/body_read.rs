@@ -1,4 +1,4 @@
-//! Reading request bodies: neither too large nor too slow, and not too many at a time.
+//! Reads request bodies within limits of size, time and total memory.
 
 use crate::error::ApiError;
 use axum::body::Body;
@@ -9,29 +9,29 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-/// Longest request body in bytes.
+/// Maximum length of a request body, in bytes.
 pub const MAX_BODY: usize = 16 * 1024 * 1024;
 
-/// The same for whole states.
+/// Maximum length of a snapshot archive, in bytes.
 const MAX_SNAPSHOT: usize = 1024 * 1024 * 1024;
 
-/// Bytes that all bodies together may have while they come in; small ones do not count.
+/// Total bytes of all bodies that are being received; small bodies do not count.
 const BUDGET: usize = 256 * 1024 * 1024;
 const SMALL: usize = 64 * 1024;
 
-/// How long the next part of a body may take.
+/// Timeout for the next part of a body.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// How much of a body that is refused is still read, and how long: whoever is cut off while it sends
-/// may never read why.
+/// How much of a refused body is still read, and for how long. A client whose connection closes while it sends
+/// may never receive the refusal.
 const DISCARDED: usize = 64 * 1024 * 1024;
 const DISCARDING: Duration = Duration::from_secs(10);
 
-/// What the bodies that come in have by now.
+/// The bytes of all bodies that are being received.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Bodies(Arc<AtomicUsize>);
 
-/// A share of the budget, given back when dropped.
+/// A share of the budget, returned when dropped.
 struct Share<'b> {
     of: &'b AtomicUsize,
     taken: usize,
@@ -67,12 +67,12 @@ async fn discard(mut body: Body) {
             }
         }
     };
-    // What is left then is cut off.
+    // The rest of the body is cut off.
     let _ = tokio::time::timeout(DISCARDING, reading).await;
 }
 
 impl Bodies {
-    /// Reads a body whole.
+    /// Reads a whole body.
     pub(crate) async fn read(&self, path: &str, mut body: Body) -> Result<Bytes, ApiError> {
         match self.read_part(path, &mut body).await {
             Err(error) if error.status == StatusCode::PAYLOAD_TOO_LARGE => {
@@ -100,7 +100,7 @@ impl Bodies {
             let frame = frame.map_err(|error| {
                 ApiError::bad_request(format!("the request body could not be read: {error}"))
             })?;
-            // Trailers mean nothing here.
+            // Trailers are ignored.
             let Ok(data) = frame.into_data() else { continue };
             let length = first.len() + whole.len() + data.len();
             if length > most {
@@ -110,7 +110,7 @@ impl Bodies {
                 let text = "the agent is busy with other large requests: try again later";
                 return Err(ApiError::new(StatusCode::SERVICE_UNAVAILABLE, text));
             }
-            // Most bodies come in one part and need not be copied.
+            // Most bodies arrive in one part and need no copy.
             if first.is_empty() && whole.is_empty() {
                 first = data;
             } else {

@@ -1,6 +1,6 @@
-//! Answers that are asked for again before anything changed: dashboards and scripts that poll the same
-//! lists. An answer is good for as long as the whole state is the very one that it was made from, and for the same
-//! token only, so that it can never tell more or other than a fresh one.
+//! A cache of answers for dashboards and scripts that poll the same lists.
+//! An answer is valid only for the exact state that produced it and for the same token. A cached answer therefore
+//! never shows more than a fresh one.
 
 use crate::compress::Coding;
 use bytes::Bytes;
@@ -10,26 +10,26 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
-/// Most bytes that are kept, and the largest answer among them.
+/// Maximum bytes of all kept answers, and of the largest one.
 const BUDGET: usize = 32 * 1024 * 1024;
 const LARGEST: usize = 8 * 1024 * 1024;
 
-/// How long an answer is good at most: tokens run out with time, not with a change.
+/// Maximum age of an answer, because tokens expire with time and not with a state change.
 const MOST_AGE: Duration = Duration::from_secs(1);
 
-/// What makes answers differ although the state is the same.
+/// The parts of a request that make answers differ although the state is the same.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Key {
-    /// Path and query as they came.
+    /// The path and query as received.
     pub(crate) uri: String,
     pub(crate) coding: Option<Coding>,
-    /// Whatever says who asks.
+    /// All headers that identify the caller.
     pub(crate) credentials: Vec<Bytes>,
-    /// Answers tell whether there is a leader.
+    /// Whether this server leads, because answers report whether there is a leader.
     pub(crate) is_leader: bool,
 }
 
-/// An answer as it goes over the wire.
+/// An encoded answer.
 #[derive(Clone, Debug)]
 pub(crate) struct Ready {
     pub(crate) status: StatusCode,
@@ -37,7 +37,7 @@ pub(crate) struct Ready {
     pub(crate) body: Bytes,
 }
 
-/// The kept answers.
+/// The cached answers.
 #[derive(Debug, Default)]
 pub(crate) struct Answers(Mutex<Kept>);
 
@@ -49,12 +49,12 @@ struct Kept {
 }
 
 impl Answers {
-    /// A thread that panicked while it held the lock left whole entries only.
+    /// Locks the cache. A thread that panicked while it held the lock left only complete entries.
     fn lock(&self) -> MutexGuard<'_, Kept> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The answer that was made from this state, if there is one.
+    /// Returns the answer that was produced from this state, if there is one.
     pub(crate) fn get(&self, root: &Arc<Root>, key: &Key, now: Instant) -> Option<Ready> {
         let kept = self.lock();
         if !std::ptr::eq(kept.of.as_ptr(), Arc::as_ptr(root)) {
@@ -64,14 +64,14 @@ impl Answers {
         (now.saturating_duration_since(*made) < MOST_AGE).then(|| ready.clone())
     }
 
-    /// Keeps an answer. `root` is the newest state from before the answer was made; what was made from an
-    /// older one goes.
+    /// Stores an answer. `root` is the newest state from before the answer was produced; answers from
+    /// older states are dropped.
     pub(crate) fn put(&self, root: &Arc<Root>, key: Key, now: Instant, ready: Ready) {
         if ready.body.len() > LARGEST {
             return;
         }
         let mut kept = self.lock();
-        // The weak pointer keeps the address from being used again.
+        // The weak pointer prevents reuse of the address.
         if !std::ptr::eq(kept.of.as_ptr(), Arc::as_ptr(root)) || kept.bytes + ready.body.len() > BUDGET {
             *kept = Kept { of: Arc::downgrade(root), ..Kept::default() };
         }

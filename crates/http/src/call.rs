@@ -1,4 +1,4 @@
-//! A request as the routes see it.
+//! A request as the handlers see it.
 
 use crate::access::Line;
 use crate::error::ApiError;
@@ -11,49 +11,49 @@ use caravan_types::Namespace;
 use http::{HeaderMap, Method};
 use std::sync::Arc;
 
-/// A request, path and query decoded, body read.
+/// A request with its path and query decoded and its body read.
 pub(crate) struct Call {
     pub(crate) state: Arc<HttpState>,
     pub(crate) method: Method,
-    /// Path and query as they came, for agents that it is passed on to.
+    /// The path and query as received, for forwarding to other agents.
     pub(crate) uri: String,
-    /// Segments of the decoded path.
+    /// The segments of the decoded path.
     pub(crate) segments: Vec<String>,
     pub(crate) query: Query,
     pub(crate) headers: HeaderMap,
     pub(crate) body: Bytes,
-    /// How many agents passed it on.
+    /// The number of agents that forwarded the request.
     pub(crate) hops: u8,
-    /// The line of the route table that is about the request.
+    /// The line of the route table that matches the request.
     pub(crate) line: &'static Line,
-    /// The namespace that the request is about: the one that was checked. `*` stands for all.
+    /// The namespace that was checked for the request; `*` means all namespaces.
     pub(crate) namespace: Namespace,
-    /// Who asks, as judged last.
+    /// The caller with the rights of the latest check.
     pub(crate) caller: ArcSwap<Caller>,
 }
 
 impl Call {
-    /// Returns who asks. Their rights may be fewer the next time.
+    /// Returns the caller with the rights of the latest check. A later check may reduce the rights.
     pub(crate) fn caller(&self) -> Arc<Caller> {
         self.caller.load_full()
     }
 
-    /// Returns the namespace of a list; none for all namespaces.
+    /// Returns the namespace of a list; `None` means all namespaces.
     pub(crate) fn list_namespace(&self) -> Option<Namespace> {
         (self.namespace != "*").then(|| self.namespace.clone())
     }
 
-    /// The server in this agent.
+    /// Returns this agent's server.
     pub(crate) fn server(&self) -> Result<&Handle, ApiError> {
         self.state.server.as_ref().ok_or_else(|| ApiError::internal("this agent is not a server"))
     }
 
-    /// Refuses all methods but one.
+    /// Refuses all methods except `method`.
     pub(crate) fn only(&self, method: &Method) -> Result<(), ApiError> {
         if self.method == *method { Ok(()) } else { Err(ApiError::method()) }
     }
 
-    /// Refuses all methods but PUT and POST, which are the same on most routes.
+    /// Refuses all methods except PUT and POST, which are equivalent on most routes.
     pub(crate) fn put(&self) -> Result<(), ApiError> {
         if self.is_put() { Ok(()) } else { Err(ApiError::method()) }
     }

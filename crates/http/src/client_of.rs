@@ -1,4 +1,4 @@
-//! The client of this agent behind the routes.
+//! Implements the routes' view of the client on this agent's client.
 
 use crate::client_side::{
     ClientSide, ClientSideError, Content, ExecSession, FileInfo, Frame, Frames, LogKind, Origin, Range,
@@ -24,13 +24,13 @@ use tokio::io::AsyncReadExt;
 use tokio::sync::mpsc;
 use tokio_util::io::ReaderStream;
 
-/// Messages that wait for a slow program.
+/// The number of queued messages for a program that reads slowly.
 const QUEUE: usize = 16;
 
-/// How long requests wait for the allocations of an earlier agent.
+/// How long requests wait until the client has restored its allocations.
 const RESTORING: Duration = Duration::from_secs(10);
 
-/// Between two looks at a counter that a share is made from.
+/// The time between two samples of a counter from which a rate is computed.
 const SAMPLE: Duration = Duration::from_millis(100);
 
 fn of_fs(error: &FsError) -> ClientSideError {
@@ -55,7 +55,7 @@ fn of_client(error: &ClientError) -> ClientSideError {
     }
 }
 
-/// A stream of a path that is not there is a bad request, unlike a look at it.
+/// Converts an error of a stream. A missing path is a bad request here, unlike in `stat`.
 fn of_stream(error: &FsError) -> ClientSideError {
     match error {
         FsError::NotFound(_) => ClientSideError::new(StatusCode::BAD_REQUEST, error.to_string()),
@@ -63,7 +63,7 @@ fn of_stream(error: &FsError) -> ClientSideError {
     }
 }
 
-/// Looks at files away from the threads that serve.
+/// Runs file operations on the pool of blocking threads.
 async fn blocking<T: Send + 'static>(
     fs: AllocFs,
     look: impl FnOnce(&AllocFs) -> Result<T, FsError> + Send + 'static,
@@ -110,7 +110,7 @@ fn now_ns() -> i64 {
     caravan_sys::time::wall_nanos()
 }
 
-/// Percent of one processor: nanoseconds of work in a time.
+/// Returns the percentage of one CPU: nanoseconds of work during `passed`.
 fn percent(work_ns: u64, passed: Duration) -> f64 {
     Duration::from_nanos(work_ns).as_secs_f64() * 100.0 / passed.as_secs_f64().max(f64::EPSILON)
 }
@@ -171,7 +171,7 @@ impl ClientSide for Handle {
         let (fs, path) = (self.fs(alloc).map_err(|e| of_client(&e))?, path.to_owned());
         let on_host = fs.on_host(&path);
         let from = u64::try_from(offset);
-        // What cannot be opened at all is told first.
+        // A file that cannot be opened is reported before the stream starts.
         let file = blocking(fs, move |fs| fs.read_from(&path, from.unwrap_or(0))).await?;
         if offset < 0 {
             let on_host = on_host.display();
@@ -370,7 +370,7 @@ fn shown(metadata: &Metadata) -> Value {
     json!({"Meta": metadata.meta, "Dynamic": metadata.dynamic, "Static": metadata.fixed})
 }
 
-/// A program in a task of this node, in the words of the wire.
+/// Starts a program in a task of this node and adapts it to the messages of the protocol.
 async fn session(handle: &Handle, open: &ExecOpen) -> Result<ExecSession, ClientSideError> {
     let refused = |error: ClientError| match &error {
         ClientError::UnknownTask(_) => {
@@ -388,7 +388,7 @@ async fn session(handle: &Handle, open: &ExecOpen) -> Result<ExecSession, Client
     let stream = handle.exec_stream(&open.alloc, &open.task, request).await.map_err(refused)?;
     let (input, mut inputs) = mpsc::channel(QUEUE);
     let to = stream.input;
-    // Ends with either side; the program ends when nobody reads its output.
+    // The session ends when either side ends. The program is ended when its output has no reader.
     tokio::spawn(async move {
         while let Some(message) = inputs.recv().await {
             let message = match message {
@@ -410,7 +410,7 @@ async fn session(handle: &Handle, open: &ExecOpen) -> Result<ExecSession, Client
             Ok(ExecEvent::Exited(code)) => Ok(ExecOut::Exited(code)),
             Err(error) => Err(ClientSideError::new(
                 StatusCode::INTERNAL_SERVER_ERROR,
-                // The prefix is what clients know from errors of drivers.
+                // Clients recognise driver errors by this prefix.
                 format!("rpc error: code = Unknown desc = {error}"),
             )),
         };
@@ -419,7 +419,7 @@ async fn session(handle: &Handle, open: &ExecOpen) -> Result<ExecSession, Client
     Ok(ExecSession { input, output: output.boxed() })
 }
 
-/// What single processes use, by their ids; none where the driver does not know them.
+/// Returns the usage of single processes by process id; empty if the driver does not know them.
 fn of_processes(then: &Usage, now: &Usage, passed: Duration) -> Value {
     let before: BTreeMap<u32, &ProcessUsage> = then.processes.iter().map(|p| (p.pid, p)).collect();
     let one = |own: &ProcessUsage| {

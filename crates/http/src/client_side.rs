@@ -1,5 +1,5 @@
-//! What the routes below `/v1/client` need of the client in this agent. A trait, so that routes are
-//! tested without one.
+//! The trait by which the routes below `/v1/client` use the client of this agent. Tests replace the client by their
+//! own implementation.
 
 use async_trait::async_trait;
 use bytes::Bytes;
@@ -22,45 +22,45 @@ use tokio::sync::mpsc;
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "PascalCase")]
 pub struct FileInfo {
-    /// Last segment of its path.
+    /// The last segment of the path.
     pub name: String,
-    /// Whether it is a directory.
+    /// Whether this is a directory.
     pub is_dir: bool,
-    /// Bytes.
+    /// The size in bytes.
     pub size: u64,
-    /// As in `ls -l`: `-rw-r--r--`.
+    /// The mode as `ls -l` prints it: `-rw-r--r--`.
     pub file_mode: String,
-    /// Last change.
+    /// The time of the last change.
     pub mod_time: Time,
-    /// Media type by content; told for single files only.
+    /// The media type, detected from the content; absent in lists.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub content_type: Option<String>,
 }
 
-/// A piece of a file that is followed.
+/// A piece of a followed file.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Frame {
-    /// Content.
+    /// The content.
     pub data: Bytes,
-    /// Path within the allocation.
+    /// The path within the allocation.
     pub file: String,
-    /// Position after the content.
+    /// The position after the content.
     pub offset: u64,
-    /// `file deleted` or `file truncated`, where that happened.
+    /// `file deleted` or `file truncated` if that happened, otherwise empty.
     pub event: String,
 }
 
-/// Where reading begins.
+/// The reference point of an offset.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Origin {
-    /// `offset` bytes after the start.
+    /// The start of the file; offsets count forward.
     #[default]
     Start,
-    /// `offset` bytes before the end.
+    /// The end of the file; offsets count backward.
     End,
 }
 
-/// Which of a task's streams.
+/// An output stream of a task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LogKind {
     /// Standard output.
@@ -70,7 +70,7 @@ pub enum LogKind {
 }
 
 impl LogKind {
-    /// The word in file names and parameters.
+    /// Returns the name in file names and parameters: `stdout` or `stderr`.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Stdout => "stdout",
@@ -79,29 +79,29 @@ impl LogKind {
     }
 }
 
-/// Where and how long to read.
+/// The range of a file to read.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Range {
-    /// Bytes from the origin, never negative.
+    /// The distance from the origin in bytes, never negative.
     pub offset: u64,
-    /// Origin.
+    /// The reference point of the offset.
     pub origin: Origin,
-    /// Wait for more at the end.
+    /// Whether to wait for more content at the end.
     pub follow: bool,
 }
 
-/// A refusal of the client: the status and the text of the answer.
+/// A refusal of the client: the status and text of the answer.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
 pub struct ClientSideError {
-    /// HTTP status.
+    /// The HTTP status.
     pub status: StatusCode,
-    /// One sentence.
+    /// The text of the answer, one sentence.
     pub message: String,
 }
 
 impl ClientSideError {
-    /// A refusal.
+    /// Creates a refusal.
     pub fn new(status: StatusCode, message: impl Into<String>) -> Self {
         Self { status, message: message.into() }
     }
@@ -119,17 +119,17 @@ impl From<ClientSideError> for crate::ApiError {
     }
 }
 
-/// Frames as they come; ends at the end of the file unless followed.
+/// A stream of frames; it ends at the end of the file unless the file is followed.
 pub type Frames = BoxStream<'static, Result<Frame, ClientSideError>>;
 
-/// Raw content as it is read.
+/// A stream of raw content.
 pub type Content = BoxStream<'static, Result<Bytes, ClientSideError>>;
 
-/// A program that runs in a task. Dropping the output ends it.
+/// A program that runs in a task. Dropping the output ends the program.
 pub struct ExecSession {
-    /// To the program.
+    /// Messages to the program.
     pub input: mpsc::Sender<ExecIn>,
-    /// From the program; an error is the last item.
+    /// Messages from the program; an error is the last item.
     pub output: BoxStream<'static, Result<ExecOut, ClientSideError>>,
 }
 
@@ -139,36 +139,36 @@ impl fmt::Debug for ExecSession {
     }
 }
 
-/// The client of this agent. Every path is confined to the allocation's directory; errors are worded as
-/// in docs/reference/http-api.md, section 3.4.
+/// The client of this agent. Every path is confined to the allocation's directory. Error texts follow
+/// docs/reference/http-api.md, section 3.4.
 #[async_trait]
 pub trait ClientSide: fmt::Debug + Send + Sync + 'static {
-    /// Its node.
+    /// Returns the id of the client's node.
     fn node_id(&self) -> NodeId;
-    /// Whether the allocation's directory is here.
+    /// Returns whether the client has the allocation's directory.
     fn has_alloc(&self, alloc: &AllocId) -> bool;
-    /// Allocations here, for the agent's own figures.
+    /// Returns the number of allocations, for the agent's own figures.
     fn alloc_count(&self) -> usize;
-    /// The node as it describes itself.
+    /// Returns the node as its client describes it.
     fn node(&self) -> Arc<Node>;
-    /// The allocations here and how they are.
+    /// Returns the client's allocations and their status.
     fn allocs(&self) -> Vec<(Arc<Allocation>, ClientStatus)>;
-    /// What was counted and timed.
+    /// Returns the counters and timers of the client.
     fn meters(&self) -> Meters;
-    /// How long ago the servers answered a sign of life, and for how long they took it.
+    /// Returns the time since the servers answered a heartbeat, and the TTL that they granted.
     fn last_heartbeat(&self) -> Option<(Duration, Duration)>;
-    /// Why it cannot work at the moment.
+    /// Checks whether the client is healthy.
     ///
     /// # Errors
-    /// With the reason.
+    /// Returns the reason if the client cannot work at the moment.
     fn health(&self) -> Result<(), String>;
-    /// Waits until it knows its allocations again after a start; not for ever.
+    /// Waits, for a limited time, until the client has restored its allocations after a start.
     async fn ready(&self);
-    /// Files of a directory.
+    /// Lists a directory.
     async fn list(&self, alloc: &AllocId, path: &str) -> Result<Vec<FileInfo>, ClientSideError>;
-    /// A file, with its content type.
+    /// Returns the facts about a file, with its content type.
     async fn stat(&self, alloc: &AllocId, path: &str) -> Result<FileInfo, ClientSideError>;
-    /// Content from `offset` on, at most `limit` bytes.
+    /// Reads at most `limit` bytes of content from `offset`.
     async fn read(
         &self,
         alloc: &AllocId,
@@ -176,9 +176,9 @@ pub trait ClientSide: fmt::Debug + Send + Sync + 'static {
         offset: i64,
         limit: Option<u64>,
     ) -> Result<Content, ClientSideError>;
-    /// A file in frames.
+    /// Streams a file in frames.
     async fn stream(&self, alloc: &AllocId, path: &str, range: Range) -> Result<Frames, ClientSideError>;
-    /// A task's log in frames, across rotation.
+    /// Streams a task's log in frames, across rotations.
     async fn logs(
         &self,
         alloc: &AllocId,
@@ -186,33 +186,33 @@ pub trait ClientSide: fmt::Debug + Send + Sync + 'static {
         kind: LogKind,
         range: Range,
     ) -> Result<Frames, ClientSideError>;
-    /// The allocation's data and the local directories of its tasks, as a tar archive.
+    /// Streams the allocation's data and the local directories of its tasks as a tar archive.
     async fn snapshot(&self, alloc: &AllocId) -> Result<Content, ClientSideError>;
-    /// What the node's signed identity says.
+    /// Returns the claims of the node's signed identity.
     async fn identity(&self) -> Result<Value, ClientSideError>;
-    /// Has the node's identity signed anew.
+    /// Requests a new signature of the node's identity.
     async fn renew_identity(&self) -> Result<(), ClientSideError>;
-    /// What the allocation (or one task of it) uses, in the shape of `AllocResourceUsage`.
+    /// Returns the resource usage of the allocation, or of one of its tasks, in the shape of `AllocResourceUsage`.
     async fn alloc_stats(&self, alloc: &AllocId, task: Option<&str>) -> Result<Value, ClientSideError>;
-    /// What the host uses, in the shape of `HostStats`.
+    /// Returns the resource usage of the host, in the shape of `HostStats`.
     async fn host_stats(&self) -> Result<Value, ClientSideError>;
-    /// Restarts one task, or those that run, or all of them.
+    /// Restarts the named task, all running tasks, or all tasks (`all`).
     async fn restart(&self, alloc: &AllocId, task: Option<&str>, all: bool) -> Result<(), ClientSideError>;
     /// Runs a program in a task.
     async fn exec(&self, open: &ExecOpen) -> Result<ExecSession, ClientSideError>;
-    /// What the checks of the allocation's services said last, by id, in the shape of `CheckQueryResult`.
+    /// Returns the latest results of the allocation's service checks by id, in the shape of `CheckQueryResult`.
     async fn checks(&self, alloc: &AllocId) -> Result<Value, ClientSideError>;
-    /// Removes the files of an allocation that is over.
+    /// Removes the files of a terminal allocation.
     async fn collect(&self, alloc: &AllocId) -> Result<(), ClientSideError>;
-    /// The same of all that are over.
+    /// Removes the files of all terminal allocations.
     async fn collect_all(&self) -> Result<(), ClientSideError>;
-    /// The node's free pairs: `Meta`, `Dynamic`, `Static`.
+    /// Returns the node's metadata: `Meta`, `Dynamic`, `Static`.
     async fn metadata(&self) -> Result<Value, ClientSideError>;
-    /// Changes the node's free pairs; none takes one away.
+    /// Changes the node's metadata; `None` removes a key.
     async fn change_metadata(
         &self,
         changes: BTreeMap<String, Option<String>>,
     ) -> Result<Value, ClientSideError>;
-    /// Signals one task, or all of them.
+    /// Sends a signal to one task or to all tasks.
     async fn signal(&self, alloc: &AllocId, task: Option<&str>, signal: &str) -> Result<(), ClientSideError>;
 }

@@ -7,7 +7,7 @@ use http::header::ACCEPT_ENCODING;
 use http::{HeaderMap, HeaderValue};
 use std::io::{self, Write};
 
-/// How an answer is packed.
+/// A content coding of an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Coding {
     Gzip,
@@ -15,7 +15,7 @@ pub(crate) enum Coding {
 }
 
 impl Coding {
-    /// The first coding that a request accepts and that is known here.
+    /// Returns the first coding that the request accepts and this agent supports.
     pub(crate) fn accepted(headers: &HeaderMap) -> Option<Self> {
         let values = headers.get_all(ACCEPT_ENCODING).into_iter().filter_map(|value| value.to_str().ok());
         values.flat_map(|value| value.split(',')).find_map(|part| {
@@ -41,7 +41,7 @@ impl Coding {
         })
     }
 
-    /// Packs a body. Fast rather than small: most answers go a short way.
+    /// Compresses a body, with speed preferred to size because most clients are near.
     pub(crate) fn pack(self, body: &[u8]) -> io::Result<Bytes> {
         let out = Vec::with_capacity(body.len() / 4 + 64);
         match self {
@@ -50,7 +50,7 @@ impl Coding {
                 encoder.write_all(body)?;
                 encoder.finish().map(Bytes::from)
             }
-            // RFC 9110 means the form with a header.
+            // RFC 9110 defines `deflate` as the form with a zlib header.
             Self::Deflate => {
                 let mut encoder = ZlibEncoder::new(out, Compression::fast());
                 encoder.write_all(body)?;

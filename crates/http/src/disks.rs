@@ -1,4 +1,4 @@
-//! How full the host's file systems are.
+//! The usage of the host's file systems.
 
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
@@ -7,22 +7,22 @@ use std::path::Path;
 /// A mounted file system.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Disk {
-    /// Block device; empty where only a directory was asked about.
+    /// The block device; empty if the query was about a directory.
     pub(crate) device: String,
-    /// Where.
+    /// The directory of the mount.
     pub(crate) mountpoint: String,
-    /// Bytes in all.
+    /// The total size in bytes.
     pub(crate) size: u64,
-    /// Bytes in use.
+    /// The bytes in use.
     pub(crate) used: u64,
-    /// Bytes that users may still take.
+    /// The bytes that unprivileged users may still use.
     pub(crate) available: u64,
-    /// Percent of the inodes in use.
+    /// The percentage of inodes in use.
     pub(crate) inodes_used: f64,
 }
 
 impl Disk {
-    /// The shape of `DiskStats`.
+    /// Returns the usage in the shape of `DiskStats`.
     pub(crate) fn stats(&self) -> Value {
         json!({
             "Device": self.device,
@@ -41,7 +41,7 @@ fn share(part: u64, whole: u64) -> f64 {
     if whole == 0 { 0.0 } else { part as f64 * 100.0 / whole as f64 }
 }
 
-/// The file system that holds a directory.
+/// Returns the file system that holds a directory.
 pub(crate) fn of(dir: &Path) -> Option<Disk> {
     let stat = rustix::fs::statvfs(dir).ok()?;
     let bytes = |blocks: u64| blocks.saturating_mul(stat.f_frsize);
@@ -54,7 +54,7 @@ pub(crate) fn of(dir: &Path) -> Option<Disk> {
     })
 }
 
-/// Every file system on a block device, where it is mounted first.
+/// Returns every file system on a block device, at its first mount.
 pub(crate) fn all() -> Vec<Disk> {
     let mounts = std::fs::read_to_string("/proc/self/mounts").unwrap_or_default();
     mounted(&mounts)
@@ -65,7 +65,7 @@ pub(crate) fn all() -> Vec<Disk> {
         .collect()
 }
 
-/// Devices and the first place of each, from the lines of `/proc/self/mounts`.
+/// Returns devices and the first mount of each, from the lines of `/proc/self/mounts`.
 fn mounted(mounts: &str) -> Vec<(String, String)> {
     let mut seen = BTreeSet::new();
     mounts

@@ -1,4 +1,4 @@
-//! From a request to its route. Paths are matched after decoding, because job ids may contain slashes
+//! Dispatches requests to their handlers. Paths are matched after decoding, because job ids may contain slashes
 //! (docs/reference/http-api.md, sections 1.1 and 3).
 
 use crate::access::{self, Found, Need};
@@ -44,7 +44,7 @@ pub(crate) async fn handle(state: Arc<HttpState>, request: Request<Body>) -> Res
     let mut response = match shared {
         Some(methods) if request.method() == Method::OPTIONS => preflight(methods, request.headers()),
         _ => {
-            // Most of what a route needs while it runs is not needed while a request waits for its turn.
+            // The future of the answer is on the heap, because most of its state is not needed while the request waits.
             let answered = Box::pin(answer(state, request)).await;
             let response = match answered {
                 Ok(response) => response,
@@ -59,7 +59,7 @@ pub(crate) async fn handle(state: Arc<HttpState>, request: Request<Body>) -> Res
     }
     shared_state.requests.note(begun.elapsed());
     if response.status() == StatusCode::SWITCHING_PROTOCOLS {
-        // What follows is no answer that could be kept or packed.
+        // This answer cannot be cached or compressed.
         return response;
     }
     let headers = response.headers_mut();
@@ -70,7 +70,7 @@ pub(crate) async fn handle(state: Arc<HttpState>, request: Request<Body>) -> Res
         }
         headers.append(VARY, HeaderValue::from_static("Origin"));
     }
-    // An agent that passed the request on may have said so already.
+    // The agent that answered a forwarded request may have set this header already.
     if !headers.get_all(VARY).iter().any(|value| value == "Accept-Encoding") {
         headers.append(VARY, HeaderValue::from_static("Accept-Encoding"));
     }
@@ -80,7 +80,8 @@ pub(crate) async fn handle(state: Arc<HttpState>, request: Request<Body>) -> Res
     response
 }
 
-/// The methods with which pages of other origins may call a route, if they may (docs/reference/http-api.md, section 1.9).
+/// Returns the methods with which pages of other origins may call a route; `None` forbids it
+/// (docs/reference/http-api.md, section 1.9).
 fn shared_methods(path: &str) -> Option<&'static [&'static str]> {
     const CLIENT: &[&str] = &["HEAD", "GET", "PUT", "POST"];
     let below = ["/v1/client/fs/", "/v1/client/allocation/"];
@@ -96,7 +97,7 @@ fn shared_methods(path: &str) -> Option<&'static [&'static str]> {
     }
 }
 
-/// Answers a browser that asks whether it may ask.
+/// Answers a CORS preflight request.
 fn preflight(methods: &[&str], asked: &HeaderMap) -> Response<Body> {
     let mut response = Reply::empty().status(StatusCode::NO_CONTENT).into_response(false);
     let headers = response.headers_mut();
@@ -113,7 +114,7 @@ fn preflight(methods: &[&str], asked: &HeaderMap) -> Response<Body> {
     response
 }
 
-/// Packs an answer that is there as a whole; streams go as they are.
+/// Compresses a complete answer; streams stay as they are.
 async fn packed(mut response: Response<Body>, coding: Option<Coding>) -> Response<Body> {
     let length = HttpBody::size_hint(response.body()).exact().unwrap_or(0);
     let Some(coding) = coding.filter(|_| length > 0 && !response.headers().contains_key(CONTENT_ENCODING))
@@ -121,7 +122,7 @@ async fn packed(mut response: Response<Body>, coding: Option<Coding>) -> Respons
         return response;
     };
     let body = std::mem::take(response.body_mut());
-    // What is there as a whole cannot fail to be read.
+    // A complete body cannot fail to be read.
     let body = body.collect().await.map(http_body_util::Collected::to_bytes).unwrap_or_default();
     *response.body_mut() = match coding.pack(&body) {
         Ok(packed) => {
@@ -164,7 +165,7 @@ async fn answer(state: Arc<HttpState>, request: Request<Body>) -> Result<Respons
         Found::Method => return Err(ApiError::method()),
         Found::Nothing => return Err(ApiError::unknown_path()),
     };
-    // Headers that agents write count only where an agent wrote them.
+    // Headers of agents are honored only if an agent sent the request.
     let from_agent = parts.extensions.get::<FromAgent>().is_some();
     let asks = parts.headers.get(ASKS).filter(|_| from_agent).cloned();
     let hops = parts
@@ -195,10 +196,11 @@ async fn answer(state: Arc<HttpState>, request: Request<Body>) -> Result<Respons
     }
     let is_exec = matches!(line.to, To::Exec);
     match (&call.state.server, &call.state.relay) {
-        // A refusal is told over the websocket, whose first message may hold the token.
+        // The refusal is sent over the websocket, whose first message may hold the token.
         _ if asks.is_none() && is_exec => {}
         (Some(server), _) => call.caller.store(Arc::new(access::check(&call, server)?)),
-        // A request of a server was allowed there; for any other a server is asked, unless one answers anyway.
+        // The server that forwarded the request has checked it. Otherwise the agent asks a server, unless a server
+        // answers anyway.
         (None, Some(channel)) if call.state.acl && !from_agent && answers_itself(&call) => {
             Box::pin(relay::authorized(&call, channel)).await?;
         }
@@ -218,7 +220,7 @@ async fn answer(state: Arc<HttpState>, request: Request<Body>) -> Result<Respons
     }
     let call = Arc::new(call);
     let response = Box::pin(placed(&call)).await?;
-    // Of an answer that another agent gives to one of its own requests the other agent is the judge.
+    // An agent without a server checks only its own callers: a forwarded request is checked by the agent that sent it.
     let judges = call.state.server.is_some() || (!from_agent && answers_itself(&call));
     Ok(if judges { relay::guarded(response, call) } else { response })
 }
@@ -261,7 +263,7 @@ async fn placed(call: &Call) -> Result<Response<Body>, ApiError> {
     }
 }
 
-/// Whether the answer may be asked for again before anything changes: lists, read without waiting.
+/// Returns whether the answer may be cached: lists that are read without blocking.
 fn is_kept(call: &Call, segments: &[&str]) -> bool {
     let is_list = matches!(
         segments,
@@ -271,7 +273,7 @@ fn is_kept(call: &Call, segments: &[&str]) -> bool {
     is_list && call.is_get() && call.query.get("index").is_none()
 }
 
-/// The answer that was given before, or a new one.
+/// Returns the cached answer or a new one.
 async fn kept(call: &Call, server: &Handle, segments: &[&str]) -> Result<Response<Body>, ApiError> {
     let (root, now) = (server.store().snapshot(), Instant::now());
     let credentials = ["x-nomad-token", "authorization"];
@@ -302,7 +304,7 @@ async fn kept(call: &Call, server: &Handle, segments: &[&str]) -> Result<Respons
     Ok(response)
 }
 
-/// Whether a path is that of a route about one object, without a slash and a name behind.
+/// Returns whether a path is the route of a single object, without a slash and name after it.
 fn names_nothing(path: &str) -> bool {
     const OBJECTS: [&str; 20] = [
         "job",
@@ -329,7 +331,7 @@ fn names_nothing(path: &str) -> bool {
     path == "/ui" || path.strip_prefix("/v1/").is_some_and(|path| OBJECTS.contains(&path))
 }
 
-/// Leads to the path as it should have been.
+/// Redirects to the cleaned path.
 fn redirect(to: &str, method: &Method) -> Reply {
     let mut reply = match *method {
         Method::GET | Method::HEAD => {
@@ -348,7 +350,7 @@ fn redirect(to: &str, method: &Method) -> Reply {
     }
 }
 
-/// Whether an agent without a server answers the request itself.
+/// Returns whether an agent without a server answers the request itself.
 fn answers_itself(call: &Call) -> bool {
     let segments: Vec<&str> = call.segments.iter().map(String::as_str).collect();
     let here = |place: Result<routes::client::Place, ApiError>| {
@@ -361,12 +363,12 @@ fn answers_itself(call: &Call) -> bool {
     }
 }
 
-/// Whether the route is about the servers that this agent speaks to, which it knows itself.
+/// Returns whether the route is about the servers that this agent uses, which the agent knows itself.
 fn names_servers(call: &Call, segments: &[&str]) -> bool {
     call.state.servers.is_some() && segments == ["v1", "agent", "servers"]
 }
 
-/// The part of a path that the node answers.
+/// Returns the part of a path that the node answers.
 fn of_node<'a>(segments: &[&'a str]) -> Vec<&'a str> {
     match segments {
         ["v1", "client", rest @ ..] => rest.to_vec(),
@@ -375,7 +377,7 @@ fn of_node<'a>(segments: &[&'a str]) -> Vec<&'a str> {
     }
 }
 
-/// Whether every agent answers the route itself.
+/// Returns whether every agent answers the route itself.
 fn is_local(segments: &[&str]) -> bool {
     match segments {
         ["v1", "agent", rest @ ..] => *rest != ["members"] && *rest != ["servers"],
@@ -385,10 +387,10 @@ fn is_local(segments: &[&str]) -> bool {
     }
 }
 
-/// The handlers of the routes: the table (`access::table`) says which requests each of them gets.
+/// The handlers of the routes. The table (`access::table`) assigns requests to them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum To {
-    /// Lines that refuse have none.
+    /// No handler, for lines that refuse.
     Nowhere,
     Root,
     Page,
@@ -411,7 +413,7 @@ pub(crate) enum To {
     Node,
     /// The node answers.
     Client,
-    /// A websocket.
+    /// The answer is a websocket.
     Exec,
     Volumes,
     ExternalVolumes,
@@ -439,7 +441,7 @@ pub(crate) enum To {
     Enterprise,
 }
 
-/// The parts of a job: its id may hold slashes, so that the end of a path tells them apart.
+/// The parts of a job. A job id may hold slashes, so the end of a path selects the part.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum OfJob {
     Itself,
@@ -463,7 +465,7 @@ pub(crate) enum OfJob {
     Services,
 }
 
-/// The parts of a CSI volume, told apart by the end of a path.
+/// The parts of a CSI volume, selected by the end of a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum OfVolume {
     Itself,
@@ -473,8 +475,8 @@ pub(crate) enum OfVolume {
     Explain,
 }
 
-/// Calls the handler of a request's line. Each handler's future is on the heap: a request that waits then holds what
-/// its own route needs, and not what the largest one would.
+/// Calls the handler of a request's line. Each handler's future is on the heap: a waiting request then occupies the
+/// memory of its own route, not of the largest one.
 async fn route(call: &Call, segments: &[&str]) -> Result<Reply, ApiError> {
     let stars = call.line.stars(segments);
     let star = |at: usize| stars.get(at).map(String::as_str).unwrap_or_default();
@@ -527,7 +529,7 @@ async fn route(call: &Call, segments: &[&str]) -> Result<Reply, ApiError> {
     }
 }
 
-/// `GET /` leads to the page, query string and all.
+/// Redirects `GET /` to the user interface, with the query string.
 fn to_ui(call: &Call) -> Reply {
     let query = call.uri.split_once('?').map(|(_, query)| format!("?{query}")).unwrap_or_default();
     redirect(&format!("/ui/{query}"), &call.method)

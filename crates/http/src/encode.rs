@@ -1,23 +1,23 @@
-//! JSON as the reference writes it (docs/reference/http-api.md, section 2.1): keys in byte order, floats that show that
-//! they are floats, nothing escaped for HTML.
+//! JSON as Nomad writes it (docs/reference/http-api.md, section 2.1): keys in byte order, floats with a fraction or
+//! exponent, nothing escaped for HTML.
 
 use serde_json::{Map, Value};
 
-/// How deep `pretty` indents.
+/// The indentation of `pretty`.
 const INDENT: &str = "    ";
 
-/// Below these keys lies what users made up. Its numbers came as JSON, which has one kind of them only: they are
-/// floats to the reference, whole ones too.
+/// Below these keys are the users' own values. Their numbers came as JSON, which has one number type:
+/// Nomad treats all of them as floats, including integers.
 const FREE: [&str; 4] = ["Config", "Policy", "Meta", "Claims"];
 
-/// Which numbers are whole.
+/// The numbers that are written as integers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Whole {
-    /// Those of the value, but for what users made up.
+    /// The integers of the value, except below the users' own keys.
     AsKept,
-    /// All of the value: it comes from a job file, which knows whole numbers.
+    /// All integers: the value comes from a job file, whose language has integers.
     Everywhere,
-    /// None.
+    /// No number.
     Nowhere,
 }
 
@@ -30,12 +30,12 @@ impl Whole {
     }
 }
 
-/// Writes a value; `pretty` indents and ends with a newline.
+/// Encodes a value; `pretty` indents and ends with a newline.
 pub fn encode(value: &Value, pretty: bool) -> Vec<u8> {
     encode_with(value, pretty, Whole::AsKept)
 }
 
-/// The same of what was read from a job file: its whole numbers stay what they are.
+/// Encodes a value that was parsed from a job file: its integers stay integers.
 pub(crate) fn encode_parsed(value: &Value, pretty: bool) -> Vec<u8> {
     encode_with(value, pretty, Whole::Everywhere)
 }
@@ -49,7 +49,7 @@ fn encode_with(value: &Value, pretty: bool, whole: Whole) -> Vec<u8> {
     out.into_bytes()
 }
 
-/// `depth` is none when nothing is indented.
+/// Writes a value at an indentation depth; `None` means no indentation.
 fn write(value: &Value, depth: Option<usize>, whole: Whole, out: &mut String) {
     match value {
         Value::Null => out.push_str("null"),
@@ -106,7 +106,7 @@ fn newline(depth: Option<usize>, out: &mut String) {
     }
 }
 
-/// `1.0`, `0.25`, `1e+21`, `1e-07`: the shortest digits that read back as the same number, with an
+/// Formats a float: `1.0`, `0.25`, `1e+21`, `1e-07`. Uses the shortest digits that parse to the same number, with an
 /// exponent below 1e-6 and from 1e21 on.
 fn float(f: f64) -> String {
     let size = f.abs();

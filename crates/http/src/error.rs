@@ -1,4 +1,4 @@
-//! Failures as HTTP answers: a status and one bare sentence (docs/reference/http-api.md, section 1.8).
+//! Errors as HTTP answers: a status and one plain sentence (docs/reference/http-api.md, section 1.8).
 
 use crate::reply::{Indexed, Meta};
 use caravan_rpc::{Code, RpcError};
@@ -10,58 +10,58 @@ use http::StatusCode;
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
 pub struct ApiError {
-    /// Status.
+    /// The HTTP status.
     pub status: StatusCode,
-    /// Body, one sentence without a newline; empty for unknown paths.
+    /// The body, one sentence without a newline; empty for unknown paths.
     pub message: String,
-    /// Index headers: of reads that found nothing, so that clients wait for the object with them.
+    /// The index headers. A read that found nothing has them too, so that clients can block until the object exists.
     pub(crate) indexed: Indexed,
 }
 
 impl ApiError {
-    /// A failure with a status of its own.
+    /// Creates an error with this status.
     pub fn new(status: StatusCode, message: impl Into<String>) -> Self {
         Self { status, message: message.into(), indexed: Indexed::None }
     }
-    /// The request makes no sense: 400.
+    /// Creates the error for an invalid request: 400.
     pub fn bad_request(message: impl Into<String>) -> Self {
         Self::new(StatusCode::BAD_REQUEST, message)
     }
-    /// The object does not exist: 404.
+    /// Creates the error for a missing object: 404.
     pub fn not_found(message: impl Into<String>) -> Self {
         Self::new(StatusCode::NOT_FOUND, message)
     }
-    /// Everything for which the reference has no code: 500.
+    /// Creates the error for failures without a code in Nomad: 500.
     pub fn internal(message: impl Into<String>) -> Self {
         Self::new(StatusCode::INTERNAL_SERVER_ERROR, message)
     }
-    /// The path is not one of ours: 404 without a body.
+    /// Creates the error for an unknown path: 404 with an empty body.
     pub fn unknown_path() -> Self {
         Self::not_found("")
     }
-    /// The path is ours, the method is not: 405.
+    /// Creates the error for a known path with an unsupported method: 405.
     pub fn method() -> Self {
         Self::new(StatusCode::METHOD_NOT_ALLOWED, "Invalid method")
     }
-    /// With index headers.
+    /// Adds the index headers of a read.
     pub(crate) fn with_meta(mut self, meta: Meta) -> Self {
         self.indexed = Indexed::Meta(meta);
         self
     }
-    /// With the index of a write.
+    /// Adds the index of a write.
     pub(crate) fn with_index(mut self, index: u64) -> Self {
         self.indexed = Indexed::Index(index);
         self
     }
 
-    /// A refused change of a route for which the reference has codes.
+    /// Converts a refused change of a route for which Nomad has status codes.
     pub(crate) fn coded(error: &ServerError) -> Self {
         let status = StatusCode::from_u16(error.http_status()).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
         Self::new(status, error.message.clone())
     }
 
-    /// A refused change. The reference codes only few of them, so that what does not exist is 500 here
-    /// where a read would answer 404.
+    /// Converts a refused change. Nomad has codes for few of them: a missing object is 500 here,
+    /// although a read would answer 404.
     pub(crate) fn of_change(error: &ServerError) -> Self {
         let status = match error.kind {
             Kind::Unauthorized => StatusCode::UNAUTHORIZED,

@@ -1,4 +1,4 @@
-//! Programs run in tasks: finding the agent that holds the allocation, and talking to the program there
+//! Programs that run in tasks: finds the agent that holds the allocation and connects to the program there
 //! (docs/reference/http-api.md, section 4.2).
 
 use crate::access;
@@ -14,10 +14,10 @@ use http::StatusCode;
 use std::sync::Arc;
 use tokio::sync::mpsc;
 
-/// Messages that wait for a slow program.
+/// The number of queued messages for a program that reads slowly.
 const QUEUE: usize = 16;
 
-/// Opens a session, here or at the agent that holds the allocation.
+/// Opens a session in this agent or in the agent that holds the allocation.
 pub(crate) async fn open(state: &HttpState, open: ExecOpen) -> Result<ExecSession, ClientSideError> {
     let unknown = || {
         let text = format!("Unknown allocation \"{}\"", open.alloc);
@@ -45,7 +45,7 @@ pub(crate) async fn open(state: &HttpState, open: ExecOpen) -> Result<ExecSessio
     Ok(remote(&channel, ExecOpen { hops: open.hops + 1, secret, ..open }))
 }
 
-/// A session that another agent carries.
+/// Opens a session over a connection to another agent.
 fn remote(channel: &Channel, open: ExecOpen) -> ExecSession {
     let (input, inputs) = mpsc::channel::<ExecIn>(QUEUE);
     let inputs = stream::unfold(inputs, |mut inputs| async move { Some((inputs.recv().await?, inputs)) });
@@ -58,14 +58,14 @@ fn refused(error: RpcError) -> ClientSideError {
     ClientSideError { status: error.status, message: error.message }
 }
 
-/// The RPC side of [`open`].
+/// Answers exec sessions of other agents; the RPC side of [`open`].
 pub(crate) fn serve(
     state: Arc<HttpState>,
     asked: ExecOpen,
     inputs: ItemStream<ExecIn>,
 ) -> impl Stream<Item = Result<ExecOut, RpcError>> + Send + 'static {
     let opening = async move {
-        // Whoever reaches a server's port has proved nothing by that.
+        // A connection to a server's port alone does not authorize the caller.
         let allowed = match &state.server {
             Some(server) => access::may_exec(server, &asked),
             None => Ok(()),
@@ -91,7 +91,7 @@ pub(crate) fn serve(
     stream::once(opening).flatten()
 }
 
-/// The items of a stream until a future is ready, whose outcome is then the last item.
+/// Returns the items of a stream until a future completes, whose outcome is then the last item.
 fn until<T: Send + 'static>(
     items: impl Stream<Item = T> + Send + 'static,
     last: impl Future<Output = T> + Send + 'static,
@@ -106,7 +106,7 @@ fn until<T: Send + 'static>(
     })
 }
 
-/// The answers of a session; its inputs are passed on while they are read.
+/// Returns the answers of a session. Passes inputs on while the answers are read.
 fn answers(
     session: ExecSession,
     inputs: ItemStream<ExecIn>,
@@ -124,7 +124,7 @@ fn answers(
                         (Some(Ok(item)), Some(to)) => to.try_send(item).is_ok(),
                         _ => false,
                     };
-                    // The caller says nothing more, or the program reads nothing more; it may go on.
+                    // The caller closed its input, or the program closed its standard input. The program may continue.
                     if !sent {
                         (input, inputs) = (None, None);
                     }
@@ -145,11 +145,11 @@ async fn next_of(
     }
 }
 
-/// Waits until the program takes another message, so that whoever carries both directions never waits for one while
-/// the other is full. Without a program's ear there is always room.
+/// Waits until the program can take another message. The task that carries both directions must not block on one
+/// direction while the other one is full. Without a channel to the program, returns at once.
 pub(crate) async fn room(to: Option<&mpsc::Sender<ExecIn>>) {
     if let Some(to) = to {
-        // Closed is found out by sending.
+        // The next send reports a closed channel.
         let _ = to.reserve().await;
     }
 }
@@ -158,7 +158,7 @@ fn rpc_error(error: &ClientSideError) -> RpcError {
     RpcError::new(Code::Internal, error.message.clone()).with_http_status(error.status.as_u16())
 }
 
-/// What an agent adds to its calls so that others can run programs in its tasks.
+/// Returns the RPC routes by which other agents run programs in this agent's tasks.
 pub(crate) fn rpc(
     state: Arc<HttpState>,
 ) -> impl Fn(Context, ExecOpen, ItemStream<ExecIn>) -> futures::future::Ready<Result<Outputs, RpcError>>

@@ -1,9 +1,9 @@
-//! Filter expressions of lists (docs/reference/http-api.md, sections 1.6 and 1.7), and objects as they see them.
+//! Filter expressions of lists (docs/reference/http-api.md, sections 1.6 and 1.7), and the objects that they examine.
 
 use crate::error::ApiError;
 use serde_json::{Map, Value, json};
 
-/// An expression of a request.
+/// The filter expression of a request.
 #[derive(Clone, Debug)]
 pub(crate) struct Filter {
     text: String,
@@ -20,13 +20,13 @@ impl Filter {
         Ok(Self { text: text.to_owned(), inner })
     }
 
-    /// Whether an object is meant.
+    /// Returns whether an object matches.
     pub(crate) fn matches(&self, object: &Value) -> Result<bool, ApiError> {
         let failed = |error| ApiError::bad_request(format!("failed to read result page: {error}"));
         self.inner.matches(object).map_err(failed)
     }
 
-    /// Whether the expression has a word: a field that is not named costs nothing.
+    /// Returns whether the expression contains a word. Fields that it does not name need not be computed.
     pub(crate) fn mentions(&self, word: &str) -> bool {
         let inside = |c: Option<char>| c.is_some_and(|c| c.is_ascii_alphanumeric() || c == '_');
         self.text.match_indices(word).any(|(at, _)| {
@@ -36,7 +36,7 @@ impl Filter {
     }
 }
 
-/// Fields that are left out of an evaluation's JSON when they are empty, by what they are then.
+/// The fields that an evaluation's JSON omits if empty, with their empty values.
 const EVALUATION: [(&str, Zero); 28] = [
     ("ID", Zero::Text),
     ("Namespace", Zero::Text),
@@ -68,7 +68,7 @@ const EVALUATION: [(&str, Zero); 28] = [
     ("MissingNonNodeResources", Zero::Null),
 ];
 
-/// The same of an allocation.
+/// The fields that an allocation's JSON omits if empty, with their empty values.
 const ALLOCATION: [(&str, Zero); 28] = [
     ("Job", Zero::Null),
     ("TaskGroup", Zero::Text),
@@ -100,7 +100,7 @@ const ALLOCATION: [(&str, Zero); 28] = [
     ("ModifyTime", Zero::Number),
 ];
 
-/// What an empty field is.
+/// The value of an empty field.
 #[derive(Clone, Copy)]
 enum Zero {
     Text,
@@ -125,12 +125,12 @@ impl Zero {
     }
 }
 
-/// An evaluation with its empty fields.
+/// Returns an evaluation's JSON with its empty fields.
 pub(crate) fn whole_evaluation(value: Value) -> Value {
     filled(value, &EVALUATION)
 }
 
-/// An allocation with its empty fields.
+/// Returns an allocation's JSON with its empty fields.
 pub(crate) fn whole_allocation(value: Value) -> Value {
     filled(value, &ALLOCATION)
 }

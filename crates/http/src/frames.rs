@@ -10,13 +10,13 @@ use serde_json::{Map, Value, json};
 use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 
-/// How often a reader that gets nothing is told that the stream lives.
+/// The interval of heartbeats on an idle stream.
 const HEARTBEAT: Duration = Duration::from_secs(1);
 
-/// Most content in one frame, in bytes.
+/// Maximum content of one frame, in bytes.
 const MAX_DATA: usize = 64 * 1024;
 
-/// Frames as JSON objects, one after the other without a separator; `{}` while there is nothing to tell.
+/// Encodes frames as JSON objects without separators; `{}` is the heartbeat of an idle stream.
 pub(crate) fn framed(frames: Frames, stopping: CancellationToken) -> Body {
     let objects = frames.flat_map(|frame| {
         stream::iter(match frame {
@@ -27,7 +27,7 @@ pub(crate) fn framed(frames: Frames, stopping: CancellationToken) -> Body {
     Body::from_stream(with_heartbeats(objects.boxed(), HEARTBEAT).take_until(stopping.cancelled_owned()))
 }
 
-/// Content alone.
+/// Streams the content without frames.
 pub(crate) fn plain(frames: Frames, stopping: CancellationToken) -> Body {
     let content = frames.map(|frame| frame.map(|frame| frame.data));
     Body::from_stream(content.take_until(stopping.cancelled_owned()))
@@ -64,7 +64,7 @@ fn split(frame: Frame) -> Vec<Frame> {
     parts
 }
 
-/// Empty fields are left out.
+/// Encodes a frame; empty fields are omitted.
 fn object(frame: &Frame) -> Bytes {
     let mut map = Map::new();
     if !frame.data.is_empty() {

@@ -4,7 +4,7 @@ use crate::disks::Disk;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 
-/// Time that a processor spent, in ticks, since the host started.
+/// The time that a CPU spent since the host started, in ticks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct CpuTimes {
     user: u64,
@@ -13,7 +13,7 @@ pub(crate) struct CpuTimes {
     total: u64,
 }
 
-/// Processors by name (`cpu0`), from `/proc/stat`.
+/// Returns the CPUs by name (`cpu0`), from `/proc/stat`.
 pub(crate) fn cpus(stat: &str) -> BTreeMap<String, CpuTimes> {
     let line = |line: &str| {
         let mut words = line.split_whitespace();
@@ -24,7 +24,7 @@ pub(crate) fn cpus(stat: &str) -> BTreeMap<String, CpuTimes> {
             user: at(0) + at(1),
             system: at(2),
             idle: at(3) + at(4),
-            // Guests are counted within user time already.
+            // User time already includes the guests' time.
             total: ticks.iter().take(8).sum(),
         };
         Some((name.to_owned(), times))
@@ -32,14 +32,14 @@ pub(crate) fn cpus(stat: &str) -> BTreeMap<String, CpuTimes> {
     stat.lines().filter_map(line).collect()
 }
 
-/// Bytes of a line of `/proc/meminfo`.
+/// Returns the bytes of a line of `/proc/meminfo`.
 fn memory(meminfo: &str, name: &str) -> u64 {
     let line = meminfo.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
     let kib = line.and_then(|rest| rest.split_whitespace().next()?.parse::<u64>().ok());
     kib.unwrap_or(0).saturating_mul(1024)
 }
 
-/// Percent of the ticks that passed between two looks.
+/// Returns the percentage of the ticks between two samples.
 fn share(part: u64, before: u64, passed: u64) -> f64 {
     if passed == 0 {
         return 0.0;
@@ -49,18 +49,18 @@ fn share(part: u64, before: u64, passed: u64) -> f64 {
     f64::from(part) * 100.0 / f64::from(passed)
 }
 
-/// What does not come from proc(5).
+/// The figures from sources other than proc(5).
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Machine {
-    /// Its disks.
+    /// The disks of the host.
     pub(crate) disks: Vec<Disk>,
-    /// The file system that allocations lie on.
+    /// The file system of the allocation directory.
     pub(crate) alloc_dir: Option<Disk>,
-    /// MHz of a processor.
+    /// The frequency of a CPU in MHz.
     pub(crate) mhz: f64,
 }
 
-/// The shape of `HostStats`. Devices are not measured.
+/// Returns the figures in the shape of `HostStats`. Devices are not measured.
 pub(crate) fn stats(
     before: &BTreeMap<String, CpuTimes>,
     stat: &str,

@@ -1,11 +1,11 @@
 //! The HTTP API: routes, blocking queries, shapes and error texts.
 //!
-//! Every agent serves all routes. What a route needs may be in this agent or in another one: an agent
-//! without a server passes requests about the cluster on to one ([`HttpState::relay`]), a server passes
-//! requests about an allocation's files and tasks on to its node. Both ways the request is answered by
-//! the same routes ([`answer`]).
+//! Every agent serves all routes. The data of a route may be in this agent or in another one. An agent
+//! without a server forwards requests about the cluster to a server ([`HttpState::relay`]). A server forwards
+//! requests about an allocation's files and tasks to its node. In both cases the same routes answer
+//! ([`answer`]).
 //!
-//! The shapes are those of `caravan-types`; what is made only for an answer is made here.
+//! Most shapes are types of `caravan-types`; shapes that exist only in answers are defined here.
 
 mod access;
 mod blocking;

@@ -1,4 +1,4 @@
-//! The agent's log as the monitor shows it (docs/reference/http-api.md, section 3.7): records, and their two notations.
+//! The agent's log for the monitor (docs/reference/http-api.md, section 3.7): records, and their two formats.
 
 use caravan_types::{Time, UnixNanos};
 use futures::stream::BoxStream;
@@ -6,25 +6,25 @@ use serde_json::{Map, Value, json};
 use std::fmt::{self, Write as _};
 use std::path::PathBuf;
 
-/// How much a record matters; the order is from the least to the most talkative.
+/// The level of a record, ordered from the most severe to the most verbose.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(u8)]
 pub enum LogLevel {
-    /// Something failed.
+    /// A failure.
     Error = 1,
-    /// Something is odd.
+    /// An unexpected condition.
     Warn = 2,
-    /// Something happened.
+    /// A normal event.
     #[default]
     Info = 3,
-    /// For whoever looks for a fault.
+    /// Details for debugging.
     Debug = 4,
-    /// Everything.
+    /// All details.
     Trace = 5,
 }
 
 impl LogLevel {
-    /// Reads a level, whatever its letters' case.
+    /// Parses a level, ignoring case.
     pub fn parse(text: &str) -> Option<Self> {
         Some(match text.to_ascii_lowercase().as_str() {
             "error" | "err" => Self::Error,
@@ -36,7 +36,7 @@ impl LogLevel {
         })
     }
 
-    /// The word, in small letters.
+    /// Returns the level's name in lower case.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Error => "error",
@@ -51,21 +51,21 @@ impl LogLevel {
 /// A record of the log.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LogRecord {
-    /// When.
+    /// The time of the record.
     pub time: UnixNanos,
-    /// How much it matters.
+    /// The level of the record.
     pub level: LogLevel,
-    /// The part of the program.
+    /// The module of the program that wrote the record.
     pub module: String,
-    /// What happened.
+    /// The message of the record.
     pub message: String,
-    /// To what, in the order of the record.
+    /// The fields of the message, in the order of the record.
     pub fields: Vec<(String, String)>,
-    /// Where in the program.
+    /// The source location in the program.
     pub location: String,
 }
 
-/// How records are written.
+/// The format of records.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Notation {
     pub(crate) json: bool,
@@ -73,7 +73,7 @@ pub(crate) struct Notation {
 }
 
 impl LogRecord {
-    /// One line, its end included.
+    /// Formats the record as one line with its newline.
     pub(crate) fn line(&self, notation: Notation) -> String {
         let mut line =
             if notation.json { self.object(notation.location) } else { self.text(notation.location) };
@@ -84,7 +84,7 @@ impl LogRecord {
     fn text(&self, location: bool) -> String {
         let mut out = format!("{} ", millis(self.time));
         let level = format!("[{}]", self.level.as_str().to_ascii_uppercase());
-        // Writing to a text cannot fail, here and below.
+        // Writing to a string cannot fail, here and below.
         let _ = write!(out, "{level:<7} ");
         if location && !self.location.is_empty() {
             let _ = write!(out, "{}: ", self.location);
@@ -115,7 +115,7 @@ impl LogRecord {
     }
 }
 
-/// `2026-11-21T09:19:38.870Z`.
+/// Formats a time: `2026-11-21T09:19:38.870Z`.
 fn millis(time: UnixNanos) -> String {
     let millis = time.0.div_euclid(1_000_000);
     let text = json!(Time(time.0.div_euclid(1_000_000_000).saturating_mul(1_000_000_000)));
@@ -123,15 +123,15 @@ fn millis(time: UnixNanos) -> String {
     format!("{text}.{:03}Z", millis.rem_euclid(1000))
 }
 
-/// Records from now on; readers that are too slow miss some, and read a record that says so.
+/// A stream of new records. A slow reader misses some records and receives a record that reports the loss.
 pub type LogRecords = BoxStream<'static, std::sync::Arc<LogRecord>>;
 
 /// The agent's log.
 pub trait LogSource: fmt::Debug + Send + Sync + 'static {
-    /// Records of a level and of those that matter more, whatever the agent itself writes to its log.
+    /// Follows records of this level and of more severe ones, independent of the level of the agent's own log output.
     fn follow(&self, level: LogLevel) -> LogRecords;
 
-    /// The file in which the agent keeps its log, if it does.
+    /// Returns the agent's log file, if it writes one.
     fn file(&self) -> Option<PathBuf> {
         None
     }

@@ -7,7 +7,7 @@ use serde::Serialize;
 use serde_json::Value;
 use std::fmt;
 
-/// Where an element stands in its list; the order of tokens is the order of the list.
+/// The position of an element in its list; the order of tokens is the order of the list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Token<'a> {
     /// `<namespace>.<id>`.
@@ -32,8 +32,8 @@ impl fmt::Display for Token<'_> {
 }
 
 impl<'a> Token<'a> {
-    /// Reads a token of the same kind as `like`. Nothing is refused: what is no index stands after all
-    /// that are.
+    /// Parses a token of the same kind as `like`. Every text is accepted: a text that is not an index sorts after
+    /// all indexes.
     fn parse(text: &'a str, like: Token<'_>) -> Self {
         let (first, rest) = text.split_once('.').unwrap_or((text, ""));
         match like {
@@ -45,11 +45,11 @@ impl<'a> Token<'a> {
     }
 }
 
-/// What of a list is asked for: which elements, how many, from where, in which order.
+/// The part of a list that a request selects: filter, page size, start and order.
 #[derive(Clone, Debug)]
 pub(crate) struct Pager<'q> {
     filter: Option<Filter>,
-    /// 0: all; below that the reference answers with none.
+    /// 0 means all; for negative values Nomad answers with an empty page.
     per_page: i32,
     pub(crate) reverse: bool,
     start: &'q str,
@@ -66,17 +66,17 @@ impl<'q> Pager<'q> {
         Ok(Self { filter, per_page, reverse, start: query.text("next_token") })
     }
 
-    /// The other way round.
+    /// Returns the pager with the opposite order.
     pub(crate) fn reversed(self) -> Self {
         Self { reverse: !self.reverse, ..self }
     }
 
-    /// All of it.
+    /// Returns the pager without a page limit.
     pub(crate) fn unpaged(self) -> Self {
         Self { per_page: 0, start: "", ..self }
     }
 
-    /// Create index and id of the element that the page begins with.
+    /// Returns the create index and id of the first element of the page.
     pub(crate) fn start_by_age<I: for<'i> From<&'i str>>(&self) -> Option<(u64, I)> {
         match Token::parse(self.start, Token::Created(0, "")) {
             Token::Created(index, id) if !self.start.is_empty() => Some((index, I::from(id))),
@@ -84,13 +84,13 @@ impl<'q> Pager<'q> {
         }
     }
 
-    /// Whether the expression speaks of a field.
+    /// Returns whether the filter expression mentions a field.
     pub(crate) fn mentions(&self, field: &str) -> bool {
         self.filter.as_ref().is_some_and(|filter| filter.mentions(field))
     }
 
-    /// Sorts the rows by their tokens and cuts the page out of them. Answers the page and the token of the
-    /// next one, empty at the end. Without `per_page` the page is the whole rest.
+    /// Sorts the rows by their tokens and cuts out the page. Returns the page and the token of the
+    /// next one, which is empty on the last page. Without `per_page`, the page is the whole rest.
     pub(crate) fn cut<'r, T>(
         &self,
         mut rows: Vec<T>,
@@ -106,7 +106,7 @@ impl<'q> Pager<'q> {
         self.take(rows, token, object)
     }
 
-    /// The same of rows that come in the order that is asked for; no more of them are looked at than the
+    /// Cuts a page out of rows that are already in the requested order. Examines no more rows than the
     /// page needs.
     pub(crate) fn take<'r, T>(
         &self,
@@ -140,7 +140,7 @@ impl<'q> Pager<'q> {
     }
 }
 
-/// [`Pager::cut`] for lists that need nothing else.
+/// Answers a list with [`Pager::cut`] and no further rules.
 pub(crate) fn page<'r, T>(
     query: &Query,
     rows: Vec<T>,
@@ -150,7 +150,7 @@ pub(crate) fn page<'r, T>(
     Pager::new(query)?.cut(rows, token, object)
 }
 
-/// An object as filter expressions see it. Shapes have string keys only, so that every one can be.
+/// Returns an object as filter expressions see it. Rows have only string keys, so the conversion cannot fail.
 pub(crate) fn object(row: &impl Serialize) -> Value {
     serde_json::to_value(row).unwrap_or_default()
 }

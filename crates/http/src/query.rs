@@ -1,22 +1,23 @@
-//! Query strings and paths: decoding, and the parameters that every route knows (docs/reference/http-api.md, section 1.3).
+//! Query strings and paths: decoding, and the parameters that all routes share (docs/reference/http-api.md, section
+//! 1.3).
 
 use crate::error::ApiError;
 use caravan_types::duration::parse as go_duration;
 use std::time::Duration;
 
-/// Longest wait of a blocking query, and the wait where none is asked for.
+/// Longest wait of a blocking query, and its default.
 const MAX_WAIT: Duration = Duration::from_secs(300);
 
-/// The pairs of a query string, decoded, in order.
+/// The decoded pairs of a query string, in order.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Query(Vec<(String, String)>);
 
-/// What a blocking query waits for.
+/// The wait of a blocking query.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Wait {
-    /// Answer once the result is newer than this; 0 = at once.
+    /// The query blocks until the result is newer than this index; 0 answers at once.
     pub(crate) index: u64,
-    /// Answer after this time in any case.
+    /// The longest time that the query blocks.
     pub(crate) limit: Duration,
 }
 
@@ -29,22 +30,22 @@ impl Query {
         Self(text.split('&').filter(|part| !part.is_empty()).map(pair).collect())
     }
 
-    /// The first value of a parameter; present without a value reads as the empty text.
+    /// Returns the first value of a parameter; a parameter without a value is the empty text.
     pub(crate) fn get(&self, name: &str) -> Option<&str> {
         self.0.iter().find(|(key, _)| key == name).map(|(_, value)| value.as_str())
     }
 
-    /// The same, empty when absent.
+    /// Returns the first value of a parameter, or the empty text if absent.
     pub(crate) fn text(&self, name: &str) -> &str {
         self.get(name).unwrap_or_default()
     }
 
-    /// All values of a parameter.
+    /// Returns all values of a parameter.
     pub(crate) fn all<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a str> {
         self.0.iter().filter(move |(key, _)| key == name).map(|(_, value)| value.as_str())
     }
 
-    /// A Go bool; absent or empty reads as `None`.
+    /// Parses a parameter as a Go bool; absent or empty is `None`.
     pub(crate) fn flag(&self, name: &str) -> Result<Option<bool>, ApiError> {
         match self.text(name) {
             "" => Ok(None),
@@ -57,12 +58,12 @@ impl Query {
         }
     }
 
-    /// Whether answers are indented.
+    /// Returns whether answers are indented.
     pub(crate) fn pretty(&self) -> bool {
         self.get("pretty").is_some_and(|value| value != "0")
     }
 
-    /// `index` and `wait`.
+    /// Parses `index` and `wait`.
     pub(crate) fn wait(&self) -> Result<Wait, ApiError> {
         let index = match self.text("index") {
             "" => 0,
@@ -78,7 +79,7 @@ impl Query {
         Ok(Wait { index, limit })
     }
 
-    /// `per_page`: how many elements a page has at most; 0 = all.
+    /// Parses `per_page`, the maximum number of elements on a page; 0 means all.
     pub(crate) fn per_page(&self) -> Result<i32, ApiError> {
         match self.text("per_page") {
             "" => Ok(0),
@@ -88,7 +89,7 @@ impl Query {
         }
     }
 
-    /// Checks `stale`. Every answer comes from the leader so far, which is never stale.
+    /// Checks `stale`. Every answer comes from the leader, which is never stale.
     pub(crate) fn check_stale(&self) -> Result<(), ApiError> {
         match self.text("stale") {
             "" => Ok(()),
@@ -98,7 +99,7 @@ impl Query {
     }
 }
 
-/// `1 t T TRUE true True` and `0 f F FALSE false False`.
+/// Parses `1 t T TRUE true True` and `0 f F FALSE false False`.
 pub(crate) fn go_bool(text: &str) -> Option<bool> {
     match text {
         "1" | "t" | "T" | "TRUE" | "true" | "True" => Some(true),
@@ -107,7 +108,7 @@ pub(crate) fn go_bool(text: &str) -> Option<bool> {
     }
 }
 
-/// Decodes `%41`; what is not a valid escape stays as it is.
+/// Decodes `%41`; an invalid escape stays as it is.
 pub(crate) fn decode_percent(text: &str) -> String {
     let bytes = text.as_bytes();
     let mut out = Vec::with_capacity(bytes.len());
@@ -136,7 +137,7 @@ pub(crate) fn decode_form(text: &str) -> String {
     decode_percent(&text.replace('+', " "))
 }
 
-/// The path without `//`, `.` and `..`, if it has any.
+/// Returns the path without `//`, `.` and `..`; `None` if it has none of them.
 pub(crate) fn cleaned(path: &str) -> Option<String> {
     let inner = path.strip_prefix('/').unwrap_or(path);
     let tail = inner.strip_suffix('/').unwrap_or(inner);

@@ -1,5 +1,5 @@
-//! Requests that another agent answers: clients pass on to servers, servers to the node that holds an
-//! allocation. They travel as one RPC call whose answer is a stream.
+//! Requests that another agent answers. Clients forward to servers, and servers to the node that holds an
+//! allocation. A request travels as one RPC call whose answer is a stream.
 
 use crate::call::Call;
 use crate::dispatch;
@@ -17,38 +17,38 @@ use http::{HeaderMap, HeaderValue, Request, Response, StatusCode};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Counts the agents that passed a request on, so that it cannot go in circles.
+/// The number of agents that forwarded a request, which prevents loops.
 pub(crate) const HOPS: HeaderName = HeaderName::from_static("x-caravan-hops");
 
-/// Asks only whether the request is allowed: `1` to be answered at once, [`UNTIL_LOST`] to be answered when it no
-/// longer is.
+/// Asks only whether the request is allowed: `1` for an answer at once, [`UNTIL_LOST`] for an answer when the right
+/// ends.
 pub(crate) const ASKS: HeaderName = HeaderName::from_static("x-caravan-asks");
 
 /// The value of [`ASKS`] that waits for the end of a right.
 pub(crate) const UNTIL_LOST: &str = "until-lost";
 
-/// Pause before a server that could not be reached is asked again whether a right ended.
+/// The pause before the agent asks an unreachable server again whether a right ended.
 const ASK_PAUSE: Duration = Duration::from_secs(5);
 
-/// Marks requests that came from another agent, over a connection that proved who it is.
+/// A mark of requests that came from another agent, over an authenticated connection.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct FromAgent;
 
-/// A client passes on to a server, which passes on to another client: nobody beyond that.
+/// A client forwards to a server, which forwards to another client; further forwarding is refused.
 pub(crate) const MAX_HOPS: u8 = 2;
 
-/// Headers that go along to another agent.
+/// Headers that are forwarded to another agent.
 static PASSED_ON: [HeaderName; 2] = [ACCEPT, CONTENT_TYPE];
 
-/// Headers that a server needs in order to judge and to act. A node gets none of them: its server has judged, and a
-/// node that was broken into would collect the tokens of everybody who looks at it.
+/// Headers that a server needs for the check and the answer. Nodes get none of them, because a server has already
+/// checked the request. A compromised node could otherwise collect the tokens of its readers.
 static FOR_SERVERS: [HeaderName; 3] =
     [AUTHORIZATION, HeaderName::from_static("x-nomad-token"), HeaderName::from_static("x-nomad-csi-secrets")];
 
-/// Parameters of a query that may hold a token.
+/// Query parameters that may hold a token.
 const SECRET_PARAMETERS: [&str; 2] = ["token", "auth_token"];
 
-/// Has another agent answer: a server, if this agent is none, else a node.
+/// Forwards a request: to a server if this agent has none, otherwise to a node.
 pub(crate) async fn forward(call: &Call, channel: &Channel) -> Result<Response<Body>, ApiError> {
     let to_server = call.state.server.is_none();
     let names = PASSED_ON.iter().chain(FOR_SERVERS.iter().filter(|_| to_server));
@@ -60,7 +60,7 @@ pub(crate) async fn forward(call: &Call, channel: &Channel) -> Result<Response<B
     forward_with(call, channel, uri, headers).await
 }
 
-/// The path and query without the parameters that may hold a token.
+/// Returns the path and query without the parameters that may hold a token.
 fn without_secrets(uri: &str) -> String {
     let Some((path, query)) = uri.split_once('?') else { return uri.to_owned() };
     let is_secret = |part: &str| {
@@ -71,7 +71,7 @@ fn without_secrets(uri: &str) -> String {
     if kept.is_empty() { path.to_owned() } else { format!("{path}?{}", kept.join("&")) }
 }
 
-/// Asks a server whether a request may be answered here.
+/// Asks a server whether this agent may answer a request.
 pub(crate) async fn authorized(call: &Call, channel: &Channel) -> Result<(), ApiError> {
     ask(call, channel, "1").await
 }
@@ -89,7 +89,7 @@ async fn ask(call: &Call, channel: &Channel, how: &str) -> Result<(), ApiError> 
     Err(ApiError::new(status, String::from_utf8_lossy(&text).into_owned()))
 }
 
-/// Answers another agent once a right has ended, with the refusal.
+/// Answers another agent with the refusal once a right has ended.
 pub(crate) async fn hold(call: Call) -> Result<Response<Body>, ApiError> {
     let Some(server) = &call.state.server else { return Err(ApiError::internal("No cluster leader")) };
     tokio::select! {
@@ -100,7 +100,7 @@ pub(crate) async fn hold(call: Call) -> Result<Response<Body>, ApiError> {
     }
 }
 
-/// Waits until the caller of a request may no longer have its answer. Returns the refusal; never returns where no
+/// Waits until the caller of a request may no longer receive its answer. Returns the refusal. Never returns if no
 /// right is needed.
 pub(crate) async fn lost(call: &Call) -> ApiError {
     match (&call.state.server, &call.state.relay) {
@@ -110,7 +110,7 @@ pub(crate) async fn lost(call: &Call) -> ApiError {
                 Err(error) if matches!(error.status, StatusCode::FORBIDDEN | StatusCode::NOT_FOUND) => {
                     return error;
                 }
-                // No server is there to judge at the moment; what was allowed goes on.
+                // No server can check the right at the moment; an allowed answer continues.
                 Ok(()) | Err(_) => tokio::time::sleep(ASK_PAUSE).await,
             }
         },
@@ -118,7 +118,7 @@ pub(crate) async fn lost(call: &Call) -> ApiError {
     }
 }
 
-/// Ends an answer that is a stream when its caller may no longer have it.
+/// Ends an answer that is a stream when its caller may no longer receive it.
 pub(crate) fn guarded(response: Response<Body>, call: Arc<Call>) -> Response<Body> {
     if HttpBody::size_hint(response.body()).exact().is_some() {
         return response;
@@ -158,7 +158,7 @@ async fn forward_with(
     Ok(response)
 }
 
-/// Answers a request of another agent: the same routes, as a stream of one head and then chunks.
+/// Answers a request of another agent through the same routes, as a stream of one head and then chunks.
 pub fn answer(
     state: Arc<HttpState>,
     request: HttpRequest,
@@ -203,7 +203,7 @@ fn extend(headers: &mut HeaderMap, pairs: Vec<(String, String)>) {
     }
 }
 
-/// The RPC side: what an agent adds to its calls so that others can pass requests on to it.
+/// Returns the RPC routes by which other agents forward requests to this agent.
 pub fn rpc(state: HttpState) -> RouterBuilder {
     let state = Arc::new(state);
     let exec = crate::exec::rpc(state.clone());

@@ -1,4 +1,4 @@
-//! Answers before they are bytes: a body, the headers of the index, a status.
+//! Answers before their encoding: a body, the index headers, a status.
 
 use crate::encode::{encode, encode_parsed};
 use crate::error::ApiError;
@@ -17,19 +17,19 @@ const LAST_CONTACT: HeaderName = HeaderName::from_static("x-nomad-lastcontact");
 const KNOWN_LEADER: HeaderName = HeaderName::from_static("x-nomad-knownleader");
 const NEXT_TOKEN: HeaderName = HeaderName::from_static("x-nomad-nexttoken");
 
-/// What a read tells about the state that it saw.
+/// The metadata of a read about its state.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Meta {
-    /// Index of the result; 0 where its table was never written.
+    /// The index of the result; 0 if its table was never written.
     pub(crate) index: u64,
     /// Whether there is a leader.
     pub(crate) known_leader: bool,
-    /// Start of the next page; empty at the end.
+    /// The start of the next page; empty on the last page.
     pub(crate) next_token: String,
 }
 
 impl Meta {
-    /// The same facts as fields of an object, as answers that are objects of their own carry them.
+    /// Adds the same facts as fields to an answer that is an object.
     pub(crate) fn merge_into(&self, mut value: Value) -> Value {
         if let Value::Object(map) = &mut value {
             map.insert("Index".into(), json!(self.index));
@@ -41,21 +41,21 @@ impl Meta {
     }
 }
 
-/// Which index headers are written.
+/// The index headers of an answer.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Indexed {
     #[default]
     None,
-    /// Reads.
+    /// The headers of a read.
     Meta(Meta),
-    /// Writes.
+    /// The header of a write.
     Index(u64),
 }
 
 pub(crate) enum Content {
     Empty,
     Json(Value),
-    /// What was read from a job file.
+    /// A value that was parsed from a job file.
     Parsed(Value),
     Raw(&'static str, Body),
 }
@@ -74,13 +74,14 @@ impl Reply {
     pub(crate) fn empty() -> Self {
         Self::with(Content::Empty)
     }
-    /// Fails only on a defect: every shape of ours has string keys.
+    /// Creates a reply from a value. Fails only on a defect, because all shapes have string keys.
     pub(crate) fn json(value: impl Serialize) -> Result<Self, ApiError> {
         let value = serde_json::to_value(value)
             .map_err(|e| ApiError::internal(format!("the answer cannot be encoded: {e}")))?;
         Ok(Self::with(Content::Json(value)))
     }
-    /// As [`Reply::json`], with all whole numbers as they are: of what was read from a job file, or is all our own.
+    /// Creates a reply as [`Reply::json`], but all integers stay integers; for values from a job file or of Caravan's
+    /// own.
     pub(crate) fn parsed(value: impl Serialize) -> Result<Self, ApiError> {
         let mut reply = Self::json(value)?;
         if let Content::Json(value) = reply.content {

@@ -1,4 +1,4 @@
-//! Listening: connections in, requests to their routes, an end in order.
+//! The listener: accepts connections, dispatches requests, and shuts down in order.
 
 use crate::dispatch;
 use crate::state::HttpState;
@@ -24,37 +24,37 @@ use tokio_util::task::TaskTracker;
 /// How long requests may take to end once the agent stops.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// How long a connection may take to say what it wants, the pause after its last answer included. Longer than
-/// clients keep connections that they do not use.
+/// Timeout for the head of a request, including the pause after the previous answer. It is longer than
+/// clients keep idle connections.
 const HEADER_TIMEOUT: Duration = Duration::from_secs(120);
 
-/// Most bytes of a request's line and headers.
+/// Maximum bytes of a request's line and headers.
 const MOST_HEADERS: usize = 128 * 1024;
 
-/// How long after a failed accept the next one is tried: what failed is most often the number of open files.
+/// The pause after a failed accept; the usual cause is the limit of open files.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// How long a peer on a TLS port may be silent before the kernel asks whether it is there (docs/reference/http-api.md, section 1.1).
+/// The idle time after which the kernel probes a peer on a TLS port (docs/reference/http-api.md, section 1.1).
 const KEEP_ALIVE: Duration = Duration::from_secs(30);
 
-/// What a client is told that speaks HTTP where TLS is spoken.
+/// The answer to plain HTTP on a TLS port.
 const NOT_TLS: &[u8] = b"HTTP/1.0 400 Bad Request\r\n\r\nClient sent an HTTP request to an HTTPS server.\n";
 
-/// Where requests come from.
+/// The socket of a listener.
 #[derive(Debug)]
 pub enum Listener {
     /// A TCP port.
     Tcp(TcpListener),
     /// A TCP port for HTTP over TLS.
     Tls {
-        /// The port.
+        /// The TCP port.
         listener: TcpListener,
-        /// What to show, and whom to let in.
+        /// The certificate to present and the clients to accept.
         acceptor: Acceptor,
-        /// How long the handshake may take; zero for as long as it likes.
+        /// The timeout of the handshake; zero means none.
         patience: Duration,
     },
-    /// A unix socket; whoever made it removes it.
+    /// A Unix socket. Its creator removes its file.
     Unix(UnixListener),
 }
 
@@ -70,17 +70,17 @@ impl From<UnixListener> for Listener {
     }
 }
 
-/// Answers requests until cancelled. Blocking queries then answer at once, streams end, and what still
-/// runs after a few seconds is dropped.
+/// Answers requests until cancelled. Then blocking queries answer at once, streams end, and requests that still
+/// run after a few seconds are dropped.
 ///
 /// # Errors
-/// If the listener fails for good.
+/// Fails if the listener has a permanent failure.
 pub async fn serve(
     listener: impl Into<Listener>,
     mut state: HttpState,
     cancel: CancellationToken,
 ) -> io::Result<()> {
-    // Either the agent as a whole stops, or only its listening.
+    // Either the whole agent stops, or only this listener.
     let stopping = state.stopping.child_token();
     state.stopping = stopping.clone();
     let gate = Gate::new(state.transport.connections_per_client, Instant::now());
@@ -117,10 +117,10 @@ pub async fn serve(
     Ok(())
 }
 
-/// Whether the listener itself is sound.
+/// Returns whether the error leaves the listener usable.
 fn is_passing(error: &io::Error) -> bool {
     use io::ErrorKind::{ConnectionAborted, ConnectionRefused, ConnectionReset, Interrupted, OutOfMemory};
-    // EMFILE and ENFILE have no kind of their own.
+    // EMFILE and ENFILE have no `ErrorKind`.
     matches!(
         error.kind(),
         ConnectionAborted | ConnectionRefused | ConnectionReset | Interrupted | OutOfMemory
@@ -136,7 +136,7 @@ struct Server {
 
 impl Server {
     fn tcp(&self, stream: TcpStream, from: SocketAddr) {
-        // An answer is written at once, however small.
+        // Answers are sent at once, however small.
         if let Err(error) = stream.set_nodelay(true) {
             tracing::debug!(%error, "small answers may be delayed");
         }
@@ -171,7 +171,7 @@ impl Server {
         });
     }
 
-    /// Counts a connection in, unless its address has too many.
+    /// Counts a connection, unless its address has too many.
     fn enter(&self, stream: TcpStream, from: SocketAddr) -> Option<(TcpStream, Option<Ticket>)> {
         match self.gate.enter(from.ip().to_canonical(), Instant::now()) {
             Entry::In(ticket) => Some((stream, ticket)),
@@ -192,7 +192,7 @@ impl Server {
     }
 }
 
-/// Answers requests of a connection until it ends.
+/// Answers the requests of a connection until the connection ends.
 async fn talk<S>(state: Arc<HttpState>, stop: CancellationToken, stream: S, ticket: Option<Ticket>)
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
@@ -200,7 +200,7 @@ where
     let _ticket = ticket;
     let service = service_fn(move |request| answer(state.clone(), detached(request)));
     let connection = http1::Builder::new()
-        // Scripts look for headers as the reference writes them.
+        // Some scripts match header names in Nomad's spelling.
         .title_case_headers(true)
         .timer(TokioTimer::new())
         .header_read_timeout(HEADER_TIMEOUT)
@@ -220,7 +220,7 @@ where
     }
 }
 
-/// Has the kernel ask a silent peer whether it is there.
+/// Enables keepalive probes to an idle peer.
 fn keep_alive(stream: &TcpStream) -> io::Result<()> {
     use rustix::net::sockopt;
     sockopt::set_socket_keepalive(stream, true)?;
@@ -228,14 +228,14 @@ fn keep_alive(stream: &TcpStream) -> io::Result<()> {
     Ok(sockopt::set_tcp_keepintvl(stream, KEEP_ALIVE)?)
 }
 
-/// A request that shares no memory with the buffer that it was read into. Otherwise that buffer is kept for as long as
-/// a blocking query waits, and a second one made to notice that the client goes away: 8 KiB for each of thousands.
+/// Returns a request that shares no memory with its read buffer. Otherwise a waiting blocking query would keep that
+/// buffer, and a second buffer that detects a disconnect: 8 KiB for each of thousands of queries.
 fn detached<B>(mut request: Request<B>) -> Request<B> {
     let waits = request.uri().query().is_some_and(|query| query.contains("index="));
     if !waits {
         return request;
     }
-    // What was read once can be read again; otherwise it stays as it is.
+    // A parsed value parses again; if it does not, it stays as it is.
     if let Ok(uri) = request.uri().to_string().parse() {
         *request.uri_mut() = uri;
     }
@@ -252,17 +252,17 @@ async fn answer(state: Arc<HttpState>, request: Request<Incoming>) -> Result<Res
     Ok(dispatch::handle(state, request.map(Body::new)).await)
 }
 
-/// Tells a connection why it is closed, if it listens.
+/// Sends a connection the reason why it is closed, if the peer reads.
 async fn say(mut stream: TcpStream, words: &'static [u8]) {
     let told = async {
         stream.write_all(words).await?;
         stream.shutdown().await?;
-        // Bytes that nobody read would make the answer vanish with the connection.
+        // Unread bytes would make the kernel reset the connection and discard the answer.
         let mut rest = [0; 1024];
         while stream.read(&mut rest).await? > 0 {}
         io::Result::Ok(())
     };
-    // Nobody waits for it: the connection goes in any case.
+    // The result does not matter: the connection is closed in any case.
     let _ = tokio::time::timeout(PAUSE, told).await;
 }
 

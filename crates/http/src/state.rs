@@ -1,4 +1,4 @@
-//! What the routes work on.
+//! The state that the handlers share.
 
 use crate::body_read::Bodies;
 use crate::cache::Answers;
@@ -16,12 +16,12 @@ use std::fmt;
 use std::sync::Arc;
 use tokio_util::sync::CancellationToken;
 
-/// What an agent is set to, as it is shown; it may change while the agent runs. Clones share it.
+/// The displayed configuration of an agent, which may change while the agent runs. Clones share it.
 #[derive(Clone, Debug, Default)]
 pub struct Shown(Arc<ArcSwap<Value>>);
 
 impl Shown {
-    /// As it is now.
+    /// Returns the current configuration.
     pub fn now(&self) -> Arc<Value> {
         self.0.load_full()
     }
@@ -39,91 +39,91 @@ impl From<Arc<ArcSwap<Value>>> for Shown {
     }
 }
 
-/// Has the agent read its configuration again.
+/// Reloads the agent's configuration.
 pub trait Reload: fmt::Debug + Send + Sync {
-    /// All or nothing.
+    /// Applies the whole configuration or none of it.
     ///
     /// # Errors
-    /// What cannot be read or makes no sense, as a sentence; then everything stays as it was.
+    /// Returns the reason as a sentence if the configuration is unreadable or invalid; then nothing changes.
     fn reload(&self) -> Result<(), String>;
 }
 
 /// Facts about this agent.
 #[derive(Clone, Debug, Default)]
 pub struct AgentInfo {
-    /// Region.
+    /// The agent's region.
     pub region: String,
-    /// Datacenter.
+    /// The agent's datacenter.
     pub datacenter: String,
-    /// Name, unique in the region.
+    /// The agent's name, unique in the region.
     pub name: String,
-    /// Version, such as `0.1.0`.
+    /// The agent's version, such as `0.1.0`.
     pub version: String,
-    /// Id of the server, a UUID; empty on agents that are none.
+    /// The id of the server, a UUID; empty on agents without a server.
     pub server_id: String,
-    /// HTTP address that others reach, `host:port`.
+    /// The advertised HTTP address, `host:port`.
     pub http_addr: String,
-    /// RPC address that others reach, `host:port`; empty on agents that are no server.
+    /// The advertised RPC address, `host:port`; empty on agents without a server.
     pub rpc_addr: String,
-    /// Nothing is kept over a restart.
+    /// Whether the agent runs in development mode, in which nothing survives a restart.
     pub dev: bool,
-    /// What `/v1/metrics` tells beside what is always told.
+    /// The optional metrics of `/v1/metrics`.
     pub metrics: MetricsConfig,
-    /// The `config` object of `/v1/agent/self`, secrets left out by whoever makes it.
+    /// The `config` object of `/v1/agent/self`; its creator removes secrets.
     pub config: Shown,
 }
 
-/// What metrics tell (`telemetry` block of the agent's configuration).
+/// The optional metrics (`telemetry` block of the agent's configuration).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct MetricsConfig {
-    /// What each allocation uses (`publish_allocation_metrics`).
+    /// Whether to publish the usage of each allocation (`publish_allocation_metrics`).
     pub allocations: bool,
-    /// What the host uses (`publish_node_metrics`).
+    /// Whether to publish the usage of the host (`publish_node_metrics`).
     pub node: bool,
-    /// Answers in the format of Prometheus (`prometheus_metrics`).
+    /// Whether to answer in the Prometheus format (`prometheus_metrics`).
     pub prometheus: bool,
 }
 
-/// Everything that the routes need; cheap to clone.
+/// The state of the handlers; cheap to clone.
 #[derive(Clone, Debug, Default)]
 pub struct HttpState {
-    /// The server in this agent.
+    /// The server of this agent; `None` on agents without one.
     pub server: Option<Handle>,
-    /// The client in this agent.
+    /// The client of this agent; `None` on agents without one.
     pub client: Option<Arc<dyn ClientSide>>,
-    /// The way to a server, for agents that are none.
+    /// The channel to a server, on agents without one.
     pub relay: Option<Channel>,
-    /// The servers that the agent speaks to, for agents that are none.
+    /// The servers that the agent uses, on agents without a server.
     pub servers: Option<Targets>,
-    /// The agent's log, for its monitor.
+    /// The agent's log, for the monitor.
     pub logs: Option<Arc<dyn LogSource>>,
-    /// Takes profiles of the process.
+    /// The source of profiles; `None` if profiles are not available.
     pub profiler: Option<Arc<dyn Profiler>>,
-    /// Reads the configuration again.
+    /// Reloads the configuration; `None` if the agent cannot reload.
     pub reload: Option<Arc<dyn Reload>>,
-    /// Whether access control is on, on agents without a server: they ask one.
+    /// Whether access control is on. Agents without a server need this, because they ask a server for each check.
     pub acl: bool,
-    /// Whether only tasks ask here, who have to say who they are.
+    /// Whether only tasks use this listener; every request must then authenticate.
     pub for_tasks: bool,
-    /// Facts.
+    /// The facts about this agent.
     pub info: Arc<AgentInfo>,
-    /// When this agent started.
+    /// The time when this agent started.
     pub started: UnixNanos,
-    /// Settings of the listener.
+    /// The settings of the listener.
     pub transport: Arc<Transport>,
-    /// What requests share.
+    /// The state that requests share.
     pub shared: Arc<Shared>,
     /// Once cancelled, blocking queries answer and streams end.
     pub stopping: CancellationToken,
 }
 
-/// What the requests of an agent share, beside the agent itself.
+/// The state that requests of an agent share.
 #[derive(Debug, Default)]
 pub struct Shared {
-    /// Answers that are asked for again before anything changed.
+    /// The cached answers.
     pub(crate) answers: Answers,
-    /// Request bodies that come in.
+    /// The request bodies that are being received.
     pub(crate) bodies: Bodies,
-    /// How many requests there were, and how long they took.
+    /// The number and times of requests.
     pub(crate) requests: Requests,
 }

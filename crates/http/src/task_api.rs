@@ -1,4 +1,4 @@
-//! The same routes for tasks, over a socket of their own: whoever asks there has to say who it is
+//! The same routes for tasks, over a separate socket on which every request must authenticate
 //! (docs/reference/http-api.md, section 1.1).
 
 use crate::access;
@@ -10,12 +10,12 @@ use http::{HeaderMap, StatusCode};
 use tokio::net::UnixListener;
 use tokio_util::sync::CancellationToken;
 
-/// Answers requests of tasks.
+/// The handler of tasks' requests.
 #[derive(Clone, Debug)]
 pub struct TaskRoutes(HttpState);
 
 impl TaskRoutes {
-    /// With the routes of an agent.
+    /// Creates the handler from the routes of an agent.
     pub fn new(state: HttpState) -> Self {
         Self(HttpState { for_tasks: true, ..state })
     }
@@ -32,13 +32,13 @@ impl TaskApi for TaskRoutes {
     }
 }
 
-/// Refuses a request that does not say who asks, or says it wrongly.
+/// Refuses a request without a valid token or identity.
 pub(crate) fn check(state: &HttpState, headers: &HeaderMap) -> Result<(), ApiError> {
     let secret = access::secret(headers);
     if secret.is_empty() {
         return Err(ApiError::new(StatusCode::UNAUTHORIZED, "Unauthorized"));
     }
-    // Agents without a server have one check it, when they pass the request on.
+    // On an agent without a server, the server to which the request is forwarded checks it.
     let Some(server) = &state.server else { return Ok(()) };
     match server.admin().caller(&secret) {
         Ok(caller) if server.admin().acl_enabled() || caller.claims.is_some() => Ok(()),

@@ -1,28 +1,28 @@
-//! What holds for all connections: how many a client may have, and headers that an operator adds.
+//! Settings of all connections: the limit for each client, and headers that an operator adds.
 
 use http::{HeaderMap, HeaderName, HeaderValue};
 
 /// Settings of the API's listener.
 #[derive(Clone, Debug)]
 pub struct Transport {
-    /// Connections that one address may have at a time; 0 = any number.
+    /// The maximum number of concurrent connections of one address; 0 means no limit.
     pub connections_per_client: usize,
-    /// Set on every answer, unless the route sets them itself.
+    /// Headers of every answer, unless the route sets them itself.
     pub headers: HeaderMap,
 }
 
 impl Default for Transport {
-    /// As the reference: a hundred connections, no headers.
+    /// Returns Nomad's defaults: a hundred connections, no headers.
     fn default() -> Self {
         Self { connections_per_client: 100, headers: HeaderMap::new() }
     }
 }
 
 impl Transport {
-    /// Reads headers of a configuration. The error names the one that is none.
+    /// Parses the headers of a configuration. The error names the invalid header.
     ///
     /// # Errors
-    /// If a name or a value is not that of a header.
+    /// Fails if a name or a value is not valid in a header.
     pub fn read_headers<'h>(
         pairs: impl IntoIterator<Item = (&'h String, &'h String)>,
     ) -> Result<HeaderMap, String> {
@@ -37,7 +37,7 @@ impl Transport {
     }
 }
 
-/// What surplus connections are told before they are closed.
+/// The answer to surplus connections, before they are closed.
 pub(crate) const TOO_MANY: &[u8] = b"HTTP/1.1 429 Too Many Requests\r\nContent-Type: text/plain\r\n\
 Connection: close\r\n\r\nYour IP is issuing too many concurrent connections, please rate limit your calls\n";
 

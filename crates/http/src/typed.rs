@@ -1,4 +1,5 @@
-//! Request bodies that are rows: keys without regard to case, `null` for unset (docs/reference/http-api.md, section 2.3).
+//! Request bodies that are rows: keys are case-insensitive, `null` means unset (docs/reference/http-api.md, section
+//! 2.3).
 
 use crate::error::ApiError;
 use caravan_server::ServerError;
@@ -7,7 +8,7 @@ use http::StatusCode;
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 
-/// Keys of the rows that operators write, and of the objects within.
+/// The keys of the rows that operators write, and of their nested objects.
 const KEYS: &[&str] = &[
     "ID",
     "Name",
@@ -104,7 +105,7 @@ const KEYS: &[&str] = &[
     "NodePool",
 ];
 
-/// Keys below which the keys are the user's own.
+/// The keys of maps whose own keys users choose.
 const MAPS: &[&str] = &[
     "Meta",
     "RequiredExtraClaims",
@@ -114,17 +115,17 @@ const MAPS: &[&str] = &[
     "OIDCClientAssertion",
 ];
 
-/// Reads a row; the body must be there.
+/// Parses a row from a required body.
 pub(crate) fn row<T: DeserializeOwned>(body: &[u8]) -> Result<T, ApiError> {
     of_value(&decode::<Value>(body)?)
 }
 
-/// Reads a row from a value.
+/// Parses a row from a value.
 pub(crate) fn of_value<T: DeserializeOwned>(value: &Value) -> Result<T, ApiError> {
     serde_json::from_value(spelled(value)).map_err(|error| ApiError::bad_request(words(&error.to_string())))
 }
 
-/// What clients know is told as they know it.
+/// Converts the parser's errors to the wording that clients expect.
 fn words(text: &str) -> String {
     match text.strip_prefix("time: invalid duration \"").and_then(|rest| rest.split_once('"')) {
         Some((duration, _)) => format!("time: invalid duration \"{duration}\""),
@@ -150,13 +151,13 @@ fn spelled(value: &Value) -> Value {
     }
 }
 
-/// A refusal with the status of its kind.
+/// Converts a refusal, with the status of its kind.
 pub(crate) fn coded(error: &ServerError) -> ApiError {
     let status = StatusCode::from_u16(error.http_status()).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
     ApiError::new(status, error.message.clone())
 }
 
-/// A refusal of the state: 500, as the reference answers, and 400 for what makes no sense.
+/// Converts a refusal by the state: 500, as in Nomad, and 400 for an invalid request.
 pub(crate) fn refused(error: &ServerError) -> ApiError {
     match error.kind {
         caravan_server::Kind::NotFound => ApiError::internal(error.message.clone()),

@@ -1,4 +1,4 @@
-//! Operators of `constraint` and `affinity` blocks (docs/reference/jobspec.md, section 4.4).
+//! Evaluates the operators of `constraint` and `affinity` blocks (docs/reference/jobspec.md, section 4.4).
 
 use crate::version::{Flavor, Range, Version};
 use regex::Regex;
@@ -6,7 +6,7 @@ use std::borrow::Cow;
 use std::cmp::Ordering;
 use std::collections::HashMap;
 
-/// An operator, by the words of job files.
+/// An operator. Each variant lists its spellings in job files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Operator {
     /// `=`, `==`, `is`.
@@ -35,13 +35,13 @@ pub enum Operator {
     IsSet,
     /// `is_not_set`.
     IsNotSet,
-    /// `distinct_hosts`: about other allocations, not about one node.
+    /// `distinct_hosts`: a condition on the placement of other allocations, not on one node.
     DistinctHosts,
-    /// `distinct_property`: about other allocations, not about one node.
+    /// `distinct_property`: a condition on the placement of other allocations, not on one node.
     DistinctProperty,
 }
 
-/// Operators of constraints in the words of job files: those of affinities first.
+/// The spellings of all constraint operators. The operators of affinities come first.
 pub const OPERATORS: [&str; 19] = [
     "=",
     "==",
@@ -64,25 +64,25 @@ pub const OPERATORS: [&str; 19] = [
     "distinct_property",
 ];
 
-/// Operators of affinities: all that are about one node.
+/// The spellings of affinity operators: all operators that concern one node.
 pub const AFFINITY_OPERATORS: &[&str] = OPERATORS.split_at(17).0;
 
-/// Why an operator or its right side makes no sense.
+/// Why an operator or its right side is invalid.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ConstraintError {
-    /// No such operator.
+    /// The operator is unknown. Contains its text.
     #[error("Unknown constraint type {0:?}")]
     Operator(String),
-    /// No regular expression.
+    /// The right side is no valid regular expression. Contains the reason.
     #[error("Regular expression failed to compile: {0}")]
     Regexp(String),
-    /// No version range.
+    /// The right side is no valid version range.
     #[error("Version constraint is invalid: {0}")]
     Version(#[source] crate::version::VersionError),
 }
 
 impl Operator {
-    /// Reads an operator; the empty text is `=`.
+    /// Parses an operator. An empty text is `=`.
     pub fn parse(text: &str) -> Result<Self, ConstraintError> {
         Ok(match text {
             "" | "=" | "==" | "is" => Self::Equal,
@@ -104,13 +104,13 @@ impl Operator {
         })
     }
 
-    /// Whether it is about the other allocations rather than the node.
+    /// Returns whether the operator concerns other allocations rather than the node.
     pub fn is_distinct(self) -> bool {
         matches!(self, Self::DistinctHosts | Self::DistinctProperty)
     }
 }
 
-/// Checks an operator and a right side that is not interpolated, before a job is admitted.
+/// Validates an operator and a literal right side, before a job is admitted.
 pub fn validate(operator: &str, right: &str) -> Result<Operator, ConstraintError> {
     let operator = Operator::parse(operator)?;
     let check = |flavor| Range::parse(right, flavor).map(|_| ()).map_err(ConstraintError::Version);
@@ -127,14 +127,14 @@ pub fn validate(operator: &str, right: &str) -> Result<Operator, ConstraintError
     Ok(operator)
 }
 
-/// What names mean on one node: `attr.<key>`, `meta.<key>`, `node.class` and so on, without `${}`.
+/// The values of names on one node: `attr.<key>`, `meta.<key>`, `node.class` and so on, without `${}`.
 pub trait Targets {
-    /// The value of a name.
+    /// Returns the value of a name, or `None` if the node has none.
     fn target(&self, name: &str) -> Option<Cow<'_, str>>;
 }
 
-/// A side of a condition on a node: a whole `${name}` is looked up, anything else is literal. `None`
-/// when the node has no such value.
+/// Resolves one side of a condition on a node: looks up a whole `${name}`, returns any other text as is. Returns
+/// `None` if the node has no such value.
 pub fn resolve<'a>(side: &'a str, targets: &'a impl Targets) -> Option<Cow<'a, str>> {
     match side.strip_prefix("${") {
         None => Some(Cow::Borrowed(side)),
@@ -142,7 +142,7 @@ pub fn resolve<'a>(side: &'a str, targets: &'a impl Targets) -> Option<Cow<'a, s
     }
 }
 
-/// Applies operators, keeping compiled expressions and ranges.
+/// An evaluator of operators, which caches compiled regular expressions and version ranges.
 #[derive(Debug, Default)]
 pub struct Matcher {
     regexes: HashMap<String, Option<Regex>>,
@@ -150,18 +150,18 @@ pub struct Matcher {
 }
 
 impl Matcher {
-    /// A matcher that has compiled nothing yet.
+    /// Creates a matcher with an empty cache.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Whether a condition holds on a node. Operators about other allocations hold here.
+    /// Returns whether a condition holds on a node. Returns true for operators that concern other allocations.
     pub fn holds(&mut self, left: &str, operator: Operator, right: &str, node: &impl Targets) -> bool {
         let (left, right) = (resolve(left, node), resolve(right, node));
         self.check(left.as_deref(), operator, right.as_deref())
     }
 
-    /// Whether the operator holds between two values; `None` is a value that the node does not have.
+    /// Returns whether the operator holds between two values. `None` is a value that the node lacks.
     pub fn check(&mut self, left: Option<&str>, operator: Operator, right: Option<&str>) -> bool {
         match operator {
             Operator::NotEqual => return left != right,
@@ -209,7 +209,7 @@ fn elements(list: &str) -> impl Iterator<Item = &str> {
     list.split(',').map(str::trim)
 }
 
-/// As numbers when both are, otherwise as text.
+/// Compares as numbers if both texts are numbers, otherwise as texts.
 fn compare(left: &str, right: &str) -> Ordering {
     if let (Ok(l), Ok(r)) = (left.parse::<i64>(), right.parse::<i64>()) {
         return l.cmp(&r);

@@ -1,12 +1,12 @@
-//! The times of periodic jobs: cron expressions in a time zone.
+//! Computes the launch times of periodic jobs from cron expressions in a time zone.
 //!
-//! An expression has five fields (minute, hour, day of month, month, day of week), six (a year after them) or seven
-//! (a second before them), or is one of `@hourly`, `@daily`, `@weekly`, `@monthly`, `@yearly` and `@annually`. Fields
-//! are lists of values, names, ranges and steps; `L`, `W`, `LW` and `#` are there for days. This is the language of
-//! hashicorp/cronexpr, which job files are written in.
+//! An expression has five fields (minute, hour, day of month, month, day of week), six (plus a year at the end) or
+//! seven (plus a second at the beginning). It may also be `@hourly`, `@daily`, `@weekly`, `@monthly`, `@yearly` or
+//! `@annually`. Fields are lists of values, names, ranges and steps. Days also support `L`, `W`, `LW` and `#`. This
+//! is the syntax of hashicorp/cronexpr, which job files use.
 //!
-//! When clocks go forward, times that do not exist are left out. When they go back, a time that comes twice counts
-//! once, the first time, unless the expression is for every hour.
+//! Times that do not exist, because clocks go forward, are skipped. A time that occurs twice, because clocks go back,
+//! counts once, at its first occurrence, unless the expression matches every hour.
 
 mod parse;
 #[cfg(test)]
@@ -18,70 +18,70 @@ use jiff::{
     tz::{AmbiguousOffset, TimeZone},
 };
 
-/// The years that an expression can be about.
+/// The years that an expression can match.
 const YEARS: std::ops::RangeInclusive<i16> = 1970..=2099;
 
-/// Why an expression or a schedule is none.
+/// An error in a cron expression or schedule.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum CronError {
-    /// There are fewer than five fields.
+    /// The expression has fewer than five fields.
     #[error("missing field(s)")]
     Missing,
-    /// There are more than seven fields.
+    /// The expression has more than seven fields.
     #[error("too many fields")]
     TooMany,
-    /// A word after `@` that means nothing.
+    /// The word after `@` is unknown. Contains the word.
     #[error("unknown shorthand {0:?}")]
     Shorthand(String),
-    /// A field makes no sense.
+    /// A field is invalid.
     #[error("syntax error in {field} field: '{text}'")]
     Field {
-        /// Which field.
+        /// The name of the field.
         field: &'static str,
-        /// The part of it that makes no sense.
+        /// The invalid part of the field.
         text: String,
     },
-    /// The time zone is not known here.
+    /// This host does not know the time zone. Contains its name.
     #[error("unknown time zone {0}")]
     Zone(String),
 }
 
-/// One cron expression.
+/// A parsed cron expression.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Cron {
-    /// Bit n stands for n, in this and all the following.
+    /// Bit n is set if the expression matches n. The same holds for the following fields.
     seconds: u64,
     minutes: u64,
     hours: u64,
     days: Days,
     months: u64,
     weekdays: Weekdays,
-    /// From 1970.
+    /// The matching years; index 0 is 1970.
     years: Vec<bool>,
 }
 
-/// Days of the month.
+/// The matching days of the month.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 struct Days {
-    /// `*`: every day, unless the days of the week say otherwise.
+    /// `*`: every day, unless the days of the week restrict it.
     any: bool,
     plain: u64,
     /// `L`
     last: bool,
     /// `LW`: the last day from Monday to Friday.
     last_workday: bool,
-    /// `15W`: the day from Monday to Friday that is nearest to these, in the same month.
+    /// `15W`: the workday (Monday to Friday) nearest to each of these days, in the same month.
     nearest_workday: u64,
 }
 
-/// Days of the week, 0 for Sunday.
+/// The matching days of the week, 0 for Sunday.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 struct Weekdays {
     any: bool,
     plain: u64,
     /// `5L`
     last: u64,
-    /// `5#2`: the second Friday is bit 5 of the second number.
+    /// `5#2`: bit 5 of the second number is the second Friday of the month.
     nth: [u64; 5],
 }
 
@@ -94,21 +94,21 @@ impl Cron {
     ///
     /// # Errors
     ///
-    /// When it has too few or too many fields, or one of them makes no sense.
+    /// The expression has too few or too many fields, or an invalid field.
     pub fn parse(text: &str) -> Result<Self, CronError> {
         parse::parse(text)
     }
 
-    /// The first time after `after` at which it is due, to the second; none when that is after 2099.
+    /// Returns the first matching time after `after`, to the second; `None` if it is after 2099.
     pub fn next_after(&self, after: Timestamp, zone: &TimeZone) -> Option<Timestamp> {
         let second = SignedDuration::from_secs(1);
         let mut from = Timestamp::from_second(after.as_second()).ok()?.checked_add(second).ok()?;
         if after < Timestamp::from_second(after.as_second()).ok()? {
-            // Before 1970 whole seconds are rounded up.
+            // Before 1970, `as_second` has rounded up to the next second already.
             from = Timestamp::from_second(after.as_second()).ok()?;
         }
         loop {
-            // Between two changes of its clocks, a zone is an offset.
+            // Between two clock changes, a zone has a fixed offset.
             let offset = zone.to_offset(from);
             let change = zone.following(from).next().map(|transition| transition.timestamp());
             let found = self.civil_after(offset.to_datetime(from))?;
@@ -121,7 +121,7 @@ impl Cron {
         }
     }
 
-    /// Whether a time was there an hour before already, and counts only once.
+    /// Returns whether a local time is the second occurrence after clocks went back, which is skipped.
     fn comes_again(&self, time: DateTime, at: Timestamp, zone: &TimeZone) -> bool {
         match zone.to_ambiguous_timestamp(time).offset() {
             AmbiguousOffset::Fold { before, .. } if self.hours != (1 << 24) - 1 => {
@@ -131,7 +131,7 @@ impl Cron {
         }
     }
 
-    /// The first time on or after `from`.
+    /// Returns the first matching local time on or after `from`.
     fn civil_after(&self, from: DateTime) -> Option<DateTime> {
         let mut date = from.date();
         let mut earliest = (from.hour(), from.minute(), from.second());
@@ -164,7 +164,7 @@ impl Cron {
             .is_some_and(|is| *is)
     }
 
-    /// The first time of a day from `earliest` on.
+    /// Returns the first matching time of a day, from `earliest` on.
     fn within_day(&self, earliest: (i8, i8, i8)) -> Option<(i8, i8, i8)> {
         for hour in (earliest.0..24).filter(|hour| has(self.hours, *hour)) {
             let first_minute = if hour == earliest.0 { earliest.1 } else { 0 };
@@ -178,7 +178,7 @@ impl Cron {
         None
     }
 
-    /// Whether a day is one of those: where both kinds of days are told, either will do.
+    /// Returns whether a day matches. If both kinds of days are restricted, either of them is enough.
     fn on(&self, date: Date) -> bool {
         match (self.days.any, self.weekdays.any) {
             (true, true) => true,
@@ -201,15 +201,15 @@ impl Days {
     }
 }
 
-/// Whether a day of the month of `date` is one from Monday to Friday.
+/// Returns whether a day of the month of `date` is a workday (Monday to Friday).
 fn workday(date: Date, day: i8) -> bool {
     date.with().day(day).build().is_ok_and(|date| (1..=5).contains(&date.weekday().to_monday_one_offset()))
 }
 
-/// The day from Monday to Friday that is nearest to a day of the month of `date`, and in that month.
+/// Returns the workday nearest to a day, both in the month of `date`.
 fn nearest(date: Date, day: i8) -> i8 {
     let last = date.days_in_month();
-    // A Saturday is one from Friday and two from Monday, a Sunday the other way round.
+    // A Saturday is one day after Friday and two before Monday; a Sunday is the reverse.
     [0, -1, 1, -2, 2]
         .into_iter()
         .map(|step| day + step)
@@ -228,7 +228,7 @@ impl Weekdays {
     }
 }
 
-/// The expressions of a periodic job, in its time zone.
+/// The cron expressions of a periodic job, in its time zone.
 #[derive(Debug, Clone)]
 pub struct Schedule {
     crons: Vec<Cron>,
@@ -236,27 +236,27 @@ pub struct Schedule {
 }
 
 impl Schedule {
-    /// The schedule of these expressions. An empty name of a zone is UTC.
+    /// Creates a schedule from these expressions. An empty zone name means UTC.
     ///
     /// # Errors
     ///
-    /// For the first expression that is none, or a time zone that this host does not know.
+    /// An expression is invalid, or this host does not know the time zone.
     pub fn new<'a>(crons: impl IntoIterator<Item = &'a str>, zone: &str) -> Result<Self, CronError> {
         let crons = crons.into_iter().map(Cron::parse).collect::<Result<_, _>>()?;
         Ok(Self { crons, zone: self::zone(zone)? })
     }
 
-    /// The first time after `after` at which one of the expressions is due.
+    /// Returns the first time after `after` that any of the expressions matches.
     pub fn next_after(&self, after: Timestamp) -> Option<Timestamp> {
         self.crons.iter().filter_map(|cron| cron.next_after(after, &self.zone)).min()
     }
 }
 
-/// The time zone of this name.
+/// Returns the time zone with this name.
 ///
 /// # Errors
 ///
-/// When this host has no such zone.
+/// This host does not know the zone.
 pub fn zone(name: &str) -> Result<TimeZone, CronError> {
     match name {
         "" | "UTC" => Ok(TimeZone::UTC),

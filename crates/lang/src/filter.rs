@@ -1,8 +1,8 @@
 //! Filter expressions of the HTTP API (`?filter=`): `Status == "running" and Meta.owner is not empty`.
 //!
-//! The language is that of hashicorp/go-bexpr: `or`, `and`, `not` and parentheses around matches of a *selector* (a
-//! path of field names, as the API's JSON spells them) with a value, and `any` and `all` over the elements of a list or
-//! map. An expression is parsed once ([`Filter::parse`]) and asked for each object ([`Filter::matches`]).
+//! The syntax is that of hashicorp/go-bexpr: `or`, `and`, `not` and parentheses around matches of a *selector* with a
+//! value, and `any` and `all` over the elements of a list or map. A selector is a path of field names, as in the
+//! API's JSON. [`Filter::parse`] parses an expression once, and [`Filter::matches`] evaluates it for each object.
 
 mod error;
 mod evaluate;
@@ -15,24 +15,25 @@ use serde_json::Value;
 
 pub use error::FilterError;
 
-/// The longest expression, in bytes. What a URL can hold is less in most places.
+/// The maximum length of an expression, in bytes. Most URLs are limited to less.
 const LONGEST: usize = 64 << 10;
 
-/// How deep parentheses, `not` and blocks may go.
+/// The maximum nesting depth of parentheses, `not` and blocks.
 const DEEPEST: usize = 64;
 
-/// A filter expression, ready to be asked.
+/// A parsed filter expression.
 #[derive(Debug, Clone)]
 pub struct Filter {
     root: Node,
 }
 
 impl Filter {
-    /// Parses an expression. The error tells where it went wrong and what could have been there.
+    /// Parses an expression. A syntax error contains its position and the tokens expected there.
     ///
     /// # Errors
     ///
-    /// When it is no expression, longer than 64 KiB, deeper than 64 levels, or holds a regular expression that is none.
+    /// The expression is invalid, longer than 64 KiB or deeper than 64 levels, or contains an invalid regular
+    /// expression.
     pub fn parse(text: &str) -> Result<Self, FilterError> {
         if text.len() > LONGEST {
             return Err(FilterError::TooLong { most: LONGEST });
@@ -40,33 +41,33 @@ impl Filter {
         parse::parse(text).map(|root| Self { root })
     }
 
-    /// Whether an object is meant by the expression.
+    /// Returns whether an object matches the expression.
     ///
     /// # Errors
     ///
-    /// When the expression names a field that the object does not have, or asks of a field what its type cannot
-    /// answer. A key that a map lacks is no error.
+    /// The expression selects a field that the object does not have, or applies a test that the field's type does not
+    /// support. A missing key of a map is no error.
     pub fn matches(&self, object: &Value) -> Result<bool, FilterError> {
         evaluate::evaluate(&self.root, object)
     }
 }
 
-/// A part of an expression.
+/// A node of the syntax tree.
 #[derive(Debug, Clone)]
 enum Node {
-    /// One of these.
+    /// True if any of the nodes is true.
     Or(Vec<Node>),
-    /// All of these.
+    /// True if all of the nodes are true.
     And(Vec<Node>),
-    /// The opposite.
+    /// True if the node is false.
     Not(Box<Node>),
-    /// A match of what a selector finds.
+    /// A test of the selected value. `opposite` negates it.
     Match { selector: Selector, test: Test, opposite: bool },
-    /// A look at each element of a list or map.
+    /// `any` or `all`: evaluates `inner` for each element of a list or map.
     Each { all: bool, selector: Selector, names: Names, inner: Box<Node> },
 }
 
-/// What is asked of a value. The opposite of each is told beside it.
+/// A test of a value. Whether it is negated is stored beside it.
 #[derive(Debug, Clone)]
 enum Test {
     /// `==`, `!=`
@@ -84,29 +85,29 @@ enum Test {
 /// A path into an object.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Selector {
-    /// Field names, keys and indexes, at least one.
+    /// Field names, keys and indexes; at least one.
     path: Vec<String>,
-    /// Written as a JSON pointer.
+    /// Whether the selector was written as a JSON pointer.
     pointer: bool,
 }
 
 impl Selector {
-    /// A selector in the place of a value is that text.
+    /// Returns the source text, for a selector in the position of a value.
     fn text(&self) -> String {
         if self.pointer { self.pointer() } else { self.path.join(".") }
     }
 
-    /// As errors show it.
+    /// Returns the selector as a JSON pointer, for errors.
     fn pointer(&self) -> String {
         self.path.iter().flat_map(|part| ["/", part]).collect()
     }
 }
 
-/// The names that a block gives to what it looks at; `None` is `_`.
+/// The names that a block binds to the current element. `None` is `_`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Names {
-    /// Elements of a list, keys of a map.
+    /// One name: the element of a list, or the key of a map.
     One(Option<String>),
-    /// Index and element, or key and value.
+    /// Two names: index and element, or key and value.
     Two(Option<String>, Option<String>),
 }

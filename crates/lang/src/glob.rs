@@ -1,6 +1,6 @@
-//! Patterns in which `*` stands for any text, the empty one included.
+//! Matches patterns in which `*` stands for any text, including the empty one.
 
-/// Whether the whole text fits the pattern. Only `*` is special.
+/// Returns whether the whole text matches the pattern. Only `*` is special.
 pub fn matches(pattern: &str, text: &str) -> bool {
     let mut parts = pattern.split('*');
     let Some(first) = parts.next() else { return text.is_empty() };

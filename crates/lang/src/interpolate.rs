@@ -1,7 +1,7 @@
-//! Runtime interpolation: `${name}` in the text of a running task (docs/reference/jobspec.md, section 9.1).
+//! Interpolates `${name}` in the texts of a running task (docs/reference/jobspec.md, section 9.1).
 
-/// Replaces every `${name}` whose name is known; everything else stays as it is, unknown names
-/// included. A name has letters, digits, `_`, `.` and `-` only. Values are not looked at again.
+/// Replaces every `${name}` whose name is known and leaves all other text unchanged, including unknown names. A name
+/// consists of letters, digits, `_`, `.` and `-`. Inserted values are not interpolated again.
 pub fn interpolate(text: &str, lookup: impl Fn(&str) -> Option<String>) -> String {
     let mut out = String::with_capacity(text.len());
     let mut rest = text;
@@ -23,12 +23,12 @@ pub fn interpolate(text: &str, lookup: impl Fn(&str) -> Option<String>) -> Strin
     out
 }
 
-/// The names that a text refers to, in order, repeated ones repeated.
+/// Returns the names that a text refers to, in order and with duplicates.
 pub fn names(text: &str) -> impl Iterator<Item = &str> {
     text.match_indices("${").filter_map(|(at, _)| name_at(&text[at..]))
 }
 
-/// The name of a reference at the very start of the text.
+/// Returns the name of a reference at the beginning of the text.
 fn name_at(text: &str) -> Option<&str> {
     let inside = text.strip_prefix("${")?;
     let end = inside.find('}')?;

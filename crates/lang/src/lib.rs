@@ -1,8 +1,7 @@
-//! Small languages. Inside job files: [`constraint`] operators, [`version`] ranges, runtime [`interpolate`] of
-//! `${name}`, the [`glob`] of datacenter names, and the times of [`cron`]; and the [`filter`] expressions of the HTTP
-//! API.
+//! Small languages. Job files use [`constraint`] operators, [`version`] ranges, [`interpolate`] for `${name}` at run
+//! time, [`glob`] patterns for datacenter names, and [`cron`] schedules. The HTTP API uses [`filter`] expressions.
 //!
-//! Everything works on text and knows nothing of jobs and nodes: what a name means is the caller's.
+//! All modules work on text and know nothing of jobs and nodes: the caller resolves names.
 
 pub mod constraint;
 pub mod cron;

@@ -1,19 +1,19 @@
-//! Regular expressions as job files and requests write them: in the notation of RE2, with errors in its words.
+//! Compiles regular expressions in RE2 syntax, with RE2's error texts, for job files and API requests.
 
 use regex::Regex;
 use regex_syntax::ast::ErrorKind;
 use regex_syntax::ast::parse::Parser;
 
-/// Compiles a pattern in the notation of RE2.
+/// Compiles a pattern in RE2 syntax.
 ///
 /// # Errors
-/// What is wrong with it, as [`explain`] tells it.
+/// The pattern is invalid. The text is that of [`explain`].
 pub fn compile(pattern: &str) -> Result<Regex, String> {
     Regex::new(&translated(pattern)).map_err(|_| explain(pattern))
 }
 
-/// A pattern in the notation of RE2 in that of our library: there the short classes mean ASCII only, a bracket within a
-/// class stands for itself, and so does a brace that begins no repetition.
+/// Translates a pattern from RE2 syntax to that of the `regex` crate. In RE2, the short classes match only ASCII, a
+/// bracket within a class is literal, and so is a brace that begins no repetition.
 fn translated(pattern: &str) -> String {
     let mut out = String::with_capacity(pattern.len() + 16);
     let mut rest = pattern;
@@ -57,7 +57,7 @@ fn translated(pattern: &str) -> String {
     out
 }
 
-/// What stands behind a backslash; gives what is left.
+/// Translates the escape sequence after a backslash and returns the remaining text.
 fn escaped<'p>(text: &'p str, class: bool, out: &mut String) -> &'p str {
     let Some(c) = text.chars().next() else {
         out.push('\\');
@@ -77,7 +77,7 @@ fn escaped<'p>(text: &'p str, class: bool, out: &mut String) -> &'p str {
             out.push_str(&regex::escape(quoted));
             return rest;
         }
-        // A property in braces, or a character by its number.
+        // A property in braces, or a character code.
         'p' | 'P' | 'x' if after.starts_with('{') => {
             let (name, rest) = after.split_at(after.find('}').map_or(after.len(), |end| end + 1));
             out.extend(['\\', c]);
@@ -89,7 +89,7 @@ fn escaped<'p>(text: &'p str, class: bool, out: &mut String) -> &'p str {
     after
 }
 
-/// Whether what follows an opening brace makes it a repetition: `2}`, `2,}`, `2,5}`.
+/// Returns whether the text after an opening brace makes it a repetition: `2}`, `2,}`, `2,5}`.
 fn is_repetition(after: &str) -> bool {
     let Some((inside, _)) = after.split_once('}') else { return false };
     let digits = |text: &str| text.bytes().all(|b| b.is_ascii_digit());
@@ -97,11 +97,11 @@ fn is_repetition(after: &str) -> bool {
     !least.is_empty() && digits(least) && digits(most)
 }
 
-/// What is wrong with a pattern that does not compile: the kind of error, and the piece of the pattern in backticks.
+/// Explains why a pattern does not compile: the kind of error, and the invalid part of the pattern in backticks.
 #[must_use]
 pub fn explain(pattern: &str) -> String {
     let Err(error) = Parser::new().parse(pattern) else {
-        // Read, but no expression all the same: a class that there is not, or too large a one.
+        // The pattern parses but is still invalid, for example because a class is unknown or too large.
         let reason = match regex_syntax::parse(pattern) {
             Err(_) => "invalid character class range",
             Ok(_) => "expression too large",
@@ -129,7 +129,7 @@ pub fn explain(pattern: &str) -> String {
             ("invalid named capture", piece)
         }
         ErrorKind::RepetitionMissing => {
-            // The place is before the operator.
+            // The span begins before the operator.
             let rest = &pattern[span.start.offset..];
             let length = match rest.find('}') {
                 Some(end) if rest.starts_with('{') => end + 1,

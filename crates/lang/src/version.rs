@@ -1,45 +1,45 @@
-//! Versions and ranges of them.
+//! Versions and version ranges.
 //!
-//! Two flavours exist (docs/reference/jobspec.md, section 4.4): the loose one accepts a pre-release without its dash
-//! (`1.2beta`) and lets pre-releases into a range only when the range names one; the strict one orders
-//! pre-releases as semver.org says.
+//! Two flavors exist (docs/reference/jobspec.md, section 4.4). The loose one accepts a pre-release without a dash
+//! (`1.2beta`), and a range contains pre-releases only if the range names one. The strict one orders pre-releases
+//! according to semver.org.
 
 use std::cmp::Ordering;
 use std::fmt;
 
-/// A version: numbers, and the pre-release if any. Build metadata is ignored.
+/// A version: numbers and an optional pre-release. Build metadata is ignored.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Version {
-    /// Numbers; at least three, filled up with zeros.
+    /// The numbers, padded with zeros to at least three.
     numbers: Vec<u64>,
-    /// How many numbers were written.
+    /// How many numbers the source text has.
     written: usize,
-    /// Pre-release, empty when there is none.
+    /// The pre-release; empty without one.
     pre: String,
 }
 
-/// Which texts are versions, and how pre-releases count in ranges.
+/// The syntax of versions, and the treatment of pre-releases in ranges.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Flavor {
-    /// The operator `version`.
+    /// The syntax of the operator `version`.
     Loose,
-    /// The operator `semver`.
+    /// The syntax of the operator `semver`.
     Strict,
 }
 
-/// Why a text is no version or no range.
+/// Why a text is no valid version or range.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum VersionError {
-    /// No version.
+    /// The version is invalid. Contains its text.
     #[error("Malformed version: {0}")]
     Version(String),
-    /// No range.
+    /// The range is invalid. Contains its text.
     #[error("Malformed constraint: {0}")]
     Constraint(String),
 }
 
 impl Version {
-    /// Reads a version, with or without a leading `v`.
+    /// Parses a version, with or without a leading `v`.
     pub fn parse(text: &str, flavor: Flavor) -> Result<Self, VersionError> {
         let bad = || VersionError::Version(text.to_owned());
         let trimmed = text.trim();
@@ -68,7 +68,7 @@ impl Version {
         Ok(Self { numbers, written, pre: pre.to_owned() })
     }
 
-    /// Whether it is a pre-release.
+    /// Returns whether the version is a pre-release.
     pub fn is_prerelease(&self) -> bool {
         !self.pre.is_empty()
     }
@@ -85,7 +85,7 @@ impl Version {
             .unwrap_or(Ordering::Equal)
     }
 
-    /// The order of semver.org, rule 11. Not `Ord`: versions that are written differently may be equal.
+    /// Compares versions by rule 11 of semver.org. Not `Ord`, because versions with different texts may be equal.
     pub fn order(&self, other: &Self) -> Ordering {
         self.cmp_numbers(other).then_with(|| match (self.pre.is_empty(), other.pre.is_empty()) {
             (true, true) => Ordering::Equal,
@@ -151,7 +151,7 @@ const COMPARISONS: [(&str, Comparison); 7] = [
     ("=", Comparison::Equal),
 ];
 
-/// A range: comma separated conditions, all of which must hold, for example `>= 1.2, < 2`.
+/// A range: comma-separated conditions that must all hold, for example `>= 1.2, < 2`.
 #[derive(Clone, Debug)]
 pub struct Range {
     flavor: Flavor,
@@ -159,7 +159,7 @@ pub struct Range {
 }
 
 impl Range {
-    /// Reads a range. `~>` belongs to the loose flavour only.
+    /// Parses a range. Only the loose flavor has `~>`.
     pub fn parse(text: &str, flavor: Flavor) -> Result<Self, VersionError> {
         let condition = |part: &str| {
             let part = part.trim();
@@ -177,7 +177,7 @@ impl Range {
         Ok(Self { flavor, conditions: text.split(',').map(condition).collect::<Result<_, _>>()? })
     }
 
-    /// Whether a version is in the range.
+    /// Returns whether the range contains a version.
     pub fn contains(&self, version: &Version) -> bool {
         self.conditions.iter().all(|(comparison, bound)| self.holds(*comparison, version, bound))
     }
@@ -198,7 +198,7 @@ impl Range {
             Comparison::Less => order.is_lt(),
             Comparison::LessEqual => order.is_le(),
             Comparison::Equal | Comparison::NotEqual | Comparison::Pessimistic => {
-                // All numbers but the last written one are fixed, the last may only grow.
+                // All numbers except the last one in the text are fixed; the last may only be larger.
                 let fixed = bound.written.saturating_sub(1);
                 (!bound.is_prerelease() || v.is_prerelease())
                     && order.is_ge()
@@ -208,7 +208,7 @@ impl Range {
     }
 }
 
-/// Pre-releases fit only bounds that are pre-releases of the same numbers.
+/// Returns whether a pre-release is allowed: only if the bound is a pre-release of the same numbers.
 fn prerelease_fits(v: &Version, bound: &Version) -> bool {
     match (v.is_prerelease(), bound.is_prerelease()) {
         (true, true) => v.cmp_numbers(bound).is_eq(),

@@ -1,4 +1,4 @@
-//! The cluster as it would be with the plan in hand.
+//! The state of the cluster with the current plan applied.
 
 use crate::device::{self, Taken};
 use crate::field::Field;
@@ -18,7 +18,7 @@ use caravan_types::{AllocId, JobKey, NodeId, PluginId, VolumeKey};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
-/// How many allocations of each group of the job in hand are wanted on a node, by position of the group.
+/// The number of wanted allocations of each group of the current job on a node, by position of the group.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Own(Vec<(usize, u32)>);
 
@@ -39,7 +39,7 @@ impl Own {
     }
 }
 
-/// What is used of a node: the part that every placement looks at.
+/// The used resources of a node: the part that every placement reads.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Usage {
     pub amount: Amount,
@@ -47,7 +47,7 @@ pub(crate) struct Usage {
     pub own: Own,
 }
 
-/// What is used of a node: the part that only some groups ask for.
+/// The used resources of a node: the part that only some groups request.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Detail {
     pub ports: TakenPorts,
@@ -72,18 +72,18 @@ impl Detail {
     }
 }
 
-/// A change of what is used of a node, for those that keep figures about nodes.
+/// A change of a node's used resources, for consumers that cache figures about nodes.
 #[derive(Clone, Debug)]
 pub(crate) struct Touch {
     pub node: NodeId,
     /// Position of the node, if the job may be placed there.
     pub at: Option<usize>,
-    /// Position of the group of which there is one more or one less.
+    /// Position of the group that gained or lost one allocation.
     pub group: Option<usize>,
     pub more: bool,
 }
 
-/// Everything that placing looks at and changes.
+/// The state that placing reads and changes.
 pub(crate) struct Context<'a, V> {
     pub view: &'a V,
     pub job: &'a Job,
@@ -92,9 +92,9 @@ pub(crate) struct Context<'a, V> {
     pub rules: Rules,
     /// The nodes on which the job may be placed, by id.
     pub nodes: &'a [Arc<Node>],
-    /// The same, with what is known of their classes.
+    /// The same nodes with their computed classes.
     pub field: &'a Field,
-    /// Everything that changed since the beginning, in order.
+    /// All changes since the beginning, in order.
     pub log: Vec<Touch>,
     key: JobKey,
     /// Names of the groups of the newest version, by position.
@@ -102,11 +102,11 @@ pub(crate) struct Context<'a, V> {
     usage: Vec<Option<Usage>>,
     detail: Vec<Option<Box<Detail>>>,
     stopped: BTreeSet<AllocId>,
-    /// What the plan frees on nodes: of those that it stops, where something may still run.
+    /// Resources that the plan frees on nodes: those of stopped allocations whose tasks may still run.
     freed: HashMap<NodeId, Vec<(AllocId, Amount)>>,
     /// The job's wanted allocations before the plan, by node, with the positions of their groups.
     own: HashMap<NodeId, Vec<(AllocId, usize)>>,
-    /// How many allocations of a group of another job were evicted.
+    /// The number of evicted allocations of each group of other jobs.
     evicted: BTreeMap<(JobKey, Text), u32>,
     placed: BTreeMap<NodeId, Vec<Allocation>>,
     claims: Vec<Claim>,
@@ -114,7 +114,7 @@ pub(crate) struct Context<'a, V> {
 }
 
 impl<'a, V: View> Context<'a, V> {
-    /// A plan that is still empty.
+    /// Creates a context with an empty plan.
     pub fn new(view: &'a V, job: &'a Job, field: &'a Field, rng: Rng) -> Self {
         let nodes = &field.nodes;
         let groups: Vec<String> = job.task_groups.iter().map(|group| group.name.clone()).collect();
@@ -148,12 +148,12 @@ impl<'a, V: View> Context<'a, V> {
         }
     }
 
-    /// Position of a node, if the job may be placed there.
+    /// Returns the position of a node, if the job may be placed there.
     pub fn at(&self, id: &NodeId) -> Option<usize> {
         self.nodes.binary_search_by(|node| node.id.cmp(id)).ok()
     }
 
-    /// Position of the group in the job, if the allocation is one of the job in hand and wanted.
+    /// Returns the position of the allocation's group, if the allocation belongs to the current job and is wanted.
     fn own_group(&self, alloc: &Allocation) -> Option<usize> {
         let own =
             alloc.job_id == self.key.id && alloc.namespace == self.key.namespace && !alloc.server_terminal();
@@ -184,7 +184,7 @@ impl<'a, V: View> Context<'a, V> {
         }
     }
 
-    /// Takes a stop back.
+    /// Reverts [`Context::stop`].
     pub fn unstop(&mut self, alloc: &Allocation) {
         if self.stopped.remove(&alloc.id) {
             if let Some(freed) = self.freed.get_mut(&alloc.node_id) {
@@ -194,12 +194,12 @@ impl<'a, V: View> Context<'a, V> {
         }
     }
 
-    /// Counts an allocation of another job, which is stopped already, as evicted for this one.
+    /// Counts an allocation of another job, which is stopped already, as evicted by this plan.
     pub fn evict(&mut self, alloc: &Allocation) {
         *self.evicted.entry((alloc.job_key(), alloc.task_group.clone())).or_default() += 1;
     }
 
-    /// Whether so many of the allocation's group were evicted that its `migrate` block would have no more go.
+    /// Returns whether this plan already evicts `migrate.max_parallel` allocations of the allocation's group.
     pub fn is_pressed(&self, alloc: &Allocation) -> bool {
         let Some(evicted) = self.evicted.get(&(alloc.job_key(), alloc.task_group.clone())) else {
             return false;
@@ -208,17 +208,17 @@ impl<'a, V: View> Context<'a, V> {
         i64::from(*evicted) >= i64::from(limit)
     }
 
-    /// Whether the plan stops it.
+    /// Returns whether the plan stops the allocation.
     pub fn is_stopped(&self, id: &AllocId) -> bool {
         self.stopped.contains(id)
     }
 
-    /// Whether the plan makes it.
+    /// Returns whether the plan places the allocation.
     pub fn is_planned(&self, id: &AllocId) -> bool {
         self.placed.values().flatten().any(|alloc| alloc.id == *id)
     }
 
-    /// Adds a placement with its claims and its holds on host volumes.
+    /// Adds a placement with its claims on CSI volumes and host volumes.
     pub fn place(&mut self, alloc: Allocation, claims: Vec<Claim>, host_claims: Vec<HostVolumeClaim>) {
         let (at, group) = (self.at(&alloc.node_id), self.own_group(&alloc));
         if let Some(at) = at {
@@ -235,24 +235,24 @@ impl<'a, V: View> Context<'a, V> {
             }
         }
         self.log.push(Touch { node: alloc.node_id.clone(), at, group, more: true });
-        // Most nodes get one of a job, and a row is large.
+        // Most nodes get one allocation of a job, and an allocation is large.
         self.placed.entry(alloc.node_id.clone()).or_insert_with(|| Vec::with_capacity(1)).push(alloc);
         self.claims.extend(claims);
         self.host_claims.extend(host_claims);
     }
 
-    /// The plan's placements, claims, and holds on host volumes.
+    /// Returns the plan's placements, claims, and claims on host volumes.
     pub fn into_placements(self) -> (BTreeMap<NodeId, Vec<Allocation>>, Vec<Claim>, Vec<HostVolumeClaim>) {
         (self.placed, self.claims, self.host_claims)
     }
 
-    /// The plan's holds on host volumes.
+    /// Returns the plan's claims on host volumes.
     pub fn host_claims(&self) -> &[HostVolumeClaim] {
         &self.host_claims
     }
 
-    /// The allocations on a node of which something may run, those of this plan included. Those that the
-    /// plan stops count as well, unless `without_stopped`.
+    /// Returns the allocations on a node whose tasks may run, those of this plan included. Allocations that the plan
+    /// stops count as well, unless `without_stopped`.
     pub fn allocs_on(&self, node: &NodeId, without_stopped: bool) -> impl Iterator<Item = &Allocation> {
         let existing = self
             .view
@@ -263,8 +263,8 @@ impl<'a, V: View> Context<'a, V> {
         existing.chain(self.placed.get(node).into_iter().flatten())
     }
 
-    /// The claims on a volume's storage that hold, those of this plan included. Claims of allocations that the
-    /// plan stops hold as well, unless `without_stopped`.
+    /// Returns the active claims on a volume's storage, those of this plan included. Claims of allocations that the
+    /// plan stops count as well, unless `without_stopped`.
     pub fn claims_of(&self, volume: &Volume, without_stopped: bool) -> Vec<&Claim> {
         let key = volume.key();
         let existing = self
@@ -276,11 +276,10 @@ impl<'a, V: View> Context<'a, V> {
         existing.chain(planned).filter(|claim| claim.phase.holds()).collect()
     }
 
-    /// What is used of a node.
+    /// Returns the used resources of a node.
     ///
-    /// An allocation uses its resources until its client says that it is over, also when the servers
-    /// have told it to stop; only what this very plan stops is counted as free, so that an update does
-    /// not need twice the room.
+    /// An allocation uses its resources until its client reports that it has ended, even if the servers already stopped
+    /// it. Only allocations that this plan stops count as free, so that an update does not need twice the room.
     pub fn usage(&mut self, at: usize) -> &Usage {
         if self.usage[at].is_none() {
             self.usage[at] = Some(self.compute_usage(&self.nodes[at].id));
@@ -288,7 +287,7 @@ impl<'a, V: View> Context<'a, V> {
         self.usage[at].get_or_insert_default()
     }
 
-    /// Reads what is used of all nodes, in one pass where that is kept: looking each one up costs more.
+    /// Reads the used resources of all nodes in one pass, if the view keeps sums: one lookup for each node costs more.
     pub fn read_usage(&mut self) {
         let Some(used) = self.view.used_of_nodes() else { return };
         let mut used = used.peekable();
@@ -328,7 +327,7 @@ impl<'a, V: View> Context<'a, V> {
         usage
     }
 
-    /// What is used with the plan in hand, when it is known what was used before.
+    /// Returns the usage with the current plan, given the sum before the plan.
     fn usage_of(&self, used: Used, node: &NodeId) -> Usage {
         let mut usage = Usage { amount: used.amount, allocs: used.allocs, own: Own::default() };
         if !self.freed.is_empty() {
@@ -349,7 +348,7 @@ impl<'a, V: View> Context<'a, V> {
         here.into_iter().flatten()
     }
 
-    /// Ports, cores, devices and volumes that are used of a node.
+    /// Returns the ports, cores, devices and volumes that are in use on a node.
     pub fn detail(&mut self, at: usize) -> &Detail {
         if self.detail[at].is_none() {
             self.detail[at] = Some(Box::new(self.compute_detail(&self.nodes[at])));
@@ -357,7 +356,7 @@ impl<'a, V: View> Context<'a, V> {
         self.detail[at].get_or_insert_default()
     }
 
-    /// The same, with the means to match conditions and to draw numbers.
+    /// Returns [`Context::detail`] with the matcher for conditions and the random number generator.
     pub fn detail_and_tools(&mut self, at: usize) -> (&Detail, &mut Matcher, &mut Rng) {
         self.detail(at);
         (self.detail[at].get_or_insert_default(), &mut self.matcher, &mut self.rng)
@@ -373,7 +372,7 @@ impl<'a, V: View> Context<'a, V> {
         detail
     }
 
-    /// The job's wanted allocations with the plan in hand: node and position of the group of each.
+    /// Returns the job's wanted allocations with the current plan: the node and the group's position of each.
     pub fn own_allocs(&self) -> impl Iterator<Item = (&NodeId, usize)> {
         let existing = self
             .view

@@ -1,16 +1,16 @@
-//! Whole cores of a node: which are free, and which go together.
+//! Reserved cores of a node: which cores are free, and which share a NUMA node.
 
 use caravan_types::job::TaskGroup;
 use caravan_types::node::Node;
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// How much a group cares for its cores being of one NUMA node (docs/reference/jobspec.md, section 4.11).
+/// The NUMA affinity of a group's reserved cores (docs/reference/jobspec.md, section 4.11).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Numa {
-    /// Not more than that it is nice.
+    /// Prefers cores of one NUMA node.
     Prefer,
-    /// It is a must.
+    /// Requires cores of one NUMA node.
     Require,
 }
 
@@ -21,7 +21,7 @@ impl Numa {
     }
 }
 
-/// The NUMA node of each core, as far as the node tells.
+/// Returns the NUMA node of each core, as far as the node reports it.
 fn places(node: &Node) -> BTreeMap<u16, u64> {
     let topology = node.node_resources.processors.topology.as_ref();
     let cores = topology.and_then(|t| t.0.get("Cores")).and_then(Value::as_array);
@@ -30,8 +30,8 @@ fn places(node: &Node) -> BTreeMap<u16, u64> {
     cores.into_iter().flatten().filter_map(place).collect()
 }
 
-/// Picks free cores of a node, of one NUMA node where that is possible: of the one that is left with the
-/// fewest. The error is the exhausted dimension.
+/// Picks free cores of a node, from one NUMA node if possible: the one that has the fewest cores left afterwards. The
+/// error is the exhausted dimension.
 pub(crate) fn pick(
     node: &Node,
     used: &BTreeSet<u16>,

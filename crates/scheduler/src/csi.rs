@@ -1,8 +1,8 @@
-//! Volumes of a group on a node: may they be used there, and the claims that come with a placement.
+//! CSI volumes of a group on a node: whether they may be used there, and the claims that a placement makes.
 //!
-//! The order of the checks and the reasons are those of docs/reference/storage.md, section 7. Other than there, claims
-//! of the plan in hand count, modes are checked against what the volume was registered with, and a
-//! volume that the node holds already does not count against the plugin's limit again.
+//! The order of the checks and the reasons follow docs/reference/storage.md, section 7, with three differences. Claims
+//! of the current plan count. Modes are checked against the modes that the volume was registered with. A volume that
+//! the node already holds does not count against the plugin's limit again.
 
 use crate::context::Context;
 use crate::view::View;
@@ -14,7 +14,7 @@ use caravan_types::{AllocId, VolumeKey};
 use caravan_volumes::{AdmitError, modes, topology};
 use std::sync::Arc;
 
-/// Why the volumes of a group do not fit a node, and what would help.
+/// Why the volumes of a group do not fit a node, and which change may help.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Refused {
     pub reason: String,
@@ -27,10 +27,10 @@ impl Refused {
     }
 }
 
-/// A volume that a group asks for: alias, request, and the volume.
+/// A volume that a group requests: alias, request and volume.
 pub(crate) type Requested<'a> = (&'a str, &'a VolumeRequest, Arc<Volume>);
 
-/// The group's volumes for an allocation's name.
+/// Returns the group's volume requests for an allocation's name.
 pub(crate) fn requests<'a, V: View>(
     ctx: &Context<'_, V>,
     group: &'a TaskGroup,
@@ -53,10 +53,10 @@ pub(crate) fn requests<'a, V: View>(
     Err(Refused::new(reason, missing.into_iter().map(WaitsFor::Volume)))
 }
 
-/// The claims that a placement on the node at a position would make, or why it cannot.
+/// Returns the claims that a placement on the node at a position would make, or why the volumes cannot be used there.
 ///
-/// With `without_stopped`, the claims of allocations that this plan stops do not count: the question
-/// is then whether the placement will be possible once they are released.
+/// With `without_stopped`, claims of allocations that this plan stops do not count. The result then states whether the
+/// placement will be possible once those claims are released.
 pub(crate) fn claims<V: View>(
     ctx: &mut Context<'_, V>,
     at: usize,
@@ -69,7 +69,7 @@ pub(crate) fn claims<V: View>(
     let mut granted: Vec<Claim> = Vec::new();
     for (alias, request, volume) in &requests {
         let mut claim = draft(ctx, node, group, alias, request, volume);
-        // One claim serves all aliases of a volume: it writes when any of them does.
+        // One claim serves all aliases of a volume; it is a write claim if any alias writes.
         let same = granted.iter().position(|c| c.id.volume == claim.id.volume);
         if same.is_some_and(|at| granted[at].mode == ClaimMode::Write) {
             claim.mode = ClaimMode::Write;
@@ -83,7 +83,7 @@ pub(crate) fn claims<V: View>(
     Ok(granted)
 }
 
-/// Gives claims to an allocation.
+/// Assigns claims to an allocation.
 pub(crate) fn assign(claims: &mut [Claim], alloc: &AllocId) {
     for claim in claims {
         claim.id.alloc = alloc.clone();
@@ -152,7 +152,7 @@ fn check<V: View>(
     }
     let node_info = info.node_info.as_ref();
     let limit = node_info.map_or(i64::MAX, |info| info.max_volumes);
-    // CSI: zero means that the plugin names no limit.
+    // CSI, NodeGetInfo: zero means that the plugin sets no limit.
     if limit > 0
         && let Ok(limit) = usize::try_from(limit)
     {
@@ -168,7 +168,7 @@ fn check<V: View>(
     {
         return Err(Refused::new("did not meet topology requirement".to_owned(), []));
     }
-    // Whether volumes are attached is not known while no controller has told: unknown is never no.
+    // Whether volumes are attached is unknown until a controller has reported it; unknown must not count as "no".
     let attaches = ctx.view.plugin(plugin_id).and_then(|plugin| plugin.attaches());
     if attaches.is_none() {
         return Err(Refused::new(unschedulable(volume, claim.mode), plugin_wait()));
@@ -197,7 +197,7 @@ fn unschedulable(volume: &Volume, mode: ClaimMode) -> String {
     }
 }
 
-/// The node of the claim in the way, if that node is not in contact.
+/// Returns the name of the node that holds the blocking claim, if that node is not in contact.
 fn silent_holder<V: View>(ctx: &Context<'_, V>, volume: &Volume, holder: &AllocId) -> Option<String> {
     let claim = ctx.view.claims_of(&volume.key()).find(|c| c.id.alloc == *holder)?;
     let silent = |node: &Node| matches!(node.status, NodeStatus::Down | NodeStatus::Disconnected);
@@ -215,7 +215,7 @@ fn exhausted<V: View>(ctx: &Context<'_, V>, volume: &Volume, mode: ClaimMode, ho
             "{base}: node {node} is not in contact, and its tasks must certainly have ended first"
         );
     }
-    // A claim of the plan in hand has no allocation yet; one of a collected allocation never again.
+    // A claim of the current plan has no allocation in the state yet; one of a collected allocation has none any more.
     if holder.is_empty() || ctx.view.alloc(holder).is_some() || ctx.is_planned(holder) {
         return base;
     }

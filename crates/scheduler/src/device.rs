@@ -1,5 +1,5 @@
-//! Devices of nodes: which match a request, and which instances are still free (docs/reference/jobspec.md, section 4.11,
-//! docs/reference/http-api.md, section 5.4).
+//! Devices of nodes: which devices match a request, and which instances are free (docs/reference/jobspec.md, section
+//! 4.11, docs/reference/http-api.md, section 5.4).
 
 use crate::rank;
 use caravan_lang::constraint::{Matcher, Operator, Targets};
@@ -13,7 +13,7 @@ use std::collections::{BTreeMap, BTreeSet};
 /// Instances in use: vendor, type, name and id.
 pub(crate) type Taken = BTreeSet<(String, String, String, String)>;
 
-/// The instances that an allocation has.
+/// Returns the device instances that an allocation uses.
 pub(crate) fn of_alloc(alloc: &Allocation) -> impl Iterator<Item = (String, String, String, String)> + '_ {
     let tasks = alloc.allocated_resources.iter().flat_map(|given| given.tasks.values());
     tasks.flat_map(|task| &task.devices).flat_map(|device| {
@@ -23,7 +23,7 @@ pub(crate) fn of_alloc(alloc: &Allocation) -> impl Iterator<Item = (String, Stri
     })
 }
 
-/// Whether a group asks for devices at all.
+/// Returns the device requests of a group, with the task of each.
 pub(crate) fn wanted(group: &TaskGroup) -> impl Iterator<Item = (&str, &RequestedDevice)> {
     let tasks = group.tasks.iter();
     tasks
@@ -31,7 +31,7 @@ pub(crate) fn wanted(group: &TaskGroup) -> impl Iterator<Item = (&str, &Requeste
         .filter(|(_, d)| d.count > 0)
 }
 
-/// A kind of device of a node, with its instances.
+/// A kind of device on a node, with its instances.
 pub(crate) struct Group {
     vendor: String,
     kind: String,
@@ -45,7 +45,7 @@ fn text(value: &Value, key: &str) -> String {
 }
 
 impl Group {
-    /// The devices that a node reports; instances that are not healthy do not count.
+    /// Returns the devices that a node reports; unhealthy instances do not count.
     pub fn of_node(node: &Node) -> Vec<Self> {
         node.node_resources.devices.iter().map(|device| Self::read(&device.0)).collect()
     }
@@ -67,7 +67,7 @@ impl Group {
         }
     }
 
-    /// `type`, `vendor/type` or `vendor/type/name`.
+    /// Returns whether a request names this device: `type`, `vendor/type` or `vendor/type/name`.
     fn is_called(&self, request: &str) -> bool {
         let mut parts = request.splitn(3, '/');
         match (parts.next(), parts.next(), parts.next()) {
@@ -85,7 +85,7 @@ impl Group {
     }
 }
 
-/// One attribute as text: a number keeps its unit.
+/// Returns one attribute as text; a number keeps its unit.
 fn attribute(value: &Value) -> Option<String> {
     let unit = value.get("Unit").and_then(Value::as_str).unwrap_or_default();
     ["Float", "Int", "String", "Bool"].iter().find_map(|key| match value.get(*key)? {
@@ -114,7 +114,7 @@ impl Targets for DeviceTargets<'_> {
     }
 }
 
-/// A number with a unit in base units, together with what it measures; none if it is no such thing.
+/// Parses a number with a unit into base units and the measured quantity; `None` if the text is something else.
 fn quantity(text: &str) -> Option<(f64, &'static str)> {
     let text = text.trim();
     let split =
@@ -157,8 +157,8 @@ fn quantity(text: &str) -> Option<(f64, &'static str)> {
     Some((number * factor, measure))
 }
 
-/// Whether a condition holds for a kind of device: quantities are compared with their units, everything else
-/// as for nodes.
+/// Returns whether a condition holds for a kind of device. Quantities are compared with their units, everything else as
+/// for nodes.
 fn holds(matcher: &mut Matcher, group: &Group, left: &str, operand: &str, right: &str) -> bool {
     use caravan_lang::constraint::resolve;
     let Ok(operator) = Operator::parse(operand) else { return false };
@@ -187,7 +187,7 @@ fn holds(matcher: &mut Matcher, group: &Group, left: &str, operand: &str, right:
             _ => (l.0 - r.0).abs() <= f64::EPSILON * l.0.abs(),
         };
     }
-    // Only here: the rule of nodes that a missing value differs from everything is that of devices, too.
+    // Devices share this rule with nodes: a missing value differs from every value.
     matcher.check(l.as_deref(), operator, r.as_deref())
 }
 
@@ -196,7 +196,7 @@ fn suits(matcher: &mut Matcher, group: &Group, request: &RequestedDevice) -> boo
         && request.constraints.iter().all(|c| holds(matcher, group, &c.l_target, &c.operand, &c.r_target))
 }
 
-/// Whether a node has the devices at all, whatever is in use.
+/// Returns whether a node has the devices at all, even if they are in use.
 pub(crate) fn exist(matcher: &mut Matcher, node: &Node, group: &TaskGroup) -> bool {
     let has = Group::of_node(node);
     let mut asked: BTreeMap<usize, u64> = BTreeMap::new();
@@ -215,16 +215,16 @@ pub(crate) fn exist(matcher: &mut Matcher, node: &Node, group: &TaskGroup) -> bo
     })
 }
 
-/// Devices given to a group, by task.
+/// Devices that are given to a group, by task.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Offer {
     pub by_task: BTreeMap<String, Vec<AllocatedDevice>>,
-    /// How well wishes are met, -1 to 1; none when there are none.
+    /// How well affinities are met, -1 to 1; `None` without affinities.
     pub affinity: Option<f64>,
 }
 
-/// Gives a group its devices on a node: for each request the kind that meets its wishes best. Nothing is
-/// recorded. The error is the exhausted dimension.
+/// Returns the devices that a node would give to a group: for each request the kind that meets its affinities best.
+/// Nothing is recorded. The error is the exhausted dimension.
 pub(crate) fn offer(
     matcher: &mut Matcher,
     node: &Node,

@@ -1,22 +1,22 @@
-//! What a new version of a job means for a running allocation.
+//! Compares job versions: the effect of a new version on a running allocation.
 
 use caravan_types::job::{Job, LogConfig, Task, TaskGroup};
 
-/// How an allocation gets to the new version.
+/// How an allocation moves to the new version.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Update {
-    /// It runs the newest specification already.
+    /// The allocation runs the newest specification already.
     None,
-    /// It goes on and takes the new specification over.
+    /// The allocation continues with the new specification.
     InPlace,
-    /// It is stopped and another one takes its place.
+    /// The allocation is stopped and replaced.
     Destructive,
 }
 
 /// Compares the specification that an allocation runs with the newest one, for its group.
 ///
-/// In place are changes of the count, of policies, services, constraints, affinities, spreads, kill
-/// timeouts, times to run and log sizes (docs/reference/http-api.md, section 5.6); everything else needs a new allocation.
+/// Changes of the count, of policies, services, constraints, affinities, spreads, kill timeouts, run time limits and
+/// log sizes are made in place (docs/reference/http-api.md, section 5.6). Every other change needs a new allocation.
 pub fn update(old: Option<&Job>, new: &Job, group: &TaskGroup) -> Update {
     let Some(old) = old else { return Update::Destructive };
     if old.create_index == new.create_index
@@ -30,7 +30,7 @@ pub fn update(old: Option<&Job>, new: &Job, group: &TaskGroup) -> Update {
     if same { Update::InPlace } else { Update::Destructive }
 }
 
-/// The group without what can change in place.
+/// Returns the group without the fields that can change in place.
 fn essence(group: &TaskGroup) -> TaskGroup {
     TaskGroup {
         count: 0,

@@ -1,5 +1,5 @@
-//! Allocations whose node is out of contact and may come back: the `disconnect` block of groups (`jobspec` section
-//! 4.4, docs/reference/http-api.md, sections 6.1 and 6.5).
+//! Disconnected nodes that may come back: the `disconnect` block of groups (docs/reference/jobspec.md, section 4.4, and
+//! docs/reference/http-api.md, sections 6.1 and 6.5).
 
 use crate::reconcile::{Changes, is_current};
 use caravan_types::alloc::{Allocation, ClientStatus};
@@ -8,16 +8,16 @@ use caravan_types::{AllocId, Nanos, UnixNanos};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// Why an allocation is unknown, as clients know it.
+/// Why an allocation is unknown, as clients know the reason.
 pub(crate) const UNKNOWN: &str = "alloc is unknown since its node is disconnected";
-/// Why one of two is stopped when a node came back.
+/// Why the original or the replacement is stopped when a node reconnects.
 pub(crate) const RECONNECTED: &str = "alloc not needed due to disconnected client reconnect";
 
 fn strategy(alloc: &Allocation) -> Option<&DisconnectStrategy> {
     alloc.group().and_then(|group| group.disconnect.as_ref())
 }
 
-/// When the servers gave the allocation a status, if they ever did.
+/// Returns when the servers set the allocation to a status, if they ever did.
 fn given(alloc: &Allocation, status: ClientStatus) -> Option<UnixNanos> {
     let states = alloc.alloc_states.iter().rev();
     states.filter(|s| s.field == 0).find(|s| s.value == status.as_str()).map(|s| UnixNanos(s.time.0))
@@ -26,10 +26,10 @@ fn given(alloc: &Allocation, status: ClientStatus) -> Option<UnixNanos> {
 /// How long allocations have been unknown or lost.
 #[derive(Clone, Debug, Default)]
 pub enum Passed {
-    /// As the wall times in their records say: for worlds whose clock never steps, and for answers that decide nothing.
+    /// Computed from the recorded wall times: for clocks that never step, and for answers that decide nothing.
     #[default]
     Recorded,
-    /// As the server that decides has measured on its own clock; of others it has seen nothing yet.
+    /// Measured by the deciding server on its own clock; for allocations not in the map, no time has passed yet.
     Measured(BTreeMap<AllocId, Nanos>),
 }
 
@@ -38,12 +38,12 @@ pub enum Passed {
 pub struct Clock<'a> {
     /// The wall clock.
     pub now: UnixNanos,
-    /// What has been waited for already.
+    /// The waiting time that has already passed.
     pub passed: &'a Passed,
 }
 
 impl Clock<'_> {
-    /// What is left of a span since an allocation came to a status, which was written down with the time `recorded`.
+    /// Returns the rest of a span since an allocation reached a status, which was recorded with the time `recorded`.
     fn left(self, alloc: &Allocation, span: Nanos, recorded: UnixNanos) -> Nanos {
         let passed = match self.passed {
             Passed::Recorded => self.now.since(recorded),
@@ -53,8 +53,8 @@ impl Clock<'_> {
     }
 }
 
-/// The time written down with the status from which a span of the allocation's `disconnect` block counts now; none if
-/// no span runs. The time tells one such span from the next, and nothing else.
+/// Returns the recorded time of the status from which a span of the allocation's `disconnect` block counts now, or
+/// `None` if no span runs. The time only identifies the span.
 pub fn absent_since(alloc: &Allocation) -> Option<UnixNanos> {
     let strategy = strategy(alloc)?;
     match alloc.client_status {
@@ -64,8 +64,8 @@ pub fn absent_since(alloc: &Allocation) -> Option<UnixNanos> {
     }
 }
 
-/// For how long an allocation whose node is out of contact is still kept as unknown; none if its job does not ask for
-/// that, or its time is up.
+/// Returns for how long an allocation of a disconnected node is still kept as unknown. Returns `None` if its job does
+/// not ask for that, or the time has passed.
 pub fn kept_for(alloc: &Allocation, clock: Clock<'_>) -> Option<Nanos> {
     let span = strategy(alloc).map(|d| d.lost_after).filter(|span| *span > Nanos::ZERO)?;
     if alloc.server_terminal() {
@@ -81,7 +81,8 @@ pub fn kept_for(alloc: &Allocation, clock: Clock<'_>) -> Option<Nanos> {
     Some(left).filter(|left| *left > Nanos::ZERO)
 }
 
-/// Until when the node of a lost allocation may still be stopping it by itself; no other may take its place sooner.
+/// Returns until when the node of a lost allocation may still be stopping it by itself; no replacement may start
+/// sooner.
 pub(crate) fn stopping_until(alloc: &Allocation, clock: Clock<'_>) -> Option<UnixNanos> {
     let span = strategy(alloc)?.stop_on_client_after?;
     let left = match alloc.client_status {
@@ -92,12 +93,12 @@ pub(crate) fn stopping_until(alloc: &Allocation, clock: Clock<'_>) -> Option<Uni
     (left > Nanos::ZERO).then(|| clock.now.plus(left))
 }
 
-/// Whether another one is to run while this one is unknown.
+/// Returns whether a replacement runs while this allocation is unknown.
 pub(crate) fn is_replaced(alloc: &Allocation) -> bool {
     strategy(alloc).and_then(|d| d.replace) != Some(false)
 }
 
-/// Keeps an allocation as unknown.
+/// Marks an allocation as unknown.
 pub(crate) fn mark(alloc: &Arc<Allocation>, clock: Clock<'_>, changes: &mut Changes) {
     match kept_for(alloc, clock) {
         Some(left) if alloc.client_status != ClientStatus::Unknown => {
@@ -112,7 +113,7 @@ pub(crate) fn mark(alloc: &Arc<Allocation>, clock: Clock<'_>, changes: &mut Chan
     }
 }
 
-/// Of the allocations of one name, picks which stay: one that came back and its replacement do not both.
+/// Picks the allocations of one name that stay: of a reconnected allocation and its replacement, one is stopped.
 pub(crate) fn reconcile(
     job: &Job,
     mut here: Vec<Arc<Allocation>>,
@@ -151,13 +152,13 @@ fn keeps_original(job: &Job, original: &Allocation, replacement: &Allocation) ->
     }
 }
 
-/// When the youngest of its running tasks was started.
+/// Returns when the youngest running task was started.
 fn running_since(alloc: &Allocation) -> i64 {
     let started = alloc.task_states.values().filter(|task| task.finished_at.is_zero());
     started.map(|task| task.started_at.0.max(task.last_restart.0)).max().unwrap_or(i64::MAX)
 }
 
-/// How well its node suited it when it was placed.
+/// Returns the node's score at the time of the placement.
 fn score(alloc: &Allocation) -> f64 {
     let scores = alloc.metrics.iter().flat_map(|metrics| &metrics.score_meta_data);
     scores

@@ -1,4 +1,4 @@
-//! Metrics of an evaluation as sentences.
+//! Converts the metrics of an evaluation to sentences.
 
 use crate::caps::NOT_ALLOWED;
 use caravan_types::alloc::Allocation;
@@ -6,7 +6,7 @@ use caravan_types::eval::{AllocMetric, EvalStatus, Evaluation};
 use caravan_types::plan::Decision;
 use std::collections::BTreeMap;
 
-/// Why allocations of an evaluation were not placed, one sentence for each cause; empty when all were.
+/// Returns why allocations of an evaluation were not placed, one sentence for each cause; empty if all were placed.
 pub fn explain(eval: &Evaluation) -> Vec<String> {
     let mut sentences = Vec::new();
     for (group, metric) in &eval.failed_tg_allocs {
@@ -14,7 +14,7 @@ pub fn explain(eval: &Evaluation) -> Vec<String> {
         if causes.is_empty() {
             causes.push("no node was found".to_owned());
         }
-        // One that waits for better times does not say how many it waits for; its metric does.
+        // An evaluation that waits for a later time has no count of queued allocations; its metric has.
         let queued = eval.queued_allocations.get(group).copied();
         let queued = queued.unwrap_or_else(|| metric.coalesced_failures.saturating_add(1));
         let head = match queued {
@@ -34,14 +34,14 @@ pub fn explain(eval: &Evaluation) -> Vec<String> {
     sentences
 }
 
-/// Why allocations of a decision would not be placed, and what would change it: as [`explain`], with what the
-/// scheduler noted about single nodes.
+/// Returns why allocations of a decision would not be placed and what would change that: the sentences of [`explain`],
+/// with the scheduler's notes about single nodes.
 pub fn explain_decision(decision: &Decision) -> Vec<String> {
     let mut sentences = explain(&decision.eval);
     for blocked in decision.follow_ups.iter().filter(|eval| eval.status == EvalStatus::Blocked) {
         sentences.extend(blocked.missing_non_node_resources.iter().filter_map(|text| waiting(text)));
     }
-    // The rest is told by what the blocked evaluation waits for.
+    // The missing resources of the blocked evaluation already state what the rest waits for.
     sentences.retain(|sentence| !sentence.starts_with("Evaluation "));
     for (group, notes) in &decision.notes {
         sentences.extend(notes.iter().map(|note| format!("Task group {group:?}: {note}.")));
@@ -49,7 +49,7 @@ pub fn explain_decision(decision: &Decision) -> Vec<String> {
     sentences
 }
 
-/// What was looked at, filtered, exhausted and scored for the groups of a decision that are placed.
+/// Describes how many nodes were evaluated, filtered, exhausted and scored for each group with new placements.
 pub fn describe(decision: &Decision) -> Vec<String> {
     let mut groups: BTreeMap<&str, Vec<&Allocation>> = BTreeMap::new();
     let new = decision.plan.placements.values().flatten().filter(|alloc| alloc.create_index == 0);
@@ -139,7 +139,7 @@ fn nodes(count: u32) -> String {
     if count == 1 { "1 node".to_owned() } else { format!("{count} nodes") }
 }
 
-/// The sentence for an element of `MissingNonNodeResources`.
+/// Returns the sentence for an element of `MissingNonNodeResources`.
 fn waiting(text: &str) -> Option<String> {
     if let Some(key) = text.strip_prefix("csi-volume:") {
         let (namespace, id) = key.split_once(':')?;

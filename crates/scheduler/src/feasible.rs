@@ -1,4 +1,4 @@
-//! Whether a node can ever run a group: checks that do not depend on what else runs there.
+//! Feasibility: checks whether a node can ever run a group, whatever else runs there.
 
 use crate::caps::AddedCapabilities;
 use caravan_lang::constraint::{Matcher, Operator, Targets};
@@ -7,11 +7,11 @@ use caravan_types::job::{Affinity, Constraint, Job, Task, TaskGroup};
 use caravan_types::node::Node;
 use std::borrow::Cow;
 
-/// The key of nodes whose driver gives no plugin root, for metrics.
+/// The metrics key of nodes whose driver does not allow privileged plugins.
 const NO_PRIVILEGED_PLUGINS: &str = "node does not allow privileged plugins";
 
-/// Whether a task is a CSI plugin that mounts for others under a driver that asks for the node's consent. The consent
-/// of raw_exec is that the node has it enabled.
+/// Returns whether a task is a CSI node plugin under a driver that needs the node's consent to privileged plugins. For
+/// raw_exec, enabling the driver on the node is the consent.
 fn needs_privileged_plugins(task: &Task) -> bool {
     task.driver == "exec" && task.csi_plugin_config.as_ref().is_some_and(|plugin| plugin.kind.has_node())
 }
@@ -20,7 +20,7 @@ fn allows_privileged_plugins(node: &Node) -> bool {
     node.attributes.get("driver.exec.privileged_plugins").is_some_and(|value| value == "true")
 }
 
-/// The names that conditions may use of a node.
+/// The variables of a node that conditions may use.
 pub(crate) struct NodeTargets<'a>(pub &'a Node);
 
 impl Targets for NodeTargets<'_> {
@@ -47,24 +47,24 @@ fn pool_of(name: &str) -> &str {
     if name.is_empty() { "default" } else { name }
 }
 
-/// Whether the node is in the job's pool. The pool `all` has every node.
+/// Returns whether the node is in the job's pool. The pool `all` contains every node.
 pub(crate) fn in_pool(job: &Job, node: &Node) -> bool {
     let wanted = pool_of(&job.node_pool);
     wanted == "all" || wanted == pool_of(&node.node_pool)
 }
 
-/// Whether the node is in one of the job's datacenters; a job that names none runs in all.
+/// Returns whether the node is in one of the job's datacenters; a job that names none runs in all.
 pub(crate) fn in_datacenters(job: &Job, node: &Node) -> bool {
     job.datacenters.is_empty() || job.datacenters.iter().any(|dc| glob::matches(dc, &node.datacenter))
 }
 
-/// The conditions of job, group and tasks, in this order.
+/// Returns the constraints of job, group and tasks, in this order.
 pub(crate) fn constraints<'a>(job: &'a Job, group: &'a TaskGroup) -> impl Iterator<Item = &'a Constraint> {
     let tasks = group.tasks.iter().flat_map(|t| &t.constraints);
     job.constraints.iter().chain(&group.constraints).chain(tasks)
 }
 
-/// The wishes of job, group and tasks.
+/// Returns the affinities of job, group and tasks, in this order.
 pub(crate) fn affinities<'a>(job: &'a Job, group: &'a TaskGroup) -> impl Iterator<Item = &'a Affinity> {
     let tasks = group.tasks.iter().flat_map(|t| &t.affinities);
     job.affinities.iter().chain(&group.affinities).chain(tasks)
@@ -74,12 +74,12 @@ fn unique(side: &str) -> bool {
     ["${node.unique.", "${attr.unique.", "${meta.unique."].iter().any(|prefix| side.starts_with(prefix))
 }
 
-/// Whether a condition is about something that differs between nodes of one class.
+/// Returns whether a constraint refers to a property that differs between nodes of one class.
 pub(crate) fn escapes(constraint: &Constraint) -> bool {
     unique(&constraint.l_target) || unique(&constraint.r_target)
 }
 
-/// Whether a node meets conditions; those about other allocations are not meant.
+/// Returns whether a node meets the constraints; constraints on other allocations are ignored.
 pub fn meets(node: &Node, constraints: &[Constraint]) -> bool {
     let (mut matcher, targets) = (Matcher::new(), NodeTargets(node));
     constraints.iter().all(|constraint| {
@@ -88,17 +88,17 @@ pub fn meets(node: &Node, constraints: &[Constraint]) -> bool {
     })
 }
 
-/// What a group asks of a node itself, read once and applied to many nodes.
+/// The conditions of a group on a node itself, parsed once and applied to many nodes.
 ///
-/// Nodes of one computed class share their answers, but for conditions on what is unique to a node.
+/// Nodes of one computed class share the results, except for conditions on unique properties of a node.
 pub(crate) struct Conditions<'a> {
     group: &'a TaskGroup,
     constraints: Vec<(&'a Constraint, Option<Operator>)>,
     affinities: Vec<(&'a Affinity, Option<Operator>)>,
-    /// Whether some condition, or some wish, is about what is unique to a node.
+    /// Whether some constraint or affinity refers to a unique property of a node.
     pub escaped: bool,
     wishes_escape: bool,
-    /// Whether a task is a plugin that the node's driver has to give root to.
+    /// Whether a task is a plugin that needs the node's consent to privileged plugins.
     privileged_plugin: bool,
     capabilities: AddedCapabilities,
     has_devices: bool,
@@ -121,7 +121,7 @@ impl<'a> Conditions<'a> {
                 .any(|(wish, _)| unique(&wish.l_target) || unique(&wish.r_target)),
             affinities,
             privileged_plugin: group.tasks.iter().any(needs_privileged_plugins),
-            // The driver gives such a plugin every capability, whatever it adds.
+            // The driver gives such a plugin every capability, whatever `cap_add` lists.
             capabilities: AddedCapabilities::new(group, |task| !needs_privileged_plugins(task)),
             has_devices: crate::device::wanted(group).next().is_some(),
             has_host_networks: group
@@ -132,7 +132,8 @@ impl<'a> Conditions<'a> {
         }
     }
 
-    /// The first condition that the node does not meet, of those that hold for a class or of the others.
+    /// Returns the first constraint that the node does not meet, among the class constraints or among the escaping
+    /// ones.
     fn unmet(&self, matcher: &mut Matcher, node: &Node, escaping: bool) -> Option<&'a Constraint> {
         let targets = NodeTargets(node);
         let of_kind = self.constraints.iter().filter(|(c, _)| !self.escaped || escapes(c) == escaping);
@@ -144,7 +145,7 @@ impl<'a> Conditions<'a> {
             .map(|(c, _)| *c)
     }
 
-    /// What all nodes of a class share. The error is the key of the metric.
+    /// Checks the conditions that all nodes of a class share. The error is the key of the metric.
     pub fn class(&self, matcher: &mut Matcher, node: &Node) -> Result<(), String> {
         if let Some(constraint) = self.unmet(matcher, node, false) {
             return Err(constraint.to_string());
@@ -166,12 +167,12 @@ impl<'a> Conditions<'a> {
         Ok(())
     }
 
-    /// Whether nodes of a class may differ in whether they do.
+    /// Returns whether the result may differ between nodes of a class.
     pub fn differs(&self) -> bool {
         self.escaped || self.has_host_networks
     }
 
-    /// What may differ between nodes of a class.
+    /// Checks the conditions that may differ between nodes of a class. The error is the key of the metric.
     pub fn own(&self, matcher: &mut Matcher, node: &Node) -> Result<(), String> {
         if self.escaped
             && let Some(constraint) = self.unmet(matcher, node, true)
@@ -184,7 +185,7 @@ impl<'a> Conditions<'a> {
         }
     }
 
-    /// How much a node meets the group's wishes, between -1 and 1; 0 when there is no wish.
+    /// Returns how well a node meets the group's affinities, between -1 and 1; 0 without affinities.
     pub fn wish(&self, matcher: &mut Matcher, node: &Node) -> f64 {
         let targets = NodeTargets(node);
         let (mut met, mut total) = (0_i64, 0_i64);
@@ -197,13 +198,13 @@ impl<'a> Conditions<'a> {
         crate::rank::ratio(met, total)
     }
 
-    /// Whether nodes of a class may differ in how much they are wished for.
+    /// Returns whether the affinity score may differ between nodes of a class.
     pub fn wishes_escape(&self) -> bool {
         self.wishes_escape
     }
 }
 
-/// Checks a node for a group. The error is the key of the metric.
+/// Checks whether a node can run a group. The error is the key of the metric.
 pub(crate) fn check(matcher: &mut Matcher, job: &Job, group: &TaskGroup, node: &Node) -> Result<(), String> {
     let conditions = Conditions::of(job, group);
     conditions.class(matcher, node).and_then(|()| conditions.own(matcher, node))

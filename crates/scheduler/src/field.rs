@@ -1,4 +1,4 @@
-//! The nodes that a job may look at.
+//! The candidate nodes of a job.
 
 use crate::feasible;
 use crate::view::View;
@@ -9,40 +9,40 @@ use std::collections::{BTreeMap, HashMap};
 use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::Arc;
 
-/// Counts of the nodes that a job may look at, and of those that it may not.
+/// Counts of the candidate nodes of a job, and of the other nodes.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Census {
     pub pool: String,
     pub in_pool: u32,
     pub by_datacenter: Map<String, u32>,
-    /// Nodes of pool and datacenters that take nothing new, by what they are.
+    /// Nodes in the pool and datacenters that accept no new allocations, by their state.
     pub away: BTreeMap<&'static str, u32>,
 }
 
-/// The nodes in the job's pool and datacenters that take allocations.
+/// The nodes in the job's pool and datacenters that accept allocations.
 #[derive(Debug, Default)]
 pub(crate) struct Field {
-    /// By id.
+    /// Sorted by id.
     pub nodes: Vec<Arc<Node>>,
-    /// The number of each node's computed class; none for nodes without one.
+    /// The number of each node's computed class; `None` for nodes without a class.
     pub classes: Vec<Option<usize>>,
-    /// How many classes there are.
+    /// The number of classes.
     pub class_count: usize,
     pub census: Census,
 }
 
-/// What was found out about the nodes, for the next evaluations: as long as no node changes, jobs of the same pool and
-/// datacenters look at the same ones.
+/// A cache of candidate nodes for later evaluations. As long as no node changes, jobs of the same pool and datacenters
+/// have the same candidates.
 #[derive(Debug, Default)]
 pub struct Memory {
-    /// [`View::nodes_index`] of what is remembered.
+    /// The [`View::nodes_index`] to which the cache applies.
     index: Option<u64>,
-    /// By pool and datacenters.
+    /// By node pool and datacenters.
     fields: Vec<(String, Vec<String>, Arc<Field>)>,
 }
 
 impl Memory {
-    /// Jobs differ little in where they may run.
+    /// The most entries: jobs use few combinations of pool and datacenters.
     const MOST: usize = 8;
 
     pub(crate) fn field<V: View>(&mut self, view: &V, job: &Job) -> Arc<Field> {
@@ -66,17 +66,17 @@ impl Memory {
     }
 }
 
-/// What all nodes of a class share.
+/// Properties that all nodes of a class share.
 struct Class {
     number: usize,
     in_pool: bool,
     in_datacenters: bool,
-    /// Nodes that take allocations.
+    /// The number of nodes that accept allocations.
     ready: u32,
     datacenter: String,
 }
 
-/// FNV-1a: the keys are short and nobody chooses them to collide.
+/// FNV-1a: the keys are short, and no user can choose them to collide.
 #[derive(Default)]
 struct Fnv(u64);
 
@@ -93,12 +93,12 @@ impl Hasher for Fnv {
 }
 
 impl Field {
-    /// Looks at all nodes once. Pool and datacenter are part of a class and looked at once for each.
+    /// Reads all nodes once. Pool and datacenter are part of a class, so they are checked once for each class.
     pub fn of<V: View>(view: &V, job: &Job) -> Self {
         let pool = if job.node_pool.is_empty() { "default".to_owned() } else { job.node_pool.clone() };
         let mut field = Self { census: Census { pool, ..Census::default() }, ..Self::default() };
         let mut known: HashMap<&str, Class, BuildHasherDefault<Fnv>> = HashMap::default();
-        // Each node without a class is one of its own.
+        // Each node without a class is a class of its own.
         let mut alone: Vec<Class> = Vec::new();
         for node in view.nodes() {
             let fresh = |number| Class {
@@ -139,7 +139,7 @@ impl Field {
         field
     }
 
-    /// Views mostly answer in this order already.
+    /// Sorts by id. Most views return nodes in this order already.
     fn sort(&mut self) {
         if self.nodes.is_sorted_by(|a, b| a.id < b.id) {
             return;

@@ -1,4 +1,4 @@
-//! Whether allocations fit a node together: the planner's check against the newest state.
+//! Checks whether allocations fit a node together: the planner's check against the newest state.
 
 use crate::device;
 use crate::ports::{self, TakenPorts};
@@ -7,7 +7,7 @@ use caravan_types::alloc::{Allocation, Used};
 use caravan_types::node::Node;
 use std::collections::BTreeSet;
 
-/// What is taken of a node by its allocations, to which others are added one by one.
+/// The resources of a node that its allocations use, to which allocations are added one by one.
 #[derive(Clone, Debug, Default)]
 pub struct Room {
     amount: Amount,
@@ -15,7 +15,7 @@ pub struct Room {
     ports: TakenPorts,
     cores: BTreeSet<u16>,
     devices: device::Taken,
-    /// What two of those that are there already both have.
+    /// A resource that two of the existing allocations both use.
     broken: Option<String>,
 }
 
@@ -25,26 +25,26 @@ fn cores_of(alloc: &Allocation) -> impl Iterator<Item = u16> {
 }
 
 impl Room {
-    /// With so much taken by allocations of which nothing else matters: nothing that is added has ports, cores or
-    /// devices ([`Room::is_plain`]).
+    /// Starts from a sum of resources. Valid only if all added allocations have no ports, cores or devices
+    /// ([`Room::is_plain`]).
     pub fn of_used(used: Used) -> Self {
         Self { amount: used.amount, count: i64::from(used.allocs), ..Self::default() }
     }
 
-    /// Whether an allocation needs nothing but CPU, memory and disk.
+    /// Returns whether an allocation needs only CPU, memory and disk.
     pub fn is_plain(alloc: &Allocation) -> bool {
         ports::of_alloc(alloc).next().is_none()
             && cores_of(alloc).next().is_none()
             && device::of_alloc(alloc).next().is_none()
     }
 
-    /// Takes an allocation back out of the amounts.
+    /// Subtracts an allocation from the amounts.
     pub fn free(&mut self, alloc: &Allocation) {
         self.amount = self.amount.minus(Amount::of_alloc(alloc));
         self.count -= 1;
     }
 
-    /// Adds an allocation that is there, whether there is room for it or not.
+    /// Adds an existing allocation, whether the node has room for it or not.
     pub fn put(&mut self, alloc: &Allocation) {
         if let Some(conflict) = self.conflict(alloc) {
             self.broken.get_or_insert(conflict);
@@ -52,9 +52,9 @@ impl Room {
         self.take(alloc);
     }
 
-    /// What of the allocation only one can have, and another, or itself, has already.
+    /// Returns an exclusive resource of the allocation that another allocation, or it itself, already has.
     fn conflict(&self, alloc: &Allocation) -> Option<String> {
-        // Two ports of one allocation may not collide either, unless it says so.
+        // Two ports of one allocation may not collide either, unless the port ignores collisions.
         let mut own = TakenPorts::default();
         let taken = |(address, port): &(&str, u16)| {
             self.ports.contains(address, *port) || !own.insert(address, *port)
@@ -81,11 +81,11 @@ impl Room {
         self.count += 1;
     }
 
-    /// Adds an allocation if the node can hold all of them at once. The error names what is not enough: `cpu`,
-    /// `memory`, `disk`, `cores`, `devices`, the number of allocations or the port that two of them have.
+    /// Adds an allocation if the node can hold all of them at once. The error names what is exhausted: `cpu`, `memory`,
+    /// `disk`, `cores`, `devices`, the number of allocations or the port that two allocations use.
     ///
     /// # Errors
-    /// With the first dimension that lacks; nothing is added then.
+    /// Returns the first exhausted dimension; nothing is added then.
     pub fn add(&mut self, node: &Node, alloc: &Allocation) -> Result<(), String> {
         if let Some(broken) = &self.broken {
             return Err(broken.clone());
@@ -105,7 +105,7 @@ impl Room {
     }
 }
 
-/// The dimension of a node that has as many allocations as it may (`node_max_allocs`).
+/// The dimension of a node that already has `node_max_allocs` allocations.
 pub(crate) const TOO_MANY: &str = "max allocation exceeded";
 
 #[cfg(test)]
@@ -142,14 +142,14 @@ mod tests {
             check(&[alloc(1, &[], 80), alloc(1, &[], 80)]),
             Err("ports (network: port collision 80)".into())
         );
-        // What did not fit left nothing behind.
+        // The allocation that did not fit left nothing behind.
         let mut room = Room::default();
         room.put(&alloc(400, &[0], 80));
         assert_eq!(room.add(&node, &alloc(1, &[1, 0], 81)), Err("cores".into()));
         assert_eq!(room.add(&node, &alloc(600, &[1], 81)), Ok(()));
         room.free(&alloc(400, &[], 0));
         assert_eq!(room.add(&node, &alloc(401, &[], 82)), Err("cpu".into()));
-        // Two that are there already have the same port: nothing more comes.
+        // Two existing allocations have the same port: no further allocation fits.
         room.put(&alloc(1, &[], 81));
         assert_eq!(room.add(&node, &alloc(1, &[], 90)), Err("ports (network: port collision 81)".into()));
     }

@@ -1,8 +1,9 @@
-//! Host volumes of a group on a node: may they be used there, and the holds that come with a placement
+//! Host volumes of a group on a node: whether they may be used there, and the claims that a placement makes
 //! (docs/reference/storage.md, section 8.5).
 //!
-//! Other than there, what this plan stops goes on counting while its tasks may still run, only the holds
-//! of the group itself count for sticky volumes (docs/design/rough-edges.md, 44), and every refusal says what is waited for.
+//! There are three differences. An allocation that this plan stops still counts while its tasks may run. For sticky
+//! volumes only the claims of the group itself count (docs/design/rough-edges.md, 44). Every refusal states what the
+//! allocation waits for.
 
 use crate::context::Context;
 use crate::csi::Refused;
@@ -17,17 +18,17 @@ use caravan_types::volume::{AccessMode, AttachmentMode, Capability};
 use caravan_types::{AllocId, Namespace};
 use std::sync::Arc;
 
-/// The reason that clients know; what is wrong in particular follows it.
+/// The reason that clients know; details follow it.
 const MISSING: &str = "missing compatible host volumes";
 
-/// Why a volume of the agent's configuration will not do for a job that may only use volumes of its namespace.
+/// Why a configured host volume does not suit a job that may use only volumes of its namespace.
 const CONFIGURED: &str =
     "the one of this name is of the agent's configuration, which the job's submitter may not use";
 
-/// The holds that a placement on a node would make, or why it cannot be there.
+/// Returns the claims that a placement on a node would make, or why it cannot be made there.
 ///
-/// With `without_stopped`, allocations that this plan stops do not count: the question is then whether
-/// the placement will be possible once they are over.
+/// With `without_stopped`, allocations that this plan stops do not count. The result then states whether the placement
+/// will be possible once they have ended.
 pub(crate) fn claims<V: View>(
     ctx: &Context<'_, V>,
     node: &Node,
@@ -43,13 +44,13 @@ pub(crate) fn claims<V: View>(
             Refused { reason, waits }
         };
         let Some(offered) = node.host_volumes.get(&name) else {
-            // Not every node must suit a system job; a new volume of a node has it looked at again.
+            // A system job need not fit every node; a new host volume of a node creates an evaluation for it.
             let mut refusal = refused(MISSING.to_owned());
             refusal.waits.retain(|_| !ctx.job.kind.is_system());
             return Err(refusal);
         };
         if offered.id.is_empty() {
-            // Of the agent's configuration: it cannot change while the agent runs, and nothing holds it.
+            // A configured host volume cannot change while the agent runs, and no claim is made for it.
             if request.host_access == HostAccess::Created {
                 return Err(refused(format!("{MISSING}: {CONFIGURED}")));
             }
@@ -59,7 +60,7 @@ pub(crate) fn claims<V: View>(
             continue;
         }
         let row = ctx.view.host_volume(&offered.id.as_str().into());
-        // A volume of another namespace is none for this job.
+        // A job cannot see host volumes of other namespaces.
         let Some(row) = row.filter(|row| row.namespace == ctx.job.namespace) else {
             return Err(refused(MISSING.to_owned()));
         };
@@ -84,7 +85,7 @@ pub(crate) fn claims<V: View>(
     Ok(held)
 }
 
-/// What every group asks for by name, for those that wait although no node is there to look at.
+/// Returns the host volumes that every group requests by name, for evaluations that have no node to check.
 pub(crate) fn waits<'a>(
     namespace: &'a Namespace,
     group: &'a TaskGroup,
@@ -95,7 +96,7 @@ pub(crate) fn waits<'a>(
         .map(move |(_, request)| WaitsFor::HostVolume(namespace.clone(), request.source_for(alloc_name)))
 }
 
-/// Gives holds to an allocation.
+/// Assigns claims to an allocation.
 pub(crate) fn assign(claims: &mut [HostVolumeClaim], alloc: &AllocId) {
     for claim in claims {
         claim.alloc_id = alloc.clone();
@@ -110,7 +111,7 @@ fn wanted_mode(request: &VolumeRequest) -> AccessMode {
     }
 }
 
-/// Whether the volume was made for this use, and the use agrees with itself.
+/// Returns whether the volume was created for this use, and the request is consistent in itself.
 fn suits(row: &HostVolume, request: &VolumeRequest, access_mode: AccessMode) -> bool {
     let attachment_mode = match request.attachment_mode {
         AttachmentMode::Unknown => AttachmentMode::FileSystem,
@@ -125,8 +126,8 @@ fn suits(row: &HostVolume, request: &VolumeRequest, access_mode: AccessMode) -> 
     agrees && row.requested_capabilities.contains(&Capability { attachment_mode, access_mode })
 }
 
-/// An allocation on the node, of any job, that asks for the volume to write; those of this plan included.
-/// It counts until its client says that it is over.
+/// Returns an allocation on the node, of any job and of this plan too, that requests the volume for writing. It counts
+/// until its client reports that it has ended.
 fn writer_on<'c, V: View>(
     ctx: &'c Context<'_, V>,
     node: &Node,
@@ -138,7 +139,8 @@ fn writer_on<'c, V: View>(
         .find(|alloc| requests(ctx.job, alloc).any(|r| !r.read_only && r.source_for(&alloc.name) == name))
 }
 
-/// What an allocation asks for; those of the plan in hand do not carry their job, which is the one in hand.
+/// Returns the volume requests of an allocation. An allocation of the current plan does not carry its job; that is
+/// `job`.
 fn requests<'a>(job: &'a Job, alloc: &'a Allocation) -> impl Iterator<Item = &'a VolumeRequest> {
     let group = match &alloc.job {
         Some(_) => alloc.group(),
@@ -147,9 +149,9 @@ fn requests<'a>(job: &'a Job, alloc: &'a Allocation) -> impl Iterator<Item = &'a
     group.into_iter().flat_map(|group| group.host_volumes()).map(|(_, request)| request)
 }
 
-/// The hold that a sticky request takes over, or a new one (without an id).
+/// Returns the claim that a sticky request takes over, or a new claim (without an id).
 ///
-/// As long as the group has holds that no allocation of it uses, only their volumes will do.
+/// As long as the group has claims that none of its allocations uses, only the volumes of those claims suit.
 fn hold<V: View>(
     ctx: &Context<'_, V>,
     group: &TaskGroup,

@@ -1,9 +1,10 @@
-//! The scheduler: a pure function from a picture of the cluster and an evaluation to a plan.
+//! The scheduler: a pure function from a snapshot of the cluster and an evaluation to a plan.
 //!
-//! [`schedule`] compares what a job wants with what exists (`reconcile`, `system`), finds nodes for
-//! what is missing (`feasible` for what never changes, `csi`, `host`, `ports`, `cores` and `device` for what
-//! does, `rank` and `spread` for the choice, which `prepared` keeps up to date and `place` makes), and says of everything that it could not place what was in the way
-//! ([`explain`]). It reads through [`View`] only; time and randomness are parameters.
+//! [`schedule`] compares the wanted state of a job with its existing allocations (`reconcile`, `system`) and finds
+//! nodes for the missing ones. `feasible` checks what never changes on a node; `csi`, `host`, `ports`, `cores` and
+//! `device` check what does. `rank` and `spread` score the nodes, `prepared` keeps the scores current and `place`
+//! chooses a node. [`explain`] states why an allocation could not be placed. The scheduler reads through [`View`] only;
+//! time and randomness are parameters.
 
 mod caps;
 mod context;

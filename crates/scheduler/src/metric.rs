@@ -1,11 +1,11 @@
-//! Counts of the nodes that were looked at, by what was in their way (docs/reference/http-api.md, section 5.2, `AllocMetric`).
+//! Counts of evaluated nodes by the reason of their rejection (docs/reference/http-api.md, section 5.2, `AllocMetric`).
 
 use caravan_types::eval::{AllocMetric, Counts};
 use caravan_types::job::TaskGroup;
 use caravan_types::node::Node;
 use caravan_types::small::Map;
 
-/// Counts one more.
+/// Adds one to the count of a key.
 pub(crate) fn add(counts: &mut Map<String, u32>, key: &str) {
     match counts.get_mut(key) {
         Some(count) => *count += 1,
@@ -24,7 +24,7 @@ fn subtract(counts: &mut Map<String, u32>, key: &str) {
     }
 }
 
-/// Counts a node that is out of the question.
+/// Counts a node that is filtered.
 pub(crate) fn filter(metric: &mut AllocMetric, node: &Node, reason: &str) {
     let counts = metric.counts_mut();
     counts.nodes_filtered += 1;
@@ -34,7 +34,7 @@ pub(crate) fn filter(metric: &mut AllocMetric, node: &Node, reason: &str) {
     add(&mut counts.constraint_filtered, reason);
 }
 
-/// Takes back [`filter`].
+/// Reverts [`filter`].
 pub(crate) fn unfilter(metric: &mut AllocMetric, node: &Node, reason: &str) {
     let counts = metric.counts_mut();
     counts.nodes_filtered = counts.nodes_filtered.saturating_sub(1);
@@ -42,7 +42,7 @@ pub(crate) fn unfilter(metric: &mut AllocMetric, node: &Node, reason: &str) {
     subtract(&mut counts.constraint_filtered, reason);
 }
 
-/// Counts a node that has not enough of something left.
+/// Counts a node that lacks free resources of a dimension.
 pub(crate) fn exhaust(metric: &mut AllocMetric, node: &Node, dimension: &str) {
     let counts = metric.counts_mut();
     counts.nodes_exhausted += 1;
@@ -52,7 +52,7 @@ pub(crate) fn exhaust(metric: &mut AllocMetric, node: &Node, dimension: &str) {
     add(&mut counts.dimension_exhausted, dimension);
 }
 
-/// Takes back [`exhaust`].
+/// Reverts [`exhaust`].
 pub(crate) fn unexhaust(metric: &mut AllocMetric, node: &Node, dimension: &str) {
     let counts = metric.counts_mut();
     counts.nodes_exhausted = counts.nodes_exhausted.saturating_sub(1);
@@ -60,7 +60,7 @@ pub(crate) fn unexhaust(metric: &mut AllocMetric, node: &Node, dimension: &str) 
     subtract(&mut counts.dimension_exhausted, dimension);
 }
 
-/// Adds what one more allocation would have needed of what is exhausted.
+/// Adds what one more allocation would have needed of the exhausted dimensions.
 pub(crate) fn ask(metric: &mut AllocMetric, group: &TaskGroup) {
     let lacks = |dimension: &str| metric.dimension_exhausted.contains_key(dimension);
     let (cpu, cores, memory) = (lacks("cpu"), lacks("cores"), lacks("memory"));
@@ -82,7 +82,7 @@ pub(crate) fn ask(metric: &mut AllocMetric, group: &TaskGroup) {
     }
 }
 
-/// Adds the counts of one node's metrics to those of others: system jobs look at each node by itself.
+/// Adds the counts of one node's metrics to those of others: system jobs evaluate each node by itself.
 pub(crate) fn merge(into: &mut AllocMetric, from: &AllocMetric) {
     fn sum(into: &mut Map<String, u32>, from: &Map<String, u32>) {
         for (key, count) in from {

@@ -1,10 +1,10 @@
-//! What would have to change for an allocation to find its place: sentences for people.
+//! Notes for users: what would have to change so that an allocation can be placed.
 
 use crate::context::Context;
 use crate::prepared::{Prepared, Reject};
 use crate::view::View;
 
-/// Notes about a group that found no node.
+/// Returns notes about a group for which no node was found.
 pub(crate) fn of<V: View>(ctx: &mut Context<'_, V>, prepared: &Prepared<'_>) -> Vec<String> {
     let mut notes = Vec::new();
     let away = &ctx.field.census.away;
@@ -20,7 +20,7 @@ pub(crate) fn of<V: View>(ctx: &mut Context<'_, V>, prepared: &Prepared<'_>) -> 
     notes
 }
 
-/// The node that lacks the least of CPU, memory and disk, as a share of what is asked for.
+/// Describes the node that lacks the least CPU, memory and disk, as a share of the requested amount.
 fn smallest_missing<V: View>(ctx: &mut Context<'_, V>, prepared: &Prepared<'_>) -> Option<String> {
     let mut best: Option<(f64, String)> = None;
     for candidate in &prepared.candidates {

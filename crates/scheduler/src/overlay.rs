@@ -1,4 +1,4 @@
-//! A picture of the cluster with something imagined away.
+//! A snapshot of the cluster with assumed changes.
 
 use crate::rules::Rules;
 use crate::view::View;
@@ -14,7 +14,7 @@ use caravan_types::{AllocId, HostVolumeId, JobKey, NodeId, PluginId, VolumeKey};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-/// A picture under other rules, or without the claims of some allocations.
+/// A snapshot under another scheduler configuration, without the claims of some allocations, or with extra claims.
 #[derive(Clone, Debug)]
 pub struct Overlay<'a, V> {
     base: &'a V,
@@ -24,24 +24,24 @@ pub struct Overlay<'a, V> {
 }
 
 impl<'a, V> Overlay<'a, V> {
-    /// The picture as it is.
+    /// Creates an overlay that changes nothing.
     pub fn new(base: &'a V) -> Self {
         Self { base, rules: None, released: BTreeSet::new(), granted: Vec::new() }
     }
 
-    /// With these rules for all pools.
+    /// Applies this scheduler configuration to all node pools.
     #[must_use]
     pub fn with_rules(self, rules: Option<Rules>) -> Self {
         Self { rules, ..self }
     }
 
-    /// As if what these allocations had claimed were free.
+    /// Treats the claims of these allocations as released.
     #[must_use]
     pub fn without_claims_of(self, allocs: impl IntoIterator<Item = AllocId>) -> Self {
         Self { released: allocs.into_iter().collect(), ..self }
     }
 
-    /// As if these claims were granted.
+    /// Treats these claims as granted.
     #[must_use]
     pub fn with_claims(self, granted: Vec<Arc<Claim>>) -> Self {
         Self { granted, ..self }

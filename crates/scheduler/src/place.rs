@@ -1,4 +1,4 @@
-//! Finding the node for one allocation.
+//! Finds the node for one allocation.
 
 use crate::context::Context;
 use crate::cores;
@@ -28,17 +28,17 @@ use std::cmp::Ordering;
 use std::collections::{BTreeSet, BinaryHeap, btree_set};
 use std::sync::Arc;
 
-/// Scores kept in the metrics of a placement.
+/// The number of scores that the metrics of a placement keep.
 const SCORES_SHOWN: usize = 5;
 
-/// A node for an allocation, with everything that it gets there.
+/// A node for an allocation, with all resources and claims that it gets there.
 pub(crate) struct Selected {
     pub node: Arc<Node>,
     pub resources: Arc<AllocatedResources>,
     pub claims: Vec<Claim>,
     pub host_claims: Vec<HostVolumeClaim>,
     pub metric: AllocMetric,
-    /// Allocations of other jobs that must go for it.
+    /// Allocations of other jobs that must be evicted for it.
     pub preempted: Vec<Arc<Allocation>>,
 }
 
@@ -46,29 +46,29 @@ pub(crate) struct Selected {
 #[derive(Debug)]
 pub(crate) struct Failure {
     pub metric: AllocMetric,
-    /// What else than nodes would help.
+    /// Changes other than of nodes that may help.
     pub waits: BTreeSet<WaitsFor>,
-    /// What would change it, for people.
+    /// What would have to change, as sentences for users.
     pub notes: Vec<String>,
 }
 
 impl Failure {
-    /// Whether a node would do if something on it were freed.
+    /// Returns whether a node would fit if something on it were freed.
     pub fn may_change(&self) -> bool {
         self.metric.nodes_exhausted > 0 || !self.waits.is_empty()
     }
 }
 
-/// What an allocation gets on a node.
+/// The resources and claims that an allocation gets on a node.
 pub(crate) struct Fit {
     resources: Arc<AllocatedResources>,
     claims: Vec<Claim>,
     host_claims: Vec<HostVolumeClaim>,
 }
 
-/// The best node for an allocation.
+/// Returns the best node for an allocation.
 ///
-/// With `without_stopped`, claims of what the plan stops do not count (see [`csi::claims`]).
+/// With `without_stopped`, claims of allocations that the plan stops do not count (see [`csi::claims`]).
 pub(crate) fn select<V: View>(
     ctx: &mut Context<'_, V>,
     prepared: &mut Prepared<'_>,
@@ -106,7 +106,7 @@ pub(crate) fn select<V: View>(
     }
 }
 
-/// Nodes on which it failed before.
+/// Returns the nodes on which the allocation failed before.
 fn penalized(place: &Place) -> impl Iterator<Item = &NodeId> {
     place.penalties.iter()
 }
@@ -115,11 +115,11 @@ struct Search<'s, 'a> {
     prepared: &'s Prepared<'a>,
     place: &'s Place,
     without_stopped: bool,
-    /// Candidates with room that do not suit this allocation.
+    /// Candidates with enough capacity that do not fit this allocation.
     rejects: Vec<(usize, Reject)>,
 }
 
-/// The best candidate, what it gives, and the scores of the first few.
+/// The best candidate, its fit, and the scores of the first few candidates.
 type Best = (usize, Fit, Vec<(usize, Score)>);
 
 /// The next best candidate of a lane.
@@ -151,7 +151,7 @@ impl Ord for Head<'_> {
 }
 
 impl Search<'_, '_> {
-    /// The node where a sticky allocation has its data.
+    /// Returns the node where a sticky allocation has its data.
     fn home<V: View>(&self, ctx: &Context<'_, V>) -> Option<usize> {
         let sticky = self.prepared.group.ephemeral_disk.is_some_and(|disk| disk.sticky);
         let previous = self.place.previous.as_ref().filter(|_| sticky)?;
@@ -161,7 +161,7 @@ impl Search<'_, '_> {
         self.prepared.candidate_at(ctx.at(&previous.node_id)?)
     }
 
-    /// Takes the candidates best first until one suits.
+    /// Takes candidates from best to worst until one fits.
     fn best<V: View>(&mut self, ctx: &mut Context<'_, V>) -> Option<Best> {
         let prepared = self.prepared;
         let ranges = prepared.axes.ranges();
@@ -181,7 +181,7 @@ impl Search<'_, '_> {
         let penalized: BTreeSet<usize> =
             penalized(self.place).filter_map(|node| prepared.candidate_at(ctx.at(node)?)).collect();
         while let Some(mut head) = heads.pop() {
-            // Where it failed before it is tried only when nothing else is as good.
+            // A node on which the allocation failed before is tried only if no other node is as good.
             if penalized.contains(&head.candidate) && head.score.penalty == 0.0 {
                 let next = self.head(head.spread, head.rest.clone());
                 head.score.penalty = -1.0;
@@ -221,13 +221,13 @@ impl Search<'_, '_> {
         Some(Head { norm: score.norm(), score, tie: known.tie, candidate, spread, rest })
     }
 
-    /// A node on which others must go.
+    /// Returns a node on which other allocations must be evicted.
     fn by_force<V: View>(&self, ctx: &mut Context<'_, V>, indexes: Vec<usize>) -> Option<Selected> {
         let suits = |ctx: &mut Context<'_, V>, index| self.fit(ctx, index).is_ok();
         let room = preempt::find(ctx, self.prepared, indexes.into_iter(), suits)?;
         let fit = match self.fit(ctx, room.index) {
             Ok(fit) => fit,
-            // It did a moment ago; if it does not any more, nobody goes.
+            // The candidate fitted a moment ago; if it does not any more, no allocation is evicted.
             Err(_) => {
                 room.victims.iter().for_each(|victim| ctx.unstop(victim));
                 return None;
@@ -282,7 +282,7 @@ impl Search<'_, '_> {
         Err(Box::new(Failure { metric, waits, notes: Vec::new() }))
     }
 
-    /// What a candidate with room gives to this very allocation, or why it does not suit.
+    /// Returns what a candidate with enough capacity gives to this allocation, or why it does not fit.
     fn fit<V: View>(&self, ctx: &mut Context<'_, V>, index: usize) -> Result<Fit, Reject> {
         let prepared = self.prepared;
         let (at, group) = (prepared.candidates[index].at, prepared.group);
@@ -329,7 +329,7 @@ impl Search<'_, '_> {
         Selected { node, resources, claims, host_claims, metric, preempted: Vec::new() }
     }
 
-    /// Volumes that do not exist are waited for also while there is no node to look at.
+    /// Returns the missing volumes to wait for; needed because no check reports them while no node is a candidate.
     fn absent_volumes<V: View>(&self, ctx: &Context<'_, V>) -> BTreeSet<WaitsFor> {
         let (prepared, mut waits) = (self.prepared, BTreeSet::new());
         if prepared.has_csi
@@ -364,7 +364,7 @@ fn count(metric: &mut AllocMetric, node: &Node, reject: &Reject, waits: &mut BTr
     }
 }
 
-/// What the group is given of any node, if that is the same for all.
+/// Returns the group's resources, if they are the same on every node.
 fn same_for_all(group: &TaskGroup, oversubscription: bool) -> AllocatedResources {
     let mut given = of_group(group);
     let no_cores = |_: usize| 0;
@@ -379,7 +379,7 @@ fn of_group(group: &TaskGroup) -> AllocatedResources {
     }
 }
 
-/// What the group is given of a node that has room: ports, cores and devices in particular.
+/// Returns the group's resources on a node that has room: ports, cores and devices in particular.
 fn given<V: View>(
     ctx: &mut Context<'_, V>,
     prepared: &Prepared<'_>,
@@ -428,7 +428,7 @@ fn tasks(
         let own = cores.len().min(usize::try_from(wanted.cores).unwrap_or(0));
         let reserved: Vec<u16> = cores.drain(..own).collect();
         let cpu_shares = if reserved.is_empty() { wanted.cpu } else { shares_of_cores(reserved.len()) };
-        // What is not oversubscribed ends at what is reserved.
+        // Without memory oversubscription, the limit is the reserved memory.
         let memory_max_mb = match wanted.memory_max_mb {
             0 => 0,
             most if oversubscription => most,

@@ -9,17 +9,17 @@ use caravan_types::node::Node;
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Ports in use on a node, by address.
+/// The ports in use on a node, by address.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct TakenPorts(BTreeMap<String, BTreeSet<u16>>);
 
 impl TakenPorts {
-    /// Whether a number is taken on an address.
+    /// Returns whether a port is in use on an address.
     pub fn contains(&self, address: &str, port: u16) -> bool {
         self.0.get(address).is_some_and(|ports| ports.contains(&port))
     }
 
-    /// Takes a number; false if it was taken.
+    /// Marks a port as in use; returns false if it was in use already.
     pub fn insert(&mut self, address: &str, port: u16) -> bool {
         match self.0.get_mut(address) {
             Some(ports) => ports.insert(port),
@@ -35,29 +35,29 @@ impl TakenPorts {
     }
 }
 
-/// The range from which numbers are picked when a node names none.
+/// The range from which dynamic ports are picked if a node sets none.
 const DEFAULT_RANGE: (u16, u16) = (20_000, 32_000);
 
-/// Why ports cannot be given.
+/// Why a node cannot provide the ports.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum PortError {
-    /// The node never has it: a reason to filter the node.
+    /// The node never has the port's host network: the node is filtered.
     Missing(String),
-    /// Taken now: a dimension that is exhausted.
+    /// The port is in use: the dimension that is exhausted.
     Exhausted(String),
 }
 
-/// The networks and ports of a group on a node, as given.
+/// The networks and ports that a node provides to a group.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Offer {
-    /// The group's networks with numbers and address filled in.
+    /// The group's networks with port numbers and address filled in.
     pub networks: Vec<Network>,
-    /// The ports by label.
+    /// All assigned ports with their labels.
     pub ports: Vec<AllocatedPort>,
 }
 
-/// Whether a node can make the networks that a group wants: `host` and `none` need nothing, others must be
-/// reported by the node (`bridge`, `cni/<name>`).
+/// Returns whether a node supports the networks of a group. `host` and `none` need nothing; the node must report others
+/// (`bridge`, `cni/<name>`).
 pub(crate) fn supported(node: &Node, group: &TaskGroup) -> bool {
     group.networks.iter().map(|n| n.mode.as_str()).all(|mode| {
         matches!(mode, "" | "host" | "none")
@@ -65,7 +65,7 @@ pub(crate) fn supported(node: &Node, group: &TaskGroup) -> bool {
     })
 }
 
-/// The first port of a group whose host network a node does not have.
+/// Returns the error for the first port of a group whose host network the node does not have.
 pub(crate) fn missing_host_network(node: &Node, group: &TaskGroup) -> Option<String> {
     let ports = group.networks.iter().flat_map(|n| n.reserved_ports.iter().chain(&n.dynamic_ports));
     ports.filter(|port| !port.host_network.is_empty()).find_map(|port| match port_address(node, port) {
@@ -74,7 +74,7 @@ pub(crate) fn missing_host_network(node: &Node, group: &TaskGroup) -> Option<Str
     })
 }
 
-/// The address of a host network on a node.
+/// Returns the address of a host network on a node.
 fn address(node: &Node, host_network: &str) -> Option<String> {
     let alias = if host_network.is_empty() { "default" } else { host_network };
     let named = node.node_resources.node_networks.iter().find_map(|network| {
@@ -93,7 +93,7 @@ fn address(node: &Node, host_network: &str) -> Option<String> {
     Some(attribute.cloned().unwrap_or_else(|| "127.0.0.1".to_owned()))
 }
 
-/// The port numbers of a list like `22,80,8500-8600`; what cannot be read is left out.
+/// Returns the port numbers of a list like `22,80,8500-8600`; parts that cannot be parsed are left out.
 pub fn parse_ranges(text: &str) -> BTreeSet<u16> {
     text.split(',')
         .filter_map(|part| {
@@ -105,7 +105,7 @@ pub fn parse_ranges(text: &str) -> BTreeSet<u16> {
         .collect()
 }
 
-/// The ports of a node that the node itself keeps.
+/// Returns the ports that a node reserves for itself.
 pub(crate) fn kept(node: &Node) -> TakenPorts {
     let everywhere = parse_ranges(&node.reserved_resources.networks.reserved_host_ports);
     let mut used = TakenPorts::default();
@@ -125,7 +125,7 @@ pub(crate) fn kept(node: &Node) -> TakenPorts {
     used
 }
 
-/// The ports that an allocation has on its node.
+/// Returns the addresses and ports that an allocation uses on its node.
 pub(crate) fn of_alloc(alloc: &Allocation) -> impl Iterator<Item = (&str, u16)> {
     alloc
         .allocated_resources
@@ -135,7 +135,7 @@ pub(crate) fn of_alloc(alloc: &Allocation) -> impl Iterator<Item = (&str, u16)> 
         .filter_map(|p| Some((p.host_ip.as_str(), u16::try_from(p.value).ok()?)))
 }
 
-/// Whether the fixed ports of a group are free on a node; the error is the exhausted dimension.
+/// Checks that the static ports of a group are free on a node. The error is the exhausted dimension.
 pub(crate) fn fixed_are_free(node: &Node, used: &TakenPorts, group: &TaskGroup) -> Result<(), String> {
     let fixed = group.networks.iter().flat_map(|n| &n.reserved_ports).filter(|p| !p.ignore_collision);
     for port in fixed {
@@ -148,7 +148,7 @@ pub(crate) fn fixed_are_free(node: &Node, used: &TakenPorts, group: &TaskGroup) 
     Ok(())
 }
 
-/// Gives a group its ports on a node, or says why not. Nothing is recorded.
+/// Returns the ports that a node would give to a group, or why it cannot. Nothing is recorded.
 pub(crate) fn offer(
     node: &Node,
     used: &TakenPorts,
@@ -207,7 +207,7 @@ fn allocated(port: &Port, host_ip: String) -> AllocatedPort {
     }
 }
 
-/// The first free number from a random place of the range on.
+/// Picks the first free port from a random start in the range.
 fn pick(
     node: &Node,
     ip: &str,

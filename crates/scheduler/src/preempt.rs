@@ -1,9 +1,9 @@
-//! Room for important jobs: which allocations of less important ones must go (docs/reference/http-api.md, section 5.7,
+//! Preemption: selects the allocations of less important jobs to evict (docs/reference/http-api.md, section 5.7,
 //! `PreemptionConfig`).
 //!
-//! Only allocations of jobs whose priority is at least ten lower may be evicted. On each node the least important
-//! ones that suffice are found, and of them no more than needed; the node is then chosen by its scores, of which
-//! one says how unimportant the victims are.
+//! Only allocations of jobs whose priority is at least ten lower may be evicted. On each node the scheduler finds the
+//! least important allocations that suffice, and evicts no more of them than needed. It then chooses the node by its
+//! scores; one score states how unimportant the victims are.
 
 use crate::context::Context;
 use crate::prepared::{Prepared, Reject};
@@ -14,15 +14,15 @@ use caravan_types::AllocId;
 use caravan_types::alloc::Allocation;
 use std::sync::Arc;
 
-/// By how much the priority of a victim must be lower.
+/// How much lower the priority of a victim must be.
 const DISTANCE: i64 = 10;
 
-/// Nodes on which victims are looked for before the best one so far is taken.
+/// The number of nodes on which victims are searched before the best node so far is taken.
 const NODES_COMPARED: usize = 32;
 
-/// Victims on one node.
+/// The victims on one node.
 pub(crate) struct Room {
-    /// The candidate.
+    /// Index of the candidate.
     pub index: usize,
     pub score: Score,
     pub victims: Vec<Arc<Allocation>>,
@@ -32,15 +32,15 @@ fn priority(alloc: &Allocation) -> i64 {
     alloc.job.as_ref().map_or(i64::MAX, |job| job.priority)
 }
 
-/// How much the fate of several victims weighs: the most important one, and a little for each more.
+/// Returns the combined priority of several victims: that of the most important one, plus a little for each other one.
 fn net_priority(victims: &[Arc<Allocation>]) -> f64 {
     let most = victims.iter().map(|alloc| priority(alloc)).max().unwrap_or(0);
     let sum = victims.iter().fold(0_i64, |sum, alloc| sum.saturating_add(priority(alloc)));
     rank::ratio(most, 1) + rank::ratio(sum, most)
 }
 
-/// The best node on which room can be made, with the victims counted as stopped. `suits` says whether the
-/// candidate would then do for the very allocation in question.
+/// Returns the best node on which room can be made, with the victims counted as stopped. `suits` returns whether the
+/// candidate then fits this allocation.
 pub(crate) fn find<V: View>(
     ctx: &mut Context<'_, V>,
     prepared: &Prepared<'_>,
@@ -89,7 +89,7 @@ pub(crate) fn find<V: View>(
     best
 }
 
-/// The victims that make room on one node, if that can be.
+/// Returns the victims that make room on one node, if that is possible.
 fn on_node<V: View>(
     ctx: &mut Context<'_, V>,
     prepared: &Prepared<'_>,
@@ -97,7 +97,7 @@ fn on_node<V: View>(
 ) -> Option<Vec<Arc<Allocation>>> {
     let at = prepared.candidates[index].at;
     let mut pool = weaker(ctx, at);
-    // Most nodes have too little that may go: told by numbers alone.
+    // On most nodes too little may be evicted; the amounts alone show that.
     let free = pool.iter().fold(Amount::default(), |sum, alloc| sum.plus(Amount::of_alloc(alloc)));
     let used = ctx.usage(at).amount.minus(free);
     let wanted = prepared.ask.on(&ctx.nodes[at]);
@@ -105,7 +105,7 @@ fn on_node<V: View>(
         return None;
     }
     pool.sort_by_key(|alloc| (priority(alloc), size(alloc), alloc.id.clone()));
-    // The least important ones that suffice together.
+    // The lowest priority up to which the allocations suffice together.
     let mut levels: Vec<i64> = pool.iter().map(|alloc| priority(alloc)).collect();
     levels.dedup();
     let enough = levels.into_iter().find(|level| {
@@ -116,8 +116,8 @@ fn on_node<V: View>(
     if let Some(one) = pool.iter().find(|one| fits_without(ctx, prepared, index, &[one])) {
         return Some(vec![Arc::clone(one)]);
     }
-    // Of several, as many as possible stay: the important ones first, then those of groups of which enough
-    // must go already, then the small ones, so that few go.
+    // If several must go, keeps as many as possible. Important allocations are kept first, then those of groups that
+    // already lose `migrate.max_parallel`, then small ones, so that few are evicted.
     let mut keep: Vec<AllocId> = Vec::new();
     let mut order: Vec<(i64, bool, i64, AllocId)> =
         pool.iter().map(|a| (-priority(a), !ctx.is_pressed(a), size(a), a.id.clone())).collect();
@@ -138,7 +138,7 @@ fn size(alloc: &Allocation) -> i64 {
     amount.cpu.saturating_add(amount.memory)
 }
 
-/// What on a node may go for the job in hand.
+/// Returns the allocations on a node that the job may preempt.
 fn weaker<V: View>(ctx: &Context<'_, V>, at: usize) -> Vec<Arc<Allocation>> {
     let most = ctx.job.priority.saturating_sub(DISTANCE);
     ctx.view
@@ -162,7 +162,7 @@ fn fits_without<V: View>(
     fits
 }
 
-/// Whether a candidate only lacks what evicting others may give.
+/// Returns whether the candidate lacks only what evicting allocations may free.
 pub(crate) fn may_help(reject: Option<&Reject>) -> bool {
     !matches!(reject, Some(Reject::Filter(..)))
 }

@@ -1,8 +1,8 @@
-//! A group with the nodes that may run it, kept in the order of their scores while its allocations are placed.
+//! A group with the nodes that may run it, sorted by score while its allocations are placed.
 //!
-//! A placement changes one node, so one score is computed anew, and the best node is the first one of its
-//! lane. A lane holds the candidates of one bucket of [`Axes`] of which the same number of scores applies:
-//! within it, the order does not depend on how the group is spread.
+//! A placement changes one node, so one score is computed again, and the best node is the first one of its lane. A lane
+//! holds the candidates of one bucket of [`Axes`] to which the same number of scores applies. Within a lane, the order
+//! does not depend on how the group is spread.
 
 use crate::context::Context;
 use crate::cores::{self, Numa};
@@ -22,12 +22,12 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::rc::Rc;
 use std::sync::Arc;
 
-/// Why a node does not take an allocation.
+/// Why a node does not accept an allocation.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Reject {
-    /// It is out of the question, with what would help.
+    /// The node is filtered; the waits name changes that may help.
     Filter(String, Vec<WaitsFor>),
-    /// It has not enough of something left.
+    /// The node lacks free resources of this dimension.
     Exhaust(String),
 }
 
@@ -37,27 +37,27 @@ impl Reject {
     }
 }
 
-/// Where a candidate stands with the plan in hand.
+/// The state of a candidate with the current plan.
 #[derive(Debug)]
 enum Standing {
     Open(Score),
     Out(Reject),
 }
 
-/// A node that can run the group when nothing else is there.
+/// A node that could run the group if nothing else ran there.
 pub(crate) struct Candidate {
     /// Position of the node.
     pub at: usize,
     pub capacity: Amount,
     wish: f64,
-    /// Order among equals, drawn by lot.
+    /// Random order among candidates with equal scores.
     pub tie: u32,
     pub bucket: usize,
     standing: Standing,
 }
 
 impl Candidate {
-    /// Its scores, if it has room.
+    /// Returns the candidate's scores, if it has room.
     pub fn score(&self) -> Option<Score> {
         match &self.standing {
             Standing::Open(score) => Some(*score),
@@ -65,7 +65,7 @@ impl Candidate {
         }
     }
 
-    /// Why it has no room.
+    /// Returns why the candidate has no room.
     pub fn reject(&self) -> Option<&Reject> {
         match &self.standing {
             Standing::Open(_) => None,
@@ -74,7 +74,7 @@ impl Candidate {
     }
 }
 
-/// Place in a lane: the best first, equals by lot.
+/// Position in a lane: the best first, equal scores in random order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Rank {
     descending: u64,
@@ -84,7 +84,7 @@ pub(crate) struct Rank {
 
 impl Rank {
     fn new(sum: f64, tie: u32, candidate: usize) -> Self {
-        // The bits of floats as numbers in the same order, turned around.
+        // The bits of floats as integers in the same order, then inverted.
         let bits = sum.to_bits();
         let ascending = if bits >> 63 == 1 { !bits } else { bits | (1 << 63) };
         Self { descending: !ascending, tie, candidate }
@@ -94,11 +94,11 @@ impl Rank {
 /// Nodes with the same values of all counted properties.
 pub(crate) struct Bucket {
     pub values: Values,
-    /// By the number of scores that apply, less one.
+    /// Indexed by the number of scores that apply, minus one.
     pub lanes: Vec<BTreeSet<Rank>>,
 }
 
-/// A group with all that placing its allocations needs.
+/// A group with all data that placing its allocations needs.
 pub(crate) struct Prepared<'a> {
     pub group: &'a TaskGroup,
     pub has_csi: bool,
@@ -108,38 +108,38 @@ pub(crate) struct Prepared<'a> {
     pub axes: Axes,
     pub candidates: Vec<Candidate>,
     pub buckets: Vec<Bucket>,
-    /// Counts with the plan in hand.
+    /// Counts with the current plan.
     pub metric: AllocMetric,
-    /// Computed classes, and whether any node of the class may do.
+    /// Computed classes, and whether any node of the class may fit.
     pub classes: BTreeMap<String, bool>,
-    /// Whether classes say nothing about the group.
+    /// Whether the constraints escape computed classes, so that classes do not decide eligibility.
     pub escaped: bool,
-    /// What every allocation of the group is given, if that does not depend on the node.
+    /// The resources of every allocation of the group, if they do not depend on the node.
     pub given: Option<Arc<AllocatedResources>>,
     position: usize,
     pub has_devices: bool,
     has_fixed_ports: bool,
     distinct_hosts: Option<bool>,
-    /// Each node is looked at by itself (system jobs): nothing is kept in order.
+    /// Each node is evaluated by itself (system jobs), so no order is kept.
     alone: bool,
-    /// By position.
+    /// Nodes that cannot run the group, with reasons, sorted by position.
     unfit: Vec<(usize, Rc<str>)>,
     seen: usize,
 }
 
-/// What the nodes of a class share.
+/// Results that the nodes of a class share.
 #[derive(Clone)]
 struct Shared {
     unfit: Option<Rc<str>>,
     wish: f64,
     name: String,
-    /// Whether any node of it may do.
+    /// Whether any node of the class may fit.
     fits: bool,
 }
 
 impl<'a> Prepared<'a> {
-    /// Sorts the nodes into those that can run the group and those that cannot. The group is at this position
-    /// in the newest version of the job; `job` is the version to be placed.
+    /// Separates the nodes that can run the group from the others. `position` is the group's position in the newest
+    /// version of the job; `job` is the version to be placed.
     pub fn new<V: View>(
         ctx: &mut Context<'a, V>,
         position: usize,
@@ -184,7 +184,7 @@ impl<'a> Prepared<'a> {
         let field = ctx.field;
         let mut shared: Vec<Option<Shared>> = vec![None; field.class_count];
         let mut buckets: HashMap<Values, usize> = HashMap::new();
-        // By the text's place in memory: classes share theirs.
+        // Keyed by the address of the text: nodes of a class share it.
         let mut reasons: Vec<(Rc<str>, u32)> = Vec::new();
         for (at, (node, class)) in field.nodes.iter().zip(&field.classes).enumerate() {
             let tie = u32::try_from(ctx.rng.number() >> 32).unwrap_or(0);
@@ -203,7 +203,7 @@ impl<'a> Prepared<'a> {
                 fits: false,
             });
             let mut unfit = class.unfit.clone();
-            // What is not of the class may differ on another node: the class as such may do.
+            // Conditions outside the class may differ on another node, so the class itself may fit.
             class.fits |= unfit.is_none();
             if unfit.is_none() && conditions.differs() {
                 unfit = conditions.own(&mut ctx.matcher, node).err().map(Rc::from);
@@ -230,7 +230,7 @@ impl<'a> Prepared<'a> {
                     self.buckets.len() - 1
                 })
             };
-            // Not looked at yet: as good as out of the way.
+            // Not evaluated yet: treated as exhausted.
             let standing = Standing::Out(Reject::Exhaust(String::new()));
             let capacity = Amount::capacity(node);
             self.candidates.push(Candidate { at, capacity, wish, tie, bucket, standing });
@@ -242,7 +242,7 @@ impl<'a> Prepared<'a> {
         }
         self.classes = shared.into_iter().flatten().map(|class| (class.name, class.fits)).collect();
         self.metric.counts_mut().nodes_evaluated = u32::try_from(field.nodes.len()).unwrap_or(u32::MAX);
-        // Reading all is one pass, looking one up is a search.
+        // Reading all sums is one pass; each lookup is a search.
         if self.candidates.len() * 16 > field.nodes.len() {
             ctx.read_usage();
         }
@@ -269,33 +269,33 @@ impl<'a> Prepared<'a> {
         }
     }
 
-    /// Whether each allocation has its own reasons to fit or not.
+    /// Returns whether the result depends on the allocation's name.
     pub fn differs_by_name(&self) -> bool {
         self.group.volumes.values().any(|v| v.per_alloc)
     }
 
-    /// Whether a candidate has to be asked for each allocation anew, apart from ports, cores and devices.
+    /// Returns whether volumes must be checked for each allocation again.
     pub fn has_volumes(&self) -> bool {
         self.has_csi || self.has_host
     }
 
-    /// Whether all allocations are given the same, on whatever node.
+    /// Returns whether all allocations get the same resources on every node.
     pub fn gives_all_the_same(&self) -> bool {
         self.group.networks.is_empty() && self.ask.cores == 0 && !self.has_devices
     }
 
-    /// The candidate at a node's position.
+    /// Returns the candidate at a node's position.
     pub fn candidate_at(&self, at: usize) -> Option<usize> {
         self.candidates.binary_search_by_key(&at, |candidate| candidate.at).ok()
     }
 
-    /// Why the node at a position cannot run the group at all.
+    /// Returns why the node at a position cannot run the group at all.
     pub fn unfit(&self, at: usize) -> Option<&str> {
         let found = self.unfit.binary_search_by_key(&at, |(at, _)| *at).ok()?;
         Some(self.unfit[found].1.as_ref())
     }
 
-    /// Follows what changed since the last time.
+    /// Applies the changes since the last call.
     pub fn catch_up<V: View>(&mut self, ctx: &mut Context<'_, V>) {
         if self.seen == ctx.log.len() {
             return;
@@ -349,8 +349,8 @@ impl<'a> Prepared<'a> {
         candidate.standing = Standing::Out(reject);
     }
 
-    /// Whether a candidate has room, and its scores, as far as they are the same for all of the group's
-    /// allocations.
+    /// Returns the scores of a candidate, as far as they are the same for all of the group's allocations, or why it has
+    /// no room.
     pub fn assess<V: View>(&self, ctx: &mut Context<'_, V>, index: usize) -> Result<Score, Reject> {
         let candidate = &self.candidates[index];
         let (at, group) = (candidate.at, self.group);

@@ -1,20 +1,20 @@
-//! Scores of nodes: filled or empty nodes first, allocations of one group apart, wishes counted.
+//! Scores of nodes: bin packing or spreading, job anti-affinity, affinities.
 
 use crate::resources::Amount;
 use crate::rules::Algorithm;
 use caravan_types::NodeId;
 use caravan_types::eval::{NodeScore, Scorer, Scores};
 
-/// A quotient of integers; the values here are far below 2^53, where it would lose digits.
+/// Divides integers. The values here are far below 2^53, above which the quotient would lose digits.
 #[expect(clippy::cast_precision_loss, reason = "resources and weights are small numbers")]
 pub(crate) fn ratio(part: i64, whole: i64) -> f64 {
     if whole == 0 { 0.0 } else { part as f64 / whole as f64 }
 }
 
-/// How well a placement suits the fill of a node, 0 to 1.
+/// Returns how well a placement suits the fill of a node, 0 to 1.
 ///
-/// Bin packing: 0 is an empty node, 1 a full one: best fit after Google's bin packing score,
-/// `20 - (10^free_cpu + 10^free_memory)` over its maximum 18. Spreading is its mirror image.
+/// Bin packing: 0 is an empty node, 1 a full one. This is best fit after Google's bin packing score, `20 - (10^free_cpu
+/// + 10^free_memory)`, divided by its maximum 18. Spreading is the opposite.
 pub(crate) fn fill(algorithm: Algorithm, capacity: &Amount, used: &Amount) -> f64 {
     let free = |used, all| (1.0 - ratio(used, all)).clamp(0.0, 1.0);
     let sum = 10_f64.powf(free(used.cpu, capacity.cpu)) + 10_f64.powf(free(used.memory, capacity.memory));
@@ -25,13 +25,13 @@ pub(crate) fn fill(algorithm: Algorithm, capacity: &Amount, used: &Amount) -> f6
     score.clamp(0.0, 18.0) / 18.0
 }
 
-/// How much it speaks against a node that allocations of the group are there already.
+/// Returns the anti-affinity score (0 or negative) of a node that already has allocations of the group.
 pub(crate) fn apart(together: u32, count: u32) -> f64 {
     if together == 0 { 0.0 } else { -ratio(i64::from(together) + 1, i64::from(count.max(1))) }
 }
 
-/// How gladly a placement preempts: near 1 when those that must go are unimportant (a logistic curve over
-/// their net priority, with its middle at 2048).
+/// Returns the preemption score: near 1 if the victims are unimportant (a logistic curve over their net priority, with
+/// its middle at 2048).
 pub(crate) fn preemption(net_priority: f64) -> f64 {
     1.0 / (1.0 + (0.0048 * (net_priority - 2048.0)).exp())
 }
@@ -49,7 +49,7 @@ pub(crate) struct Score {
 }
 
 impl Score {
-    /// The sum of what applies to the node whatever is placed, and how many scores that is.
+    /// Returns the sum of the scores that do not depend on the allocation, and their number.
     pub fn base(&self) -> (f64, u8) {
         let mut terms = 1;
         for value in [self.apart, self.wish, self.devices] {
@@ -58,7 +58,7 @@ impl Score {
         (self.fill + self.apart + self.wish + self.devices, terms)
     }
 
-    /// The mean of the scores that apply: what nodes are compared by.
+    /// Returns the mean of the scores that apply, by which nodes are compared.
     pub fn norm(&self) -> f64 {
         let (mut sum, mut terms) = self.base();
         for value in [Some(self.penalty), self.spread, self.preemption].into_iter().flatten() {
@@ -68,7 +68,7 @@ impl Score {
         sum / f64::from(terms)
     }
 
-    /// As clients see it. System jobs have the fill only: their nodes do not compete.
+    /// Returns the scores as clients see them. System jobs have the fill only, because their nodes do not compete.
     pub fn named(&self, node: &NodeId, system: bool) -> NodeScore {
         let shown = |shown: bool, scorer, score| shown.then_some((scorer, score));
         let scores = Scores::new(

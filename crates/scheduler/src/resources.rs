@@ -1,15 +1,15 @@
-//! What groups ask for.
+//! The resources that groups request.
 
 pub(crate) use caravan_types::alloc::{Amount, Phases};
 use caravan_types::job::TaskGroup;
 use caravan_types::node::Node;
 
-/// What a group asks for of any node.
+/// The resources that a group requests on any node.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Ask {
-    /// Without the CPU of tasks that have whole cores.
+    /// Excludes the CPU of tasks with reserved cores.
     pub amount: Amount,
-    /// Whole cores of all tasks.
+    /// The number of reserved cores of all tasks.
     pub cores: usize,
 }
 
@@ -19,7 +19,7 @@ impl Ask {
         let mut cores = 0_i64;
         for task in &group.tasks {
             let wanted = &task.resources;
-            // A task with whole cores gets their share instead.
+            // A task with reserved cores gets the CPU shares of its cores instead.
             let cpu = if wanted.cores > 0 { 0 } else { wanted.cpu };
             phases.add(task.lifecycle.as_ref(), cpu, wanted.memory_mb);
             cores = cores.saturating_add(wanted.cores.max(0));
@@ -28,7 +28,7 @@ impl Ask {
         Self { amount, cores: usize::try_from(cores).unwrap_or(usize::MAX) }
     }
 
-    /// What it comes to on a node, where whole cores bring their share of the CPU.
+    /// Returns the requested amount on a node, where reserved cores add their CPU shares.
     pub fn on(&self, node: &Node) -> Amount {
         if self.cores == 0 {
             return self.amount;
@@ -37,7 +37,7 @@ impl Ask {
     }
 }
 
-/// The CPU shares that go with whole cores.
+/// Returns the CPU shares of reserved cores.
 pub(crate) fn core_shares(node: &Node, cores: usize) -> i64 {
     let cpu = &node.node_resources.cpu;
     let all = i64::from(cpu.total_cpu_cores).max(1);

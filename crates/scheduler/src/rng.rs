@@ -1,7 +1,7 @@
-//! Numbers and ids that follow from a seed: the same evaluation with the same seed gives the same plan.
+//! Numbers and ids that are derived from a seed: the same evaluation with the same seed gives the same plan.
 
-/// A generator of the SplitMix64 family (Steele, Lea, Flood: Fast Splittable Pseudorandom Number
-/// Generators, 2014): good enough to break ties and to number things, not for secrets.
+/// A generator of the SplitMix64 family (Steele, Lea, Flood: Fast Splittable Pseudorandom Number Generators, 2014). It
+/// is good enough to break ties and to create ids, but not for secrets.
 #[derive(Clone, Debug)]
 pub struct Rng {
     left: u64,
@@ -11,7 +11,7 @@ pub struct Rng {
 const STEP: u64 = 0x9e37_79b9_7f4a_7c15;
 
 impl Rng {
-    /// A generator for a seed and a text that sets this use of the seed apart from others.
+    /// Creates a generator for a seed; the text separates this use of the seed from others.
     pub fn new(seed: u64, text: &str) -> Self {
         // FNV-1a: a second, independent word of state, so that ids of different evaluations differ
         // even when their seeds collide.
@@ -21,12 +21,12 @@ impl Rng {
         Self { left: seed, right }
     }
 
-    /// The next number.
+    /// Returns the next number.
     pub fn number(&mut self) -> u64 {
         advance(&mut self.left) ^ advance(&mut self.right).rotate_left(32)
     }
 
-    /// A number below `limit`; 0 when the limit is 0.
+    /// Returns a number below `limit`; 0 if the limit is 0.
     pub fn below(&mut self, limit: usize) -> usize {
         let limit = u64::try_from(limit).unwrap_or(u64::MAX);
         if limit == 0 {
@@ -35,7 +35,7 @@ impl Rng {
         usize::try_from(self.number() % limit).unwrap_or(0)
     }
 
-    /// An id in the form of a random UUID (RFC 9562, version 4).
+    /// Returns an id in the form of a random UUID (RFC 9562, version 4).
     pub fn uuid(&mut self) -> String {
         let high = (advance(&mut self.left) & 0xffff_ffff_ffff_0fff) | 0x4000;
         let low = (advance(&mut self.right) & 0x3fff_ffff_ffff_ffff) | 0x8000_0000_0000_0000;

@@ -1,20 +1,20 @@
-//! How the cluster is set to schedule (docs/reference/http-api.md, section 5.7, `SchedulerConfig`).
+//! The scheduler configuration of the cluster (docs/reference/http-api.md, section 5.7, `SchedulerConfig`).
 
 use caravan_types::job::JobType;
 use caravan_types::node_pool::NodePool;
 use caravan_types::operator::{SchedulerAlgorithm, SchedulerConfig};
 
-/// Which nodes are preferred when several have room.
+/// The order of preference when several nodes have room.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Algorithm {
-    /// The fullest: few nodes carry much.
+    /// Prefers the fullest node, so that few nodes are used.
     #[default]
     Binpack,
-    /// The emptiest: all nodes carry a little.
+    /// Prefers the emptiest node, so that the load is spread over all nodes.
     Spread,
 }
 
-/// For which jobs others of lower priority may be evicted.
+/// The job types that may preempt allocations of lower priority.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[expect(missing_docs, reason = "each field stands for the job type that it is named after")]
 pub struct Preemption {
@@ -25,14 +25,14 @@ pub struct Preemption {
 }
 
 impl Default for Preemption {
-    /// Only system jobs preempt, as long as nobody says otherwise.
+    /// Returns the default: only system jobs preempt.
     fn default() -> Self {
         Self { system: true, sysbatch: false, batch: false, service: false }
     }
 }
 
 impl Preemption {
-    /// Whether jobs of this type may preempt others.
+    /// Returns whether jobs of this type may preempt others.
     pub fn allows(&self, kind: JobType) -> bool {
         match kind {
             JobType::System => self.system,
@@ -43,19 +43,19 @@ impl Preemption {
     }
 }
 
-/// The rules that hold for the jobs of one node pool: those of the cluster, overlaid by the pool's own.
+/// The configuration for the jobs of one node pool: the cluster's, overridden by the pool's own.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Rules {
-    /// Which nodes are preferred.
+    /// The order in which nodes are preferred.
     pub algorithm: Algorithm,
     /// Whether tasks may use more memory than they reserve (`memory_max`).
     pub memory_oversubscription: bool,
-    /// Who may preempt.
+    /// The job types that may preempt.
     pub preemption: Preemption,
 }
 
 impl Rules {
-    /// The rules that operators set for the region, overlaid by those of a node pool.
+    /// Returns the region's configuration, overridden by that of the node pool.
     pub fn of(region: &SchedulerConfig, pool: Option<&NodePool>) -> Self {
         let own = pool.and_then(|pool| pool.scheduler_configuration.as_ref());
         let algorithm = match (own.map(|own| own.scheduler_algorithm.as_str()), region.scheduler_algorithm) {

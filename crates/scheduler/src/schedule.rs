@@ -1,4 +1,4 @@
-//! From evaluation to decision.
+//! Processes one evaluation into a decision.
 
 use crate::context::Context;
 use crate::disconnect::{Clock, Passed};
@@ -24,20 +24,20 @@ use caravan_types::{AllocId, DeploymentId, EvalId, NodeId, UnixNanos};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-/// What the world adds to a decision.
+/// The non-deterministic inputs of a decision.
 #[derive(Clone, Debug)]
 pub struct Params {
     /// The wall clock.
     pub now: UnixNanos,
-    /// Breaks ties and numbers what is new. The same seed gives the same decision; it must be random
-    /// for each evaluation, because ids follow from it.
+    /// Breaks ties and creates ids. The same seed gives the same decision. It must be random for each evaluation,
+    /// because ids are derived from it.
     pub seed: u64,
     /// How long allocations have been unknown or lost.
     pub passed: Passed,
 }
 
 impl Params {
-    /// The parameters of a world whose clock never steps.
+    /// Creates parameters for a cluster whose clock never steps.
     pub fn new(now: UnixNanos, seed: u64) -> Self {
         Self { now, seed, passed: Passed::Recorded }
     }
@@ -49,11 +49,11 @@ impl Params {
 
 const BLOCKED: &str = "created to place remaining allocations";
 
-/// What came of placing.
+/// The result of placing.
 #[derive(Default)]
 struct Outcome {
     stops: Vec<Stop>,
-    /// Allocations of other jobs that make room, and for which one.
+    /// Preempted allocations of other jobs, each with the allocation that preempts it.
     preempted: Vec<(Arc<Allocation>, AllocId)>,
     in_place: Vec<(Arc<Allocation>, DeploymentId)>,
     placements: BTreeMap<NodeId, Vec<Allocation>>,
@@ -61,9 +61,9 @@ struct Outcome {
     host_claims: Vec<HostVolumeClaim>,
     failed: BTreeMap<String, AllocMetric>,
     queued: BTreeMap<String, u32>,
-    /// What would change what failed.
+    /// Changes that would let failed placements succeed, by group.
     notes: BTreeMap<String, Vec<String>>,
-    /// Whether something was not placed that a change of the cluster may let in.
+    /// Whether a change of the cluster may allow a failed placement.
     blocked: bool,
     waits: BTreeSet<WaitsFor>,
     classes: BTreeMap<String, bool>,
@@ -72,16 +72,15 @@ struct Outcome {
 
 /// Decides what an evaluation changes.
 ///
-/// The decision's evaluation is complete, with the counts of what is still queued and the reasons.
-/// When something is left that a change of the cluster may let in, a blocked evaluation follows; an
-/// evaluation that was itself made for what was left over is put back to blocked instead. Other
-/// blocked evaluations of the job are cancelled among the follow-ups: this one has looked at
-/// everything that they wait to look at.
+/// The evaluation in the decision is complete: it has the counts of queued allocations and the reasons. If a later
+/// change of the cluster may allow a failed placement, a blocked evaluation follows. If the evaluation was itself a
+/// blocked one, it is blocked again instead. The follow-ups cancel other blocked evaluations of the job, because this
+/// evaluation already covers everything that they wait for.
 pub fn schedule<V: View>(view: &V, eval: &Evaluation, params: &Params) -> Decision {
     schedule_with(view, eval, params, &mut Memory::default())
 }
 
-/// The same, with what was found out in evaluations before. The decision is the same without it.
+/// Decides like [`schedule`], with cached results of earlier evaluations. The cache does not change the decision.
 pub fn schedule_with<V: View>(view: &V, eval: &Evaluation, params: &Params, memory: &mut Memory) -> Decision {
     let key = eval.job_key();
     let job = view.job(&key).cloned();
@@ -92,7 +91,7 @@ pub fn schedule_with<V: View>(view: &V, eval: &Evaluation, params: &Params, memo
             let outcome = Outcome { stops: changes.stops.clone(), ..Outcome::default() };
             (changes, outcome)
         }
-        // Periodic and parameterized jobs are templates: only their children run.
+        // Periodic and parameterized jobs are parent jobs: only their children run.
         Some(job) if job.is_template() => (Changes::default(), Outcome::default()),
         Some(job) => run(view, job, eval, params, &mut rng, memory),
     };
@@ -134,10 +133,10 @@ fn run<V: View>(
     for place in places {
         placer.place(&mut ctx, place, &mut changes, &mut outcome);
     }
-    // What follows is numbered after everything that placing numbered.
+    // Later ids are drawn after all ids that placing drew.
     *rng = ctx.rng.clone();
     if job.all_at_once && !outcome.failed.is_empty() {
-        // All or nothing: what was placed waits with the rest, and what it would replace goes on.
+        // All or nothing: no allocation of the job is placed or replaced.
         outcome.stops.truncate(base);
         outcome.preempted.clear();
         let (placements, ..) = ctx.into_placements();
@@ -186,7 +185,7 @@ impl<'a> Placer<'a> {
             .entry((place.group, version))
             .or_insert_with(|| Prepared::new(ctx, place.group, job, group));
         let is_system = job.kind.is_system();
-        // What failed once fails again: nothing was freed in between.
+        // A group that failed once fails again, because nothing was freed in between.
         if !place.replaces
             && !is_system
             && !prepared.differs_by_name()
@@ -217,13 +216,14 @@ impl<'a> Placer<'a> {
             }
             Err(failure) => {
                 if let Some(old) = replaced {
-                    // Only the old one's claim is in the way: it must go before the new one can come.
+                    // Only the claim of the old allocation blocks the new one: the old one must stop before the new one
+                    // is placed.
                     let of_old = |w: &WaitsFor| matches!(w, WaitsFor::Claim(_) | WaitsFor::HostVolume(..));
                     let waits_for_old = failure.waits.iter().any(of_old) && would_fit(ctx, prepared, &place);
                     if waits_for_old {
                         outcome.stops.push(Stop { alloc: old, description: UPDATING, lost: false });
-                        // Part of every update of a volume's only writer, and over within moments: queued, but
-                        // nothing that failed.
+                        // Every update of a volume's only writer waits like this for a moment: the allocation is
+                        // queued, but did not fail.
                         queue(prepared, failure.waits, outcome);
                         return;
                     } else if is_system && !failure.may_change() {
@@ -261,7 +261,7 @@ impl<'a> Placer<'a> {
         let status = AllocDeploymentStatus { canary: true, ..AllocDeploymentStatus::default() };
         let tracker = place.previous.as_ref().and_then(|old| match place.reschedules {
             true => Some(Arc::new(reschedule::tracker(old, self.now))),
-            // What it remembers of failures goes on with what takes its place.
+            // A replacement keeps the recorded reschedule attempts of the previous allocation.
             false => old.reschedule_tracker.clone().filter(|_| !place.replaces),
         });
         let alloc = Allocation {
@@ -291,7 +291,8 @@ impl<'a> Placer<'a> {
     }
 }
 
-/// Whether there will be a node once what the plan stops has released its volumes. Nobody is evicted for that yet.
+/// Returns whether a node would fit once the allocations that the plan stops have released their volumes. Nothing is
+/// preempted for that yet.
 fn would_fit<V: View>(ctx: &mut Context<'_, V>, prepared: &mut Prepared<'_>, place: &Place) -> bool {
     let Ok(selected) = select(ctx, prepared, place, true) else { return false };
     selected.preempted.iter().for_each(|victim| ctx.unstop(victim));
@@ -315,7 +316,7 @@ fn record(
             changes.of(name).place += 1;
         }
     } else {
-        // A node that does not suit a system job is not a failure; that none does is worth saying.
+        // A node that does not suit a system job is not a failure, but a group without any suitable node is reported.
         let runs_somewhere = changes
             .updates
             .get(name)
@@ -336,7 +337,7 @@ fn record(
     }
 }
 
-/// Counts an allocation as wanted but not placed, with all that may let it be placed.
+/// Counts an allocation as queued, with everything that may allow its placement.
 fn queue(prepared: &Prepared<'_>, waits: BTreeSet<WaitsFor>, outcome: &mut Outcome) {
     *outcome.queued.entry(prepared.group.name.clone()).or_default() += 1;
     outcome.blocked = true;
@@ -358,7 +359,7 @@ fn decide<V: View>(
 ) -> Decision {
     let now = params.now;
     if let Some(job) = job.as_ref().filter(|j| j.kind.is_system()) {
-        // Complaints about groups that were placed on another node after all.
+        // Drops failures of groups that were placed on another node.
         let placed: BTreeSet<&str> =
             outcome.placements.values().flatten().map(|a| a.task_group.as_str()).collect();
         let queued = &outcome.queued;
@@ -448,7 +449,7 @@ fn decide<V: View>(
         let wait = |eval: &mut Evaluation| {
             eval.status = EvalStatus::Blocked;
             eval.status_description = BLOCKED.to_owned();
-            // What it did in its last round is told by its plan, not by what it waits for.
+            // Annotations and deployment of the last round belong to its plan, not to the blocked evaluation.
             eval.plan_annotations = None;
             eval.deployment_id = DeploymentId::default();
             eval.class_eligibility = outcome.classes.clone();

@@ -1,8 +1,8 @@
-//! Properties of nodes over which a group's allocations are counted: `spread` blocks and
-//! `distinct_property` (docs/reference/jobspec.md, section 4.4).
+//! Node properties by which a group's allocations are counted: `spread` blocks and `distinct_property`
+//! (docs/reference/jobspec.md, section 4.4).
 //!
-//! Nodes with the same values of all of them make a bucket. What is counted is the same for all nodes of a
-//! bucket, so a placement changes figures of buckets and not of nodes.
+//! Nodes with the same values of all properties form a bucket. The counts are the same for all nodes of a bucket, so a
+//! placement changes the figures of buckets, not of nodes.
 
 use crate::context::{Context, Touch};
 use crate::feasible::NodeTargets;
@@ -14,25 +14,25 @@ use caravan_types::node::Node;
 use std::collections::HashMap;
 
 enum Kind {
-    /// As evenly as possible over all values.
+    /// Spread evenly over all values.
     Even,
-    /// By wanted counts: those of named values, and that of each other value.
+    /// Wanted counts: one for each named value, and one for every other value.
     Targets { wanted: HashMap<String, f64>, others: Option<f64> },
-    /// At most so many of one value.
+    /// At most this many allocations of one value.
     Distinct { limit: u32 },
 }
 
 struct Axis {
     attribute: String,
-    /// Position of the only group whose allocations count, or all of the job's.
+    /// Position of the only group whose allocations count; `None` if all of the job's count.
     group: Option<usize>,
     kind: Kind,
-    /// Share of the weight of all spreads.
+    /// Its part of the weight of all spreads.
     share: f64,
     values: Vec<String>,
     known: HashMap<String, usize>,
     counts: Vec<u32>,
-    /// Values that some candidate has.
+    /// Whether some candidate has the value.
     offered: Vec<bool>,
 }
 
@@ -66,25 +66,25 @@ impl Axis {
         }
     }
 
-    /// The lowest and the highest count of the values that candidates have.
+    /// Returns the lowest and the highest count of the values that candidates have.
     fn range(&self) -> (u32, u32) {
         let offered = self.counts.iter().zip(&self.offered).filter(|(_, offered)| **offered);
         offered.fold((u32::MAX, 0), |(low, high), (count, _)| (low.min(*count), high.max(*count)))
     }
 }
 
-/// The values of a node, one for each property.
+/// The values of a node, one for each property; `None` if the node lacks the property.
 pub(crate) type Values = Vec<Option<usize>>;
 
 /// All properties that count for a group.
 pub(crate) struct Axes {
     axes: Vec<Axis>,
-    /// Whether any of them is a spread.
+    /// Whether any of them is a `spread` block.
     spreads: bool,
 }
 
 impl Axes {
-    /// Reads the properties, and counts what there is.
+    /// Reads the properties and counts the existing allocations.
     pub fn of<V: View>(ctx: &Context<'_, V>, job: &Job, position: usize, group: &TaskGroup) -> Self {
         let spreads: Vec<&Spread> = group.spreads.iter().chain(&job.spreads).collect();
         let total: i64 = spreads.iter().map(|spread| spread.weight.max(0)).sum();
@@ -105,7 +105,7 @@ impl Axes {
         self.axes.is_empty()
     }
 
-    /// The values of a candidate.
+    /// Returns the values of a candidate.
     pub fn values(&mut self, node: &Node) -> Values {
         let mut values = Values::with_capacity(self.axes.len());
         for axis in &mut self.axes {
@@ -118,7 +118,7 @@ impl Axes {
         values
     }
 
-    /// Follows a change.
+    /// Applies a change of the plan to the counts.
     pub fn follow<V: View>(&mut self, ctx: &Context<'_, V>, touch: &Touch) {
         if let (Some(group), false) = (touch.group, self.axes.is_empty()) {
             self.change(ctx, &touch.node, group, touch.more);
@@ -135,19 +135,19 @@ impl Axes {
         }
     }
 
-    /// The ranges of counts, for [`Axes::spread`] of all buckets at one moment.
+    /// Returns the ranges of counts, for [`Axes::spread`] of all buckets at one moment.
     pub fn ranges(&self) -> Vec<(u32, u32)> {
         self.axes.iter().map(Axis::range).collect()
     }
 
-    /// How much a placement on nodes with these values spreads the group; none without `spread` blocks.
+    /// Returns how much a placement on nodes with these values spreads the group; `None` without `spread` blocks.
     pub fn spread(&self, values: &Values, ranges: &[(u32, u32)]) -> Option<f64> {
         let scores = self.axes.iter().zip(values).zip(ranges);
         self.spreads
             .then(|| scores.map(|((axis, value), range)| axis.share * axis.score(*value, *range)).sum())
     }
 
-    /// Why no node with these values may be used any more, if that is so.
+    /// Returns why no node with these values may be used any more, if that is the case.
     pub fn refusal(&self, values: &Values) -> Option<String> {
         self.axes.iter().zip(values).find_map(|(axis, value)| {
             let Kind::Distinct { limit } = axis.kind else { return None };
@@ -197,7 +197,8 @@ fn distinct(job: &Job, position: usize, group: &TaskGroup) -> Vec<Axis> {
         .collect()
 }
 
-/// Whether the job's (true), or else the group's (false), allocations must be on different nodes.
+/// Returns whether the job's (true) or else the group's (false) allocations must be on different nodes; `None` if
+/// neither.
 pub(crate) fn distinct_hosts(job: &Job, group: &TaskGroup) -> Option<bool> {
     let asks = |c: &&caravan_types::job::Constraint| {
         matches!(Operator::parse(&c.operand), Ok(Operator::DistinctHosts)) && c.r_target != "false"

@@ -1,4 +1,4 @@
-//! System and sysbatch jobs: one place (sysbatch: as many as the group's count) on every node.
+//! System and sysbatch jobs: one allocation (sysbatch: as many as the group's count) on every node.
 
 use crate::diff::Update;
 use crate::disconnect::{self, Clock};
@@ -19,10 +19,11 @@ use std::sync::Arc;
 
 type Slot<'a> = (&'a str, &'a NodeId, u32);
 
-/// What a system job needs. `nodes` are those on which it may run now; `id` is for a deployment that begins.
+/// Returns the changes that a system job needs. `nodes` are the nodes on which it may run now; `id` is for a new
+/// deployment.
 ///
-/// Counts of places are left at zero: whether a node counts at all is known once placing was tried. What the
-/// deployment expects in all is therefore settled by [`settle`].
+/// The counts of placements stay zero, because only placing shows whether a node counts at all. [`settle`] therefore
+/// sets the deployment's desired total.
 pub(crate) fn changes<V: View>(
     view: &V,
     job: &Job,
@@ -87,13 +88,13 @@ pub(crate) fn changes<V: View>(
     changes
 }
 
-/// Tells the deployment how many allocations it waits for: those that it has, and `news`, which were placed in this
-/// pass and update no other.
+/// Sets the deployment's desired total: its existing allocations plus `news`, the allocations that this pass placed and
+/// that replace no other one.
 pub(crate) fn settle<'a>(job: &Job, news: impl Iterator<Item = &'a Allocation>, changes: &mut Changes) {
     let fresh = changes.rollout.is_fresh();
     let mut placed: BTreeMap<&str, u32> = BTreeMap::new();
     for alloc in news {
-        // What fails and is made anew was waited for before.
+        // A replacement of a failed allocation is already in the total.
         if fresh || alloc.previous_allocation.is_empty() {
             *placed.entry(alloc.task_group.as_str()).or_default() += 1;
         }
@@ -110,20 +111,20 @@ pub(crate) fn settle<'a>(job: &Job, news: impl Iterator<Item = &'a Allocation>, 
     }
 }
 
-/// What the nodes of a group come to.
+/// The state of a group on its nodes.
 #[derive(Default)]
 struct Survey {
     destructive: Vec<Place>,
     in_place: Vec<Arc<Allocation>>,
     missing: Vec<Place>,
-    /// Allocations of the newest version.
+    /// The number of allocations of the newest version.
     current: u32,
-    /// Canaries of the deployment that are there.
+    /// The number of existing canaries of the deployment.
     canaries: u32,
-    /// Allocations of the deployment that are not known to be well yet.
+    /// The number of allocations of the deployment that are not yet healthy.
     unsettled: u32,
     unhealthy: bool,
-    /// When the newest of the deployment was placed.
+    /// When the newest allocation of the deployment was placed.
     newest: UnixNanos,
 }
 
@@ -155,7 +156,7 @@ impl GroupPass<'_> {
                 None => survey.unsettled += 1,
             }
         }
-        // A user stopped this one: the node gets a new one.
+        // A user stopped this allocation: the node gets a new one.
         if alloc.desired_transition.migrate == Some(true) {
             changes.of(&self.group.name).stop += 1;
             changes.stop(alloc, reconcile::MIGRATING);
@@ -184,7 +185,7 @@ impl GroupPass<'_> {
         self.survey.missing.push(Place { previous, ..place });
     }
 
-    /// How many nodes try a new version out: a share of all, in percent (`canary` of system jobs).
+    /// Returns on how many nodes canaries run: a percentage of all nodes (`canary` of system jobs).
     fn canaries(&self, update: &UpdateStrategy) -> u32 {
         let survey = &self.survey;
         let all = survey.destructive.len() + survey.in_place.len() + survey.missing.len();
@@ -244,7 +245,7 @@ impl GroupPass<'_> {
         }
     }
 
-    /// The pause between batches (`stagger`).
+    /// Returns how many updates may start now, which is none during the pause between batches (`stagger`).
     fn paced(&self, update: &UpdateStrategy, room: u32, changes: &mut Changes) -> u32 {
         let next = self.survey.newest.plus(update.stagger);
         if self.survey.newest.is_zero() || self.survey.destructive.is_empty() || room == 0 || next <= self.now
@@ -256,7 +257,7 @@ impl GroupPass<'_> {
     }
 }
 
-/// Allocations on nodes where the job does not run now, and surplus ones.
+/// Handles allocations on nodes where the job may not be placed now, and surplus ones.
 fn elsewhere<V: View>(view: &V, job: &Job, alloc: &Arc<Allocation>, clock: Clock<'_>, changes: &mut Changes) {
     let group = alloc.task_group.clone();
     let node = view.node(&alloc.node_id).map(AsRef::as_ref);
@@ -273,7 +274,7 @@ fn elsewhere<V: View>(view: &V, job: &Job, alloc: &Arc<Allocation>, clock: Clock
             changes.stop(alloc, TAINTED);
         }
         Ground::Silent => disconnect::mark(alloc, clock, changes),
-        // Not eligible for new ones: what runs goes on.
+        // The node accepts no new allocations; running ones continue.
         Ground::Firm | Ground::Lost => changes.of(&group).ignore += 1,
     }
 }

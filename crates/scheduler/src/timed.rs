@@ -1,4 +1,4 @@
-//! Evaluations that look at a job again when a time has come.
+//! Evaluations that run for a job again at a set time.
 
 use crate::disconnect;
 use crate::reconcile::Changes;
@@ -11,19 +11,19 @@ use caravan_types::{AllocId, EvalId, UnixNanos};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-/// Failed allocations that are due within this are placed anew together.
+/// Failed allocations that are due within this span are rescheduled by one evaluation.
 const TOGETHER: caravan_types::Nanos = caravan_types::Nanos(5_000_000_000);
 
-/// What is looked at again at about this time is not planned twice: what is left of a wait, added to a wall clock,
-/// differs a little from look to look.
+/// Two times that differ by less than this are the same time, so one evaluation serves both. The remaining wait, added
+/// to a wall clock, differs a little from evaluation to evaluation.
 const ABOUT: caravan_types::Nanos = caravan_types::Nanos(1_000_000_000);
 
-/// Evaluations that look again at a time.
+/// Follow-up evaluations with a time before which they do not run.
 pub(crate) struct Timed {
     pub evals: Vec<Evaluation>,
-    /// By the time at which they look again, for allocations that are unknown until then.
+    /// The evaluation of each end time, for allocations that are unknown until then.
     unknown: BTreeMap<UnixNanos, EvalId>,
-    /// By failed allocation that waits to be placed anew.
+    /// The evaluation of each failed allocation that waits to be rescheduled.
     failed: BTreeMap<AllocId, EvalId>,
 }
 
@@ -95,7 +95,7 @@ impl Timed {
             if known.is_some_and(|e| e.status == EvalStatus::Pending) {
                 continue;
             }
-            // Those that are due within moments are looked at together.
+            // One evaluation serves all allocations that are due within moments.
             let id = match &batch {
                 Some((until, id)) if at.since(*until) <= TOGETHER => id.clone(),
                 _ => look(*at, Trigger::AllocReschedule, "created for delayed rescheduling"),
@@ -108,7 +108,7 @@ impl Timed {
         Self { evals, unknown, failed }
     }
 
-    /// Failed allocations that now know the evaluation that will look at them.
+    /// Returns the failed allocations with the id of the evaluation that reschedules them.
     pub fn waiting(&self, failed: &[(Arc<Allocation>, UnixNanos)]) -> Vec<Allocation> {
         let known = failed.iter().filter_map(|(alloc, _)| Some((alloc, self.failed.get(&alloc.id)?)));
         known
@@ -116,7 +116,7 @@ impl Timed {
             .collect()
     }
 
-    /// The allocation as unknown. It keeps the version of the job that it runs.
+    /// Returns the allocation with the status unknown. It keeps the version of the job that it runs.
     pub fn unknown(
         &self,
         alloc: &Allocation,

@@ -5,7 +5,7 @@ use caravan_types::job::{Job, TaskGroup};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// Earlier versions of the job that places are to run, by version.
+/// Earlier versions of the job that placements run, by version number.
 pub(crate) struct Versions(BTreeMap<u64, Arc<Job>>);
 
 impl Versions {
@@ -16,7 +16,7 @@ impl Versions {
         Self(earlier.map(|old| (old.version, Arc::clone(old))).collect())
     }
 
-    /// The version that a place runs, where it is not the newest, and its group there.
+    /// Returns the version that a placement runs if it is not the newest, and the group in that version.
     pub fn find<'a>(&'a self, place: &Place, group: &str) -> Option<(&'a Job, &'a TaskGroup)> {
         let job = self.0.get(&place.version.as_ref()?.version)?;
         Some((job, job.group(group)?))

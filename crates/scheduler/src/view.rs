@@ -1,4 +1,4 @@
-//! What the scheduler reads.
+//! The state that the scheduler reads.
 
 use crate::rules::Rules;
 use caravan_state::{Root, Table};
@@ -13,59 +13,59 @@ use caravan_types::volume::{Claim, Volume};
 use caravan_types::{AllocId, HostVolumeId, JobKey, NodeId, PluginId, VolumeKey};
 use std::sync::Arc;
 
-/// A consistent picture of the cluster. Every method must answer from the same moment.
+/// A consistent snapshot of the cluster. Every method must answer from the same moment.
 pub trait View {
-    /// Index of the picture.
+    /// Returns the index of the snapshot.
     fn index(&self) -> u64;
-    /// A job.
+    /// Returns the newest version of a job.
     fn job(&self, key: &JobKey) -> Option<&Arc<Job>>;
-    /// All nodes, in a fixed order.
+    /// Returns all nodes, in a fixed order.
     fn nodes(&self) -> impl Iterator<Item = &Arc<Node>>;
-    /// A node.
+    /// Returns a node by its id.
     fn node(&self, id: &NodeId) -> Option<&Arc<Node>>;
-    /// The allocations of a job, those that are over included.
+    /// Returns the allocations of a job, terminal ones included.
     fn allocs_by_job(&self, key: &JobKey) -> impl Iterator<Item = &Arc<Allocation>>;
-    /// The allocations of a node, those that are over included.
+    /// Returns the allocations of a node, terminal ones included.
     fn allocs_by_node(&self, id: &NodeId) -> impl Iterator<Item = &Arc<Allocation>>;
-    /// An allocation.
+    /// Returns an allocation by its id.
     fn alloc(&self, id: &AllocId) -> Option<&Arc<Allocation>>;
-    /// A volume.
+    /// Returns a CSI volume by namespace and id.
     fn volume(&self, key: &VolumeKey) -> Option<&Arc<Volume>>;
-    /// The claims of a volume, and those that hold on its storage by other volumes.
+    /// Returns the claims of a volume, and the claims on its storage that other volumes hold.
     fn claims_of(&self, key: &VolumeKey) -> impl Iterator<Item = &Arc<Claim>>;
-    /// The other volumes that stand for a volume's storage.
+    /// Returns the other volumes that stand for a volume's storage.
     fn twins(&self, volume: &Volume) -> Vec<&Arc<Volume>> {
         let _ = volume;
         Vec::new()
     }
-    /// The claims on a node.
+    /// Returns the claims on a node.
     fn claims_by_node(&self, id: &NodeId) -> impl Iterator<Item = &Arc<Claim>>;
-    /// A plugin.
+    /// Returns a CSI plugin by its id.
     fn plugin(&self, id: &PluginId) -> Option<&Arc<Plugin>>;
-    /// A host volume that a user made.
+    /// Returns a host volume that a user created.
     fn host_volume(&self, id: &HostVolumeId) -> Option<&Arc<HostVolume>>;
-    /// The holds of a job's groups on host volumes.
+    /// Returns the claims of a job's groups on host volumes.
     fn host_claims_by_job(&self, key: &JobKey) -> impl Iterator<Item = &Arc<HostVolumeClaim>>;
-    /// The evaluations of a job.
+    /// Returns the evaluations of a job.
     fn evals_by_job(&self, key: &JobKey) -> impl Iterator<Item = &Arc<Evaluation>>;
-    /// The deployments of a job.
+    /// Returns the deployments of a job.
     fn deployments_by_job(&self, key: &JobKey) -> impl Iterator<Item = &Arc<Deployment>>;
-    /// What is used of a node by all allocations that are not over for its client, if that is kept; otherwise it is
-    /// counted.
+    /// Returns what all allocations of a node that are not client-terminal use, if the view keeps that sum; otherwise
+    /// the caller adds it up.
     fn used_of_node(&self, id: &NodeId) -> Option<Used> {
         let _ = id;
         None
     }
-    /// The same of all nodes of which something is used, in the order of their ids.
+    /// Returns the same sums for all nodes in use, in the order of their ids.
     fn used_of_nodes(&self) -> Option<Box<dyn Iterator<Item = (&NodeId, Used)> + '_>> {
         None
     }
-    /// A number that is another one whenever any node is, if there is one: what was found out about the nodes may be
-    /// remembered with it.
+    /// Returns a number that changes whenever any node changes, if the view has one. Results about nodes may be cached
+    /// under it.
     fn nodes_index(&self) -> Option<u64> {
         None
     }
-    /// The rules for jobs of a node pool.
+    /// Returns the scheduler configuration for jobs of a node pool.
     fn rules(&self, pool: &str) -> Rules {
         let _ = pool;
         Rules::default()

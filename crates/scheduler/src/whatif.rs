@@ -1,5 +1,5 @@
-//! What would move where if something happened to nodes: the state is changed in a copy, and everybody who is
-//! concerned is scheduled again.
+//! Predicts what would move if something happened to nodes: changes a copy of the state and schedules all affected jobs
+//! again.
 
 use crate::explain::explain_decision;
 use crate::overlay::Overlay;
@@ -18,25 +18,25 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::Arc;
 
-/// What happens to a node.
+/// An event of a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Happening {
-    /// It is not heard of any more.
+    /// The node's heartbeats stop.
     Down,
-    /// Its allocations are to leave.
+    /// The node drains: its allocations move to other nodes.
     Drain,
-    /// It takes no new allocations.
+    /// The node accepts no new allocations.
     Ineligible,
-    /// It takes allocations again.
+    /// The node accepts allocations again.
     Up,
 }
 
-/// Something that is imagined of a node: `node=<id>:down`, or `drain`, `ineligible`, `up`.
+/// An assumed event of a node: `node=<id>:down`, or `drain`, `ineligible`, `up`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Imagined {
-    /// The node, or the beginning of its id, or its name.
+    /// The node's id, a prefix of its id, or its name.
     pub node: String,
-    /// What happens to it.
+    /// The event that is assumed for it.
     pub happening: Happening,
 }
 
@@ -61,22 +61,22 @@ impl std::str::FromStr for Imagined {
     }
 }
 
-/// One allocation that would go.
+/// One allocation that would move.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
 pub struct Move {
     /// Namespace of the job.
     pub namespace: Namespace,
-    /// The job.
+    /// Id of the job.
     #[serde(rename = "JobID")]
     pub job_id: JobId,
-    /// `job.group[index]`.
+    /// Name of the allocation: `job.group[index]`.
     pub name: String,
     /// Name of the node that it would leave.
     pub from: String,
     /// Name of the node where it would run; empty if it would wait.
     pub to: String,
-    /// Volumes that would go along.
+    /// Ids of the volumes that would move with it.
     pub volumes: Vec<String>,
 }
 
@@ -92,28 +92,28 @@ impl fmt::Display for Move {
     }
 }
 
-/// Everything that would follow.
+/// Everything that would follow from the assumed events.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
 pub struct Consequences {
-    /// What would go, in the order in which it would be looked at.
+    /// The allocations that would move, in the order in which they would be scheduled.
     pub moves: Vec<Move>,
-    /// What else would be placed, such as what waits now: name and node.
+    /// Other placements, such as of jobs that wait now: name of the allocation and of the node.
     pub placed: Vec<(String, String)>,
-    /// Why something would wait.
+    /// Sentences that state why allocations would wait.
     pub reasons: Vec<String>,
-    /// How many lines of the above are left out: they are about jobs that the reader may not read.
+    /// The number of lines left out above, because they are about jobs that the reader may not read.
     pub hidden: usize,
-    /// How many jobs were not looked at, because there are more than are looked at for one question.
+    /// The number of jobs that were not scheduled, because they exceed the limit for one question.
     pub skipped: usize,
 }
 
-/// Bounds of one question.
+/// The limits of one question.
 #[derive(Clone, Copy)]
 pub struct Bounds<'b> {
-    /// Whether the reader may read the jobs of a namespace.
+    /// Returns whether the reader may read the jobs of a namespace.
     pub reads: &'b dyn Fn(&Namespace) -> bool,
-    /// Jobs that are looked at, at most. Those with allocations on the nodes come first, then those of high priority.
+    /// The most jobs to schedule. Jobs with allocations on the nodes come first, then jobs of high priority.
     pub jobs: usize,
 }
 
@@ -124,11 +124,11 @@ impl fmt::Debug for Bounds<'_> {
 }
 
 impl Bounds<'_> {
-    /// No bounds.
+    /// No limits.
     pub const NONE: Bounds<'static> = Bounds { reads: &|_| true, jobs: usize::MAX };
 }
 
-/// The node that a text names: an id, the beginning of one, or a name, if only one fits.
+/// Returns the node that a text names: its id, a prefix of its id, or its name, if exactly one node matches.
 fn find(root: &Root, text: &str) -> Result<NodeId, String> {
     let mut fitting = root.nodes().filter(|n| n.id.as_str().starts_with(text) || n.name == text);
     match (fitting.next(), fitting.next()) {
@@ -140,7 +140,7 @@ fn find(root: &Root, text: &str) -> Result<NodeId, String> {
 
 struct Imagination {
     root: Root,
-    /// Claims of what was placed so far.
+    /// Claims of the placements so far.
     granted: Vec<Arc<Claim>>,
     params: Params,
 }
@@ -148,7 +148,7 @@ struct Imagination {
 impl Imagination {
     fn apply(&mut self, change: Change) {
         let command = Command { now: self.params.now, change };
-        // What the state refuses does not happen.
+        // A command that the state rejects has no effect.
         self.root = self.root.apply(self.root.index() + 1, &command).0;
     }
 
@@ -181,7 +181,7 @@ impl Imagination {
         }
     }
 
-    /// Schedules a job, as if claims of these allocations were free, and carries the plan out.
+    /// Schedules a job as if the claims of these allocations were released, and applies the plan.
     fn schedule(&mut self, job: &Job, released: &BTreeSet<AllocId>) -> Decision {
         let eval = Evaluation {
             id: EvalId::from(format!("what-if-{}-{}", job.namespace, job.id)),
@@ -216,11 +216,11 @@ fn volumes(alloc: &Allocation) -> Vec<String> {
     group.into_iter().flat_map(|g| g.volumes.values()).map(|v| v.source_for(&alloc.name)).collect()
 }
 
-/// Returns what would follow if all this happened to nodes, once volumes are released where they were. The jobs in
-/// `also` are looked at although nothing of them may be concerned.
+/// Returns what would follow if all these events happened to nodes, once volumes are released from the nodes. Jobs in
+/// `also` are scheduled even if the events do not affect them.
 ///
 /// # Errors
-/// With a sentence, when a node is not known.
+/// Returns a sentence if a node is not known.
 pub fn what_if(
     root: &Root,
     imagined: &[Imagined],
@@ -242,7 +242,7 @@ pub fn what_if(
         imagination.happen(&node, *happening);
     }
     let concerned = jobs.clone();
-    // Those who wait now may find room, or lose it.
+    // Jobs that wait now may find room, or lose it.
     let waiting = root.evals().filter(|eval| eval.status == EvalStatus::Blocked);
     jobs.extend(waiting.map(|eval| eval.job_key()));
     jobs.extend(root.jobs().filter(|j| j.kind.is_system() && !j.is_stopped()).map(|job| job.key()));
@@ -256,7 +256,7 @@ pub fn what_if(
 
     let released: BTreeSet<AllocId> = leaving.keys().cloned().collect();
     for job in order {
-        // Other jobs take part all the same: they decide where there is room.
+        // Jobs that the reader may not read take part as well: they decide where there is room.
         let reads = (bounds.reads)(&job.namespace);
         let decision = imagination.schedule(&job, &released);
         let new: Vec<&Allocation> = decision.plan.placements.values().flatten().collect();
@@ -269,7 +269,7 @@ pub fn what_if(
                     && (n.previous_allocation == alloc.id || (!system && n.name == alloc.name))
             });
             used.extend(successor.map(|found| &found.id));
-            // A system job goes on elsewhere anyway: its allocation just ends.
+            // A system job runs on other nodes anyway: its allocation here only stops.
             if system && successor.is_none() {
                 continue;
             }

@@ -1,4 +1,4 @@
-//! A job from its registration to its end, told by an agent: `caravan agent -dev` in one terminal,
+//! Follows a job through an agent from its registration to its end: `caravan agent -dev` in one terminal,
 //! `cargo run -p caravan-sdk --example session` in another.
 
 use caravan_sdk::{
@@ -39,7 +39,7 @@ async fn main() -> Result<(), Error> {
     Ok(())
 }
 
-/// Waits, without polling, until so many allocations run.
+/// Waits, without polling, until `count` allocations run.
 async fn running(client: &Client, count: usize) -> Result<(), Error> {
     let mut watch = Watch::new(QueryOptions::new());
     loop {

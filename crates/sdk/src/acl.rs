@@ -10,12 +10,12 @@ use caravan_types::acl::{
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-/// Routes of access control.
+/// The routes of access control, from [`Client::acl`].
 #[derive(Clone, Copy, Debug)]
 pub struct Acl<'a>(&'a Client);
 
 impl Client {
-    /// Routes of access control.
+    /// Returns the routes of access control.
     pub fn acl(&self) -> Acl<'_> {
         Acl(self)
     }
@@ -42,7 +42,7 @@ struct Introduced {
 /// Every method fails with [`Error::Status`] when the agent refuses, and otherwise as [`Client::get`].
 #[expect(clippy::missing_errors_doc, reason = "told once for all methods")]
 impl Acl<'_> {
-    /// Makes the first token; its secret is `secret`, where one is given.
+    /// Creates the first management token. Its secret is `secret` if present; otherwise the servers generate one.
     pub async fn bootstrap(&self, secret: Option<&str>, query: &QueryOptions) -> Result<Token, Error> {
         let path = "/v1/acl/bootstrap";
         let answer = match secret {
@@ -56,19 +56,19 @@ impl Acl<'_> {
     pub async fn policies(&self, query: &QueryOptions) -> Result<Response<Vec<PolicyStub>>, Error> {
         self.0.get("/v1/acl/policies", query).await
     }
-    /// Policies of the caller.
+    /// Lists the policies of the caller's token.
     pub async fn own_policies(&self, query: &QueryOptions) -> Result<Vec<PolicyStub>, Error> {
         Ok(self.0.get("/v1/acl/policy/self", query).await?.value)
     }
-    /// A policy.
+    /// Returns a policy by its name.
     pub async fn policy(&self, name: &str, query: &QueryOptions) -> Result<Response<Policy>, Error> {
         self.0.get(&path("/v1/acl/policy/{}", &[name]), query).await
     }
-    /// Writes a policy.
+    /// Creates or replaces a policy.
     pub async fn write_policy(&self, policy: &Policy, query: &QueryOptions) -> Result<Response<()>, Error> {
         self.0.put(&path("/v1/acl/policy/{}", &[&policy.name]), query, policy).await
     }
-    /// Removes a policy.
+    /// Deletes a policy.
     pub async fn delete_policy(&self, name: &str, query: &QueryOptions) -> Result<Response<()>, Error> {
         self.0.delete(&path("/v1/acl/policy/{}", &[name]), query).await
     }
@@ -77,15 +77,15 @@ impl Acl<'_> {
     pub async fn tokens(&self, query: &QueryOptions) -> Result<Response<Vec<TokenStub>>, Error> {
         self.0.get("/v1/acl/tokens", query).await
     }
-    /// A token.
+    /// Returns a token by its accessor.
     pub async fn token(&self, accessor: &str, query: &QueryOptions) -> Result<Response<Token>, Error> {
         self.0.get(&path("/v1/acl/token/{}", &[accessor]), query).await
     }
-    /// The token of the caller.
+    /// Returns the token of the caller.
     pub async fn own_token(&self, query: &QueryOptions) -> Result<Token, Error> {
         Ok(self.0.get("/v1/acl/token/self", query).await?.value)
     }
-    /// Makes a token, or changes the one of its accessor.
+    /// Creates a token, or updates the token with the same accessor.
     pub async fn write_token(&self, token: &Token, query: &QueryOptions) -> Result<Token, Error> {
         let answer = match token.accessor_id.as_str() {
             "" => self.0.put("/v1/acl/token", query, token).await?,
@@ -93,16 +93,16 @@ impl Acl<'_> {
         };
         Ok(answer.value)
     }
-    /// Removes a token.
+    /// Deletes a token by its accessor.
     pub async fn delete_token(&self, accessor: &str, query: &QueryOptions) -> Result<Response<()>, Error> {
         self.0.delete(&path("/v1/acl/token/{}", &[accessor]), query).await
     }
-    /// A secret that can be exchanged once for the caller's token.
+    /// Creates a secret that can be exchanged once for the caller's token.
     pub async fn one_time_token(&self, query: &QueryOptions) -> Result<OneTimeToken, Error> {
         let answer = self.0.put::<_, OneTime>("/v1/acl/token/onetime", query, &json!({})).await?;
         Ok(answer.value.one_time_token)
     }
-    /// Exchanges such a secret.
+    /// Exchanges a one-time secret for the token that it stands for.
     pub async fn exchange(&self, secret: &str, query: &QueryOptions) -> Result<Token, Error> {
         let body = json!({"OneTimeSecretID": secret});
         let answer = self.0.put::<_, Exchanged>("/v1/acl/token/onetime/exchange", query, &body).await?;
@@ -113,15 +113,15 @@ impl Acl<'_> {
     pub async fn roles(&self, query: &QueryOptions) -> Result<Response<Vec<Role>>, Error> {
         self.0.get("/v1/acl/roles", query).await
     }
-    /// A role.
+    /// Returns a role by its id.
     pub async fn role(&self, id: &str, query: &QueryOptions) -> Result<Role, Error> {
         Ok(self.0.get(&path("/v1/acl/role/{}", &[id]), query).await?.value)
     }
-    /// A role by its name.
+    /// Returns a role by its name.
     pub async fn role_named(&self, name: &str, query: &QueryOptions) -> Result<Role, Error> {
         Ok(self.0.get(&path("/v1/acl/role/name/{}", &[name]), query).await?.value)
     }
-    /// Makes a role, or changes the one of its id.
+    /// Creates a role, or updates the role with the same id.
     pub async fn write_role(&self, role: &Role, query: &QueryOptions) -> Result<Role, Error> {
         let answer = match role.id.as_str() {
             "" => self.0.put("/v1/acl/role", query, role).await?,
@@ -129,20 +129,21 @@ impl Acl<'_> {
         };
         Ok(answer.value)
     }
-    /// Removes a role.
+    /// Deletes a role by its id.
     pub async fn delete_role(&self, id: &str, query: &QueryOptions) -> Result<Response<()>, Error> {
         self.0.delete(&path("/v1/acl/role/{}", &[id]), query).await
     }
 
-    /// Lists ways to log in.
+    /// Lists authentication methods.
     pub async fn auth_methods(&self, query: &QueryOptions) -> Result<Vec<AuthMethodStub>, Error> {
         Ok(self.0.get("/v1/acl/auth-methods", query).await?.value)
     }
-    /// A way to log in.
+    /// Returns an authentication method by its name.
     pub async fn auth_method(&self, name: &str, query: &QueryOptions) -> Result<AuthMethod, Error> {
         Ok(self.0.get(&path("/v1/acl/auth-method/{}", &[name]), query).await?.value)
     }
-    /// Makes a way to log in; `update`: changes the one of its name, where what is not named stays.
+    /// Creates an authentication method. With `update`, changes the method of that name; absent fields keep their
+    /// values.
     pub async fn write_auth_method(
         &self,
         method: &AuthMethod,
@@ -155,7 +156,7 @@ impl Acl<'_> {
         };
         Ok(answer.value)
     }
-    /// Removes a way to log in.
+    /// Deletes an authentication method.
     pub async fn delete_auth_method(&self, name: &str, query: &QueryOptions) -> Result<Response<()>, Error> {
         self.0.delete(&path("/v1/acl/auth-method/{}", &[name]), query).await
     }
@@ -164,11 +165,11 @@ impl Acl<'_> {
     pub async fn binding_rules(&self, query: &QueryOptions) -> Result<Vec<BindingRuleStub>, Error> {
         Ok(self.0.get("/v1/acl/binding-rules", query).await?.value)
     }
-    /// A binding rule.
+    /// Returns a binding rule by its id.
     pub async fn binding_rule(&self, id: &str, query: &QueryOptions) -> Result<BindingRule, Error> {
         Ok(self.0.get(&path("/v1/acl/binding-rule/{}", &[id]), query).await?.value)
     }
-    /// Makes a binding rule, or changes the one of its id.
+    /// Creates a binding rule, or updates the rule with the same id.
     pub async fn write_binding_rule(
         &self,
         rule: &BindingRule,
@@ -180,18 +181,18 @@ impl Acl<'_> {
         };
         Ok(answer.value)
     }
-    /// Removes a binding rule.
+    /// Deletes a binding rule by its id.
     pub async fn delete_binding_rule(&self, id: &str, query: &QueryOptions) -> Result<Response<()>, Error> {
         self.0.delete(&path("/v1/acl/binding-rule/{}", &[id]), query).await
     }
 
-    /// Exchanges a signed token of somebody else for one of ours.
+    /// Exchanges a token that an external issuer signed for an ACL token.
     pub async fn login(&self, method: &str, token: &str, query: &QueryOptions) -> Result<Token, Error> {
         let body = json!({"AuthMethodName": method, "LoginToken": token});
         Ok(self.0.put("/v1/acl/login", query, &body).await?.value)
     }
 
-    /// A token that lets a node in; `request` has `NodeName`, `NodePool` and `TTL`.
+    /// Creates an introduction token, with which a node may register. `request` has `NodeName`, `NodePool` and `TTL`.
     pub async fn introduce_client(&self, request: &Value, query: &QueryOptions) -> Result<String, Error> {
         let path = "/v1/acl/identity/client-introduction-token";
         Ok(self.0.put::<_, Introduced>(path, query, request).await?.value.jwt)

@@ -1,4 +1,4 @@
-//! Allocations and what their nodes tell of them (docs/reference/http-api.md, sections 3.2 and 3.4).
+//! Allocations and the facts that their nodes report (docs/reference/http-api.md, sections 3.2 and 3.4).
 
 use crate::client::Client;
 use crate::error::Error;
@@ -10,7 +10,7 @@ use bytes::Bytes;
 use caravan_types::alloc::{AllocListStub, Allocation};
 use http::Method;
 
-/// Which output of a task.
+/// An output stream of a task.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum LogSource {
     /// Standard output.
@@ -21,7 +21,7 @@ pub enum LogSource {
 }
 
 impl LogSource {
-    /// The word of the route.
+    /// Returns the stream's name in the route: `stdout` or `stderr`.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Stdout => "stdout",
@@ -30,34 +30,34 @@ impl LogSource {
     }
 }
 
-/// Where reading starts, in bytes.
+/// The position, in bytes, from which a log is read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LogStart {
-    /// That far behind the beginning.
+    /// This many bytes after the start.
     Start(u64),
-    /// That far before the end.
+    /// This many bytes before the end.
     End(u64),
 }
 
-/// Which logs, from where, and whether to wait for more.
+/// The log to read, its start position, and whether to follow it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LogOptions {
-    /// Task.
+    /// The name of the task.
     pub task: String,
-    /// Output.
+    /// The output stream to read.
     pub source: LogSource,
-    /// Start.
+    /// The position of the first byte that is returned.
     pub start: LogStart,
-    /// Goes on as the task writes.
+    /// Whether the stream continues as the task writes.
     pub follow: bool,
 }
 
-/// Routes of allocations.
+/// The routes of allocations, from [`Client::allocations`].
 #[derive(Clone, Copy, Debug)]
 pub struct Allocations<'a>(&'a Client);
 
 impl Client {
-    /// Routes of allocations.
+    /// Returns the routes of allocations.
     pub fn allocations(&self) -> Allocations<'_> {
         Allocations(self)
     }
@@ -71,12 +71,12 @@ impl Allocations<'_> {
         self.0.get("/v1/allocations", query).await
     }
 
-    /// An allocation, by its whole id.
+    /// Returns an allocation by its full id.
     pub async fn info(&self, id: &str, query: &QueryOptions) -> Result<Response<Allocation>, Error> {
         self.0.get(&path("/v1/allocation/{}", &[id]), query).await
     }
 
-    /// Stops an allocation; the scheduler replaces it.
+    /// Stops an allocation; the scheduler places a replacement.
     pub async fn stop(
         &self,
         id: &str,
@@ -87,7 +87,7 @@ impl Allocations<'_> {
         self.0.put(&path("/v1/allocation/{}/stop", &[id]), &query, &()).await
     }
 
-    /// Restarts tasks where they are: one, the running ones (`task` empty), or all.
+    /// Restarts tasks in place: the named task, all running tasks (`task` empty), or all tasks.
     pub async fn restart(
         &self,
         id: &str,
@@ -99,12 +99,12 @@ impl Allocations<'_> {
         self.0.put(&path("/v1/client/allocation/{}/restart", &[id]), query, &body).await
     }
 
-    /// What an allocation uses.
+    /// Returns the resource usage of an allocation.
     pub async fn stats(&self, id: &str, query: &QueryOptions) -> Result<Response<AllocUsage>, Error> {
         self.0.get(&path("/v1/client/allocation/{}/stats", &[id]), query).await
     }
 
-    /// The logs of a task as a stream of frames.
+    /// Returns the logs of a task as a stream of frames.
     ///
     /// ```no_run
     /// use caravan_sdk::{Client, LogOptions, LogSource, LogStart, QueryOptions};

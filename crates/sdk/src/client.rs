@@ -1,4 +1,4 @@
-//! The client itself: one request, its answer, its failure.
+//! The client: sends a request and decodes the answer or the failure.
 
 use crate::config::{Address, Config, Token};
 use crate::error::Error;
@@ -17,7 +17,7 @@ use serde::de::DeserializeOwned;
 use std::io;
 use std::sync::Arc;
 
-/// A client of one agent. Clones share their connections.
+/// A client of one agent. Clones share connections.
 #[derive(Clone, Debug)]
 pub struct Client {
     inner: Arc<Inner>,
@@ -31,39 +31,39 @@ struct Inner {
 }
 
 impl Client {
-    /// A client with these settings. Nothing is sent before the first call.
+    /// Creates a client with these settings. Sends nothing before the first call.
     pub fn new(config: Config) -> Self {
         let target = Target::new(config.address.clone(), config.tls.clone());
         let pool = transport::pool(Arc::clone(&target));
         Self { inner: Arc::new(Inner { config, pool, target }) }
     }
 
-    /// The settings.
+    /// Returns the client's settings.
     pub fn config(&self) -> &Config {
         &self.inner.config
     }
 
-    /// The agent's address.
+    /// Returns the agent's address.
     pub fn address(&self) -> &Address {
         &self.inner.config.address
     }
 
-    /// Where connections of their own go.
+    /// Returns the target for connections outside the pool, such as websockets.
     pub(crate) fn target(&self) -> &Target {
         &self.inner.target
     }
 
-    /// The namespace of calls that name none.
+    /// Returns the namespace of calls that do not name one.
     pub fn namespace(&self) -> &str {
         self.inner.config.namespace.as_deref().unwrap_or("default")
     }
 
     /// Reads a route. `path` begins with `/v1/` and is escaped.
     ///
-    /// An empty body reads as `null`, so that `Option` tells "none".
+    /// An empty body decodes as `null`, so `Option` distinguishes an empty answer.
     ///
     /// # Errors
-    /// [`Error::Status`] for anything but a 2xx, else what broke on the way.
+    /// Returns [`Error::Status`] for a status other than 2xx, otherwise the failure of the connection or of decoding.
     pub async fn get<T: DeserializeOwned>(
         &self,
         path: &str,
@@ -81,7 +81,7 @@ impl Client {
         }
     }
 
-    /// Writes to a route.
+    /// Sends a PUT request with a JSON body.
     ///
     /// # Errors
     /// As [`Client::get`].
@@ -96,7 +96,7 @@ impl Client {
         self.call(Method::PUT, path, query, &[], body.into()).await
     }
 
-    /// Deletes at a route.
+    /// Sends a DELETE request.
     ///
     /// # Errors
     /// As [`Client::get`].
@@ -108,7 +108,7 @@ impl Client {
         self.call(Method::DELETE, path, query, &[], Bytes::new()).await
     }
 
-    /// Deletes at a route what a body names.
+    /// Sends a DELETE request whose JSON body names the objects.
     ///
     /// # Errors
     /// As [`Client::get`].
@@ -123,7 +123,7 @@ impl Client {
         self.call(Method::DELETE, path, query, &[], body.into()).await
     }
 
-    /// Sends bytes to a route and answers its bytes.
+    /// Sends bytes to a route and returns the bytes of the answer.
     ///
     /// # Errors
     /// As [`Client::get`].
@@ -138,10 +138,10 @@ impl Client {
         self.collect(path, answer.into_body()).await
     }
 
-    /// Sends a request as it is given, and answers status and body, whatever they are. `headers` are added.
+    /// Sends a request with the additional `headers`, and returns its status and body, whatever they are.
     ///
     /// # Errors
-    /// What broke on the way; a status is none.
+    /// Returns the failure of the connection; an HTTP status is not an error here.
     pub async fn exchange(
         &self,
         method: Method,
@@ -161,7 +161,7 @@ impl Client {
         Ok((code, self.collect(path, answer.into_body()).await?))
     }
 
-    /// Sends a request with headers of its own and reads the answer.
+    /// Sends a request with additional headers and decodes the answer.
     pub(crate) async fn call<T: DeserializeOwned>(
         &self,
         method: Method,
@@ -179,7 +179,7 @@ impl Client {
         Ok(Response { value, meta })
     }
 
-    /// Sends a request and returns the answer with its body still to be read.
+    /// Sends a request and returns the answer; its body is not read yet.
     pub(crate) async fn send(
         &self,
         method: Method,
@@ -197,7 +197,7 @@ impl Client {
         let body = self.collect(path, answer.into_body()).await?;
         let mut body = String::from_utf8_lossy(&body).trim_end().to_owned();
         if body.is_empty() && code == 404 {
-            // An unknown object has a sentence, an unknown path has none.
+            // For an unknown object the agent's body has a sentence; for an unknown path the body is empty.
             body = format!("the agent has no {path}");
         }
         Err(Error::Status { code, body })
@@ -265,7 +265,7 @@ impl Client {
     }
 }
 
-/// The kernel's word inside a chain of causes.
+/// Returns the operating system's error inside a chain of causes.
 fn io_error<'a>(error: &'a (dyn std::error::Error + 'static)) -> Option<&'a io::Error> {
     std::iter::successors(Some(error), |e| e.source()).find_map(|e| e.downcast_ref())
 }

@@ -1,4 +1,4 @@
-//! The agent itself, the servers and their chores (docs/reference/http-api.md, section 3.7).
+//! The agent, the servers and their maintenance (docs/reference/http-api.md, section 3.7).
 
 use crate::client::Client;
 use crate::error::Error;
@@ -7,48 +7,48 @@ use caravan_types::ser::null_default;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// What an agent tells about itself.
+/// The facts that an agent reports about itself.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(default)]
 pub struct AgentSelf {
-    /// Its configuration.
+    /// The agent's configuration.
     pub config: serde_json::Value,
-    /// Its membership, for servers.
+    /// The agent's entry in the member list; empty for an agent that is not a server.
     #[serde(deserialize_with = "null_default")]
     pub member: Member,
-    /// Its figures, by group.
+    /// The agent's figures, by group.
     #[serde(deserialize_with = "null_default")]
     pub stats: BTreeMap<String, BTreeMap<String, String>>,
 }
 
 impl AgentSelf {
-    /// The id of the node that the agent is, if it is one.
+    /// Returns the id of the agent's node; `None` if the agent runs no client.
     pub fn node_id(&self) -> Option<&str> {
         self.stats.get("client")?.get("node_id").map(String::as_str)
     }
 }
 
-/// Health of an agent; parts it does not have are absent.
+/// The health of an agent. The part of a role that the agent does not have is absent.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default)]
 pub struct AgentHealth {
-    /// As a client.
+    /// The health of the client role.
     pub client: Option<HealthPart>,
-    /// As a server.
+    /// The health of the server role.
     pub server: Option<HealthPart>,
 }
 
-/// Health of one part.
+/// The health of one role of an agent.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default)]
 pub struct HealthPart {
-    /// Whether it works.
+    /// Whether the role is healthy.
     pub ok: bool,
-    /// Why not.
+    /// The reason if the role is not healthy, otherwise `ok`.
     pub message: String,
 }
 
-/// A server.
+/// A server as a member of the cluster.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
 #[expect(missing_docs, reason = "fields are those of docs/reference/http-api.md, section 5.7")]
@@ -67,44 +67,44 @@ pub struct Member {
     pub delegate_cur: u8,
 }
 
-/// The servers that an agent knows.
+/// The servers that an agent knows, and the agent's own place among them.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
 pub struct Members {
-    /// Name of the agent asked.
+    /// The name of the agent that answered.
     pub server_name: String,
-    /// Its region.
+    /// The region of the agent that answered.
     pub server_region: String,
-    /// Its datacenter.
+    /// The datacenter of the agent that answered.
     #[serde(rename = "ServerDC")]
     pub server_dc: String,
-    /// The servers.
+    /// The known servers.
     #[serde(deserialize_with = "null_default")]
     pub members: Vec<Member>,
 }
 
-/// Routes of the agent.
+/// The routes of the agent, from [`Client::agent`].
 #[derive(Clone, Copy, Debug)]
 pub struct Agent<'a>(&'a Client);
 
-/// Routes of the servers' status.
+/// The routes of the servers' status, from [`Client::status`].
 #[derive(Clone, Copy, Debug)]
 pub struct Status<'a>(&'a Client);
 
-/// Chores of the servers.
+/// The routes of the servers' maintenance, from [`Client::system`].
 #[derive(Clone, Copy, Debug)]
 pub struct System<'a>(&'a Client);
 
 impl Client {
-    /// Routes of the agent.
+    /// Returns the routes of the agent.
     pub fn agent(&self) -> Agent<'_> {
         Agent(self)
     }
-    /// Routes of the servers' status.
+    /// Returns the routes of the servers' status.
     pub fn status(&self) -> Status<'_> {
         Status(self)
     }
-    /// Chores of the servers.
+    /// Returns the routes of the servers' maintenance.
     pub fn system(&self) -> System<'_> {
         System(self)
     }
@@ -113,12 +113,12 @@ impl Client {
 /// Every method fails with [`Error::Status`] when the agent refuses, and otherwise as [`Client::get`].
 #[expect(clippy::missing_errors_doc, reason = "told once for all methods")]
 impl Agent<'_> {
-    /// What the agent is.
+    /// Returns the agent's configuration, membership and figures.
     pub async fn info(&self) -> Result<AgentSelf, Error> {
         Ok(self.0.get("/v1/agent/self", &QueryOptions::new()).await?.value)
     }
 
-    /// Whether the agent works. An unhealthy agent answers with status 500, which is read as well.
+    /// Returns the agent's health. An unhealthy agent answers with status 500, whose body is decoded too.
     pub async fn health(&self) -> Result<AgentHealth, Error> {
         let path = "/v1/agent/health";
         match self.0.get(path, &QueryOptions::new()).await {
@@ -130,19 +130,19 @@ impl Agent<'_> {
         }
     }
 
-    /// RPC addresses of the servers that the agent, a client, speaks to.
+    /// Returns the RPC addresses of the servers that the agent, a client, uses.
     pub async fn servers(&self) -> Result<Vec<String>, Error> {
         let answer: Response<Option<Vec<String>>> =
             self.0.get("/v1/agent/servers", &QueryOptions::new()).await?;
         Ok(answer.value.unwrap_or_default())
     }
-    /// Has the agent, a client, speak to other servers.
+    /// Sets the servers that the agent, a client, uses.
     pub async fn set_servers(&self, addresses: &[String]) -> Result<(), Error> {
         let query = addresses.iter().fold(QueryOptions::new(), |query, a| query.param("address", a));
         self.0.put::<_, ()>("/v1/agent/servers", &query, &()).await.map(drop)
     }
 
-    /// The servers that the agent knows.
+    /// Returns the servers that the agent knows.
     pub async fn members(&self) -> Result<Members, Error> {
         Ok(self.0.get("/v1/agent/members", &QueryOptions::new()).await?.value)
     }
@@ -151,12 +151,12 @@ impl Agent<'_> {
 /// Every method fails with [`Error::Status`] when the agent refuses, and otherwise as [`Client::get`].
 #[expect(clippy::missing_errors_doc, reason = "told once for all methods")]
 impl Status<'_> {
-    /// RPC address of the leader; empty when there is none.
+    /// Returns the RPC address of the leader; empty without a leader.
     pub async fn leader(&self, query: &QueryOptions) -> Result<String, Error> {
         Ok(self.0.get("/v1/status/leader", query).await?.value)
     }
 
-    /// RPC addresses of the voters.
+    /// Returns the RPC addresses of the voters.
     pub async fn peers(&self, query: &QueryOptions) -> Result<Vec<String>, Error> {
         Ok(self.0.get("/v1/status/peers", query).await?.value)
     }
@@ -165,12 +165,12 @@ impl Status<'_> {
 /// Every method fails with [`Error::Status`] when the agent refuses, and otherwise as [`Client::get`].
 #[expect(clippy::missing_errors_doc, reason = "told once for all methods")]
 impl System<'_> {
-    /// Forgets what is over, now.
+    /// Runs garbage collection now.
     pub async fn gc(&self) -> Result<Response<()>, Error> {
         self.0.put("/v1/system/gc", &QueryOptions::new(), &()).await
     }
 
-    /// Brings derived counts into step.
+    /// Recomputes the counts that the servers derive from allocations.
     pub async fn reconcile_summaries(&self) -> Result<Response<()>, Error> {
         self.0.put("/v1/system/reconcile/summaries", &QueryOptions::new(), &()).await
     }

@@ -1,34 +1,34 @@
-//! Where the agent is and who asks.
+//! The client's settings: the agent's address, the caller's credentials and defaults.
 
 use crate::error::Error;
 use std::fmt;
 use std::path::PathBuf;
 use std::str::FromStr;
 
-/// Where an agent listens.
+/// The address of an agent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Address {
     /// Plain HTTP over TCP.
     Tcp {
-        /// Name or address, without brackets.
+        /// The host name or IP address, without brackets.
         host: String,
-        /// Port.
+        /// The TCP port.
         port: u16,
     },
     /// HTTP over TLS over TCP.
     Tls {
-        /// Name or address, without brackets.
+        /// The host name or IP address, without brackets.
         host: String,
-        /// Port.
+        /// The TCP port.
         port: u16,
     },
-    /// Plain HTTP over a unix socket.
+    /// Plain HTTP over the Unix socket at this path.
     Unix(PathBuf),
 }
 
 impl Address {
-    /// Port of an agent when none is said.
+    /// The port of an agent when the address has none.
     pub const DEFAULT_PORT: u16 = 4646;
 }
 
@@ -53,7 +53,7 @@ impl fmt::Display for Address {
 impl FromStr for Address {
     type Err = Error;
 
-    /// Reads `http://host[:port]`, `https://host[:port]` or `unix:///path`; a path behind the port is ignored.
+    /// Parses `http://host[:port]`, `https://host[:port]` or `unix:///path`; ignores a path after the port.
     fn from_str(text: &str) -> Result<Self, Error> {
         let bad = |reason| Error::Address { address: text.to_owned(), reason };
         if let Some(path) = text.strip_prefix("unix://") {
@@ -91,12 +91,12 @@ impl FromStr for Address {
     }
 }
 
-/// A secret that goes into a header. `Debug` hides it.
+/// A secret that is sent in a header. `Debug` hides the secret.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct Token(String);
 
 impl Token {
-    /// Takes a secret into custody.
+    /// Wraps a secret.
     pub fn new(text: impl Into<String>) -> Self {
         Self(text.into())
     }
@@ -112,21 +112,21 @@ impl fmt::Debug for Token {
     }
 }
 
-/// Certificates for `https` addresses. The files are read at the first connection.
+/// The certificates for `https` addresses. The files are read at the first connection.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Tls {
-    /// File of the authorities that sign agents; the host's public ones where neither this nor `ca_path` is given.
+    /// File of the authorities that sign agents. Without this file and `ca_path`, the host's public authorities apply.
     pub ca_file: Option<PathBuf>,
-    /// Directory of such files; a `ca_file` wins.
+    /// Directory of authority files; `ca_file` takes precedence.
     pub ca_path: Option<PathBuf>,
-    /// Certificate of this side, for agents that want one.
+    /// File of the client certificate, for agents that require one.
     pub cert_file: Option<PathBuf>,
-    /// Its key.
+    /// File of the private key of the client certificate.
     pub key_file: Option<PathBuf>,
-    /// Name that the agent's certificate must have; the address's host when absent.
+    /// Name that the agent's certificate must have; absent means the host of the address.
     pub server_name: Option<String>,
-    /// Takes whatever certificate the agent shows: whoever is between reads all of it, the token too.
+    /// Accepts any certificate. A machine between client and agent can then read all traffic, including the token.
     pub skip_verify: bool,
 }
 
@@ -148,44 +148,44 @@ impl Tls {
     }
 }
 
-/// How a [`crate::Client`] reaches its agent and what it says about itself.
+/// The settings by which a [`crate::Client`] reaches its agent, and the defaults of its calls.
 ///
-/// Region, namespace and token go with every call unless a call says otherwise.
+/// Every call sends the region, namespace and token unless its options override them.
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
 pub struct Config {
-    /// The agent.
+    /// The address of the agent.
     pub address: Address,
-    /// Whom to trust and what to show where the address is `https`.
+    /// The trusted authorities and the client certificate for an `https` address.
     pub tls: Tls,
-    /// Region; the agent's own when absent.
+    /// The region; absent means the agent's own.
     pub region: Option<String>,
-    /// Namespace; `default` when absent.
+    /// The namespace; absent means `default`.
     pub namespace: Option<String>,
-    /// How reads are repeated that fail for the moment; not at all by default.
+    /// How reads are retried after a transient failure; by default they are not.
     pub retry: crate::retry::Retry,
-    /// ACL token.
+    /// The ACL token; absent for anonymous calls.
     pub token: Option<Token>,
     /// `user:password` for a proxy in front of the agent.
     pub http_auth: Option<Token>,
 }
 
 impl Config {
-    /// The settings of this process's environment: `CARAVAN_ADDR`, `CARAVAN_REGION`,
+    /// Returns the settings of this process's environment: `CARAVAN_ADDR`, `CARAVAN_REGION`,
     /// `CARAVAN_NAMESPACE`, `CARAVAN_TOKEN` and `CARAVAN_HTTP_AUTH`, for TLS `CARAVAN_CACERT`, `CARAVAN_CAPATH`,
-    /// `CARAVAN_CLIENT_CERT`, `CARAVAN_CLIENT_KEY`, `CARAVAN_TLS_SERVER_NAME` and `CARAVAN_SKIP_VERIFY`; where one
-    /// is not set, the variable with `NOMAD_` in its place counts (docs/reference/http-api.md, section 7).
+    /// `CARAVAN_CLIENT_CERT`, `CARAVAN_CLIENT_KEY`, `CARAVAN_TLS_SERVER_NAME` and `CARAVAN_SKIP_VERIFY`. If one
+    /// is not set, the variable with the prefix `NOMAD_` applies (docs/reference/http-api.md, section 7).
     ///
     /// # Errors
-    /// When the address cannot be used.
+    /// Fails if the address is not valid.
     pub fn from_env() -> Result<Self, Error> {
         Self::from_vars(|name| std::env::var(name).ok())
     }
 
-    /// As [`Config::from_env`], with the variables looked up by a function.
+    /// Returns the settings as [`Config::from_env`] does, with `lookup` as the source of variables.
     ///
     /// # Errors
-    /// When the address cannot be used.
+    /// Fails if the address is not valid.
     pub fn from_vars(lookup: impl Fn(&str) -> Option<String>) -> Result<Self, Error> {
         let get = |name: &str| {
             ["CARAVAN", "NOMAD"]
@@ -200,7 +200,7 @@ impl Config {
                 cert_file: get("CLIENT_CERT").map(PathBuf::from),
                 key_file: get("CLIENT_KEY").map(PathBuf::from),
                 server_name: get("TLS_SERVER_NAME"),
-                // What is no truth value is passed over, as by the reference.
+                // A value that is not a boolean is ignored, as in Nomad.
                 skip_verify: get("SKIP_VERIFY")
                     .is_some_and(|text| matches!(text.as_str(), "1" | "t" | "T" | "TRUE" | "true" | "True")),
             },

@@ -1,4 +1,4 @@
-//! Deployments (docs/reference/http-api.md, section 3.2), and what goes with them of jobs.
+//! Deployments (docs/reference/http-api.md, section 3.2), and the routes of jobs about versions and stability.
 
 use crate::client::Client;
 use crate::error::Error;
@@ -10,27 +10,27 @@ use caravan_types::id::{AllocId, EvalId};
 use serde::Deserialize;
 use serde_json::json;
 
-/// Routes of deployments.
+/// The routes of deployments, from [`Client::deployments`].
 #[derive(Clone, Copy, Debug)]
 pub struct Deployments<'a>(&'a Client);
 
-/// Answer to changing a deployment.
+/// The answer to a change of a deployment.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
 pub struct DeploymentUpdateResponse {
-    /// Evaluation made; empty if there is none.
+    /// The evaluation that the change created; empty without one.
     #[serde(rename = "EvalID")]
     pub eval_id: EvalId,
-    /// Its index.
+    /// The index at which the evaluation was created.
     pub eval_create_index: u64,
-    /// The deployment's.
+    /// The index of the deployment's change.
     pub deployment_modify_index: u64,
-    /// The version that the job goes back to.
+    /// The version to which the job is reverted; absent without a reversion.
     pub reverted_job_version: Option<u64>,
 }
 
 impl Client {
-    /// Routes of deployments.
+    /// Returns the routes of deployments.
     pub fn deployments(&self) -> Deployments<'_> {
         Deployments(self)
     }
@@ -44,12 +44,12 @@ impl Deployments<'_> {
         self.0.get("/v1/deployments", query).await
     }
 
-    /// A deployment, by its whole id.
+    /// Returns a deployment by its full id.
     pub async fn info(&self, id: &str, query: &QueryOptions) -> Result<Response<Deployment>, Error> {
         self.0.get(&path("/v1/deployment/{}", &[id]), query).await
     }
 
-    /// Allocations of a deployment.
+    /// Lists the allocations of a deployment.
     pub async fn allocations(
         &self,
         id: &str,
@@ -58,7 +58,7 @@ impl Deployments<'_> {
         self.0.get(&path("/v1/deployment/allocations/{}", &[id]), query).await
     }
 
-    /// Makes it fail.
+    /// Marks a deployment as failed.
     pub async fn fail(
         &self,
         id: &str,
@@ -67,7 +67,7 @@ impl Deployments<'_> {
         self.0.put(&path("/v1/deployment/fail/{}", &[id]), query, &json!({"DeploymentID": id})).await
     }
 
-    /// Makes it stand still (`true`) or go on.
+    /// Pauses a deployment (`true`) or resumes it.
     pub async fn pause(
         &self,
         id: &str,
@@ -78,7 +78,7 @@ impl Deployments<'_> {
         self.0.put(&path("/v1/deployment/pause/{}", &[id]), query, &body).await
     }
 
-    /// Promotes canaries of some groups; of all groups if none is named.
+    /// Promotes the canaries of the named groups; of all groups if none is named.
     pub async fn promote(
         &self,
         id: &str,
@@ -89,7 +89,7 @@ impl Deployments<'_> {
         self.0.put(&path("/v1/deployment/promote/{}", &[id]), query, &body).await
     }
 
-    /// Lets a deployment go on that waits for another region.
+    /// Resumes a deployment that waits for another region.
     pub async fn unblock(
         &self,
         id: &str,
@@ -98,7 +98,7 @@ impl Deployments<'_> {
         self.0.put(&path("/v1/deployment/unblock/{}", &[id]), query, &json!({"DeploymentID": id})).await
     }
 
-    /// Tells which of its allocations are well and which are not.
+    /// Sets the health of a deployment's allocations.
     pub async fn set_health(
         &self,
         id: &str,
@@ -118,7 +118,7 @@ impl Deployments<'_> {
 /// Every method fails with [`Error::Status`] when the agent refuses, and otherwise as [`Client::get`].
 #[expect(clippy::missing_errors_doc, reason = "told once for all methods")]
 impl Jobs<'_> {
-    /// Registers an earlier version of a job again; with `prior`, only if that is the version there is.
+    /// Registers an earlier version of a job again. With `prior`, only if `prior` is the current version.
     pub async fn revert(
         &self,
         id: &str,
@@ -130,7 +130,7 @@ impl Jobs<'_> {
         self.0.put(&path("/v1/job/{}/revert", &[id]), query, &body).await
     }
 
-    /// Marks a version of a job as good, or not.
+    /// Sets whether a version of a job is stable.
     pub async fn set_stable(
         &self,
         id: &str,

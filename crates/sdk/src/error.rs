@@ -1,43 +1,43 @@
-//! What can go wrong between a client and an agent.
+//! The errors of calls to an agent.
 
 use crate::config::Address;
 
-/// A failed call, told in one sentence.
+/// The failure of a call, as one sentence.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
     /// Nothing listens at the address.
     #[error("no agent answers at {address}: start one with `caravan agent -dev` or set CARAVAN_ADDR")]
     NoAgent {
-        /// Where it was looked for.
+        /// The address to which the client connected.
         address: Address,
-        /// What the kernel said.
+        /// The failure of the connection.
         #[source]
         source: hyper_util::client::legacy::Error,
     },
-    /// The agent could not be reached for another reason (name resolution, routing, time).
+    /// The agent could not be reached for another reason (name resolution, routing, timeout).
     #[error("cannot reach the agent at {address}: {reason}")]
     Unreachable {
-        /// Where it was looked for.
+        /// The address to which the client connected.
         address: Address,
-        /// What the kernel or the resolver said.
+        /// The reason that the kernel or the resolver reported.
         reason: String,
-        /// The failure.
+        /// The failure of the connection.
         #[source]
         source: hyper_util::client::legacy::Error,
     },
-    /// The address cannot be used.
+    /// The address is not valid.
     #[error("the agent's address \"{address}\" cannot be used: {reason}")]
     Address {
-        /// As it was given.
+        /// The address as received.
         address: String,
-        /// What is wrong with it.
+        /// What makes the address invalid.
         reason: &'static str,
     },
-    /// The agent refused or failed; the text is the reference's, which other tools match on.
+    /// The agent refused or failed. The text is Nomad's, because other tools match on it.
     #[error("Unexpected response code: {code} ({body})")]
     Status {
-        /// HTTP status.
+        /// The HTTP status.
         code: u16,
         /// The agent's sentence.
         body: String,
@@ -45,51 +45,51 @@ pub enum Error {
     /// The connection broke in the middle of an answer.
     #[error("the connection to {address} broke while {path} was being answered")]
     Broken {
-        /// The agent.
+        /// The address of the agent.
         address: Address,
-        /// The route.
+        /// The path of the request.
         path: String,
-        /// The failure.
+        /// The failure of the connection.
         #[source]
         source: hyper::Error,
     },
-    /// A session with a program was refused, or broke.
+    /// An exec session was refused or broke.
     #[error("{reason}")]
     Session {
-        /// One sentence; the agent's, where it refused.
+        /// The reason in one sentence; the agent's own if the agent refused.
         reason: String,
     },
-    /// The answer is not what the route answers.
+    /// The answer does not have the shape that the route promises.
     #[error("the answer to {path} cannot be understood: {source}")]
     Decode {
-        /// The route.
+        /// The path of the request.
         path: String,
-        /// Where and why.
+        /// The place in the answer and the cause.
         #[source]
         source: serde_json::Error,
     },
-    /// The request cannot be written as JSON.
+    /// The request cannot be encoded as JSON.
     #[error("the request to {path} cannot be written")]
     Encode {
-        /// The route.
+        /// The path of the request.
         path: String,
-        /// Why.
+        /// The cause of the failed encoding.
         #[source]
         source: serde_json::Error,
     },
-    /// A header or the address holds characters that HTTP forbids.
+    /// A header or the address has characters that HTTP forbids.
     #[error("the request to {path} cannot be made")]
     Request {
-        /// The route.
+        /// The path of the request.
         path: String,
-        /// Why.
+        /// The cause of the refused request.
         #[source]
         source: http::Error,
     },
 }
 
 impl Error {
-    /// The HTTP status of a refusal.
+    /// Returns the HTTP status of a refusal; `None` for other errors.
     pub fn status(&self) -> Option<u16> {
         match self {
             Self::Status { code, .. } => Some(*code),
@@ -97,12 +97,12 @@ impl Error {
         }
     }
 
-    /// Whether the agent said that the object does not exist.
+    /// Returns whether the agent answered that the object does not exist.
     pub fn is_not_found(&self) -> bool {
         self.status() == Some(404)
     }
 
-    /// Whether no agent could be reached at all.
+    /// Returns whether no agent could be reached.
     pub fn is_unreachable(&self) -> bool {
         matches!(self, Self::NoAgent { .. } | Self::Unreachable { .. })
     }

@@ -6,41 +6,41 @@ use crate::query::{QueryOptions, Response, path};
 use caravan_types::alloc::AllocListStub;
 use caravan_types::eval::Evaluation;
 
-/// Routes of evaluations.
+/// The routes of evaluations, from [`Client::evaluations`].
 #[derive(Clone, Copy, Debug)]
 pub struct Evaluations<'a>(&'a Client);
 
-/// Why something is not placed.
+/// The reasons why allocations are not placed.
 #[derive(Clone, Debug, Default, PartialEq, Eq, serde::Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
 pub struct Explanation {
-    /// Sentences.
+    /// One sentence for each reason.
     pub reasons: Vec<String>,
 }
 
-/// Which evaluations are to be deleted: by id or by an expression, not both.
+/// The evaluations to delete: by ids or by a filter expression, not both.
 #[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize)]
 pub struct EvalsToDelete {
-    /// Whole ids.
+    /// Full ids of evaluations.
     #[serde(rename = "EvalIDs")]
     pub eval_ids: Vec<String>,
-    /// Filter expression; empty: by id.
+    /// Filter expression; empty if `eval_ids` selects.
     #[serde(rename = "Filter")]
     pub filter: String,
 }
 
-/// What came of a deletion.
+/// The result of a deletion.
 #[derive(Clone, Debug, Default, PartialEq, Eq, serde::Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
 pub struct EvalsDeleted {
-    /// How many.
+    /// The number of deleted evaluations.
     pub count: u64,
-    /// Index of the change.
+    /// The index of the change.
     pub index: u64,
 }
 
 impl Client {
-    /// Routes of evaluations.
+    /// Returns the routes of evaluations.
     pub fn evaluations(&self) -> Evaluations<'_> {
         Evaluations(self)
     }
@@ -54,7 +54,7 @@ impl Evaluations<'_> {
         self.0.get("/v1/evaluations", query).await
     }
 
-    /// Deletes evaluations. Scheduling has to be paused.
+    /// Deletes evaluations. Scheduling must be paused.
     pub async fn delete(
         &self,
         which: &EvalsToDelete,
@@ -63,18 +63,18 @@ impl Evaluations<'_> {
         self.0.delete_with("/v1/evaluations", query, which).await
     }
 
-    /// An evaluation, by its whole id. Parameter `related=true` fills `related_evals`.
+    /// Returns an evaluation by its full id. The parameter `related=true` fills `related_evals`.
     pub async fn info(&self, id: &str, query: &QueryOptions) -> Result<Response<Evaluation>, Error> {
         self.0.get(&path("/v1/evaluation/{}", &[id]), query).await
     }
 
-    /// Why what an evaluation was about is not placed, and what would change it, in sentences. Only Caravan answers
-    /// this.
+    /// Returns sentences that explain why an evaluation's allocations are not placed, and what would change that.
+    /// Only Caravan has this route.
     pub async fn explain(&self, id: &str, query: &QueryOptions) -> Result<Response<Explanation>, Error> {
         self.0.get(&path("/v1/evaluation/{}/explain", &[id]), query).await
     }
 
-    /// Allocations that an evaluation made or changed.
+    /// Lists the allocations that an evaluation created or changed.
     pub async fn allocations(
         &self,
         id: &str,

@@ -12,17 +12,17 @@ use serde_json::Value;
 
 const PATH: &str = "/v1/event/stream";
 
-/// What happened at one index. One without events is a sign of life.
+/// The events of one index. A batch without events is a heartbeat.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
 pub struct EventBatch {
-    /// Index of the change.
+    /// The index of the change.
     pub index: u64,
-    /// The events, as the agent tells them.
+    /// The events as the agent sends them.
     pub events: Vec<Value>,
 }
 
-/// Events as they happen.
+/// A stream of event batches, from [`Client::events`].
 #[derive(Debug)]
 pub struct EventStream {
     client: Client,
@@ -31,7 +31,8 @@ pub struct EventStream {
 }
 
 impl Client {
-    /// Follows events. `topics` are `Topic`, `Topic:key` or `*`; none is all. `index` 0 begins with what comes next.
+    /// Follows events. `topics` are `Topic`, `Topic:key` or `*`; an empty list means all topics. `index` 0 starts with
+    /// the next change.
     ///
     /// # Errors
     /// As [`Client::get`].
@@ -51,10 +52,10 @@ impl Client {
 }
 
 impl EventStream {
-    /// The next line; `None` at the end. Can be dropped between lines without loss.
+    /// Returns the next batch; `None` at the end. Cancel-safe between batches: dropping the future loses nothing.
     ///
     /// # Errors
-    /// When the connection breaks or the stream is not one of events.
+    /// Fails if the connection breaks or the stream does not consist of events.
     pub async fn next(&mut self) -> Result<Option<EventBatch>, Error> {
         loop {
             if let Some(end) = self.buffer.iter().position(|byte| *byte == b'\n') {

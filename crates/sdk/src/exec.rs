@@ -1,4 +1,4 @@
-//! Running programs in tasks, over a websocket (docs/reference/http-api.md, section 4.2).
+//! Runs programs in tasks, over a websocket (docs/reference/http-api.md, section 4.2).
 
 use crate::client::Client;
 use crate::error::Error;
@@ -19,61 +19,61 @@ use tokio_tungstenite::WebSocketStream;
 use tokio_tungstenite::tungstenite::handshake::client::generate_key;
 use tokio_tungstenite::tungstenite::protocol::{Message, Role};
 
-/// What to run and where.
+/// The program to run and the task to run it in.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ExecOptions {
-    /// Task.
+    /// The name of the task.
     pub task: String,
-    /// Program and arguments.
+    /// The program and its arguments.
     pub command: Vec<String>,
-    /// Give it a terminal, on which its errors are written too.
+    /// Whether the program gets a terminal, which also receives its standard error.
     pub tty: bool,
 }
 
-/// What is sent to the program.
+/// A message to the program.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ExecInput {
-    /// Bytes of its standard input.
+    /// Bytes for the program's standard input.
     Data(Vec<u8>),
-    /// Its standard input ends.
+    /// Closes the program's standard input.
     Close,
-    /// A new size of its terminal.
+    /// Sets the size of the program's terminal.
     Resize {
-        /// Lines.
+        /// The number of lines.
         height: u16,
-        /// Characters of a line.
+        /// The number of columns.
         width: u16,
     },
-    /// Nothing: the client lives.
+    /// A heartbeat of the client, without effect on the program.
     Alive,
 }
 
-/// What the program does.
+/// A message from the program.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ExecOutput {
-    /// It writes to its standard output.
+    /// Bytes of the program's standard output.
     Stdout(Vec<u8>),
-    /// It writes to its standard error.
+    /// Bytes of the program's standard error.
     Stderr(Vec<u8>),
-    /// It ended with this code. Nothing follows.
+    /// The program ended with this exit code. This is the last message.
     Exited(i32),
 }
 
 type Socket = WebSocketStream<TokioIo<Upgraded>>;
 
-/// The way to a program.
+/// The sending half of a session with a program.
 #[derive(Debug)]
 pub struct ExecSender(SplitSink<Socket, Message>);
 
-/// The way from a program.
+/// The receiving half of a session with a program.
 #[derive(Debug)]
 pub struct ExecReceiver(SplitStream<Socket>);
 
 impl ExecSender {
-    /// Sends something.
+    /// Sends a message to the program.
     ///
     /// # Errors
-    /// When the connection is gone.
+    /// Fails if the connection is closed.
     pub async fn send(&mut self, input: ExecInput) -> Result<(), Error> {
         let message = match input {
             ExecInput::Data(data) => json!({"stdin": {"data": BASE64.encode(data)}}),
@@ -89,10 +89,10 @@ impl ExecSender {
 }
 
 impl ExecReceiver {
-    /// The next thing that the program does; after [`ExecOutput::Exited`] nothing follows.
+    /// Receives the next message of the program. [`ExecOutput::Exited`] is the last one.
     ///
     /// # Errors
-    /// With the agent's words when the program cannot be run, or when the connection breaks.
+    /// Fails with the agent's message if the program cannot be run, or if the connection breaks.
     pub async fn next(&mut self) -> Result<ExecOutput, Error> {
         loop {
             let text = match self.0.next().await {
@@ -137,7 +137,7 @@ fn read(text: &str) -> Result<Option<ExecOutput>, Error> {
 }
 
 impl Client {
-    /// Runs a program in a task and talks to it while it runs.
+    /// Runs a program in a task and exchanges messages with it while it runs.
     ///
     /// ```no_run
     /// use caravan_sdk::{Client, ExecInput, ExecOptions, ExecOutput, QueryOptions};
@@ -159,7 +159,8 @@ impl Client {
     /// ```
     ///
     /// # Errors
-    /// When the agent cannot be reached or refuses to begin. Why a program cannot be run is told by the receiver.
+    /// Fails if the agent cannot be reached or refuses the session. The receiver returns the error if the program
+    /// cannot be run.
     pub async fn exec(
         &self,
         alloc: &str,
@@ -174,7 +175,7 @@ impl Client {
         self.socket(&path("/v1/client/allocation/{}/exec", &[alloc]), &query).await
     }
 
-    /// Runs an action that the job file gives a task. As [`Client::exec`].
+    /// Runs an action that the job file defines for a task, as [`Client::exec`] runs a program.
     ///
     /// # Errors
     /// As [`Client::exec`].
@@ -198,7 +199,7 @@ impl Client {
 
     async fn socket(&self, path: &str, query: &QueryOptions) -> Result<(ExecSender, ExecReceiver), Error> {
         let mut request = self.request(Method::GET, path, query, &[], Bytes::new())?;
-        // A connection of its own, which knows whom it reaches.
+        // A websocket needs a connection outside the pool, whose request has only the path, not the whole URI.
         if let Some(target) = request.uri().path_and_query().cloned() {
             *request.uri_mut() = target.into();
         }
@@ -214,7 +215,7 @@ impl Client {
             reason: format!("cannot reach the agent at {}: {}", self.address(), transport::told(&error)),
         })?;
         let (mut sender, connection) = hyper::client::conn::http1::handshake(io).await.map_err(broken)?;
-        // Ends with the connection, whose users tell what became of it.
+        // The task ends with the connection. The users of the connection report its failures.
         tokio::spawn(async move { drop(connection.with_upgrades().await) });
         let answer = sender.send_request(request).await.map_err(broken)?;
         if answer.status() != StatusCode::SWITCHING_PROTOCOLS {

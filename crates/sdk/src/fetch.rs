@@ -1,5 +1,5 @@
-//! Files from web servers: what a user names by its URL, such as a job file. Nothing of the agent's settings goes
-//! along, least of all the token.
+//! Downloads of files that users name by URL, such as a job file. The request carries none of the agent's settings, in
+//! particular no token.
 
 use crate::config::{Address, Tls};
 use crate::transport::{self, Target};
@@ -9,69 +9,69 @@ use http::{Request, Uri};
 use http_body_util::{BodyExt as _, Full, LengthLimitError, Limited};
 use std::time::Duration;
 
-/// How often a server may send us on.
+/// The most redirects that a download follows.
 const MAX_REDIRECTS: usize = 5;
-/// How long one server may take.
+/// The timeout for one server.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// Why a file could not be fetched.
+/// The error of a download.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum FetchError {
-    /// Not a URL.
+    /// The text is not a valid URL.
     #[error("{url:?} is no URL: {reason}")]
     Url {
-        /// As it was given.
+        /// The URL as received.
         url: String,
-        /// What is wrong with it.
+        /// What makes the URL invalid.
         reason: String,
     },
-    /// A scheme other than `http` and `https`.
+    /// The URL's scheme is not `http` or `https`.
     #[error(
         "{url} cannot be fetched: only http:// and https:// are supported; fetch the file with another program and give it as -, for standard input"
     )]
     Scheme {
-        /// What was asked for, or where a server sent us.
+        /// The requested URL, or the target of a redirect.
         url: Uri,
     },
     /// The server could not be reached, or the connection broke.
     #[error("{url} cannot be fetched: {reason}")]
     Broken {
-        /// What was asked for.
+        /// The requested URL.
         url: Uri,
-        /// What happened, innermost cause first.
+        /// The failure, innermost cause first.
         reason: String,
     },
-    /// The server has no such file.
+    /// The server answered with a status other than success.
     #[error("{url} cannot be fetched: the server answers with status {code}")]
     Status {
-        /// What was asked for.
+        /// The requested URL.
         url: Uri,
-        /// The status.
+        /// The HTTP status.
         code: u16,
     },
-    /// More than was wanted.
+    /// The file is larger than the limit.
     #[error("{url} is larger than {limit} bytes")]
     Size {
-        /// What was asked for.
+        /// The requested URL.
         url: Uri,
-        /// How many bytes there may be.
+        /// The limit in bytes.
         limit: usize,
     },
-    /// Servers send us in a circle.
+    /// The servers redirect more often than the download follows.
     #[error("{url} cannot be fetched: redirected more than {MAX_REDIRECTS} times")]
     Redirects {
-        /// Where it began.
+        /// The first URL of the chain.
         url: Uri,
     },
 }
 
-/// Fetches a file of at most `limit` bytes over HTTP, with or without TLS. Servers with TLS prove who they are by the
-/// public authorities that the host knows (`SSL_CERT_FILE`, `SSL_CERT_DIR`). Nobody who was asked with TLS sends us on to
-/// one without.
+/// Downloads a file of at most `limit` bytes over HTTP, with or without TLS. A server with TLS must have a certificate
+/// of the public authorities that the host trusts (`SSL_CERT_FILE`, `SSL_CERT_DIR`). A redirect from `https` to `http`
+/// is refused.
 ///
 /// # Errors
-/// What is wrong with the URL, the server, the way there or the size.
+/// Fails if the URL is invalid, the server cannot be reached or refuses, or the file is too large.
 pub async fn fetch(url: &str, limit: usize) -> Result<Bytes, FetchError> {
     let bad = |reason: String| FetchError::Url { url: url.to_owned(), reason };
     let first: Uri = url.parse().map_err(|error: http::uri::InvalidUri| bad(error.to_string()))?;
@@ -146,14 +146,14 @@ async fn once(url: &Uri, limit: usize) -> Result<Answer, FetchError> {
     }
 }
 
-/// Where a `Location` leads from a URL.
+/// Resolves a `Location` header against the URL that returned it.
 fn resolved(from: &Uri, to: &str) -> Option<Uri> {
     if to.contains("://") {
         return to.parse().ok();
     }
     let path = match to.strip_prefix('/') {
         Some(_) => to.to_owned(),
-        // Beside the file.
+        // A relative path replaces the last segment of the URL's path.
         None => format!("{}/{to}", from.path().rsplit_once('/').map_or("", |(directory, _)| directory)),
     };
     Uri::builder()
@@ -177,7 +177,7 @@ mod tests {
     use super::*;
     use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
-    /// A server that answers each connection by its path.
+    /// Starts a server that answers each connection by its path.
     async fn server(answer: fn(&str) -> String) -> String {
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = format!("http://{}", listener.local_addr().unwrap());
@@ -185,7 +185,7 @@ mod tests {
             while let Ok((mut stream, _)) = listener.accept().await {
                 let mut head = Vec::new();
                 let mut piece = [0; 512];
-                // Whoever speaks TLS is answered as if it did not.
+                // A TLS client hello (first byte 0x16) is answered with plain HTTP.
                 while !head.ends_with(b"\r\n\r\n") && head.first() != Some(&0x16) {
                     match stream.read(&mut piece).await {
                         Ok(n) if n > 0 => head.extend_from_slice(&piece[..n]),

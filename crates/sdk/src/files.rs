@@ -1,4 +1,5 @@
-//! Files of allocations, the agent's log, and more that nodes tell (docs/reference/http-api.md, sections 3.4 and 3.7).
+//! Files of allocations, the agent's log, and other facts that nodes report (docs/reference/http-api.md, sections 3.4
+//! and 3.7).
 
 use crate::client::Client;
 use crate::error::Error;
@@ -13,104 +14,104 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 
-/// A file of an allocation.
+/// A file or directory of an allocation.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
 pub struct AllocFile {
-    /// Last segment of its path.
+    /// The last segment of the path.
     pub name: String,
-    /// Whether it is a directory.
+    /// Whether this is a directory.
     pub is_dir: bool,
-    /// Bytes.
+    /// The size in bytes.
     pub size: u64,
-    /// As in `ls -l`.
+    /// The mode as `ls -l` prints it.
     pub file_mode: String,
-    /// Last change.
+    /// The time of the last change.
     pub mod_time: Time,
-    /// Media type; told for single files only.
+    /// The media type; empty in lists.
     pub content_type: String,
 }
 
-/// The free pairs of a node.
+/// The metadata of a node.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
 pub struct NodeMetadata {
-    /// In force.
+    /// The metadata in force: configuration and changes combined.
     pub meta: BTreeMap<String, String>,
-    /// Changed by users; none takes one of the configuration away.
+    /// The changes of users. `None` removes a key that the configuration sets.
     pub dynamic: BTreeMap<String, Option<String>>,
-    /// Of the configuration.
+    /// The metadata of the node's configuration.
     #[serde(rename = "Static")]
     pub fixed: BTreeMap<String, String>,
 }
 
-/// Names of services, by namespace.
+/// The names of the services of one namespace.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
 pub struct ServiceNames {
-    /// Namespace.
+    /// The namespace of the services.
     pub namespace: String,
-    /// Names and tags.
+    /// The names with their tags.
     pub services: Vec<ServiceName>,
 }
 
-/// A name and the tags of all that bear it.
+/// A service name and the tags of all its registrations.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
 pub struct ServiceName {
-    /// Name.
+    /// The name of the service.
     pub service_name: String,
-    /// Tags.
+    /// The tags of all registrations of this name.
     pub tags: Vec<String>,
 }
 
-/// Which records of an agent's log.
+/// The records of an agent's log to follow.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct MonitorOptions {
-    /// `trace`, `debug`, `info`, `warn` or `error`; empty for `info`.
+    /// The least level: `trace`, `debug`, `info`, `warn` or `error`; empty means `info`.
     pub level: String,
-    /// A node instead of the agent that is asked.
+    /// The id of a node whose log is followed; empty means the agent that receives the request.
     pub node: String,
-    /// A server instead of the agent that is asked.
+    /// The name of a server whose log is followed; empty means the agent that receives the request.
     pub server: String,
-    /// Records as JSON.
+    /// Whether records are JSON objects.
     pub json: bool,
-    /// With their place in the program.
+    /// Whether records have their source location.
     pub location: bool,
 }
 
-/// Which part of the log that an agent has kept.
+/// The part of an agent's stored log to read.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ExportOptions {
-    /// Unit of the agent's service manager whose journal is read; empty with `on_disk`.
+    /// The unit of the service manager whose journal is read; empty with `on_disk`.
     pub service: String,
-    /// The agent's own log file.
+    /// Whether to read the agent's own log file instead of a journal.
     pub on_disk: bool,
-    /// How far back in the journal, as Go writes durations; empty: 72 hours.
+    /// How far back in the journal to start, as a Go duration; empty means 72 hours.
     pub since: String,
-    /// Go on with what comes.
+    /// Whether the stream continues with new records.
     pub follow: bool,
-    /// A node instead of the agent that is asked.
+    /// The id of a node whose log is read; empty means the agent that receives the request.
     pub node: String,
-    /// A server instead of the agent that is asked.
+    /// The name of a server whose log is read; empty means the agent that receives the request.
     pub server: String,
 }
 
-/// Routes of services.
+/// The routes of services, from [`Client::services`].
 #[derive(Clone, Copy, Debug)]
 pub struct Services<'a>(&'a Client);
 
-/// Routes of files and other things that the node of an allocation tells.
+/// The routes of files, checks and signals that an allocation's node answers, from [`Client::on_node`].
 #[derive(Clone, Copy, Debug)]
 pub struct OnNode<'a>(&'a Client);
 
 impl Client {
-    /// Routes of services.
+    /// Returns the routes of services.
     pub fn services(&self) -> Services<'_> {
         Services(self)
     }
 
-    /// Routes of files and other things that the node of an allocation tells.
+    /// Returns the routes that an allocation's node answers.
     pub fn on_node(&self) -> OnNode<'_> {
         OnNode(self)
     }
@@ -136,7 +137,7 @@ impl Client {
         Ok(LogStream::new(self.clone(), path.to_owned(), answer.into_body()))
     }
 
-    /// Reads what has been kept of an agent's log.
+    /// Reads the stored log of an agent.
     ///
     /// # Errors
     /// As [`Client::get`].
@@ -170,12 +171,12 @@ impl Client {
 /// Every method fails with [`Error::Status`] when the agent refuses, and otherwise as [`Client::get`].
 #[expect(clippy::missing_errors_doc, reason = "told once for all methods")]
 impl Services<'_> {
-    /// Names of services.
+    /// Lists the names of services.
     pub async fn list(&self, query: &QueryOptions) -> Result<Response<Vec<ServiceNames>>, Error> {
         self.0.get("/v1/services", query).await
     }
 
-    /// Registrations of a name.
+    /// Lists the registrations of a service.
     pub async fn get(
         &self,
         name: &str,
@@ -184,7 +185,7 @@ impl Services<'_> {
         self.0.get(&path("/v1/service/{}", &[name]), query).await
     }
 
-    /// Strikes a registration out.
+    /// Deregisters a service instance.
     pub async fn delete(&self, name: &str, id: &str, query: &QueryOptions) -> Result<Response<Value>, Error> {
         self.0.delete(&path("/v1/service/{}/{}", &[name, id]), query).await
     }
@@ -193,7 +194,7 @@ impl Services<'_> {
 /// Every method fails with [`Error::Status`] when the agent refuses, and otherwise as [`Client::get`].
 #[expect(clippy::missing_errors_doc, reason = "told once for all methods")]
 impl OnNode<'_> {
-    /// Files of a directory of an allocation.
+    /// Lists a directory of an allocation.
     pub async fn list(
         &self,
         alloc: &str,
@@ -203,7 +204,7 @@ impl OnNode<'_> {
         self.0.get(&path("/v1/client/fs/ls/{}", &[alloc]), &query.clone().param("path", dir)).await
     }
 
-    /// A file of an allocation.
+    /// Returns the facts about one file of an allocation.
     pub async fn stat(
         &self,
         alloc: &str,
@@ -213,7 +214,7 @@ impl OnNode<'_> {
         self.0.get(&path("/v1/client/fs/stat/{}", &[alloc]), &query.clone().param("path", file)).await
     }
 
-    /// Content of a file, piece by piece.
+    /// Streams the content of a file.
     pub async fn cat(
         &self,
         alloc: &str,
@@ -232,7 +233,7 @@ impl OnNode<'_> {
         Ok(())
     }
 
-    /// A file in frames, `offset` bytes before its end (`from_end`) or after its start.
+    /// Streams a file in frames, from `offset` bytes before its end (`from_end`) or after its start.
     pub async fn stream(
         &self,
         alloc: &str,
@@ -252,7 +253,7 @@ impl OnNode<'_> {
         Ok(LogStream::new(self.0.clone(), route, answer.into_body()))
     }
 
-    /// What the checks of an allocation said last, by id.
+    /// Returns the latest result of each check of an allocation, by check id.
     pub async fn checks(
         &self,
         alloc: &str,
@@ -261,7 +262,7 @@ impl OnNode<'_> {
         self.0.get(&path("/v1/client/allocation/{}/checks", &[alloc]), query).await
     }
 
-    /// Sends a signal to a task, to all of them without a name.
+    /// Sends a signal to a task, or to all tasks if the name is empty.
     pub async fn signal(
         &self,
         alloc: &str,
@@ -285,12 +286,12 @@ impl OnNode<'_> {
         self.0.put(&path("/v1/client/allocation/{}/pause", &[alloc]), query, &body).await
     }
 
-    /// The free pairs of a node; of the agent that is asked without an id.
+    /// Returns the metadata of a node. With an empty id, the agent that receives the request answers for its own node.
     pub async fn metadata(&self, node: &str, query: &QueryOptions) -> Result<Response<NodeMetadata>, Error> {
         self.0.get("/v1/client/metadata", &named(node, query)).await
     }
 
-    /// Changes the free pairs of a node; none takes one away.
+    /// Changes the metadata of a node; `None` removes a key.
     pub async fn change_metadata(
         &self,
         node: &str,
@@ -301,7 +302,7 @@ impl OnNode<'_> {
         self.0.put("/v1/client/metadata", &named(node, query), &body).await
     }
 
-    /// Has a node remove the files of allocations that are over.
+    /// Removes the files of terminal allocations from a node.
     pub async fn collect(&self, node: &str, query: &QueryOptions) -> Result<Response<Value>, Error> {
         self.0.put("/v1/client/gc", &named(node, query), &()).await
     }

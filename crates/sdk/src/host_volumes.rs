@@ -1,4 +1,4 @@
-//! Host volumes and the holds of groups on them (docs/reference/storage.md, section 8.2).
+//! Host volumes and the claims of groups on them (docs/reference/storage.md, section 8.2).
 
 use crate::client::Client;
 use crate::error::Error;
@@ -7,25 +7,25 @@ use caravan_types::host_volume::{HostVolume, HostVolumeClaim, HostVolumeSpec, Ho
 use caravan_types::ser::null_default;
 use serde::Deserialize;
 
-/// Answer to creating and registering a host volume.
+/// The answer to creating or registering a host volume.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
 pub struct HostVolumeResponse {
-    /// The volume as it is now.
+    /// The volume after the change.
     pub volume: HostVolume,
-    /// Warnings.
+    /// Warnings for users; empty without any.
     #[serde(deserialize_with = "null_default")]
     pub warnings: String,
-    /// Index of the change.
+    /// The index of the change.
     pub index: u64,
 }
 
-/// Routes of host volumes.
+/// The routes of host volumes, from [`Client::host_volumes`].
 #[derive(Clone, Copy, Debug)]
 pub struct HostVolumes<'a>(&'a Client);
 
 impl Client {
-    /// Routes of host volumes.
+    /// Returns the routes of host volumes.
     pub fn host_volumes(&self) -> HostVolumes<'_> {
         HostVolumes(self)
     }
@@ -39,12 +39,12 @@ impl HostVolumes<'_> {
         self.0.get("/v1/volumes", &query.clone().param("type", "host")).await
     }
 
-    /// A host volume, by its whole id.
+    /// Returns a host volume by its full id.
     pub async fn info(&self, id: &str, query: &QueryOptions) -> Result<Response<HostVolume>, Error> {
         self.0.get(&path("/v1/volume/host/{}", &[id]), query).await
     }
 
-    /// Has a plugin on a node make a host volume, or bring one up to date.
+    /// Creates a host volume through a plugin of a node, or updates an existing one.
     pub async fn create(
         &self,
         volume: &HostVolumeSpec,
@@ -53,7 +53,7 @@ impl HostVolumes<'_> {
         self.0.put("/v1/volume/host/create", query, &serde_json::json!({"Volume": volume})).await
     }
 
-    /// Makes a directory of a node known as a host volume.
+    /// Registers an existing directory of a node as a host volume.
     pub async fn register(
         &self,
         volume: &HostVolumeSpec,
@@ -62,7 +62,7 @@ impl HostVolumes<'_> {
         self.0.put("/v1/volume/host/register", query, &serde_json::json!({"Volume": volume})).await
     }
 
-    /// Has its node delete a host volume. `force`: also when the node is gone.
+    /// Deletes a host volume through its node. With `force`, also if the node is lost.
     pub async fn delete(
         &self,
         id: &str,
@@ -73,12 +73,12 @@ impl HostVolumes<'_> {
         self.0.delete(&path("/v1/volume/host/{}", &[id]), &query).await
     }
 
-    /// Lists the holds of groups on host volumes.
+    /// Lists the claims of groups on host volumes.
     pub async fn claims(&self, query: &QueryOptions) -> Result<Response<Vec<HostVolumeClaim>>, Error> {
         self.0.get("/v1/volumes/claims", query).await
     }
 
-    /// Removes the hold of a group.
+    /// Deletes the claim of a group.
     pub async fn delete_claim(&self, id: &str, query: &QueryOptions) -> Result<Response<()>, Error> {
         self.0.delete(&path("/v1/volumes/claim/{}", &[id]), query).await
     }

@@ -1,4 +1,4 @@
-//! Routes of jobs that single verbs need.
+//! Routes of jobs that serve single commands.
 
 use crate::error::Error;
 use crate::jobs::{JobDiff, Jobs, RegisterResponse};
@@ -8,52 +8,53 @@ use caravan_types::time::UnixNanos;
 use serde::Deserialize;
 use std::collections::BTreeMap;
 
-/// Versions of a job as the agent shows them, newest first, with their differences.
+/// The versions of a job as the agent sends them, newest first, with their differences.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
 pub struct VersionsOf {
-    /// The versions.
+    /// The versions, newest first.
     #[serde(deserialize_with = "null_default")]
     pub versions: Vec<serde_json::Value>,
-    /// When asked for: of each version to the one before (one less than there are versions), or to the version or tag
-    /// that was named (as many as there are versions).
+    /// The differences, if requested. Without a base, each entry compares a version with its predecessor: one entry
+    /// fewer than versions.
+    /// With a version or tag as base, each entry compares a version with that base: as many entries as versions.
     #[serde(deserialize_with = "null_default")]
     pub diffs: Vec<JobDiff>,
 }
 
-/// A change of a group's count, or a remark of whoever scales it.
+/// A change of a group's count, or a remark of an autoscaler.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
 pub struct ScalingEvent {
-    /// When.
+    /// The time of the event.
     pub time: UnixNanos,
-    /// The new count, if it was changed.
+    /// The new count; absent if the count did not change.
     pub count: Option<i64>,
-    /// The count before.
+    /// The count before the event.
     pub previous_count: i64,
-    /// Whether it tells of a failure.
+    /// Whether the event reports a failure.
     pub error: bool,
-    /// Words for people.
+    /// A message for users.
     pub message: String,
-    /// The evaluation that followed.
+    /// The evaluation that the change created; absent without one.
     #[serde(rename = "EvalID")]
     pub eval_id: Option<String>,
 }
 
-/// How the groups of a job were scaled.
+/// The scaling events of a job.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
 pub struct ScalingEvents {
-    /// By group.
+    /// The events by group.
     #[serde(deserialize_with = "null_default")]
     pub task_groups: BTreeMap<String, GroupEvents>,
 }
 
-/// How a group was scaled.
+/// The scaling events of a group.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
 pub struct GroupEvents {
-    /// The latest ones.
+    /// The latest events.
     #[serde(deserialize_with = "null_default")]
     pub events: Vec<ScalingEvent>,
 }
@@ -62,7 +63,8 @@ pub struct GroupEvents {
 /// [`crate::Client::get`].
 #[expect(clippy::missing_errors_doc, reason = "told once for all methods")]
 impl Jobs<'_> {
-    /// Makes an evaluation of a job; `force`: place again what failed, even where its policy would wait.
+    /// Creates an evaluation of a job. With `force`, failed allocations are placed again without the delay of their
+    /// policy.
     pub async fn evaluate(
         &self,
         id: &str,
@@ -73,7 +75,7 @@ impl Jobs<'_> {
         self.0.put(&path("/v1/job/{}/evaluate", &[id]), query, &body).await
     }
 
-    /// Tells what registering a job would do, as the agent shows it.
+    /// Returns the dry run of a registration as the agent sends it.
     pub async fn plan_raw<J: serde::Serialize + ?Sized>(
         &self,
         id: &str,
@@ -84,12 +86,12 @@ impl Jobs<'_> {
         self.0.put(&path("/v1/job/{}/plan", &[id]), query, &crate::jobs::plan_body(job, request)).await
     }
 
-    /// Versions of a job. Parameters `diffs`, `diff_version` and `diff_tag` of the query ask for differences.
+    /// Returns the versions of a job. The query parameters `diffs`, `diff_version` and `diff_tag` request differences.
     pub async fn history(&self, id: &str, query: &QueryOptions) -> Result<Response<VersionsOf>, Error> {
         self.0.get(&path("/v1/job/{}/versions", &[id]), query).await
     }
 
-    /// How the groups of a job were scaled.
+    /// Returns the scaling events of a job's groups.
     pub async fn scaling_events(
         &self,
         id: &str,

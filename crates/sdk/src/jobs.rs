@@ -15,209 +15,210 @@ use caravan_types::time::Time;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// The text a job was made from, kept beside it.
+/// The source text of a job, which the servers store with the job.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
 pub struct Submission {
-    /// The text.
+    /// The source text.
     pub source: String,
-    /// `hcl2` or `json`.
+    /// The language of the source: `hcl2` or `json`.
     pub format: String,
-    /// Variables given one by one.
+    /// The variables that were given one by one, by name.
     #[serde(deserialize_with = "null_default")]
     pub variable_flags: BTreeMap<String, String>,
-    /// Text of the variable files.
+    /// The text of the variable files.
     pub variables: String,
 }
 
-/// How a job is registered.
+/// The options of a registration.
 #[derive(Clone, Debug, Default)]
 pub struct RegisterOptions {
-    /// Only if the job's modify index is this; 0 = only if there is no such job.
+    /// Registers only if the job's modify index has this value; 0 requires that the job does not exist.
     pub check_index: Option<u64>,
-    /// Priority of the evaluation; 0 = the job's.
+    /// The priority of the evaluation; 0 means the job's.
     pub eval_priority: i64,
-    /// Keep the counts of groups that are there already.
+    /// Whether existing groups keep their counts.
     pub preserve_counts: bool,
-    /// Keep the resources of tasks that are there already.
+    /// Whether existing tasks keep their resources.
     pub preserve_resources: bool,
-    /// Go against policies that may be gone against.
+    /// Whether to override policies that allow an override.
     pub policy_override: bool,
-    /// The text it was made from.
+    /// The source text to store with the job.
     pub submission: Option<Submission>,
 }
 
-/// Answer to registering a job.
+/// The answer to a registration.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
 pub struct RegisterResponse {
-    /// Evaluation made; empty for periodic and parameterized jobs.
+    /// The evaluation that the registration created; empty for periodic and parameterized jobs.
     #[serde(rename = "EvalID")]
     pub eval_id: EvalId,
-    /// Its index.
+    /// The index at which the evaluation was created.
     pub eval_create_index: u64,
-    /// The job's.
+    /// The modify index of the job.
     pub job_modify_index: u64,
-    /// Warnings for people; empty = none.
+    /// Warnings for users; empty without any.
     pub warnings: String,
 }
 
-/// How a job is stopped.
+/// The options of a deregistration.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DeregisterOptions {
-    /// Forget it.
+    /// Whether to delete the job at once instead of keeping it as stopped.
     pub purge: bool,
-    /// In all its regions.
+    /// Whether to stop the job in all its regions.
     pub global: bool,
-    /// Do not wait before its tasks are stopped.
+    /// Whether to skip the shutdown delay of the tasks.
     pub no_shutdown_delay: bool,
-    /// Priority of the evaluation; 0 = the job's.
+    /// The priority of the evaluation; 0 means the job's.
     pub eval_priority: i64,
 }
 
-/// Answer to stopping a job.
+/// The answer to a deregistration.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
 pub struct DeregisterResponse {
-    /// Evaluation made.
+    /// The evaluation that the deregistration created.
     #[serde(rename = "EvalID")]
     pub eval_id: EvalId,
-    /// Its index.
+    /// The index at which the evaluation was created.
     pub eval_create_index: u64,
-    /// The job's.
+    /// The modify index of the job.
     pub job_modify_index: u64,
 }
 
-/// What a dispatch gives.
+/// The input of a dispatch.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DispatchOptions {
     /// Bytes for the tasks, at most 16 KiB.
     pub payload: Vec<u8>,
-    /// Pairs that go over those of the job.
+    /// Metadata that overrides the metadata of the parent job.
     pub meta: BTreeMap<String, String>,
-    /// Text for the id of the child; empty = none.
+    /// Text that the id of the child job includes; empty for none.
     pub id_prefix: String,
-    /// Priority of the child; 0 = the job's.
+    /// The priority of the child job; 0 means the parent's.
     pub priority: i64,
-    /// See [`Jobs::dispatch`]; empty = none.
+    /// See [`Jobs::dispatch`]; empty for none.
     pub idempotency_token: String,
 }
 
-/// Answer to a dispatch.
+/// The answer to a dispatch.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
 pub struct DispatchResponse {
-    /// The child.
+    /// The id of the child job.
     #[serde(rename = "DispatchedJobID")]
     pub dispatched_job_id: String,
-    /// Evaluation made; empty for a child that was there, or that is periodic.
+    /// The evaluation that the dispatch created; empty if the child existed already or is periodic.
     #[serde(rename = "EvalID")]
     pub eval_id: EvalId,
-    /// Its index.
+    /// The index at which the evaluation was created.
     pub eval_create_index: u64,
-    /// The child's.
+    /// The index at which the child job was created.
     pub job_create_index: u64,
 }
 
-/// Answer to a forced launch.
+/// The answer to a forced launch of a periodic job.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
 pub struct ForceResponse {
-    /// Evaluation made.
+    /// The evaluation that the launch created.
     #[serde(rename = "EvalID")]
     pub eval_id: EvalId,
-    /// Its index.
+    /// The index at which the evaluation was created.
     pub eval_create_index: u64,
 }
 
-/// Answer to validating a job.
+/// The answer to a validation of a job.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
 pub struct ValidateResponse {
-    /// Whether drivers were asked too.
+    /// Whether drivers checked the configuration of tasks.
     pub driver_config_validated: bool,
-    /// What is wrong, one by one.
+    /// The errors, one for each entry.
     #[serde(deserialize_with = "null_default")]
     pub validation_errors: Vec<String>,
-    /// The same in one text.
+    /// All errors as one text.
     pub error: String,
-    /// Warnings.
+    /// Warnings for users; empty without any.
     pub warnings: String,
 }
 
-/// A dry run.
+/// The options of a dry run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PlanRequest {
-    /// Whether to answer with the difference to the job as it is.
+    /// Whether the answer includes the difference to the current job.
     pub diff: bool,
-    /// Keep the counts of groups that are there already.
+    /// Whether existing groups keep their counts.
     pub preserve_counts: bool,
-    /// Keep the resources of tasks that are there already.
+    /// Whether existing tasks keep their resources.
     pub preserve_resources: bool,
-    /// Go against policies that may be gone against.
+    /// Whether to override policies that allow an override.
     pub policy_override: bool,
 }
 
-/// What a dry run tells (docs/reference/http-api.md, section 5.6).
+/// The result of a dry run (docs/reference/http-api.md, section 5.6).
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
 pub struct PlanResponse {
-    /// Counts of changes.
+    /// The numbers of changes by kind.
     pub annotations: Option<PlanAnnotations>,
-    /// By group: why something would not be placed.
+    /// For each group that would not be placed, the reasons.
     #[serde(rename = "FailedTGAllocs", deserialize_with = "null_default")]
     pub failed_tg_allocs: BTreeMap<String, AllocMetric>,
-    /// The job's modify index now; 0 = there is no such job.
+    /// The current modify index of the job; 0 if the job does not exist.
     pub job_modify_index: u64,
-    /// Evaluations that would be made.
+    /// The evaluations that the registration would create.
     #[serde(deserialize_with = "null_default")]
     pub created_evals: Vec<Evaluation>,
-    /// Difference, when asked for.
+    /// The difference to the current job, if requested.
     pub diff: Option<JobDiff>,
-    /// When a periodic job would run.
+    /// The next launch of a periodic job.
     pub next_periodic_launch: Time,
-    /// Warnings.
+    /// Warnings for users; empty without any.
     pub warnings: String,
-    /// What was in the way of what would not be placed, in sentences; with the parameter `explain=true`.
+    /// Sentences that explain what prevents placements; filled with the parameter `explain=true`.
     pub caravan_reasons: Vec<String>,
-    /// What was looked at and scored for what would be placed, in sentences; with the parameter `explain=true`.
+    /// Sentences about the nodes that were compared and scored for placements; filled with the parameter
+    /// `explain=true`.
     pub caravan_placements: Vec<String>,
-    /// What would move where; with the parameter `what-if`, which may be given several times.
+    /// The moves that node changes would cause; filled with the parameter `what-if`, which may be repeated.
     pub caravan_what_if: Option<WhatIf>,
 }
 
-/// What would follow from something that happens to nodes.
+/// The consequences of a hypothetical change of nodes.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
 pub struct WhatIf {
-    /// Allocations that would go.
+    /// The allocations that would leave their nodes.
     pub moves: Vec<WhatIfMove>,
-    /// What else would be placed: name and node.
+    /// Other placements that would follow: the allocation's name and the node's name.
     pub placed: Vec<(String, String)>,
-    /// Why something would wait.
+    /// Sentences that explain why allocations would wait.
     pub reasons: Vec<String>,
-    /// How many lines are left out: they are about jobs that the caller may not read.
+    /// The number of omitted lines, because the caller may not read their jobs.
     pub hidden: usize,
-    /// How many jobs were not looked at, because there are too many.
+    /// The number of jobs that were not examined, because there are too many.
     pub skipped: usize,
 }
 
-/// An allocation that would go.
+/// An allocation that would leave its node.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
 pub struct WhatIfMove {
-    /// Namespace of the job.
+    /// The namespace of the job.
     pub namespace: String,
-    /// The job.
+    /// The id of the job.
     #[serde(rename = "JobID")]
     pub job_id: String,
-    /// `job.group[index]`.
+    /// The name of the allocation: `job.group[index]`.
     pub name: String,
-    /// Name of the node that it would leave.
+    /// The name of the node that the allocation would leave.
     pub from: String,
-    /// Name of the node where it would run; empty if it would wait.
+    /// The name of the node that would run the allocation; empty if the allocation would wait.
     pub to: String,
-    /// Volumes that would go along.
+    /// The volumes that would move with the allocation.
     pub volumes: Vec<String>,
 }
 
@@ -228,7 +229,7 @@ macro_rules! diff {
         #[serde(rename_all = "PascalCase", default)]
         #[expect(missing_docs, reason = "fields are those of docs/reference/http-api.md, section 5.6")]
         pub struct $name {
-            /// `None`, `Added`, `Deleted` or `Edited`.
+            /// The kind of difference: `None`, `Added`, `Deleted` or `Edited`.
             #[serde(rename = "Type")]
             pub kind: String,
             $($(#[$attr])* #[serde(deserialize_with = "null_default")] pub $field: $ty,)*
@@ -237,7 +238,7 @@ macro_rules! diff {
 }
 
 diff!(
-    /// Difference between two versions of a job.
+    /// The difference between two versions of a job.
     JobDiff {
         #[serde(rename = "ID")]
         id: String,
@@ -247,7 +248,7 @@ diff!(
     }
 );
 diff!(
-    /// Difference of a group.
+    /// The difference between two versions of a group.
     TaskGroupDiff {
         name: String,
         fields: Vec<FieldDiff>,
@@ -257,7 +258,7 @@ diff!(
     }
 );
 diff!(
-    /// Difference of a task.
+    /// The difference between two versions of a task.
     TaskDiff {
         name: String,
         fields: Vec<FieldDiff>,
@@ -266,7 +267,7 @@ diff!(
     }
 );
 diff!(
-    /// Difference of a block.
+    /// The difference between two versions of a block.
     ObjectDiff {
         name: String,
         fields: Vec<FieldDiff>,
@@ -274,7 +275,7 @@ diff!(
     }
 );
 diff!(
-    /// Difference of a value.
+    /// The difference between two versions of a value.
     FieldDiff {
         name: String,
         old: String,
@@ -283,21 +284,21 @@ diff!(
     }
 );
 
-/// Versions of a job, newest first.
+/// The versions of a job, newest first.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
 pub struct JobVersions {
-    /// The versions.
+    /// The versions, newest first.
     #[serde(deserialize_with = "null_default")]
     pub versions: Vec<Job>,
 }
 
-/// Routes of jobs.
+/// The routes of jobs, from [`Client::jobs`].
 #[derive(Clone, Copy, Debug)]
 pub struct Jobs<'a>(pub(crate) &'a Client);
 
 impl Client {
-    /// Routes of jobs.
+    /// Returns the routes of jobs.
     pub fn jobs(&self) -> Jobs<'_> {
         Jobs(self)
     }
@@ -317,7 +318,7 @@ struct RegisterBody<'a, J: ?Sized> {
     eval_priority: i64,
 }
 
-/// The body of a dry run.
+/// Builds the body of a dry run.
 pub(crate) fn plan_body<J: Serialize + ?Sized>(job: &J, request: PlanRequest) -> impl Serialize {
     PlanBody {
         job,
@@ -346,7 +347,7 @@ impl Jobs<'_> {
         self.0.get("/v1/jobs", query).await
     }
 
-    /// Registers a job: an [`api::Job`], or the same as raw JSON.
+    /// Registers a job: an [`api::Job`], or its raw JSON.
     ///
     /// ```no_run
     /// use caravan_sdk::{Client, QueryOptions, RegisterOptions};
@@ -386,7 +387,7 @@ impl Jobs<'_> {
         self.0.put("/v1/jobs/parse", &QueryOptions::new(), &body).await
     }
 
-    /// Checks a job without registering it.
+    /// Validates a job without registering it.
     pub async fn validate<J: Serialize + ?Sized>(
         &self,
         job: &J,
@@ -395,7 +396,7 @@ impl Jobs<'_> {
         self.0.put("/v1/validate/job", query, &serde_json::json!({"Job": Raw(job)})).await
     }
 
-    /// Tells what registering a job would do.
+    /// Returns the effects that registering a job would have.
     pub async fn plan<J: Serialize + ?Sized>(
         &self,
         id: &str,
@@ -406,12 +407,12 @@ impl Jobs<'_> {
         self.0.put(&path("/v1/job/{}/plan", &[id]), query, &plan_body(job, request)).await
     }
 
-    /// A job.
+    /// Returns a job by its id.
     pub async fn info(&self, id: &str, query: &QueryOptions) -> Result<Response<Job>, Error> {
         self.0.get(&path("/v1/job/{}", &[id]), query).await
     }
 
-    /// A job as the agent shows it.
+    /// Returns a job as the agent sends it.
     pub async fn raw(&self, id: &str, query: &QueryOptions) -> Result<Response<serde_json::Value>, Error> {
         self.0.get(&path("/v1/job/{}", &[id]), query).await
     }
@@ -432,7 +433,7 @@ impl Jobs<'_> {
         self.0.delete(&path("/v1/job/{}", &[id]), &query).await
     }
 
-    /// Allocations of a job; `all`: also those of an earlier job of the same id.
+    /// Lists the allocations of a job. With `all`, includes allocations of an earlier job with the same id.
     pub async fn allocations(
         &self,
         id: &str,
@@ -443,7 +444,7 @@ impl Jobs<'_> {
         self.0.get(&path("/v1/job/{}/allocations", &[id]), &query).await
     }
 
-    /// Evaluations of a job.
+    /// Lists the evaluations of a job.
     pub async fn evaluations(
         &self,
         id: &str,
@@ -452,7 +453,7 @@ impl Jobs<'_> {
         self.0.get(&path("/v1/job/{}/evaluations", &[id]), query).await
     }
 
-    /// Deployments of a job.
+    /// Lists the deployments of a job.
     pub async fn deployments(
         &self,
         id: &str,
@@ -461,7 +462,7 @@ impl Jobs<'_> {
         self.0.get(&path("/v1/job/{}/deployments", &[id]), query).await
     }
 
-    /// The newest deployment of a job, if there is one.
+    /// Returns the newest deployment of a job; `None` without one.
     pub async fn latest_deployment(
         &self,
         id: &str,
@@ -470,18 +471,18 @@ impl Jobs<'_> {
         self.0.get(&path("/v1/job/{}/deployment", &[id]), query).await
     }
 
-    /// Counts of a job's allocations.
+    /// Returns the counts of a job's allocations by state.
     pub async fn summary(&self, id: &str, query: &QueryOptions) -> Result<Response<JobSummary>, Error> {
         self.0.get(&path("/v1/job/{}/summary", &[id]), query).await
     }
 
-    /// Versions of a job.
+    /// Returns the versions of a job, newest first.
     pub async fn versions(&self, id: &str, query: &QueryOptions) -> Result<Response<JobVersions>, Error> {
         self.0.get(&path("/v1/job/{}/versions", &[id]), query).await
     }
 
-    /// Has a parameterized job make a child. With an idempotency token, only the first of all dispatches with it
-    /// does; the others answer that child.
+    /// Dispatches a parameterized job. If several dispatches have the same idempotency token, only the first one
+    /// creates a child job; the others return that child job.
     pub async fn dispatch(
         &self,
         id: &str,
@@ -504,7 +505,7 @@ impl Jobs<'_> {
         self.0.put(&path("/v1/job/{}/dispatch", &[id]), &query, &body).await
     }
 
-    /// Has a periodic job make a child now.
+    /// Launches a periodic job now.
     pub async fn force_periodic(
         &self,
         id: &str,
@@ -513,7 +514,7 @@ impl Jobs<'_> {
         self.0.put(&path("/v1/job/{}/periodic/force", &[id]), query, &serde_json::json!({})).await
     }
 
-    /// The text that a version of a job was made from, if it was kept.
+    /// Returns the stored source text of a job's version, if there is one.
     pub async fn submission(
         &self,
         id: &str,
@@ -525,7 +526,7 @@ impl Jobs<'_> {
     }
 }
 
-/// Lets `json!` take a borrowed value of any type.
+/// Passes a borrowed value of any type to `json!`.
 struct Raw<'a, T: ?Sized>(&'a T);
 
 impl<T: Serialize + ?Sized> Serialize for Raw<'_, T> {

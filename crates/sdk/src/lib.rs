@@ -1,6 +1,6 @@
 //! The typed client of the HTTP API.
 //!
-//! A [`Client`] is cheap to clone and talks to one agent, over TCP (`http://host:port`) or a unix
+//! A [`Client`] is cheap to clone and sends requests to one agent, over TCP (`http://host:port`) or a unix
 //! socket (`unix:///path`). Its handles ([`Client::jobs`], [`Client::volumes`], …) have one method per
 //! route. Answers to reads carry a [`Meta`] whose index feeds the next blocking query: see [`Watch`].
 //!
@@ -33,7 +33,7 @@
 //! # }
 //! ```
 //!
-//! Who asks, where, and how patiently: settings go with every call, and a call can say otherwise.
+//! The settings of a client apply to every call; the options of a call override them.
 //!
 //! ```no_run
 //! use caravan_sdk::{Client, Config, QueryOptions, Retry, Token};
@@ -42,7 +42,7 @@
 //! let mut config = Config::from_env()?;
 //! config.token = Some(Token::new("24be8c5c-ba87-44a8-85a9-48e9b29696b1"));
 //! config.namespace = Some("team-a".to_owned());
-//! // Reads are repeated while the servers elect a leader; writes never are.
+//! // Reads are retried while the servers elect a leader; writes never are.
 //! config.retry = Retry::times(5);
 //! let client = Client::new(config);
 //! let everywhere = QueryOptions::new().namespace("*");
@@ -92,8 +92,8 @@
 //! # }
 //! ```
 //!
-//! What failed is told by [`Error`]: [`Error::Status`] carries the agent's own words, which are those that
-//! other tools match on. `cargo run -p caravan-sdk --example session` shows all of it against an agent.
+//! Failed calls return an [`Error`]. [`Error::Status`] carries the agent's own message, because other tools match
+//! on it. `cargo run -p caravan-sdk --example session` shows all of it against an agent.
 
 mod acl;
 mod allocations;

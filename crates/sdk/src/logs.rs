@@ -9,23 +9,23 @@ use http_body_util::BodyExt as _;
 use hyper::body::Incoming;
 use serde::{Deserialize, Deserializer, de};
 
-/// A piece of a file. One without anything is a heartbeat.
+/// A piece of a file. A frame without content is a heartbeat.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
 pub struct Frame {
-    /// Bytes of the file.
+    /// The bytes of the file.
     #[serde(deserialize_with = "base64_bytes")]
     pub data: Vec<u8>,
-    /// The file, relative to the allocation's directory.
+    /// The path of the file, relative to the allocation's directory.
     pub file: String,
-    /// `file deleted` or `file truncated`.
+    /// `file deleted`, `file truncated`, or empty.
     pub file_event: String,
-    /// Position after the data.
+    /// The position in the file after `data`.
     pub offset: i64,
 }
 
 impl Frame {
-    /// Whether it only says that the stream is alive.
+    /// Returns whether the frame is only a heartbeat.
     pub fn is_heartbeat(&self) -> bool {
         *self == Self::default()
     }
@@ -36,22 +36,22 @@ fn base64_bytes<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<u8>, D
     BASE64.decode(text).map_err(|_| de::Error::custom("Data is not base64"))
 }
 
-/// Cuts a stream of bytes into frames: JSON objects one after the other, with nothing between them.
+/// A decoder from a byte stream to frames, which are JSON objects without separators.
 #[derive(Debug, Default)]
 pub struct FrameDecoder {
     buffer: BytesMut,
 }
 
 impl FrameDecoder {
-    /// Takes in bytes as they arrive.
+    /// Appends received bytes.
     pub fn push(&mut self, bytes: &[u8]) {
         self.buffer.extend_from_slice(bytes);
     }
 
-    /// The next whole frame, if there is one.
+    /// Returns the next complete frame, if there is one.
     ///
     /// # Errors
-    /// When the bytes are not a frame; the stream cannot be read further.
+    /// Fails if the bytes are not a frame; the rest of the stream cannot be read.
     pub fn next_frame(&mut self) -> Result<Option<Frame>, serde_json::Error> {
         let mut frames = serde_json::Deserializer::from_slice(&self.buffer).into_iter::<Frame>();
         match frames.next() {
@@ -70,7 +70,7 @@ impl FrameDecoder {
     }
 }
 
-/// Frames as an agent sends them.
+/// A stream of frames from an agent.
 #[derive(Debug)]
 pub struct LogStream {
     client: Client,
@@ -84,10 +84,10 @@ impl LogStream {
         Self { client, path, body, decoder: FrameDecoder::default() }
     }
 
-    /// The next frame; `None` at the end. Can be dropped between frames without loss.
+    /// Returns the next frame; `None` at the end. Cancel-safe between frames: dropping the future loses nothing.
     ///
     /// # Errors
-    /// When the connection breaks or the stream is not one of frames.
+    /// Fails if the connection breaks or the stream does not consist of frames.
     pub async fn next(&mut self) -> Result<Option<Frame>, Error> {
         loop {
             let frame = self

@@ -1,44 +1,44 @@
-//! Shapes that only clients know.
+//! Types of answers that the servers do not share.
 
 use caravan_types::ser::null_default;
 use caravan_types::time::UnixNanos;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// What an allocation uses (docs/reference/http-api.md, section 5.7).
+/// The resource usage of an allocation (docs/reference/http-api.md, section 5.7).
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
 pub struct AllocUsage {
-    /// All tasks together.
+    /// The sum over all tasks.
     pub resource_usage: Option<ResourceUsage>,
-    /// By task.
+    /// The usage by task name.
     #[serde(deserialize_with = "null_default")]
     pub tasks: BTreeMap<String, TaskUsage>,
-    /// When it was measured.
+    /// The time of the measurement.
     pub timestamp: UnixNanos,
 }
 
-/// What a task uses.
+/// The resource usage of a task.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
 pub struct TaskUsage {
-    /// Usage.
+    /// The usage; absent if nothing was measured.
     pub resource_usage: Option<ResourceUsage>,
-    /// When it was measured.
+    /// The time of the measurement.
     pub timestamp: UnixNanos,
 }
 
-/// Memory and processor time.
+/// The memory and CPU time in use.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
 pub struct ResourceUsage {
-    /// Memory.
+    /// The memory in use; absent if not measured.
     pub memory_stats: Option<MemoryUsage>,
-    /// Processor time.
+    /// The CPU time in use; absent if not measured.
     pub cpu_stats: Option<CpuUsage>,
 }
 
-/// Memory in bytes; only what `measured` lists counts.
+/// The memory in use, in bytes. Only the fields that `measured` lists are valid.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
 #[expect(missing_docs, reason = "fields are those of docs/reference/http-api.md, section 5.7")]
@@ -56,14 +56,14 @@ pub struct MemoryUsage {
     pub measured: Vec<String>,
 }
 
-/// Processor time; only what `measured` lists counts.
+/// The CPU time in use. Only the fields that `measured` lists are valid.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
 #[expect(missing_docs, reason = "fields are those of docs/reference/http-api.md, section 5.7")]
 pub struct CpuUsage {
     pub system_mode: f64,
     pub user_mode: f64,
-    /// MHz.
+    /// The use in MHz.
     pub total_ticks: f64,
     pub percent: f64,
     pub throttled_periods: u64,
@@ -72,27 +72,27 @@ pub struct CpuUsage {
     pub measured: Vec<String>,
 }
 
-/// What a machine uses (docs/reference/http-api.md, section 5.7).
+/// The resource usage of a node's machine (docs/reference/http-api.md, section 5.7).
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
 pub struct HostStats {
-    /// Memory.
+    /// The memory of the machine.
     #[serde(deserialize_with = "null_default")]
     pub memory: HostMemory,
-    /// By processor.
+    /// The use of each CPU.
     #[serde(rename = "CPU", deserialize_with = "null_default")]
     pub cpu: Vec<HostCpu>,
-    /// By mount.
+    /// The use of each mounted disk.
     #[serde(deserialize_with = "null_default")]
     pub disk_stats: Vec<HostDisk>,
-    /// Seconds since the machine started.
+    /// The seconds since the machine started.
     pub uptime: u64,
-    /// MHz in use.
+    /// The CPU use in MHz.
     #[serde(rename = "CPUTicksConsumed")]
     pub cpu_ticks_consumed: f64,
 }
 
-/// Memory of a machine, in bytes.
+/// The memory of a machine, in bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
 #[expect(missing_docs, reason = "fields are those of docs/reference/http-api.md, section 5.7")]
@@ -103,7 +103,7 @@ pub struct HostMemory {
     pub free: u64,
 }
 
-/// A processor, in percent.
+/// The use of one CPU, in percent.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
 #[expect(missing_docs, reason = "fields are those of docs/reference/http-api.md, section 5.7")]
@@ -115,7 +115,7 @@ pub struct HostCpu {
     pub idle: f64,
 }
 
-/// A mounted disk, in bytes and percent.
+/// The use of a mounted disk, in bytes and percent.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
 #[expect(missing_docs, reason = "fields are those of docs/reference/http-api.md, section 5.7")]

@@ -8,20 +8,20 @@ use caravan_types::namespace::NamespaceSpec;
 use caravan_types::node::NodeListStub;
 use caravan_types::node_pool::NodePool;
 
-/// Routes of namespaces.
+/// The routes of namespaces, from [`Client::namespaces`].
 #[derive(Clone, Copy, Debug)]
 pub struct Namespaces<'a>(&'a Client);
 
-/// Routes of node pools.
+/// The routes of node pools, from [`Client::node_pools`].
 #[derive(Clone, Copy, Debug)]
 pub struct NodePools<'a>(&'a Client);
 
 impl Client {
-    /// Routes of namespaces.
+    /// Returns the routes of namespaces.
     pub fn namespaces(&self) -> Namespaces<'_> {
         Namespaces(self)
     }
-    /// Routes of node pools.
+    /// Returns the routes of node pools.
     pub fn node_pools(&self) -> NodePools<'_> {
         NodePools(self)
     }
@@ -34,15 +34,15 @@ impl Namespaces<'_> {
     pub async fn list(&self, query: &QueryOptions) -> Result<Response<Vec<NamespaceSpec>>, Error> {
         self.0.get("/v1/namespaces", query).await
     }
-    /// A namespace.
+    /// Returns a namespace by its name.
     pub async fn info(&self, name: &str, query: &QueryOptions) -> Result<Response<NamespaceSpec>, Error> {
         self.0.get(&path("/v1/namespace/{}", &[name]), query).await
     }
-    /// Writes a namespace.
+    /// Creates or replaces a namespace.
     pub async fn write(&self, spec: &NamespaceSpec, query: &QueryOptions) -> Result<Response<()>, Error> {
         self.0.put("/v1/namespace", query, spec).await
     }
-    /// Removes a namespace that nothing is in.
+    /// Deletes an empty namespace.
     pub async fn delete(&self, name: &str, query: &QueryOptions) -> Result<Response<()>, Error> {
         self.0.delete(&path("/v1/namespace/{}", &[name]), query).await
     }
@@ -55,19 +55,19 @@ impl NodePools<'_> {
     pub async fn list(&self, query: &QueryOptions) -> Result<Response<Vec<NodePool>>, Error> {
         self.0.get("/v1/node/pools", query).await
     }
-    /// A node pool.
+    /// Returns a node pool by its name.
     pub async fn info(&self, name: &str, query: &QueryOptions) -> Result<Response<NodePool>, Error> {
         self.0.get(&path("/v1/node/pool/{}", &[name]), query).await
     }
-    /// Writes a node pool.
+    /// Creates or replaces a node pool.
     pub async fn write(&self, pool: &NodePool, query: &QueryOptions) -> Result<Response<()>, Error> {
         self.0.put("/v1/node/pools", query, pool).await
     }
-    /// Removes a node pool that nothing is in.
+    /// Deletes an empty node pool.
     pub async fn delete(&self, name: &str, query: &QueryOptions) -> Result<Response<()>, Error> {
         self.0.delete(&path("/v1/node/pool/{}", &[name]), query).await
     }
-    /// Nodes of a pool.
+    /// Lists the nodes of a pool.
     pub async fn nodes(
         &self,
         name: &str,
@@ -75,7 +75,7 @@ impl NodePools<'_> {
     ) -> Result<Response<Vec<NodeListStub>>, Error> {
         self.0.get(&path("/v1/node/pool/{}/nodes", &[name]), query).await
     }
-    /// Jobs of a pool.
+    /// Lists the jobs of a pool.
     pub async fn jobs(&self, name: &str, query: &QueryOptions) -> Result<Response<Vec<JobListStub>>, Error> {
         self.0.get(&path("/v1/node/pool/{}/jobs", &[name]), query).await
     }

@@ -12,48 +12,48 @@ use caravan_types::time::Nanos;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// How a node is emptied.
+/// The rules of a drain.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "PascalCase")]
 pub struct DrainSpec {
-    /// Allowed time; negative = at once, 0 = no limit.
+    /// The time limit of the drain; negative means at once, 0 means no limit.
     pub deadline: Nanos,
-    /// Leave system jobs.
+    /// Whether allocations of system jobs stay.
     pub ignore_system_jobs: bool,
 }
 
-/// Starts or ends a drain.
+/// A request to start or end a drain.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "PascalCase")]
 pub struct DrainRequest {
-    /// How; none ends the drain.
+    /// The rules of the drain; absent ends the drain.
     pub drain_spec: Option<DrainSpec>,
-    /// Take allocations again when a drain is ended.
+    /// Whether the node becomes eligible again when the drain is ended.
     pub mark_eligible: bool,
-    /// Free pairs, kept with the drain.
+    /// User metadata that is stored with the drain.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub meta: BTreeMap<String, String>,
 }
 
-/// Answer to a change of a node.
+/// The answer to a change of a node.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
 pub struct NodeUpdateResponse {
-    /// Evaluations made.
+    /// The evaluations that the change created.
     #[serde(rename = "EvalIDs", deserialize_with = "null_default")]
     pub eval_ids: Vec<EvalId>,
-    /// Their index.
+    /// The index at which the evaluations were created.
     pub eval_create_index: u64,
-    /// The node's.
+    /// The modify index of the node.
     pub node_modify_index: u64,
 }
 
-/// Routes of nodes.
+/// The routes of nodes, from [`Client::nodes`].
 #[derive(Clone, Copy, Debug)]
 pub struct Nodes<'a>(&'a Client);
 
 impl Client {
-    /// Routes of nodes.
+    /// Returns the routes of nodes.
     pub fn nodes(&self) -> Nodes<'_> {
         Nodes(self)
     }
@@ -67,12 +67,12 @@ impl Nodes<'_> {
         self.0.get("/v1/nodes", query).await
     }
 
-    /// A node, by its whole id.
+    /// Returns a node by its full id.
     pub async fn info(&self, id: &str, query: &QueryOptions) -> Result<Response<Node>, Error> {
         self.0.get(&path("/v1/node/{}", &[id]), query).await
     }
 
-    /// Allocations of a node.
+    /// Lists the allocations of a node.
     pub async fn allocations(
         &self,
         id: &str,
@@ -81,12 +81,12 @@ impl Nodes<'_> {
         self.0.get(&path("/v1/node/{}/allocations", &[id]), query).await
     }
 
-    /// What a node's machine uses; the node itself is asked.
+    /// Returns the resource usage of a node's machine; the node itself answers.
     pub async fn host_stats(&self, id: &str, query: &QueryOptions) -> Result<Response<HostStats>, Error> {
         self.0.get("/v1/client/stats", &query.clone().param("node_id", id)).await
     }
 
-    /// Whether the scheduler may place on a node.
+    /// Sets the scheduling eligibility of a node.
     pub async fn eligibility(
         &self,
         id: &str,
@@ -107,8 +107,8 @@ impl Nodes<'_> {
         self.0.put(&path("/v1/node/{}/drain", &[id]), query, request).await
     }
 
-    /// Confirms that the machine of a node is certainly off: the volumes that it held are handed on without a wait for
-    /// its lease. Refused while the node is in contact. A node that was removed is named by its whole id.
+    /// Confirms that the machine of a node is off. Its volumes become available without the wait for the node's
+    /// lease. Refused while the node is in contact. A removed node must be named by its full id.
     pub async fn confirm_off(
         &self,
         id: &str,
@@ -118,7 +118,7 @@ impl Nodes<'_> {
         self.0.put(&path("/v1/node/{}/fence", &[id]), query, &body).await
     }
 
-    /// Forgets a node.
+    /// Deletes a node.
     pub async fn purge(&self, id: &str, query: &QueryOptions) -> Result<Response<NodeUpdateResponse>, Error> {
         self.0.put(&path("/v1/node/{}/purge", &[id]), query, &()).await
     }

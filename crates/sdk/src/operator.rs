@@ -1,4 +1,4 @@
-//! What operators look at and set (docs/reference/http-api.md, section 3.7).
+//! The routes of operators (docs/reference/http-api.md, section 3.7).
 
 use crate::client::Client;
 use crate::error::Error;
@@ -10,7 +10,7 @@ use http::Method;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-/// A member of the replicated log.
+/// A member of the Raft cluster.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
 #[expect(missing_docs, reason = "fields are those of docs/reference/http-api.md, section 5.7")]
@@ -24,7 +24,7 @@ pub struct RaftServer {
     pub raft_protocol: String,
 }
 
-/// The members of the replicated log.
+/// The members of the Raft cluster.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
 #[expect(missing_docs, reason = "fields are those of docs/reference/http-api.md, section 5.7")]
@@ -33,7 +33,7 @@ pub struct RaftConfiguration {
     pub index: u64,
 }
 
-/// How scheduling is done, with the index of it.
+/// The scheduler's configuration and the index of its last change.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
 #[expect(missing_docs, reason = "fields are those of docs/reference/http-api.md, section 3.7")]
@@ -89,12 +89,12 @@ struct Rotated {
     key: RootKeyMeta,
 }
 
-/// Routes of operators.
+/// The routes of operators, from [`Client::operator`].
 #[derive(Clone, Copy, Debug)]
 pub struct Operator<'a>(&'a Client);
 
 impl Client {
-    /// Routes of operators.
+    /// Returns the routes of operators.
     pub fn operator(&self) -> Operator<'_> {
         Operator(self)
     }
@@ -110,15 +110,15 @@ fn conditional(query: &QueryOptions, check: Option<u64>) -> QueryOptions {
 /// Every method fails with [`Error::Status`] when the agent refuses, and otherwise as [`Client::get`].
 #[expect(clippy::missing_errors_doc, reason = "told once for all methods")]
 impl Operator<'_> {
-    /// The members of the replicated log.
+    /// Returns the members of the Raft cluster.
     pub async fn raft(&self, query: &QueryOptions) -> Result<RaftConfiguration, Error> {
         Ok(self.0.get("/v1/operator/raft/configuration", query).await?.value)
     }
-    /// Takes a member out.
+    /// Removes a member from the Raft cluster.
     pub async fn remove_peer(&self, id: &str, query: &QueryOptions) -> Result<Response<()>, Error> {
         self.0.delete("/v1/operator/raft/peer", &query.clone().param("id", id)).await
     }
-    /// Has another member lead; `by` is `id` or `address`.
+    /// Transfers leadership to another member. `by` is `id` or `address`.
     pub async fn transfer_leadership(
         &self,
         by: &str,
@@ -129,11 +129,12 @@ impl Operator<'_> {
         Ok(self.0.put("/v1/operator/raft/transfer-leadership", &query, &()).await?.value)
     }
 
-    /// How the servers are cared for.
+    /// Returns the autopilot configuration.
     pub async fn autopilot(&self, query: &QueryOptions) -> Result<AutopilotConfig, Error> {
         Ok(self.0.get("/v1/operator/autopilot/configuration", query).await?.value)
     }
-    /// Sets it; `check`: only if it was last changed there. Answers whether it was set.
+    /// Sets the autopilot configuration. With `check`, only if the last change has that index. Returns whether it was
+    /// set.
     pub async fn set_autopilot(
         &self,
         config: &AutopilotConfig,
@@ -143,7 +144,7 @@ impl Operator<'_> {
         let query = conditional(query, check);
         Ok(self.0.put("/v1/operator/autopilot/configuration", &query, config).await?.value)
     }
-    /// Health of the servers. An unhealthy cluster answers with status 429, which is read as well.
+    /// Returns the health of the servers. An unhealthy cluster answers with status 429, whose body is decoded too.
     pub async fn autopilot_health(&self, query: &QueryOptions) -> Result<AutopilotHealth, Error> {
         let path = "/v1/operator/autopilot/health";
         match self.0.get(path, query).await {
@@ -155,11 +156,12 @@ impl Operator<'_> {
         }
     }
 
-    /// How scheduling is done.
+    /// Returns the scheduler's configuration.
     pub async fn scheduler(&self, query: &QueryOptions) -> Result<SchedulerSettings, Error> {
         Ok(self.0.get("/v1/operator/scheduler/configuration", query).await?.value)
     }
-    /// Sets it; `check`: only if it was last changed there. Answers whether it was set.
+    /// Sets the scheduler's configuration. With `check`, only if the last change has that index. Returns whether it was
+    /// set.
     pub async fn set_scheduler(
         &self,
         config: &SchedulerConfig,
@@ -176,21 +178,21 @@ impl Operator<'_> {
     pub async fn keys(&self, query: &QueryOptions) -> Result<Vec<RootKeyMeta>, Error> {
         Ok(self.0.get("/v1/operator/keyring/keys", query).await?.value)
     }
-    /// Makes a new root key; parameters of the query are `full` and `publish_time`.
+    /// Creates a new root key. The query parameters are `full` and `publish_time`.
     pub async fn rotate_key(&self, query: &QueryOptions) -> Result<RootKeyMeta, Error> {
         let answer: Response<Rotated> = self.0.put("/v1/operator/keyring/rotate", query, &()).await?;
         Ok(answer.value.key)
     }
-    /// Removes a root key.
+    /// Deletes a root key.
     pub async fn delete_key(&self, id: &str, query: &QueryOptions) -> Result<Value, Error> {
         Ok(self.0.delete(&path("/v1/operator/keyring/key/{}", &[id]), query).await?.value)
     }
 
-    /// A snapshot of the whole state, as an archive.
+    /// Returns a snapshot of the whole state as an archive.
     pub async fn save_snapshot(&self, query: &QueryOptions) -> Result<Bytes, Error> {
         self.0.raw(Method::GET, "/v1/operator/snapshot", query, Bytes::new()).await
     }
-    /// Replaces the whole state by that of an archive.
+    /// Replaces the whole state by the state of a snapshot archive.
     pub async fn restore_snapshot(&self, archive: Bytes, query: &QueryOptions) -> Result<(), Error> {
         self.0.raw(Method::PUT, "/v1/operator/snapshot", query, archive).await.map(drop)
     }

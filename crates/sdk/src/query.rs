@@ -1,60 +1,60 @@
-//! Options of reads, what answers say about themselves, and waiting for changes.
+//! Options of calls, metadata of answers, and waiting for changes.
 
 use http::HeaderMap;
 use std::time::Duration;
 
-/// Options of a call (docs/reference/http-api.md, section 1.3). Reads take all of them, writes region, namespace and
-/// parameters.
+/// The options of a call (docs/reference/http-api.md, section 1.3). Reads use all of them; writes use region, namespace
+/// and parameters.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct QueryOptions {
-    /// Region instead of the client's.
+    /// The region; absent means the client's.
     pub region: Option<String>,
-    /// Namespace instead of the client's; `*` = all, on lists.
+    /// The namespace; absent means the client's. `*` lists all namespaces.
     pub namespace: Option<String>,
-    /// Answer only when the state is newer than this, or `wait` is over; 0 = at once.
+    /// Blocks until the state is newer than this index or `wait` is over; 0 answers at once.
     pub index: u64,
-    /// Longest wait; the agent's default is five minutes.
+    /// The longest time to block; absent means the agent's default of five minutes.
     pub wait: Option<Duration>,
-    /// Only ids that begin so; on lists.
+    /// Lists only ids with this prefix.
     pub prefix: String,
-    /// Any server may answer.
+    /// Whether a follower may answer from its own state.
     pub stale: bool,
-    /// Filter expression; on lists.
+    /// The filter expression of a list; empty for none.
     pub filter: String,
-    /// Elements of a page; 0 = all.
+    /// The number of elements on a page; 0 means all.
     pub per_page: u32,
-    /// Where the page starts: [`Meta::next_token`] of the page before.
+    /// The start of the page: [`Meta::next_token`] of the previous page.
     pub next_token: String,
-    /// Newest first.
+    /// Whether lists begin with the newest element.
     pub reverse: bool,
-    /// Parameters of the route.
+    /// Additional parameters of the route.
     pub params: Vec<(String, String)>,
 }
 
 impl QueryOptions {
-    /// No option.
+    /// Returns options without any filter, wait or parameter.
     pub fn new() -> Self {
         Self::default()
     }
-    /// With a prefix.
+    /// Sets the id prefix of a list.
     #[must_use]
     pub fn prefix(mut self, prefix: impl Into<String>) -> Self {
         self.prefix = prefix.into();
         self
     }
-    /// In a namespace.
+    /// Sets the namespace.
     #[must_use]
     pub fn namespace(mut self, namespace: impl Into<String>) -> Self {
         self.namespace = Some(namespace.into());
         self
     }
-    /// With a parameter of the route.
+    /// Adds a parameter of the route.
     #[must_use]
     pub fn param(mut self, name: impl Into<String>, value: impl Into<String>) -> Self {
         self.params.push((name.into(), value.into()));
         self
     }
-    /// Waits until the state is newer than `index`, at most `wait`.
+    /// Sets a blocking query: it waits until the state is newer than `index`, at most `wait`.
     #[must_use]
     pub fn newer_than(mut self, index: u64, wait: Duration) -> Self {
         self.index = index;
@@ -62,7 +62,7 @@ impl QueryOptions {
         self
     }
 
-    /// The query string, without the question mark; region and namespace fall back to the client's.
+    /// Encodes the query string, without the question mark. Absent region and namespace fall back to the client's.
     pub(crate) fn encode(&self, region: Option<&str>, namespace: Option<&str>) -> String {
         let mut out = String::new();
         let mut add = |name: &str, value: &str| {
@@ -119,7 +119,7 @@ pub(crate) fn escape(out: &mut String, text: &str) {
     }
 }
 
-/// A path with its variable segments escaped: `path("/v1/job/{}/plan", &[id])`.
+/// Builds a path with its variable segments escaped: `path("/v1/job/{}/plan", &[id])`.
 pub(crate) fn path(template: &str, segments: &[&str]) -> String {
     let mut out = String::new();
     let mut segments = segments.iter();
@@ -133,16 +133,16 @@ pub(crate) fn path(template: &str, segments: &[&str]) -> String {
     out
 }
 
-/// What an answer says about the state it was made from (docs/reference/http-api.md, section 1.4).
+/// The metadata of an answer about the state that produced it (docs/reference/http-api.md, section 1.4).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Meta {
-    /// Index of the state.
+    /// The index of the state.
     pub index: u64,
     /// Whether the servers had a leader.
     pub known_leader: bool,
-    /// Age of the state, when any server may answer.
+    /// The time since the answering server's last contact with the leader.
     pub last_contact: Duration,
-    /// Start of the next page; empty when there is none.
+    /// The start of the next page; empty on the last page.
     pub next_token: String,
 }
 
@@ -158,17 +158,17 @@ impl Meta {
     }
 }
 
-/// An answer and what it says about itself.
+/// An answer with its metadata.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Response<T> {
-    /// The answer.
+    /// The decoded answer.
     pub value: T,
-    /// About it.
+    /// The metadata of the answer.
     pub meta: Meta,
 }
 
-/// Waiting for changes with blocking queries: asks with the index that was seen last, and starts anew
-/// when the index goes backwards (a snapshot was restored, docs/reference/http-api.md, section 1.5).
+/// A sequence of blocking queries, each with the index of the previous answer. It starts again from 0
+/// if the index decreases (a snapshot was restored, docs/reference/http-api.md, section 1.5).
 #[derive(Clone, Debug)]
 pub struct Watch {
     query: QueryOptions,
@@ -176,10 +176,10 @@ pub struct Watch {
 }
 
 impl Watch {
-    /// Longest wait of one query; also how long a lost connection may go unnoticed.
+    /// The longest wait of one query. It bounds how long a lost connection stays unnoticed.
     pub const WAIT: Duration = Duration::from_secs(60);
 
-    /// The first query answers at once.
+    /// Creates a watch whose first query answers at once.
     pub fn new(query: QueryOptions) -> Self {
         Self {
             query: QueryOptions { index: 0, wait: Some(query.wait.unwrap_or(Self::WAIT)), ..query },
@@ -187,14 +187,14 @@ impl Watch {
         }
     }
 
-    /// The options of the next query.
+    /// Returns the options of the next query.
     pub fn query(&self) -> &QueryOptions {
         &self.query
     }
 
-    /// Takes note of an answer; tells whether it is new (`false`: only the wait was over).
+    /// Records the index of an answer. Returns whether the answer is new (`false`: only the wait was over).
     pub fn saw(&mut self, meta: &Meta) -> bool {
-        // An index of 0 would not wait at all.
+        // A query with index 0 would not block.
         let seen = meta.index.max(1);
         let new = self.fresh || seen != self.query.index;
         self.query.index = if seen < self.query.index { 0 } else { seen };

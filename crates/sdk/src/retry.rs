@@ -1,10 +1,10 @@
-//! Asking again when the servers cannot answer at the moment.
+//! Retries of reads while the servers cannot answer.
 
 use crate::error::Error;
 use std::time::Duration;
 
-/// How often and after what pauses a read is repeated. Writes are never repeated: nobody knows whether the
-/// first one was heard.
+/// How often and with which pauses a read is retried. Writes are never retried: the first request may have
+/// taken effect although its answer was lost.
 ///
 /// ```
 /// use caravan_sdk::Retry;
@@ -16,34 +16,34 @@ use std::time::Duration;
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Retry {
-    /// Repetitions; 0 = the first failure is the answer.
+    /// The number of retries; 0 returns the first failure.
     pub times: u32,
-    /// The pause before the first of them; each further one is twice as long.
+    /// The pause before the first retry; each further pause is twice as long.
     pub first_pause: Duration,
-    /// No pause is longer.
+    /// The upper bound of a pause.
     pub longest_pause: Duration,
 }
 
 impl Default for Retry {
-    /// No repetition.
+    /// Returns a policy without retries.
     fn default() -> Self {
         Self { times: 0, first_pause: Duration::from_millis(250), longest_pause: Duration::from_secs(10) }
     }
 }
 
 impl Retry {
-    /// So many repetitions with the usual pauses.
+    /// Returns a policy with this number of retries and the usual pauses.
     pub fn times(times: u32) -> Self {
         Self { times, ..Self::default() }
     }
 
-    /// The pause before repetition `n`, counted from 0; none when there is no further one.
+    /// Returns the pause before retry `n`, counted from 0; `None` if there is no further retry.
     pub fn pause(&self, n: u32) -> Option<Duration> {
         let factor = 1_u32.checked_shl(n).unwrap_or(u32::MAX);
         (n < self.times).then(|| self.first_pause.saturating_mul(factor).min(self.longest_pause))
     }
 
-    /// Whether the same question may have another answer soon.
+    /// Returns whether a retry of the same request may succeed soon.
     pub(crate) fn is_passing(error: &Error) -> bool {
         match error {
             Error::NoAgent { .. } | Error::Unreachable { .. } | Error::Broken { .. } => true,

@@ -1,4 +1,4 @@
-//! Counts of groups, the policies that bound them, and names of versions (docs/reference/http-api.md, sections 3.1 and 3.7).
+//! Counts of groups, scaling policies, and tags of versions (docs/reference/http-api.md, sections 3.1 and 3.7).
 
 use crate::client::Client;
 use crate::error::Error;
@@ -12,24 +12,24 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::collections::BTreeMap;
 
-/// A count to set, or an event to keep.
+/// A request to set a group's count, or to record a scaling event.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 #[serde(rename_all = "PascalCase")]
 pub struct ScaleRequest {
-    /// The new count; none keeps the event only.
+    /// The new count; absent only records the event.
     pub count: Option<i64>,
-    /// What is scaled: `Group` and its name.
+    /// The target of the request: the key `Group` and the group's name.
     pub target: BTreeMap<String, String>,
-    /// Words for the event.
+    /// The message of the event.
     pub message: String,
-    /// Something went wrong.
+    /// Whether the event reports an error.
     pub error: bool,
-    /// Facts for the event.
+    /// Additional facts of the event.
     pub meta: Option<BTreeMap<String, Value>>,
 }
 
 impl ScaleRequest {
-    /// Sets the count of a group.
+    /// Creates a request to set the count of a group.
     ///
     /// ```
     /// let request = caravan_sdk::ScaleRequest::count("web", 3, "more, please");
@@ -45,123 +45,123 @@ impl ScaleRequest {
     }
 }
 
-/// Wanted and found counts of a job.
+/// The desired and actual counts of a job.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
 pub struct ScaleStatus {
-    /// The job.
+    /// The id of the job.
     #[serde(rename = "JobID")]
     pub job_id: JobId,
-    /// Its namespace.
+    /// The namespace of the job.
     pub namespace: String,
-    /// Index of its creation.
+    /// The index at which the job was created.
     pub job_create_index: u64,
-    /// Index of its specification.
+    /// The index of the last change of the job's specification.
     pub job_modify_index: u64,
-    /// It was stopped.
+    /// Whether the job is stopped.
     pub job_stopped: bool,
-    /// By group.
+    /// The counts by group.
     pub task_groups: BTreeMap<String, GroupScaleStatus>,
 }
 
-/// Wanted and found counts of a group.
+/// The desired and actual counts of a group.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
 pub struct GroupScaleStatus {
-    /// Wanted allocations.
+    /// The number of desired allocations.
     pub desired: i64,
-    /// Allocations that are not over.
+    /// The number of allocations that are not terminal.
     pub placed: i64,
-    /// Those that run.
+    /// The number of running allocations.
     pub running: i64,
-    /// Those that are known to be healthy.
+    /// The number of allocations that are known to be healthy.
     pub healthy: i64,
-    /// Those that are known not to be.
+    /// The number of allocations that are known to be unhealthy.
     pub unhealthy: i64,
-    /// What was scaled, the newest first.
+    /// The scaling events, newest first.
     #[serde(deserialize_with = "null_default")]
     pub events: Vec<ScalingEvent>,
 }
 
-/// A policy in lists.
+/// A scaling policy as lists show it.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
 pub struct ScalingPolicyStub {
-    /// Id, a UUID.
+    /// The policy's id, a UUID.
     #[serde(rename = "ID")]
     pub id: String,
-    /// An autoscaler may act on it.
+    /// Whether an autoscaler may act on the policy.
     pub enabled: bool,
-    /// `horizontal`, `vertical_cpu` or `vertical_mem`.
+    /// The policy's type: `horizontal`, `vertical_cpu` or `vertical_mem`.
     #[serde(rename = "Type")]
     pub kind: String,
-    /// What it is about: `Namespace`, `Job`, `Group`, `Task`.
+    /// The target of the policy, with the keys `Namespace`, `Job`, `Group`, `Task`.
     pub target: BTreeMap<String, String>,
-    /// Index of its creation.
+    /// The index at which the policy was created.
     pub create_index: u64,
-    /// Index of its last change.
+    /// The index of the policy's last change.
     pub modify_index: u64,
 }
 
-/// A policy.
+/// A scaling policy.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
 pub struct ScalingPolicy {
-    /// What lists show too.
+    /// The fields that lists show too.
     #[serde(flatten)]
     pub stub: ScalingPolicyStub,
-    /// Least count.
+    /// The least count.
     pub min: i64,
-    /// Greatest count.
+    /// The greatest count.
     pub max: i64,
-    /// What the autoscaler is told.
+    /// The configuration for the autoscaler.
     pub policy: Value,
 }
 
-/// The answer to naming a version.
+/// The answer to tagging a version.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
 pub struct TagResponse {
-    /// The name; empty when it was taken away.
+    /// The name of the tag; empty after its removal.
     pub name: String,
-    /// Words about it.
+    /// The description of the tag.
     pub description: String,
-    /// When it was given.
+    /// The time at which the tag was set.
     pub tagged_time: UnixNanos,
-    /// Index of the change.
+    /// The index of the change.
     pub index: u64,
 }
 
-/// A command that a task offers to be run in it.
+/// A command that a task offers to run inside it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
 pub struct Action {
-    /// Name, unique in the task.
+    /// The name of the action, unique in the task.
     pub name: String,
-    /// Program.
+    /// The program to run.
     pub command: String,
-    /// Its arguments.
+    /// The arguments of the program.
     #[serde(deserialize_with = "null_default")]
     pub args: Vec<String>,
-    /// The task.
+    /// The name of the task.
     pub task_name: String,
-    /// Its group.
+    /// The name of the task's group.
     pub task_group_name: String,
 }
 
 impl Client {
-    /// Routes of scaling.
+    /// Returns the routes of scaling.
     pub fn scaling(&self) -> Scaling<'_> {
         Scaling(self)
     }
 }
 
-/// Routes of scaling.
+/// The routes of scaling, from [`Client::scaling`].
 #[derive(Clone, Copy, Debug)]
 pub struct Scaling<'a>(&'a Client);
 
 impl Scaling<'_> {
-    /// Lists policies; the parameters `job` and `type` leave out others.
+    /// Lists policies. The query parameters `job` and `type` select policies.
     ///
     /// # Errors
     /// As [`Client::get`].
@@ -169,7 +169,7 @@ impl Scaling<'_> {
         self.0.get("/v1/scaling/policies", query).await
     }
 
-    /// Reads a policy.
+    /// Returns a policy by its id.
     ///
     /// # Errors
     /// As [`Client::get`]: 404 if there is no such policy.
@@ -177,7 +177,7 @@ impl Scaling<'_> {
         self.0.get(&path("/v1/scaling/policy/{}", &[id]), query).await
     }
 
-    /// Changes the count of a group, or keeps an event about it.
+    /// Changes the count of a group, or records a scaling event.
     ///
     /// ```no_run
     /// use caravan_sdk::{Client, QueryOptions, ScaleRequest};
@@ -200,7 +200,7 @@ impl Scaling<'_> {
         self.0.put(&path("/v1/job/{}/scale", &[job]), query, request).await
     }
 
-    /// Tells the counts of a job's groups and what was scaled.
+    /// Returns the counts and scaling events of a job's groups.
     ///
     /// # Errors
     /// As [`Client::get`].
@@ -208,7 +208,7 @@ impl Scaling<'_> {
         self.0.get(&path("/v1/job/{}/scale", &[job]), query).await
     }
 
-    /// Names a version of a job, which keeps it from being forgotten; without a version the newest.
+    /// Tags a version of a job, which protects it from garbage collection. Without a version, tags the newest one.
     ///
     /// # Errors
     /// As [`Client::get`].
@@ -224,7 +224,7 @@ impl Scaling<'_> {
         self.0.put(&path("/v1/job/{}/versions/{}/tag", &[job, name]), query, &body).await
     }
 
-    /// Takes a version's name away.
+    /// Removes the tag of a version.
     ///
     /// # Errors
     /// As [`Client::get`].
@@ -237,7 +237,7 @@ impl Scaling<'_> {
         self.0.delete(&path("/v1/job/{}/versions/{}/tag", &[job, name]), query).await
     }
 
-    /// Lists the commands that a job's tasks offer.
+    /// Lists the actions that a job's tasks offer.
     ///
     /// # Errors
     /// As [`Client::get`].

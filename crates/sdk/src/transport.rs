@@ -17,18 +17,18 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 use tokio::net::{TcpStream, UnixStream};
 
-/// How long connecting may take.
+/// The timeout for connecting.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// The pool of connections.
+/// The pool of connections to one agent.
 pub(crate) type Pool = Client<Connector, Full<Bytes>>;
 
-/// A pool for an agent.
+/// Creates the connection pool for an agent.
 pub(crate) fn pool(target: Arc<Target>) -> Pool {
     Client::builder(TokioExecutor::new()).build(Connector(target))
 }
 
-/// Whom to connect to, and how.
+/// The address of an agent and its TLS settings.
 #[derive(Debug)]
 pub(crate) struct Target {
     address: Address,
@@ -41,7 +41,7 @@ impl Target {
         Arc::new(Self { address, tls, connector: OnceLock::new() })
     }
 
-    /// Reads the certificates when they are needed first.
+    /// Reads the certificates at the first use.
     fn tls(&self) -> io::Result<caravan_tls::Connector> {
         if let Some(connector) = self.connector.get() {
             return Ok(connector.clone());
@@ -72,7 +72,7 @@ impl Target {
     }
 }
 
-/// An error of a connection, with what can be done about it.
+/// Describes a connection error, with advice on how to fix it.
 pub(crate) fn told(error: &io::Error) -> String {
     let advice = match Handshake::within(error).map(|handshake| handshake.problem) {
         Some(Problem::UnknownAuthority) => {
@@ -91,7 +91,7 @@ pub(crate) fn told(error: &io::Error) -> String {
     format!("{error}: {advice}")
 }
 
-/// Connects to the one agent, whatever the URI of the request says.
+/// A connector to one agent, whatever the URI of the request names.
 #[derive(Clone, Debug)]
 pub(crate) struct Connector(Arc<Target>);
 

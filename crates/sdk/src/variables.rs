@@ -6,36 +6,36 @@ use crate::query::{QueryOptions, Response, path};
 use caravan_types::ser::Secrets;
 use caravan_types::variable::{VariableDecrypted, VariableLock, VariableMetadata};
 
-/// On which condition a variable is changed.
+/// The condition of a variable's change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CheckIndex {
-    /// On none.
+    /// No condition.
     Force,
-    /// Only if it was last changed there; 0: only if it is new.
+    /// Changes only if the variable's modify index has this value; 0 requires that the variable does not exist.
     At(u64),
 }
 
-/// What a write came to.
+/// The result of a write.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Written {
-    /// It is as asked.
+    /// The variable after the write.
     Done(Box<VariableDecrypted>),
-    /// The condition does not hold: the variable as it is.
+    /// The condition does not hold; this is the current variable.
     Conflict(Box<VariableDecrypted>),
 }
 
-/// Routes of variables.
+/// The routes of variables, from [`Client::variables`].
 #[derive(Clone, Copy, Debug)]
 pub struct Variables<'a>(&'a Client);
 
 impl Client {
-    /// Routes of variables.
+    /// Returns the routes of variables.
     pub fn variables(&self) -> Variables<'_> {
         Variables(self)
     }
 }
 
-/// Slashes of a path are part of the address.
+/// Builds the route of a variable; the slashes of its path stay unescaped.
 fn address(variable: &str) -> String {
     let segments: Vec<String> = variable.split('/').map(|segment| path("{}", &[segment])).collect();
     format!("/v1/var/{}", segments.join("/"))
@@ -48,7 +48,7 @@ fn conditional(query: &QueryOptions, check: CheckIndex) -> QueryOptions {
     }
 }
 
-/// A conflict is an answer, whose body is the variable.
+/// Decodes a conflict: its body is the current variable.
 fn conflict(error: Error) -> Result<Box<VariableDecrypted>, Error> {
     match &error {
         Error::Status { code: 409, body } => serde_json::from_str(body).map(Box::new).map_err(|_| error),
@@ -64,7 +64,7 @@ impl Variables<'_> {
         self.0.get("/v1/vars", query).await
     }
 
-    /// A variable with its items.
+    /// Returns a variable with its items.
     pub async fn read(
         &self,
         variable: &str,
@@ -73,7 +73,7 @@ impl Variables<'_> {
         self.0.get(&address(variable), query).await
     }
 
-    /// Writes a variable.
+    /// Creates or replaces a variable.
     pub async fn write(
         &self,
         variable: &str,
@@ -89,8 +89,8 @@ impl Variables<'_> {
         }
     }
 
-    /// Takes the lock of a variable, which is made with `items` if it is not there. The lock's id is made by the
-    /// servers.
+    /// Acquires the lock of a variable. Creates the variable with `items` if it does not exist. The servers generate
+    /// the lock's id.
     pub async fn acquire_lock(
         &self,
         variable: &str,
@@ -109,7 +109,7 @@ impl Variables<'_> {
         }
     }
 
-    /// Goes on holding the lock of an id.
+    /// Renews a lock by its id.
     pub async fn renew_lock(
         &self,
         variable: &str,
@@ -121,7 +121,7 @@ impl Variables<'_> {
         Ok(self.0.put(&address(variable), &query, &body).await?.value)
     }
 
-    /// Gives up the lock of an id.
+    /// Releases a lock by its id.
     pub async fn release_lock(
         &self,
         variable: &str,
@@ -133,7 +133,7 @@ impl Variables<'_> {
         Ok(self.0.put(&address(variable), &query, &body).await?.value)
     }
 
-    /// Removes a variable; one that is not there is as wished. Answers the variable if the condition does
+    /// Deletes a variable; succeeds if the variable does not exist. Returns the variable if the condition does
     /// not hold.
     pub async fn delete(
         &self,

@@ -17,94 +17,94 @@ use http::Method;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// A claim as people see it: who uses the volume, how far it got and what it waits for.
+/// A claim for display: the allocation that uses the volume, the phase of the claim and its wait reason.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
 pub struct ClaimView {
-    /// Allocation.
+    /// The id of the allocation that holds the claim.
     #[serde(rename = "AllocID")]
     pub alloc_id: AllocId,
-    /// Its node.
+    /// The node of the allocation.
     #[serde(rename = "NodeID")]
     pub node_id: NodeId,
-    /// Its job.
+    /// The job of the allocation.
     #[serde(rename = "JobID")]
     pub job_id: JobId,
-    /// Whether it writes.
+    /// Whether the allocation writes to the volume.
     pub mode: ClaimMode,
-    /// How far it got.
+    /// The phase that the claim has reached.
     pub phase: ClaimPhase,
-    /// Failed tries of the step in progress.
+    /// The number of failed tries of the current step.
     pub tries: u32,
-    /// The plugin's words of the last failure.
+    /// The plugin's message of the last failure.
     #[serde(deserialize_with = "null_default")]
     pub last_error: String,
-    /// What the next step waits for.
+    /// The reason why the next step waits.
     #[serde(deserialize_with = "null_default")]
     pub waits_for: String,
-    /// When the step is tried again; 0 = at once.
+    /// The time of the next try; 0 means at once.
     pub next_try: UnixNanos,
-    /// When it got there.
+    /// The time of the claim's last change.
     pub modify_time: UnixNanos,
 }
 
-/// A volume with what only our agents tell of it.
+/// A volume with the additional facts that Caravan's agents report.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct VolumeDetail {
-    /// The volume.
+    /// The volume itself.
     #[serde(flatten)]
     pub volume: CsiVolume,
-    /// Its claims.
+    /// The claims on the volume.
     #[serde(rename = "CaravanClaims", deserialize_with = "null_default")]
     pub claims: Vec<ClaimView>,
-    /// Its own life.
+    /// The phase of the volume itself.
     #[serde(rename = "CaravanPhase", deserialize_with = "null_default")]
     pub phase: Option<VolumePhase>,
-    /// The plugin's words of the last failure.
+    /// The plugin's message of the last failure.
     #[serde(rename = "CaravanLastError", deserialize_with = "null_default")]
     pub last_error: String,
-    /// How full it is, by node; empty when no node has told.
+    /// The bytes and inodes in use, by node; empty if no node has reported them.
     #[serde(rename = "CaravanUsage", skip_serializing_if = "BTreeMap::is_empty")]
     pub usage: BTreeMap<NodeId, VolumeUsage>,
 }
 
-/// Answer to registering and creating volumes.
+/// The answer to registering or creating volumes.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
 pub struct VolumesResponse {
-    /// The volumes as they are now.
+    /// The volumes after the change.
     #[serde(deserialize_with = "null_default")]
     pub volumes: Vec<CsiVolume>,
-    /// Warnings.
+    /// Warnings for users; empty without any.
     #[serde(deserialize_with = "null_default")]
     pub warnings: String,
 }
 
-/// Volumes as a plugin lists them.
+/// A page of volumes as a plugin lists them.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
 pub struct ExternalVolumes {
-    /// The volumes.
+    /// The volumes of this page.
     #[serde(deserialize_with = "null_default")]
     pub volumes: Vec<VolumeExternalStub>,
-    /// Start of the next page; empty when there is none.
+    /// The start of the next page; empty on the last page.
     pub next_token: String,
 }
 
-/// Snapshots, taken or as a plugin lists them.
+/// A page of snapshots, newly created or as a plugin lists them.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
 pub struct SnapshotPage {
-    /// The snapshots.
+    /// The snapshots of this page.
     #[serde(deserialize_with = "null_default")]
     pub snapshots: Vec<CsiSnapshot>,
-    /// Start of the next page; empty when there is none.
+    /// The start of the next page; empty on the last page.
     #[serde(deserialize_with = "null_default")]
     pub next_token: String,
 }
 
-/// Secrets as a header, none without any.
+/// Encodes secrets as a header; empty without secrets.
 fn secrets_header(secrets: &Secrets) -> Vec<(&'static str, Token)> {
     let pairs: Vec<String> = secrets.expose().iter().map(|(k, v)| format!("{k}={v}")).collect();
     match pairs.is_empty() {
@@ -113,21 +113,21 @@ fn secrets_header(secrets: &Secrets) -> Vec<(&'static str, Token)> {
     }
 }
 
-/// Routes of CSI volumes.
+/// The routes of CSI volumes, from [`Client::volumes`].
 #[derive(Clone, Copy, Debug)]
 pub struct Volumes<'a>(&'a Client);
 
-/// Routes of plugins.
+/// The routes of plugins, from [`Client::plugins`].
 #[derive(Clone, Copy, Debug)]
 pub struct Plugins<'a>(&'a Client);
 
 impl Client {
-    /// Routes of CSI volumes.
+    /// Returns the routes of CSI volumes.
     pub fn volumes(&self) -> Volumes<'_> {
         Volumes(self)
     }
 
-    /// Routes of plugins.
+    /// Returns the routes of plugins.
     pub fn plugins(&self) -> Plugins<'_> {
         Plugins(self)
     }
@@ -141,17 +141,17 @@ impl Volumes<'_> {
         self.0.get("/v1/volumes", &query.clone().param("type", "csi")).await
     }
 
-    /// A volume.
+    /// Returns a volume by its id.
     pub async fn info(&self, id: &str, query: &QueryOptions) -> Result<Response<VolumeDetail>, Error> {
         self.0.get(&path("/v1/volume/csi/{}", &[id]), query).await
     }
 
-    /// Where a volume and each of its claims stand, and why.
+    /// Explains the state of a volume and of each of its claims.
     pub async fn explain(&self, id: &str, query: &QueryOptions) -> Result<Response<VolumeExplain>, Error> {
         self.0.get(&path("/v1/volume/csi/{}/explain", &[id]), query).await
     }
 
-    /// Makes known a volume that the plugin has already.
+    /// Registers a volume that exists at its plugin.
     pub async fn register(
         &self,
         volume: &VolumeRequestBody,
@@ -161,7 +161,7 @@ impl Volumes<'_> {
         self.0.put(&path("/v1/volume/csi/{}", &[volume.id.as_str()]), query, &body).await
     }
 
-    /// Has the plugin make a volume.
+    /// Creates a volume through its plugin.
     pub async fn create(
         &self,
         volume: &VolumeRequestBody,
@@ -171,7 +171,7 @@ impl Volumes<'_> {
         self.0.put(&path("/v1/volume/csi/{}/create", &[volume.id.as_str()]), query, &body).await
     }
 
-    /// Forgets a volume; the plugin keeps it. `force` also when it is in use.
+    /// Deregisters a volume; the plugin keeps its storage. With `force`, also if the volume is in use.
     pub async fn deregister(
         &self,
         id: &str,
@@ -182,8 +182,8 @@ impl Volumes<'_> {
         self.0.delete(&path("/v1/volume/csi/{}", &[id]), &query).await
     }
 
-    /// Has the plugin delete a volume. The secrets are for the plugin; without any the servers use those
-    /// that the volume was made with.
+    /// Deletes a volume through its plugin. `secrets` are for the plugin; if they are empty, the servers use the
+    /// secrets with which the volume was created.
     pub async fn delete(
         &self,
         id: &str,
@@ -194,13 +194,13 @@ impl Volumes<'_> {
         self.0.call(Method::DELETE, &path, query, &secrets_header(secrets), Bytes::new()).await
     }
 
-    /// Ends the claims of a node.
+    /// Releases the claims of a node.
     pub async fn detach(&self, id: &str, node: &str, query: &QueryOptions) -> Result<Response<()>, Error> {
         let query = query.clone().param("node", node);
         self.0.delete(&path("/v1/volume/csi/{}/detach", &[id]), &query).await
     }
 
-    /// Has the plugin take a snapshot of a volume. Its secrets go with the request.
+    /// Creates a snapshot of a volume through its plugin. The request carries the snapshot's secrets.
     pub async fn create_snapshot(
         &self,
         snapshot: &CsiSnapshot,
@@ -216,7 +216,7 @@ impl Volumes<'_> {
         self.0.put("/v1/volumes/snapshot", query, &body).await
     }
 
-    /// Has the plugin delete a snapshot.
+    /// Deletes a snapshot through its plugin.
     pub async fn delete_snapshot(
         &self,
         plugin: &str,
@@ -229,7 +229,7 @@ impl Volumes<'_> {
         self.0.call(Method::DELETE, "/v1/volumes/snapshot", &query, &headers, Bytes::new()).await
     }
 
-    /// Snapshots as the plugin lists them.
+    /// Lists snapshots as the plugin reports them.
     pub async fn list_snapshots(
         &self,
         plugin: &str,
@@ -241,7 +241,7 @@ impl Volumes<'_> {
         self.0.call(Method::GET, "/v1/volumes/snapshot", &query, &headers, Bytes::new()).await
     }
 
-    /// Volumes as the plugin lists them.
+    /// Lists volumes as the plugin reports them.
     pub async fn list_external(
         &self,
         plugin: &str,
@@ -259,7 +259,7 @@ impl Plugins<'_> {
         self.0.get("/v1/plugins", &query.clone().param("type", "csi")).await
     }
 
-    /// A CSI plugin.
+    /// Returns a CSI plugin by its id.
     pub async fn info(&self, id: &str, query: &QueryOptions) -> Result<Response<Plugin>, Error> {
         self.0.get(&path("/v1/plugin/csi/{}", &[id]), query).await
     }

@@ -18,7 +18,7 @@ use std::sync::{Arc, Mutex};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, UnixListener};
 
-/// A request as the server saw it.
+/// A request as the server received it.
 #[derive(Clone, Debug)]
 struct Seen {
     method: String,
@@ -28,7 +28,7 @@ struct Seen {
     body: Value,
 }
 
-/// What the server answers: status, `X-Nomad-Index`, body.
+/// Returns the server's answer to a request: status, `X-Nomad-Index`, body.
 type Script = Arc<dyn Fn(&Seen) -> (u16, u64, String) + Send + Sync>;
 
 #[derive(Clone)]
@@ -71,7 +71,7 @@ impl Server {
         });
     }
 
-    /// Listens on a free port; the client that is returned talks to it.
+    /// Listens on a free port. Returns a client of that address.
     async fn client(&self) -> Client {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();

@@ -10,26 +10,26 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio_util::sync::CancellationToken;
 
-/// What tells one absence of an allocation from another one.
+/// Distinguishes one absence of an allocation from another.
 type Absence = (ClientStatus, UnixNanos);
 
-/// When this server saw each absence first; cheap to clone.
+/// When this server first observed each absence; cheap to clone.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Absences(Arc<Mutex<FirstSeen<AllocId, Absence>>>);
 
 impl Absences {
-    /// Each holder makes one whole change, so a panic leaves nothing half done.
+    /// Each lock holder makes one complete change, so a panic leaves the data consistent.
     fn book(&self) -> MutexGuard<'_, FirstSeen<AllocId, Absence>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// For how long an allocation has been absent; none if it is not.
+    /// Returns how long an allocation has been absent; `None` if it is not.
     fn passed(&self, alloc: &Allocation, now: BootInstant) -> Option<Nanos> {
         let absence = (alloc.client_status, absent_since(alloc)?);
         Some(now.since(self.book().since(&alloc.id, absence, now)))
     }
 
-    /// How long some allocations have been absent.
+    /// Returns how long the given allocations have been absent.
     fn measured<'a>(&self, allocs: impl Iterator<Item = &'a Arc<Allocation>>, now: BootInstant) -> Passed {
         let passed = allocs.filter_map(|alloc| Some((alloc.id.clone(), self.passed(alloc, now)?)));
         Passed::Measured(passed.collect::<BTreeMap<_, _>>())
@@ -41,14 +41,14 @@ impl Absences {
 }
 
 impl Core {
-    /// What a decision about a job depends on besides the state.
+    /// Returns the inputs of a scheduling decision about a job besides the state.
     pub(crate) fn params(&self, root: &Root, job: &JobKey) -> Params {
         let moment = self.clock.read();
         let passed = self.absences.measured(root.allocs_by_job(job), moment.boot);
         Params { passed, ..Params::new(moment.wall, rand::random()) }
     }
 
-    /// For how long some allocation of a node is still kept that may come back; none if there is none.
+    /// Returns how much longer some allocation of a node may still come back; `None` without such an allocation.
     pub(crate) fn kept_on(&self, root: &Root, node: &NodeId) -> Option<Nanos> {
         let moment = self.clock.read();
         let passed = self.absences.measured(root.allocs_by_node(node), moment.boot);
@@ -57,7 +57,7 @@ impl Core {
     }
 }
 
-/// Sees absences begin, until cancelled.
+/// Observes the beginnings of absences, until cancelled.
 pub(crate) async fn watch(core: Core, cancel: CancellationToken) {
     let mut feed = core.store.feed();
     let all = |root: &Root| {

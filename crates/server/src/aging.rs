@@ -1,8 +1,8 @@
-//! Ages of rows, which a step of the wall clock does not change.
+//! Ages of rows, which ignore steps of the wall clock.
 //!
 //! Rows carry wall times. If the wall clock of a server is set forward by a day, every row is a day older at once:
-//! allocations would be collected, drains would reach their deadline. [`Aging`] notices such a step by comparing two
-//! clocks, and leaves the step out until everything that was written before the step is old by itself.
+//! allocations would be collected, and drains would reach their deadline. [`Aging`] detects such a step by comparing
+//! two clocks. It ignores the step until everything written before the step is old without it.
 
 use crate::core::{Core, Moment};
 use caravan_types::{BootInstant, Nanos, UnixNanos};
@@ -10,15 +10,15 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 /// Smaller differences between two readings are drift.
 const MIN_STEP: i64 = 1_000_000_000;
-/// Drains and deployments have deadlines that may be this far ahead.
+/// Minimum time for which a step is kept: deadlines of drains and deployments may be this far ahead.
 const MIN_KEPT: Nanos = Nanos(24 * 3600 * 1_000_000_000);
 
-/// The steps of the wall clock that this server has seen; cheap to clone.
+/// The steps of the wall clock that this server has observed; cheap to clone.
 #[derive(Clone, Debug)]
 pub(crate) struct Aging(Arc<Mutex<Steps>>);
 
 impl Aging {
-    /// Returns an empty record. `longest` is the greatest age that is asked for.
+    /// Returns an empty record. `longest` is the greatest age that callers ask for.
     pub(crate) fn new(longest: Nanos) -> Self {
         Self(Arc::new(Mutex::new(Steps { kept: longest.max(MIN_KEPT), last: None, forward: Vec::new() })))
     }
@@ -26,10 +26,10 @@ impl Aging {
 
 #[derive(Debug)]
 struct Steps {
-    /// How long a step is left out.
+    /// How long a step is ignored.
     kept: Nanos,
     last: Option<Moment>,
-    /// When the clock was seen to have stepped forward, and by how many nanoseconds.
+    /// When the clock was observed to have stepped forward, and by how many nanoseconds.
     forward: Vec<(BootInstant, i64)>,
 }
 
@@ -50,7 +50,7 @@ impl Steps {
         UnixNanos(moment.wall.0.saturating_sub(left_out))
     }
 
-    /// A step back undoes the last steps forward.
+    /// Cancels the last forward steps by a backward step.
     fn set_back(&mut self, mut by: i64) {
         while let Some((_, last)) = self.forward.last_mut() {
             if *last > by {
@@ -67,7 +67,7 @@ impl Core {
     /// Returns the time with which the wall times of rows are compared to decide whether a row is old.
     pub(crate) fn aged(&self) -> UnixNanos {
         let moment = self.clock.read();
-        // Each holder makes one whole change, so a panic leaves nothing half done.
+        // Each lock holder makes one complete change, so a panic leaves the data consistent.
         self.aging.0.lock().unwrap_or_else(PoisonError::into_inner).read(moment)
     }
 }
@@ -99,7 +99,7 @@ mod tests {
         // Set forward by two days.
         assert_eq!(hours(steps.read(at(2, 150))), 102);
         assert_eq!(hours(steps.read(at(3, 151))), 103);
-        // What was written before the step is as old as can be asked for.
+        // Rows from before the step have reached the greatest age.
         assert_eq!(hours(steps.read(at(26, 174))), 174);
     }
 
@@ -109,7 +109,7 @@ mod tests {
         steps.read(at(0, 100));
         steps.read(at(1, 149));
         assert_eq!(hours(steps.read(at(2, 102))), 102);
-        // A step back alone is later for all: rows are collected later.
+        // A backward step alone delays the collection of rows.
         assert_eq!(hours(steps.read(at(3, 50))), 50);
         assert_eq!(hours(steps.read(at(4, 61))), 51);
     }

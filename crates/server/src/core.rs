@@ -1,4 +1,4 @@
-//! What every part of the server holds: the state, the way to change it, and the clocks.
+//! The parts that all services of the server share: the state, the way to change it, and the clocks.
 
 use crate::absence::Absences;
 use crate::aging::Aging;
@@ -12,7 +12,7 @@ use caravan_types::command::{Change, Command, Outcome};
 use caravan_types::{BootInstant, Nanos, UnixNanos};
 use std::sync::Arc;
 
-/// Shared by all parts of the server; cheap to clone.
+/// The state, the log and the clocks, shared by all services; cheap to clone.
 #[derive(Clone, Debug)]
 pub(crate) struct Core {
     pub(crate) store: Arc<Store>,
@@ -27,28 +27,28 @@ pub(crate) struct Core {
 /// One reading of both clocks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Moment {
-    /// What people read; it may step.
+    /// The wall clock, for display; it may step.
     pub(crate) wall: UnixNanos,
-    /// What waits are measured with; it never steps.
+    /// The clock for waits; it never steps.
     pub(crate) boot: BootInstant,
 }
 
 impl Moment {
-    /// When a wall time comes that was written down as the end of a wait of `span`. If the wall clock was set back, the
-    /// rest of the wait is no longer than the wait.
+    /// Returns the instant at which a wait of `span` ends, given its recorded end in wall time. If the wall clock was
+    /// set back, the remaining wait is no longer than `span`.
     pub(crate) fn instant_of(self, end: UnixNanos, span: Nanos) -> BootInstant {
         let left = end.since(self.wall).min(span.max(Nanos::ZERO));
         self.boot.plus(left)
     }
 }
 
-/// Where the time comes from.
+/// The source of the time.
 #[derive(Clone, Debug, Default)]
 pub(crate) enum Clock {
     /// The clocks of the machine.
     #[default]
     Machine,
-    /// A test that moves both clocks as it likes.
+    /// A clock that a test moves.
     #[cfg(test)]
     Manual(Arc<std::sync::Mutex<Moment>>),
 }
@@ -67,20 +67,20 @@ impl Clock {
 
 #[cfg(test)]
 impl Core {
-    /// One that keeps everything in memory, with its log running.
+    /// Returns a core that keeps everything in memory, with its log running.
     pub(crate) async fn in_memory() -> Self {
         use caravan_consensus::{Config, Consensus, ServerId};
         let store = Arc::new(Store::default());
         let started = Consensus::start(Config::memory(ServerId(1)), Machine(store.clone())).await;
         let (log, service) = started.expect("a log in memory always starts");
-        // For as long as the test runs.
+        // The log runs until the test ends.
         tokio::spawn(service.run(tokio_util::sync::CancellationToken::new()));
         let keyring = Keyring::memory().expect("keys in memory are always there");
         let (meters, clock, absences) = (Meters::default(), Clock::default(), Absences::default());
         Self { store, log, keyring, meters, clock, absences, aging: Aging::new(Nanos::ZERO) }
     }
 
-    /// The same with a clock that the test moves.
+    /// As above, with a clock that the test moves.
     pub(crate) async fn with_clock(moment: Moment) -> (Self, Arc<std::sync::Mutex<Moment>>) {
         let manual = Arc::new(std::sync::Mutex::new(moment));
         (Self { clock: Clock::Manual(manual.clone()), ..Self::in_memory().await }, manual)
@@ -88,17 +88,17 @@ impl Core {
 }
 
 impl Core {
-    /// The wall clock, read at the edge and passed on: for display, calendars and expiry.
+    /// Reads the wall clock: for display, calendars and expiry.
     pub(crate) fn now(&self) -> UnixNanos {
         self.clock.read().wall
     }
 
-    /// `CLOCK_BOOTTIME`, read at the edge and passed on: for waits.
+    /// Reads `CLOCK_BOOTTIME`: for waits.
     pub(crate) fn boot(&self) -> BootInstant {
         self.clock.read().boot
     }
 
-    /// Sleeps until an instant, for ever if there is none. While the machine sleeps this may take longer.
+    /// Sleeps until an instant, or for ever without one. The sleep may take longer if the machine is suspended.
     pub(crate) async fn until(&self, at: Option<BootInstant>) {
         match at {
             Some(at) => tokio::time::sleep(at.since(self.boot()).to_std()).await,
@@ -106,12 +106,12 @@ impl Core {
         }
     }
 
-    /// The newest state.
+    /// Returns a snapshot of the newest state.
     pub(crate) fn snapshot(&self) -> Snapshot {
         self.store.snapshot()
     }
 
-    /// Makes a change durable and applies it. The outcome may be a refusal.
+    /// Commits a change durably and applies it. The outcome may be a refusal.
     pub(crate) async fn propose(&self, change: Change) -> Result<Outcome, ServerError> {
         let command = Command { now: self.now(), change };
         let kind = command.change.kind();
@@ -129,7 +129,7 @@ impl Core {
         Ok(outcome)
     }
 
-    /// The same, with a refusal as an error. Answers the index.
+    /// Commits a change; a refusal is an error. Returns the index.
     pub(crate) async fn commit(&self, change: Change) -> Result<u64, ServerError> {
         let outcome = self.propose(change).await?;
         match outcome.refused {
@@ -139,7 +139,7 @@ impl Core {
     }
 }
 
-/// A fresh UUID in text.
+/// Returns a random UUID as text.
 pub(crate) fn new_id() -> String {
     uuid::Uuid::new_v4().to_string()
 }
@@ -152,7 +152,7 @@ impl StateMachine for Machine {
     fn apply(&mut self, index: u64, command: &[u8], meaning: Option<Meaning>) -> Vec<u8> {
         let meaning = meaning.and_then(|meaning| meaning.downcast::<Command>().ok());
         let read = match meaning {
-            // Other servers, and this one after a restart, read the bytes: both must be the same command.
+            // Other servers, and this server after a restart, read the bytes; both commands must be equal.
             Some(command) if !cfg!(debug_assertions) => Ok(command),
             meaning => rmp_serde::from_slice(command).map(Box::new).inspect(|read| {
                 assert!(
@@ -163,8 +163,8 @@ impl StateMachine for Machine {
         };
         let outcome = match read {
             Ok(command) => self.0.apply(index, &command),
-            // A command that was committed must not be skipped silently by one server alone, but
-            // every server of this version answers alike.
+            // One server alone must not skip a committed command silently. Every server of this version returns the
+            // same refusal.
             Err(error) => {
                 tracing::error!(index, %error, "a committed command cannot be read");
                 Outcome {
@@ -175,7 +175,7 @@ impl StateMachine for Machine {
                 }
             }
         };
-        // Numbers and strings only: there is nothing that MessagePack could not hold.
+        // The command consists of numbers and strings only, all of which MessagePack can encode.
         rmp_serde::to_vec_named(&outcome).expect("an outcome holds nothing that cannot be encoded")
     }
 

@@ -1,7 +1,7 @@
-//! Documents of others that logins depend on: key sets, and what issuers say of themselves.
+//! Documents of other parties that logins depend on: key sets, and discovery documents of issuers.
 //!
-//! Whoever reaches the API may begin a login. A document is therefore kept for a while, only one request for it is
-//! under way at a time, and there are only so many requests for it in a minute, whatever they come to.
+//! Every client of the API may begin a login. A document is therefore cached, only one request for it is in progress at
+//! a time, and the number of requests for it per minute is limited, whatever their results.
 
 use crate::outbound::{self, Asking};
 use hyper::StatusCode;
@@ -11,31 +11,31 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// How long a document is good.
+/// How long a document is cached.
 const MAX_AGE: Duration = Duration::from_secs(300);
-/// The span that requests are counted in, and how many there are for one document in each.
+/// The window in which requests are counted, and the maximum number of requests for one document in it.
 const SPAN: Duration = Duration::from_secs(60);
 const MAX_REQUESTS: usize = 5;
-/// Documents that are kept, at most. An auth method has two.
+/// Maximum number of cached documents. An auth method has two.
 const MAX_KEPT: usize = 256;
 
 /// Why a document cannot be read.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum Unread {
-    /// The server refused.
+    /// The server refused the request.
     #[error("{0}")]
     Status(StatusCode),
-    /// It was not reached, or answered nonsense.
+    /// The server was not reached, or returned an invalid response.
     #[error("{0}")]
     Failed(String),
 }
 
-/// How new a document must be.
+/// The required freshness of a document.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Age {
-    /// One that was read a while ago will do.
+    /// A cached document is sufficient.
     Any,
-    /// It lacked something: read it again, if it may be.
+    /// The cached document lacked an entry: fetch it again, if the limit permits.
     Newer,
 }
 
@@ -45,31 +45,31 @@ type Key = (String, Vec<String>);
 struct Kept {
     value: Option<(Arc<Value>, Instant)>,
     failure: Option<Unread>,
-    /// When it was asked for, within the last span.
+    /// Times of the requests within the last window.
     requests: Vec<Instant>,
 }
 
-/// The documents; clones share them.
+/// The cached documents; clones share them.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Documents(Arc<Mutex<HashMap<Key, Arc<tokio::sync::Mutex<Kept>>>>>);
 
 impl Documents {
     fn entry(&self, url: &str, authorities: &[String]) -> Arc<tokio::sync::Mutex<Kept>> {
-        // A thread that panicked left whole entries only.
+        // A panic leaves only complete entries.
         let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let key = (url.to_owned(), authorities.to_vec());
         if all.len() >= MAX_KEPT && !all.contains_key(&key) {
-            // Those that somebody waits for are held elsewhere as well.
+            // Entries with waiting callers are held by these callers as well.
             all.retain(|_, kept| Arc::strong_count(kept) > 1);
         }
         all.entry(key).or_default().clone()
     }
 
-    /// Returns a document. `authorities` sign its server where it has TLS, as PEM; the host's public ones if there are
-    /// none.
+    /// Returns a document. `authorities` (PEM) sign its server's certificate; without any, the host's trust store
+    /// applies.
     ///
     /// # Errors
-    /// If it cannot be read, or could not be read just now.
+    /// If it cannot be read, or recent requests failed and the limit is reached.
     pub(crate) async fn get(
         &self,
         url: &str,
@@ -119,7 +119,7 @@ mod tests {
     use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
     use tokio::net::TcpListener;
 
-    /// A server that counts its requests, and answers with their number.
+    /// Starts a server that counts its requests, and returns their number.
     async fn counting() -> (String, Arc<AtomicUsize>) {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("http://{}/doc", listener.local_addr().unwrap());
@@ -152,7 +152,7 @@ mod tests {
             value.unwrap();
         }
         assert_eq!(count.load(Ordering::Relaxed), MAX_REQUESTS);
-        // Another document has a count of its own.
+        // Another document has a separate count.
         assert!(documents.get(&format!("{url}2"), &[], Age::Any).await.is_ok());
     }
 

@@ -1,27 +1,27 @@
-//! Errors of the servers, as they reach users.
+//! Errors of the servers, in the form that users see.
 
 use caravan_rpc::{Code, RpcError};
 use caravan_types::command::Refusal;
 use caravan_types::{Namespace, VolumeKey};
 
-/// What kind of failure it is.
+/// The kind of a failure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Kind {
     /// The object does not exist: HTTP 404.
     NotFound,
-    /// The request makes no sense: HTTP 400.
+    /// The request is invalid: HTTP 400.
     BadRequest,
-    /// The caller did not prove who it is: HTTP 401.
+    /// The caller is not authenticated: HTTP 401.
     Unauthorized,
-    /// The caller may not: HTTP 403.
+    /// The caller lacks the right: HTTP 403.
     Forbidden,
-    /// Refused by the state of things: HTTP 500, as the reference answers.
+    /// The current state refuses the request: HTTP 500, as in Nomad.
     Refused,
-    /// No leader, no node, no plugin at the moment: HTTP 500.
+    /// No leader, node or plugin is available at the moment: HTTP 500.
     Unavailable,
-    /// It was not carried out, and may be tried again as it is: HTTP 500.
+    /// The request was not executed and may be retried unchanged: HTTP 500.
     Retry,
-    /// Another agent failed, or this one has a defect: HTTP 500.
+    /// Another agent failed, or this agent has a defect: HTTP 500.
     Internal,
 }
 
@@ -29,25 +29,25 @@ pub enum Kind {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
 pub struct ServerError {
-    /// Kind.
+    /// Determines the HTTP status.
     pub kind: Kind,
-    /// Sentence, without secrets.
+    /// One sentence for the user, without secrets.
     pub message: String,
-    /// Volumes that the failure is about and that the sentence does not name. [`ServerError::message_for`] names them to
-    /// callers who may see their namespaces.
+    /// Volumes that the failure concerns and that the sentence does not name. [`ServerError::message_for`] names them
+    /// to callers who may see their namespaces.
     pub about: Vec<VolumeKey>,
 }
 
 impl ServerError {
-    /// A failure of a kind.
+    /// Returns a failure of the given kind.
     pub fn new(kind: Kind, message: impl Into<String>) -> Self {
         Self { kind, message: message.into(), about: Vec::new() }
     }
-    /// The same failure with words before its sentence.
+    /// Prepends text to the sentence of the failure.
     pub(crate) fn after(self, words: &str) -> Self {
         Self { message: format!("{words}{}", self.message), ..self }
     }
-    /// Returns the sentence, with the volumes of those namespaces that `sees` accepts.
+    /// Returns the sentence, with the names of the volumes whose namespaces `sees` accepts.
     pub fn message_for(&self, sees: impl Fn(&Namespace) -> bool) -> String {
         let mut text = self.message.clone();
         for key in self.about.iter().filter(|key| sees(&key.namespace)) {
@@ -64,7 +64,7 @@ impl ServerError {
     pub(crate) fn unavailable(message: impl Into<String>) -> Self {
         Self::new(Kind::Unavailable, message)
     }
-    /// The status of the HTTP answer.
+    /// Returns the status of the HTTP response.
     pub fn http_status(&self) -> u16 {
         match self.kind {
             Kind::NotFound => 404,

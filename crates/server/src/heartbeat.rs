@@ -1,4 +1,4 @@
-//! Heartbeats: which node must be heard from by when.
+//! Heartbeats: the time by which each node must send the next one.
 
 use crate::core::Core;
 use crate::node_evals;
@@ -16,11 +16,11 @@ use tokio_util::sync::CancellationToken;
 /// Timing of heartbeats.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HeartbeatConfig {
-    /// Least time between heartbeats.
+    /// Shortest interval between heartbeats.
     pub min_ttl: Duration,
-    /// Added before a node counts as down.
+    /// Added to the interval before a node counts as down.
     pub grace: Duration,
-    /// Given to every node when a server starts or takes over.
+    /// Granted to every node when a server starts or becomes leader.
     pub failover: Duration,
 }
 
@@ -52,14 +52,14 @@ impl Heartbeats {
         self.deadlines.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// How many nodes are waited for.
+    /// Returns the number of nodes with a deadline.
     pub(crate) fn active(&self) -> usize {
         self.deadlines().len()
     }
 
-    /// The node was heard from: answers within what time it must be heard from again.
+    /// Records a heartbeat of a node. Returns the time within which its next heartbeat must arrive.
     pub(crate) fn beat(&self, node: &NodeId) -> Duration {
-        // Spread, so that nodes that started together do not beat together.
+        // Spread the intervals, so that nodes that started together do not send together.
         let ttl = self.config.min_ttl.mul_f64(1.0 + rand::random::<f64>());
         self.expect(node.clone(), ttl + self.config.grace);
         ttl
@@ -84,7 +84,7 @@ impl Heartbeats {
             .collect();
         let at = Instant::now() + self.config.failover;
         for node in nodes {
-            // Some may have beaten before this task ran.
+            // Some nodes may have sent a heartbeat before this task ran.
             self.deadlines().entry(node).or_insert(at);
         }
         loop {
@@ -113,9 +113,9 @@ impl Heartbeats {
         }
     }
 
-    /// A node that was not heard from is down; or disconnected, as long as an allocation on it may come back.
+    /// Marks a node whose heartbeat is overdue as down, or as disconnected while an allocation on it may come back.
     async fn miss(&self, node: NodeId) {
-        // It may have beaten since its time was up.
+        // The node may have sent a heartbeat after its deadline.
         if self.deadlines().contains_key(&node) {
             return;
         }
@@ -148,7 +148,7 @@ async fn sleep_until(at: Option<Instant>) {
     }
 }
 
-/// A node event of a subsystem.
+/// Returns a node event of a subsystem.
 pub(crate) fn event(subsystem: &str, message: &str, now: UnixNanos) -> NodeEvent {
     NodeEvent {
         message: message.to_owned(),
@@ -158,7 +158,7 @@ pub(crate) fn event(subsystem: &str, message: &str, now: UnixNanos) -> NodeEvent
     }
 }
 
-/// A duration as the wire has it.
+/// Returns a duration in its wire format.
 pub(crate) fn nanos(duration: Duration) -> Nanos {
     Nanos::from_std(duration)
 }

@@ -1,4 +1,4 @@
-//! Key sets of others (RFC 7517), read over HTTP, with TLS or without.
+//! JSON web key sets of other parties (RFC 7517), fetched over HTTP or HTTPS.
 
 use crate::documents::{Age, Documents};
 use crate::error::ServerError;
@@ -11,10 +11,10 @@ fn failed(url: &str, why: impl std::fmt::Display) -> ServerError {
     ServerError::unavailable(format!("the keys at {url} cannot be read: {why}"))
 }
 
-/// The keys of a set that can check a signature.
+/// The keys of a set that can verify a signature.
 pub(crate) struct Keys {
     keys: Vec<DecodingKey>,
-    /// Their ids; none for a key without one.
+    /// The ids of the keys; `None` for a key without an id.
     ids: Vec<Option<String>>,
 }
 
@@ -25,7 +25,7 @@ impl fmt::Debug for Keys {
 }
 
 impl Keys {
-    /// Keys without ids.
+    /// Returns keys without ids.
     pub(crate) fn plain(keys: Vec<DecodingKey>) -> Self {
         Self { ids: keys.iter().map(|_| None).collect(), keys }
     }
@@ -35,15 +35,15 @@ impl Keys {
         &self.keys
     }
 
-    /// Whether the key that a token names is one of them. What else is wrong with the token is then the token's fault.
+    /// Whether the set contains the key that a token names. If so, a failed verification is the token's fault.
     pub(crate) fn know(&self, token: &str) -> bool {
         let id = jsonwebtoken::decode_header(token).ok().and_then(|header| header.kid);
         id.is_some_and(|id| self.ids.iter().flatten().any(|own| *own == id))
     }
 }
 
-/// Returns the keys of a set. `authorities` sign its server where it has TLS, as PEM; the host's public ones if there
-/// are none.
+/// Fetches the keys of a set. `authorities` (PEM) sign its server's certificate; without any, the host's trust store
+/// applies.
 pub(crate) async fn fetch(
     documents: &Documents,
     url: &str,
@@ -61,7 +61,7 @@ pub(crate) async fn fetch(
     Ok(Keys { keys, ids })
 }
 
-/// Returns the keys of an issuer that says where they are.
+/// Fetches the keys of an issuer from the address in its discovery document.
 pub(crate) async fn discover(
     documents: &Documents,
     issuer: &str,
@@ -87,7 +87,7 @@ mod tests {
     const KEYS: &str = r#"{"keys":[{"kty":"EC","crv":"P-256","kid":"a","use":"sig",
         "x":"MKBCTNIcKUSDii11ySs3526iDZ8AiTo7Tu6KPAqv7D4","y":"4Etl6SRW2YiLUrN5vfvVHuhp7x8PxltmWWlbbM4IFyM"}]}"#;
 
-    /// An issuer with TLS: its address, and the authority that signed it.
+    /// Starts an issuer with TLS: returns its address, and the authority that signed its certificate.
     async fn issuer(name: &str) -> (String, String) {
         let mut params = CertificateParams::new(Vec::new()).unwrap();
         params.distinguished_name.push(DnType::CommonName, name);
@@ -131,7 +131,7 @@ mod tests {
                     "HTTP/1.1 {status}\r\n{more}Connection: close\r\nContent-Length: {}\r\n\r\n{body}",
                     body.len()
                 );
-                // The other side may have gone.
+                // The client may have disconnected.
                 let _ = stream.write_all(answer.as_bytes()).await;
                 let _ = stream.shutdown().await;
             }

@@ -1,7 +1,7 @@
 //! Locks on variables: held as long as their holders renew them (docs/reference/http-api.md, section 5.9).
 //!
-//! Who holds what is in the shared state; when each must be renewed is known to this server alone, and begins anew
-//! with it.
+//! The holder of each lock is in the shared state. The renewal deadline is known to this server only, and starts again
+//! when the server starts.
 
 use crate::core::Core;
 use caravan_state::{Table, Topic};
@@ -19,7 +19,7 @@ struct Held {
     until: Instant,
 }
 
-/// Watches over the locks; cheap to clone.
+/// Tracks the renewals of locks; cheap to clone.
 #[derive(Clone, Debug)]
 pub(crate) struct Locks {
     core: Core,
@@ -27,7 +27,7 @@ pub(crate) struct Locks {
     renewed: Arc<Notify>,
 }
 
-/// How long a lock holds after a sign of its holder: its life, and the delay in which nobody else gets it.
+/// How long a lock is held after a renewal: its TTL, and the delay in which no other holder gets it.
 fn patience(lock: &VariableLock) -> std::time::Duration {
     lock.ttl.0.to_std() + lock.lock_delay.0.to_std()
 }
@@ -37,19 +37,19 @@ impl Locks {
         Self { core, held: Arc::default(), renewed: Arc::default() }
     }
 
-    /// A thread that panicked left whole entries only.
+    /// A panic leaves only complete entries.
     fn held(&self) -> MutexGuard<'_, BTreeMap<VariableKey, Held>> {
         self.held.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The holder gave a sign of life.
+    /// Records a renewal by the holder.
     pub(crate) fn renew(&self, key: &VariableKey, lock: &VariableLock) {
         let held = Held { id: lock.id.clone(), until: Instant::now() + patience(lock) };
         self.held().insert(key.clone(), held);
         self.renewed.notify_one();
     }
 
-    /// Gives up locks whose holders are silent, until cancelled.
+    /// Releases locks that are not renewed, until cancelled.
     pub(crate) async fn run(self, cancel: CancellationToken) {
         let mut watch = self.core.store.watch().on(Topic::Table(Table::Variables)).start();
         loop {
@@ -69,7 +69,7 @@ impl Locks {
         }
     }
 
-    /// Gives up what is over; answers when to look again.
+    /// Releases expired locks; returns the time of the next check.
     async fn settle(&self) -> Option<Instant> {
         let root = self.core.snapshot();
         let locked: BTreeMap<VariableKey, VariableLock> =

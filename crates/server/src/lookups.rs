@@ -1,5 +1,5 @@
-//! What task templates read, told anew whenever it changes: a node asks for a task of one of its allocations, and the
-//! task's own rights decide.
+//! The data that task templates read, sent again whenever it changes. A node asks for a task of one of its allocations,
+//! and the task's own rights decide.
 
 use crate::acl::{Caller, NsCap, VarCap};
 use crate::admin::Admin;
@@ -14,10 +14,10 @@ use caravan_types::variable::{VariableKey, VariableMetadata};
 use futures::Stream;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Most that the templates of one task read.
+/// Maximum number of items that the templates of one task read.
 const MOST: usize = 1000;
 
-/// Serves what templates read; cheap to clone.
+/// Serves the data that templates read; cheap to clone.
 #[derive(Clone, Debug)]
 pub(crate) struct Lookups {
     pub(crate) core: Core,
@@ -25,7 +25,8 @@ pub(crate) struct Lookups {
 }
 
 impl Lookups {
-    /// Everything that is asked for, then what changes of it. Ends with an error when the allocation is over.
+    /// Returns a stream of all requested data, then of its changes. The stream ends with an error when the allocation
+    /// ends.
     pub(crate) fn watch(
         &self,
         request: WatchLookups,
@@ -59,7 +60,7 @@ impl Follow {
         let core = self.lookups.core.clone();
         loop {
             let watch = core.store.watch().on(Topic::Alloc(self.request.alloc_id.clone()));
-            // What a task may read may change too.
+            // The rights of the task may change too.
             let watch = watch.table(Table::AclPolicies);
             let mut watch =
                 self.request.wanted.iter().fold(watch, |watch, lookup| watch.on(topic(lookup))).start();
@@ -89,7 +90,7 @@ impl Follow {
         }
     }
 
-    /// The task, with what it may read.
+    /// Returns the task with its rights.
     fn caller(&self, root: &Root) -> Result<Caller, ServerError> {
         let WatchLookups { node_id, alloc_id, task, .. } = &self.request;
         let alloc = root.alloc(alloc_id).filter(|alloc| alloc.node_id == *node_id);
@@ -117,7 +118,7 @@ fn topic(lookup: &Lookup) -> Topic {
 
 fn find(core: &Core, root: &Root, caller: &Caller, lookup: &Lookup) -> Found {
     let denied = || Found::Denied("Permission denied".to_owned());
-    // A task sees the services of its own namespace without a policy.
+    // A task may read the services of its own namespace without a policy.
     let sees = |namespace: &str| {
         let own = caller.claims.as_ref().is_some_and(|workload| workload.claims.namespace == namespace);
         own || caller.may(namespace, NsCap::ReadJob)

@@ -1,4 +1,4 @@
-//! Which evaluations follow from a change of a node.
+//! The evaluations that follow from a change of a node.
 
 use crate::core::{Core, new_id};
 use crate::error::ServerError;
@@ -9,7 +9,7 @@ use caravan_types::job::Job;
 use caravan_types::{EvalId, JobKey, NodeId, UnixNanos};
 use std::collections::BTreeSet;
 
-/// An evaluation of a job.
+/// Returns an evaluation of a job.
 pub(crate) fn evaluation(job: &Job, trigger: Trigger, now: UnixNanos) -> Evaluation {
     Evaluation {
         id: new_id().into(),
@@ -26,24 +26,24 @@ pub(crate) fn evaluation(job: &Job, trigger: Trigger, now: UnixNanos) -> Evaluat
     }
 }
 
-/// Evaluations of all jobs that the node concerns.
+/// Returns evaluations of all jobs that the node concerns.
 pub(crate) fn for_node(root: &Root, node: &NodeId, trigger: Trigger, now: UnixNanos) -> Vec<Evaluation> {
     let jobs = root.jobs_of_node(node);
     let jobs = jobs.iter().filter_map(|key| root.job(key));
     jobs.map(|job| Evaluation { node_id: node.clone(), ..evaluation(job, trigger, now) }).collect()
 }
 
-/// What became of a change of a node.
+/// The result of a change of a node.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct NodeUpdated {
     /// Index of the change.
     pub index: u64,
-    /// Evaluations that follow from it.
+    /// The evaluations that the change creates.
     pub evals: Vec<EvalId>,
 }
 
-/// Makes a change of a node that all jobs that it concerns must hear of. It is decided anew as long as others come to
-/// be concerned meanwhile; none: there is nothing to change any more.
+/// Commits a change of a node with evaluations of all jobs that it concerns. If more jobs come to be concerned
+/// meanwhile, the change is computed again. `None`: no change is needed any more.
 pub(crate) async fn commit(
     core: &Core,
     node: &NodeId,
@@ -65,8 +65,8 @@ pub(crate) async fn commit(
     }
 }
 
-/// Evaluations that follow from what clients report: failed allocations and those that come back from
-/// being unknown are looked at again, once per job.
+/// Returns the evaluations that follow from clients' reports: one per job with failed allocations, or with allocations
+/// that return from being unknown.
 pub(crate) fn for_updates(
     root: &Root,
     updates: &[caravan_types::alloc::AllocUpdate],

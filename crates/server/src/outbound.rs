@@ -1,4 +1,4 @@
-//! Requests to servers of others, over HTTP, with TLS or without.
+//! HTTP and HTTPS requests to servers of other parties.
 
 use caravan_tls::{ClientSettings, Connector, Stream};
 use http_body_util::{BodyExt as _, Full, Limited};
@@ -12,32 +12,32 @@ use std::io;
 use std::time::Duration;
 use tokio::net::{TcpStream, lookup_host};
 
-/// Largest answer that is read.
+/// Maximum size of a response in bytes.
 const LARGEST: usize = 1 << 20;
-/// Longest wait for an answer.
+/// Timeout of a request.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// Most servers that send us on to another.
+/// Maximum number of redirects.
 const HOPS: usize = 5;
 
-/// What is asked, and of whom. `Debug` shows no secret.
+/// A request. `Debug` shows no secret.
 pub(crate) struct Asking<'a> {
-    /// Address.
+    /// The URL of the request.
     pub(crate) url: &'a str,
-    /// Who signs the server where it has TLS, as PEM; the host's public authorities if there are none.
+    /// Authorities (PEM) that sign the server's certificate; without any, the host's trust store applies.
     pub(crate) authorities: &'a [String],
-    /// What proves who we are; it is sent nowhere else.
+    /// The credentials of this agent; they are never sent to another server.
     pub(crate) authorization: Option<String>,
-    /// Fields to post; none to read.
+    /// The form to post; without one, the request is a GET.
     pub(crate) form: Option<String>,
 }
 
 impl<'a> Asking<'a> {
-    /// To read what is there.
+    /// Returns a GET request.
     pub(crate) fn of(url: &'a str, authorities: &'a [String]) -> Self {
         Self { url, authorities, authorization: None, form: None }
     }
 
-    /// Whether what is sent may be known to this server only.
+    /// Whether only this server may see the content of the request.
     fn is_private(&self) -> bool {
         self.authorization.is_some() || self.form.is_some()
     }
@@ -49,10 +49,10 @@ impl fmt::Debug for Asking<'_> {
     }
 }
 
-/// What a server answered.
+/// The response of a server.
 #[derive(Debug)]
 pub(crate) struct Answer {
-    /// Status.
+    /// The HTTP status.
     pub(crate) status: StatusCode,
     body: Bytes,
 }
@@ -64,8 +64,8 @@ impl Answer {
     }
 }
 
-/// Asks, and reads the whole answer. Who sends us on to another place is followed where nothing secret is sent.
-/// The error is a reason in the words of others, without the address.
+/// Sends a request and reads the whole response. Redirects are followed only if the request contains no secret. The
+/// error is a reason without the address.
 pub(crate) async fn ask(asking: &Asking<'_>) -> Result<Answer, String> {
     let answer = async {
         let mut at: Uri =
@@ -85,7 +85,7 @@ pub(crate) async fn ask(asking: &Asking<'_>) -> Result<Answer, String> {
     tokio::time::timeout(PATIENCE, answer).await.map_err(|_| "there is no answer".to_owned())?
 }
 
-/// Where an answer sends us on to: what came encrypted at first does not come otherwise then.
+/// Returns the target of a redirect. A redirect from HTTPS to HTTP is refused.
 fn elsewhere(from: &Uri, headers: &HeaderMap) -> Result<Uri, String> {
     let to = headers.get(LOCATION).and_then(|value| value.to_str().ok());
     let to: Uri =
@@ -103,7 +103,7 @@ fn elsewhere(from: &Uri, headers: &HeaderMap) -> Result<Uri, String> {
     Uri::from_parts(parts).map_err(|error| error.to_string())
 }
 
-/// Opens a connection; failures in the words that clients know.
+/// Opens a connection; clients know the texts of its errors.
 async fn dial(host: &str, port: u16) -> Result<TcpStream, String> {
     let bare = host.trim_start_matches('[').trim_end_matches(']');
     let addresses = lookup_host((bare, port)).await;
@@ -136,7 +136,7 @@ async fn send(uri: &Uri, asking: &Asking<'_>) -> Result<Response<Incoming>, Stri
     };
     let (mut sender, connection) =
         hyper::client::conn::http1::handshake(TokioIo::new(stream)).await.map_err(|e| e.to_string())?;
-    // It ends with what is read of it.
+    // The connection task ends when the response has been read.
     tokio::spawn(async move { drop(connection.await) });
     let authority = match uri.port_u16() {
         Some(port) => format!("{host}:{port}"),
@@ -159,7 +159,7 @@ async fn send(uri: &Uri, asking: &Asking<'_>) -> Result<Response<Incoming>, Stri
     sender.send_request(request).await.map_err(|error| error.to_string())
 }
 
-/// Fields of a form or of the query of an address, in the order of their names.
+/// Encodes the fields of a form or of a query, in the order of their names.
 pub(crate) fn form(fields: &[(&str, &str)]) -> String {
     let mut fields: Vec<_> = fields.to_vec();
     fields.sort_by_key(|(name, _)| *name);
@@ -168,7 +168,7 @@ pub(crate) fn form(fields: &[(&str, &str)]) -> String {
     pairs.join("&")
 }
 
-/// Text as part of a form.
+/// Encodes text as part of a form.
 pub(crate) fn escaped(text: &str) -> String {
     let mut out = String::new();
     for byte in text.bytes() {

@@ -1,4 +1,4 @@
-//! The pool of workers: how many work, and which types of evaluations they take. Operators change both at run time.
+//! The pool of workers: their number, and the types of evaluations they take. Operators change both at run time.
 
 use crate::broker::Broker;
 use crate::core::Core;
@@ -12,7 +12,7 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-/// The largest number of workers that a server may be set to.
+/// The maximum number of workers of a server.
 pub const MAX_WORKERS: usize = 256;
 
 /// A type of evaluation that workers take.
@@ -25,7 +25,7 @@ pub enum Scheduler {
 }
 
 impl Scheduler {
-    /// All of them, in the order in which agents list them.
+    /// All types, in the order in which agents list them.
     pub const ALL: [Self; 5] = [
         Self::Job(JobType::Batch),
         Self::Job(JobType::System),
@@ -63,7 +63,7 @@ impl FromStr for Scheduler {
     }
 }
 
-/// A setting of the pool that cannot be taken.
+/// A setting of the pool that is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum WorkersError {
     /// The servers' own work cannot be disabled.
@@ -74,7 +74,7 @@ pub enum WorkersError {
     TooMany,
 }
 
-/// How many workers work, and on what.
+/// The number of active workers, and the types they take.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Workers {
     pub(crate) number: usize,
@@ -101,7 +101,7 @@ impl Workers {
         Self { number: number.min(MAX_WORKERS), enabled: Scheduler::ALL.to_vec() }
     }
 
-    /// Returns how many workers work.
+    /// Returns the number of active workers.
     pub fn number(&self) -> usize {
         self.number
     }
@@ -111,7 +111,7 @@ impl Workers {
         &self.enabled
     }
 
-    /// Whether an evaluation of a type is worked on. A type that is none is left to whichever worker comes, which fails it.
+    /// Whether the workers take an evaluation of a type. Any worker takes an unknown type, and fails the evaluation.
     pub(crate) fn takes(&self, kind: &str) -> bool {
         kind.parse().map_or(true, |scheduler: Scheduler| self.enabled.contains(&scheduler))
     }
@@ -142,7 +142,7 @@ impl WorkerPool {
     }
 }
 
-/// Starts workers when the pool is set to more than there are. A worker that is not needed sleeps.
+/// Starts workers when an operator raises their number. Surplus workers sleep.
 #[derive(Debug)]
 pub(crate) struct Crew {
     pub(crate) pool: Arc<WorkerPool>,

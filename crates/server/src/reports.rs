@@ -1,6 +1,6 @@
-//! What clients say of their allocations, written together while there is much of it.
+//! Clients' reports about their allocations, written in batches under load.
 //!
-//! The first report is written at once. Those that come while it is being written share the next command.
+//! The first report is written at once. Reports that arrive during this write share the next command.
 
 use crate::core::Core;
 use crate::error::ServerError;
@@ -10,13 +10,13 @@ use caravan_types::command::Change;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::oneshot;
 
-/// Updates in one command: few enough that a reader never waits long for it.
+/// Maximum number of updates in one command, so that readers never wait long for it.
 const AT_ONCE: usize = 1000;
 
 #[derive(Debug, Default)]
 struct Waiting {
     reports: Vec<Report>,
-    /// Whether somebody writes, who will look again when that is done.
+    /// Whether a writer is active; it looks for more updates when it finishes.
     writing: bool,
 }
 
@@ -42,7 +42,7 @@ impl Reports {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Writes updates. Answers the index at which they are in the state.
+    /// Writes updates. Returns the index at which they are in the state.
     pub(crate) async fn submit(&self, updates: Vec<AllocUpdate>) -> Result<u64, ServerError> {
         let (answer, result) = oneshot::channel();
         let begins = {
@@ -51,13 +51,13 @@ impl Reports {
             !std::mem::replace(&mut waiting.writing, true)
         };
         if begins {
-            // Others rely on it by now: it goes on when this caller goes away.
+            // Other callers share the command, so it continues after this caller disconnects.
             tokio::spawn(self.clone().write());
         }
         result.await.map_err(|_| ServerError::unavailable("the server has stopped"))?
     }
 
-    /// Takes what waits, as far as it fits into one command; none when nothing does.
+    /// Takes the waiting updates that fit into one command; `None` without any.
     fn take(&self) -> Option<Vec<Report>> {
         let mut waiting = self.waiting();
         let mut sum = 0;
@@ -84,7 +84,7 @@ impl Reports {
                 self.core.store.wait_for_index(*index).await;
             }
             for answer in answers {
-                // Whoever asked may be gone.
+                // The caller may have disconnected.
                 let _ = answer.send(result.clone());
             }
         }

@@ -1,4 +1,4 @@
-//! Secrets of volumes for one call of their plugin: opened, and looked up where they are references.
+//! Secrets of volumes for one call of their plugin: opened, with references resolved.
 
 use crate::core::Core;
 use crate::error::ServerError;
@@ -10,17 +10,17 @@ use caravan_types::volume::{Claim, Volume};
 use caravan_types::{Namespace, VolumeKey};
 use std::collections::BTreeMap;
 
-/// Why a call must wait for its secrets, in one sentence without any of them.
+/// Why a call must wait for its secrets, as one sentence without any secret.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub(crate) struct Unresolved(pub(crate) String);
 
-/// What sealed secrets of a volume are bound to.
+/// Returns the owner name to which the sealed secrets of a volume are bound.
 pub(crate) fn owner(key: &VolumeKey) -> String {
     format!("volume {key}")
 }
 
-/// The variables that references name; what is no reference names none.
+/// Returns the variables that references name; other values name none.
 pub(crate) fn variables<'a>(
     namespace: &'a Namespace,
     references: &'a BTreeMap<String, String>,
@@ -32,7 +32,7 @@ pub(crate) fn variables<'a>(
 }
 
 impl Core {
-    /// Seals a volume's secrets; `kept` is answered again if it holds the same ones.
+    /// Seals a volume's secrets; returns `kept` unchanged if it holds the same ones.
     pub(crate) fn seal_volume(
         &self,
         key: &VolumeKey,
@@ -48,17 +48,17 @@ impl Core {
         self.keyring.seal(&owner, secrets)
     }
 
-    /// The secrets that were given with a volume, references left out.
+    /// Returns the secrets that were given with a volume, without references.
     pub(crate) fn inline_secrets(&self, volume: &Volume) -> Result<Secrets, ServerError> {
         self.keyring.open(&owner(&volume.key()), &volume.secrets)
     }
 
-    /// The secrets of a volume for one call.
+    /// Returns the secrets of a volume for one call.
     pub(crate) fn secrets_of(&self, root: &Root, volume: &Volume) -> Result<Secrets, Unresolved> {
         self.resolved(root, &volume.key(), &volume.secrets, &volume.secrets_from)
     }
 
-    /// The secrets for a call about a claim, whose volume's row may be gone.
+    /// Returns the secrets for a call about a claim, whose volume's row may no longer exist.
     pub(crate) fn secrets_for(
         &self,
         root: &Root,
@@ -71,7 +71,7 @@ impl Core {
         }
     }
 
-    /// References resolved, and on top of them what was given itself.
+    /// Resolves references, and adds the values that were given literally.
     pub(crate) fn resolved(
         &self,
         root: &Root,

@@ -1,15 +1,15 @@
-//! Selectors of binding rules: filter expressions over the claims of whoever logs in.
+//! Selectors of binding rules: filter expressions over the claims of a login.
 
 use caravan_lang::filter::Filter;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 
-/// What a proof says about who somebody is, by the names that a method gives.
+/// The claims of a login, by the names that the auth method maps them to.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Facts {
-    /// Single values.
+    /// Claims with single values.
     pub(crate) values: BTreeMap<String, String>,
-    /// Lists.
+    /// Claims with lists.
     pub(crate) lists: BTreeMap<String, Vec<String>>,
 }
 
@@ -18,7 +18,7 @@ impl Facts {
         json!({"value": self.values, "list": self.lists})
     }
 
-    /// `${value.name}` in a text is replaced; what is not known becomes nothing.
+    /// Replaces `${value.name}` in a text; an unknown name becomes the empty string.
     pub(crate) fn interpolate(&self, text: &str, extra: &[(&str, &str)]) -> String {
         let mut out = String::new();
         let mut rest = text;
@@ -36,12 +36,12 @@ impl Facts {
     }
 }
 
-/// A selector; the empty one fits everybody.
+/// A selector; the empty one matches every login.
 #[derive(Debug)]
 pub(crate) struct Selector(Option<Filter>);
 
 impl Selector {
-    /// Reads one; the error is one sentence.
+    /// Parses a selector; the error is one sentence.
     pub(crate) fn parse(text: &str) -> Result<Self, String> {
         match text.trim() {
             "" => Ok(Self(None)),
@@ -49,7 +49,7 @@ impl Selector {
         }
     }
 
-    /// Whether somebody is meant. A name that is not known fits nobody.
+    /// Whether the selector matches a login. A selector with an unknown name matches none.
     pub(crate) fn fits(&self, facts: &Facts) -> bool {
         self.0.as_ref().is_none_or(|filter| filter.matches(&facts.json()).unwrap_or(false))
     }

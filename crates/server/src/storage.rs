@@ -1,4 +1,4 @@
-//! What users ask of a server about storage: volumes, snapshots, host volumes, variables.
+//! The users' requests about storage: volumes, snapshots, host volumes, variables.
 
 use crate::acl::Caller;
 use crate::error::ServerError;
@@ -19,7 +19,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 impl Handle {
-    /// Records volumes that exist already; `namespace` is for those that name none.
+    /// Registers volumes that already exist; `namespace` applies to volumes that name none.
     ///
     /// # Errors
     /// With the problems of each volume.
@@ -31,8 +31,8 @@ impl Handle {
         self.register_volumes_as(Caller::unrestricted(), namespace, volumes).await
     }
 
-    /// As [`Handle::register_volumes`], for a caller: the variables that secrets come from must be the caller's to
-    /// read.
+    /// As [`Handle::register_volumes`], for a caller: the caller must have the right to read the variables that secrets
+    /// come from.
     ///
     /// # Errors
     /// As [`Handle::register_volumes`].
@@ -47,7 +47,7 @@ impl Handle {
         to_the_end(&self.volumes.reconciler.commands, command).await
     }
 
-    /// Makes volumes by their plugins and records them.
+    /// Creates volumes by their plugins and registers them.
     ///
     /// # Errors
     /// With the problems of each volume.
@@ -59,8 +59,8 @@ impl Handle {
         self.create_volumes_as(Caller::unrestricted(), namespace, volumes).await
     }
 
-    /// As [`Handle::create_volumes`], for a caller: the variables that secrets come from must be the caller's to read,
-    /// and the volumes that copies are made of the caller's to write.
+    /// As [`Handle::create_volumes`], for a caller: the caller must have the right to read the variables that secrets
+    /// come from, and to write the volumes that are cloned.
     ///
     /// # Errors
     /// As [`Handle::create_volumes`].
@@ -75,7 +75,7 @@ impl Handle {
         to_the_end(&self.volumes.reconciler.commands, command).await
     }
 
-    /// Forgets a volume without asking its plugin.
+    /// Deregisters a volume without calling its plugin.
     ///
     /// # Errors
     /// If it does not exist or is in use.
@@ -84,7 +84,7 @@ impl Handle {
         to_the_end(&self.volumes.reconciler.commands, async move { this.deregister(&key, force).await }).await
     }
 
-    /// Has the plugin destroy a volume, then forgets it. `secrets` go on top of the volume's own.
+    /// Deletes a volume by its plugin, then removes its row. `secrets` override the volume's own.
     ///
     /// # Errors
     /// If it does not exist, is in use, or the plugin refuses.
@@ -93,17 +93,17 @@ impl Handle {
         to_the_end(&self.volumes.reconciler.commands, async move { this.delete(&key, &secrets).await }).await
     }
 
-    /// Ends a volume's claims on a node whose allocations are over.
+    /// Releases a volume's claims on a node whose allocations have ended.
     ///
     /// # Errors
-    /// If there is nothing to detach or an allocation still runs with it.
+    /// If no claim can be detached, or an allocation still runs with the volume.
     pub async fn detach_volume(&self, key: &VolumeKey, node: &NodeId) -> Result<u64, ServerError> {
         let (this, key, node) = (self.volumes.clone(), key.clone(), node.clone());
         to_the_end(&self.volumes.reconciler.commands, async move { this.detach(&key, &node).await }).await
     }
 
-    /// Returns volumes as a plugin lists them, and the token of the next page. Volumes of namespaces that the caller
-    /// may not list are left out.
+    /// Returns a page of a plugin's volumes, and the token of the next page. Volumes of namespaces that the caller may
+    /// not list are omitted.
     ///
     /// # Errors
     /// If the plugin is not known or cannot list.
@@ -117,11 +117,11 @@ impl Handle {
         self.volumes.list_external(caller, plugin, max_entries, starting_token).await
     }
 
-    /// Makes a host volume on a node by its plugin, or brings an existing one up to date; `namespace` is for
-    /// those that name none.
+    /// Creates a host volume on a node by its plugin, or updates an existing one; `namespace` applies to volumes that
+    /// name none.
     ///
     /// # Errors
-    /// With what is wrong with the specification, why no node will do, or the plugin's words.
+    /// With the problems of the specification, the reason why no node fits, or the plugin's error.
     pub async fn create_host_volume(
         &self,
         namespace: &Namespace,
@@ -131,10 +131,10 @@ impl Handle {
         to_the_end(&self.host_volumes.commands, async move { this.create(&namespace, spec).await }).await
     }
 
-    /// Makes a directory of a node known as a host volume.
+    /// Registers a directory of a node as a host volume.
     ///
     /// # Errors
-    /// With what is wrong with the specification, or why the node refuses.
+    /// With the problems of the specification, or the reason why the node refuses.
     pub async fn register_host_volume(
         &self,
         namespace: &Namespace,
@@ -144,10 +144,10 @@ impl Handle {
         to_the_end(&self.host_volumes.commands, async move { this.register(&namespace, spec).await }).await
     }
 
-    /// Has a node delete a host volume and forgets it. Answers the index.
+    /// Deletes a host volume on its node, then removes its row. Returns the index.
     ///
     /// # Errors
-    /// If it does not exist, is in use or held, its node is not there (unless forced), or the plugin refuses.
+    /// If it does not exist, is in use or held, its node is unreachable (unless forced), or the plugin refuses.
     pub async fn delete_host_volume(
         &self,
         namespace: &Namespace,
@@ -159,18 +159,18 @@ impl Handle {
         to_the_end(&self.host_volumes.commands, command).await
     }
 
-    /// Removes the hold of a group on a host volume. Answers the index.
+    /// Removes the hold of a group on a host volume. Returns the index.
     ///
     /// # Errors
-    /// If there is no such hold.
+    /// If the hold does not exist.
     pub async fn delete_host_claim(&self, id: &str) -> Result<u64, ServerError> {
         self.host_volumes.delete_claim(id).await
     }
 
-    /// Takes snapshots of volumes; `namespace` is that of the volumes. An entry that is none is refused.
+    /// Creates snapshots of volumes; `namespace` is that of the volumes. An invalid entry is refused.
     ///
     /// # Errors
-    /// With the problems of each; the others have been made all the same.
+    /// With the problems of each entry; the snapshots of the other entries have been created.
     pub async fn create_snapshots(
         &self,
         namespace: &Namespace,
@@ -183,10 +183,10 @@ impl Handle {
         .await
     }
 
-    /// Has a plugin delete a snapshot; one that is gone already is as wished.
+    /// Deletes a snapshot by its plugin; succeeds if the snapshot does not exist.
     ///
     /// # Errors
-    /// If the plugin is not known, cannot do it or refuses.
+    /// If the plugin is not known, does not support the call or refuses.
     pub async fn delete_snapshot(
         &self,
         plugin: &PluginId,
@@ -196,7 +196,7 @@ impl Handle {
         self.delete_snapshot_as(Caller::unrestricted(), plugin, snapshot, secrets).await
     }
 
-    /// As [`Handle::delete_snapshot`], for a caller, whose the volume of the snapshot must be to write.
+    /// As [`Handle::delete_snapshot`], for a caller, who must have the right to write the volume of the snapshot.
     ///
     /// # Errors
     /// As [`Handle::delete_snapshot`].
@@ -215,7 +215,7 @@ impl Handle {
         .await
     }
 
-    /// Snapshots as a plugin lists them, and the token of the next page.
+    /// Returns a page of a plugin's snapshots, and the token of the next page.
     ///
     /// # Errors
     /// If the plugin is not known or cannot list.
@@ -229,7 +229,7 @@ impl Handle {
         self.list_snapshots_as(&Caller::unrestricted(), plugin, max_entries, starting_token, secrets).await
     }
 
-    /// As [`Handle::list_snapshots`], for a caller: snapshots of volumes that the caller may not list are left out.
+    /// As [`Handle::list_snapshots`], for a caller: snapshots of volumes that the caller may not list are omitted.
     ///
     /// # Errors
     /// As [`Handle::list_snapshots`].
@@ -244,19 +244,19 @@ impl Handle {
         self.volumes.list_snapshots(caller, plugin, max_entries, starting_token, secrets).await
     }
 
-    /// A variable with its items.
+    /// Returns a variable with its opened items.
     ///
     /// # Errors
-    /// If they cannot be opened.
+    /// If the items cannot be opened.
     pub fn open_variable(&self, row: &Variable) -> Result<VariableDecrypted, ServerError> {
         self.core.open_variable(row)
     }
 
-    /// Writes a variable. `check_index`: only if it was last changed there (0: only if it is new); `lock`: what the
-    /// writer has to do with its lock.
+    /// Writes a variable. With `check_index`, only if the variable was last changed at that index (0: only if it is
+    /// new). `lock` is the lock operation that the write includes.
     ///
     /// # Errors
-    /// If path or items make no sense, or the change cannot be made durable.
+    /// If path or items are invalid, or the change cannot be made durable.
     pub async fn write_variable(
         &self,
         key: VariableKey,
@@ -267,10 +267,11 @@ impl Handle {
         self.core.write_variable(key, items, check_index, lock).await
     }
 
-    /// Takes the lock of a variable, which is made if it is not there. Without items those that are there stay.
+    /// Acquires the lock of a variable, and creates the variable if it does not exist. Without new items, the existing
+    /// ones stay.
     ///
     /// # Errors
-    /// If path, items or lock make no sense, or the change cannot be made durable.
+    /// If path, items or lock are invalid, or the change cannot be made durable.
     pub async fn acquire_lock(
         &self,
         key: VariableKey,
@@ -286,18 +287,18 @@ impl Handle {
         Ok(done)
     }
 
-    /// Gives up the lock of a variable.
+    /// Releases the lock of a variable.
     ///
     /// # Errors
-    /// If nobody holds it, or the change cannot be made durable.
+    /// If the lock is not held, or the change cannot be made durable.
     pub async fn release_lock(&self, key: VariableKey, id: String) -> Result<VariableWritten, ServerError> {
         self.core.release_lock(key, id).await
     }
 
-    /// The holder of a lock goes on holding it. None if somebody else does.
+    /// Renews the lock of a variable for its holder. Returns `None` if another holder has the lock.
     ///
     /// # Errors
-    /// If there is no such variable, or nobody holds it.
+    /// If the variable does not exist, or its lock is not held.
     pub fn renew_lock(&self, key: &VariableKey, id: &str) -> Result<Option<VariableMetadata>, ServerError> {
         let root = self.core.snapshot();
         let row = root.variable(key).ok_or_else(|| ServerError::not_found("variable doesn't exist"))?;
@@ -309,7 +310,7 @@ impl Handle {
         Ok(Some(row.metadata()))
     }
 
-    /// Removes a variable; one that is not there is as wished.
+    /// Removes a variable; succeeds if the variable does not exist.
     ///
     /// # Errors
     /// If the change cannot be made durable.
@@ -321,23 +322,23 @@ impl Handle {
         self.core.delete_variable(key, check_index).await
     }
 
-    /// Why a claim waits, if it does.
+    /// Returns the reason why a claim waits, if it does.
     pub fn claim_wait(&self, claim: &ClaimId) -> Option<String> {
         self.claims.waits.reason(claim)
     }
 
-    /// Where a volume and each of its claims stand, and why; none if there is neither such a volume nor a
-    /// claim on one.
+    /// Explains the state of a volume and each of its claims; `None` if there is neither such a volume nor a claim on
+    /// it.
     pub fn explain_volume(&self, key: &VolumeKey) -> Option<VolumeExplain> {
         explain::explain(&self.volumes.reconciler, &self.usage, key)
     }
 
-    /// How full a volume is, by the nodes that use it.
+    /// Returns how full a volume is, as reported by the nodes that use it.
     pub fn volume_usage(&self, root: &Root, key: &VolumeKey) -> BTreeMap<NodeId, VolumeUsage> {
         self.usage.of(root, key)
     }
 
-    /// Figures about volumes, their claims and the calls to their plugins.
+    /// Returns metrics about volumes, their claims and the calls to their plugins.
     pub fn volume_figures(&self) -> VolumeFigures {
         VolumeFigures::of(&self.core.snapshot(), self.core.now(), &self.volumes.reconciler, &self.usage)
     }

@@ -1,4 +1,4 @@
-//! Variables: written sealed, opened for whoever reads them.
+//! Variables: sealed when written, opened for authorized readers.
 
 use crate::core::Core;
 use crate::error::{Kind, ServerError};
@@ -9,28 +9,28 @@ use caravan_types::variable::{
     LockUse, MAX_ITEMS_BYTES, Variable, VariableDecrypted, VariableKey, VariableLock, check_path,
 };
 
-/// What a write of a variable came to.
+/// The result of writing a variable.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum VariableWritten {
-    /// It is as asked; `variable` is none if it was removed. With the index of the change.
+    /// The write succeeded. `variable` is `None` if it was removed.
     Done {
-        /// The variable as it is now.
+        /// The variable after the write.
         variable: Option<VariableDecrypted>,
         /// Index of the change.
         index: u64,
     },
-    /// Somebody else was faster: the variable as it is, with the index of the state.
+    /// Another write came first.
     Conflict {
-        /// The variable as it is; without items and indexes if there is none.
+        /// The current variable; without items and indexes if it does not exist.
         variable: VariableDecrypted,
         /// Index of the state.
         index: u64,
     },
-    /// Somebody else holds it.
+    /// Another caller holds the variable's lock.
     Locked,
 }
 
-/// Times that secrets are sealed for one command, if root keys keep being deleted.
+/// Attempts to seal the secrets of one command while root keys are being deleted.
 pub(crate) const SEAL_TRIES: usize = 3;
 
 pub(crate) fn owner(key: &VariableKey) -> String {
@@ -41,7 +41,7 @@ fn bad(message: impl Into<String>) -> ServerError {
     ServerError::new(Kind::BadRequest, message)
 }
 
-/// Where a variable may be: in one namespace.
+/// Checks the path of a variable; it must be within one namespace.
 fn check_key(key: &VariableKey) -> Result<(), ServerError> {
     if key.namespace.as_str() == "*" {
         return Err(bad("can not target wildcard (\"*\")namespace"));
@@ -50,13 +50,14 @@ fn check_key(key: &VariableKey) -> Result<(), ServerError> {
 }
 
 impl Core {
-    /// A variable with its items.
+    /// Returns a variable with its opened items.
     pub(crate) fn open_variable(&self, row: &Variable) -> Result<VariableDecrypted, ServerError> {
         let items = self.keyring.open(&owner(&row.key), &row.items)?;
         Ok(VariableDecrypted { metadata: row.metadata(), items })
     }
 
-    /// Writes a variable. `check_index`: only if it was last changed there (0: only if it is new).
+    /// Writes a variable. With `check_index`, only if the variable was last changed at that index (0: only if it is
+    /// new).
     pub(crate) async fn write_variable(
         &self,
         key: VariableKey,
@@ -75,7 +76,7 @@ impl Core {
         .await
     }
 
-    /// Makes a change with sealed items. They are sealed again if their root key is deleted meanwhile.
+    /// Commits a change with sealed items. If their root key is deleted meanwhile, they are sealed again.
     async fn sealed_change(
         &self,
         key: &VariableKey,
@@ -102,7 +103,8 @@ impl Core {
         self.keyring.seal(&owner(key), items)
     }
 
-    /// Takes the lock of a variable, which is made if it is not there. Without items those that are there stay.
+    /// Acquires the lock of a variable, and creates the variable if it does not exist. Without new items, the existing
+    /// ones stay.
     pub(crate) async fn acquire_lock(
         &self,
         key: VariableKey,
@@ -128,7 +130,7 @@ impl Core {
         .await
     }
 
-    /// Gives up the lock of a variable.
+    /// Releases the lock of a variable.
     pub(crate) async fn release_lock(
         &self,
         key: VariableKey,
@@ -140,7 +142,7 @@ impl Core {
         self.change_variable(&key, change).await
     }
 
-    /// Removes a variable; one that is not there is as wished.
+    /// Removes a variable; succeeds if the variable does not exist.
     pub(crate) async fn delete_variable(
         &self,
         key: VariableKey,

@@ -1,5 +1,5 @@
-//! Ways back to nodes end when the servers no longer know a node by the secret that its connection was opened with: it
-//! was purged, or registered again by another agent.
+//! Closes reverse connections to nodes whose secret the servers no longer accept: the node was purged, or another agent
+//! registered it again.
 
 use crate::core::Core;
 use caravan_rpc::ReverseRegistry;
@@ -8,7 +8,7 @@ use caravan_types::NodeId;
 use caravan_types::node::NodeSecret;
 use tokio_util::sync::CancellationToken;
 
-/// Follows the rows of nodes.
+/// Follows the rows of nodes, and closes connections.
 #[derive(Debug)]
 pub(crate) struct WaysBack {
     pub(crate) core: Core,

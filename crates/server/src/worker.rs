@@ -1,4 +1,4 @@
-//! Workers: take an evaluation, let the scheduler decide, submit the plan, write the verdict.
+//! Workers: each takes an evaluation, calls the scheduler, submits the plan and writes the verdict.
 
 use crate::broker::{Broker, Receipt, Returned};
 use crate::core::{Core, new_id};
@@ -17,7 +17,8 @@ use std::time::Instant;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
-/// Plans of an evaluation in a row of which nothing fits before it counts as failed (docs/reference/http-api.md, section 6.2).
+/// Consecutive plans of an evaluation without any progress before the evaluation fails (docs/reference/http-api.md,
+/// section 6.2).
 fn attempts_for(kind: &str) -> u32 {
     match kind.parse::<JobType>() {
         Ok(kind) if kind.is_batch() => 2,
@@ -25,7 +26,7 @@ fn attempts_for(kind: &str) -> u32 {
     }
 }
 
-/// The name of what is timed for a job's type.
+/// Returns the metric name for a job's type.
 fn scheduler_of(kind: &str) -> &'static str {
     match kind.parse::<JobType>() {
         Ok(JobType::Batch) => "worker.invoke_scheduler_batch",
@@ -35,10 +36,10 @@ fn scheduler_of(kind: &str) -> &'static str {
     }
 }
 
-/// How long a job is left alone whose evaluation could not be worked on.
+/// The pause before a job is evaluated again whose evaluation could not be processed.
 const LATER: Nanos = Nanos(60_000_000_000);
 
-/// One worker; several may run.
+/// One worker; a server runs several.
 #[derive(Debug)]
 pub(crate) struct Worker {
     pub(crate) index: usize,
@@ -46,12 +47,12 @@ pub(crate) struct Worker {
     pub(crate) core: Core,
     pub(crate) broker: Broker,
     pub(crate) planner: Planner,
-    /// What its evaluations found out about the nodes.
+    /// What its evaluations learned about the nodes; reused by the next evaluation.
     pub(crate) memory: Mutex<Memory>,
 }
 
 impl Worker {
-    /// Works until cancelled. The evaluation in hand is finished first.
+    /// Runs until cancelled. The current evaluation is finished first.
     pub(crate) async fn run(self, cancel: CancellationToken) {
         let mut settings = self.pool.follow();
         loop {
@@ -69,7 +70,7 @@ impl Worker {
         }
     }
 
-    /// Waits for an evaluation that this worker may work on by the settings of the pool.
+    /// Waits for an evaluation that this worker may take by the settings of the pool.
     async fn next(&self, settings: &mut watch::Receiver<Workers>) -> (Arc<Evaluation>, Receipt) {
         loop {
             let now = settings.borrow_and_update().clone();
@@ -86,7 +87,7 @@ impl Worker {
         }
     }
 
-    /// Waits while operators have scheduling paused.
+    /// Waits while operators have paused scheduling.
     async fn unpaused(&self) {
         let mut settings = self.core.store.watch().on(Topic::Admin(AdminRow::Settings)).start();
         while self.core.snapshot().scheduler_config().pause_eval_broker {
@@ -111,7 +112,7 @@ impl Worker {
 
     async fn evaluate(&self, eval: &Arc<Evaluation>) -> Result<(), ServerError> {
         let meters = &self.core.meters;
-        // Whoever wrote the evaluation wrote it with what it is about.
+        // The command that wrote the evaluation also wrote the objects that it concerns.
         let begun = Instant::now();
         self.core.store.wait_for_index(eval.modify_index).await;
         meters.time("worker.wait_for_index", begun.elapsed(), &[]);
@@ -144,10 +145,10 @@ impl Worker {
             match submitted {
                 Submitted::Whole => return Ok(()),
                 Submitted::Partly { index, progress } => {
-                    // Whoever gets on is not stuck, however often others are faster.
+                    // Partial progress resets the failure count.
                     failed = if progress { 0 } else { failed + 1 };
                     self.core.store.wait_for_index(index).await;
-                    // All workers prefer the same nodes: who lost to others would lose again.
+                    // Workers rank nodes alike, so a worker that lost a race would lose it again.
                     if turn.is_none() {
                         turn = Some(self.planner.turn().await);
                     }
@@ -176,7 +177,7 @@ impl Worker {
     }
 }
 
-/// An evaluation that was delivered too often, and the one that tries again later what it could not do.
+/// Returns an evaluation that was delivered too often, and its follow-up, which retries later.
 fn given_up(eval: &Evaluation, id: EvalId, now: UnixNanos) -> Vec<Evaluation> {
     let failed = Evaluation {
         status: EvalStatus::Failed,
@@ -202,8 +203,8 @@ fn given_up(eval: &Evaluation, id: EvalId, now: UnixNanos) -> Vec<Evaluation> {
     vec![failed, again]
 }
 
-/// A woken evaluation that could not place everything stays the blocked one, instead of ending and
-/// leaving yet another row behind at every wake.
+/// Keeps a woken evaluation that could not place everything as the blocked one. Otherwise each wake would end one row
+/// and create another.
 fn keep_blocked(mut decision: Decision) -> Decision {
     for follow_up in &mut decision.follow_ups {
         follow_up.snapshot_index = decision.eval.snapshot_index;

@@ -1,6 +1,6 @@
-//! How fast evaluations are decided: the clusters of the reference's own benchmark.
+//! Measures the scheduler on the clusters of Nomad's own benchmark.
 //!
-//! Nodes lie in 25 racks; the job may use every other one, and is, or is not, spread over them.
+//! Nodes are in 25 racks. The job is allowed in every other rack, and is optionally spread over the racks.
 
 use crate::cluster::Cluster;
 use crate::report::report;
@@ -15,30 +15,30 @@ use std::time::{Duration, Instant};
 const RACKS: usize = 25;
 const ROUNDS: u64 = 21;
 
-/// One figure.
+/// A measured figure.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Figure {
-    /// Nodes, allocations, and what else is asked for.
+    /// The case: the numbers of nodes and allocations, and the job's options.
     pub case: String,
-    /// Milliseconds for one decision on one thread: the middle of several.
+    /// Milliseconds for one decision on one thread: the median of several.
     pub millis: f64,
 }
 
-/// What went wrong.
+/// The errors of a measurement.
 #[derive(Debug, thiserror::Error)]
 pub enum BenchError {
-    /// The state refuses the cluster.
+    /// The state refuses a command.
     #[error("the cluster of the bench cannot be made: {0:?}")]
     Refused(Refusal),
-    /// A figure would say nothing.
+    /// Not all allocations were placed, so a figure would be meaningless.
     #[error("{0} of {1} allocations were placed")]
     NotPlaced(usize, u32),
 }
 
-/// A cluster of so many nodes in racks.
+/// Returns a cluster with this number of nodes in racks.
 ///
 /// # Errors
-/// When the state refuses it.
+/// Fails if the state refuses a command.
 pub fn cluster(nodes: usize) -> Result<Cluster, BenchError> {
     let mut cluster = Cluster::new();
     for n in 0..nodes {
@@ -50,7 +50,7 @@ pub fn cluster(nodes: usize) -> Result<Cluster, BenchError> {
     Ok(cluster)
 }
 
-/// A job of so many allocations for every other rack.
+/// Returns a job with this number of allocations for every other rack.
 pub fn racked(count: u32, spread: bool) -> Job {
     let mut job = job("bench", JobType::Service, count);
     let racks: Vec<String> = (0..RACKS).step_by(2).map(|rack| format!("r{rack}")).collect();
@@ -69,7 +69,7 @@ pub fn racked(count: u32, spread: bool) -> Job {
 /// Measures one case.
 ///
 /// # Errors
-/// When the cluster cannot be made, or not everything is placed.
+/// Fails if the state refuses a command, or not all allocations are placed.
 pub fn measure(cluster: &Cluster, nodes: usize, count: u32, spread: bool) -> Result<Figure, BenchError> {
     let mut cluster = cluster.clone();
     let eval = cluster.register(racked(count, spread)).map_err(BenchError::Refused)?;
@@ -88,7 +88,7 @@ pub fn measure(cluster: &Cluster, nodes: usize, count: u32, spread: bool) -> Res
     Ok(Figure { case, millis: times[times.len() / 2] })
 }
 
-/// Measures all cases, telling each figure as it comes.
+/// Measures all cases, and reports each figure to `tell`.
 ///
 /// # Errors
 /// As [`measure`].
@@ -104,26 +104,26 @@ pub fn scheduler(mut tell: impl FnMut(&Figure)) -> Result<(), BenchError> {
     Ok(())
 }
 
-/// What came of filling a cluster.
+/// The result of filling a cluster.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Filled {
-    /// Allocations in the end.
+    /// The final number of allocations.
     pub allocs: usize,
-    /// Placed, written and acknowledged as running, a second.
+    /// Allocations that were placed, written and acknowledged as running, a second.
     pub rate: f64,
-    /// Milliseconds from an evaluation to its plan written: the slowest of a hundred is slower.
+    /// Milliseconds from an evaluation to its written plan: the 99th percentile.
     pub p99: f64,
-    /// Bytes of the heap that one more allocation took, with its part of jobs, evaluations and indexes.
+    /// Heap bytes of one more allocation, with its share of jobs, evaluations and indexes.
     pub bytes: f64,
 }
 
-/// Fills a cluster of so many nodes with jobs of a thousand allocations: each is submitted, decided, written, and
-/// acknowledged by its nodes. State and scheduler alone: no log is written and nothing is sent.
+/// Fills a cluster of `nodes` nodes with jobs of a thousand allocations. Each job is submitted, decided, written, and
+/// acknowledged by its nodes. Only state and scheduler take part: no log is written and nothing is sent.
 ///
 /// # Errors
-/// When the state refuses something, or not everything is placed.
+/// Fails if the state refuses a command, or not all allocations are placed.
 ///
-/// `heap` tells how many bytes are in use.
+/// `heap` returns the number of bytes in use.
 pub fn fill(
     nodes: usize,
     allocs: usize,

@@ -1,4 +1,4 @@
-//! A cluster whose time stands still.
+//! A cluster whose clock stands still.
 
 use caravan_scheduler::{Overlay, Params, Rules, schedule};
 use caravan_state::Root;
@@ -9,10 +9,10 @@ use caravan_types::node::Node;
 use caravan_types::plan::Decision;
 use caravan_types::{JobKey, UnixNanos};
 
-/// When everything happens.
+/// The time of all events.
 const NOW: UnixNanos = UnixNanos(1_700_000_000_000_000_000);
 
-/// State, and the means to change it.
+/// The state, and the means to change it.
 #[derive(Clone, Debug, Default)]
 pub struct Cluster {
     root: Root,
@@ -21,22 +21,22 @@ pub struct Cluster {
 }
 
 impl Cluster {
-    /// An empty cluster.
+    /// Creates an empty cluster.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// The state.
+    /// Returns the state.
     pub fn root(&self) -> &Root {
         &self.root
     }
 
-    /// Schedules by these rules from now on.
+    /// Sets the scheduling rules for later decisions.
     pub fn set_rules(&mut self, rules: Rules) {
         self.rules = Some(rules);
     }
 
-    /// When everything happens.
+    /// Returns the time of all events.
     pub fn now(&self) -> UnixNanos {
         NOW
     }
@@ -44,7 +44,7 @@ impl Cluster {
     /// Applies a command.
     ///
     /// # Errors
-    /// With what the state refuses.
+    /// Returns the state's refusal.
     pub fn change(&mut self, change: Change) -> Result<(), Refusal> {
         let command = Command { now: NOW, change };
         let (root, outcome, _) = self.root.apply(self.root.index() + 1, &command);
@@ -58,16 +58,16 @@ impl Cluster {
     /// Adds a node, or replaces it.
     ///
     /// # Errors
-    /// With what the state refuses.
+    /// Returns the state's refusal.
     pub fn add_node(&mut self, mut node: Node) -> Result<(), Refusal> {
         node.computed_class = node.class();
         self.change(Change::NodeRegister { node: Box::new(node), evals: Vec::new() })
     }
 
-    /// Registers a job and answers its evaluation.
+    /// Registers a job and returns its evaluation.
     ///
     /// # Errors
-    /// With what the state refuses.
+    /// Returns the state's refusal.
     pub fn register(&mut self, job: Job) -> Result<Evaluation, Refusal> {
         let key = job.key();
         let eval = self.evaluation(&key, job.kind, job.priority, Trigger::JobRegister);
@@ -80,7 +80,7 @@ impl Cluster {
         Ok(self.root.eval(&eval.id).map_or(eval, |stored| Evaluation::clone(stored)))
     }
 
-    /// A new evaluation of a job, not stored yet.
+    /// Creates an evaluation of a job without storing it.
     pub fn evaluation(&mut self, key: &JobKey, kind: JobType, priority: i64, trigger: Trigger) -> Evaluation {
         self.evals += 1;
         Evaluation {
@@ -97,7 +97,7 @@ impl Cluster {
         }
     }
 
-    /// Lets the scheduler decide; nothing is written.
+    /// Runs the scheduler on an evaluation; writes nothing.
     pub fn decide(&self, eval: &Evaluation, seed: u64) -> Decision {
         let params = Params::new(NOW, seed);
         match self.rules {
@@ -109,13 +109,13 @@ impl Cluster {
     /// Writes a decision, as the planner does with a plan that still fits.
     ///
     /// # Errors
-    /// With what the state refuses.
+    /// Returns the state's refusal.
     pub fn commit(&mut self, decision: Decision) -> Result<(), Refusal> {
         self.change(commit_all(decision))
     }
 }
 
-/// What writes all of a decision, as the planner does with a plan that still fits.
+/// Returns the command that writes the whole decision, as the planner does with a plan that still fits.
 pub fn commit_all(decision: Decision) -> Change {
     let mut evals = vec![decision.eval];
     evals.extend(decision.follow_ups);

@@ -1,7 +1,7 @@
 //! Clusters in memory: the real state and the real scheduler, without servers and clients around them.
 //!
-//! [`Cluster`] applies commands and lets evaluations be decided, [`bench`] measures that, and [`script`] does it
-//! by a text of a few lines and prints what came of it.
+//! [`Cluster`] applies commands and runs evaluations through the scheduler, [`bench`] measures that, and [`script`]
+//! builds clusters from a text of a few lines and prints the decisions.
 
 pub mod bench;
 mod cluster;

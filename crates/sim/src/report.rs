@@ -1,11 +1,11 @@
-//! What clients say.
+//! Status reports of clients.
 
 use caravan_types::UnixNanos;
 use caravan_types::alloc::{
     AllocDeploymentStatus, AllocUpdate, Allocation, ClientStatus, TaskEvent, TaskRunState, TaskState, event,
 };
 
-/// What a client says of an allocation of which all tasks are alike, with the events that a real one tells.
+/// Returns the report for an allocation whose tasks all have the same state, with the events of a real client.
 pub fn report(alloc: &Allocation, status: ClientStatus) -> AllocUpdate {
     let at = UnixNanos(alloc.create_time.0 + 1_000_000);
     let running = status == ClientStatus::Running;

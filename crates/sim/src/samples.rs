@@ -1,12 +1,12 @@
-//! One node, one job and one plugin as they usually are: what tests and simulations begin with, and change to what they
-//! are about. They are here because this crate lies above the state and the scheduler and below the servers, so that
-//! tests of all of them reach it.
+//! Typical samples of a node, a job and a plugin, which tests and simulations adapt to their needs.
+//! This crate lies above the state and the scheduler and below the servers. Tests of all of them can
+//! therefore use the samples.
 
 use caravan_types::job::{EphemeralDisk, Job, JobType, Task, TaskGroup};
 use caravan_types::node::{DriverInfo, Node, NodeStatus};
 use caravan_types::plugin::{CsiControllerInfo, CsiInfo, CsiNodeInfo};
 
-/// A ready node with 4000 MHz, 8192 MB of memory, 100 GB of disk and the drivers `raw_exec` and `exec`.
+/// Returns a ready node with 4000 MHz, 8192 MB of memory, 100 GB of disk and the drivers `raw_exec` and `exec`.
 pub fn node(id: &str) -> Node {
     let mut node = Node {
         id: id.into(),
@@ -32,7 +32,7 @@ pub fn node(id: &str) -> Node {
     node
 }
 
-/// A job of one group `g` with one task `t` of 100 MHz, 100 MB of memory and 100 MB of disk under `raw_exec`.
+/// Returns a job of one group `g` with one task `t` of 100 MHz, 100 MB of memory and 100 MB of disk under `raw_exec`.
 pub fn job(id: &str, kind: JobType, count: u32) -> Job {
     let mut task = Task { name: "t".into(), driver: "raw_exec".into(), ..Task::default() };
     task.resources.cpu = 100;
@@ -58,8 +58,8 @@ pub fn job(id: &str, kind: JobType, count: u32) -> Job {
     }
 }
 
-/// What a node tells of a healthy plugin with a controller that attaches: of its node service, and of its controller.
-/// No more than `max_volumes` at a time; 0 for any number.
+/// Returns a node's reports of a healthy plugin with a controller that attaches: its node service and its controller.
+/// The node may have `max_volumes` volumes at a time; 0 means no limit.
 pub fn plugin_on(node: &str, plugin: &str, max_volumes: i64) -> (CsiInfo, CsiInfo) {
     let info = CsiInfo {
         plugin_id: plugin.into(),

@@ -1,4 +1,4 @@
-//! A snapshot as operators keep it: a compressed archive of the state, what it is, and checksums of both.
+//! A state snapshot for operators: a compressed archive of the state and its metadata, with checksums of both.
 
 use crate::root::Root;
 use crate::snapshot;
@@ -10,11 +10,11 @@ use sha2::{Digest as _, Sha256};
 use std::collections::BTreeMap;
 use std::io::{self, Read as _};
 
-/// What an archive holds.
+/// The metadata of an archive.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
 pub struct ArchiveMeta {
-    /// Form of the archive.
+    /// Version of the archive's format.
     pub version: u32,
     /// `<term>-<index>-<milliseconds>`.
     #[serde(rename = "ID")]
@@ -23,26 +23,26 @@ pub struct ArchiveMeta {
     pub index: u64,
     /// Term of the leader that made it.
     pub term: u64,
-    /// When it was made, in milliseconds since the epoch.
+    /// Time of creation, in milliseconds since the epoch.
     pub created: i64,
 }
 
-/// Why bytes are no archive.
+/// Why bytes are not a valid archive.
 #[derive(Debug, thiserror::Error)]
 pub enum ArchiveError {
-    /// Not compressed.
+    /// The bytes are not compressed.
     #[error("failed to decompress snapshot: gzip: invalid header")]
     Compression,
-    /// Cut off or damaged.
+    /// The archive is truncated or damaged.
     #[error("failed to read the snapshot archive")]
     Read(#[source] io::Error),
-    /// A part is not there.
+    /// A file of the archive is missing.
     #[error("the snapshot archive has no {0}")]
     Missing(&'static str),
-    /// A part is not what it was.
+    /// The checksum of a file does not match.
     #[error("the snapshot archive is damaged: the checksum of {0} does not match")]
     Checksum(&'static str),
-    /// What it holds cannot be read.
+    /// The metadata cannot be parsed.
     #[error("the snapshot archive does not say what it holds")]
     Meta(#[source] serde_json::Error),
 }
@@ -50,17 +50,17 @@ pub enum ArchiveError {
 const META: &str = "meta.json";
 const STATE: &str = "state.bin";
 const SUMS: &str = "SHA256SUMS";
-/// Largest state that is unpacked, so that a small file cannot fill the memory.
+/// Maximum size of an unpacked state, so that a small file cannot fill the memory.
 const LARGEST: u64 = 8 << 30;
 
 fn sum(bytes: &[u8]) -> String {
     Sha256::digest(bytes).iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// Packs a state that was encoded.
+/// Packs an encoded state.
 ///
 /// # Errors
-/// Never in memory; the form of what writes to it wants one.
+/// Never in memory; the signature follows from the `Write` trait.
 pub fn pack(meta: &ArchiveMeta, state: &[u8]) -> io::Result<Vec<u8>> {
     let about = serde_json::to_vec(meta)?;
     let sums = format!("{}  {META}\n{}  {STATE}\n", sum(&about), sum(state));
@@ -76,10 +76,10 @@ pub fn pack(meta: &ArchiveMeta, state: &[u8]) -> io::Result<Vec<u8>> {
     archive.into_inner()?.finish()
 }
 
-/// Unpacks an archive: what it is, and the encoded state.
+/// Unpacks an archive: its metadata, and the encoded state.
 ///
 /// # Errors
-/// If it is none, or damaged.
+/// If the bytes are not an archive, or it is damaged.
 pub fn unpack(bytes: &[u8]) -> Result<(ArchiveMeta, Vec<u8>), ArchiveError> {
     if !bytes.starts_with(&[0x1f, 0x8b]) {
         return Err(ArchiveError::Compression);
@@ -107,7 +107,7 @@ pub fn unpack(bytes: &[u8]) -> Result<(ArchiveMeta, Vec<u8>), ArchiveError> {
     Ok((serde_json::from_slice(&about).map_err(ArchiveError::Meta)?, state))
 }
 
-/// How many rows each table of a state has, and how many bytes they take in a snapshot.
+/// Returns the number of rows of each table, and their bytes in a snapshot.
 pub fn table_sizes(root: &Root) -> Vec<(&'static str, u64, u64)> {
     snapshot::sizes(root)
 }

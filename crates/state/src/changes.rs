@@ -1,4 +1,4 @@
-//! What a command changed: the feed for brokers, streams and reconcilers.
+//! The changes of a command: the feed for brokers, streams and reconcilers.
 
 use crate::root::Table;
 use crate::tenancy::AdminRow;
@@ -8,12 +8,12 @@ use caravan_types::{
     AllocId, DeploymentId, EvalId, HostVolumeId, JobKey, NodeId, PluginId, ServiceId, UnixNanos, VolumeKey,
 };
 
-/// A row that a command wrote or removed. Its content is looked up in the newest snapshot.
+/// A row that a command wrote or removed. The newest snapshot has its content.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Changed {
-    /// Written.
+    /// The node was written.
     Node(NodeId),
-    /// Removed.
+    /// The node was removed.
     NodeRemoved(NodeId),
     /// Written.
     Job(JobKey),
@@ -49,7 +49,7 @@ pub enum Changed {
     HostVolume(HostVolumeId),
     /// Removed.
     HostVolumeRemoved(HostVolumeId),
-    /// Written: the hold of a group on a host volume.
+    /// The hold of a group on a host volume was written.
     HostClaim(String),
     /// Removed.
     HostClaimRemoved(String),
@@ -61,18 +61,18 @@ pub enum Changed {
     Service(ServiceId),
     /// Removed.
     ServiceRemoved(ServiceId),
-    /// Written by an operator.
+    /// An operator wrote the row.
     Admin(AdminRow),
-    /// Removed by an operator.
+    /// An operator removed the row.
     AdminRemoved(AdminRow),
-    /// The scaling policies of a job differ.
+    /// The scaling policies of a job changed.
     ScalingPolicies(JobKey),
-    /// Something of a job was scaled, or what was is forgotten.
+    /// The scaling events of a job were written or removed.
     ScalingEvents(JobKey),
 }
 
 impl Changed {
-    /// The table of the row.
+    /// Returns the table of the row.
     pub fn table(&self) -> Table {
         match self {
             Self::Node(_) | Self::NodeRemoved(_) => Table::Nodes,
@@ -95,21 +95,21 @@ impl Changed {
     }
 }
 
-/// Everything that one command changed.
+/// All changes of one command.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ChangeSet {
     /// Index of the command.
     pub index: u64,
-    /// When its proposer decided; 0 after a restore.
+    /// The time at which its proposer decided; 0 after a restore.
     pub now: UnixNanos,
     /// Kind of the command ([`caravan_types::command::Change::kind`]), or [`ChangeSet::RESTORE`].
     pub kind: &'static str,
-    /// Rows, each once, in a fixed order. Empty when the command was refused or changed nothing.
+    /// Changed rows, each once, in a fixed order. Empty if the command was refused or changed nothing.
     pub changes: Vec<Changed>,
 }
 
 impl ChangeSet {
-    /// The kind of the set sent when the whole state was replaced: forget everything and read anew.
+    /// The kind of the set that announces a replaced state: drop all derived data and read the state again.
     pub const RESTORE: &'static str = "Restore";
 
     /// Whether the whole state was replaced.

@@ -1,17 +1,17 @@
-//! The rules of claims as this crate calls them. They are made in `caravan-volumes`.
+//! Adapters of the rules of claims, which are in `caravan-volumes`.
 
 use caravan_types::UnixNanos;
 use caravan_types::command::{ClaimStep, Refusal};
 use caravan_types::volume::{Claim, Volume};
 
-/// The claim after a step; a refusal when the step is not legal in its phase.
+/// Returns the claim after a step; a refusal if the step is not legal in its phase.
 pub(crate) fn step(claim: &Claim, step: &ClaimStep, now: UnixNanos) -> Result<Claim, Refusal> {
     Ok(caravan_volumes::claim::step(claim, step, now)?)
 }
 
-/// The claim as granted to an allocation: anew, or once more after an earlier one that is over. Refused
-/// when it does not fit beside those that hold on the volume's storage, or the storage is another volume's
-/// (`twins` are the other rows on it).
+/// Returns the claim as granted to an allocation: new, or again after an earlier one that has ended. Refuses it if it
+/// conflicts with the claims that hold the volume's storage, or the storage belongs to another volume (`twins` are the
+/// other rows of that storage).
 pub(crate) fn grant(
     volume: &Volume,
     twins: &[&Volume],

@@ -1,15 +1,15 @@
-//! The whole state as JSON, for people who look into a snapshot or a server that does not run.
+//! The whole state as JSON, for inspection of a snapshot or of a stopped server.
 
 use crate::root::{Root, Table};
 use caravan_types::redact::redact;
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 
-/// Every table under the name that users know it by, and the index of each table's last change. Rows have the shape in
-/// which they are kept, which is that of the API for most of them; secrets are taken out, sealed ones too.
+/// Returns every table under its public name, and the index of each table's last change. Rows have their stored form,
+/// which for most of them is that of the API. Secrets are omitted, sealed ones too.
 ///
 /// # Errors
-/// When a row has no form in JSON; the rows of [`Root`] all have one.
+/// If a row has no JSON form; all rows of [`Root`] have one.
 pub fn dump(root: &Root) -> Result<Value, serde_json::Error> {
     let own = &root.tenancy;
     let mut all = Map::new();

@@ -1,4 +1,4 @@
-//! Secondary indexes: sets of (index key, primary key), kept in step with the primaries.
+//! Secondary indexes: sets of (index key, primary key), updated together with the primary tables.
 
 use crate::root::Root;
 use caravan_types::alloc::{Allocation, Amount, Used};
@@ -15,7 +15,7 @@ use caravan_types::{
 use imbl::{OrdMap, OrdSet};
 use std::collections::BTreeSet;
 
-/// A plugin with an id or a name of its own.
+/// A plugin with an external id or a name.
 pub(crate) type Storage = (PluginId, String);
 
 /// All secondary indexes.
@@ -23,7 +23,7 @@ pub(crate) type Storage = (PluginId, String);
 pub(crate) struct Indexes {
     pub(crate) nodes_by_plugin: OrdSet<(PluginId, NodeId)>,
     pub(crate) jobs_by_plugin: OrdSet<(PluginId, JobKey)>,
-    /// Jobs that want a place on every node.
+    /// Jobs that place an allocation on every node.
     pub(crate) jobs_of_all_nodes: OrdSet<JobKey>,
     pub(crate) evals_by_age: OrdSet<(u64, EvalId)>,
     pub(crate) allocs_by_age: OrdSet<(u64, AllocId)>,
@@ -34,13 +34,13 @@ pub(crate) struct Indexes {
     pub(crate) allocs_by_eval: OrdSet<(EvalId, AllocId)>,
     pub(crate) deployments_by_job: OrdSet<(JobKey, DeploymentId)>,
     pub(crate) volumes_by_plugin: OrdSet<(PluginId, VolumeKey)>,
-    /// By plugin and the plugin's id of their storage.
+    /// Volumes by plugin and external id of their storage.
     pub(crate) volumes_by_storage: OrdSet<(Storage, VolumeKey)>,
-    /// By plugin and name: those whose storage the plugin has not told yet.
+    /// Volumes by plugin and name, if the plugin has not yet reported an external id.
     pub(crate) volumes_by_name: OrdSet<(Storage, VolumeKey)>,
-    /// Claims that hold, by plugin and the plugin's id of the storage.
+    /// Claims that hold a storage, by plugin and external id.
     pub(crate) claims_by_storage: OrdSet<(Storage, ClaimId)>,
-    /// What is used of nodes by allocations that are not over.
+    /// Resources of each node that its live allocations use.
     pub(crate) used_of_nodes: OrdMap<NodeId, Used>,
     pub(crate) claims_by_alloc: OrdSet<(AllocId, ClaimId)>,
     pub(crate) claims_by_node: OrdSet<(NodeId, ClaimId)>,
@@ -53,7 +53,7 @@ pub(crate) struct Indexes {
     pub(crate) services_by_job: OrdSet<(JobKey, ServiceId)>,
 }
 
-/// Puts an entry in or takes it out.
+/// Inserts or removes an entry.
 fn set<A: Ord + Clone>(index: &mut OrdSet<A>, entry: A, present: bool) {
     if present {
         index.insert(entry);
@@ -62,13 +62,13 @@ fn set<A: Ord + Clone>(index: &mut OrdSet<A>, entry: A, present: bool) {
     }
 }
 
-/// Plugins that a node reports, as either service or for their mounts.
+/// Returns the plugins that a node reports, for either service or for their mounts.
 pub(crate) fn plugins_of_node(node: &Node) -> BTreeSet<&PluginId> {
     let left = node.left_mounts.iter().map(|mount| &mount.plugin_id);
     node.csi_controller_plugins.keys().chain(node.csi_node_plugins.keys()).chain(left).collect()
 }
 
-/// Plugins that a job's tasks run.
+/// Returns the plugins that a job's tasks run.
 pub(crate) fn plugins_of_job(job: &Job) -> BTreeSet<&PluginId> {
     let tasks = job.task_groups.iter().flat_map(|g| &g.tasks);
     tasks.filter_map(|t| t.csi_plugin_config.as_ref().map(|c| &c.id)).collect()
@@ -100,7 +100,7 @@ impl Indexes {
         self.uses(alloc, present);
     }
 
-    /// An allocation changes: most changes move it in no index.
+    /// Updates the indexes for a changed allocation; most changes concern no index.
     pub(crate) fn alloc_changes(&mut self, old: &Allocation, new: &Allocation) {
         let stays = old.create_index == new.create_index
             && old.node_id == new.node_id
@@ -175,7 +175,7 @@ impl Indexes {
         set(&mut self.services_by_job, (row.job_key(), row.id.clone()), present);
     }
 
-    /// Builds all of them from the primaries.
+    /// Builds all indexes from the primary tables.
     pub(crate) fn rebuilt(root: &Root) -> Self {
         let mut all = Self::default();
         root.nodes.values().for_each(|row| all.node(row, true));

@@ -1,4 +1,4 @@
-//! Plugin rows, derived from what nodes report and what jobs ask for; never counted up or down.
+//! Plugin rows, derived from nodes' reports and from jobs; never counted up or down.
 
 use crate::changes::Changed;
 use crate::root::Root;
@@ -13,9 +13,9 @@ use std::sync::Arc;
 
 type JobMap = BTreeMap<Namespace, BTreeMap<JobId, PluginJob>>;
 
-/// What nodes say of one service of a plugin. Reports of nodes that are down are void; a node that is cut
-/// off keeps its entry, unhealthy. A report that is neither healthy nor knows the plugin's name is not an
-/// answer of the plugin yet, and would make its capabilities look absent rather than unknown.
+/// Collects the nodes' reports about one service of a plugin. Reports of down nodes are ignored; a disconnected node
+/// keeps its entry, as unhealthy. A report that is neither healthy nor has the plugin's name is not a response of the
+/// plugin yet. Counting it would make the plugin's capabilities appear absent instead of unknown.
 fn reports<'a>(
     root: &'a Root,
     id: &PluginId,
@@ -37,7 +37,7 @@ fn reports<'a>(
     found
 }
 
-/// Mounts that the plugin left, by node. Nodes that are down report nothing that holds.
+/// Returns orphaned mounts of the plugin, by node. Reports of down nodes are ignored.
 fn left_mounts(root: &Root, id: &PluginId) -> BTreeMap<NodeId, Vec<LeftMount>> {
     let mut found = BTreeMap::new();
     for node in root.nodes_by_plugin(id).filter(|n| n.status != NodeStatus::Down) {
@@ -49,14 +49,14 @@ fn left_mounts(root: &Root, id: &PluginId) -> BTreeMap<NodeId, Vec<LeftMount>> {
     found
 }
 
-/// Whether a report is about a plugin that has ended: a client keeps reporting the last that it knew. The
-/// row of a plugin that nothing runs and nothing expects goes with its last report.
+/// Whether a report is about a plugin that has ended: a client keeps its last report. The row of a plugin without
+/// instances and jobs is removed with its last report.
 fn is_over(root: &Root, info: &CsiInfo) -> bool {
     let over = || root.alloc(&info.alloc_id).is_none_or(|alloc| alloc.client_terminal());
     !info.healthy && !info.alloc_id.is_empty() && over()
 }
 
-/// Nodes on which a system job would run as far as datacenter and pool tell.
+/// Returns the nodes on which a system job would run, by datacenter and pool only.
 fn reachable(root: &Root, job: &Job) -> u32 {
     let fits = |node: &caravan_types::node::Node| {
         node.is_schedulable()
@@ -70,8 +70,8 @@ fn count(n: usize) -> u32 {
     u32::try_from(n).unwrap_or(u32::MAX)
 }
 
-/// Allocations of a group that should run. A system job wants as many as run plus as many as its newest
-/// decision could not place; before the first decision, one on every node within reach.
+/// Returns the expected number of a group's allocations. For a system job, this is the number of running ones plus
+/// those that its newest evaluation could not place. Before the first evaluation, it is one on every eligible node.
 fn expected(root: &Root, job: &Job, group: &TaskGroup) -> u32 {
     if !job.kind.is_system() {
         return group.count;
@@ -102,8 +102,8 @@ fn healthy(infos: &BTreeMap<NodeId, CsiInfo>) -> u32 {
     count(infos.values().filter(|info| info.healthy).count())
 }
 
-/// The row of a plugin by the records, without its own indexes and times; `None` when nothing reports or
-/// expects it.
+/// Returns the row of a plugin derived from the records, without its indexes and times; `None` if no node reports it
+/// and no job runs it.
 pub(crate) fn derive(root: &Root, id: &PluginId) -> Option<Plugin> {
     let mut row = Plugin {
         id: id.clone(),
@@ -144,7 +144,7 @@ fn same_reports(a: &BTreeMap<NodeId, CsiInfo>, b: &BTreeMap<NodeId, CsiInfo>) ->
     a.len() == b.len() && a.iter().zip(b).all(|((m, x), (n, y))| m == n && x.same(y))
 }
 
-/// Whether both rows say the same, bookkeeping and times of reports apart.
+/// Whether both rows are equal, apart from indexes and times of reports.
 pub(crate) fn same(a: &Plugin, b: &Plugin) -> bool {
     let strip = |p: &Plugin| Plugin {
         controllers: BTreeMap::new(),
@@ -158,7 +158,7 @@ pub(crate) fn same(a: &Plugin, b: &Plugin) -> bool {
     same_reports(&a.controllers, &b.controllers) && same_reports(&a.nodes, &b.nodes) && strip(a) == strip(b)
 }
 
-/// Writes the rows of all touched plugins that say something new.
+/// Writes the changed rows of all touched plugins.
 pub(crate) fn refresh(tx: &mut Tx) {
     for id in std::mem::take(&mut tx.plugins) {
         let old = tx.root.plugins.get(&id).cloned();

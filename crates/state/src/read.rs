@@ -22,7 +22,7 @@ use std::collections::BTreeSet;
 use std::ops::Bound;
 use std::sync::Arc;
 
-/// Rows of an index entry, in the order of their primary keys.
+/// Returns the rows of an index entry, in the order of their primary keys.
 fn indexed<'a, I, K, V>(
     index: &'a OrdSet<(I, K)>,
     rows: &'a OrdMap<K, Arc<V>>,
@@ -39,7 +39,7 @@ where
         .filter_map(|(_, primary)| rows.get(primary))
 }
 
-/// Rows by their create index and id, from a place on: the oldest first, or the newest.
+/// Returns rows ordered by create index and id, from a position on: oldest first, or newest first.
 fn aged<'a, K, V>(
     index: &'a OrdSet<(u64, K)>,
     rows: &'a OrdMap<K, Arc<V>>,
@@ -58,7 +58,7 @@ where
     }
 }
 
-/// Rows whose id begins with a text.
+/// Returns the rows whose id begins with a text.
 fn prefixed<'a, K, V>(
     rows: &'a OrdMap<K, Arc<V>>,
     prefix: &str,
@@ -73,32 +73,32 @@ where
 }
 
 impl Root {
-    /// A node.
+    /// Returns a node.
     pub fn node(&self, id: &NodeId) -> Option<&Arc<Node>> {
         self.nodes.get(id)
     }
-    /// All nodes.
+    /// Returns all nodes.
     pub fn nodes(&self) -> impl Iterator<Item = &Arc<Node>> {
         self.nodes.values()
     }
-    /// Nodes whose id begins with a text.
+    /// Returns the nodes whose id begins with a text.
     pub fn nodes_with_prefix<'a>(&'a self, prefix: &str) -> impl Iterator<Item = &'a Arc<Node>> + use<'a> {
         prefixed(&self.nodes, prefix)
     }
-    /// Nodes that report a plugin, as either service.
+    /// Returns the nodes that report a plugin, for either service.
     pub fn nodes_by_plugin<'a>(&'a self, id: &PluginId) -> impl Iterator<Item = &'a Arc<Node>> + use<'a> {
         indexed(&self.secondary.nodes_by_plugin, &self.nodes, id)
     }
 
-    /// A job, newest version.
+    /// Returns the newest version of a job.
     pub fn job(&self, key: &JobKey) -> Option<&Arc<Job>> {
         self.jobs.get(key)
     }
-    /// All jobs, by namespace and id.
+    /// Returns all jobs, by namespace and id.
     pub fn jobs(&self) -> impl Iterator<Item = &Arc<Job>> {
         self.jobs.values()
     }
-    /// Jobs of a namespace (`None`: of all) whose id begins with a text.
+    /// Returns the jobs of a namespace (`None`: of all namespaces) whose id begins with a text.
     pub fn jobs_with_prefix<'a>(
         &'a self,
         namespace: Option<&Namespace>,
@@ -108,7 +108,7 @@ impl Root {
             Some(ns) => JobKey { namespace: ns.clone(), id: JobId::new(prefix) },
             None => JobKey::default(),
         };
-        // Within one namespace the matches are neighbours, so the scan ends at the first mismatch.
+        // Within one namespace the matches are adjacent, so the scan ends at the first mismatch.
         let (namespace, prefix, stop) = (namespace.cloned(), prefix.to_owned(), prefix.to_owned());
         self.jobs
             .range(from..)
@@ -118,63 +118,63 @@ impl Root {
             .filter(move |(key, _)| key.id.as_str().starts_with(&prefix))
             .map(|(_, row)| row)
     }
-    /// Jobs that run a plugin, stopped ones too.
+    /// Returns the jobs that run a plugin, stopped ones too.
     pub fn jobs_by_plugin<'a>(&'a self, id: &PluginId) -> impl Iterator<Item = &'a Arc<Job>> + use<'a> {
         indexed(&self.secondary.jobs_by_plugin, &self.jobs, id)
     }
-    /// Jobs made by a periodic or parameterized job.
+    /// Returns the children of a periodic or parameterized job.
     pub fn children<'a>(&'a self, parent: &JobKey) -> impl Iterator<Item = &'a Arc<Job>> + use<'a> {
         let id: JobId = parent.id.clone();
         self.jobs_with_prefix(Some(&parent.namespace), &format!("{id}/"))
             .filter(move |job| job.parent_id == id)
     }
-    /// The child that a dispatch with this token made; none without a token.
+    /// Returns the child that a dispatch with this token created; `None` for an empty token.
     pub fn dispatched_with(&self, parent: &JobKey, token: &str) -> Option<&Arc<Job>> {
         if token.is_empty() {
             return None;
         }
         self.children(parent).find(|child| child.dispatch_idempotency_token == token)
     }
-    /// When a periodic job made its last child, or was registered if it has not made any.
+    /// Returns when a periodic job created its last child, or its registration time if it has no child.
     pub fn periodic_launch(&self, key: &JobKey) -> Option<UnixNanos> {
         self.periodic_launches.get(key).copied()
     }
-    /// One of the kept versions of a job.
+    /// Returns one of the kept versions of a job.
     pub fn job_version(&self, key: &JobKey, version: u64) -> Option<&Arc<Job>> {
         self.versions.get(&(key.clone(), version))
     }
-    /// The kept versions of a job, newest first.
+    /// Returns the kept versions of a job, newest first.
     pub fn job_versions<'a>(
         &'a self,
         key: &JobKey,
     ) -> impl DoubleEndedIterator<Item = &'a Arc<Job>> + use<'a> {
         self.versions.range((key.clone(), 0)..=(key.clone(), u64::MAX)).map(|(_, row)| row).rev()
     }
-    /// What was scaled of a job, by group, the newest first.
+    /// Returns the scaling events of a job, by group, newest first.
     pub fn scaling_events(&self, key: &JobKey) -> Option<&Arc<ScalingEvents>> {
         self.scaling_events.get(key)
     }
-    /// The text with which a version was submitted.
+    /// Returns the text with which a version was submitted.
     pub fn submission(&self, key: &JobKey, version: u64) -> Option<&Arc<JobSource>> {
         self.submissions.get(&(key.clone(), version))
     }
 
-    /// An evaluation.
+    /// Returns an evaluation.
     pub fn eval(&self, id: &EvalId) -> Option<&Arc<Evaluation>> {
         self.evals.get(id)
     }
-    /// All evaluations.
+    /// Returns all evaluations.
     pub fn evals(&self) -> impl Iterator<Item = &Arc<Evaluation>> {
         self.evals.values()
     }
-    /// Evaluations whose id begins with a text.
+    /// Returns the evaluations whose id begins with a text.
     pub fn evals_with_prefix<'a>(
         &'a self,
         prefix: &str,
     ) -> impl Iterator<Item = &'a Arc<Evaluation>> + use<'a> {
         prefixed(&self.evals, prefix)
     }
-    /// Evaluations by age, from a create index and id on.
+    /// Returns evaluations by age, from a create index and id on.
     pub fn evals_by_age(
         &self,
         from: Option<(u64, EvalId)>,
@@ -182,27 +182,27 @@ impl Root {
     ) -> Box<dyn Iterator<Item = &Arc<Evaluation>> + '_> {
         aged(&self.secondary.evals_by_age, &self.evals, from, newest_first)
     }
-    /// Evaluations of a job.
+    /// Returns the evaluations of a job.
     pub fn evals_by_job<'a>(&'a self, key: &JobKey) -> impl Iterator<Item = &'a Arc<Evaluation>> + use<'a> {
         indexed(&self.secondary.evals_by_job, &self.evals, key)
     }
 
-    /// An allocation.
+    /// Returns an allocation.
     pub fn alloc(&self, id: &AllocId) -> Option<&Arc<Allocation>> {
         self.allocs.get(id)
     }
-    /// All allocations.
+    /// Returns all allocations.
     pub fn allocs(&self) -> impl Iterator<Item = &Arc<Allocation>> {
         self.allocs.values()
     }
-    /// Allocations whose id begins with a text.
+    /// Returns the allocations whose id begins with a text.
     pub fn allocs_with_prefix<'a>(
         &'a self,
         prefix: &str,
     ) -> impl Iterator<Item = &'a Arc<Allocation>> + use<'a> {
         prefixed(&self.allocs, prefix)
     }
-    /// Allocations by age, from a create index and id on.
+    /// Returns allocations by age, from a create index and id on.
     pub fn allocs_by_age(
         &self,
         from: Option<(u64, AllocId)>,
@@ -210,51 +210,51 @@ impl Root {
     ) -> Box<dyn Iterator<Item = &Arc<Allocation>> + '_> {
         aged(&self.secondary.allocs_by_age, &self.allocs, from, newest_first)
     }
-    /// Allocations of a job, those of an earlier job of the same id too.
+    /// Returns the allocations of a job, including those of an earlier job of the same id.
     pub fn allocs_by_job<'a>(&'a self, key: &JobKey) -> impl Iterator<Item = &'a Arc<Allocation>> + use<'a> {
         indexed(&self.secondary.allocs_by_job, &self.allocs, key)
     }
-    /// Allocations on a node.
+    /// Returns the allocations on a node.
     pub fn allocs_by_node<'a>(&'a self, id: &NodeId) -> impl Iterator<Item = &'a Arc<Allocation>> + use<'a> {
         indexed(&self.secondary.allocs_by_node, &self.allocs, id)
     }
-    /// Jobs that a node concerns: those with allocations there that are not over, and those that want a place on every
-    /// node.
+    /// Returns the jobs that a node concerns: those with live allocations on it, and those that place an allocation on
+    /// every node.
     pub fn jobs_of_node(&self, id: &NodeId) -> BTreeSet<JobKey> {
         let there = self.allocs_by_node(id).filter(|alloc| !alloc.terminal()).map(|alloc| alloc.job_key());
         let everywhere = self.secondary.jobs_of_all_nodes.iter().cloned();
         there.chain(everywhere).filter(|key| self.jobs.contains_key(key)).collect()
     }
-    /// What is used of nodes by allocations that are not over for their clients, by id.
+    /// Returns, by node id, the resources in use by allocations whose client has not reported their end.
     pub fn used_of_nodes(&self) -> impl Iterator<Item = (&NodeId, caravan_types::alloc::Used)> {
         self.secondary.used_of_nodes.iter().map(|(id, used)| (id, *used))
     }
 
-    /// What is used of one node.
+    /// Returns the resources in use on one node.
     pub fn used_of_node(&self, id: &NodeId) -> caravan_types::alloc::Used {
         self.secondary.used_of_nodes.get(id).copied().unwrap_or_default()
     }
-    /// Allocations made or last changed by an evaluation.
+    /// Returns the allocations that an evaluation created or last changed.
     pub fn allocs_by_eval<'a>(&'a self, id: &EvalId) -> impl Iterator<Item = &'a Arc<Allocation>> + use<'a> {
         indexed(&self.secondary.allocs_by_eval, &self.allocs, id)
     }
 
-    /// A deployment.
+    /// Returns a deployment.
     pub fn deployment(&self, id: &DeploymentId) -> Option<&Arc<Deployment>> {
         self.deployments.get(id)
     }
-    /// All deployments.
+    /// Returns all deployments.
     pub fn deployments(&self) -> impl Iterator<Item = &Arc<Deployment>> {
         self.deployments.values()
     }
-    /// Deployments whose id begins with a text.
+    /// Returns the deployments whose id begins with a text.
     pub fn deployments_with_prefix<'a>(
         &'a self,
         prefix: &str,
     ) -> impl Iterator<Item = &'a Arc<Deployment>> + use<'a> {
         prefixed(&self.deployments, prefix)
     }
-    /// Deployments by age, from a create index and id on.
+    /// Returns deployments by age, from a create index and id on.
     pub fn deployments_by_age(
         &self,
         from: Option<(u64, DeploymentId)>,
@@ -262,7 +262,7 @@ impl Root {
     ) -> Box<dyn Iterator<Item = &Arc<Deployment>> + '_> {
         aged(&self.secondary.deployments_by_age, &self.deployments, from, newest_first)
     }
-    /// Deployments of a job.
+    /// Returns the deployments of a job.
     pub fn deployments_by_job<'a>(
         &'a self,
         key: &JobKey,
@@ -270,15 +270,15 @@ impl Root {
         indexed(&self.secondary.deployments_by_job, &self.deployments, key)
     }
 
-    /// A volume.
+    /// Returns a volume.
     pub fn volume(&self, key: &VolumeKey) -> Option<&Arc<Volume>> {
         self.volumes.get(key)
     }
-    /// All volumes, by namespace and id.
+    /// Returns all volumes, by namespace and id.
     pub fn volumes(&self) -> impl Iterator<Item = &Arc<Volume>> {
         self.volumes.values()
     }
-    /// Volumes of a namespace (`None`: of all) whose id begins with a text.
+    /// Returns the volumes of a namespace (`None`: of all namespaces) whose id begins with a text.
     pub fn volumes_with_prefix<'a>(
         &'a self,
         namespace: Option<&Namespace>,
@@ -288,7 +288,7 @@ impl Root {
             Some(ns) => VolumeKey { namespace: ns.clone(), id: VolumeId::new(prefix) },
             None => VolumeKey::default(),
         };
-        // Within one namespace the matches are neighbours, so the scan ends at the first mismatch.
+        // Within one namespace the matches are adjacent, so the scan ends at the first mismatch.
         let (namespace, prefix, stop) = (namespace.cloned(), prefix.to_owned(), prefix.to_owned());
         self.volumes
             .range(from..)
@@ -298,13 +298,13 @@ impl Root {
             .filter(move |(key, _)| key.id.as_str().starts_with(&prefix))
             .map(|(_, row)| row)
     }
-    /// Volumes of a plugin.
+    /// Returns the volumes of a plugin.
     pub fn volumes_by_plugin<'a>(&'a self, id: &PluginId) -> impl Iterator<Item = &'a Arc<Volume>> + use<'a> {
         indexed(&self.secondary.volumes_by_plugin, &self.volumes, id)
     }
 
-    /// Volumes that stand for a storage of a plugin: one, unless they share it knowingly or an earlier version let it
-    /// happen.
+    /// Returns the volumes that stand for a storage of a plugin: one, unless they are declared as sharing it or an
+    /// earlier version permitted several.
     pub fn volumes_on<'a>(
         &'a self,
         plugin: &PluginId,
@@ -313,13 +313,13 @@ impl Root {
         let storage = (plugin.clone(), storage.to_owned());
         indexed(&self.secondary.volumes_by_storage, &self.volumes, &storage)
     }
-    /// The other volumes that stand for a volume's storage.
+    /// Returns the other volumes that stand for a volume's storage.
     pub fn twins<'a>(&'a self, volume: &Volume) -> impl Iterator<Item = &'a Arc<Volume>> + use<'a> {
         let key = volume.key();
         let on_storage = volume.storage().map(|storage| self.volumes_on(&volume.plugin_id, storage));
         on_storage.into_iter().flatten().filter(move |other| other.key() != key)
     }
-    /// The other volumes of a plugin that were given a name and whose storage the plugin has not told yet.
+    /// Returns the other volumes of a plugin with the same name whose external id the plugin has not yet reported.
     pub(crate) fn namesakes<'a>(
         &'a self,
         volume: &Volume,
@@ -328,7 +328,7 @@ impl Root {
         let named = indexed(&self.secondary.volumes_by_name, &self.volumes, &name);
         named.filter(move |other| other.key() != key)
     }
-    /// Claims that hold on a storage of a plugin, by whatever volume.
+    /// Returns the claims that hold a storage of a plugin, by any volume.
     pub fn claims_on<'a>(
         &'a self,
         plugin: &PluginId,
@@ -337,7 +337,7 @@ impl Root {
         let storage = (plugin.clone(), storage.to_owned());
         indexed(&self.secondary.claims_by_storage, &self.claims, &storage)
     }
-    /// Claims on a volume, those that are over too, and those that hold on its storage by other volumes.
+    /// Returns the claims on a volume, ended ones too, and claims of other volumes that hold its storage.
     pub fn claims_beside<'a>(&'a self, key: &VolumeKey) -> impl Iterator<Item = &'a Arc<Claim>> + use<'a> {
         let (own, volume) = (key.clone(), self.volume(key));
         let on_storage = volume.and_then(|row| Some(self.claims_on(&row.plugin_id, row.storage()?)));
@@ -345,38 +345,38 @@ impl Root {
         self.claims_of(key).chain(others)
     }
 
-    /// A claim.
+    /// Returns a claim.
     pub fn claim(&self, id: &ClaimId) -> Option<&Arc<Claim>> {
         self.claims.get(id)
     }
-    /// All claims, those that are over too.
+    /// Returns all claims, ended ones too.
     pub fn claims(&self) -> impl Iterator<Item = &Arc<Claim>> {
         self.claims.values()
     }
-    /// Claims on a volume, those that are over too.
+    /// Returns the claims on a volume, ended ones too.
     pub fn claims_of<'a>(&'a self, key: &VolumeKey) -> impl Iterator<Item = &'a Arc<Claim>> + use<'a> {
         let from = ClaimId { volume: key.clone(), alloc: AllocId::default() };
         let key = key.clone();
         self.claims.range(from..).take_while(move |(id, _)| id.volume == key).map(|(_, row)| row)
     }
-    /// Claims of allocations on a node.
+    /// Returns the claims of allocations on a node.
     pub fn claims_by_node<'a>(&'a self, id: &NodeId) -> impl Iterator<Item = &'a Arc<Claim>> + use<'a> {
         indexed(&self.secondary.claims_by_node, &self.claims, id)
     }
-    /// Claims of an allocation.
+    /// Returns the claims of an allocation.
     pub fn claims_by_alloc<'a>(&'a self, id: &AllocId) -> impl Iterator<Item = &'a Arc<Claim>> + use<'a> {
         indexed(&self.secondary.claims_by_alloc, &self.claims, id)
     }
 
-    /// A variable.
+    /// Returns a variable.
     pub fn variable(&self, key: &VariableKey) -> Option<&Arc<Variable>> {
         self.variables.get(key)
     }
-    /// All variables, by namespace and path.
+    /// Returns all variables, by namespace and path.
     pub fn variables(&self) -> impl Iterator<Item = &Arc<Variable>> {
         self.variables.values()
     }
-    /// Variables of a namespace (`None`: of all) whose path begins with a text.
+    /// Returns the variables of a namespace (`None`: of all namespaces) whose path begins with a text.
     pub fn variables_with_prefix<'a>(
         &'a self,
         namespace: Option<&Namespace>,
@@ -393,15 +393,15 @@ impl Root {
             .map(|(_, row)| row)
     }
 
-    /// A plugin.
+    /// Returns a plugin.
     pub fn plugin(&self, id: &PluginId) -> Option<&Arc<Plugin>> {
         self.plugins.get(id)
     }
-    /// All plugins.
+    /// Returns all plugins.
     pub fn plugins(&self) -> impl Iterator<Item = &Arc<Plugin>> {
         self.plugins.values()
     }
-    /// Plugins whose id begins with a text.
+    /// Returns the plugins whose id begins with a text.
     pub fn plugins_with_prefix<'a>(
         &'a self,
         prefix: &str,
@@ -409,22 +409,22 @@ impl Root {
         prefixed(&self.plugins, prefix)
     }
 
-    /// A host volume.
+    /// Returns a host volume.
     pub fn host_volume(&self, id: &HostVolumeId) -> Option<&Arc<HostVolume>> {
         self.host_volumes.get(id)
     }
-    /// All host volumes, by id.
+    /// Returns all host volumes, by id.
     pub fn host_volumes(&self) -> impl Iterator<Item = &Arc<HostVolume>> {
         self.host_volumes.values()
     }
-    /// Host volumes of a node.
+    /// Returns the host volumes of a node.
     pub fn host_volumes_by_node<'a>(
         &'a self,
         node: &NodeId,
     ) -> impl Iterator<Item = &'a Arc<HostVolume>> + use<'a> {
         indexed(&self.secondary.host_volumes_by_node, &self.host_volumes, node)
     }
-    /// Allocations that use a host volume: not over for their client, on its node, and asking for its name.
+    /// Returns the allocations that use a host volume: live for their client, on its node, and requesting its name.
     pub fn host_volume_users<'a>(
         &'a self,
         volume: &HostVolume,
@@ -438,22 +438,22 @@ impl Root {
                 })
         })
     }
-    /// The hold of a group on a host volume.
+    /// Returns the hold of a group on a host volume.
     pub fn host_claim(&self, id: &str) -> Option<&Arc<HostVolumeClaim>> {
         self.host_claims.get(id)
     }
-    /// All holds of groups on host volumes, by id.
+    /// Returns all holds of groups on host volumes, by id.
     pub fn host_claims(&self) -> impl Iterator<Item = &Arc<HostVolumeClaim>> {
         self.host_claims.values()
     }
-    /// Holds of a job's groups on host volumes.
+    /// Returns the holds of a job's groups on host volumes.
     pub fn host_claims_by_job<'a>(
         &'a self,
         key: &JobKey,
     ) -> impl Iterator<Item = &'a Arc<HostVolumeClaim>> + use<'a> {
         indexed(&self.secondary.host_claims_by_job, &self.host_claims, key)
     }
-    /// Holds of groups on a host volume.
+    /// Returns the holds of groups on a host volume.
     pub fn host_claims_of<'a>(
         &'a self,
         id: &HostVolumeId,
@@ -461,15 +461,15 @@ impl Root {
         indexed(&self.secondary.host_claims_by_volume, &self.host_claims, id)
     }
 
-    /// A registered service.
+    /// Returns a service registration.
     pub fn service(&self, id: &ServiceId) -> Option<&Arc<ServiceRegistration>> {
         self.services.get(id)
     }
-    /// All registered services, by id.
+    /// Returns all service registrations, by id.
     pub fn services(&self) -> impl Iterator<Item = &Arc<ServiceRegistration>> {
         self.services.values()
     }
-    /// Registrations of a name, by id.
+    /// Returns the registrations of a service name, by id.
     pub fn services_by_name<'a>(
         &'a self,
         namespace: &Namespace,
@@ -478,21 +478,21 @@ impl Root {
         let of = (namespace.clone(), name.to_owned());
         indexed(&self.secondary.services_by_name, &self.services, &of)
     }
-    /// Services of an allocation.
+    /// Returns the services of an allocation.
     pub fn services_by_alloc<'a>(
         &'a self,
         id: &AllocId,
     ) -> impl Iterator<Item = &'a Arc<ServiceRegistration>> + use<'a> {
         indexed(&self.secondary.services_by_alloc, &self.services, id)
     }
-    /// Services on a node.
+    /// Returns the services on a node.
     pub fn services_by_node<'a>(
         &'a self,
         id: &NodeId,
     ) -> impl Iterator<Item = &'a Arc<ServiceRegistration>> + use<'a> {
         indexed(&self.secondary.services_by_node, &self.services, id)
     }
-    /// Services of a job.
+    /// Returns the services of a job.
     pub fn services_by_job<'a>(
         &'a self,
         key: &JobKey,

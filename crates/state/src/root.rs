@@ -21,10 +21,10 @@ use imbl::OrdMap;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// What was scaled of a job, by group, the newest first.
+/// Scaling events of a job by group, newest first.
 pub type ScalingEvents = BTreeMap<String, Vec<ScalingEvent>>;
 
-/// A root that a reader holds as long as it likes.
+/// A root that a reader may hold indefinitely.
 pub type Snapshot = Arc<Root>;
 
 /// The tables, each with the index of its last change.
@@ -38,7 +38,7 @@ pub enum Table {
     JobVersions,
     /// Submitted texts of jobs.
     Submissions,
-    /// Derived counts of jobs; only its index is kept.
+    /// Derived counts of jobs; only the table's index is stored.
     JobSummaries,
     /// Evaluations.
     Evals,
@@ -52,7 +52,7 @@ pub enum Table {
     Claims,
     /// Plugins.
     Plugins,
-    /// Host volumes that users made.
+    /// Host volumes that users created.
     HostVolumes,
     /// Holds of groups on host volumes.
     HostClaims,
@@ -60,11 +60,11 @@ pub enum Table {
     Variables,
     /// Registered services.
     Services,
-    /// Scaling policies of jobs; only its index is kept.
+    /// Scaling policies of jobs; only the table's index is stored.
     ScalingPolicies,
-    /// What was scaled.
+    /// Scaling events of jobs.
     ScalingEvents,
-    /// When periodic jobs made their last child.
+    /// The times of the last children of periodic jobs.
     PeriodicLaunches,
     /// Namespaces.
     Namespaces,
@@ -76,20 +76,20 @@ pub enum Table {
     AclTokens,
     /// Roles.
     AclRoles,
-    /// Ways to log in.
+    /// Auth methods.
     AuthMethods,
-    /// What those get who log in.
+    /// Binding rules of auth methods.
     BindingRules,
-    /// Secrets that are exchanged once.
+    /// One-time secrets of tokens.
     OneTimeTokens,
-    /// What is known of the root keys.
+    /// Metadata of the root keys.
     RootKeys,
     /// Settings of the region.
     Settings,
 }
 
 impl Table {
-    /// All of them, in the order of their discriminants.
+    /// All tables, in the order of their discriminants.
     pub const ALL: [Self; 28] = [
         Self::Nodes,
         Self::Jobs,
@@ -121,7 +121,7 @@ impl Table {
         Self::Settings,
     ];
 
-    /// Whether clients are shown 1 for the table while it was never written; the other tables show 0 then.
+    /// Whether clients receive the index 1 for a table that was never written; for other tables they receive 0.
     ///
     /// Nomad raises the index of some of its lists, so that a client can wait with it as it is.
     fn shows_one(self) -> bool {
@@ -143,7 +143,7 @@ impl Table {
         )
     }
 
-    /// The table's name in snapshots and logs.
+    /// Returns the table's name in snapshots and logs.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Nodes => "nodes",
@@ -204,7 +204,7 @@ pub struct Root {
 }
 
 impl Root {
-    /// Versions of a job that are kept; tagged ones do not count (docs/reference/http-api.md, section 6.4).
+    /// Number of kept versions of a job; tagged ones do not count (docs/reference/http-api.md, section 6.4).
     pub const KEPT_VERSIONS: usize = 6;
 
     /// Index of the last applied command; 0 before the first.
@@ -212,7 +212,7 @@ impl Root {
         self.index
     }
 
-    /// Returns the index that clients are shown for a table: that of its last change.
+    /// Returns the index that clients receive for a table: that of its last change.
     ///
     /// A table that was never written has 0, and the tables of [`Table::shows_one`] have 1, as in Nomad. Clients raise 0
     /// themselves before they wait with it.
@@ -225,7 +225,7 @@ impl Root {
         self.table_index[table as usize]
     }
 
-    /// The newest of several tables' indexes.
+    /// Returns the highest index of several tables.
     pub fn tables_index(&self, tables: &[Table]) -> u64 {
         tables.iter().map(|t| self.table_index(*t)).max().unwrap_or(0)
     }

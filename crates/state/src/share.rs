@@ -1,4 +1,4 @@
-//! What allocations say alike is kept once: commands and snapshots bring each text and each count anew.
+//! Sharing of equal values between allocations: decoding a command or a snapshot creates a copy of each text and count.
 
 use crate::root::Root;
 use caravan_types::alloc::{AllocatedResources, Allocation};
@@ -8,7 +8,7 @@ use caravan_types::{DeploymentId, EvalId, NodeId};
 use std::collections::HashMap;
 use std::sync::Arc;
 
-/// What the last allocation of an evaluation and a group was made of.
+/// The values of the last allocation of an evaluation and a group.
 struct Like {
     eval_id: EvalId,
     task_group: Text,
@@ -17,14 +17,14 @@ struct Like {
     metrics: Option<Arc<AllocMetric>>,
 }
 
-/// What was read lately, to be shared by what is read next.
+/// Recently decoded values, for sharing with the next ones.
 #[derive(Default)]
 pub(crate) struct Sharing {
     nodes: HashMap<NodeId, Text>,
     like: HashMap<EvalId, Vec<Like>>,
 }
 
-/// The same value, once.
+/// Returns the shared copy of an equal value.
 fn same<T: PartialEq + Clone>(own: &mut T, other: &T) {
     if own == other {
         own.clone_from(other);
@@ -32,7 +32,7 @@ fn same<T: PartialEq + Clone>(own: &mut T, other: &T) {
 }
 
 impl Sharing {
-    /// Makes the id of a node the one of its row. Answers the node's name.
+    /// Replaces the id of a node by the shared one of its row. Returns the node's name.
     fn node(&mut self, root: &Root, id: &mut NodeId) -> Option<&Text> {
         if !self.nodes.contains_key(id) {
             let node = root.nodes.get(id)?;
@@ -43,7 +43,7 @@ impl Sharing {
         Some(name)
     }
 
-    /// Makes an allocation share what others, or the row that it replaces, have already.
+    /// Lets an allocation share values with other allocations, or with the row that it replaces.
     pub(crate) fn share(&mut self, root: &Root, alloc: &mut Allocation, old: Option<&Allocation>) {
         if let Some(name) = self.node(root, &mut alloc.node_id) {
             same(&mut alloc.node_name, name);
@@ -66,7 +66,7 @@ impl Sharing {
             }
         }
         if let Some(metrics) = &mut alloc.metrics {
-            // Other commands may have them too: they are copied only if something is gained.
+            // Other commands may share the values too: copy them only if that saves memory.
             let mut own = |id: &NodeId| {
                 let mut shared = id.clone();
                 self.node(root, &mut shared);

@@ -1,4 +1,4 @@
-//! Snapshots: a root as bytes.
+//! Snapshots: encoding and decoding of a root.
 //!
 //! Eight bytes of magic, format version (u32), CRC-32 of the body (u32) and its length (u64), all little
 //! endian, then the body: a sequence of MessagePack values. First the head (index, index of each table),
@@ -30,47 +30,47 @@ const HEADER: usize = 8 + 4 + 4 + 8;
 /// Why bytes are not a snapshot.
 #[derive(Debug, thiserror::Error)]
 pub enum SnapshotError {
-    /// Something else altogether.
+    /// The bytes do not begin with the magic.
     #[error("the data is not a state snapshot")]
     NotASnapshot,
-    /// Written by a later program.
+    /// A later version of the program wrote the snapshot.
     #[error("the snapshot has format version {found}, and this program reads version {VERSION} at most")]
     Version {
-        /// Its version.
+        /// Format version of the snapshot.
         found: u32,
     },
-    /// Cut off.
+    /// The snapshot is truncated.
     #[error("the snapshot should have {expected} bytes but has {found}")]
     Length {
-        /// By its header.
+        /// Length by its header, in bytes.
         expected: u64,
-        /// In fact.
+        /// Actual length, in bytes.
         found: u64,
     },
-    /// Damaged.
+    /// The checksum does not match.
     #[error("the snapshot is damaged: its checksum does not match")]
     Checksum,
-    /// A row cannot be read.
+    /// A row cannot be decoded.
     #[error("table {table} of the snapshot cannot be read")]
     Row {
-        /// Which table.
+        /// Name of the table.
         table: &'static str,
-        /// Why.
+        /// Message of the decoder.
         #[source]
         source: rmp_serde::decode::Error,
     },
-    /// The tables are not those expected.
+    /// The tables differ from the expected ones.
     #[error("the snapshot has table \"{found}\" where {expected} belongs")]
     Table {
-        /// Wanted.
+        /// Name of the expected table.
         expected: &'static str,
-        /// There.
+        /// Name of the table in the snapshot.
         found: String,
     },
-    /// An allocation names a job that the snapshot does not hold.
+    /// An allocation names a job that the snapshot does not contain.
     #[error("allocation {alloc} in the snapshot runs a job that is not in it")]
     MissingJob {
-        /// Which.
+        /// Position of the job in the table of run jobs.
         alloc: String,
     },
 }
@@ -89,7 +89,7 @@ struct Keyed<T> {
     row: T,
 }
 
-/// An allocation, its job replaced by the job's place in the table of run jobs.
+/// An allocation whose job is replaced by the job's position in the table of run jobs.
 #[derive(Serialize, Deserialize)]
 struct PackedAlloc {
     alloc: Allocation,
@@ -101,7 +101,7 @@ const RUN_JOBS: &str = "run_jobs";
 #[derive(Default)]
 struct Writer {
     bytes: Vec<u8>,
-    /// Rows and bytes of each table that was written.
+    /// Number of rows and bytes of each written table.
     sizes: Vec<(&'static str, u64, u64)>,
 }
 
@@ -119,12 +119,12 @@ impl Writer {
     }
 }
 
-/// Rows and bytes of each table.
+/// Returns the number of rows and bytes of each table.
 pub(crate) fn sizes(root: &Root) -> Vec<(&'static str, u64, u64)> {
     written(root).sizes
 }
 
-/// Header and body; the header is still empty.
+/// Returns header and body; the header is still empty.
 fn written(root: &Root) -> Writer {
     let mut out = Writer { bytes: vec![0; HEADER], sizes: Vec::new() };
     let tables = Table::ALL.iter().map(|t| (t.as_str().to_owned(), root.table_index[*t as usize]));
@@ -180,7 +180,7 @@ fn tenancy_out(out: &mut Writer, root: &Root) {
     out.table(Table::Settings.as_str(), std::iter::once(&own.settings));
 }
 
-/// Rows that are always there are kept where the snapshot has none.
+/// Built-in rows stay where the snapshot has none.
 fn tenancy_in(from: &mut Reader<'_>, root: &mut Root) -> Result<(), SnapshotError> {
     let own = &mut root.tenancy;
     own.namespaces.extend(keyed_by(from.later_table(Table::Namespaces.as_str())?, |row: &NamespaceSpec| {
@@ -222,7 +222,7 @@ fn keyed<'r, T>((key, version): &(JobKey, u64), row: &'r Arc<T>) -> Keyed<&'r T>
     Keyed { key: key.clone(), version: *version, row: &**row }
 }
 
-/// The distinct jobs that allocations run, in order of first use, and the allocations without them.
+/// Returns the distinct jobs that allocations run, in order of first use, and the allocations without them.
 fn pack(root: &Root) -> (Vec<Arc<Job>>, Vec<PackedAlloc>) {
     let mut jobs: Vec<Arc<Job>> = Vec::new();
     let mut known: HashMap<(JobKey, u64, u64), Vec<u32>> = HashMap::new();
@@ -262,7 +262,7 @@ impl Reader<'_> {
         let rows: u64 = self.value(table)?;
         (0..rows).map(|_| self.value(table)).collect()
     }
-    /// A table that the first snapshots did not have: they end before it.
+    /// Reads a table that the first snapshots did not have: they end before it.
     fn later_table<T: DeserializeOwned>(&mut self, table: &'static str) -> Result<Vec<T>, SnapshotError> {
         if self.0.is_empty() { Ok(Vec::new()) } else { self.table(table) }
     }
@@ -273,7 +273,7 @@ fn word<const N: usize>(bytes: &[u8], at: usize) -> Result<[u8; N], SnapshotErro
     slice.try_into().map_err(|_| SnapshotError::NotASnapshot)
 }
 
-/// The body of a snapshot whose header and checksum are right.
+/// Returns the body of a snapshot whose header and checksum are right.
 fn body(bytes: &[u8]) -> Result<&[u8], SnapshotError> {
     if word::<8>(bytes, 0)? != *MAGIC {
         return Err(SnapshotError::NotASnapshot);

@@ -1,4 +1,4 @@
-//! What is derived of a job: its status and the counts of its allocations.
+//! The derived data of a job: its status and the counts of its allocations.
 
 use crate::root::Root;
 use crate::tx::Tx;
@@ -8,11 +8,10 @@ use caravan_types::job::{GroupSummary, Job, JobStatus, JobSummary, JobType};
 use caravan_types::{EvalId, JobKey};
 use std::collections::BTreeMap;
 
-/// Where a job stands by its records (docs/reference/http-api.md, section 6.4).
+/// Returns the status of a job, derived from its records (docs/reference/http-api.md, section 6.4).
 ///
-/// `fresh`: its specification was written in this very step. `collected`: evaluations of it were
-/// forgotten in this very step. Without evaluations a job that was dead stays dead, because only
-/// collection removes them.
+/// `fresh`: this command wrote the specification. `collected`: this command collected evaluations of the job. A dead
+/// job without evaluations stays dead, because only collection removes them.
 pub(crate) fn derive(root: &Root, job: &Job, fresh: bool, collected: bool) -> JobStatus {
     let template = job.is_template();
     if job.kind == JobType::System || template {
@@ -33,7 +32,7 @@ pub(crate) fn derive(root: &Root, job: &Job, fresh: bool, collected: bool) -> Jo
     if job.stop || any || forgotten { JobStatus::Dead } else { JobStatus::Pending }
 }
 
-/// Writes the new status of every touched job whose status moved.
+/// Writes the new status of every touched job whose status changed.
 pub(crate) fn refresh(tx: &mut Tx) {
     for key in std::mem::take(&mut tx.jobs) {
         let Some(job) = tx.root.jobs.get(&key).cloned() else { continue };
@@ -51,8 +50,8 @@ fn is_decided(eval: &Evaluation) -> bool {
 }
 
 impl Root {
-    /// Allocations of a job that are wanted but not placed, by group, as its newest decision says.
-    /// `None` while nothing was decided.
+    /// Returns the desired but unplaced allocations of a job by group, from its newest evaluation. `None` without a
+    /// completed evaluation.
     pub fn queued(&self, key: &JobKey) -> Option<BTreeMap<String, u32>> {
         let newest = self.evals_by_job(key).filter(|e| is_decided(e)).map(|e| e.modify_index).max()?;
         let mut queued = BTreeMap::new();
@@ -65,8 +64,8 @@ impl Root {
         Some(queued)
     }
 
-    /// Whether nothing would be missed if an evaluation was gone: its job is over, or what came of it is, and nothing
-    /// of that is still to be tried again.
+    /// Whether an evaluation can be removed without loss: its job has ended, or its allocations have ended and none of
+    /// them will be retried.
     pub fn is_needless(&self, eval: &Evaluation) -> bool {
         let over = |job: &Job| job.stop || job.status == JobStatus::Dead;
         if self.job(&eval.job_key()).is_none_or(|job| over(job)) {
@@ -83,8 +82,8 @@ impl Root {
         alloc.job.as_ref().is_none_or(|ran| ran.create_index == job.create_index)
     }
 
-    /// Counts of a job's allocations by state, of its queued ones and of its children. `None` when there
-    /// is no such job.
+    /// Returns the counts of a job's allocations by state, of its queued ones and of its children. `None` if the job
+    /// does not exist.
     pub fn job_summary(&self, key: &JobKey) -> Option<JobSummary> {
         let job = self.job(key)?;
         let empty = job.task_groups.iter().map(|g| (g.name.clone(), GroupSummary::default()));

@@ -1,4 +1,4 @@
-//! The place where the newest root is published.
+//! Publishes the newest root.
 
 use crate::changes::ChangeSet;
 use crate::events::{EVENT_BUFFER, EventLog};
@@ -13,7 +13,7 @@ use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::{broadcast, watch};
 
-/// Change sets that a subscriber may lag behind before it is told to read anew.
+/// Number of change sets that a subscriber may lag behind before it must read the whole state again.
 const FEED_CAPACITY: usize = 1024;
 
 /// Holds the newest root; one writer, any number of readers that never wait.
@@ -39,12 +39,12 @@ impl Default for Store {
 }
 
 impl Store {
-    /// A store that begins with this root.
+    /// Returns a store that begins with this root.
     pub fn new(root: Root) -> Self {
         Self::with_events(root, EVENT_BUFFER)
     }
 
-    /// The same, remembering the events of so many indexes.
+    /// As above, with the number of indexes whose events are kept.
     pub fn with_events(root: Root, remembered: usize) -> Self {
         Self {
             events: EventLog::new(remembered),
@@ -56,19 +56,19 @@ impl Store {
         }
     }
 
-    /// The newest root.
+    /// Returns the newest root.
     pub fn snapshot(&self) -> Snapshot {
         self.root.load_full()
     }
 
-    /// A writer that panicked published nothing, so the mark that it left is void.
+    /// A writer that panicked published nothing, so the lock's poison is ignored.
     fn lock(&self) -> MutexGuard<'_, ()> {
         self.writer.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Applies the command of an index and publishes the result, then tells those who wait.
+    /// Applies the command of an index, publishes the result, and wakes the waiters.
     ///
-    /// The log is the only caller and calls in order.
+    /// The log is the only caller, and calls in order.
     pub fn apply(&self, index: u64, command: &Command) -> Outcome {
         let _writer = self.lock();
         let before = self.root.load_full();
@@ -83,18 +83,18 @@ impl Store {
             self.events.push(&changes, &before, &after);
         }
         self.index.send_replace(index);
-        // An error only says that nobody listens.
+        // An error only means that there is no receiver.
         let _ = self.feed.send(Arc::new(changes));
         outcome
     }
 
-    /// Replaces the whole state by an encoded snapshot and wakes everybody. The index may go back.
+    /// Replaces the whole state by an encoded snapshot and wakes all waiters. The index may decrease.
     pub fn restore(&self, bytes: &[u8]) -> Result<(), SnapshotError> {
         self.replace(snapshot::decode(bytes)?);
         Ok(())
     }
 
-    /// Replaces the whole state and wakes everybody.
+    /// Replaces the whole state and wakes all waiters.
     pub fn replace(&self, root: Root) {
         let _writer = self.lock();
         let index = root.index();
@@ -106,17 +106,17 @@ impl Store {
         let _ = self.feed.send(Arc::new(set));
     }
 
-    /// The newest events.
+    /// Returns the newest events.
     pub fn events(&self) -> &Arc<EventLog> {
         &self.events
     }
 
-    /// Begins a watch: name the topics, start it, then read.
+    /// Begins a watch: add the topics, start it, then read.
     pub fn watch(&self) -> WatchBuilder {
         WatchBuilder::new(self.registry.clone())
     }
 
-    /// Follows the allocations of a node from now on. Read them after this, so that none falls between.
+    /// Follows the allocations of a node from now on. Read them after this call, so that no change is missed.
     pub fn follow_node(&self, node: NodeId) -> NodeWork {
         self.registry.follow(node)
     }
@@ -124,18 +124,18 @@ impl Store {
     /// Waits until the state contains the command of an index, and returns such a state. Cancel safe.
     pub async fn wait_for_index(&self, index: u64) -> Snapshot {
         let mut seen = self.index.subscribe();
-        // The sender lives in self, so that the wait can only end by success.
+        // The sender lives in `self`, so the wait can only end by success.
         let _ = seen.wait_for(|now| *now >= index).await;
         self.snapshot()
     }
 
-    /// All changes from now on. A receiver that lags gets [`broadcast::error::RecvError::Lagged`] and a
-    /// restore sends a set of kind [`ChangeSet::RESTORE`]; both mean: read everything anew.
+    /// Returns all changes from now on. A receiver that lags gets [`broadcast::error::RecvError::Lagged`], and a
+    /// restore sends a set of kind [`ChangeSet::RESTORE`]; both mean: read the whole state again.
     pub fn subscribe(&self) -> broadcast::Receiver<Arc<ChangeSet>> {
         self.feed.subscribe()
     }
 
-    /// As [`Store::subscribe`], with both reasons to read anew as one signal.
+    /// As [`Store::subscribe`], with one signal for both reasons to read the whole state again.
     pub fn feed(&self) -> Feed {
         Feed(self.feed.subscribe())
     }
@@ -146,12 +146,12 @@ impl Store {
     }
 }
 
-/// What a [`Feed`] delivers.
+/// An item of a [`Feed`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum FeedItem {
     /// A command was applied.
     Changes(Arc<ChangeSet>),
-    /// Changes were missed or the whole state was replaced: read everything anew from a snapshot.
+    /// Changes were missed or the whole state was replaced: read the whole state again from a snapshot.
     Resync,
 }
 
@@ -160,7 +160,7 @@ pub enum FeedItem {
 pub struct Feed(broadcast::Receiver<Arc<ChangeSet>>);
 
 impl Feed {
-    /// The next item; `None` once the store is gone. Cancel safe.
+    /// Returns the next item; `None` after the store is dropped. Cancel safe.
     pub async fn next(&mut self) -> Option<FeedItem> {
         match self.0.recv().await {
             Ok(set) if set.is_restore() => Some(FeedItem::Resync),

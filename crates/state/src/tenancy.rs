@@ -10,33 +10,33 @@ use imbl::OrdMap;
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 
-/// A row that an operator wrote, by its key.
+/// The key of a row that an operator wrote.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum AdminRow {
-    /// By name.
+    /// A namespace, by name.
     Namespace(Namespace),
-    /// By name.
+    /// A node pool, by name.
     NodePool(String),
-    /// By name.
+    /// A policy, by name.
     Policy(String),
-    /// By accessor.
+    /// A token, by accessor.
     Token(String),
-    /// By id.
+    /// A role, by id.
     Role(String),
-    /// By name.
+    /// An auth method, by name.
     AuthMethod(String),
-    /// By id.
+    /// A binding rule, by id.
     BindingRule(String),
-    /// The accessor that it stands for; the secret is named nowhere.
+    /// A one-time secret, by the accessor of its token; the secret itself appears nowhere.
     OneTimeToken(String),
-    /// By id.
+    /// A root key, by id.
     RootKey(String),
     /// The settings of the region.
     Settings,
 }
 
 impl AdminRow {
-    /// The table of the row.
+    /// Returns the table of the row.
     pub fn table(&self) -> Table {
         match self {
             Self::Namespace(_) => Table::Namespaces,
@@ -53,13 +53,13 @@ impl AdminRow {
     }
 }
 
-/// The tables.
+/// The tables of operators' rows.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Tenancy {
     pub(crate) namespaces: OrdMap<Namespace, Arc<NamespaceSpec>>,
     pub(crate) node_pools: OrdMap<String, Arc<NodePool>>,
     pub(crate) policies: OrdMap<String, Arc<Policy>>,
-    /// By accessor.
+    /// Tokens by accessor.
     pub(crate) tokens: OrdMap<String, Arc<Token>>,
     /// Accessors by secret.
     pub(crate) secrets: OrdMap<Secret, String>,
@@ -71,13 +71,13 @@ pub(crate) struct Tenancy {
     pub(crate) settings: Arc<Settings>,
 }
 
-/// What is set once for the region.
+/// The settings of the region.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub(crate) struct Settings {
     pub(crate) scheduler: SchedulerConfig,
     pub(crate) autopilot: AutopilotConfig,
-    /// Index at which the first token was made.
+    /// Index at which the first token was created.
     pub(crate) bootstrap: Option<u64>,
 }
 
@@ -103,110 +103,110 @@ impl Default for Tenancy {
 }
 
 impl Tenancy {
-    /// What follows from the rows is made again.
+    /// Rebuilds the data that is derived from the rows.
     pub(crate) fn index(&mut self) {
         self.secrets = self.tokens.values().map(|t| (t.secret_id.clone(), t.accessor_id.clone())).collect();
     }
 }
 
 impl Root {
-    /// A namespace.
+    /// Returns a namespace.
     pub fn namespace(&self, name: &Namespace) -> Option<&Arc<NamespaceSpec>> {
         self.tenancy.namespaces.get(name)
     }
-    /// All namespaces, by name.
+    /// Returns all namespaces, by name.
     pub fn namespaces(&self) -> impl Iterator<Item = &Arc<NamespaceSpec>> {
         self.tenancy.namespaces.values()
     }
-    /// A node pool.
+    /// Returns a node pool.
     pub fn node_pool(&self, name: &str) -> Option<&Arc<NodePool>> {
         self.tenancy.node_pools.get(name)
     }
-    /// All node pools, by name.
+    /// Returns all node pools, by name.
     pub fn node_pools(&self) -> impl Iterator<Item = &Arc<NodePool>> {
         self.tenancy.node_pools.values()
     }
-    /// A policy.
+    /// Returns a policy.
     pub fn acl_policy(&self, name: &str) -> Option<&Arc<Policy>> {
         self.tenancy.policies.get(name)
     }
-    /// All policies, by name.
+    /// Returns all policies, by name.
     pub fn acl_policies(&self) -> impl Iterator<Item = &Arc<Policy>> {
         self.tenancy.policies.values()
     }
-    /// A token.
+    /// Returns a token.
     pub fn acl_token(&self, accessor: &str) -> Option<&Arc<Token>> {
         self.tenancy.tokens.get(accessor)
     }
-    /// The token of a secret.
+    /// Returns the token of a secret.
     pub fn acl_token_by_secret(&self, secret: &Secret) -> Option<&Arc<Token>> {
         self.tenancy.tokens.get(self.tenancy.secrets.get(secret)?)
     }
-    /// All tokens, by accessor.
+    /// Returns all tokens, by accessor.
     pub fn acl_tokens(&self) -> impl Iterator<Item = &Arc<Token>> {
         self.tenancy.tokens.values()
     }
-    /// A role.
+    /// Returns a role.
     pub fn acl_role(&self, id: &str) -> Option<&Arc<Role>> {
         self.tenancy.roles.get(id)
     }
-    /// A role by its name.
+    /// Returns a role by its name.
     pub fn acl_role_named(&self, name: &str) -> Option<&Arc<Role>> {
         self.tenancy.roles.values().find(|role| role.name == name)
     }
-    /// All roles, by id.
+    /// Returns all roles, by id.
     pub fn acl_roles(&self) -> impl Iterator<Item = &Arc<Role>> {
         self.tenancy.roles.values()
     }
-    /// A way to log in.
+    /// Returns an auth method.
     pub fn auth_method(&self, name: &str) -> Option<&Arc<AuthMethod>> {
         self.tenancy.auth_methods.get(name)
     }
-    /// All ways to log in, by name.
+    /// Returns all auth methods, by name.
     pub fn auth_methods(&self) -> impl Iterator<Item = &Arc<AuthMethod>> {
         self.tenancy.auth_methods.values()
     }
-    /// A binding rule.
+    /// Returns a binding rule.
     pub fn binding_rule(&self, id: &str) -> Option<&Arc<BindingRule>> {
         self.tenancy.binding_rules.get(id)
     }
-    /// All binding rules, by id.
+    /// Returns all binding rules, by id.
     pub fn binding_rules(&self) -> impl Iterator<Item = &Arc<BindingRule>> {
         self.tenancy.binding_rules.values()
     }
-    /// A secret that is exchanged once.
+    /// Returns a one-time secret.
     pub fn one_time_token(&self, secret: &Secret) -> Option<&Arc<OneTimeToken>> {
         self.tenancy.one_time.get(secret)
     }
-    /// All of them.
+    /// Returns all one-time secrets.
     pub fn one_time_tokens(&self) -> impl Iterator<Item = &Arc<OneTimeToken>> {
         self.tenancy.one_time.values()
     }
-    /// What is known of a root key.
+    /// Returns the metadata of a root key.
     pub fn root_key(&self, id: &str) -> Option<&Arc<RootKeyMeta>> {
         self.tenancy.root_keys.get(id)
     }
-    /// What is known of all root keys, by id.
+    /// Returns the metadata of all root keys, by id.
     pub fn root_keys(&self) -> impl Iterator<Item = &Arc<RootKeyMeta>> {
         self.tenancy.root_keys.values()
     }
-    /// The root key in use.
+    /// Returns the active root key.
     pub fn active_root_key(&self) -> Option<&Arc<RootKeyMeta>> {
         self.root_keys().find(|key| key.state == RootKeyState::Active)
     }
-    /// How scheduling is done in the region.
+    /// Returns the scheduler configuration of the region.
     pub fn scheduler_config(&self) -> &SchedulerConfig {
         &self.tenancy.settings.scheduler
     }
-    /// Care for the set of servers.
+    /// Returns the autopilot configuration of the region.
     pub fn autopilot_config(&self) -> &AutopilotConfig {
         &self.tenancy.settings.autopilot
     }
-    /// Index at which the first token was made.
+    /// Returns the index at which the first token was created.
     pub fn acl_bootstrap_index(&self) -> Option<u64> {
         self.tenancy.settings.bootstrap
     }
-    /// Whether anything is sealed with a root key, or the identities of allocations that live are signed with it.
+    /// Whether a root key seals any row, or signs the identities of live allocations.
     pub fn uses_root_key(&self, id: &str) -> bool {
         self.variables.values().any(|row| row.items.key == id)
             || self.volumes.values().any(|row| row.secrets.key == id)

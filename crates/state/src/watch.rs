@@ -1,7 +1,7 @@
 //! Watches: register first, then read, then wait.
 //!
-//! A watch wakes only for the topics that it named: each change is expanded into its topics, and only those who wait
-//! for one of them are looked at.
+//! A watch wakes only for its topics: each change is expanded into its topics, and only the watches of these topics are
+//! checked.
 
 use crate::changes::{ChangeSet, Changed};
 use crate::root::{Root, Table};
@@ -17,7 +17,7 @@ use std::collections::{BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::Notify;
 
-/// Something that a watch waits for.
+/// A topic of a watch.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Topic {
     /// Any row of a table.
@@ -82,8 +82,8 @@ fn service_topics(id: &ServiceId, before: &Root, after: &Root, tell: &mut impl F
     }
 }
 
-/// The topics of a change but its table. Rows are looked up before and after it, because a row that moves from one owner
-/// to another concerns both.
+/// Returns the topics of a change besides its table. Rows are read before and after the change, because a row that
+/// moves from one owner to another concerns both.
 fn topics_of(changed: &Changed, before: &Root, after: &Root, tell: &mut impl FnMut(Topic)) {
     match changed {
         Changed::Node(id) | Changed::NodeRemoved(id) => {
@@ -102,7 +102,7 @@ fn topics_of(changed: &Changed, before: &Root, after: &Root, tell: &mut impl FnM
                 tell(Topic::EvalsOfJob(row.job_key()));
             }
         }
-        // By the thousand, and therefore apart: see `Waiting::of_alloc`.
+        // Allocations change by the thousand, so they are handled separately: see `Waiting::of_alloc`.
         Changed::Alloc(_) | Changed::AllocRemoved(_) => {}
         Changed::Deployment(id) | Changed::DeploymentRemoved(id) => {
             tell(Topic::Deployment(id.clone()));
@@ -143,7 +143,7 @@ fn topics_of(changed: &Changed, before: &Root, after: &Root, tell: &mut impl FnM
 struct Waiting {
     next: u64,
     by_topic: HashMap<Topic, HashMap<u64, Arc<Notify>>>,
-    /// How many of those wait for topics of allocations.
+    /// Number of watches that wait for topics of allocations.
     for_allocs: usize,
     followers: Followers,
 }
@@ -155,14 +155,14 @@ impl Waiting {
         }
     }
 
-    /// An allocation changes, comes or goes.
+    /// Wakes the watches of an allocation that changed, was created or was removed.
     fn tell_of_alloc(&self, id: &AllocId, old: Option<&Arc<Allocation>>, new: Option<&Arc<Allocation>>) {
         self.followers.tell(id, old, new);
         if self.for_allocs == 0 {
             return;
         }
         self.tell(&Topic::Alloc(id.clone()));
-        // It stays with its node and its job, and few get another evaluation.
+        // An allocation keeps its node and its job, and seldom gets another evaluation.
         let stays = matches!((old, new), (Some(old), Some(new)) if old.eval_id == new.eval_id);
         for row in old.filter(|_| !stays).into_iter().chain(new) {
             self.tell(&Topic::AllocsOfJob(row.job_key()));
@@ -172,19 +172,19 @@ impl Waiting {
     }
 }
 
-/// Who waits for what.
+/// The watches by topic.
 #[derive(Debug, Default)]
 pub(crate) struct Registry {
     waiting: Mutex<Waiting>,
 }
 
 impl Registry {
-    /// A thread that panicked while it held the lock left complete entries only, so its mark is void.
+    /// A panic of a lock holder leaves only complete entries, so the lock's poison is ignored.
     fn lock(&self) -> MutexGuard<'_, Waiting> {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Wakes those who wait for something that the set changed.
+    /// Wakes the watches of the changed topics.
     pub(crate) fn wake(&self, set: &ChangeSet, before: &Root, after: &Root) {
         if set.changes.is_empty() {
             return;
@@ -206,7 +206,7 @@ impl Registry {
         tables.into_iter().for_each(|table| waiting.tell(&Topic::Table(table)));
     }
 
-    /// Wakes everybody: the whole state was replaced.
+    /// Wakes all watches: the whole state was replaced.
     pub(crate) fn wake_all(&self) {
         let waiting = self.lock();
         waiting.by_topic.values().flat_map(HashMap::values).for_each(|notify| notify.notify_one());
@@ -253,7 +253,7 @@ impl Registry {
     }
 }
 
-/// Collects what a watch waits for.
+/// Collects the topics of a watch.
 #[derive(Debug)]
 pub struct WatchBuilder {
     registry: Arc<Registry>,
@@ -264,18 +264,18 @@ impl WatchBuilder {
     pub(crate) fn new(registry: Arc<Registry>) -> Self {
         Self { registry, topics: Vec::new() }
     }
-    /// Waits for one more topic.
+    /// Adds a topic.
     #[must_use]
     pub fn on(mut self, topic: Topic) -> Self {
         self.topics.push(topic);
         self
     }
-    /// Waits for any row of a table.
+    /// Adds all rows of a table.
     #[must_use]
     pub fn table(self, table: Table) -> Self {
         self.on(Topic::Table(table))
     }
-    /// Registers the interest. Read only after this, so that no change falls between.
+    /// Registers the watch. Read only after this call, so that no change is missed.
     pub fn start(self) -> Watch {
         let notify = Arc::new(Notify::new());
         let id = self.registry.register(&self.topics, &notify);
@@ -283,7 +283,7 @@ impl WatchBuilder {
     }
 }
 
-/// A registered interest; ends when dropped.
+/// A registered watch; unregistered when dropped.
 #[derive(Debug)]
 pub struct Watch {
     registry: Arc<Registry>,
@@ -293,8 +293,8 @@ pub struct Watch {
 }
 
 impl Watch {
-    /// Waits until something watched changed since the registration or since the last call; returns at
-    /// once if it did already. Several changes between two calls count as one. Cancel safe.
+    /// Waits until a watched row has changed since the registration or since the last call; returns at once if it
+    /// already has. Several changes between two calls count as one. Cancel safe.
     pub async fn changed(&mut self) {
         self.notify.notified().await;
     }

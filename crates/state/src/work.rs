@@ -1,6 +1,6 @@
-//! Following the work of one node: the allocations there that the servers wrote something about, each as it comes.
+//! Streams of one node's work: its allocations that the servers changed, one by one.
 //!
-//! With many allocations on a node and thousands of nodes, none must look at all it has whenever one changes.
+//! With many allocations on a node and thousands of nodes, a change must not cause a scan of a node's allocations.
 
 use crate::watch::Registry;
 use caravan_types::alloc::Allocation;
@@ -9,10 +9,10 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::Notify;
 
-/// What came since the last look.
+/// The changes since the last call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Arrivals {
-    /// These were written by the servers, or removed; some perhaps twice.
+    /// Allocations that the servers wrote or removed; some perhaps twice.
     Some(Vec<AllocId>),
     /// The whole state was replaced.
     All,
@@ -24,7 +24,7 @@ impl Default for Arrivals {
     }
 }
 
-/// Where a follower finds what came.
+/// The pending changes of one follower.
 #[derive(Debug, Default)]
 pub(crate) struct Inbox {
     arrivals: Mutex<Arrivals>,
@@ -32,7 +32,7 @@ pub(crate) struct Inbox {
 }
 
 impl Inbox {
-    /// A thread that panicked while it held the lock left whole entries only.
+    /// A panic of a lock holder leaves only complete entries.
     fn lock(&self) -> MutexGuard<'_, Arrivals> {
         self.arrivals.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -50,7 +50,7 @@ impl Inbox {
     }
 }
 
-/// Who follows which node.
+/// The followers of each node.
 #[derive(Debug, Default)]
 pub(crate) struct Followers(HashMap<NodeId, Vec<Arc<Inbox>>>);
 
@@ -78,7 +78,7 @@ impl Followers {
         self.0.get(node).into_iter().flatten()
     }
 
-    /// Tells of an allocation that the servers changed: clients know what they said themselves.
+    /// Notifies followers of an allocation that the servers changed; clients know their own changes.
     pub(crate) fn tell(&self, id: &AllocId, old: Option<&Arc<Allocation>>, new: Option<&Arc<Allocation>>) {
         let row = match (old, new) {
             (Some(old), Some(new)) if old.alloc_modify_index == new.alloc_modify_index => None,
@@ -106,8 +106,8 @@ impl NodeWork {
         Self { registry, node, inbox }
     }
 
-    /// Waits for something that came since the beginning or since the last call. A snapshot that is taken afterwards
-    /// contains it. Cancel safe.
+    /// Waits for a change since the beginning or since the last call. A snapshot that is taken afterwards contains it.
+    /// Cancel safe.
     pub async fn next(&mut self) -> Arrivals {
         loop {
             let arrivals = std::mem::take(&mut *self.inbox.lock());

@@ -15,6 +15,7 @@ pub mod heap;
 pub mod mount;
 pub mod mountinfo;
 pub mod netns;
+pub mod pages;
 pub mod process;
 pub mod seal;
 pub mod seccomp;

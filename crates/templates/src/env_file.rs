@@ -1,24 +1,24 @@
-//! `KEY=value` lines, as a template with `env = true` renders them.
+//! Parses `KEY=value` lines, which a template with `env = true` renders.
 
 use std::collections::BTreeMap;
 use thiserror::Error;
 
-/// A line that is no assignment.
+/// The error for a line that is no assignment.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 #[error("line {line} is not of the form KEY=value: {why}")]
 pub struct EnvFault {
-    /// Its number, from 1.
+    /// The line's number, from 1.
     pub line: usize,
-    /// What is wrong with it; never the value.
+    /// The reason, which never contains the value.
     pub why: &'static str,
 }
 
-/// Reads such lines. Blank ones and those that begin with `#` are passed over; `export` before a key is; values may
-/// stand in single quotes (as they are) or double quotes (with the escapes of JSON), and after a value without quotes
-/// a blank and `#` begin a comment.
+/// Parses assignments. Ignores blank lines, lines that begin with `#`, and `export` before a key. Values may be in
+/// single quotes (literal) or double quotes (with JSON escapes). After an unquoted value, a space and `#` begin a
+/// comment.
 ///
 /// # Errors
-/// With the first line that is none.
+/// The first line that is no assignment.
 pub fn parse(text: &str) -> Result<BTreeMap<String, String>, EnvFault> {
     let mut out = BTreeMap::new();
     for (i, line) in text.lines().enumerate() {
@@ -58,7 +58,7 @@ fn value(given: &str) -> Result<String, &'static str> {
     if value.contains('\0') { Err("it has a null character") } else { Ok(value.to_owned()) }
 }
 
-/// Nothing but a comment may follow quotes.
+/// Returns an error if anything but a comment follows the quotes.
 fn ended(rest: &str) -> Result<(), &'static str> {
     match rest.trim_start().chars().next() {
         None | Some('#') => Ok(()),

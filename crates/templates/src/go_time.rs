@@ -1,13 +1,13 @@
-//! Times in Go's notation of layouts: a layout is the time `Mon Jan 2 15:04:05 MST 2006` as it would be written. UTC.
+//! Formats times in UTC with Go's layouts, which show how the time `Mon Jan 2 15:04:05 MST 2006` would be written.
 
 use caravan_types::UnixNanos;
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
 
-/// What a time is written as unless a layout says otherwise.
+/// The default layout.
 pub(crate) const RFC_3339: &str = "2006-01-02T15:04:05Z07:00";
 
-/// Parts of layouts, longer ones before those that they begin with, each with what it is for `strftime`.
+/// Parts of layouts with their `strftime` equivalents. Longer parts precede their own prefixes.
 const PARTS: [(&str, &str); 29] = [
     ("January", "%B"),
     ("Jan", "%b"),
@@ -39,10 +39,10 @@ const PARTS: [(&str, &str); 29] = [
     ("1", "%-m"),
     ("2", "%-d"),
 ];
-/// These follow only where nothing longer fits.
+/// Single digits, which match only if no longer part does.
 const SHORT: [(&str, &str); 3] = [("3", "%-I"), ("4", "%-M"), ("5", "%-S")];
 
-/// Writes a time.
+/// Formats a time.
 pub(crate) fn format(at: UnixNanos, layout: &str) -> Result<String, String> {
     if layout.len() > 1024 {
         return Err("the layout of a time is too long".to_owned());
@@ -72,7 +72,7 @@ pub(crate) fn format(at: UnixNanos, layout: &str) -> Result<String, String> {
     Ok(out)
 }
 
-/// `.000` with as many digits, `.999` without zeros at the end.
+/// Formats fractional seconds: `.000` with that many digits, `.999` without trailing zeros.
 fn fraction(layout: &str, nanos: i64, after_digit: bool) -> Option<(String, usize)> {
     let mark = layout.chars().next().filter(|c| matches!(c, '.' | ','))?;
     let digits = &layout[1..];

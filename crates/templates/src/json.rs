@@ -1,4 +1,4 @@
-//! Values as JSON.
+//! Converts values from and to JSON.
 
 use crate::session::Answer;
 use crate::value::{map, text};
@@ -35,7 +35,7 @@ pub(crate) fn value(json: &Json) -> Value {
     }
 }
 
-/// Reads JSON; nothing is an empty map, so that what is still waited for is no error.
+/// Parses JSON. An empty text is an empty map, so that a value that is still missing is no error.
 pub(crate) fn read(given: &str) -> Answer {
     if given.trim().is_empty() {
         return Ok(map::<&str>([]));
@@ -44,12 +44,12 @@ pub(crate) fn read(given: &str) -> Answer {
     Ok(value(&json))
 }
 
-/// With two blanks for each level.
+/// Formats JSON indented by two spaces.
 pub(crate) fn pretty(json: &Json) -> String {
     format!("{json:#}")
 }
 
-/// As Go writes JSON: safe within a web page.
+/// Escapes JSON as Go does, safe for HTML.
 pub(crate) fn escaped(json: &str) -> String {
     let mut out = String::with_capacity(json.len());
     for c in json.chars() {

@@ -1,12 +1,11 @@
-//! Task templates: the text of one, rendered from what is known, together with what else it would have to know
-//! (docs/reference/jobspec.md, section 4.8).
+//! Renders task templates (docs/reference/jobspec.md, section 4.8), and reports which data is still missing.
 //!
-//! Templates are Go templates ([`gotmpl`]) with the functions that users of such templates know. [`render`] is a pure
-//! function: variables, services and files are [`Need`]s, which whoever renders looks up and gives with the next try.
-//! A render with needs that are not known answers them in [`Rendered::missing`] and no text that may be used.
+//! Templates are Go templates ([`gotmpl`]) with the functions that users of Nomad's templates know. [`render`] is a
+//! pure function. Variables, services and files are [`Need`]s; the caller looks them up and passes them to the next
+//! call. If a need is unknown, [`Rendered::missing`] contains it, and the rendered text must not be used.
 //!
-//! A template comes from whoever submits jobs, so what it may do is bounded: how deep it nests, how long its text and
-//! its values are, how much it works ([`limits`]); and who renders can stop it ([`Inputs::stop`]).
+//! Every user with the right to submit jobs can submit a template, so its nesting, text, values and work have
+//! [`limits`]. The caller can also stop a render ([`Inputs::stop`]).
 
 pub mod env_file;
 pub mod limits;
@@ -28,30 +27,30 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use thiserror::Error;
 
-/// A template as a job file has it.
+/// A template as in a job file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Template {
-    /// Its text.
+    /// The template's text.
     pub text: String,
-    /// What begins an action; empty for `{{`.
+    /// The left delimiter of actions. Empty for `{{`.
     pub left: String,
-    /// What ends an action; empty for `}}`.
+    /// The right delimiter of actions. Empty for `}}`.
     pub right: String,
-    /// A key that is not there is an error, and not nothing.
+    /// Whether a missing key is an error instead of an empty value.
     pub error_on_missing_key: bool,
 }
 
-/// Something outside of the template that it reads.
+/// Data from outside the template that it reads.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Need {
-    /// From the servers.
+    /// Data that the servers look up.
     Lookup(Lookup),
-    /// From a file of the task, by the path that the template has.
+    /// The content of a task's file. Contains the path as written in the template.
     File(String),
 }
 
 impl Need {
-    /// What task events call it.
+    /// Returns the name of the need in task events.
     #[must_use]
     pub fn describe(&self, region: &str) -> String {
         match self {
@@ -61,24 +60,24 @@ impl Need {
     }
 }
 
-/// What a template is rendered from. `Debug` shows no values.
+/// The inputs of a render. `Debug` shows no values.
 #[derive(Clone, Default)]
 pub struct Inputs {
-    /// The environment of the task.
+    /// The task's environment.
     pub env: Arc<BTreeMap<String, String>>,
-    /// Namespace of the job: where variables and services are looked for.
+    /// The job's namespace, in which variables and services are looked up.
     pub namespace: Namespace,
-    /// The region; no other can be read.
+    /// The task's region. A template cannot read from another one.
     pub region: String,
-    /// What was looked up.
+    /// The results of lookups, by lookup.
     pub found: Arc<BTreeMap<Lookup, Found>>,
-    /// What was read.
+    /// The contents of files, by path.
     pub files: Arc<BTreeMap<String, String>>,
-    /// What the template takes for the present.
+    /// The current time of the render.
     pub now: UnixNanos,
-    /// Where its random values begin.
+    /// The seed of the template's random values.
     pub seed: u64,
-    /// Set to end a render that takes too long.
+    /// Set by the caller to stop a render that takes too long.
     pub stop: Arc<AtomicBool>,
 }
 
@@ -92,14 +91,14 @@ impl fmt::Debug for Inputs {
     }
 }
 
-/// What a render came to. `Debug` does not show the text, which may hold secrets.
+/// The result of a render. `Debug` does not show the text, which may contain secrets.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct Rendered {
-    /// The text; to be used only if nothing is missing.
+    /// The rendered text. Valid only if `missing` is empty.
     pub text: String,
-    /// All that was asked for.
+    /// All needs of the template, known or not.
     pub needs: BTreeSet<Need>,
-    /// What was asked for and must be there, and is not known or not there.
+    /// The required needs that are unknown or do not exist.
     pub missing: BTreeSet<Need>,
 }
 
@@ -113,27 +112,27 @@ impl fmt::Debug for Rendered {
     }
 }
 
-/// Why a template cannot be rendered, however long one waits.
+/// Why a template cannot be rendered, whatever data becomes available.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 pub enum Fault {
-    /// It is longer than a template may be.
+    /// The template's text exceeds its limit.
     #[error("the template is longer than {} KiB", limits::TEMPLATE / 1024)]
     TooLong,
-    /// It cannot be read.
+    /// The template does not parse. Contains the reason.
     #[error("the template cannot be parsed: {0}")]
     Syntax(String),
-    /// It names a function that does not exist, or that is not offered here.
+    /// The template names a function that does not exist or is disabled. Contains the reason.
     #[error("{0}")]
     Function(String),
-    /// It cannot be carried out.
+    /// The render failed. Contains the reason.
     #[error("the template cannot be rendered: {0}")]
     Failed(String),
 }
 
-/// Whether a template could be rendered, as far as its text tells: it can be parsed, and its functions are there.
+/// Checks that a template parses and that its functions exist.
 ///
 /// # Errors
-/// If it never can be.
+/// The template can never be rendered.
 pub fn check(template: &Template) -> Result<(), Fault> {
     if template.text.len() > limits::TEMPLATE {
         return Err(Fault::TooLong);
@@ -145,7 +144,7 @@ pub fn check(template: &Template) -> Result<(), Fault> {
 /// Renders a template.
 ///
 /// # Errors
-/// If it is wrong, does something that fails, or does more than [`limits`] allow.
+/// The template is invalid, calls a function that fails, or exceeds [`limits`].
 pub fn render(template: &Template, inputs: &Inputs) -> Result<Rendered, Fault> {
     if template.text.len() > limits::TEMPLATE {
         return Err(Fault::TooLong);
@@ -158,7 +157,7 @@ pub fn render(template: &Template, inputs: &Inputs) -> Result<Rendered, Fault> {
     let rendered = |text| Rendered { text, needs, missing: missing.clone() };
     match (fault, done) {
         (Some(fault), _) => Err(fault),
-        // What failed may have failed because something is not known.
+        // The failure may be due to missing data.
         (None, Err(_)) if !missing.is_empty() => Ok(rendered(String::new())),
         (None, Err(error)) => Err(Fault::Failed(match out.full() {
             true => format!("it is longer than {} MiB", limits::OUTPUT / (1024 * 1024)),

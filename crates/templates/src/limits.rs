@@ -1,16 +1,16 @@
-//! What a template may do at most.
+//! The limits of one render.
 
-/// Bytes of its text.
+/// The maximum length of a template's text, in bytes.
 pub const TEMPLATE: usize = 1024 * 1024;
-/// Bytes of what it renders to.
+/// The maximum length of the rendered text, in bytes.
 pub const OUTPUT: usize = 16 * 1024 * 1024;
-/// Bytes of one value, about.
+/// The approximate maximum size of one value, in bytes.
 pub const VALUE: u64 = 4 * 1024 * 1024;
-/// How deep values nest.
+/// The maximum nesting depth of values.
 pub const DEPTH: usize = 150;
-/// Times that bodies of `range` are gone through.
+/// The maximum number of iterations of `range` bodies.
 pub const ITERATIONS: u64 = 200_000;
-/// Steps: parts of the template that are carried out, bytes that functions go through.
+/// The maximum number of steps: executed parts of the template, and bytes that functions process.
 pub const WORK: u64 = 512 * 1024 * 1024;
-/// Arguments of one call.
+/// The maximum number of arguments of one call.
 pub const ARGUMENTS: usize = 64;

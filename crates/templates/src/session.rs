@@ -1,4 +1,4 @@
-//! One render: what it asked for, how much it did.
+//! The state of one render: its needs and its work.
 
 use crate::limits;
 use crate::value::{self, Map, map, text};
@@ -10,10 +10,10 @@ use std::fmt;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// What a function answers; the error is a sentence.
+/// The result of a function; the error is a sentence.
 pub(crate) type Answer = Result<Value, String>;
 
-/// A render that is under way.
+/// A render in progress.
 #[derive(Debug)]
 pub(crate) struct Session {
     pub(crate) inputs: Inputs,
@@ -29,7 +29,7 @@ struct State {
     work: u64,
     random: u64,
     scratch: BTreeMap<Arc<str>, Value>,
-    /// Maps that are variables, which know more than their items.
+    /// Maps that are variables, with the metadata that their items lack.
     variables: Vec<(Map, VariableStub)>,
 }
 
@@ -49,13 +49,13 @@ impl Session {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Ends it: needs, what is missing, and what made it fail for good.
+    /// Ends the render and returns its needs, the missing ones, and the fault that no data can fix.
     pub(crate) fn finish(&self) -> (BTreeSet<Need>, BTreeSet<Need>, Option<Fault>) {
         let mut state = self.lock();
         (std::mem::take(&mut state.needs), std::mem::take(&mut state.missing), state.fault.take())
     }
 
-    /// Counts work.
+    /// Counts work. Returns an error if the render is stopped or exceeds its limit.
     pub(crate) fn charge(&self, steps: u64) -> Result<(), String> {
         if self.inputs.stop.load(Ordering::Relaxed) {
             return Err(self.fail("it takes too long"));
@@ -71,14 +71,14 @@ impl Session {
         Ok(())
     }
 
-    /// Makes the whole render fail, whatever else is missing.
+    /// Makes the whole render fail, even if needs are missing.
     pub(crate) fn fail(&self, why: &str) -> String {
         let fault = Fault::Failed(why.to_owned());
         self.lock().fault.get_or_insert(fault);
         why.to_owned()
     }
 
-    /// Measures a value and counts it as work.
+    /// Measures a value and counts its size as work.
     pub(crate) fn measure(&self, value: &Value) -> Result<(), String> {
         let mut left = limits::VALUE;
         if let Err(why) = value::weigh(value, 0, &mut left) {
@@ -87,7 +87,7 @@ impl Session {
         self.charge(16 + limits::VALUE - left)
     }
 
-    /// What was looked up. None: it is not known, or may not be read, and the render waits for it.
+    /// Returns the result of a lookup. `None` if it is unknown or not permitted; the render then waits for it.
     pub(crate) fn look_up(&self, lookup: Lookup) -> Option<Found> {
         let found =
             self.inputs.found.get(&lookup).filter(|found| !matches!(found, Found::Denied(_))).cloned();
@@ -95,14 +95,14 @@ impl Session {
         found
     }
 
-    /// A file's text. None: it is not there, and the render waits for it.
+    /// Returns the content of a file. `None` if it does not exist; the render then waits for it.
     pub(crate) fn file(&self, path: &str) -> Option<String> {
         let found = self.inputs.files.get(path).cloned();
         self.need(Need::File(path.to_owned()), found.is_none());
         found
     }
 
-    /// Notes that something is asked for.
+    /// Records a need.
     pub(crate) fn need(&self, need: Need, missing: bool) {
         let mut state = self.lock();
         if missing {
@@ -111,7 +111,7 @@ impl Session {
         state.needs.insert(need);
     }
 
-    /// A variable as a value, which remembers where it is from.
+    /// Returns a variable as a value, and remembers its metadata.
     pub(crate) fn remember(&self, items: Map, stub: VariableStub) -> Value {
         self.lock().variables.push((Arc::clone(&items), stub));
         Value::Map(items)
@@ -125,7 +125,7 @@ impl Session {
             .map(|(_, stub)| stub.clone())
     }
 
-    /// The next random number (SplitMix64).
+    /// Returns the next random number (SplitMix64).
     pub(crate) fn random(&self) -> u64 {
         let mut state = self.lock();
         state.random = state.random.wrapping_add(0x9e37_79b9_7f4a_7c15);
@@ -135,12 +135,12 @@ impl Session {
         z ^ (z >> 31)
     }
 
-    /// Works on what the template keeps for itself.
+    /// Runs `work` on the template's scratch storage.
     pub(crate) fn scratch<T>(&self, work: impl FnOnce(&mut BTreeMap<Arc<str>, Value>) -> T) -> T {
         work(&mut self.lock().scratch)
     }
 
-    /// Follows names into a value.
+    /// Follows field names into a value.
     pub(crate) fn get(&self, args: &[Value]) -> Answer {
         let Some((base, names)) = args.split_first() else { return Ok(Value::Nil) };
         names
@@ -156,13 +156,13 @@ impl Session {
             },
             Value::Nil if self.strict => Err(format!("nothing there has an entry for key \"{name}\"")),
             Value::Nil => Ok(Value::Nil),
-            // An item of a variable is its value.
+            // `Value` of an item of a variable is the item itself.
             Value::String(_) if name == "Value" => Ok(value.clone()),
             other => Err(format!("can't evaluate field {name} in type {}", other.type_name())),
         }
     }
 
-    /// A name that is no key: something that a variable knows besides, or nothing.
+    /// Returns the value of a name that is no key: metadata of a variable, or nothing.
     fn absent(&self, items: &Map, name: &str) -> Answer {
         let variable = self.variable(items);
         if let Some(stub) = &variable {
@@ -191,7 +191,7 @@ impl Session {
     }
 }
 
-/// Text up to a length.
+/// A writer with a maximum length.
 #[derive(Debug)]
 pub(crate) struct Bounded {
     text: String,
@@ -222,7 +222,7 @@ impl fmt::Write for Bounded {
     }
 }
 
-/// An error of the engine without its own preamble.
+/// Formats an error of the engine without its prefix.
 pub(crate) fn plain(error: &TemplateError) -> String {
     match error {
         TemplateError::Exec(why) => why.clone(),

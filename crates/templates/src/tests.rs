@@ -293,7 +293,7 @@ fn a_missing_key_is_an_error_where_that_is_wished() {
     );
     assert!(strict("{{ (parseJSON `{}`).a }}").is_err());
     assert_eq!(strict("{{ (nomadVar \"nomad/jobs/web\").port }}").unwrap().text, "5432");
-    // What is still waited for is no error.
+    // Data that is still missing is no error.
     assert!(!strict("{{ (nomadVar \"none\").nope }}").unwrap().missing.is_empty());
 }
 
@@ -344,7 +344,7 @@ proptest! {
     ]), 0..24)) {
         let text = parts.join(" ");
         let first = render(&template(&text), &inputs());
-        // The same from the same.
+        // The same inputs give the same result.
         prop_assert_eq!(first, render(&template(&text), &inputs()));
     }
 

@@ -1,5 +1,5 @@
-//! A template's tree, made ready: names of functions are checked before anything is carried out, following fields
-//! becomes a function of ours (values know more than what is in them), and each body counts its steps.
+//! Prepares a template's syntax tree. Checks function names before execution, replaces field access by a function of
+//! this crate (variables have metadata beside their items), and makes each body count its steps.
 
 use crate::functions::{self, COUNT, GET};
 use crate::session::Session;
@@ -12,20 +12,20 @@ use gotmpl::parse::{
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-/// The template as a whole. No name that a job file can write.
+/// The name of the whole template. No job file can contain this name.
 pub(crate) const MAIN: &str = "\u{0}";
 
-/// Stands at the end of what is parsed.
+/// A mark that is appended to the text before parsing.
 const END: &str = "\u{0}end\u{0}";
 
-/// Reads a template.
+/// Parses a template.
 pub(crate) fn read(template: &Template, session: &Arc<Session>) -> Result<gotmpl::Template, Fault> {
     let or = |given: &'_ str, default: &'static str| -> String {
         if given.is_empty() { default.to_owned() } else { given.to_owned() }
     };
     let (left, right) = (or(&template.left, "{{"), or(&template.right, "}}"));
-    // The parser takes an end that ends nothing for the template's, and the template's end for one that is missing: both
-    // are seen by where a mark at the very end comes to stand.
+    // The parser ends the template at a surplus `end`, and takes the end of the text for a missing `end`. The
+    // position of a mark at the very end reveals both.
     let marked = format!("{}{END}", template.text);
     let parsed = Parser::new(&marked, &left, &right).and_then(Parser::parse);
     let (mut main, defines) = parsed.map_err(|error| Fault::Syntax(session::plain(&error)))?;
@@ -48,7 +48,7 @@ pub(crate) fn read(template: &Template, session: &Arc<Session>) -> Result<gotmpl
     }
     let base = gotmpl::Template::new("").max_range_iters(limits::ITERATIONS).funcs(functions::all(session));
     let ready = base.add_parse_tree(MAIN, body(&main)?);
-    // An empty one never takes the place of another.
+    // An empty template never replaces another one.
     let empty_first = |define: &&DefineNode| !define.body.is_empty_tree();
     let mut defines: Vec<&DefineNode> = defines.iter().collect();
     defines.sort_by_key(empty_first);
@@ -57,7 +57,7 @@ pub(crate) fn read(template: &Template, session: &Arc<Session>) -> Result<gotmpl
         .try_fold(ready, |ready, define| Ok(ready.add_parse_tree(&define.name, body(&define.body)?)))
 }
 
-/// Whether the mark stands in a block.
+/// Returns whether the mark is within a block.
 fn ends_within(list: &ListNode) -> bool {
     let branch =
         |branch: &BranchNode| ends_within(&branch.body) || branch.else_body.as_ref().is_some_and(ends_within);
@@ -70,7 +70,7 @@ fn ends_within(list: &ListNode) -> bool {
     })
 }
 
-/// A body that counts its steps whenever it is carried out.
+/// Returns a body that counts its steps at each execution.
 fn body(list: &ListNode) -> Result<ListNode, Fault> {
     let mut nodes = Vec::with_capacity(list.nodes.len() + 1);
     let steps = i64::try_from(list.nodes.len()).unwrap_or(i64::MAX).saturating_mul(256).saturating_add(256);
@@ -117,7 +117,7 @@ fn command(command: &CommandNode) -> Result<CommandNode, Fault> {
         return Err(Fault::Syntax(format!("a call has more than {} arguments", limits::ARGUMENTS)));
     }
     let args = match command.args.as_slice() {
-        // Methods, which take arguments.
+        // Methods with arguments.
         [Expr::Chain(pos, of, fields), rest @ ..] if is_scratch(of) => {
             let method = fields.first().map_or("", SmolStr::as_str);
             let function = functions::scratch(method).filter(|_| fields.len() == 1);
@@ -139,7 +139,7 @@ fn is_scratch(expr: &Expr) -> bool {
     matches!(expr, Expr::Identifier(_, name) if name == "scratch")
 }
 
-/// What a field is taken from, if its name is that.
+/// Returns the expression before the last field, if that field has the wanted name.
 fn without_last(expr: &Expr, wanted: &str) -> Option<Expr> {
     let shorter = |fields: &[SmolStr]| match fields.split_last() {
         Some((last, rest)) if last == wanted => Some(rest.to_vec()),
@@ -202,7 +202,7 @@ fn pipe_of(pos: Pos, args: Vec<Expr>) -> PipeNode {
     PipeNode { pos, decl: Vec::new(), commands: vec![CommandNode { pos, args }], is_assign: false }
 }
 
-/// An error for functions of the engine.
+/// Creates an error of the engine.
 pub(crate) fn error(why: String) -> TemplateError {
     TemplateError::Exec(why)
 }

@@ -1,4 +1,4 @@
-//! Values of templates: making them, taking them apart, measuring them.
+//! Creates, unpacks and measures the values of templates.
 
 use crate::limits;
 use caravan_types::lookup::VariableStub;
@@ -6,7 +6,7 @@ use gotmpl::Value;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// The inside of a map.
+/// The content of a map.
 pub(crate) type Map = Arc<BTreeMap<Arc<str>, Value>>;
 
 pub(crate) fn text(text: impl AsRef<str>) -> Value {
@@ -21,12 +21,12 @@ pub(crate) fn map<K: AsRef<str>>(pairs: impl IntoIterator<Item = (K, Value)>) ->
     Value::Map(Arc::new(pairs.into_iter().map(|(key, value)| (Arc::from(key.as_ref()), value)).collect()))
 }
 
-/// A whole number that may be too large for a signed one.
+/// Returns an unsigned number as a value, which may be too large for a signed one.
 pub(crate) fn number(n: u64) -> Value {
     i64::try_from(n).map_or(Value::Uint(n), Value::Int)
 }
 
-/// What is known of a variable without its items.
+/// Returns the metadata of a variable as a value.
 pub(crate) fn of_stub(stub: &VariableStub) -> Value {
     map([
         ("Namespace", text(stub.namespace.as_str())),
@@ -38,8 +38,8 @@ pub(crate) fn of_stub(stub: &VariableStub) -> Value {
     ])
 }
 
-/// Takes what a value weighs from what is left. Bounded by both, so that a value that holds itself many times over
-/// costs no more than is left.
+/// Subtracts the size of a value from `left`. The depth and `left` bound the work, even for a value that contains
+/// itself many times.
 pub(crate) fn weigh(value: &Value, depth: usize, left: &mut u64) -> Result<(), &'static str> {
     let mut take = |bytes: usize| {
         let bytes = u64::try_from(bytes).unwrap_or(u64::MAX).saturating_add(16);
@@ -67,7 +67,7 @@ pub(crate) fn weigh(value: &Value, depth: usize, left: &mut u64) -> Result<(), &
     }
 }
 
-/// As text, the way it would be printed.
+/// Formats a value as it would be printed.
 pub(crate) fn shown(value: &Value) -> String {
     match value {
         Value::String(text) => text.to_string(),
@@ -76,17 +76,17 @@ pub(crate) fn shown(value: &Value) -> String {
     }
 }
 
-/// A string argument.
+/// Returns a text argument.
 pub(crate) fn as_text(value: &Value) -> Result<&str, String> {
     match value {
         Value::String(text) => Ok(text),
-        // Something that is still waited for.
+        // A value that is still missing.
         Value::Nil => Ok(""),
         other => Err(format!("a string is needed, not a value of type {}", other.type_name())),
     }
 }
 
-/// A list argument.
+/// Returns a list argument.
 pub(crate) fn as_list(value: &Value) -> Result<Vec<Value>, String> {
     match value {
         Value::List(items) => Ok(items.to_vec()),
@@ -95,7 +95,7 @@ pub(crate) fn as_list(value: &Value) -> Result<Vec<Value>, String> {
     }
 }
 
-/// A map argument.
+/// Returns a map argument.
 pub(crate) fn as_map(value: &Value) -> Result<Map, String> {
     match value {
         Value::Map(items) => Ok(Arc::clone(items)),
@@ -104,7 +104,7 @@ pub(crate) fn as_map(value: &Value) -> Result<Map, String> {
     }
 }
 
-/// A whole number argument; text that is one will do.
+/// Returns an integer argument, which may be a text.
 pub(crate) fn as_int(value: &Value) -> Result<i64, String> {
     let wrong = || "a whole number is needed".to_owned();
     match value {
@@ -119,7 +119,7 @@ pub(crate) fn as_int(value: &Value) -> Result<i64, String> {
     }
 }
 
-/// A number argument; text that is one will do.
+/// Returns a number argument, which may be a text.
 pub(crate) fn as_float(value: &Value) -> Result<f64, String> {
     let wrong = || "a number is needed".to_owned();
     match value {
@@ -134,7 +134,7 @@ pub(crate) fn as_float(value: &Value) -> Result<f64, String> {
     }
 }
 
-/// A length or count argument, at most as many as a list may have.
+/// Returns a length or count argument, limited to the maximum length of a list.
 pub(crate) fn as_count(value: &Value) -> Result<usize, String> {
     let n = as_int(value)?;
     usize::try_from(n.max(0))
@@ -143,7 +143,7 @@ pub(crate) fn as_count(value: &Value) -> Result<usize, String> {
         .ok_or_else(|| format!("{n} is too many"))
 }
 
-/// Whether two values are the same; numbers of different kinds are compared as numbers.
+/// Returns whether two values are equal. Numbers of different types are compared as numbers.
 pub(crate) fn same(a: &Value, b: &Value) -> bool {
     match (a, b) {
         (

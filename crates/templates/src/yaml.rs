@@ -1,29 +1,30 @@
-//! Values as YAML: blocks, keys in order, text in quotes only where it would be read as something else.
+//! Converts values from and to YAML: block style, sorted keys, and quotes only where a plain text would be read
+//! differently.
 
 use crate::json;
 use crate::session::Answer;
 use crate::value::map;
 use gotmpl::Value;
 
-/// Reads YAML; nothing is an empty map, as for JSON.
+/// Parses YAML. An empty text is an empty map, as for JSON.
 pub(crate) fn read(given: &str) -> Answer {
     if given.trim().is_empty() {
         return Ok(map::<&str>([]));
     }
     let value = caravan_hcl::eval::functions::of_text("yamldecode", given)
-        // Its own words may hold what is in it.
+        // The parser's own message may contain the input, which may be secret.
         .map_err(|_| "this is no YAML that can be read".to_owned())?;
     Ok(json::value(&value.to_json()))
 }
 
-/// Without a line's end at the end.
+/// Writes a value as YAML, without a line end at the end.
 pub(crate) fn write(value: &Value) -> String {
     let mut out = String::new();
     block(value, 0, &mut out);
     out.trim_end_matches('\n').to_owned()
 }
 
-/// A value that begins where the text stands, at the beginning of a line that is indented already.
+/// Writes a value at the current position, on a line that is indented already.
 fn block(value: &Value, indent: usize, out: &mut String) {
     match value {
         Value::Map(items) if !items.is_empty() => {
@@ -39,7 +40,7 @@ fn block(value: &Value, indent: usize, out: &mut String) {
                         out.push_str(&" ".repeat(indent + 2));
                         block(item, indent + 2, out);
                     }
-                    // A list stands below its key, as deep as that.
+                    // A list below its key has the key's indent.
                     Value::List(inner) if !inner.is_empty() => {
                         out.push('\n');
                         out.push_str(&" ".repeat(indent));
@@ -81,7 +82,7 @@ fn block(value: &Value, indent: usize, out: &mut String) {
     }
 }
 
-/// Text of several lines that can stand as it is.
+/// Returns whether a multi-line text can be written as a literal block.
 fn is_long(text: &str) -> bool {
     let plain = |c: char| c == '\n' || (!c.is_control() && c != '\u{feff}');
     text.contains('\n') && !text.starts_with([' ', '\n']) && text.chars().all(plain)
@@ -103,7 +104,7 @@ fn literal(text: &str, indent: usize, out: &mut String) {
     }
 }
 
-/// Text as one word of YAML.
+/// Writes a text as a scalar.
 fn scalar(text: &str) -> String {
     const WORDS: [&str; 13] =
         ["", "~", "null", "true", "false", "yes", "no", "on", "off", "y", "n", ".nan", ".inf"];
@@ -119,7 +120,7 @@ fn scalar(text: &str) -> String {
         && !WORDS.contains(&text.to_lowercase().as_str());
     match stands {
         true => text.to_owned(),
-        // The quoted strings of JSON are those of YAML.
+        // JSON's quoted strings are valid YAML.
         false => serde_json::Value::String(text.to_owned()).to_string(),
     }
 }

@@ -1,43 +1,43 @@
-//! The program itself, run as a user runs it.
+//! Runs the program as a user does.
 
 use anyhow::{Context, Result, bail};
 use std::path::PathBuf;
 use std::process::Command;
 use std::sync::OnceLock;
 
-/// What a command printed and how it ended.
+/// The output and exit code of a command.
 #[derive(Clone, Debug)]
 pub struct Output {
-    /// Exit code, -1 if a signal ended it.
+    /// The exit code, -1 if a signal ended the command.
     pub code: i32,
-    /// Standard output.
+    /// The standard output.
     pub stdout: String,
-    /// Standard error.
+    /// The standard error.
     pub stderr: String,
 }
 
 impl Output {
-    /// The output, if the command succeeded.
+    /// Returns the output if the command succeeded.
     ///
     /// # Errors
-    /// If it did not, with everything that it printed.
+    /// Fails with the whole output if the command failed.
     pub fn ok(self) -> Result<Self> {
         if self.code != 0 {
             bail!("exit code {}\n--- stdout\n{}\n--- stderr\n{}", self.code, self.stdout, self.stderr);
         }
         Ok(self)
     }
-    /// The output, if the command failed.
+    /// Returns the output if the command failed.
     ///
     /// # Errors
-    /// If it succeeded.
+    /// Fails if the command succeeded.
     pub fn failed(self) -> Result<Self> {
         if self.code == 0 {
             bail!("succeeded unexpectedly\n--- stdout\n{}\n--- stderr\n{}", self.stdout, self.stderr);
         }
         Ok(self)
     }
-    /// Both streams.
+    /// Returns both streams.
     pub fn all(&self) -> String {
         format!("{}{}", self.stdout, self.stderr)
     }
@@ -46,22 +46,22 @@ impl Output {
 static PROGRAM: OnceLock<PathBuf> = OnceLock::new();
 static TEST_PLUGIN: OnceLock<PathBuf> = OnceLock::new();
 
-/// Uses a program that is there already; the first call counts.
+/// Sets an existing program to test; only the first call has an effect.
 pub fn use_program(path: &std::path::Path) {
-    // A second call, or one after the first use, changes nothing.
+    // A second call, or one after the first use, has no effect.
     let _ = PROGRAM.set(path.to_owned());
 }
 
-/// Uses plugins for tests that are there already, named by the first of them; the first call counts.
+/// Sets existing test plugins by the path of the first one; only the first call has an effect.
 pub fn use_test_plugin(path: &std::path::Path) {
     // As above.
     let _ = TEST_PLUGIN.set(path.to_owned());
 }
 
-/// Path of the program under test: `$CARAVAN_BIN`, or built once by cargo in the profile of the tests.
+/// Returns the path of the program under test: `$CARAVAN_BIN`, or built once by cargo in the profile of the tests.
 ///
 /// # Panics
-/// If it cannot be built: no test can run then.
+/// Panics if the program cannot be built: no test can run then.
 pub fn program() -> PathBuf {
     PROGRAM.get_or_init(|| build().expect("the program under test can be built")).clone()
 }
@@ -73,11 +73,11 @@ fn build() -> Result<PathBuf> {
     }
 }
 
-/// Path of the plugin that does everything in other ways than the bundled one (crate `testplugin`):
+/// Returns the path of the plugin that differs from the bundled one in all respects (crate `testplugin`):
 /// `$CARAVAN_TESTPLUGIN_BIN`, or built once by cargo in the profile of the tests.
 ///
 /// # Panics
-/// If it cannot be built: no test of it can run then.
+/// Panics if the plugin cannot be built: none of its tests can run then.
 pub fn test_plugin() -> PathBuf {
     let build = || match std::env::var_os("CARAVAN_TESTPLUGIN_BIN") {
         Some(path) => PathBuf::from(path),
@@ -86,16 +86,16 @@ pub fn test_plugin() -> PathBuf {
     TEST_PLUGIN.get_or_init(build).clone()
 }
 
-/// Path of the plugin that fails on command (crate `testplugin`), which is also the writer that stamps
-/// volumes; built with the other.
+/// Returns the path of the plugin that fails on command (crate `testplugin`), which is also the writer that stamps
+/// volumes. It is built with the other plugin.
 ///
 /// # Panics
-/// If it cannot be built: no test of it can run then.
+/// Panics if the plugin cannot be built: none of its tests can run then.
 pub fn fault_plugin() -> PathBuf {
     test_plugin().with_file_name("caravan-faultplugin")
 }
 
-/// Builds a package's program of the same name.
+/// Builds the program of a package, which has the same name.
 fn cargo_build(package: &str) -> Result<PathBuf> {
     // The test runs from <target>/<profile>/deps.
     let test = std::env::current_exe()?;

@@ -1,4 +1,4 @@
-//! The few lines of HTTP that tests need, independent of the code under test.
+//! A minimal HTTP client for tests, independent of the code under test.
 
 use anyhow::{Context, Result, anyhow, bail};
 use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
@@ -8,63 +8,63 @@ use std::time::{Duration, Instant};
 /// An answer.
 #[derive(Clone, Debug)]
 pub struct Reply {
-    /// Status code.
+    /// The status code.
     pub status: u16,
-    /// Headers, names in lower case.
+    /// The headers; names are in lower case.
     pub headers: Vec<(String, String)>,
-    /// Body.
+    /// The body.
     pub body: Vec<u8>,
 }
 
 impl Reply {
-    /// The body as JSON.
+    /// Returns the body as JSON.
     ///
     /// # Errors
-    /// If the status is not 200 or the body is not JSON.
+    /// Fails if the status is not 200 or the body is not JSON.
     pub fn json(&self) -> Result<serde_json::Value> {
         if self.status != 200 {
             bail!("status {}: {}", self.status, self.text());
         }
         serde_json::from_slice(&self.body).with_context(|| format!("not JSON: {}", self.text()))
     }
-    /// The body as text.
+    /// Returns the body as text.
     pub fn text(&self) -> String {
         String::from_utf8_lossy(&self.body).into_owned()
     }
-    /// A header.
+    /// Returns a header.
     pub fn header(&self, name: &str) -> Option<&str> {
         self.headers.iter().find(|(n, _)| n == name).map(|(_, v)| v.as_str())
     }
 }
 
-/// Makes one request on a connection of its own.
+/// Sends one request on a new connection.
 ///
 /// # Errors
-/// If nobody answers at the address, or not in HTTP.
+/// Fails without an answer in HTTP.
 pub fn request(address: &str, method: &str, path: &str, body: Option<&serde_json::Value>) -> Result<Reply> {
     let stream = TcpStream::connect(address).with_context(|| format!("connect to {address}"))?;
     request_over(stream, address, method, path, body)
 }
 
-/// A request with headers and a body of its own.
+/// A request with its own headers and body.
 #[derive(Clone, Debug, Default)]
 pub struct Call {
-    /// Method.
+    /// The method.
     pub method: String,
-    /// Path and query, escaped.
+    /// The path and query, escaped.
     pub path: String,
-    /// Headers beside host, length and the end of the connection.
+    /// The headers in addition to host, length and the end of the connection.
     pub headers: Vec<(String, String)>,
-    /// Body.
+    /// The body.
     pub body: Vec<u8>,
-    /// How long to read an answer that does not end; what came until then is the answer.
+    /// How long an endless answer is read; the bytes until then are the answer.
     pub patience: Option<Duration>,
 }
 
-/// Makes one request on a connection that is there.
+/// Sends one request on an existing connection.
 ///
 /// # Errors
-/// If nobody answers on it, or not in HTTP.
+/// Fails without an answer in HTTP.
 pub fn request_over(
     stream: TcpStream,
     address: &str,
@@ -76,18 +76,18 @@ pub fn request_over(
     send(stream, address, &Call { method: method.to_owned(), path: path.to_owned(), body, ..Call::default() })
 }
 
-/// Makes one request on a connection that is there.
+/// Sends one request on an existing connection.
 ///
 /// # Errors
-/// If nobody answers on it, or not in HTTP.
+/// Fails without an answer in HTTP.
 pub fn send(stream: TcpStream, address: &str, call: &Call) -> Result<Reply> {
     send_and(stream, address, call, || ())
 }
 
-/// Makes a request on a connection, and does something once it is sent and before the answer is read.
+/// Sends a request on a connection, and calls a function after the request and before the answer.
 ///
 /// # Errors
-/// If nobody answers on it, or not in HTTP.
+/// Fails without an answer in HTTP.
 pub fn send_and(
     mut stream: TcpStream,
     address: &str,
@@ -106,7 +106,7 @@ pub fn send_and(
         head.push_str(&format!("{name}: {value}\r\n"));
     }
     stream.write_all(format!("{head}\r\n").as_bytes())?;
-    // Whoever refuses a body may have answered before all of it was sent.
+    // A server that refuses a body may answer before the whole body was sent.
     let sent = stream.write_all(&call.body);
     meanwhile();
     let mut reader = BufReader::new(stream);
@@ -148,7 +148,7 @@ pub fn send_and(
     }
 }
 
-/// Waits for the next bytes until the deadline; whether there are any.
+/// Waits for the next bytes until the deadline. Returns whether there are any.
 fn wait(reader: &mut BufReader<TcpStream>, deadline: Option<Instant>) -> Result<bool> {
     if let Some(deadline) = deadline {
         let left = deadline.saturating_duration_since(Instant::now());

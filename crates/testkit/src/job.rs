@@ -1,30 +1,30 @@
-//! The jobs and volumes that most tests use, as text.
+//! Texts of the jobs and volumes that most tests use.
 
 /// The bundled plugin as a job.
 #[derive(Clone, Debug)]
 pub struct Plugin {
-    /// Driver.
+    /// The driver of the plugin's task.
     pub driver: String,
-    /// Further arguments of the plugin.
+    /// Additional arguments of the plugin.
     pub args: Vec<String>,
 }
 
 /// A job that writes into a volume once a second and keeps running.
 #[derive(Clone, Debug)]
 pub struct Writer {
-    /// Job id.
+    /// The id of the job.
     pub id: String,
-    /// Driver.
+    /// The driver of the task.
     pub driver: String,
-    /// Volume id.
+    /// The id of the volume.
     pub volume: String,
-    /// Access mode.
+    /// The access mode of the request.
     pub access_mode: String,
-    /// The first line that it writes.
+    /// The first line that the task writes.
     pub word: String,
 }
 
-/// Text of the plugin's job.
+/// Returns the text of the plugin's job.
 pub fn plugin_job(plugin: &Plugin) -> String {
     let args: String = plugin.args.iter().map(|a| format!(", \"{a}\"")).collect();
     format!(
@@ -54,24 +54,24 @@ job "hostpath" {{
     )
 }
 
-/// A plugin from elsewhere as a job: told everything by arguments.
+/// An external plugin as a job, configured by arguments.
 #[derive(Clone, Debug)]
 pub struct ForeignPlugin {
-    /// Job id.
+    /// The id of the job.
     pub job: String,
-    /// Plugin id.
+    /// The id of the plugin.
     pub id: String,
-    /// `monolith`, `node` or `controller`.
+    /// The plugin's type: `monolith`, `node` or `controller`.
     pub kind: String,
-    /// Driver.
+    /// The driver of the task.
     pub driver: String,
-    /// Program, as the driver finds it.
+    /// The program, as the driver finds it.
     pub command: String,
-    /// Arguments after `--endpoint` and `--nodeid`.
+    /// The arguments after `--endpoint` and `--nodeid`.
     pub args: Vec<String>,
 }
 
-/// Text of the job of a plugin from elsewhere.
+/// Returns the text of the job of an external plugin.
 pub fn foreign_plugin_job(plugin: &ForeignPlugin) -> String {
     let ForeignPlugin { job, id, kind, driver, command, args } = plugin;
     let args: String = args.iter().map(|a| format!(", \"{a}\"")).collect();
@@ -108,7 +108,7 @@ job "{job}" {{
     )
 }
 
-/// Text of a volume specification.
+/// Returns the text of a volume specification.
 pub fn volume_spec(id: &str, access_mode: &str) -> String {
     format!(
         r#"
@@ -124,7 +124,7 @@ capability {{
     )
 }
 
-/// Text of the writer's job.
+/// Returns the text of the writer's job.
 pub fn writer_job(writer: &Writer) -> String {
     let Writer { id, driver, volume, access_mode, word } = writer;
     format!(

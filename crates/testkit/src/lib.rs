@@ -1,7 +1,7 @@
-//! What whole-system tests share: agents as real processes, a small HTTP client, waiting with deadlines,
-//! and looks at the mount table.
+//! Tools of whole-system tests: agents as real processes, a small HTTP client, waits with deadlines,
+//! and reads of the mount table.
 //!
-//! Everything is synchronous: a test is a story about processes, told from outside.
+//! All functions are synchronous: a test controls processes from outside.
 
 mod agent;
 pub mod chaos;
@@ -27,7 +27,7 @@ pub use space::Space;
 pub use wait::{eventually, eventually_within};
 pub use web::{Answer, Asked, Pair, WebServer};
 
-/// A directory of the workspace.
+/// Returns the path of a directory of the workspace.
 pub fn workspace(path: &str) -> std::path::PathBuf {
     std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(path)
 }

@@ -1,17 +1,17 @@
-//! Looks at the kernel: mounts and processes.
+//! Mounts and processes, as the kernel reports them.
 
 use anyhow::{Context, Result};
 use std::fs;
 
-/// Mount points that lie below a path or are it, from the kernel's table (proc_pid_mountinfo(5)).
+/// Returns mount points at or below a path, from the kernel's table (proc_pid_mountinfo(5)).
 ///
 /// # Errors
-/// If the table cannot be read.
+/// Fails if the table cannot be read.
 pub fn mounts_below(path: &str) -> Result<Vec<String>> {
     mounts_of("/proc/self/mountinfo", path)
 }
 
-/// The same from one of the kernel's tables.
+/// Returns mount points at or below a path, from one of the kernel's tables.
 pub(crate) fn mounts_of(table: &str, path: &str) -> Result<Vec<String>> {
     let table = fs::read_to_string(table).context("read the mount table")?;
     let below = format!("{}/", path.trim_end_matches('/'));
@@ -27,7 +27,7 @@ fn unescape(text: &str) -> String {
     text.replace("\\040", " ").replace("\\011", "\t").replace("\\134", "\\")
 }
 
-/// Whether a process exists and is not a zombie.
+/// Returns whether a process exists and is not a zombie.
 pub fn process_alive(pid: u32) -> bool {
     fs::read_to_string(format!("/proc/{pid}/stat"))
         .ok()
@@ -35,16 +35,16 @@ pub fn process_alive(pid: u32) -> bool {
         .unwrap_or(false)
 }
 
-/// Start time of a process in clock ticks since boot: with the pid, its identity.
+/// Returns the start time of a process in clock ticks since boot. Pid and start time identify a process.
 pub fn start_time(pid: u32) -> Option<u64> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     stat.rsplit_once(") ")?.1.split(' ').nth(19)?.parse().ok()
 }
 
-/// Direct children of a process.
+/// Returns the direct children of a process.
 ///
 /// # Errors
-/// If `/proc` cannot be read.
+/// Fails if `/proc` cannot be read.
 pub fn children(parent: u32) -> Result<Vec<u32>> {
     let mut found = Vec::new();
     for entry in fs::read_dir("/proc")? {

@@ -1,7 +1,7 @@
-//! Hosts of a test: network namespaces with addresses of their own, joined by switches and routers.
+//! Hosts of a test: network namespaces with their own addresses, joined by switches and routers.
 //!
-//! Only the network differs between hosts: files, mounts and control groups are the machine's. Everything is
-//! made by ip(8) and nft(8) and goes with the last value that uses it.
+//! Only the network differs between hosts; they share the machine's files, mounts and cgroups. ip(8) and nft(8)
+//! create everything, and dropping the last value that uses an object removes it.
 
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use nix::sched::{CloneFlags, setns};
@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicU32, Ordering};
 use std::time::Duration;
 
-/// Patience with a host that does not answer.
+/// The timeout for a connection.
 const CONNECT: Duration = Duration::from_secs(10);
 
 /// A network namespace (network_namespaces(7)) with a name that is unique on the machine.
@@ -34,7 +34,7 @@ impl Namespace {
         run("ip", &[&["-n", &self.0], args].concat())
     }
 
-    /// Does something in this namespace: only the network of one thread is changed.
+    /// Runs a function in this namespace: only the network of one thread is changed.
     fn inside<T: Send>(&self, work: impl FnOnce() -> T + Send) -> Result<T> {
         let path = format!("/run/netns/{}", self.0);
         std::thread::scope(|scope| {
@@ -50,7 +50,7 @@ impl Namespace {
 
 impl Drop for Namespace {
     fn drop(&mut self) {
-        // Best effort: the test has said what it had to say.
+        // Best effort: the test has its result already.
         let _ = run("ip", &["netns", "del", &self.0]);
     }
 }
@@ -67,23 +67,24 @@ fn run(program: &str, args: &[&str]) -> Result<()> {
     Ok(())
 }
 
-/// A network that hosts are plugged into. Clones are the same one.
+/// A network with connected hosts. Clones are the same network.
 #[derive(Clone, Debug)]
 pub struct Switch(Arc<SwitchInner>);
 
 #[derive(Debug)]
 struct SwitchInner {
     namespace: Namespace,
-    /// `10.77.subnet.0/24`.
+    /// The number in `10.77.subnet.0/24`.
     subnet: u8,
     used: AtomicU8,
 }
 
 impl Switch {
-    /// A network `10.77.subnet.0/24`. Tests do not see each other's, so the same numbers may be used again.
+    /// Creates a network `10.77.subnet.0/24`. Networks of different tests are isolated, so they may use the same
+    /// numbers.
     ///
     /// # Errors
-    /// If the kernel or ip(8) refuses.
+    /// Fails if the kernel or ip(8) refuses.
     pub fn new(subnet: u8) -> Result<Self> {
         let namespace = Namespace::new()?;
         namespace.ip(&["link", "add", "switch", "type", "bridge"])?;
@@ -91,7 +92,7 @@ impl Switch {
         Ok(Self(Arc::new(SwitchInner { namespace, subnet, used: AtomicU8::new(0) })))
     }
 
-    /// Gives a namespace an interface on this network; answers its address and the switch's end of the cable.
+    /// Gives a namespace an interface on this network. Returns its address and the switch's end of the cable.
     fn plug(&self, into: &Namespace, interface: &str) -> Result<(Ipv4Addr, String)> {
         let number = self.0.used.fetch_add(1, Ordering::Relaxed) + 1;
         ensure!(number < 255, "the network has no address left");
@@ -106,8 +107,8 @@ impl Switch {
     }
 }
 
-/// A way out of a network of its own that nobody outside can look into: it masquerades (NAT), so its hosts
-/// reach others and nobody reaches them.
+/// A router to a private network. It masquerades (NAT): the private hosts can connect to outside hosts, but
+/// not the other way round.
 #[derive(Clone, Debug)]
 pub struct Router {
     inside: Switch,
@@ -116,17 +117,17 @@ pub struct Router {
 }
 
 impl Router {
-    /// A router on `outside`, before a network `10.77.subnet.0/24`.
+    /// Creates a router on `outside`, before a network `10.77.subnet.0/24`.
     ///
     /// # Errors
-    /// If the kernel, ip(8) or nft(8) refuses.
+    /// Fails if the kernel, ip(8) or nft(8) refuses.
     pub fn new(outside: &Switch, subnet: u8) -> Result<Self> {
         let namespace = Namespace::new()?;
         outside.plug(&namespace, "out")?;
         let inside = Switch::new(subnet)?;
         let (address, _) = inside.plug(&namespace, "in")?;
         namespace.inside(|| -> Result<()> {
-            // What is below /proc/sys/net is the network's of whoever writes.
+            // Files below /proc/sys/net belong to the network namespace of the writing thread.
             std::fs::write("/proc/sys/net/ipv4/ip_forward", "1").context("forward packets")?;
             run(
                 "nft",
@@ -138,7 +139,7 @@ impl Router {
     }
 }
 
-/// A host. Clones are the same one.
+/// A host. Clones are the same host.
 #[derive(Clone, Debug)]
 pub struct Host(Arc<HostInner>);
 
@@ -152,20 +153,20 @@ struct HostInner {
 }
 
 impl Host {
-    /// A host on a network, which reaches that network only.
+    /// Creates a host on a network; it reaches only that network.
     ///
     /// # Errors
-    /// If the kernel or ip(8) refuses.
+    /// Fails if the kernel or ip(8) refuses.
     pub fn on(switch: &Switch) -> Result<Self> {
         let namespace = Namespace::new()?;
         let (address, port) = switch.plug(&namespace, "eth0")?;
         Ok(Self(Arc::new(HostInner { namespace, address, port, switch: switch.clone(), _router: None })))
     }
 
-    /// A host behind a router.
+    /// Creates a host behind a router.
     ///
     /// # Errors
-    /// If the kernel or ip(8) refuses.
+    /// Fails if the kernel or ip(8) refuses.
     pub fn behind(router: &Router) -> Result<Self> {
         let (namespace, switch) = (Namespace::new()?, router.inside.clone());
         let (address, port) = switch.plug(&namespace, "eth0")?;
@@ -174,15 +175,15 @@ impl Host {
         Ok(Self(Arc::new(HostInner { namespace, address, port, switch, _router: router })))
     }
 
-    /// Its address.
+    /// Returns the host's address.
     pub fn address(&self) -> Ipv4Addr {
         self.0.address
     }
 
-    /// Does something as this host: sockets made and processes started by `work` are the host's.
+    /// Runs a function on this host: sockets and processes that `work` creates belong to the host.
     ///
     /// # Errors
-    /// If the host's network cannot be entered.
+    /// Fails if the host's network cannot be entered.
     pub fn inside<T: Send>(&self, work: impl FnOnce() -> T + Send) -> Result<T> {
         self.0.namespace.inside(work)
     }
@@ -190,40 +191,41 @@ impl Host {
     /// Connects from this host.
     ///
     /// # Errors
-    /// If nobody answers there within ten seconds.
+    /// Fails if the address does not answer within ten seconds.
     pub fn connect(&self, to: SocketAddr) -> Result<TcpStream> {
         self.inside(|| TcpStream::connect_timeout(&to, CONNECT))?
             .with_context(|| format!("connect to {to} from {}", self.address()))
     }
 
-    /// Processes on this host, by its network: its agent, what that started, and what outlived it.
+    /// Returns the processes in this host's network: its agent, the agent's children, and processes that outlived the
+    /// agent.
     ///
     /// # Errors
-    /// If `/proc` cannot be read.
+    /// Fails if `/proc` cannot be read.
     pub fn processes(&self) -> Result<Vec<u32>> {
         let path = format!("/run/netns/{}", self.0.namespace.0);
         let own = std::fs::metadata(&path).with_context(|| format!("look at {path}"))?.ino();
         let pids = std::fs::read_dir("/proc").context("read /proc")?;
         let pids = pids.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse::<u32>().ok());
-        // A process that ended meanwhile, or that is a zombie, has no namespace.
+        // A process that has ended in the meantime, or a zombie, has no namespace.
         let is_here = |pid: &u32| {
             std::fs::metadata(format!("/proc/{pid}/ns/net")).is_ok_and(|namespace| namespace.ino() == own)
         };
         Ok(pids.filter(is_here).collect())
     }
 
-    /// Pulls the cable: nothing comes or goes, and nobody is told.
+    /// Disconnects the host: all packets are lost, without any signal to either side.
     ///
     /// # Errors
-    /// If ip(8) refuses.
+    /// Fails if ip(8) refuses.
     pub fn cut(&self) -> Result<()> {
         self.0.switch.0.namespace.ip(&["link", "set", &self.0.port, "down"])
     }
 
-    /// Puts the cable back.
+    /// Reconnects the host.
     ///
     /// # Errors
-    /// If ip(8) refuses.
+    /// Fails if ip(8) refuses.
     pub fn mend(&self) -> Result<()> {
         self.0.switch.0.namespace.ip(&["link", "set", &self.0.port, "up"])
     }

@@ -1,5 +1,5 @@
-//! Mount namespaces: with one of its own, an agent and its tasks have mounts that others do not see, a boot
-//! id that is theirs, and can lose all of it as by a restart of the machine.
+//! Mount namespaces. An agent in its own namespace has its own boot id, and mounts that other processes do not see.
+//! It can lose all of them, as in a reboot of the machine.
 
 use anyhow::{Context, Result, anyhow};
 use nix::mount::{MsFlags, mount};
@@ -8,23 +8,23 @@ use std::fs::{self, File};
 use std::path::Path;
 use std::sync::Arc;
 
-/// What the kernel says the boot id is (random(4)).
+/// The kernel's file with the boot id (random(4)).
 const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
 
-/// What programs keep until the next boot.
+/// The directory of files that live until the next boot.
 const RUN: &str = "/run/caravan";
 
 /// A mount namespace (mount_namespaces(7)), which lives as long as this value or a process in it. Clones are
-/// the same one.
+/// the same namespace.
 #[derive(Clone, Debug)]
 pub struct Space(Arc<File>);
 
 impl Space {
-    /// A namespace with all mounts that there are now, apart from everyone else's; `/run/caravan` is empty and
+    /// Creates a namespace with a private copy of all current mounts. `/run/caravan` is empty and
     /// the boot id is `boot_id`. `scratch` is a directory for a small file.
     ///
     /// # Errors
-    /// If the kernel refuses; it takes the superuser.
+    /// Fails if the kernel refuses; the caller must be root.
     pub fn new(scratch: &Path, boot_id: &str) -> Result<Self> {
         let file = scratch.join("boot_id");
         fs::write(&file, format!("{boot_id}\n")).context("write the boot id")?;
@@ -41,10 +41,10 @@ impl Space {
         Ok(Self(Arc::new(namespace)))
     }
 
-    /// Does something in this namespace: processes started by `work` are in it.
+    /// Runs a function in this namespace: processes that `work` starts are in it.
     ///
     /// # Errors
-    /// If it cannot be entered.
+    /// Fails if the namespace cannot be entered.
     pub fn inside<T: Send>(&self, work: impl FnOnce() -> T + Send) -> Result<T> {
         on_a_thread(|| {
             // A thread that shares its root and working directory cannot enter another namespace (setns(2)).
@@ -54,10 +54,10 @@ impl Space {
         })?
     }
 
-    /// Mount points in it that lie below a path or are it.
+    /// Returns mount points in the namespace at or below a path.
     ///
     /// # Errors
-    /// If its table cannot be read.
+    /// Fails if the mount table cannot be read.
     pub fn mounts_below(&self, path: &str) -> Result<Vec<String>> {
         self.inside(|| crate::mounts::mounts_of("/proc/thread-self/mountinfo", path))?
     }

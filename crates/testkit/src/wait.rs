@@ -1,24 +1,24 @@
-//! Waiting for a condition, with a deadline and a report of the last look.
+//! Waits for a condition, with a deadline and a report of the last attempt.
 
 use anyhow::{Context, Result, anyhow};
 use std::time::{Duration, Instant};
 
-/// Longest wait for anything that should happen soon: generous, because a busy machine is slow and a
-/// test that passes does not wait.
+/// The default timeout. It is generous, because a busy machine is slow and a
+/// passing test does not wait.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Looks again and again until `look` succeeds; fails with its last error.
+/// Polls until `look` succeeds; fails with its last error.
 ///
 /// # Errors
-/// If it did not succeed within a minute.
+/// Fails if `look` did not succeed within a minute.
 pub fn eventually<T>(what: &str, look: impl FnMut() -> Result<T>) -> Result<T> {
     eventually_within(PATIENCE, what, look)
 }
 
-/// The same with a deadline of its own.
+/// Polls until `look` succeeds, with a deadline.
 ///
 /// # Errors
-/// If it did not succeed in time.
+/// Fails if `look` did not succeed in time.
 pub fn eventually_within<T>(
     patience: Duration,
     what: &str,

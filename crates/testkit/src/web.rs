@@ -1,4 +1,4 @@
-//! A small server of the test's own, for what agents and tasks fetch and ask: HTTP with or without TLS, and the health
+//! A small server for requests of agents and tasks: HTTP with or without TLS, and the health
 //! service of gRPC.
 
 use anyhow::Result;
@@ -18,37 +18,37 @@ use std::sync::{Arc, Mutex, PoisonError};
 use tokio::net::TcpListener;
 use tokio::sync::oneshot;
 
-/// A request.
+/// A received request.
 #[derive(Clone, Debug)]
 pub struct Asked {
-    /// Method.
+    /// The method.
     pub method: String,
-    /// Path and query.
+    /// The path and query.
     pub path: String,
-    /// Headers.
+    /// The headers.
     pub headers: HeaderMap,
 }
 
-/// What is answered.
+/// An answer.
 #[derive(Clone, Debug)]
 pub struct Answer {
-    /// Status code.
+    /// The status code.
     pub status: u16,
-    /// Headers beside the length.
+    /// The headers in addition to the length.
     pub headers: Vec<(&'static str, String)>,
-    /// Body.
+    /// The body.
     pub body: Vec<u8>,
-    /// After the body, over HTTP/2.
+    /// A trailer after the body, over HTTP/2.
     pub trailers: Option<(&'static str, &'static str)>,
 }
 
 impl Answer {
-    /// 200 with a body.
+    /// Returns an answer with status 200 and a body.
     pub fn good(body: impl Into<Vec<u8>>) -> Self {
         Self { status: 200, headers: Vec::new(), body: body.into(), trailers: None }
     }
 
-    /// A status and nothing else.
+    /// Returns an answer with a status and an empty body.
     pub fn status(status: u16) -> Self {
         Self { status, ..Self::good("") }
     }
@@ -67,16 +67,16 @@ impl Answer {
     }
 }
 
-/// Files of a certificate and its key.
+/// The files of a certificate and its key.
 #[derive(Clone, Copy, Debug)]
 pub struct Pair<'a> {
-    /// The certificate.
+    /// The path of the certificate.
     pub cert: &'a Path,
-    /// Its key.
+    /// The path of the key.
     pub key: &'a Path,
 }
 
-/// A server on a port of this machine, on a thread of its own, until dropped.
+/// A server on a port of this machine, in its own thread, until dropped.
 pub struct WebServer {
     port: u16,
     asked: Arc<Mutex<Vec<Asked>>>,
@@ -91,7 +91,7 @@ impl fmt::Debug for WebServer {
 
 type Handler = dyn Fn(&Asked) -> Answer + Send + Sync;
 
-/// What all connections share.
+/// The state that all connections share.
 struct Served {
     acceptor: Option<Acceptor>,
     http2: bool,
@@ -100,10 +100,10 @@ struct Served {
 }
 
 impl WebServer {
-    /// Answers over HTTP, or HTTPS with a certificate.
+    /// Starts a server of HTTP, or of HTTPS with a certificate.
     ///
     /// # Errors
-    /// If there is no port, or the certificate cannot be used.
+    /// Fails if there is no port, or the certificate is not valid.
     pub fn start(
         tls: Option<Pair<'_>>,
         answer: impl Fn(&Asked) -> Answer + Send + Sync + 'static,
@@ -111,8 +111,8 @@ impl WebServer {
         Self::serve(tls, false, Box::new(answer))
     }
 
-    /// Answers the health service of gRPC, over TLS with a certificate: everything serves. Who does not ask for HTTP/2
-    /// while shaking hands is refused, as many servers do.
+    /// Starts the health service of gRPC, over TLS with a certificate: every service is healthy. Clients that do not
+    /// offer HTTP/2 in the TLS handshake are refused, as many servers do.
     ///
     /// # Errors
     /// As [`WebServer::start`].
@@ -120,7 +120,7 @@ impl WebServer {
         let answer = |asked: &Asked| Answer {
             status: if asked.path == "/grpc.health.v1.Health/Check" { 200 } else { 404 },
             headers: vec![("content-type", "application/grpc".to_owned())],
-            // One message, not compressed, of two bytes: field 1 (the status) is 1 (it serves).
+            // One uncompressed message of two bytes: field 1 (the status) is 1 (serving).
             body: vec![0, 0, 0, 0, 2, 8, 1],
             trailers: Some(("grpc-status", "0")),
         };
@@ -149,7 +149,7 @@ impl WebServer {
             runtime.block_on(async move {
                 let Ok(listener) = TcpListener::from_std(listener) else { return };
                 tokio::select! {
-                    // Its other end was dropped.
+                    // The sender of the stop signal was dropped.
                     _ = stopped => {}
                     () = accept(listener, served) => {}
                 }
@@ -158,17 +158,17 @@ impl WebServer {
         Ok(Self { port, asked, _stop: stop })
     }
 
-    /// Its port.
+    /// Returns the port.
     pub fn port(&self) -> u16 {
         self.port
     }
 
-    /// `127.0.0.1:port`.
+    /// Returns `127.0.0.1:port`.
     pub fn address(&self) -> String {
         format!("127.0.0.1:{}", self.port)
     }
 
-    /// All that was asked until now.
+    /// Returns all requests until now.
     pub fn asked(&self) -> Vec<Asked> {
         self.asked.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
@@ -180,7 +180,7 @@ async fn accept(listener: TcpListener, served: Arc<Served>) {
         tokio::spawn(async move {
             let stream = match &served.acceptor {
                 None => Stream::Plain(stream),
-                // Who does not trust us, or does not speak TLS, is part of the story.
+                // Clients that do not trust the certificate, or do not use TLS, are part of the tests.
                 Some(acceptor) => match acceptor.accept(stream).await {
                     Ok(stream) if stream.is_tls() && (stream.is_http2() || !served.http2) => stream,
                     _ => return,
@@ -203,7 +203,7 @@ async fn talk(stream: Stream, served: Arc<Served>) {
         served.asked.lock().unwrap_or_else(PoisonError::into_inner).push(asked);
         ready(Ok::<_, Infallible>(answer))
     });
-    // The other side may have gone with what it wanted.
+    // The client may have disconnected.
     if http2 {
         drop(
             hyper::server::conn::http2::Builder::new(TokioExecutor::new())

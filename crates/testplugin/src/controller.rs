@@ -8,10 +8,10 @@ use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use tonic::{Request, Response, Status};
 
-/// Size of volumes that are created without one.
+/// The size of volumes that are created without one.
 const DEFAULT_SIZE: i64 = 1 << 30;
 
-/// What ControllerPublishVolume answers to a node, when the plugin has that habit.
+/// Returns the publish context of ControllerPublishVolume, for a plugin with that habit.
 pub(crate) fn publish_context(volume: &str) -> BTreeMap<String, String> {
     BTreeMap::from([("devicePath".to_owned(), format!("/dev/habits/{volume}"))])
 }

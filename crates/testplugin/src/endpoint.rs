@@ -1,21 +1,21 @@
-//! What both plugins have in common: which services a process has, and where it listens.
+//! Code that both plugins share: the services of a process, and its socket.
 
 use anyhow::{Result, bail};
 use clap::ValueEnum;
 use std::path::PathBuf;
 
-/// The services that a process has.
+/// The services of a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Services {
-    /// Both, in one process.
+    /// Controller and node service in one process.
     All,
-    /// The controller only.
+    /// The controller service only.
     Controller,
-    /// The node only.
+    /// The node service only.
     Node,
 }
 
-/// The path in an endpoint such as `unix:///csi/csi.sock`.
+/// Returns the path in an endpoint such as `unix:///csi/csi.sock`.
 pub(crate) fn socket(endpoint: &str) -> Result<PathBuf> {
     match endpoint.strip_prefix("unix://") {
         Some(path) if path.starts_with('/') => Ok(PathBuf::from(path)),

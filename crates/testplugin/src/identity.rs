@@ -5,7 +5,7 @@ use crate::endpoint::Services;
 use caravan_proto::csi::{self, identity_server::Identity, plugin_capability as kind};
 use tonic::{Request, Response, Status};
 
-/// A number that no version of the specification gives a meaning.
+/// A number without a meaning in any version of the specification.
 pub(crate) const UNKNOWN: i32 = 4711;
 
 #[tonic::async_trait]

@@ -1,10 +1,10 @@
-//! A CSI plugin for tests, with the habits of other people's plugins: written from the CSI specification
-//! alone, and in as many ways as possible not like the bundled one.
+//! A CSI plugin for tests, with the habits of other plugins: written from the CSI specification
+//! alone, and different from the bundled one in as many ways as possible.
 //!
-//! It is told everything by arguments, logs to standard error, does not remove its socket, keeps its state
-//! in one JSON file, asks for ControllerPublishVolume, only takes note of NodeStageVolume, and mounts by
-//! running `mount` and `umount`, from its own state directory, on a target that it makes and removes. Flags
-//! add further habits and faults.
+//! The plugin is configured by arguments only, logs to standard error, and does not remove its socket. It keeps its
+//! state in one JSON file. It requires ControllerPublishVolume and only records NodeStageVolume. It runs `mount` and
+//! `umount` to mount from its own state directory, on a target that it creates and removes. Flags add further habits
+//! and faults.
 
 mod controller;
 mod endpoint;
@@ -30,27 +30,27 @@ use tokio::net::UnixListener;
 use tokio_stream::wrappers::UnixListenerStream;
 use tonic::Status;
 
-/// What the three services share.
+/// The state that the three services share.
 #[derive(Clone, Debug)]
 struct Plugin {
     options: Arc<Options>,
     store: Arc<Store>,
-    /// How often each call still has to fail.
+    /// The number of remaining failures of each call.
     failures: Faults,
-    /// How often the answer of each call still has to get lost.
+    /// The number of remaining lost answers of each call.
     losses: Faults,
 }
 
 type Faults = Arc<Mutex<BTreeMap<String, u32>>>;
 
-/// Removes the data of a volume; mounts that others made in it stay whole.
+/// Removes the data of a volume; mounts of other programs inside it stay intact.
 fn remove_tree(path: &std::path::Path) -> Result<(), Status> {
     let removed = caravan_sys::tree::remove(path, caravan_sys::tree::Seals::Keep);
     removed.map(drop).map_err(|error| Status::failed_precondition(caravan_sys::describe(&error)))
 }
 
 impl Plugin {
-    /// Logs a call, and fails it if it has to fail. Every service method begins with it.
+    /// Logs a call, and fails it if a failure is due. Every service method calls this first.
     fn begin(&self, call: &str, about: &str) -> Result<(), Status> {
         let noise = if self.options.chatty { 200 } else { 0 };
         for n in 0..noise {
@@ -79,7 +79,7 @@ impl Plugin {
     }
 }
 
-/// Counts a fault down; answers whether it is due.
+/// Counts a fault down. Returns whether it is due.
 fn take(faults: &Faults, call: &str) -> bool {
     let mut faults = faults.lock().unwrap_or_else(PoisonError::into_inner);
     match faults.get_mut(call) {
@@ -111,7 +111,7 @@ fn main() -> Result<()> {
 
 async fn serve(plugin: Plugin, socket: PathBuf) -> Result<()> {
     tokio::time::sleep(Duration::from_millis(plugin.options.slow_start_ms)).await;
-    // A socket that is there already is an error of bind(2), which many plugins do nothing about.
+    // An existing socket makes bind(2) fail, which many plugins do not handle.
     let listener = UnixListener::bind(&socket).with_context(|| format!("listen on {}", socket.display()))?;
     eprintln!("listening on {}", socket.display());
     let services = plugin.options.services;

@@ -1,4 +1,4 @@
-//! Mounts, made by the programs of the system.
+//! Mounts, by the system's programs.
 
 use std::fs;
 use std::path::Path;
@@ -18,7 +18,7 @@ fn run(program: &str, args: &[&str]) -> Result<(), Status> {
     Err(Status::internal(format!("{program} {args:?} ended with {}: {}", output.status, said.trim())))
 }
 
-/// Whether something is mounted at a path (proc_pid_mountinfo(5)).
+/// Returns whether a path is a mount point (proc_pid_mountinfo(5)).
 pub(crate) fn is_mounted(path: &str) -> Result<bool, Status> {
     let table = fs::read_to_string("/proc/self/mountinfo")
         .map_err(|e| Status::internal(format!("cannot read the mount table: {e}")))?;
@@ -26,13 +26,13 @@ pub(crate) fn is_mounted(path: &str) -> Result<bool, Status> {
     Ok(table.lines().any(|line| line.split(' ').nth(4) == Some(&*escaped)))
 }
 
-/// Binds a directory to another one.
+/// Bind-mounts a directory.
 pub(crate) fn bind(from: &Path, to: &str, read_only: bool) -> Result<(), Status> {
     run("mount", &["--bind", &from.to_string_lossy(), to])?;
     if read_only { run("mount", &["-o", "remount,bind,ro", to]) } else { Ok(()) }
 }
 
-/// Ends a mount.
+/// Removes a mount.
 pub(crate) fn unmount(path: &str) -> Result<(), Status> {
     run("umount", &[path])
 }

@@ -140,14 +140,14 @@ impl Plugin {
         required(&[("Volume ID", id), ("Target path", target)])?;
         self.store.change(|volumes| {
             let volume = self.volume(volumes, id)?;
-            // What was forgotten is not looked at, whatever is mounted there.
+            // Without a record the target is left alone, even if it is mounted.
             if !volume.published.contains(target) {
                 return self.gone(format!("it is not published at {target:?}"));
             }
             while is_mounted(target)? {
                 unmount(target)?;
             }
-            // Below it there is nothing of a volume any more.
+            // The volume is no longer mounted below the target.
             tree::remove(Path::new(target), Seals::Keep)
                 .map_err(|error| Status::internal(error.to_string()))?;
             volume.published.remove(target);

@@ -4,7 +4,7 @@ use crate::endpoint::Services;
 use clap::Parser;
 use std::path::PathBuf;
 
-/// Everything that the plugin is told.
+/// The options of the plugin.
 #[derive(Clone, Debug, Parser)]
 #[command(about = "A CSI plugin for tests, with habits")]
 pub(crate) struct Options {
@@ -17,49 +17,49 @@ pub(crate) struct Options {
     /// The plugin's name.
     #[arg(long, default_value = "habits.csi.test")]
     pub(crate) drivername: String,
-    /// Where state and volumes are.
+    /// The directory of the state and the volumes.
     #[arg(long)]
     pub(crate) statedir: PathBuf,
     /// The services of this process.
     #[arg(long, value_enum, default_value_t = Services::All)]
     pub(crate) services: Services,
-    /// Do without ControllerPublishVolume.
+    /// Do not offer ControllerPublishVolume.
     #[arg(long)]
     pub(crate) no_attach: bool,
-    /// Do without NodeStageVolume.
+    /// Do not offer NodeStageVolume.
     #[arg(long)]
     pub(crate) no_stage: bool,
-    /// Mount in NodeStageVolume, and publish what is staged; otherwise staging is only noted.
+    /// Mount in NodeStageVolume, and publish the staged mount; otherwise staging is only recorded.
     #[arg(long)]
     pub(crate) stage_mounts: bool,
-    /// Answer ControllerPublishVolume with a context, and refuse node calls without exactly this one.
+    /// Return a context from ControllerPublishVolume, and refuse node calls without exactly this one.
     #[arg(long)]
     pub(crate) context: bool,
-    /// The node part knows nothing of the controller's volumes: any id is good.
+    /// Accept any volume id in node calls, because the node service does not know the controller's volumes.
     #[arg(long)]
     pub(crate) stateless: bool,
-    /// Forget at each start what is attached, staged and published.
+    /// Delete the records of attached, staged and published volumes at each start.
     #[arg(long)]
     pub(crate) forget: bool,
-    /// Answer NOT_FOUND where nothing is published or staged, rather than success.
+    /// Return NOT_FOUND instead of success for volumes that are not published or staged.
     #[arg(long)]
     pub(crate) gone_is_not_found: bool,
-    /// Answer NOT_FOUND to the deletion of a volume that is not there.
+    /// Return NOT_FOUND for the deletion of a missing volume.
     #[arg(long)]
     pub(crate) strict_delete: bool,
-    /// Claim capabilities that no specification knows.
+    /// Report capabilities that the specification does not define.
     #[arg(long)]
     pub(crate) unknown_capabilities: bool,
-    /// Write hundreds of lines for each call.
+    /// Write hundreds of log lines for each call.
     #[arg(long)]
     pub(crate) chatty: bool,
-    /// Listen only after so many milliseconds.
+    /// Listen only after this many milliseconds.
     #[arg(long, default_value_t = 0)]
     pub(crate) slow_start_ms: u64,
     /// Fail the first calls of a name with UNAVAILABLE: `CreateVolume=2`. Repeatable.
     #[arg(long, value_parser = failures)]
     pub(crate) fail: Vec<(String, u32)>,
-    /// Carry out the first calls of a name and answer UNAVAILABLE all the same. Repeatable.
+    /// Execute the first calls of a name and return UNAVAILABLE nevertheless. Repeatable.
     #[arg(long, value_parser = failures)]
     pub(crate) lose: Vec<(String, u32)>,
 }
@@ -70,7 +70,7 @@ fn failures(text: &str) -> Result<(String, u32), String> {
 }
 
 impl Options {
-    /// The key of the topology, which is the plugin's own.
+    /// Returns the key of the plugin's topology.
     pub(crate) fn topology_key(&self) -> String {
         format!("topology.{}/node", self.drivername)
     }

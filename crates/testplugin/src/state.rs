@@ -1,4 +1,4 @@
-//! What the plugin remembers: one JSON file, read before and written after every change, so that several
+//! The plugin's state: one JSON file, read before and written after every change, so that several
 //! processes can share it.
 
 use anyhow::{Context, Result};
@@ -8,23 +8,23 @@ use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use tonic::Status;
 
-/// A volume.
+/// The record of a volume.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Volume {
-    /// The name that CreateVolume gave.
+    /// The name in CreateVolume.
     pub(crate) name: String,
-    /// Size in bytes.
+    /// The size in bytes.
     pub(crate) capacity: i64,
-    /// Whether it is attached, and if so, whether read-only.
+    /// The attachment: absent if not attached, otherwise whether it is read-only.
     pub(crate) attached: Option<bool>,
-    /// Where it is staged.
+    /// The staging paths.
     pub(crate) staged: BTreeSet<String>,
-    /// Where it is published.
+    /// The publish targets.
     pub(crate) published: BTreeSet<String>,
 }
 
 impl Volume {
-    /// Whether anything uses it.
+    /// Returns whether the volume is attached, staged or published.
     pub(crate) fn in_use(&self) -> bool {
         self.attached.is_some() || !self.staged.is_empty() || !self.published.is_empty()
     }
@@ -33,7 +33,7 @@ impl Volume {
 /// All volumes by id.
 pub(crate) type Volumes = BTreeMap<String, Volume>;
 
-/// The file, and the directories of the volumes beside it.
+/// The state file, and the directories of the volumes beside it.
 #[derive(Debug)]
 pub(crate) struct Store {
     dir: PathBuf,
@@ -45,12 +45,12 @@ impl Store {
         Ok(Self { dir: dir.to_owned() })
     }
 
-    /// The directory with a volume's data.
+    /// Returns the directory with a volume's data.
     pub(crate) fn data(&self, id: &str) -> PathBuf {
         self.dir.join(id)
     }
 
-    /// Forgets every use of every volume.
+    /// Deletes the records of all uses of all volumes.
     pub(crate) fn forget(&self) -> Result<()> {
         let forgotten = self.change(|volumes| {
             for volume in volumes.values_mut() {
@@ -62,12 +62,12 @@ impl Store {
         forgotten.map_err(|status| anyhow::anyhow!("{}", status.message()))
     }
 
-    /// What is known now.
+    /// Returns the current state.
     pub(crate) fn read(&self) -> Result<Volumes, Status> {
         self.change(|volumes| Ok(volumes.clone()))
     }
 
-    /// Changes what is known; nothing is written when the change fails.
+    /// Changes the state; writes nothing if the change fails.
     pub(crate) fn change<A>(
         &self,
         change: impl FnOnce(&mut Volumes) -> Result<A, Status>,

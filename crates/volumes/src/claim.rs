@@ -1,4 +1,4 @@
-//! The life of a claim (design section 4.1): which step is legal in which phase, and what it changes.
+//! The life of a claim (docs/design/volumes.md): which step is legal in which phase, and what it changes.
 //!
 //! ```text
 //! reserved -> attaching -> attached -> mounted -> releasing -> unpublished -> unstaged -> detaching -> gone
@@ -10,10 +10,10 @@
 //!     +-> gone (nothing was ever intended)
 //! ```
 //!
-//! Every arrow towards `gone` is a proof: the client's word for its mounts, the plugin's answer for the
-//! attachment, or the word of the server that waited until the node's lease had certainly run out. A release from
-//! `attaching` goes through `unstaged` because the outcome of the controller's call is not known: it must be undone.
-//! Only when every call was refused for certain ([`AttachCalls::Refused`]) nothing was attached, and the claim is gone.
+//! Every arrow towards `gone` is a proof. It is the client's report about its mounts, the plugin's response about the
+//! attachment, or a server's wait until the node's lease has certainly run out. A release from `attaching` passes
+//! through `unstaged`, because the outcome of the controller's call is unknown and must be undone. Only if every call
+//! was certainly refused ([`AttachCalls::Refused`]), nothing was attached, and the claim is gone.
 
 use caravan_types::UnixNanos;
 use caravan_types::command::{ClaimStep, LetGo, Refusal};
@@ -24,15 +24,15 @@ use caravan_types::wire::ClaimReportStep;
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("claim of allocation {alloc} on volume {volume} cannot take step {step} in phase {}: {why}", .phase.as_str())]
 pub struct IllegalStep {
-    /// Volume, with its namespace.
+    /// The volume, with its namespace.
     pub volume: String,
-    /// Allocation.
+    /// Id of the allocation.
     pub alloc: String,
-    /// The step.
+    /// The name of the refused step.
     pub step: &'static str,
-    /// The claim's phase.
+    /// The claim's current phase.
     pub phase: ClaimPhase,
-    /// What forbids it.
+    /// The reason for the refusal.
     pub why: &'static str,
 }
 
@@ -47,7 +47,7 @@ impl From<IllegalStep> for Refusal {
     }
 }
 
-/// The word for a step, for messages.
+/// Returns the name of a step, for messages.
 pub fn step_name(step: &ClaimStep) -> &'static str {
     match step {
         ClaimStep::IntendAttach { .. } => "intend-attach",
@@ -69,11 +69,11 @@ pub fn step_name(step: &ClaimStep) -> &'static str {
     }
 }
 
-/// Whether another claim on the same node in phase `other` will itself come to the point where the
-/// attachment is taken away, so that a claim in phase `this` may leave that to it.
+/// Returns whether a claim in phase `this` may leave the attachment to a claim in phase `other` on the same node, which
+/// will detach the volume later.
 ///
-/// Debts only go to claims that are strictly earlier in their release: two claims can never leave the
-/// same attachment to each other.
+/// An attachment is only left to claims that are strictly earlier in their release. Two claims can therefore never
+/// leave the same attachment to each other.
 pub fn owes_detach(this: ClaimPhase, other: ClaimPhase) -> bool {
     match other {
         ClaimPhase::Attaching
@@ -86,10 +86,10 @@ pub fn owes_detach(this: ClaimPhase, other: ClaimPhase) -> bool {
     }
 }
 
-/// The claim that a new grant makes: a claim of the same allocation that is over is started anew with
-/// the next generation, so that late reports about the old one do not count.
+/// Returns the claim of a new grant. If the allocation has an earlier claim that is gone, the new one gets the next
+/// generation: late reports about the earlier claim do not count then.
 ///
-/// Fails when the earlier claim still holds.
+/// Fails if the earlier claim is still active.
 pub fn reserve(previous: Option<&Claim>, new: Claim, now: UnixNanos) -> Result<Claim, IllegalStep> {
     let generation = match previous {
         None => 0,
@@ -119,7 +119,7 @@ pub fn reserve(previous: Option<&Claim>, new: Claim, now: UnixNanos) -> Result<C
     Ok(claim)
 }
 
-/// The step by which a claim ends of which nothing is left on its node: from a fence it says that the fence has been
+/// Returns the step that ends a claim without remains on its node. From a fence, the step records that the fence was
 /// waited out.
 pub fn let_go(claim: &Claim, then: LetGo) -> ClaimStep {
     match (claim.phase, then) {
@@ -130,10 +130,10 @@ pub fn let_go(claim: &Claim, then: LetGo) -> ClaimStep {
     }
 }
 
-/// The claim after a step that happened at `now`, which is written down and decides nothing.
+/// Returns the claim after a step that happened at `now`; the time is recorded but decides nothing.
 ///
-/// A step that moves the claim on clears what is left of earlier failures; a repeated intention keeps
-/// them, because its tries are still being counted.
+/// A step that changes the phase clears earlier failures. A repeated intent keeps them, because its attempts are still
+/// counted.
 pub fn step(claim: &Claim, step: &ClaimStep, now: UnixNanos) -> Result<Claim, IllegalStep> {
     let refuse = |why| Err(illegal(claim, step_name(step), why));
     let mut next = claim.clone();
@@ -168,7 +168,7 @@ pub fn step(claim: &Claim, step: &ClaimStep, now: UnixNanos) -> Result<Claim, Il
             if *external_node_id != claim.external_node_id {
                 return refuse("the attachment to the node's earlier id has to be undone first");
             }
-            // The outcome of the call before this one was not recorded, unless it was refused.
+            // The outcome of the previous call was not recorded, unless it was refused.
             next.attach_calls = match claim.attach_calls {
                 AttachCalls::Refused => AttachCalls::Intended,
                 AttachCalls::Unclear | AttachCalls::Intended => AttachCalls::Unclear,
@@ -207,17 +207,17 @@ pub fn step(claim: &Claim, step: &ClaimStep, now: UnixNanos) -> Result<Claim, Il
             ClaimPhase::Mounted
         }
 
-        // Nothing was intended, so nothing can be left anywhere.
+        // No call was intended, so nothing can remain on any node.
         (ClaimPhase::Reserved, ClaimStep::Release) => ClaimPhase::Gone,
-        // No call attached anything.
+        // No call attached the volume.
         (ClaimPhase::Attaching, ClaimStep::Release) if claim.attach_calls == AttachCalls::Refused => {
             ClaimPhase::Gone
         }
-        // The client was never told to mount, but the controller may have attached.
+        // The client was never asked to mount, but the controller may have attached the volume.
         (ClaimPhase::Attaching, ClaimStep::Release) => ClaimPhase::Unstaged,
         (ClaimPhase::Attached | ClaimPhase::Mounted, ClaimStep::Release) => ClaimPhase::Releasing,
 
-        // A node that comes back during its fence proves its state itself.
+        // A node that returns during its fence proves its state itself.
         (ClaimPhase::Releasing | ClaimPhase::Fencing, ClaimStep::Unpublished) => ClaimPhase::Unpublished,
         (ClaimPhase::Unpublished, ClaimStep::Unstaged) => ClaimPhase::Unstaged,
 
@@ -237,7 +237,7 @@ pub fn step(claim: &Claim, step: &ClaimStep, now: UnixNanos) -> Result<Claim, Il
             }
             let_go_to(claim, *then).map_err(|why| illegal(claim, step_name(step), why))?
         }
-        // Logs of earlier versions have these steps. What this version fences has an index and needs to be waited out.
+        // Logs of earlier versions contain these steps. A fence of this version has an index and must be waited out.
         (ClaimPhase::Fencing, ClaimStep::IntendDetach | ClaimStep::LeftAttached | ClaimStep::Freed)
             if claim.fence_index.is_some() =>
         {
@@ -272,7 +272,7 @@ pub fn step(claim: &Claim, step: &ClaimStep, now: UnixNanos) -> Result<Claim, Il
         };
         next.note(now, target, note);
     }
-    // Proof of its end: what was mounted is not there any more.
+    // Proof that the mount has ended.
     if matches!(target, ClaimPhase::Unpublished | ClaimPhase::Unstaged | ClaimPhase::Gone) {
         next.proof = None;
     }
@@ -289,7 +289,7 @@ pub fn step(claim: &Claim, step: &ClaimStep, now: UnixNanos) -> Result<Claim, Il
     Ok(next)
 }
 
-/// The phase to which a claim comes of which nothing is left on its node, or why it cannot.
+/// Returns the next phase of a claim without remains on its node, or why it cannot proceed.
 fn let_go_to(claim: &Claim, then: LetGo) -> Result<ClaimPhase, &'static str> {
     match (then, claim.needs_attach) {
         (LetGo::IntendDetach | LetGo::LeftAttached, Some(false)) => Err("the plugin does not attach"),
@@ -300,18 +300,18 @@ fn let_go_to(claim: &Claim, then: LetGo) -> Result<ClaimPhase, &'static str> {
     }
 }
 
-/// The step that a client's report amounts to now; none when it is known already. A report may stand for
-/// several steps: it is asked for the next one until there is none.
+/// Returns the step for a client's report in the current phase; `None` if the report adds nothing. A report may stand
+/// for several steps: call this again until it returns `None`.
 ///
-/// A client that says that it holds nothing has ended with the claim, wherever the servers are with it: also
-/// one that is on its way to be attached is released, or its attachment would be left for nobody.
+/// A client that reports no mounts has finished with the claim in every phase. Even a claim that is being attached is
+/// released then, because no client would use its attachment.
 pub fn reported(claim: &Claim, report: &ClaimReportStep, now: UnixNanos) -> Option<ClaimStep> {
     use ClaimPhase as P;
     match report {
         ClaimReportStep::Mounted { proof } => match claim.phase {
             // A release that overtook the mount: the client is about to undo it.
             P::Attached => Some(ClaimStep::Mounted { proof: proof.clone() }),
-            // It broke, and the client mounted it anew.
+            // The mount broke, and the client mounted the volume again.
             P::Mounted if claim.proof.as_ref() != Some(proof) => {
                 Some(ClaimStep::Mounted { proof: proof.clone() })
             }

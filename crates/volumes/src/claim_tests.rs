@@ -4,7 +4,7 @@ use proptest::prelude::*;
 use std::collections::BTreeMap;
 
 const NOW: UnixNanos = UnixNanos(1_000);
-/// With which the silence of the node began.
+/// The index of the node's silence.
 const SILENCE: u64 = 7;
 const PHASES: [ClaimPhase; 10] = [
     ClaimPhase::Reserved,
@@ -64,8 +64,8 @@ fn waited(then: LetGo) -> ClaimStep {
     ClaimStep::Waited { fence: SILENCE, then }
 }
 
-/// The whole table: phase, step, whether the plugin attaches, and the phase after it. What is not
-/// listed must be refused.
+/// The whole table: phase, step, whether the plugin attaches, and the next phase. All other combinations must be
+/// refused.
 fn legal(phase: ClaimPhase, step: &ClaimStep, needs: bool) -> Option<ClaimPhase> {
     use ClaimPhase as P;
     use ClaimStep as S;
@@ -167,7 +167,7 @@ fn a_wait_for_an_earlier_silence_does_not_count() {
     let anew = step(&fenced, &fence(9), NOW).unwrap();
     let late = step(&anew, &waited(LetGo::Freed), NOW).unwrap_err();
     assert_eq!(late.why, "it was not this silence of the node that was waited out");
-    // The node was in contact: nothing has been waited out, and no step may say so.
+    // The node was in contact: no wait is complete, and no step may claim that.
     let void = Claim { fence_index: Some(0), ..fenced.clone() };
     for fence in [0, SILENCE] {
         assert!(step(&void, &ClaimStep::Waited { fence, then: LetGo::Freed }, NOW).is_err());
@@ -227,9 +227,9 @@ fn no_two_phases_leave_an_attachment_to_each_other() {
 }
 
 proptest! {
-    /// Whatever happens in whatever order and whatever the wall clock says: a claim that was on a node is gone only
-    /// after the client's proofs or a fence that was waited out, and one that may be attached only after the plugin's answer (or after
-    /// it was left to another claim).
+    /// In every order of events and for every wall clock: a claim that was on a node is gone only after the client's
+    /// proofs or a complete fence. One that may be attached is gone only after the plugin's response, or after the
+    /// attachment was left to another claim.
     #[test]
     fn no_path_skips_a_proof(walk in prop::collection::vec((0_usize..15, any::<i64>()), 1..60)) {
         let all = steps();
@@ -274,8 +274,8 @@ proptest! {
     }
 }
 
-/// A client that never heard of its claim says so once. Whatever the servers are doing for the claim at that
-/// moment, it ends: nobody would say it again.
+/// A client that never received its claim reports that once. Whatever the servers are doing for the claim, it must end,
+/// because no second report follows.
 #[test]
 fn a_client_that_holds_nothing_ends_its_claim_in_every_phase() {
     for phase in PHASES.into_iter().filter(|phase| phase.holds()) {
@@ -290,8 +290,8 @@ fn a_client_that_holds_nothing_ends_its_claim_in_every_phase() {
     }
 }
 
-/// A refusal for certain proves that nothing is attached; a call whose outcome is open proves nothing, also when later
-/// calls are refused.
+/// A certain refusal proves that nothing is attached. A call with an open outcome proves nothing, even if later calls
+/// are refused.
 #[test]
 fn an_attach_that_was_refused_for_certain_owes_no_detach() {
     let (now, next_try) = (UnixNanos(1), UnixNanos(2));

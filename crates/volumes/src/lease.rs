@@ -1,15 +1,15 @@
-//! The arithmetic of the fence (design section 4.4): until when a node may use what it mounted, and
-//! from when on a volume may certainly be handed to another node.
+//! The arithmetic of the fence (docs/design/volumes.md): until when a node may use its mounts, and from when a volume
+//! may certainly be given to another node.
 //!
-//! The client counts from the moment at which it *sent* the last answered heartbeat, the servers from
-//! the moment at which they recorded the node's silence, which is never earlier; so the servers always wait
-//! longer than the client uses. Each counts on its own `CLOCK_BOOTTIME`: wall clocks step.
+//! The client counts from the time when it *sent* the last answered heartbeat. The servers count from the time when
+//! they recorded the node's silence, which is never earlier. The servers therefore always wait longer than the client
+//! uses the volume. Each side counts on its own `CLOCK_BOOTTIME`, because wall clocks step.
 
 use caravan_types::volume::{AccessMode, ClaimMode};
 use caravan_types::{BootInstant, Nanos};
 
-/// Whether what uses a volume in this way must end with its node's lease, before another node may have it:
-/// it writes, and the volume is promised to one writer or to one node at a time.
+/// Returns whether a use of a volume must end with its node's lease before another node may get the volume: it writes,
+/// and the volume allows only one writer or one node at a time.
 pub fn needs_fence(access: AccessMode, mode: ClaimMode) -> bool {
     mode == ClaimMode::Write && (access.single_writer() || access.single_node())
 }
@@ -17,36 +17,36 @@ pub fn needs_fence(access: AccessMode, mode: ClaimMode) -> bool {
 /// The spans of a fence.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Lease {
-    /// How long after a heartbeat was sent the client may go on.
+    /// How long the client may continue after a heartbeat was sent.
     pub ttl: Nanos,
-    /// How long the client's shim needs to end a task whose lease ran out.
+    /// The time that the client's shim needs to kill a task whose lease ran out.
     pub kill_grace: Nanos,
-    /// For clocks that run at different speeds and for pauses of the scheduler.
+    /// Extra time for clocks of different speed and for scheduling delays.
     pub margin: Nanos,
 }
 
 impl Default for Lease {
-    /// 30 s of lease, 5 s to end tasks, 5 s of margin.
+    /// Returns 30 s of lease, 5 s to kill tasks, and 5 s of margin.
     fn default() -> Self {
         Self { ttl: Nanos::from_secs(30), kill_grace: Nanos::from_secs(5), margin: Nanos::from_secs(5) }
     }
 }
 
 impl Lease {
-    /// When the client must have stopped using what it mounted; `sent` is on the client's clock.
+    /// Returns when the client must have stopped using its mounts; `sent` is on the client's clock.
     pub fn deadline(&self, sent: BootInstant) -> BootInstant {
         sent.plus(self.ttl)
     }
-    /// The whole wait of the servers.
+    /// Returns the whole wait of the servers.
     pub fn grace(&self) -> Nanos {
         Nanos(self.ttl.0.saturating_add(self.kill_grace.0).saturating_add(self.margin.0))
     }
-    /// When a volume may be handed on by the server that began to wait at `began`, both on that server's clock. The
-    /// wait begins once the node's silence is on record.
+    /// Returns when the server that began to wait at `began` may give the volume to another node; both times are on
+    /// that server's clock. The wait begins once the node's silence is recorded.
     pub fn hand_over_at(&self, began: BootInstant) -> BootInstant {
         began.plus(self.grace())
     }
-    /// How much of that wait is left at `now`; zero when it is over.
+    /// Returns the rest of that wait at `now`; zero when it is over.
     pub fn wait_left(&self, began: BootInstant, now: BootInstant) -> Nanos {
         self.hand_over_at(began).since(now)
     }
@@ -67,7 +67,7 @@ mod tests {
             margin in 1_i64..60_000_000_000,
         ) {
             let lease = Lease { ttl: Nanos(ttl), kill_grace: Nanos(kill), margin: Nanos(margin) };
-            // As if both clocks were one: they run at the same speed, which is all that counts.
+            // Treats both clocks as one: only their equal speed matters.
             let killed = lease.deadline(BootInstant::from_nanos(sent)).plus(lease.kill_grace);
             prop_assert!(lease.hand_over_at(BootInstant::from_nanos(sent + travel)) > killed);
         }

@@ -1,11 +1,10 @@
-//! The heart of storage: who may use a volume, how a claim on it lives and dies, what is to be done
-//! next about it, and where its mounts are.
+//! The core of storage: access modes of volumes, the life of a claim, the next action for a claim, and the paths of its
+//! mounts.
 //!
-//! Everything here is a synchronous function of its arguments. [`modes`] grants claims, [`claim`] is
-//! their state machine, [`reconcile`] compares a claim with what is known of plugin and node and names
-//! the servers' next action, [`node`] names the next action of the claim's node, [`lease`], [`retry`] and [`seen`]
-//! are the arithmetic of waiting, [`paths`] and [`topology`] are the rules of where. [`invariants`] states
-//! what must hold of all of it.
+//! All functions are synchronous and depend on their arguments only. [`modes`] grants claims, and [`claim`] is their
+//! state machine. [`reconcile`] compares a claim with the state of plugin and node and returns the servers' next
+//! action; [`node`] returns the next action of the claim's node. [`lease`], [`retry`] and [`seen`] compute waits,
+//! [`paths`] and [`topology`] locations. [`invariants`] states what must always hold.
 
 pub mod claim;
 pub mod invariants;

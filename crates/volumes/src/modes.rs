@@ -1,9 +1,8 @@
-//! Who may use a volume at the same time: the one place where a claim is granted or refused.
+//! Concurrent use of volumes: the one place where a claim is granted or refused.
 //!
-//! The rules are those of the access modes (CSI specification, `VolumeCapability.AccessMode`) with the
-//! limits that clients of the reference know (docs/reference/storage.md, section 5.4), and in addition what the
-//! reference leaves out: the wanted modes must be ones that the volume was registered with, and modes
-//! for a single node hold claims together on that node.
+//! The rules are those of the access modes (CSI specification, `VolumeCapability.AccessMode`) with the limits that
+//! Nomad's clients know (docs/reference/storage.md, section 5.4). Two rules are missing in Nomad: the requested modes
+//! must be among the registered ones, and single-node modes keep all claims on one node.
 
 use caravan_types::eval::WaitsFor;
 use caravan_types::volume::{
@@ -17,91 +16,91 @@ pub enum AdmitError {
     /// The volume is being created or deleted.
     #[error("volume is currently unschedulable: volume {:?} is being {}", volume.id.as_str(), phase_word(*phase))]
     NotReady {
-        /// Which.
+        /// The volume that is not ready.
         volume: VolumeKey,
-        /// Its phase.
+        /// Its current phase.
         phase: VolumePhase,
     },
-    /// The modes were not registered.
+    /// The requested modes were not registered.
     #[error("volume {:?} cannot be used as {wanted}: it was registered for {registered}", volume.id.as_str())]
     NotCapable {
-        /// Which.
+        /// The volume with other modes.
         volume: VolumeKey,
-        /// What was asked for.
+        /// The requested modes, as text.
         wanted: String,
-        /// What the volume can.
+        /// The registered modes, as text.
         registered: String,
     },
-    /// Writing with a mode that only reads.
+    /// The request writes with a read-only access mode.
     #[error("volume {:?} cannot be written with access mode {mode}", volume.id.as_str())]
     ReadOnlyMode {
-        /// Which.
+        /// The volume of the request.
         volume: VolumeKey,
-        /// The mode.
+        /// The requested access mode.
         mode: AccessMode,
     },
-    /// Its storage is shared knowingly, for reading only.
+    /// The storage is registered as shared, so the volume is read-only.
     #[error(
         "volume {:?} shares its storage with others (CaravanSharedStorage) and can only be read, with a mode that only reads",
         volume.id.as_str()
     )]
     SharedStorage {
-        /// Which.
+        /// The volume on shared storage.
         volume: VolumeKey,
     },
-    /// Another row, which was there before, stands for the same storage. The sentence does not name it: not everybody
-    /// may hear of it.
+    /// An older volume stands for the same storage. The message does not name it, because the user may not be allowed
+    /// to see it.
     #[error(
         "volume {:?} stands for the same storage as another volume that was registered before it: deregister one of them",
         volume.id.as_str()
     )]
     SameStorage {
-        /// Which.
+        /// The newer volume.
         volume: VolumeKey,
     },
-    /// Used with another attachment mode now.
+    /// The volume is in use with another attachment mode.
     #[error(
         "cannot change attachment mode of claimed volume: volume {:?} is used as {} by allocation {}",
         volume.id.as_str(), held_as, holder.short()
     )]
     AttachmentMode {
-        /// Which.
+        /// The volume in use.
         volume: VolumeKey,
-        /// How it is used.
+        /// The attachment mode of the existing claim.
         held_as: AttachmentMode,
-        /// By whom.
+        /// The allocation of the existing claim.
         holder: AllocId,
     },
-    /// As many users as the modes allow.
+    /// The modes allow no further claim.
     #[error(
         "volume max claims reached: volume {:?} is held by allocation {} ({}, access mode {mode})",
         volume.id.as_str(), holder.short(), phase.as_str()
     )]
     MaxClaims {
-        /// Which.
+        /// The volume in use.
         volume: VolumeKey,
-        /// By whom it is held.
+        /// The allocation of a conflicting claim.
         holder: AllocId,
-        /// How far that claim is.
+        /// The phase of that claim.
         phase: ClaimPhase,
-        /// The mode that sets the limit.
+        /// The access mode that sets the limit.
         mode: AccessMode,
     },
-    /// In use on another node, and the modes allow only one.
+    /// The volume is in use on another node, and the modes allow only one.
     #[error(
         "volume max claims reached: volume {:?} is held on node {} by allocation {} ({}, access mode {mode})",
         volume.id.as_str(), node.short(), holder.short(), phase.as_str()
     )]
     OtherNode {
-        /// Which.
+        /// The volume in use.
         volume: VolumeKey,
-        /// Where it is held.
+        /// The node of the conflicting claim.
         node: NodeId,
-        /// By whom.
+        /// The allocation of that claim.
         holder: AllocId,
-        /// How far that claim is.
+        /// The phase of that claim.
         phase: ClaimPhase,
-        /// The mode that sets the limit.
+        /// The access mode that sets the limit.
         mode: AccessMode,
     },
 }
@@ -115,14 +114,14 @@ fn phase_word(phase: VolumePhase) -> &'static str {
 }
 
 impl AdmitError {
-    /// What waiting would help with: another claim's end, or the volume's creation or new registration.
+    /// Returns the event that may help: the end of another claim, or the volume's creation or new registration.
     pub fn waits_for(&self) -> Option<WaitsFor> {
         match self {
             Self::NotReady { volume, .. } => Some(WaitsFor::Volume(volume.clone())),
             Self::AttachmentMode { volume, .. }
             | Self::MaxClaims { volume, .. }
             | Self::OtherNode { volume, .. } => Some(WaitsFor::Claim(volume.clone())),
-            // Nothing but a new registration of the volume with other capabilities helps.
+            // Only a new registration of the volume with other capabilities helps.
             Self::NotCapable { volume, .. }
             | Self::ReadOnlyMode { volume, .. }
             | Self::SharedStorage { volume }
@@ -130,7 +129,7 @@ impl AdmitError {
         }
     }
 
-    /// The allocation whose claim is in the way, if one is.
+    /// Returns the allocation whose claim conflicts, if there is one.
     pub fn holder(&self) -> Option<&AllocId> {
         match self {
             Self::AttachmentMode { holder, .. }
@@ -141,14 +140,14 @@ impl AdmitError {
     }
 }
 
-/// The modes as a person reads them.
+/// Returns the modes as text for users.
 fn words(attachment: AttachmentMode, access: AccessMode) -> String {
     let or_none = |text: &'static str| if text.is_empty() { "(none)" } else { text };
     format!("{} with access mode {}", or_none(attachment.as_str()), or_none(access.as_str()))
 }
 
-/// Whether the volume can be used in these modes at all: it is ready, the pair was registered, and
-/// writing is not asked of a mode that only reads. A volume without registered capabilities takes any.
+/// Checks whether the volume can be used in these modes at all: the volume is ready, the pair of modes was
+/// registered, and a read-only mode is not used for writing. A volume without registered capabilities accepts any modes.
 pub fn capable(
     volume: &Volume,
     mode: ClaimMode,
@@ -177,15 +176,15 @@ pub fn capable(
     Ok(())
 }
 
-/// The row that owns a volume's storage, if it is not the volume: of rows on one storage that do not all share it
-/// knowingly, the oldest one does.
+/// Returns the volume that owns the storage, if it is another one. If some volumes on one storage are not registered as
+/// shared, the oldest volume owns it.
 pub fn owner<'a>(volume: &Volume, twins: &[&'a Volume]) -> Option<&'a Volume> {
     let age = |volume: &Volume| (volume.create_index, volume.key());
     let before = twins.iter().copied().filter(|twin| age(twin) < age(volume));
     before.filter(|twin| !(volume.shares_storage() && twin.shares_storage())).min_by_key(|twin| age(twin))
 }
 
-/// Whether a volume may be used beside the other rows on its storage.
+/// Checks whether a volume may be used beside the other volumes on its storage.
 pub fn sole(volume: &Volume, twins: &[&Volume]) -> Result<(), AdmitError> {
     match owner(volume, twins) {
         None => Ok(()),
@@ -193,8 +192,8 @@ pub fn sole(volume: &Volume, twins: &[&Volume]) -> Result<(), AdmitError> {
     }
 }
 
-/// Whether a claim fits beside the existing ones, those on the same storage by other rows included. Claims that are gone and the allocation's own do not
-/// count.
+/// Checks whether a claim is compatible with the existing ones, claims of other volumes on the same storage included.
+/// Gone claims and the allocation's own do not count.
 pub fn admit(volume: &Volume, existing: &[&Claim], new: &Claim) -> Result<(), AdmitError> {
     capable(volume, new.mode, new.access_mode, new.attachment_mode)?;
     let others = existing.iter().filter(|c| c.phase.holds() && c.id != new.id);
@@ -227,7 +226,7 @@ pub fn admit(volume: &Volume, existing: &[&Claim], new: &Claim) -> Result<(), Ad
             });
         }
     }
-    // Claims of different modes: what one of them promises about writers binds the others too.
+    // Claims of different modes: the writer limit of one claim binds the others too.
     let strict = others.clone().map(|c| c.access_mode).chain([new.access_mode]).find(|m| m.single_writer());
     let writing = usize::from(new.mode == ClaimMode::Write);
     let mut writers = others.filter(|c| c.mode == ClaimMode::Write);
@@ -244,11 +243,11 @@ pub fn admit(volume: &Volume, existing: &[&Claim], new: &Claim) -> Result<(), Ad
     Ok(())
 }
 
-/// Whether an access mode keeps a new claim away from a volume that has another one.
+/// Returns whether an access mode excludes a new claim from a volume with another claim.
 fn excludes(mode: AccessMode, new: ClaimMode, other: ClaimMode) -> bool {
     match (mode, new) {
         (AccessMode::SingleNodeReaderOnly, _) => true,
-        // One reader or one writer; a writer may join readers that are there already.
+        // One reader or one writer; a writer may join existing readers.
         (AccessMode::SingleNodeWriter, ClaimMode::Read) => true,
         (AccessMode::SingleNodeWriter | AccessMode::MultiNodeSingleWriter, ClaimMode::Write) => {
             other == ClaimMode::Write
@@ -385,7 +384,7 @@ mod tests {
         assert!(error.to_string().contains("the same storage as another volume"), "{error}");
         assert!(!error.to_string().contains("old"), "it may be somebody else's");
         assert!(matches!(error.waits_for(), Some(WaitsFor::Volume(key)) if key.id == "new"));
-        // Knowingly, both of them, for reading only.
+        // Both are registered as shared, for reading only.
         let reads = [AccessMode::MultiNodeReaderOnly];
         let (old, new) = (row("old", 1, &reads, true), row("new", 2, &reads, true));
         assert_eq!(sole(&new, &[&old]), Ok(()));
@@ -426,8 +425,8 @@ mod tests {
     }
 
     proptest! {
-        /// Granting claims one after the other never yields two writers where one is allowed, nor two
-        /// nodes where one is allowed, whatever the modes of the single claims are.
+        /// Granting claims in sequence never yields two writers or two nodes if only one is allowed, whatever the modes
+        /// of the claims are.
         #[test]
         fn granted_claims_respect_every_mode(
             wishes in prop::collection::vec((0_usize..5, 0_usize..3, any::<bool>()), 1..12)

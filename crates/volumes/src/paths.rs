@@ -1,35 +1,35 @@
-//! Where volumes are staged and published below a plugin's root (docs/reference/storage.md, section 3.5).
+//! The staging and publish paths of volumes below a plugin's root (docs/reference/storage.md, section 3.5).
 //!
-//! The same function serves the host's view and the plugin's own: only the root differs.
+//! The same function serves the host's and the plugin's view, which differ only in the root.
 
 pub use caravan_types::component::{PathError, check_component};
 use caravan_types::volume::{AccessMode, AttachmentMode, Usage};
 use caravan_types::{AllocId, VolumeKey};
 use std::path::{Path, PathBuf};
 
-/// Folder of the stages.
+/// Name of the directory of all stages.
 pub const STAGING: &str = "staging";
-/// Folder of what is published to allocations.
+/// Name of the directory of all published volumes.
 pub const PER_ALLOC: &str = "per-alloc";
 
-/// The places of one use of a volume.
+/// The paths of one use of a volume.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct VolumePaths {
-    /// Where the volume is staged, shared by all allocations that use it in the same way.
+    /// The stage of the volume, shared by all allocations that use it in the same way.
     pub staging: PathBuf,
-    /// The allocation's own folder for the volume: parent of the publish target.
+    /// The allocation's own directory for the volume: the parent of the publish target.
     pub alloc_dir: PathBuf,
-    /// The target of the publish call. The plugin makes it, we make its parent.
+    /// The target of the publish call. The plugin creates it; the client creates its parent.
     pub publish: PathBuf,
 }
 
-/// The folder name of a way of use, for example `rw-file-system-single-node-writer`.
+/// Returns the directory name of a use, for example `rw-file-system-single-node-writer`.
 pub fn usage_dir(usage: &Usage) -> String {
     let access = if usage.read_only { "ro" } else { "rw" };
     format!("{access}-{}-{}", usage.attachment_mode, usage.access_mode)
 }
 
-/// The reverse of [`usage_dir`]: none when the name was not made by it.
+/// Parses a name that [`usage_dir`] returned; `None` for other names.
 pub fn parse_usage_dir(name: &str) -> Option<Usage> {
     let (access, rest) = name.split_once('-')?;
     let read_only = match access {
@@ -45,10 +45,10 @@ pub fn parse_usage_dir(name: &str) -> Option<Usage> {
     Some(Usage { read_only, attachment_mode, access_mode })
 }
 
-/// The places of a volume below `root`, for one way of use and one allocation.
+/// Returns the paths of a volume below `root`, for one use and one allocation.
 ///
-/// Fails when the namespace, the volume's id or the allocation's id is not a plain name: ids come from
-/// users, and `..` must not lead out of the root.
+/// Fails if the namespace, the volume's id or the allocation's id is not a plain name: ids come from users, and `..`
+/// must not lead out of the root.
 pub fn for_use(
     root: &Path,
     volume: &VolumeKey,

@@ -1,8 +1,8 @@
-//! What the servers do next about a claim.
+//! The servers' next action for a claim.
 //!
-//! [`next`] compares the record with what is known of the plugin, the node and the volume's other
-//! claims. It is asked again after every change and at every time that it named; asking twice is
-//! harmless. Whatever waits, waits with a reason that a user can be told.
+//! [`next`] compares the record with the state of the plugin, the node and the volume's other claims. The servers call
+//! it after every change and at every time that it returned; repeated calls are harmless. Every wait has a reason for
+//! users.
 
 use crate::claim::owes_detach;
 use crate::lease::{Lease, needs_fence};
@@ -11,22 +11,22 @@ use caravan_types::plugin::Plugin;
 use caravan_types::volume::{AttachCalls, Claim, ClaimMode, ClaimPhase, Volume, VolumePhase};
 use caravan_types::{BootInstant, Nanos};
 
-/// Whether a node can act.
+/// The contact state of a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Presence {
-    /// It is in contact.
+    /// The node is in contact.
     Here,
-    /// Its heartbeats stopped.
+    /// The node's heartbeats stopped.
     Silent {
-        /// Index with which this silence began.
+        /// The index of the command that recorded this silence.
         index: u64,
     },
-    /// There is no such node any more.
+    /// The node has no record any more.
     Unknown,
 }
 
 impl Presence {
-    /// The presence of a node by its record.
+    /// Returns the presence of a node by its record.
     pub fn of(node: Option<&Node>) -> Self {
         match node {
             None => Self::Unknown,
@@ -40,46 +40,47 @@ impl Presence {
     }
 }
 
-/// When the server that decides first saw what it may have to wait for, on its own clock. A server that did not see the
-/// beginning of a wait begins all of it anew.
+/// The times when the deciding server first saw the reasons for its waits, on its own clock. A server that did not see
+/// the start of a wait starts the whole wait again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Seen {
-    /// The silence of the claim's node that [`silence`] names.
+    /// The silence of the claim's node that [`silence`] returns.
     pub silence: BootInstant,
-    /// The failure that the claim's `tries` and `next_try` are about.
+    /// The failure to which the claim's `tries` and `next_try` belong.
     pub failure: BootInstant,
 }
 
 impl Seen {
-    /// All of it is seen now for the first time.
+    /// Returns the times for a server that sees all reasons for the first time.
     pub fn at(now: BootInstant) -> Self {
         Self { silence: now, failure: now }
     }
 }
 
-/// Everything that the decision depends on.
+/// The inputs of a decision.
 #[derive(Clone, Copy, Debug)]
 pub struct Facts<'a> {
-    /// The volume; none when its record was removed by force.
+    /// The volume; `None` if its record was removed by force.
     pub volume: Option<&'a Volume>,
-    /// The claim in question.
+    /// The claim to decide about.
     pub claim: &'a Claim,
-    /// The volume's other claims; those that are gone may be among them.
+    /// The volume's other claims; gone ones may be included.
     pub others: &'a [&'a Claim],
     /// The claim's plugin.
     pub plugin: Option<&'a Plugin>,
     /// The claim's node.
     pub node: Presence,
-    /// Spans of the fence.
+    /// The spans of the fence.
     pub lease: Lease,
-    /// Since when there is something to wait for.
+    /// The start times of the waits.
     pub seen: Seen,
-    /// Now, on the same clock.
+    /// The current time, on the same clock.
     pub now: BootInstant,
 }
 
-/// The silence of a claim's node that has to be waited out: the index with which it began. Zero while the node is in
-/// contact, and as long as nothing on record says when the silence of a node without a record began.
+/// Returns the silence of a claim's node that must be waited out: the index of the command that recorded it. Returns
+/// zero while the node is in contact, and for a node without a record as long as no record states when its silence
+/// began.
 pub fn silence(claim: &Claim, node: Presence) -> u64 {
     match node {
         Presence::Here => 0,
@@ -88,8 +89,7 @@ pub fn silence(claim: &Claim, node: Presence) -> u64 {
     }
 }
 
-/// How long the server that decides still waits for the lease of the claim's node; none if there is nothing to wait
-/// for.
+/// Returns how long the deciding server still waits for the lease of the claim's node; `None` if it does not wait.
 pub fn fence_left(facts: &Facts<'_>) -> Option<Nanos> {
     let claim = facts.claim;
     let waits = match facts.node {
@@ -108,10 +108,10 @@ fn wait_left(facts: &Facts<'_>) -> Nanos {
     }
 }
 
-/// What to do next about a claim.
+/// The next action for a claim.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Action {
-    /// Record the intention (`IntendAttach`), call ControllerPublish, record the outcome.
+    /// Record the intent (`IntendAttach`), call ControllerPublishVolume, record the outcome.
     Attach {
         /// The plugin's id of the node.
         external_node_id: String,
@@ -121,48 +121,48 @@ pub enum Action {
         /// The plugin's id of the node.
         external_node_id: String,
     },
-    /// Record the intention (`IntendDetach`), call ControllerUnpublish, record the outcome.
+    /// Record the intent (`IntendDetach`), call ControllerUnpublishVolume, record the outcome.
     Detach,
     /// Another claim on the node still uses the attachment: record `LeftAttached` without a call.
     LeaveAttached,
-    /// Nothing is left: record `Freed`.
+    /// Nothing remains: record `Freed`.
     Free,
-    /// The plugin asked that the node grows what it mounted: call NodeExpandVolume, record `Expanded`.
-    /// The intention is the volume's `node_expand_to`.
+    /// The plugin requires an expansion on the node: call NodeExpandVolume, record `Expanded`. The intent is the
+    /// volume's `node_expand_to`.
     ExpandNode {
-        /// Bytes, at least.
+        /// The minimum size in bytes.
         to: i64,
     },
     /// The node vanished: record `Fence`.
     Fence {
-        /// The node's silence that is waited out; 0 = the node has no record, and the wait begins with this step.
+        /// The silence of the node that is waited out; 0 = the node has no record, and the wait begins with this step.
         silence: u64,
-        /// How long the wait is expected to last, for display.
+        /// The expected length of the wait, for display.
         wait: Nanos,
     },
-    /// Only the client or another claim can bring it on.
+    /// Only the client or another claim can make progress.
     WaitForClient {
-        /// One sentence.
+        /// The reason, in one sentence.
         reason: String,
     },
-    /// The plugin must become healthy or tell what it can.
+    /// The plugin must become healthy or report its capabilities.
     WaitForPlugin {
-        /// One sentence.
+        /// The reason, in one sentence.
         reason: String,
     },
-    /// Look again at this time.
+    /// Decide again at this time.
     WaitUntil {
-        /// When, on the clock of the server that decides.
+        /// The time, on the clock of the deciding server.
         time: BootInstant,
-        /// One sentence.
+        /// The reason, in one sentence.
         reason: String,
     },
-    /// Nothing: in use, or over.
+    /// Nothing to do: the volume is in use, or the claim is gone.
     Nothing,
 }
 
 impl Action {
-    /// The sentence of a wait.
+    /// Returns the reason of a wait.
     pub fn reason(&self) -> Option<&str> {
         match self {
             Self::WaitForClient { reason }
@@ -173,7 +173,7 @@ impl Action {
     }
 }
 
-/// What to do next.
+/// Returns the next action for a claim.
 pub fn next(facts: &Facts<'_>) -> Action {
     if matches!(facts.claim.phase, ClaimPhase::Attached | ClaimPhase::Mounted)
         && let Some(action) = abandoned(facts)
@@ -194,8 +194,8 @@ pub fn next(facts: &Facts<'_>) -> Action {
     }
 }
 
-/// Whether the node still has to grow what it mounted for the claim. The right to use the volume does not
-/// depend on it.
+/// Returns whether the node still must expand its mount for the claim. The right to use the volume does not depend on
+/// that.
 pub fn owes_growth(volume: &Volume, claim: &Claim) -> bool {
     claim.phase == ClaimPhase::Mounted && claim.expanded_to < volume.node_expand_to
 }
@@ -212,8 +212,8 @@ fn grow(facts: &Facts<'_>) -> Action {
     backoff(facts).unwrap_or(Action::ExpandNode { to: volume.node_expand_to })
 }
 
-/// Whether a plugin that grows a volume only while nobody uses it can grow it now: what is only reserved
-/// waits for the volume's call to end.
+/// Returns whether a plugin that expands only unused volumes can expand the volume now. Reserved claims do not count as
+/// use, because they wait for the volume's call to end.
 pub fn unused<'a>(claims: impl IntoIterator<Item = &'a Claim>) -> bool {
     claims.into_iter().all(|claim| matches!(claim.phase, ClaimPhase::Reserved | ClaimPhase::Gone))
 }
@@ -228,7 +228,7 @@ fn client(facts: &Facts<'_>, reason: &str) -> Action {
     Action::WaitForClient { reason }
 }
 
-/// The wait that an earlier failure asks for.
+/// Returns the wait that an earlier failure requires.
 fn backoff(facts: &Facts<'_>) -> Option<Action> {
     let claim = facts.claim;
     let due = facts.seen.failure.plus(crate::retry::delay(claim.tries));
@@ -242,7 +242,7 @@ fn backoff(facts: &Facts<'_>) -> Option<Action> {
     })
 }
 
-/// A healthy controller must be there for a call.
+/// Checks that a healthy controller is available for a call.
 fn need_controller(facts: &Facts<'_>, what: &str) -> Result<(), Action> {
     let id = &facts.claim.plugin_id;
     let reason = match facts.plugin {
@@ -280,7 +280,7 @@ fn try_attach(facts: &Facts<'_>) -> Result<Action, Action> {
     if let Some(wait) = backoff(facts) {
         return Err(wait);
     }
-    // The intention is durable: the outcome of an earlier call is not known, so it is made again.
+    // The intent is durable, but the outcome of an earlier call is unknown, so the call is repeated.
     if claim.phase == ClaimPhase::Attaching {
         need_controller(facts, "attach")?;
         return Ok(Action::Attach { external_node_id: claim.external_node_id.clone() });
@@ -308,15 +308,16 @@ fn try_attach(facts: &Facts<'_>) -> Result<Action, Action> {
     Ok(Action::Attach { external_node_id })
 }
 
-/// What the plugin calls the node now; nothing is attached yet, so what it said earlier does not bind.
+/// Returns the plugin's current id of the node; nothing is attached yet, so an earlier id does not bind.
 fn external_node_id(plugin: &Plugin, claim: &Claim) -> Option<String> {
     let info = plugin.nodes.get(&claim.node_id).and_then(|report| report.node_info.as_ref());
     let id = info.map_or(&claim.external_node_id, |info| &info.id);
     (!id.is_empty()).then(|| id.clone())
 }
 
-/// A claim that must end before this one may be attached: one on another node when either allows only
-/// one node or both write and only one may, or a detach under way from this very node.
+/// Returns a claim that must end before this one may be attached. It is a claim on another node if either allows only
+/// one node, or if both write and only one writer is allowed. It may also be a claim on this node that is being
+/// detached.
 pub fn in_the_way<'a>(facts: &Facts<'a>) -> Option<&'a Claim> {
     let claim = facts.claim;
     if !matches!(claim.phase, ClaimPhase::Reserved | ClaimPhase::Attaching) {
@@ -326,7 +327,7 @@ pub fn in_the_way<'a>(facts: &Facts<'a>) -> Option<&'a Claim> {
         if other.node_id == claim.node_id {
             return other.phase == ClaimPhase::Detaching;
         }
-        // Of two that are only reserved, the later one waits; otherwise they would wait for each other.
+        // Of two reserved claims the later one waits; otherwise they would wait for each other.
         let later = (other.create_index, &other.id) > (claim.create_index, &claim.id);
         if other.phase == ClaimPhase::Reserved && later {
             return false;
@@ -338,15 +339,15 @@ pub fn in_the_way<'a>(facts: &Facts<'a>) -> Option<&'a Claim> {
     })
 }
 
-/// A claim whose allocation may go on for all that the servers know, on a node that is not in contact: what needs
-/// the node's lease has certainly ended once that ran out. Only then is the right taken away, because the node may
-/// still come back in time. Other claims are the allocation's for as long as it is not over.
+/// Handles a claim whose allocation may still run, on a node that is not in contact. A use that needs the node's lease
+/// has certainly ended once the lease ran out. Only then is the right taken away, because the node may return in time.
+/// Other claims belong to the allocation until it has ended.
 fn abandoned(facts: &Facts<'_>) -> Option<Action> {
     let claim = facts.claim;
     match facts.node {
         Presence::Here => None,
-        // It may register again before its lease runs out, and its task never notices. Its allocation is declared
-        // lost for want of the node, and then the claim is fenced on its way out.
+        // The node may register again before its lease runs out, without an effect on its task. Otherwise the
+        // allocation is declared lost because its node is missing, and the claim is fenced during its release.
         Presence::Unknown => {
             let node = claim.node_id.short();
             let reason =
@@ -381,14 +382,14 @@ fn release(facts: &Facts<'_>, what: &str) -> Action {
 fn fence(facts: &Facts<'_>) -> Action {
     let claim = facts.claim;
     match facts.node {
-        // It renews its lease, so time proves nothing any more: its own word is needed.
+        // The node renews its lease, so time proves nothing any more: the node's own report is needed.
         Presence::Here => {
             return client(
                 facts,
                 &format!("node {} is back: waits for it to unpublish the volume", claim.node_id.short()),
             );
         }
-        // It was back and went silent again, or an earlier version began the fence.
+        // The node returned and fell silent again, or an earlier version began the fence.
         Presence::Silent { index } if claim.fence_index != Some(index) => {
             return Action::Fence { silence: index, wait: wait_left(facts) };
         }
@@ -401,7 +402,7 @@ fn fence(facts: &Facts<'_>) -> Action {
     detach(facts)
 }
 
-/// Begins the whole wait for a node without a record: nothing tells when it was in contact last.
+/// Begins the whole wait for a node without a record, because the time of its last contact is unknown.
 fn begin_unknown(facts: &Facts<'_>) -> Action {
     let wait = if facts.claim.node_off.is_some() { Nanos::ZERO } else { facts.lease.grace() };
     Action::Fence { silence: 0, wait }
@@ -417,8 +418,8 @@ fn detach(facts: &Facts<'_>) -> Action {
         .iter()
         .filter(|other| other.phase.holds() && other.id != claim.id && other.node_id == claim.node_id);
     let beside: Vec<&Claim> = beside.copied().collect();
-    // A claim whose every call was refused ends without a detach, so nothing can be left to it. While its call is under
-    // way that is not known yet, and a detach could meet the call.
+    // A claim whose calls were all refused ends without a detach, so no attachment can be left to it. While its call is
+    // in flight the outcome is unknown, and a detach could run concurrently with the call.
     let calls = |other: &&Claim| (other.phase == ClaimPhase::Attaching).then_some(other.attach_calls);
     if let Some(other) = beside.iter().find(|other| calls(other) == Some(AttachCalls::Intended))
         && claim.phase != ClaimPhase::Detaching
@@ -430,7 +431,7 @@ fn detach(facts: &Facts<'_>) -> Action {
         .iter()
         .find(|other| calls(other) != Some(AttachCalls::Refused) && owes_detach(claim.phase, other.phase));
     match heir {
-        // A call may already have been made; repeating it would take the volume away from the other.
+        // A detach call may already have been made; repeating it would take the volume away from the other claim.
         Some(other) if claim.phase == ClaimPhase::Detaching => {
             let reason =
                 format!("allocation {} uses the attachment on the same node", other.id.alloc.short());

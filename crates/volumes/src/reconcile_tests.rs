@@ -8,7 +8,7 @@ use proptest::prelude::*;
 use std::collections::BTreeMap;
 
 const NOW: BootInstant = BootInstant::from_nanos(1_000_000_000_000);
-/// What is written down as the time of steps: it decides nothing.
+/// The recorded time of steps; it decides nothing.
 const WALL: UnixNanos = UnixNanos(1);
 /// A node that fell silent.
 const SILENT: Presence = Presence::Silent { index: 7 };
@@ -57,7 +57,7 @@ fn decide(claim: &Claim, others: &[&Claim], plugin: Option<&Plugin>, node: Prese
     decide_after(claim, others, plugin, node, Nanos::ZERO)
 }
 
-/// What is decided so long after the server saw what it waits for.
+/// Returns the decision at this time after the server first saw the reason for its wait.
 fn decide_after(
     claim: &Claim,
     others: &[&Claim],
@@ -108,7 +108,7 @@ fn failed_tries_wait_with_the_plugins_words() {
     claim.tries = 2;
     claim.last_error = "out of targets".into();
     let (plugin, delay) = (plugin(Some(true)), crate::retry::delay(2));
-    // Whatever the wall clock promised.
+    // For every recorded wall time.
     for next_try in [1, i64::MAX] {
         claim.next_try = UnixNanos(next_try);
         assert_eq!(
@@ -168,7 +168,7 @@ fn the_attachment_is_left_to_a_claim_that_still_uses_it() {
     assert_eq!(decide(&claim, &[&twin], Some(&plugin), Presence::Here), Action::Detach);
 }
 
-/// A claim whose every call was refused ends without a detach: it would leave the attachment for nobody.
+/// A claim whose calls were all refused ends without a detach: an attachment left to it would never be detached.
 #[test]
 fn no_attachment_is_left_to_a_claim_that_attached_nothing() {
     let claim = held("a", "n1", ClaimPhase::Unstaged);
@@ -220,10 +220,10 @@ fn a_vanished_node_is_fenced_and_then_let_go() {
             assert!(matches!(waits, Action::WaitUntil { time, .. } if time == NOW.plus(grace)), "{waits:?}");
             assert_eq!(decide_after(&fencing, &[], Some(&plugin), node, grace), Action::Detach);
         }
-        // Back in contact: time proves nothing, the client must.
+        // Back in contact: time proves nothing, the client must report.
         let back = decide_after(&fencing, &[], Some(&plugin), Presence::Here, grace);
         assert!(matches!(back, Action::WaitForClient { .. }));
-        // Silent anew: the wait begins anew.
+        // Silent again: the wait starts again.
         let again = Presence::Silent { index: 9 };
         let anew = decide(&fencing, &[], Some(&plugin), again);
         assert_eq!(anew, Action::Fence { silence: 9, wait: grace });
@@ -232,7 +232,7 @@ fn a_vanished_node_is_fenced_and_then_let_go() {
     }
 }
 
-/// A fence that was begun before the node was in contact again, or by an earlier version, is begun anew.
+/// A fence that was begun before the node was in contact again, or by an earlier version, starts again.
 #[test]
 fn a_fence_without_a_silence_begins_anew() {
     let grace = Lease::default().grace();
@@ -256,7 +256,7 @@ fn a_node_that_is_confirmed_to_be_off_is_not_waited_for() {
     let fencing = Claim { fence_index: Some(7), ..off(ClaimPhase::Fencing) };
     assert_eq!(decide(&fencing, &[], Some(&plugin), SILENT), Action::Detach);
     assert_eq!(decide(&fencing, &[], Some(&plugin), Presence::Unknown), Action::Detach);
-    // In contact, its own word is needed all the same.
+    // In contact, the node's own report is needed all the same.
     assert!(matches!(decide(&fencing, &[], Some(&plugin), Presence::Here), Action::WaitForClient { .. }));
 }
 
@@ -289,8 +289,8 @@ fn what_is_left_of_a_wait_is_said_where_there_is_one() {
     assert_eq!(left(&held("a", "n1", ClaimPhase::Detaching), SILENT, ten), None);
 }
 
-/// A node whose record was removed registers again, and its task runs on: a fence begun meanwhile would wait for ever
-/// for it to unmount what is in use. Found by the model.
+/// A node whose record was removed registers again, and its task continues: a fence begun meanwhile would wait for ever
+/// for the node to unmount a volume in use. Found by the model.
 #[test]
 fn a_claim_in_use_on_a_node_that_is_not_known_waits_for_its_allocation() {
     let plugin = plugin(Some(true));
@@ -315,7 +315,7 @@ fn the_only_writer_of_a_silent_node_is_fenced_after_its_lease_and_others_are_not
         );
         let fenced = decide_after(&writer, &[], None, SILENT, grace);
         assert_eq!(fenced, Action::Fence { silence: 7, wait: Nanos::ZERO });
-        // The allocation may go on with what several may write, for all that is known.
+        // The allocation may still use a volume that several nodes may write.
         let shared = Claim { access_mode: AccessMode::MultiNodeMultiWriter, ..writer.clone() };
         let reader = Claim { mode: ClaimMode::Read, ..writer.clone() };
         for claim in [shared, reader] {
@@ -325,7 +325,7 @@ fn the_only_writer_of_a_silent_node_is_fenced_after_its_lease_and_others_are_not
     }
 }
 
-/// Carries an action out the way a server does: intention, call that works, outcome.
+/// Carries an action out as a server does: intent, successful call, outcome.
 fn carry_out(c: &Claim, action: &Action) -> Option<Claim> {
     let steps = match action {
         Action::Attach { external_node_id } => vec![
@@ -351,9 +351,9 @@ fn carry_out(c: &Claim, action: &Action) -> Option<Claim> {
 }
 
 proptest! {
-    /// Several claims of one volume with random ends and node losses: every action is a legal step,
-    /// an attachment is never taken from a node where another claim is attached or mounted, and in the
-    /// end, with all released, every claim is gone and every attachment undone.
+    /// Several claims of one volume with random ends and node losses. Every action is a legal step, and an attachment
+    /// is never removed from a node where another claim is attached or mounted. In the end, with all claims released,
+    /// every claim is gone and every attachment undone.
     #[test]
     fn all_claims_end_and_no_attachment_is_lost(
         nodes in prop::collection::vec(0_usize..2, 1..5),
@@ -451,7 +451,7 @@ fn what_is_mounted_grows_once_the_plugin_asked_for_it() {
         })
     };
     assert_eq!(ask(&claim, Presence::Here), Action::ExpandNode { to: 5 });
-    // What needs the node's lease waits for its end; what does not would still have to grow.
+    // A claim that needs the node's lease waits for its end; other claims would still have to expand.
     let reader = Claim { mode: ClaimMode::Read, ..claim.clone() };
     assert!(ask(&reader, SILENT).reason().unwrap().contains("cannot grow"));
     claim.last_error = "no room".into();
@@ -459,7 +459,7 @@ fn what_is_mounted_grows_once_the_plugin_asked_for_it() {
     assert!(matches!(ask(&claim, Presence::Here), Action::WaitUntil { .. }));
     let done = claim::step(&claim, &ClaimStep::Expanded { capacity: 5 }, WALL).unwrap();
     assert_eq!(ask(&done, Presence::Here), Action::Nothing);
-    // Before it is mounted there is nothing to grow, and afterwards nothing any more.
+    // Before the mount no expansion is needed, and after it none any more.
     for phase in [ClaimPhase::Attached, ClaimPhase::Releasing] {
         assert!(!owes_growth(&volume, &held("a", "n1", phase)));
     }

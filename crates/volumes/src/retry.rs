@@ -1,12 +1,12 @@
-//! How long to wait after failures.
+//! Delays after failures.
 
 use caravan_types::Nanos;
 
 const FIRST: i64 = 500_000_000;
 const CEILING: i64 = 60_000_000_000;
 
-/// The wait before the next try after `tries` failures in a row: half a second, doubled each time, at
-/// most one minute. No wait when nothing has failed yet.
+/// Returns the delay before the next attempt after `tries` consecutive failures: half a second, doubled each time, at
+/// most one minute. Zero without a failure.
 pub fn delay(tries: u32) -> Nanos {
     let Some(doublings) = tries.checked_sub(1) else { return Nanos::ZERO };
     // Seven doublings already exceed the ceiling.

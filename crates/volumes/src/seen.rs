@@ -1,15 +1,15 @@
-//! Since when a process waits, on its own clock.
+//! Start times of waits, on the clock of the waiting process.
 //!
-//! A wait that guards data is measured by the process that waits, from when it first saw that there is something to
-//! wait for. A process that did not see its beginning, because it started later, begins the whole wait anew.
+//! A wait that protects data is measured by the waiting process, from the time when it first observed the reason for
+//! the wait. A process that started later did not observe that, so it starts the whole wait again.
 
 use caravan_types::BootInstant;
 use std::collections::BTreeMap;
 
-/// Entries that are kept before [`FirstSeen::sweep`] asks which are of use.
+/// The number of entries that are kept before [`FirstSeen::sweep`] removes unused ones.
 const FEW: usize = 64;
 
-/// When this process first saw each of some things in the state in which it is.
+/// The time when this process first saw each key in its current state.
 #[derive(Clone, Debug)]
 pub struct FirstSeen<K, S> {
     seen: BTreeMap<K, (S, BootInstant)>,
@@ -23,7 +23,8 @@ impl<K, S> Default for FirstSeen<K, S> {
 }
 
 impl<K: Ord + Clone, S: PartialEq> FirstSeen<K, S> {
-    /// Returns when `key` was first seen in `state`: now, unless an earlier call saw it so. Another state begins anew.
+    /// Returns when `key` was first seen in `state`: `now`, unless an earlier call saw the same state. Another state
+    /// starts again.
     pub fn since(&mut self, key: &K, state: S, now: BootInstant) -> BootInstant {
         match self.seen.get(key) {
             Some((known, at)) if *known == state => *at,
@@ -34,8 +35,8 @@ impl<K: Ord + Clone, S: PartialEq> FirstSeen<K, S> {
         }
     }
 
-    /// Drops what is of no use any more, once there is so much that a look pays. What is dropped and seen again begins
-    /// anew.
+    /// Removes unused entries, once there are enough to make that worthwhile. A removed key that is seen later starts
+    /// again.
     pub fn sweep(&mut self, keep: impl Fn(&K) -> bool) {
         if self.seen.len() > FEW + 2 * self.kept {
             self.seen.retain(|key, _| keep(key));

@@ -1,10 +1,10 @@
-//! From where a volume can be reached (CSI specification, `Topology` and `NodeGetInfo`).
+//! Reachability of volumes (CSI specification, `Topology` and `NodeGetInfo`).
 
 use caravan_types::volume::Topology;
 
-/// Whether a node reaches a volume: one of the volume's topologies must be a subset of the segments
-/// that the plugin names for the node. A volume without topologies is reached from everywhere; one
-/// with topologies is never reached from a node whose plugin named none.
+/// Returns whether a node reaches a volume: one of the volume's topologies must be a subset of the node's segments, as
+/// the plugin reports them. A volume without topologies is reachable from every node; one with topologies is never
+/// reachable from a node without segments.
 pub fn accessible(volume: &[Topology], node: Option<&Topology>) -> bool {
     if volume.is_empty() {
         return true;

@@ -1,4 +1,5 @@
-//! What an agent costs and how fast it is, end to end, with the release build as a process of its own.
+//! Measures an agent end to end: memory, start times, and the speed of tasks. The release build runs as a separate
+//! process.
 
 use super::{figure, median};
 use anyhow::{Context, Result, bail};
@@ -26,7 +27,7 @@ pub fn run(release: bool) -> Result<()> {
     print("dev start to node ready, median", median(starts), "ms");
 
     let agent = Agent::with(AgentOptions { dev: true, ..AgentOptions::default() })?;
-    // Everything that runs once after the start has run by then; nothing is asserted.
+    // After this time the agent's startup work is done; nothing is asserted.
     std::thread::sleep(Duration::from_secs(5));
     print("idle resident memory", resident(agent.pid())?, "MiB");
 
@@ -91,7 +92,7 @@ fn storage(print: &impl Fn(&str, f64, &str)) -> Result<()> {
     Ok(())
 }
 
-/// Makes the program that is measured, and the plugins that it is measured with.
+/// Builds the measured program and the plugins for the measurement.
 pub(super) fn build(release: bool) -> Result<()> {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let mut command = Command::new(cargo);
@@ -163,7 +164,7 @@ fn stop_to_complete(agent: &Agent, id: &str) -> Result<f64> {
     Ok(millis(begun))
 }
 
-/// Follows a job's allocations by blocking queries until so many have a status.
+/// Follows a job's allocations with blocking queries until `count` of them have a status.
 pub(super) fn wait_count(agent: &Agent, id: &str, status: &str, count: usize) -> Result<()> {
     let deadline = Instant::now() + Duration::from_secs(120);
     let mut index = 0;
@@ -189,7 +190,7 @@ pub(super) fn resident(pid: u32) -> Result<f64> {
     Ok(status_kib(pid, "VmRSS:")? / 1024.0)
 }
 
-/// Pages that only this process has, in MiB.
+/// Returns the memory of pages that only this process has, in MiB.
 fn private_memory(pid: u32) -> Result<f64> {
     let text = fs::read_to_string(format!("/proc/{pid}/smaps_rollup"))?;
     let kib: f64 = text
@@ -200,7 +201,7 @@ fn private_memory(pid: u32) -> Result<f64> {
     Ok(kib / 1024.0)
 }
 
-/// The agent's task helpers.
+/// Returns the agent's task helpers.
 fn shims(agent: u32) -> Result<Vec<u32>> {
     eventually_within(Duration::from_secs(5), "the task helpers", || {
         let found: Vec<u32> = children(agent)?

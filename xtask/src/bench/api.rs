@@ -1,5 +1,5 @@
-//! What the HTTP API costs: answers a second with a hundred allocations, ten thousand idle blocking queries,
-//! pages of a list of a hundred thousand. The reference's figures, where there are some, stand beside ours.
+//! Measures the HTTP API: answers a second with a hundred allocations, ten thousand idle blocking queries,
+//! pages of a list of a hundred thousand. Prints ratios to Nomad's figures where they are known.
 
 use super::agent::{build, millis, put, resident, sleeper, wait_count};
 use super::volumes::Ghost;
@@ -13,22 +13,22 @@ use std::thread;
 use std::time::{Duration, Instant};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
-/// Allocations that are listed, and for how long.
+/// The number of listed allocations, and the duration of a measurement.
 const ALLOCS: usize = 100;
 const SPAN: Duration = Duration::from_secs(5);
-/// Connections that ask side by side.
+/// The number of concurrent connections.
 const ASKERS: usize = 4;
-/// Idle queries, the jobs that they wait for, and how often one of those changes.
+/// The number of idle queries, the jobs that they wait for, and the number of job changes.
 const IDLE: usize = 10_000;
 const JOBS: usize = 1000;
 const CHANGES: usize = 50;
-/// The large state.
+/// The size of the large state.
 const NODES: usize = 20;
 const LARGE_JOBS: usize = 20;
 const LARGE_COUNT: usize = 5000;
 const PAGES: usize = 101;
 
-/// Answers a second of the reference on such a machine.
+/// Nomad's answers a second on a comparable machine.
 const REFERENCE: [(&str, f64); 2] = [("/v1/allocations", 364.0), ("/v1/jobs", 3242.0)];
 
 fn print(case: &str, value: f64, unit: &str) {
@@ -61,7 +61,7 @@ fn rates() -> Result<()> {
     Ok(())
 }
 
-/// Answers a second to several connections that ask without a pause.
+/// Returns the answers a second on several connections without pauses.
 fn rate(agent: &Agent, path: &str, header: &str) -> Result<f64> {
     let deadline = Instant::now() + SPAN;
     let request = format!("GET {path} HTTP/1.1\r\nHost: x\r\n{header}\r\n");
@@ -107,7 +107,7 @@ fn ask(address: &str, request: &[u8], deadline: Instant) -> Result<u32> {
     Ok(answers)
 }
 
-/// A job that asks for nothing, so that only its text can change.
+/// Returns a job without allocations, so that an update changes only its text.
 fn nothing(n: usize, text: &str) -> Value {
     let mut job = sleeper(&format!("idle-{n}"), "raw_exec", 0);
     job["Job"]["Meta"] = json!({ "text": text });
@@ -138,10 +138,10 @@ async fn wait_and_wake(agent: &Agent, before: f64) -> Result<()> {
         tokio::spawn(async move {
             let mut first = [0; 1];
             if stream.read_exact(&mut first).await.is_ok() {
-                // Whoever listens is there until the end.
+                // The receiver lives until the end.
                 let _ = woken.send((n % JOBS, Instant::now()));
             }
-            // The connection stays, as the others do.
+            // The connection stays open, as the others do.
             let mut rest = [0; 1024];
             while stream.read(&mut rest).await.is_ok_and(|read| read > 0) {}
         });

@@ -1,4 +1,4 @@
-//! `cargo xtask bench <name>`: figures, one JSON object a line on standard output.
+//! `cargo xtask bench <name>`: measurements, one JSON object a line on standard output.
 
 mod agent;
 mod api;
@@ -8,8 +8,8 @@ mod volumes;
 use anyhow::{Result, bail};
 use serde_json::json;
 
-/// Runs a bench by name. `--debug` takes the build at hand instead of a release build: to try the bench
-/// itself, its figures say nothing then.
+/// Runs a bench by name. `--debug` uses the debug build instead of a release build, to test the bench
+/// itself; its figures are meaningless then.
 pub fn run(arguments: &[String]) -> Result<()> {
     let release = !arguments.iter().any(|argument| argument == "--debug");
     match arguments.first().map(String::as_str) {
@@ -25,7 +25,7 @@ pub fn run(arguments: &[String]) -> Result<()> {
     }
 }
 
-/// Reading job files; an example of its crate, so that only that has to be built.
+/// Measures the parser of job files. The bench is an example of its crate, so only that crate is built.
 fn hcl(release: bool) -> Result<()> {
     let mut cargo = std::process::Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     cargo.args(["run", "--quiet", "--package", "caravan-hcl", "--example", "bench"]);
@@ -46,7 +46,7 @@ fn figure(bench: &str, case: &str, value: f64, unit: &str) {
     );
 }
 
-/// The middle value.
+/// Returns the median.
 fn median(mut values: Vec<f64>) -> f64 {
     values.sort_by(f64::total_cmp);
     values.get(values.len() / 2).copied().unwrap_or(f64::NAN)

@@ -1,13 +1,13 @@
-//! How fast evaluations are decided, and how fast a whole server with simulated clients is; each in a process of its own.
+//! Measures decisions of the scheduler, and a whole server with simulated clients; each in a separate process.
 
 use anyhow::{Context, Result, bail};
 use std::process::Command;
 
-/// Nodes and allocations of the whole server's figures.
+/// The numbers of nodes and allocations for the whole server.
 const FLEETS: [(&str, &str); 2] = [("10000", "200000"), ("10000", "1000000")];
 
-/// Without more, single decisions; with `fill` or `e2e` what state and scheduler alone, or a whole server, do while a
-/// cluster fills. Numbers after that replace the usual nodes and allocations.
+/// Without arguments, measures single decisions. With `fill` or `e2e`, measures state and scheduler alone, or a whole
+/// server, while a cluster fills. Numbers after that replace the default nodes and allocations.
 pub fn run(arguments: &[String], release: bool) -> Result<()> {
     let arguments: Vec<&str> =
         arguments.iter().map(String::as_str).filter(|argument| !argument.starts_with("--")).collect();

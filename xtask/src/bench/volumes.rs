@@ -1,5 +1,5 @@
-//! What volumes cost: many mounts with a slow plugin, one volume that always fails beside good ones, and a
-//! large state of volumes that nobody does anything with.
+//! Measures volumes: many mounts with a slow plugin, one failing volume beside healthy ones, and a
+//! large idle state of volumes.
 
 use super::agent::{build, millis, put, wait_count};
 use super::{figure, median};
@@ -21,7 +21,7 @@ use std::fs;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-/// Volumes that are mounted together, and beside a failing one.
+/// The number of volumes that are mounted together, and beside a failing one.
 const MOUNTS: usize = 200;
 const BESIDE: usize = 40;
 /// The agent's default of `volume_calls_per_plugin`.
@@ -43,7 +43,7 @@ pub fn run(release: bool) -> Result<()> {
     large_state()
 }
 
-/// Mounts with a plugin that takes its time.
+/// Measures mounts with a slow plugin.
 fn mounts() -> Result<()> {
     let agent = Agent::with(AgentOptions::default())?;
     let san = agent.dir().join("san");
@@ -57,7 +57,7 @@ fn mounts() -> Result<()> {
     };
     faults(&san, &slow(1000))?;
     let took = run_all(&agent, "many", MOUNTS)?;
-    // Attaching goes through the lane; staging and publishing follow for each volume by itself.
+    // Attaching is limited by the plugin's lane; staging and publishing follow for each volume separately.
     let ideal = seconds(MOUNTS.div_ceil(LIMIT)) + 2.0;
     print(&format!("{MOUNTS} volumes, 1 s a call, {LIMIT} at a time: submit to running"), took, "s");
     print("the same, ratio to the ideal", took / ideal, "");
@@ -96,7 +96,7 @@ fn seconds(n: usize) -> f64 {
 }
 
 fn faults(san: &Path, rules: &[Value]) -> Result<()> {
-    // Replaced as a whole, so that no call reads half of it.
+    // The file is replaced as a whole, so that no call reads a part of it.
     let next = san.join("faults.next");
     fs::write(&next, serde_json::to_vec(rules)?)?;
     fs::rename(next, san.join("faults.json"))?;
@@ -121,7 +121,7 @@ fn plugin(san: &Path) -> Value {
     }})
 }
 
-/// `name[0]`, `name[1]` and so on, of the fault plugin.
+/// Creates `name[0]`, `name[1]` and so on, of the fault plugin.
 fn create(agent: &Agent, name: &str, count: usize) -> Result<()> {
     let volumes: Vec<Value> = (0..count)
         .map(|n| {
@@ -135,7 +135,7 @@ fn create(agent: &Agent, name: &str, count: usize) -> Result<()> {
     put(agent, &format!("/v1/volume/csi/{name}/create"), &json!({ "Volumes": volumes })).map(drop)
 }
 
-/// A job of so many tasks, each with a volume of its own.
+/// Returns a job with `count` allocations, each with its own volume.
 fn users(name: &str, count: usize) -> Value {
     let mut job = super::agent::sleeper(name, "raw_exec", count);
     let group = &mut job["Job"]["TaskGroups"][0];
@@ -162,7 +162,7 @@ fn stop(agent: &Agent, name: &str, count: usize) -> Result<()> {
     Ok(())
 }
 
-/// A server with many volumes and allocations, whose clients exist in name only.
+/// Measures a server with many volumes and allocations, whose clients are simulated.
 fn large_state() -> Result<()> {
     let agent = Agent::with(AgentOptions { client: false, ..AgentOptions::default() })?;
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
@@ -186,18 +186,18 @@ fn large_state() -> Result<()> {
     Ok(())
 }
 
-/// Seconds of processor time that a process has used (proc(5), `stat`).
+/// Returns the seconds of CPU time that a process has used (proc(5), `stat`).
 fn processor_time(pid: u32) -> Result<f64> {
     let text = fs::read_to_string(format!("/proc/{pid}/stat"))?;
     let rest = text.rsplit_once(')').context("no name")?.1;
     let fields: Vec<&str> = rest.split_whitespace().collect();
     let ticks: f64 = fields.get(11).context("no utime")?.parse::<f64>()?
         + fields.get(12).context("no stime")?.parse::<f64>()?;
-    // USER_HZ is 100 on every architecture that Linux has.
+    // USER_HZ is 100 on every architecture of Linux.
     Ok(ticks / 100.0)
 }
 
-/// A node that exists in name only.
+/// A simulated node, which runs nothing.
 pub(super) struct Ghost {
     row: Node,
     channel: Channel,
@@ -237,21 +237,21 @@ impl Ghost {
         Ok(())
     }
 
-    /// Beats for as long as the runtime lives.
+    /// Sends heartbeats as long as the runtime lives.
     pub(super) fn stay_alive(&self) {
         let (channel, node_id, secret) =
             (self.channel.clone(), self.row.id.clone(), self.row.secret_id.clone());
         tokio::spawn(async move {
             loop {
                 let beat = NodeHeartbeat { node_id: node_id.clone(), secret: secret.clone() };
-                // The next one makes up for it.
+                // A failed heartbeat is replaced by the next one.
                 let _ = channel.call::<methods::NodeHeartbeat>(beat, None).await;
                 tokio::time::sleep(Duration::from_secs(5)).await;
             }
         });
     }
 
-    /// Says of everything that it is to run that it runs, on mounted volumes. Answers how many that were.
+    /// Reports all desired allocations as running with mounted volumes. Returns their number.
     async fn pretend(&self, known: &mut BTreeSet<ClaimId>) -> Result<usize> {
         let (node_id, secret) = (self.row.id.clone(), self.row.secret_id.clone());
         let request = WatchAllocs { node_id: node_id.clone(), secret: secret.clone() };
@@ -337,7 +337,7 @@ async fn fill(agent: &Agent) -> Result<()> {
             bail!("only {} of {all} claims came to be", known.len());
         }
         for ghost in &ghosts {
-            // A server that is busy planning may let a connection time out: the next round makes up for it.
+            // A connection may time out while the server is busy with plans: the next round retries.
             if let Err(error) = ghost.pretend(&mut known).await {
                 eprintln!("{}: {error}", ghost.row.name);
             }

@@ -1,4 +1,4 @@
-//! Every document of the repository that a comment or a page cites exists, and has the section that is named.
+//! Checks that every document of the repository that a comment or a page cites exists and has the cited section.
 
 use super::{Finding, Source};
 use regex::Regex;
@@ -6,13 +6,13 @@ use std::collections::HashMap;
 use std::path::{Component, Path, PathBuf};
 use std::sync::LazyLock;
 
-/// A page of the repository, with the sections that follow.
+/// A page of the repository, with the cited sections.
 static PAGE: LazyLock<Regex> = LazyLock::new(|| {
     pattern(
         r"(docs/[A-Za-z0-9_./-]+\.md)`?(?:(?:,| at| in)? sections? (?P<sections>[0-9][0-9.]*(?:(?:, | and | to )[0-9][0-9.]*)*))?",
     )
 });
-/// A reference page by its bare name: nobody can open that.
+/// A reference page without its path, which readers cannot open.
 static BARE: LazyLock<Regex> = LazyLock::new(|| {
     pattern(
         r"`?\b(http-api|storage|jobspec|cluster|drivers|network|wire-csi|wire-plugins)(\.md)?`? (sections? )?[0-9]+\.[0-9]|\b[Rr]ough edges? [0-9]",
@@ -35,8 +35,11 @@ pub(super) fn check(sources: &[Source]) -> Vec<Finding> {
         })
         .collect();
     let mut findings = Vec::new();
-    // The reference pages cite each other by short names, as their first lines explain.
-    let cites = |source: &&Source| !source.is_generated() && !source.path.starts_with("docs/reference/");
+    // The reference pages cite each other by short names, as their first lines explain. The tests of these checks hold
+    // citations that do not open.
+    let exempt = ["docs/reference/", "xtask/src/check/"];
+    let cites =
+        |source: &&Source| !source.is_generated() && !exempt.iter().any(|dir| source.path.starts_with(dir));
     for source in sources.iter().filter(cites) {
         for (number, line) in source.text.lines().enumerate() {
             let place = || format!("{}:{}", source.path, number + 1);
@@ -58,7 +61,7 @@ pub(super) fn check(sources: &[Source]) -> Vec<Finding> {
                     }
                 }
             }
-            // A reference page by path was matched above; a bare name has no path before it.
+            // The pattern above matches reference pages with a path; a bare name has no path before it.
             if let Some(found) =
                 BARE.find(line).filter(|found| !line[..found.start()].ends_with("docs/reference/"))
             {

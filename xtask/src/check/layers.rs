@@ -1,4 +1,5 @@
-//! Crates depend on crates of their own or lower layers; servers and clients never on each other.
+//! Checks that crates depend only on crates of their own or lower layers, and that servers and clients never depend on
+//! each other.
 
 use super::Finding;
 use anyhow::Context as _;
@@ -88,7 +89,7 @@ fn judge(crates: &[(String, Vec<String>)]) -> Vec<Finding> {
     findings
 }
 
-/// The workspace's own crates in the table `dependencies`; tests may use any crate.
+/// Returns the workspace's own crates in the table `dependencies`; tests may use any crate.
 fn dependencies(manifest: &str) -> Vec<String> {
     let mut inside = false;
     let mut found = Vec::new();

@@ -1,4 +1,4 @@
-//! No file is longer than one sitting of reading.
+//! Checks that no file is too long to read at once.
 
 use super::{Finding, Source};
 

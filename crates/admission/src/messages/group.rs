@@ -1,4 +1,4 @@
-//! Groups: policies, networks and volumes.
+//! Messages about groups: policies, networks and volumes.
 
 use super::*;
 

@@ -1,4 +1,4 @@
-//! Jobs, and what they look for in nodes.
+//! Messages about jobs and their constraints, affinities and spreads.
 
 use super::*;
 

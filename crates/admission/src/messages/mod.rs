@@ -1,4 +1,4 @@
-//! Every message of admission: what brings it about, and what it says.
+//! Tests of every message of admission: the change of a job that causes it, and its text.
 
 mod group;
 mod job;
@@ -36,7 +36,7 @@ fn task(job: &mut Job) -> &mut Task {
     &mut job.task_groups[0].tasks[0]
 }
 
-/// Gives the group a request for a volume.
+/// Gives the group a volume request.
 fn source(job: &mut Job, source: &str, per_alloc: bool) {
     let request = VolumeRequest {
         name: "v".into(),
@@ -161,7 +161,7 @@ fn every_warning_is_reported() {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
-/// What the builders of the cases make is right before a case breaks it.
+/// The builders of the cases make valid jobs before a case changes them.
 #[test]
 fn the_cases_begin_with_what_is_right() {
     let not_built = |error: &String| !error.contains("not supported yet");
@@ -180,7 +180,7 @@ fn the_cases_begin_with_what_is_right() {
     assert_eq!(check(&job).errors, Vec::<String>::new());
 }
 
-/// All that is wrong is told at once.
+/// All errors are reported at once.
 #[test]
 fn errors_are_collected() {
     let mut job = minimal();

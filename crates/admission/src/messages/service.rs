@@ -1,4 +1,4 @@
-//! Services and their checks.
+//! Messages about services and their checks.
 
 use super::*;
 

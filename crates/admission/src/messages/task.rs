@@ -1,4 +1,4 @@
-//! Tasks and the blocks in them.
+//! Messages about tasks and their blocks.
 
 use super::*;
 

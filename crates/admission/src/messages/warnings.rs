@@ -1,4 +1,4 @@
-//! What is allowed, but not what it seems to be.
+//! Warnings about allowed but misleading settings.
 
 use super::*;
 

@@ -1,4 +1,4 @@
-//! The command line of `caravan agent`. Each flag stands for a setting of configuration files and lies over them. Pure.
+//! The command line of `caravan agent`. Each flag overrides a setting of the configuration files. Pure.
 
 mod table;
 
@@ -23,11 +23,11 @@ pub struct Flags {
     pub dev: bool,
     /// `-config`, in order.
     pub config: Vec<String>,
-    /// What else was given, as settings have it.
+    /// All other given flags, as values of their settings.
     given: BTreeMap<&'static str, Value>,
 }
 
-/// Shows names only: values may be secrets.
+/// Shows names only, because values may be secrets.
 impl fmt::Debug for Flags {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Flags")
@@ -38,13 +38,13 @@ impl fmt::Debug for Flags {
     }
 }
 
-/// A mistake on the command line, or the wish for help.
+/// A mistake on the command line, or a request for help.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum FlagError {
-    /// `-help`, with its text.
+    /// A request for help; the value is the help text.
     #[error("{0}")]
     Help(String),
-    /// There is no such flag.
+    /// The flag does not exist.
     #[error("unknown flag -{flag}{}: see `caravan agent -help`", suggest(flag))]
     Unknown {
         /// The flag's name without a dash.
@@ -56,15 +56,15 @@ pub enum FlagError {
         /// The flag's name without a dash.
         flag: String,
     },
-    /// The value makes no sense.
+    /// The value is invalid.
     #[error("flag -{flag}: {reason}")]
     BadValue {
         /// The flag's name without a dash.
         flag: &'static str,
-        /// Why.
+        /// What makes the value invalid.
         reason: String,
     },
-    /// Something that is no flag.
+    /// An argument that is not a flag.
     #[error("unexpected argument {0:?}: the agent takes flags only")]
     Argument(String),
 }
@@ -76,7 +76,7 @@ fn suggest(flag: &str) -> String {
     }
 }
 
-/// The flags as clap reads them.
+/// Builds clap's description of the flags.
 fn command() -> Command {
     let mut command = Command::new("caravan agent")
         .about(
@@ -123,10 +123,10 @@ fn argument(flag: &'static Flag) -> Arg {
     }
 }
 
-/// Reads the arguments after `caravan agent`.
+/// Parses the arguments after `caravan agent`.
 ///
 /// # Errors
-/// At the first mistake.
+/// Fails at the first mistake.
 pub fn parse(args: impl IntoIterator<Item = String>) -> Result<Flags, FlagError> {
     let mut command = command();
     command.build();
@@ -148,7 +148,7 @@ pub fn parse(args: impl IntoIterator<Item = String>) -> Result<Flags, FlagError>
     Ok(flags)
 }
 
-/// The value of a flag as its setting has it; none where the flag is not given.
+/// Converts the value of a flag to its setting; returns `None` if the flag is absent.
 fn given(flag: &'static Flag, matches: &ArgMatches) -> Result<Option<Value>, FlagError> {
     if flag.takes == Takes::Switch {
         return Ok(matches.get_flag(flag.name).then(|| json!(true)));
@@ -184,7 +184,7 @@ fn given(flag: &'static Flag, matches: &ArgMatches) -> Result<Option<Value>, Fla
     }))
 }
 
-/// A mistake that clap found, by its flag.
+/// Converts an error of clap to the error of a flag.
 fn mistake(error: &clap::Error) -> FlagError {
     let named = match error.get(ContextKind::InvalidArg) {
         Some(ContextValue::String(text)) => text.clone(),
@@ -203,12 +203,12 @@ fn mistake(error: &clap::Error) -> FlagError {
 }
 
 impl Flags {
-    /// Returns the flags of an agent that is given nothing but configuration files.
+    /// Returns flags that only name configuration files.
     pub(crate) fn of_files(paths: &[String]) -> Self {
         Self { config: paths.to_vec(), ..Self::default() }
     }
 
-    /// Returns sentences about the flags that were given and change nothing.
+    /// Returns warnings about given flags without effect.
     pub(crate) fn warnings(&self) -> Vec<String> {
         let told = |flag: &Flag| match flag.effect {
             Effect::None(reason) if self.given.contains_key(flag.name) => {
@@ -219,7 +219,7 @@ impl Flags {
         all().filter_map(told).collect()
     }
 
-    /// Lays the flags over what configuration files say.
+    /// Overrides the settings of the configuration files by the flags.
     pub(crate) fn over(&self, file: AgentConfig) -> Result<AgentConfig, AgentError> {
         if self.given.is_empty() {
             return Ok(file);
@@ -231,7 +231,7 @@ impl Flags {
                 lay(&mut tree, &path, value);
             }
         }
-        // The table names fields of the configuration and gives each the type that it has there: a test lays all of
+        // The table names fields of the configuration and their types. A test applies all of
         // them.
         serde_json::from_value(tree).map_err(|_| {
             super::settings::bad("command line", "its flags do not fit the configuration; this is a defect")
@@ -239,8 +239,8 @@ impl Flags {
     }
 }
 
-/// Puts a value at a path. Maps are put together, lists of servers begin with those of the flag, and blocks that may be
-/// repeated mean the one named `default`.
+/// Sets a value at a path. Maps are merged, lists of servers begin with the flag's servers, and in repeatable blocks
+/// the path means the block named `default`.
 fn lay(at: &mut Value, path: &[&str], value: &Value) {
     let Some((key, rest)) = path.split_first() else {
         match (at, value) {
@@ -258,7 +258,7 @@ fn lay(at: &mut Value, path: &[&str], value: &Value) {
         }
         let Value::Array(blocks) = &mut at[*key] else { return };
         let usual = |block: &Value| matches!(block["name"].as_str(), Option::None | Some("" | "default"));
-        // Later blocks of a name win over earlier ones.
+        // Among blocks of one name, later ones override earlier ones.
         let place = blocks.iter().rposition(usual);
         let place = place.unwrap_or_else(|| {
             blocks.push(json!({}));
@@ -323,7 +323,7 @@ mod tests {
         assert!(help.contains("without effect"), "{help}");
     }
 
-    /// A value that a flag takes.
+    /// Returns a valid argument for a flag.
     fn value_for(flag: &Flag) -> Vec<String> {
         let dashed = format!("-{}", flag.name);
         match flag.takes {

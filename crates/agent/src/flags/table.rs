@@ -1,18 +1,18 @@
-//! Every flag of `caravan agent`: what it takes, which setting it stands for, and what it does.
+//! The flags of `caravan agent`: their values, settings and help texts.
 
 use Effect::{Carried, None};
 use Takes::{List, Many, Number, Pairs, Secret, Span, Switch, Text, Truth};
 
-/// What a flag takes.
+/// The value of a flag.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Takes {
-    /// Nothing: it is given or not.
+    /// No value; the flag's presence is its value.
     Switch,
-    /// Nothing, or `=true` and `=false`.
+    /// No value, or `=true` or `=false`.
     Truth,
-    /// A text; the name stands for it in the help.
+    /// A text; the given name stands for it in the help.
     Text(&'static str),
-    /// A text that is never shown.
+    /// A text that is never printed.
     Secret(&'static str),
     /// A signed integer in decimal notation.
     Number(&'static str),
@@ -26,12 +26,12 @@ pub(super) enum Takes {
     Pairs,
 }
 
-/// What becomes of a flag that is given.
+/// The effect of a flag.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Effect {
-    /// It says what its setting says.
+    /// The flag sets its setting.
     Carried,
-    /// It changes nothing, for this reason, and the agent warns.
+    /// The flag has no effect, for this reason, and the agent warns.
     None(&'static str),
 }
 

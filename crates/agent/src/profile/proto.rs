@@ -1,5 +1,5 @@
-//! The messages of pprof's format that a CPU profile needs, with their numbers:
-//! https://github.com/google/pprof/blob/main/proto/profile.proto. Numbers that are missing here are not written.
+//! The messages of pprof's format that a CPU profile needs, with their field numbers:
+//! https://github.com/google/pprof/blob/main/proto/profile.proto. Fields that are missing here are not written.
 
 /// The message `Profile` of pprof's `profile.proto`.
 #[derive(Clone, PartialEq, prost::Message)]
@@ -12,22 +12,22 @@ pub(super) struct Profile {
     pub(super) location: Vec<Location>,
     #[prost(message, repeated, tag = "5")]
     pub(super) function: Vec<Function>,
-    /// Texts; other messages name their places.
+    /// The texts of the profile; other messages hold indexes into this list.
     #[prost(string, repeated, tag = "6")]
     pub(super) string_table: Vec<String>,
-    /// Begin, in Unix time.
+    /// The start of the profile, in Unix time.
     #[prost(int64, tag = "9")]
     pub(super) time_nanos: i64,
     #[prost(int64, tag = "10")]
     pub(super) duration_nanos: i64,
     #[prost(message, optional, tag = "11")]
     pub(super) period_type: Option<ValueType>,
-    /// Between two samples.
+    /// The CPU time between two samples, in nanoseconds.
     #[prost(int64, tag = "12")]
     pub(super) period: i64,
 }
 
-/// What a number of a sample means.
+/// The meaning of a sample's value.
 #[derive(Clone, PartialEq, prost::Message)]
 pub(super) struct ValueType {
     #[prost(int64, tag = "1")]
@@ -36,17 +36,17 @@ pub(super) struct ValueType {
     pub(super) unit: i64,
 }
 
-/// A stack and how often it was seen.
+/// A stack and the number of its samples.
 #[derive(Clone, PartialEq, prost::Message)]
 pub(super) struct Sample {
-    /// Innermost first.
+    /// Ids of the locations, innermost first.
     #[prost(uint64, repeated, tag = "1")]
     pub(super) location_id: Vec<u64>,
     #[prost(int64, repeated, tag = "2")]
     pub(super) value: Vec<i64>,
 }
 
-/// A place in the program, with the functions that were inlined there.
+/// A location in the program, with its inlined functions.
 #[derive(Clone, PartialEq, prost::Message)]
 pub(super) struct Location {
     #[prost(uint64, tag = "1")]

@@ -1,4 +1,4 @@
-//! The client part.
+//! The settings of the client.
 
 use super::net::{RPC_PORT, port, with_port};
 use super::{absolute, bad};
@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 
 const DYNAMIC_PORTS: (u16, u16) = (20_000, 32_000);
 
-/// The client part.
+/// The settings of the client.
 #[derive(Clone, Debug)]
 pub(crate) struct ClientSettings {
     pub(crate) servers: Vec<String>,
@@ -23,17 +23,17 @@ pub(crate) struct ClientSettings {
     pub(crate) node_pool: String,
     pub(crate) meta: BTreeMap<String, String>,
     pub(crate) network_interface: Option<String>,
-    /// First and last port that jobs get when they name none.
+    /// The first and last port for jobs that request a dynamic port.
     pub(crate) dynamic_ports: (u16, u16),
-    /// Parent of the tasks' control groups, if it is not the usual one.
+    /// The parent of the tasks' cgroups; absent means the default.
     pub(crate) cgroup_parent: Option<String>,
-    /// Kept for the host.
+    /// The resources that are reserved for the host.
     pub(crate) reserved: ReservedResources,
-    /// Processors that jobs may reserve; all but those kept when absent.
+    /// The CPUs that jobs may reserve; absent means all except the reserved ones.
     pub(crate) reservable_cores: Option<BTreeSet<u16>>,
 }
 
-/// Reads the block.
+/// Reads the `client` block.
 pub(super) fn client(
     file: caravan_hcl::config::ClientConfig,
     data_dir: &Path,

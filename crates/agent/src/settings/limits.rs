@@ -1,4 +1,4 @@
-//! The `limits` block: what connections may take. Pure.
+//! The `limits` block: limits of connections. Pure.
 
 use super::bad;
 use crate::error::AgentError;
@@ -6,25 +6,25 @@ use caravan_hcl::config::AgentConfig;
 use caravan_types::Nanos;
 use std::time::Duration;
 
-/// As the reference (docs/reference/jobspec.md, section 11.1).
+/// Nomad's default (docs/reference/jobspec.md, section 11.1).
 const HANDSHAKE: Duration = Duration::from_secs(5);
 const CONNECTIONS: usize = 100;
 
-/// Zero stands for no limit everywhere.
+/// The limits of connections; zero means no limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Limits {
-    /// How long a TLS handshake of the HTTP API may take.
+    /// The timeout of a TLS handshake of the HTTP API.
     pub(crate) https_handshake: Duration,
-    /// HTTP connections that one address may have.
+    /// The maximum number of HTTP connections of one address.
     pub(crate) http_connections: usize,
-    /// How long another agent may take to introduce itself, and before that for its TLS handshake.
+    /// The timeout for another agent's introduction, and before that for its TLS handshake.
     pub(crate) rpc_handshake: Duration,
-    /// RPC connections that one address may have.
+    /// The maximum number of RPC connections of one address.
     pub(crate) rpc_connections: usize,
 }
 
 impl Limits {
-    /// Reads the block.
+    /// Reads the `limits` block.
     pub(super) fn of(file: &AgentConfig) -> Result<Self, AgentError> {
         let limits = file.limits.clone().unwrap_or_default();
         Ok(Self {

@@ -1,4 +1,4 @@
-//! What an agent is: defaults, under configuration files, under the command line. Pure.
+//! The settings of an agent. The command line overrides configuration files, which override defaults. Pure.
 
 mod client;
 mod limits;
@@ -28,19 +28,19 @@ use std::sync::Arc;
 /// Facts about the host that defaults depend on.
 #[derive(Clone, Debug)]
 pub(crate) struct Host {
-    /// Name as the kernel has it.
+    /// The host name of the kernel.
     pub(crate) hostname: String,
-    /// Address of the default route's interface, if there is one.
+    /// The address of the default route's interface, if there is one.
     pub(crate) address: Option<IpAddr>,
-    /// Processors.
+    /// The number of CPUs.
     pub(crate) cores: usize,
-    /// Where a `-dev` agent keeps what must be on disk while it runs.
+    /// The temporary data directory of a `-dev` agent.
     pub(crate) temporary: PathBuf,
-    /// Variables of the environment that say where Consul and Vault are.
+    /// The environment variables that configure Consul and Vault.
     pub(crate) variables: BTreeMap<String, String>,
 }
 
-/// A resolved configuration.
+/// The resolved settings of an agent.
 #[derive(Clone, Debug)]
 pub(crate) struct Settings {
     pub(crate) dev: bool,
@@ -51,7 +51,7 @@ pub(crate) struct Settings {
     pub(crate) log_level: String,
     pub(crate) log_json: bool,
     pub(crate) log_file: Option<LogFileSettings>,
-    /// Whether profiles of the process may be asked for.
+    /// Whether profiles of the process are available without access control.
     pub(crate) enable_debug: bool,
     pub(crate) http: SocketAddr,
     pub(crate) rpc: SocketAddr,
@@ -66,9 +66,9 @@ pub(crate) struct Settings {
     pub(crate) files: Vec<String>,
     pub(crate) acl: AclConfig,
     pub(crate) limits: Limits,
-    /// Programs of others that the node tells about.
+    /// The Consul and Vault agents that the node fingerprints.
     pub(crate) neighbours: Neighbours,
-    /// What the files say, to compare with what they say later.
+    /// The parsed configuration files, to compare with a later reload.
     pub(crate) file: Arc<AgentConfig>,
 }
 
@@ -76,7 +76,7 @@ pub(crate) fn bad(field: &'static str, reason: impl Into<String>) -> AgentError 
     AgentError::Setting { field, reason: reason.into() }
 }
 
-/// A path that means the same wherever the agent is started.
+/// Returns an absolute path, which does not depend on the agent's working directory.
 fn absolute(field: &'static str, dir: String) -> Result<PathBuf, AgentError> {
     let dir = PathBuf::from(dir);
     if dir.is_absolute() {
@@ -86,12 +86,12 @@ fn absolute(field: &'static str, dir: String) -> Result<PathBuf, AgentError> {
     }
 }
 
-/// A word of a file; the empty one says nothing.
+/// Returns a text of a file; an empty one counts as absent.
 fn said(word: &Option<String>) -> Option<String> {
     word.clone().filter(|word| !word.is_empty())
 }
 
-/// Puts defaults, files and flags together.
+/// Resolves defaults, files and flags.
 pub(crate) fn resolve(flags: &Flags, file: AgentConfig, host: &Host) -> Result<Settings, AgentError> {
     let file = flags.over(file)?;
     let dev = flags.dev;
@@ -107,7 +107,7 @@ pub(crate) fn resolve(flags: &Flags, file: AgentConfig, host: &Host) -> Result<S
         ));
     }
     let data_dir = match (dev, data_dir) {
-        // As the reference: -dev keeps nothing where a later agent would find it.
+        // As in Nomad, -dev keeps nothing that a later agent would find.
         (true, _) => host.temporary.clone(),
         (false, Some(dir)) => dir,
         (false, None) => return Err(bad("data_dir", "it must be set, unless -dev is given")),
@@ -175,7 +175,7 @@ pub(crate) fn resolve(flags: &Flags, file: AgentConfig, host: &Host) -> Result<S
     })
 }
 
-/// All of them for those who try things out, as in the reference.
+/// Reads the metrics settings; development mode enables all of them, as in Nomad.
 fn metrics(file: &AgentConfig, dev: bool) -> caravan_http::MetricsConfig {
     let told = file.telemetry.clone().unwrap_or_default();
     caravan_http::MetricsConfig {
@@ -185,7 +185,7 @@ fn metrics(file: &AgentConfig, dev: bool) -> caravan_http::MetricsConfig {
     }
 }
 
-/// Settings of the API's listener.
+/// Reads the settings of the API's listener.
 fn transport(file: &AgentConfig, limits: Limits) -> Result<caravan_http::Transport, AgentError> {
     let headers = file.http_api_response_headers.iter().flatten();
     Ok(caravan_http::Transport {
@@ -195,7 +195,7 @@ fn transport(file: &AgentConfig, limits: Limits) -> Result<caravan_http::Transpo
     })
 }
 
-/// Access control.
+/// Reads the `acl` block.
 fn acl(file: Option<&caravan_hcl::config::AclConfig>) -> Result<AclConfig, AgentError> {
     let default = AclConfig::default();
     let Some(file) = file else { return Ok(default) };

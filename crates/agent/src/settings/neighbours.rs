@@ -1,4 +1,5 @@
-//! The `consul` and `vault` blocks, as far as the node tells what they lead to (docs/reference/jobspec.md, section 11.1). Pure.
+//! The `consul` and `vault` blocks, as far as the node reports the services behind them
+//! (docs/reference/jobspec.md, section 11.1). Pure.
 
 use super::bad;
 use crate::error::AgentError;
@@ -12,7 +13,7 @@ use std::collections::BTreeMap;
 const CONSUL: &str = "127.0.0.1:8500";
 const VAULT: &str = "https://vault.service.consul:8200";
 
-/// What there is to look at. Consul is tried at its usual place also where nobody says anything of it; Vault is off
+/// Returns the services to fingerprint. Consul is probed at its default address even without a block; Vault is off
 /// until it is enabled.
 pub(super) fn of(file: &AgentConfig, variables: &BTreeMap<String, String>) -> Result<Neighbours, AgentError> {
     let mut out = Neighbours::new();
@@ -35,7 +36,7 @@ struct Block {
     values: BTreeMap<String, Value>,
 }
 
-/// Blocks of the same name are one, the later ones over the earlier.
+/// Merges blocks of the same name; later ones override earlier ones.
 fn merged(blocks: &[Raw]) -> Vec<Block> {
     let mut out: Vec<Block> = Vec::new();
     for Raw(block) in blocks {
@@ -122,7 +123,7 @@ fn vault(block: &Block, variables: &BTreeMap<String, String>) -> Result<Neighbou
     })
 }
 
-/// Scheme, host and port of an address.
+/// Splits an address into scheme, host and port.
 fn parts<'a>(
     field: &'static str,
     address: &'a str,
@@ -141,7 +142,7 @@ fn parts<'a>(
         return Err(no("is not host:port"));
     }
     let (host, port) = match place.rsplit_once(':') {
-        // The colons of an IPv6 address without a port.
+        // An IPv6 address without a port.
         Some((host, _)) if host.contains(':') && !host.ends_with(']') => (place, usual),
         Some((host, port)) => (host, port.parse().map_err(|_| no("has no port that is one"))?),
         None => (place, usual),

@@ -1,4 +1,4 @@
-//! Ports and addresses: what the agent listens on, and what it tells others.
+//! Ports and addresses on which the agent listens, and the addresses that it advertises.
 
 use super::{Host, bad};
 use crate::error::AgentError;

@@ -1,4 +1,4 @@
-//! The server part.
+//! The settings of the server.
 
 use super::{Host, absolute, bad};
 use crate::error::AgentError;
@@ -9,14 +9,14 @@ use caravan_volumes::lease::Lease;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// Most calls of one kind that a plugin can be given at a time.
+/// The largest configurable number of concurrent calls of one kind to a plugin.
 const MOST_CALLS: usize = 1000;
-/// More indexes would keep too much of the past in memory.
+/// The largest configurable event buffer; a larger one would keep too much history in memory.
 const MOST_EVENTS: usize = 100_000;
-/// Workers of a server where the configuration names no number, at most.
+/// The maximum of the default number of workers.
 const DEFAULT_WORKERS: usize = 64;
 
-/// The server part.
+/// The settings of the server.
 #[derive(Clone, Debug)]
 pub(crate) struct ServerSettings {
     pub(crate) data_dir: PathBuf,
@@ -28,13 +28,13 @@ pub(crate) struct ServerSettings {
     pub(crate) volume_calls_per_plugin: usize,
     pub(crate) issuer: Option<String>,
     pub(crate) gc: GcConfig,
-    /// Indexes whose events are remembered, where the configuration says.
+    /// The number of indexes whose events are kept; absent means the default.
     pub(crate) event_buffer: Option<usize>,
     pub(crate) rejections: RejectionConfig,
 }
 
 impl ServerSettings {
-    /// Reads the block.
+    /// Reads the `server` block.
     pub(super) fn of(file: &ServerConfig, data_dir: &Path, host: &Host) -> Result<Self, AgentError> {
         Ok(Self {
             data_dir: match file.data_dir.clone() {
@@ -63,7 +63,7 @@ pub(super) fn calls_per_plugin(configured: Option<i64>) -> Result<usize, AgentEr
     }
 }
 
-/// When nodes are taken out that refuse placements (docs/reference/jobspec.md, section 11.2).
+/// Reads the rules by which nodes with many rejected plans become ineligible (docs/reference/jobspec.md, section 11.2).
 fn rejections(file: &ServerConfig) -> RejectionConfig {
     let defaults = RejectionConfig::default();
     let Some(tracker) = &file.plan_rejection_tracker else { return defaults };
@@ -74,7 +74,7 @@ fn rejections(file: &ServerConfig) -> RejectionConfig {
     }
 }
 
-/// When what is over is forgotten (docs/reference/jobspec.md, section 11.2).
+/// Reads the ages for garbage collection (docs/reference/jobspec.md, section 11.2).
 fn gc(file: &ServerConfig) -> GcConfig {
     let GcConfig { interval, ages } = GcConfig::default();
     GcConfig {
@@ -97,7 +97,7 @@ fn event_buffer(configured: Option<i64>) -> Result<Option<usize>, AgentError> {
     }
 }
 
-/// The spans of the fence. A lease must last longer than ordinary hiccups of the network, a kill takes its time, and
+/// Reads the times of lease and fence. A lease must outlast ordinary network failures, a kill takes time, and
 /// clocks differ.
 fn lease(file: &ServerConfig) -> Result<Lease, AgentError> {
     let default = Lease::default();
@@ -113,7 +113,7 @@ fn lease(file: &ServerConfig) -> Result<Lease, AgentError> {
     })
 }
 
-/// `num_schedulers`, one for each core by default, and `enabled_schedulers`, which `_core` always belongs to.
+/// Reads `num_schedulers`, by default one for each core, and `enabled_schedulers`, which always includes `_core`.
 fn workers(file: &ServerConfig, cores: usize) -> Result<Workers, AgentError> {
     let number = match file.num_schedulers {
         None => cores.min(DEFAULT_WORKERS),

@@ -1,4 +1,4 @@
-//! What configurations come to.
+//! Tests of the settings that configurations resolve to.
 
 use super::net::with_port;
 use super::server::calls_per_plugin;

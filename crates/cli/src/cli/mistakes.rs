@@ -1,4 +1,4 @@
-//! Command lines that cannot be carried out, and old names of commands.
+//! Errors for command lines that cannot be parsed, and deprecated names of commands.
 
 use super::tree;
 use crate::out::Out;
@@ -6,13 +6,13 @@ use clap::error::{ContextKind, ContextValue, ErrorKind};
 use std::error::Error as _;
 use std::ffi::OsString;
 
-/// Exit status when there is no such command.
+/// The exit status for an unknown command.
 const NO_COMMAND: u8 = 127;
 
-/// Verbs that `main` dispatches itself, for suggestions.
+/// Commands that `main` dispatches itself. Suggestions include them.
 const ELSEWHERE: [&str; 1] = ["agent"];
 
-/// Names that commands of the reference once had, and still answer to.
+/// Deprecated names of Nomad commands, which still work.
 const RENAMED: [(&str, &[&str]); 10] = [
     ("alloc-status", &["alloc", "status"]),
     ("client-config", &["node", "config"]),
@@ -26,7 +26,7 @@ const RENAMED: [(&str, &[&str]); 10] = [
     ("server-members", &["server", "members"]),
 ];
 
-/// The arguments with the name that a command has today.
+/// Replaces a deprecated command name in the arguments by its current name.
 pub(super) fn renamed(out: &Out, mut args: Vec<OsString>) -> Vec<OsString> {
     let Some((old, new)) = RENAMED.iter().find(|(old, _)| args.get(1).is_some_and(|word| word == old)) else {
         return args;
@@ -36,7 +36,7 @@ pub(super) fn renamed(out: &Out, mut args: Vec<OsString>) -> Vec<OsString> {
     args
 }
 
-/// Says what is wrong with the command line; the exit status.
+/// Prints why the command line is invalid and returns the exit status.
 pub(super) fn mistake(out: &Out, path: &[String], error: &clap::Error) -> u8 {
     let text = |kind| match error.get(kind) {
         Some(ContextValue::String(text)) => Some(text.as_str()),
@@ -98,7 +98,8 @@ fn help(path: &[String]) -> String {
     at(path).render_help().to_string()
 }
 
-/// `There is no command "caravan jbo". Did you mean "job"?`, and what there is in a group.
+/// Returns `There is no command "caravan jbo". Did you mean "job"?`. Within a command group, also lists its
+/// subcommands.
 pub(super) fn unknown(path: &[String], word: &str) -> String {
     let command = at(path);
     let mut known: Vec<&str> = command.get_subcommands().map(clap::Command::get_name).collect();
@@ -109,7 +110,7 @@ pub(super) fn unknown(path: &[String], word: &str) -> String {
     let path_text = path.join(" ");
     let typed = format!("There is no command \"{path_text} {word}\".");
     let there = match path.len() {
-        // There are too many of them, and the help says what they are for.
+        // The list of top-level commands is too long, and the help describes each of them.
         1 => String::new(),
         _ => format!("\n\"{path_text}\" has: {}", known.join(", ")),
     };

@@ -1,4 +1,4 @@
-//! The command line as typed, and whole verbs against a small agent in the same process.
+//! Tests of the command line as typed, and of whole commands against a small agent in the same process.
 
 mod agent;
 mod reference;
@@ -120,7 +120,7 @@ fn local() -> Local {
     }
 }
 
-/// Runs a line; exit status, standard output, standard error.
+/// Runs a command line; returns its exit status, standard output and standard error.
 async fn typed(agent: &Agent, line: &str) -> (u8, String, String) {
     let (out, kept) = Out::captured();
     let mut args: Vec<OsString> = line.split_whitespace().map(OsString::from).collect();

@@ -1,6 +1,6 @@
-//! Completion in shells: `completion <shell>`, `-autocomplete-install`, `-autocomplete-uninstall`.
+//! Shell completion: `completion <shell>`, `-autocomplete-install`, `-autocomplete-uninstall`.
 //!
-//! What is completed are verbs and flags, from the same tree that reads them.
+//! The completion covers commands and flags, from the same command tree that parses them.
 
 use crate::error::{CliError, Outcome};
 use crate::out::Out;
@@ -8,18 +8,18 @@ use clap::{Arg, Command};
 use std::fmt::Write as _;
 use std::path::PathBuf;
 
-/// Marks the line that is added to a shell's settings.
+/// The mark of the line that installation adds to a shell's configuration file.
 const MARK: &str = "# completion of caravan";
 
 /// Flags of `completion`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct CompletionArgs {
-    /// bash, zsh or fish
+    /// Shell: bash, zsh or fish
     #[arg(value_name = "SHELL", num_args = 0..)]
     args: Vec<String>,
 }
 
-/// Prints the completion for a shell.
+/// Prints the completion script for a shell.
 pub(crate) fn run(out: &Out, root: &Command, args: &CompletionArgs) -> Outcome {
     let shell = crate::cmd::one(&args.args, "This command takes one argument: bash, zsh or fish")?;
     let text = script(root, shell)
@@ -38,7 +38,7 @@ fn script(root: &Command, shell: &str) -> Option<String> {
     }
 }
 
-/// What may follow each sequence of verbs: verbs, then flags.
+/// Returns what may follow each sequence of subcommands: further subcommands, then flags.
 fn words(root: &Command) -> Vec<(String, Vec<String>)> {
     let global: Vec<String> = root.get_arguments().filter_map(flag).collect();
     let mut out = Vec::new();
@@ -94,8 +94,8 @@ fn fish(words: &[(String, Vec<String>)]) -> String {
     out
 }
 
-/// Adds the completion to the settings of the user's shells, or takes it away; none if the arguments ask for
-/// neither.
+/// Adds the completion to the configuration files of the user's shells, or removes it. Returns `None` if `word` asks
+/// for neither.
 pub(crate) fn install(out: &Out, word: &str) -> Option<Outcome> {
     let add = match word.trim_start_matches('-') {
         "autocomplete-install" => true,

@@ -1,25 +1,24 @@
-//! `config validate`: an agent's configuration, without an agent.
+//! `config validate`: checks an agent's configuration without a running agent.
 
 use crate::ctx::Ctx;
 use crate::error::{CliError, Outcome};
 use clap::Subcommand;
 
-/// Verbs of configurations.
+/// Subcommands of `config`.
 #[derive(Debug, Subcommand)]
 pub(crate) enum ConfigVerb {
-    /// Check configuration files and directories of an agent
+    /// Check an agent's configuration files and directories
     Validate(ValidateArgs),
 }
 
 /// Arguments of `config validate`.
 #[derive(Clone, Debug, Default, clap::Args)]
 pub(crate) struct ValidateArgs {
-    /// Files, and directories of *.hcl and *.json; together they are one configuration
+    /// Files, and directories of *.hcl and *.json files; all are merged into one configuration
     #[arg(value_name = "PATH", num_args = 0..)]
     args: Vec<String>,
 }
 
-/// Runs the verb.
 pub(crate) fn run(ctx: &Ctx, verb: &ConfigVerb) -> Outcome {
     let ConfigVerb::Validate(args) = verb;
     if args.args.is_empty() {

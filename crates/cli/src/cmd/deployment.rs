@@ -1,4 +1,4 @@
-//! `deployment …`, and the verbs of jobs that are about deployments.
+//! `deployment …`, and the `job` commands for deployments.
 
 use crate::cmd::{at_most_one, one};
 use crate::ctx::Ctx;
@@ -16,35 +16,35 @@ use std::time::Instant;
 
 const USAGE: &str = "This command takes one argument: <deployment id>";
 
-/// Verbs of deployments.
+/// Subcommands of `deployment`.
 #[derive(Debug, Subcommand)]
 pub(crate) enum DeploymentVerb {
     /// List deployments, newest first
     List(ListArgs),
     /// Show a deployment
     Status(StatusArgs),
-    /// Let a deployment stand still
+    /// Pause a deployment
     Pause(ChangeArgs),
-    /// Let a paused deployment go on
+    /// Resume a paused deployment
     Resume(ChangeArgs),
     /// Promote the canaries of a deployment
     Promote(PromoteArgs),
-    /// Make a deployment fail
+    /// Mark a deployment as failed
     Fail(ChangeArgs),
-    /// Let a deployment go on that waits for another region
+    /// Unblock a deployment that waits for another region
     Unblock(ChangeArgs),
 }
 
 /// Flags of `deployment list`.
 #[derive(Clone, Debug, Default, clap::Args)]
 pub(crate) struct ListArgs {
-    /// Only those that fit the expression
+    /// Show only entries that match the filter expression
     #[arg(long, value_name = "EXPRESSION")]
     filter: Option<String>,
     /// Show JSON
     #[arg(long)]
     json: bool,
-    /// Show whole ids
+    /// Show full ids
     #[arg(long)]
     verbose: bool,
 }
@@ -52,32 +52,32 @@ pub(crate) struct ListArgs {
 /// Flags of `deployment status`.
 #[derive(Clone, Debug, Default, clap::Args)]
 pub(crate) struct StatusArgs {
-    /// Follow the deployment until it is over
+    /// Follow the deployment until it ends
     #[arg(long)]
     monitor: bool,
     /// Show JSON
     #[arg(long)]
     json: bool,
-    /// Show whole ids
+    /// Show full ids
     #[arg(long)]
     verbose: bool,
     #[command(flatten)]
     browser: crate::cmd::page::BrowserArgs,
-    /// Deployment
+    /// Deployment id or prefix
     #[arg(value_name = "DEPLOYMENT", num_args = 0..)]
     args: Vec<String>,
 }
 
-/// Flags of verbs that change a deployment.
+/// Flags of the subcommands that change a deployment.
 #[derive(Clone, Debug, Default, clap::Args)]
 pub(crate) struct ChangeArgs {
-    /// Do not wait for the evaluation
+    /// Return at once instead of following the evaluation
     #[arg(long)]
     detach: bool,
-    /// Show whole ids
+    /// Show full ids
     #[arg(long)]
     verbose: bool,
-    /// Deployment
+    /// Deployment id or prefix
     #[arg(value_name = "DEPLOYMENT", num_args = 0..)]
     args: Vec<String>,
 }
@@ -85,16 +85,16 @@ pub(crate) struct ChangeArgs {
 /// Flags of `deployment promote`.
 #[derive(Clone, Debug, Default, clap::Args)]
 pub(crate) struct PromoteArgs {
-    /// Only this group; may be repeated
+    /// Promote only this group; may be repeated
     #[arg(long = "group", value_name = "GROUP")]
     groups: Vec<String>,
-    /// Do not wait for the evaluation
+    /// Return at once instead of following the evaluation
     #[arg(long)]
     detach: bool,
-    /// Show whole ids
+    /// Show full ids
     #[arg(long)]
     verbose: bool,
-    /// Deployment
+    /// Deployment id or prefix
     #[arg(value_name = "DEPLOYMENT", num_args = 0..)]
     args: Vec<String>,
 }
@@ -102,16 +102,16 @@ pub(crate) struct PromoteArgs {
 /// Flags of `job promote`.
 #[derive(Clone, Debug, Default, clap::Args)]
 pub(crate) struct JobPromoteArgs {
-    /// Only this group; may be repeated
+    /// Promote only this group; may be repeated
     #[arg(long = "group", value_name = "GROUP")]
     groups: Vec<String>,
-    /// Do not wait for the evaluation
+    /// Return at once instead of following the evaluation
     #[arg(long)]
     detach: bool,
-    /// Show whole ids
+    /// Show full ids
     #[arg(long)]
     verbose: bool,
-    /// Job
+    /// Job id or prefix
     #[arg(value_name = "JOB", num_args = 0..)]
     args: Vec<String>,
 }
@@ -119,19 +119,19 @@ pub(crate) struct JobPromoteArgs {
 /// Flags of `job deployments`.
 #[derive(Clone, Debug, Default, clap::Args)]
 pub(crate) struct JobDeploymentsArgs {
-    /// Show the newest one
+    /// Show only the newest deployment
     #[arg(long)]
     latest: bool,
-    /// Those of earlier jobs of the same id too
+    /// Include deployments of earlier jobs with the same id
     #[arg(long)]
     all: bool,
     /// Show JSON
     #[arg(long)]
     json: bool,
-    /// Show whole ids
+    /// Show full ids
     #[arg(long)]
     verbose: bool,
-    /// Job
+    /// Job id or prefix
     #[arg(value_name = "JOB", num_args = 0..)]
     args: Vec<String>,
 }
@@ -139,18 +139,18 @@ pub(crate) struct JobDeploymentsArgs {
 /// Flags of `job revert`.
 #[derive(Clone, Debug, Default, clap::Args)]
 pub(crate) struct RevertArgs {
-    /// Do not wait for the evaluation
+    /// Return at once instead of following the evaluation
     #[arg(long)]
     detach: bool,
-    /// Show whole ids
+    /// Show full ids
     #[arg(long)]
     verbose: bool,
-    /// Job, and the number or the tag of a version
+    /// Job, and the number or the tag of the version
     #[arg(value_name = "JOB VERSION", num_args = 0..)]
     args: Vec<String>,
 }
 
-/// Runs a verb of deployments.
+/// Runs a subcommand of `deployment`.
 pub(crate) async fn run(ctx: &Ctx, verb: &DeploymentVerb) -> Outcome {
     match verb {
         DeploymentVerb::List(args) => list(ctx, args).await,
@@ -187,7 +187,7 @@ pub(crate) async fn run(ctx: &Ctx, verb: &DeploymentVerb) -> Outcome {
     }
 }
 
-/// The deployment that is meant.
+/// Returns the deployment with this id or unique prefix.
 async fn resolve(ctx: &Ctx, given: &str) -> Result<Deployment, CliError> {
     let query = ctx.query().prefix(uuid_prefix(given)?);
     let mut rows = ctx.client.deployments().list(&query).await.doing("Error retrieving deployment")?.value;
@@ -207,7 +207,7 @@ async fn find(ctx: &Ctx, args: &ChangeArgs) -> Result<Deployment, CliError> {
     resolve(ctx, one(&args.args, USAGE)?).await
 }
 
-/// Says what became of a change, and follows the evaluation that it made.
+/// Prints the result of a change and follows the evaluation that the change created.
 async fn follow(
     ctx: &Ctx,
     args: &ChangeArgs,
@@ -363,7 +363,7 @@ pub(crate) async fn revert(ctx: &Ctx, args: &RevertArgs) -> Outcome {
     evaluation(ctx, &done.eval_id, args.detach, args.verbose).await
 }
 
-/// The version that bears a tag.
+/// Returns the version of the job that has this tag.
 async fn tagged(ctx: &Ctx, job: &str, tag: &str, query: &caravan_sdk::QueryOptions) -> Result<u64, CliError> {
     let versions = ctx.client.jobs().versions(job, query).await.doing("Error retrieving job versions")?.value;
     let bears = |version: &&caravan_types::job::Job| {

@@ -1,23 +1,23 @@
-//! What only the reference's paying users have: the agent is asked, and its refusal is shown.
+//! Commands for features of Nomad Enterprise: each sends the request and shows the agent's refusal.
 
 use crate::ctx::Ctx;
 use crate::data::DataArgs;
 use crate::error::{CliError, Doing as _, Outcome};
 use clap::Subcommand;
 
-/// Flags and arguments that such verbs take; none of them has an effect.
+/// Flags and arguments that these commands accept. None of them has an effect.
 #[derive(Clone, Debug, Default, clap::Args)]
 pub(crate) struct AnyArgs {
     /// Show or read JSON
     #[arg(long)]
     json: bool,
-    /// Show the answer through a template, as of Go's text/template
+    /// Format the answer with a Go template
     #[arg(short = 't', value_name = "TEMPLATE")]
     template: Option<String>,
-    /// Show everything
+    /// Show all details
     #[arg(long)]
     verbose: bool,
-    /// What is meant
+    /// Arguments, which have no effect
     #[arg(value_name = "ARG", num_args = 0..)]
     args: Vec<String>,
 }
@@ -25,49 +25,49 @@ pub(crate) struct AnyArgs {
 /// Flags of `license get`.
 #[derive(Clone, Debug, Default, clap::Args)]
 pub(crate) struct LicenseArgs {
-    /// Any server may answer
+    /// Let any server answer, possibly with stale data
     #[arg(long)]
     stale: bool,
     #[command(flatten)]
     any: AnyArgs,
 }
 
-/// Verbs of the licence.
+/// Subcommands of `license`.
 #[derive(Debug, Subcommand)]
 pub(crate) enum LicenseVerb {
-    /// Show the licence
+    /// Show the license
     Get(LicenseArgs),
-    /// Show the licence in a file
+    /// Show the license in a file
     Inspect(AnyArgs),
 }
 
-/// Verbs of quotas.
+/// Subcommands of `quota`.
 #[derive(Debug, Subcommand)]
 pub(crate) enum QuotaVerb {
-    /// Make or change a quota
+    /// Create or update a quota
     Apply(AnyArgs),
-    /// Remove a quota
+    /// Delete a quota
     Delete(AnyArgs),
-    /// Write an example of a quota
+    /// Write an example quota file
     Init(AnyArgs),
-    /// Show a quota with its use
+    /// Show a quota with its usage
     Inspect(AnyArgs),
-    /// List the quotas
+    /// List quotas
     List(DataArgs),
-    /// Show a quota's state
+    /// Show a quota's status
     Status(AnyArgs),
 }
 
 /// Flags of `recommendation list`.
 #[derive(Clone, Debug, Default, clap::Args)]
 pub(crate) struct RecommendationListArgs {
-    /// Of this job
+    /// Show only recommendations for this job
     #[arg(long, value_name = "JOB")]
     job: Option<String>,
-    /// Of this group
+    /// Show only recommendations for this group
     #[arg(long, value_name = "GROUP")]
     group: Option<String>,
-    /// Of this task
+    /// Show only recommendations for this task
     #[arg(long, value_name = "TASK")]
     task: Option<String>,
     #[command(flatten)]
@@ -77,39 +77,39 @@ pub(crate) struct RecommendationListArgs {
 /// Flags of `recommendation apply`.
 #[derive(Clone, Debug, Default, clap::Args)]
 pub(crate) struct RecommendationApplyArgs {
-    /// Do not follow the evaluations
+    /// Return at once instead of following the evaluations
     #[arg(long)]
     detach: bool,
-    /// Override soft policies
+    /// Override soft-mandatory policies
     #[arg(long)]
     policy_override: bool,
     #[command(flatten)]
     any: AnyArgs,
 }
 
-/// Verbs of recommendations.
+/// Subcommands of `recommendation`.
 #[derive(Debug, Subcommand)]
 pub(crate) enum RecommendationVerb {
-    /// Follow recommendations
+    /// Apply recommendations
     Apply(RecommendationApplyArgs),
     /// Dismiss recommendations
     Dismiss(AnyArgs),
     /// Show a recommendation
     Info(AnyArgs),
-    /// List the recommendations
+    /// List recommendations
     List(RecommendationListArgs),
 }
 
 /// Flags of `sentinel apply`.
 #[derive(Clone, Debug, Default, clap::Args)]
 pub(crate) struct SentinelApplyArgs {
-    /// What the policy is for
+    /// Description of the policy
     #[arg(long, value_name = "TEXT")]
     description: Option<String>,
-    /// What it is about
+    /// Scope of the policy
     #[arg(long, value_name = "SCOPE")]
     scope: Option<String>,
-    /// How strictly it holds
+    /// Enforcement level of the policy
     #[arg(long, value_name = "LEVEL")]
     level: Option<String>,
     #[command(flatten)]
@@ -119,40 +119,40 @@ pub(crate) struct SentinelApplyArgs {
 /// Flags of `sentinel read`.
 #[derive(Clone, Debug, Default, clap::Args)]
 pub(crate) struct SentinelReadArgs {
-    /// Only the policy's text
+    /// Show only the policy's text
     #[arg(long)]
     raw: bool,
     #[command(flatten)]
     any: AnyArgs,
 }
 
-/// Verbs of Sentinel policies.
+/// Subcommands of `sentinel`.
 #[derive(Debug, Subcommand)]
 pub(crate) enum SentinelVerb {
-    /// Make or change a policy
+    /// Create or update a policy
     Apply(SentinelApplyArgs),
-    /// Remove a policy
+    /// Delete a policy
     Delete(AnyArgs),
-    /// List the policies
+    /// List policies
     List(DataArgs),
     /// Show a policy
     Read(SentinelReadArgs),
 }
 
-/// There is no licence to be had: the program is free.
+/// Runs a subcommand of `license`. The program is free and has no license to show.
 pub(crate) async fn license(ctx: &Ctx, verb: &LicenseVerb) -> Outcome {
     let doing = match verb {
         LicenseVerb::Get(_) => "Error getting license",
         LicenseVerb::Inspect(_) => "Error inspecting license",
     };
-    // The agent is asked all the same, so that a wrong address or token is told.
+    // Send a request all the same, so that a wrong address or token is reported.
     let answer: Result<caravan_sdk::Response<Option<serde_json::Value>>, _> =
         ctx.client.get("/v1/operator/license", &ctx.query()).await;
     answer.doing(doing)?;
     Err(CliError::failed(format!("{doing}: Nomad Enterprise only endpoint")))
 }
 
-/// Quotas.
+/// Runs a subcommand of `quota`.
 pub(crate) async fn quota(ctx: &Ctx, verb: &QuotaVerb) -> Outcome {
     let doing = match verb {
         QuotaVerb::Apply(_) => "Error applying quota specification",
@@ -164,7 +164,7 @@ pub(crate) async fn quota(ctx: &Ctx, verb: &QuotaVerb) -> Outcome {
     ask(ctx, "/v1/quotas", doing).await
 }
 
-/// Recommendations.
+/// Runs a subcommand of `recommendation`.
 pub(crate) async fn recommendation(ctx: &Ctx, verb: &RecommendationVerb) -> Outcome {
     let doing = match verb {
         RecommendationVerb::Apply(_) => "Error applying recommendations",
@@ -175,7 +175,7 @@ pub(crate) async fn recommendation(ctx: &Ctx, verb: &RecommendationVerb) -> Outc
     ask(ctx, "/v1/recommendations", doing).await
 }
 
-/// Sentinel policies.
+/// Runs a subcommand of `sentinel`.
 pub(crate) async fn sentinel(ctx: &Ctx, verb: &SentinelVerb) -> Outcome {
     let doing = match verb {
         SentinelVerb::Apply(_) => "Error writing Sentinel policy",
@@ -186,7 +186,7 @@ pub(crate) async fn sentinel(ctx: &Ctx, verb: &SentinelVerb) -> Outcome {
     ask(ctx, "/v1/sentinel/policies", doing).await
 }
 
-/// Asks for it, and shows what the agent says.
+/// Sends the request and shows the agent's answer.
 async fn ask(ctx: &Ctx, path: &str, doing: &str) -> Outcome {
     let answer: Result<caravan_sdk::Response<serde_json::Value>, _> =
         ctx.client.get(path, &ctx.query()).await;

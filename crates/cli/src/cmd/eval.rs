@@ -11,7 +11,7 @@ use caravan_sdk::QueryOptions;
 use caravan_types::eval::{EvalStatus, Evaluation};
 use clap::Subcommand;
 
-/// Verbs of evaluations.
+/// Subcommands of `eval`.
 #[derive(Debug, Subcommand)]
 pub(crate) enum EvalVerb {
     /// List evaluations, newest first
@@ -25,25 +25,25 @@ pub(crate) enum EvalVerb {
 /// Flags of `eval list`.
 #[derive(Clone, Debug, Default, clap::Args)]
 pub(crate) struct ListArgs {
-    /// Only those of this job
+    /// Show only evaluations of this job
     #[arg(long, value_name = "JOB")]
     job: Option<String>,
-    /// Only those in this status
+    /// Show only evaluations with this status
     #[arg(long, value_name = "STATUS")]
     status: Option<String>,
-    /// Only those that fit the expression
+    /// Show only evaluations that match the filter expression
     #[arg(long, value_name = "EXPRESSION")]
     filter: Option<String>,
-    /// Length of a page
+    /// Number of evaluations on a page
     #[arg(long, value_name = "N", default_value_t = 0, hide_default_value = true)]
     per_page: u32,
-    /// Where the page starts
+    /// Token of the page, printed at the end of the previous one
     #[arg(long, value_name = "TOKEN")]
     page_token: Option<String>,
     /// Show JSON
     #[arg(long)]
     json: bool,
-    /// Show whole ids
+    /// Show full ids
     #[arg(long)]
     verbose: bool,
 }
@@ -51,24 +51,24 @@ pub(crate) struct ListArgs {
 /// Flags of `eval status`.
 #[derive(Clone, Debug, Default, clap::Args)]
 pub(crate) struct StatusArgs {
-    /// Follow the evaluation until it is over
+    /// Follow the evaluation until it ends
     #[arg(long)]
     monitor: bool,
     /// Show JSON
     #[arg(long)]
     json: bool,
-    /// Show whole ids and times
+    /// Show full ids and timestamps
     #[arg(long)]
     verbose: bool,
     #[command(flatten)]
     browser: crate::cmd::page::BrowserArgs,
-    /// Evaluation
+    /// Evaluation id or prefix
     #[arg(value_name = "EVALUATION", num_args = 0..)]
     args: Vec<String>,
 }
 
 impl StatusArgs {
-    /// For an evaluation found by another verb.
+    /// Creates the arguments for an evaluation that `status` found.
     pub(crate) fn of(id: &str, verbose: bool) -> Self {
         Self { verbose, args: vec![id.to_owned()], ..Self::default() }
     }
@@ -118,7 +118,7 @@ pub(crate) async fn status(ctx: &Ctx, args: &StatusArgs) -> Outcome {
     }
     ctx.out.line(&render(&ctx.clock(), &eval, args.verbose));
     if eval.status == EvalStatus::Blocked || !eval.failed_tg_allocs.is_empty() {
-        // Other servers cannot tell; what is known without them is told above.
+        // Only Caravan servers explain evaluations; the sections above need no explanation.
         if let Ok(answer) = evaluations.explain(eval.id.as_str(), &ctx.query()).await
             && !answer.value.reasons.is_empty()
         {
@@ -128,7 +128,7 @@ pub(crate) async fn status(ctx: &Ctx, args: &StatusArgs) -> Outcome {
     Ok(0)
 }
 
-/// Whether placements failed; not known before the scheduler is done.
+/// Returns whether placements failed, or that this is unknown while the scheduler works.
 fn failures(eval: &Evaluation) -> String {
     match eval.status {
         EvalStatus::Blocked | EvalStatus::Pending => "N/A - In Progress".into(),
@@ -136,7 +136,7 @@ fn failures(eval: &Evaluation) -> String {
     }
 }
 
-/// The table of evaluations of all jobs.
+/// Returns the table of evaluations of all jobs.
 pub(crate) fn list_table(evals: &[Evaluation], verbose: bool) -> String {
     let heading =
         ["ID", "Priority", "Triggered By", "Job ID", "Namespace", "Node ID", "Status", "Placement Failures"];
@@ -155,7 +155,7 @@ pub(crate) fn list_table(evals: &[Evaluation], verbose: bool) -> String {
     Table::new(&heading).rows(rows).render()
 }
 
-/// The table of evaluations of one job, newest first.
+/// Returns the table of evaluations of one job, newest first.
 pub(crate) fn job_table(evals: &[Evaluation], verbose: bool) -> String {
     let mut evals: Vec<&Evaluation> = evals.iter().collect();
     evals.sort_by_key(|eval| std::cmp::Reverse(eval.create_index));
@@ -230,7 +230,6 @@ fn render(clock: &Clock, eval: &Evaluation, verbose: bool) -> String {
     sections.join("\n\n")
 }
 
-/// Runs a verb.
 pub(crate) async fn run(ctx: &Ctx, verb: &EvalVerb) -> Result<u8, CliError> {
     match verb {
         EvalVerb::List(args) => list(ctx, args).await,

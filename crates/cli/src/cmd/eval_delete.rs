@@ -8,13 +8,13 @@ use caravan_sdk::EvalsToDelete;
 /// Flags of `eval delete`.
 #[derive(Clone, Debug, Default, clap::Args)]
 pub(crate) struct DeleteArgs {
-    /// Delete those that fit the expression
+    /// Delete all evaluations that match the filter expression
     #[arg(long, value_name = "EXPRESSION")]
     filter: Option<String>,
-    /// Do not ask
+    /// Skip the confirmation prompt
     #[arg(long)]
     yes: bool,
-    /// Evaluation
+    /// Evaluation ids or prefixes
     #[arg(value_name = "EVALUATION", num_args = 0..)]
     args: Vec<String>,
 }

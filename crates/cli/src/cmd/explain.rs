@@ -1,4 +1,4 @@
-//! `explain`: the page of an error's code.
+//! `explain`: prints the page of an error code.
 
 use super::one;
 use crate::ctx::Ctx;
@@ -11,12 +11,11 @@ pub(crate) struct ExplainArgs {
     /// List all codes
     #[arg(long)]
     list: bool,
-    /// Code, such as E0401
+    /// Error code, such as E0401
     #[arg(value_name = "CODE", num_args = 0..)]
     args: Vec<String>,
 }
 
-/// Runs it.
 pub(crate) fn run(ctx: &Ctx, args: &ExplainArgs) -> Outcome {
     if args.list {
         for (code, title) in explain::titles() {

@@ -9,10 +9,10 @@ use std::path::{Path, PathBuf};
 /// Flags of `fmt`.
 #[derive(Clone, Debug, Default, clap::Args)]
 pub(crate) struct FmtArgs {
-    /// Change nothing; status 1 if a file is not formatted
+    /// Change nothing; exit with status 1 if a file is not formatted
     #[arg(long)]
     check: bool,
-    /// Name the files that are not formatted
+    /// List the files that are not formatted
     #[arg(
         long,
         value_name = "BOOL",
@@ -23,10 +23,10 @@ pub(crate) struct FmtArgs {
         action = clap::ArgAction::Set
     )]
     list: bool,
-    /// Look into directories below as well
+    /// Include subdirectories
     #[arg(long)]
     recursive: bool,
-    /// Write the files
+    /// Overwrite the files with their formatted content
     #[arg(
         long,
         value_name = "BOOL",
@@ -37,12 +37,12 @@ pub(crate) struct FmtArgs {
         action = clap::ArgAction::Set
     )]
     write: bool,
-    /// Files and directories [default: the current one], - for standard input
+    /// Files and directories [default: the current directory], - for standard input
     #[arg(value_name = "PATH", num_args = 0..)]
     paths: Vec<String>,
 }
 
-/// Runs it. Files that cannot be read are told of, and the others formatted.
+/// Runs `fmt`. Reports files that it cannot read and formats the others.
 pub(crate) fn run(ctx: &Ctx, args: &FmtArgs) -> Outcome {
     if let [path] = args.paths.as_slice()
         && path == "-"
@@ -80,7 +80,7 @@ fn standard_input(ctx: &Ctx, args: &FmtArgs) -> Outcome {
     Ok(u8::from(args.check && changed))
 }
 
-/// Formats a file; whether it was not formatted.
+/// Formats a file and returns whether its format was wrong.
 fn one(ctx: &Ctx, args: &FmtArgs, file: &Path) -> Result<bool, CliError> {
     let name = file.display().to_string();
     let text = std::fs::read_to_string(file).doing(format!("Error reading file {name:?}"))?;
@@ -106,7 +106,7 @@ fn formatted(ctx: &Ctx, name: &str, text: &str) -> Result<String, CliError> {
     })
 }
 
-/// Replaces the file as a whole, with the permissions that it has: whoever reads it meanwhile sees one or the other.
+/// Replaces the file atomically and keeps its permissions: a concurrent reader gets the old or the new content.
 fn write(file: &Path, text: &str) -> std::io::Result<()> {
     let target = std::fs::canonicalize(file)?;
     let mut name = target.file_name().unwrap_or_default().to_owned();
@@ -122,7 +122,7 @@ fn write(file: &Path, text: &str) -> std::io::Result<()> {
     done
 }
 
-/// The files of a path: itself, or what is HCL in a directory.
+/// Collects the files of a path: the path itself, or the HCL files in a directory.
 fn collect(path: &Path, recursive: bool, files: &mut Vec<PathBuf>) -> Result<(), CliError> {
     let doing = |what: &str| format!("Error {what} {:?}", path.display().to_string());
     if !std::fs::metadata(path).doing(doing("reading"))?.is_dir() {
@@ -138,7 +138,7 @@ fn collect(path: &Path, recursive: bool, files: &mut Vec<PathBuf>) -> Result<(),
     for entry in inside {
         let name = entry.file_name().unwrap_or_default().to_string_lossy().into_owned();
         let entry = if path == Path::new(".") { PathBuf::from(&name) } else { entry };
-        // Not through links: a circle of them has no end.
+        // Do not follow symbolic links, which may form a cycle.
         let Ok(kind) = std::fs::symlink_metadata(&entry) else { continue };
         if kind.is_dir() {
             if recursive && !name.starts_with('.') {

@@ -1,4 +1,4 @@
-//! Small verbs: `agent-info`, `login`, `ui`.
+//! Small commands: `agent-info`, `login`, `ui`.
 
 use crate::ctx::Ctx;
 use crate::data::DataArgs;
@@ -15,16 +15,16 @@ pub(crate) struct InfoArgs {
 /// Flags of `login`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct LoginArgs {
-    /// The way to log in; the default one when nothing is said
+    /// Auth method to log in with [default: the default method]
     #[arg(long, default_value = "", hide_default_value = true)]
     method: String,
-    /// OIDC or JWT; only checked against the method
+    /// Type of the auth method, OIDC or JWT; an error if the method has another type
     #[arg(long = "type", default_value = "", hide_default_value = true)]
     kind: String,
-    /// The signed token that says who you are
+    /// JWT that proves your identity
     #[arg(long, value_name = "JWT", default_value = "", hide_default_value = true)]
     login_token: String,
-    /// Where the page of an OIDC login comes back to
+    /// Address that an OIDC login redirects to
     #[arg(long, value_name = "ADDR", hide = true)]
     oidc_callback_addr: Option<String>,
     #[command(flatten)]
@@ -34,18 +34,18 @@ pub(crate) struct LoginArgs {
 /// Flags of `ui`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct UiArgs {
-    /// Bring the token in use along
+    /// Log in to the web UI with the current token
     #[arg(long)]
     authenticate: bool,
-    /// Only show the address
+    /// Print the URL instead of opening it
     #[arg(long)]
     show_url: bool,
-    /// What to show
+    /// Id of the object to show
     #[arg(value_name = "ID", num_args = 0..)]
     args: Vec<String>,
 }
 
-/// Shows the figures of the agent.
+/// Shows statistics of the agent.
 pub(crate) async fn agent_info(ctx: &Ctx, args: &InfoArgs) -> Outcome {
     let info = ctx.client.agent().info().await.doing("Error querying agent info")?;
     if args.data.wanted() {
@@ -62,7 +62,7 @@ pub(crate) async fn agent_info(ctx: &Ctx, args: &InfoArgs) -> Outcome {
     Ok(0)
 }
 
-/// Logs in with a signed token.
+/// Logs in with a JWT.
 pub(crate) async fn login(ctx: &Ctx, args: &LoginArgs) -> Outcome {
     let acl = ctx.client.acl();
     let methods = acl.auth_methods(&ctx.query()).await.doing("Error listing ACL auth methods")?;
@@ -99,7 +99,7 @@ pub(crate) async fn login(ctx: &Ctx, args: &LoginArgs) -> Outcome {
     Ok(0)
 }
 
-/// Opens the web page.
+/// Opens the web UI.
 pub(crate) async fn ui(ctx: &Ctx, args: &UiArgs) -> Outcome {
     let what = crate::cmd::at_most_one(
         &args.args,
@@ -132,7 +132,7 @@ pub(crate) async fn ui(ctx: &Ctx, args: &UiArgs) -> Outcome {
     }
 }
 
-/// The page of an object: of what its id says it is, else of a job.
+/// Returns the page of the object with this id.
 async fn page_of(ctx: &Ctx, id: &str) -> Result<String, CliError> {
     let body = serde_json::json!({"Prefix": id, "Context": "all"});
     let found: caravan_sdk::Response<serde_json::Value> =

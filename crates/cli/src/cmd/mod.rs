@@ -1,4 +1,4 @@
-//! The verbs.
+//! The commands.
 
 pub(crate) mod acl;
 pub(crate) mod alloc;
@@ -31,7 +31,7 @@ pub(crate) mod volume;
 
 use crate::error::CliError;
 
-/// The one argument of a verb.
+/// Returns the only argument of a command, or a usage error.
 pub(crate) fn one<'a>(args: &'a [String], usage: &str) -> Result<&'a str, CliError> {
     match args {
         [arg] => Ok(arg),
@@ -39,7 +39,7 @@ pub(crate) fn one<'a>(args: &'a [String], usage: &str) -> Result<&'a str, CliErr
     }
 }
 
-/// The argument of a verb that can do without.
+/// Returns the optional argument of a command, or a usage error.
 pub(crate) fn at_most_one<'a>(args: &'a [String], usage: &str) -> Result<Option<&'a str>, CliError> {
     match args {
         [] => Ok(None),

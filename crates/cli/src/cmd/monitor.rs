@@ -1,4 +1,4 @@
-//! `monitor`: an agent's log as it is written, and what has been kept of it
+//! `monitor`: streams an agent's log, and exports its past entries.
 
 use crate::ctx::Ctx;
 use crate::error::{CliError, Doing as _, Outcome};
@@ -12,60 +12,59 @@ use clap::Subcommand;
 pub(crate) struct MonitorArgs {
     #[command(subcommand)]
     verb: Option<MonitorVerb>,
-    /// trace, debug, info, warn or error [default: info]
+    /// Lowest level to show: trace, debug, info, warn or error [default: info]
     #[arg(long, value_name = "LEVEL")]
     log_level: Option<String>,
-    /// With the places in the program
+    /// Show the source location of each log entry
     #[arg(long)]
     log_include_location: bool,
-    /// Follow a node's agent
+    /// Follow the log of this node's agent
     #[arg(long, value_name = "NODE")]
     node_id: Option<String>,
-    /// Follow a server's agent
+    /// Follow the log of this server's agent
     #[arg(long, value_name = "SERVER")]
     server_id: Option<String>,
     /// Show JSON
     #[arg(long)]
     json: bool,
-    /// None
+    /// Rejected: the command takes no arguments
     #[arg(hide = true, num_args = 0..)]
     args: Vec<String>,
 }
 
-/// Verbs of agents' logs.
+/// Subcommands of `monitor`.
 #[derive(Debug, Subcommand)]
 pub(crate) enum MonitorVerb {
-    /// Show what has been kept of an agent's log
+    /// Show past entries of an agent's log
     Export(ExportArgs),
 }
 
 /// Flags of `monitor export`.
 #[derive(Clone, Debug, Default, clap::Args)]
 pub(crate) struct ExportArgs {
-    /// Of a node's agent
+    /// Export the log of this node's agent
     #[arg(long, value_name = "NODE")]
     node_id: Option<String>,
-    /// Of a server's agent
+    /// Export the log of this server's agent
     #[arg(long, value_name = "SERVER")]
     server_id: Option<String>,
-    /// How far back in the journal [default: 72h]
+    /// Age of the oldest journal entry to export [default: 72h]
     #[arg(long, value_name = "DURATION", alias = "logs-since")]
     log_since: Option<String>,
-    /// The journal of this service
+    /// Export the systemd journal of this service
     #[arg(long, value_name = "NAME")]
     service_name: Option<String>,
-    /// The agent's own log file
+    /// Export the agent's own log file
     #[arg(long)]
     on_disk: bool,
-    /// Go on with what comes
+    /// Continue with new entries as they arrive
     #[arg(short = 'f', long)]
     follow: bool,
-    /// None
+    /// Rejected: the command takes no arguments
     #[arg(hide = true, num_args = 0..)]
     args: Vec<String>,
 }
 
-/// Runs it.
 pub(crate) async fn run(ctx: &Ctx, args: &MonitorArgs) -> Outcome {
     if let Some(MonitorVerb::Export(args)) = &args.verb {
         return export(ctx, args).await;
@@ -107,7 +106,7 @@ async fn export(ctx: &Ctx, args: &ExportArgs) -> Outcome {
     show(ctx, log.map_err(|error| refused(&error, "monitor export"))?).await
 }
 
-/// The whole id of a node that is named.
+/// Returns the full id of the named node, or an empty text without one.
 async fn node(ctx: &Ctx, given: Option<&str>) -> Result<String, CliError> {
     match given {
         Some(given) => Ok(resolve::node(ctx, given).await?.id.to_string()),

@@ -10,34 +10,34 @@ use crate::table::{Pairs, Table};
 use caravan_types::namespace::{NamespaceCapabilities, NamespaceSpec};
 use clap::Subcommand;
 
-/// Verbs of namespaces.
+/// Subcommands of `namespace`.
 #[derive(Debug, Subcommand)]
 pub(crate) enum NamespaceVerb {
-    /// Make a namespace, or change it
+    /// Create or update a namespace
     Apply(ApplyArgs),
-    /// Remove a namespace
+    /// Delete a namespace
     Delete(NameArgs),
-    /// Show all of a namespace
+    /// Show a namespace in full, as JSON
     Inspect(InspectArgs),
     /// List namespaces
     List(ListArgs),
-    /// Show a namespace
+    /// Show the status of a namespace
     Status(StatusArgs),
 }
 
 /// Flags of `namespace apply`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct ApplyArgs {
-    /// What it is for
+    /// Description of the namespace
     #[arg(long)]
     description: Option<String>,
-    /// The quota that it counts against
+    /// Quota that the namespace counts against
     #[arg(long)]
     quota: Option<String>,
-    /// The file is JSON
+    /// Parse the file as JSON
     #[arg(long)]
     json: bool,
-    /// Name, or a file, or - for standard input
+    /// Name of the namespace, a file, or - for standard input
     #[arg(value_name = "NAME or PATH", num_args = 0..)]
     args: Vec<String>,
 }
@@ -54,7 +54,7 @@ pub(crate) struct NameArgs {
 pub(crate) struct InspectArgs {
     #[command(flatten)]
     data: DataArgs,
-    /// Name
+    /// Name of the namespace
     #[arg(value_name = "NAME", num_args = 0..)]
     args: Vec<String>,
 }
@@ -72,14 +72,13 @@ pub(crate) struct StatusArgs {
     /// Show JSON
     #[arg(long)]
     json: bool,
-    /// Name, or what it begins with
+    /// Name of the namespace, or a prefix of it
     #[arg(value_name = "NAME", num_args = 0..)]
     args: Vec<String>,
 }
 
 const ONE: &str = "This command takes one argument: <namespace>";
 
-/// Runs the verb.
 pub(crate) async fn run(ctx: &Ctx, verb: &NamespaceVerb) -> Outcome {
     match verb {
         NamespaceVerb::Apply(args) => apply(ctx, args).await,
@@ -115,7 +114,7 @@ pub(crate) async fn run(ctx: &Ctx, verb: &NamespaceVerb) -> Outcome {
     }
 }
 
-/// As clients of the reference show it.
+/// Returns the namespace as JSON without its hash, which Nomad's clients do not show either.
 fn without_hash(spec: &NamespaceSpec) -> Result<serde_json::Value, CliError> {
     let mut value = serde_json::to_value(spec)?;
     if let Some(map) = value.as_object_mut() {
@@ -129,7 +128,7 @@ async fn apply(ctx: &Ctx, args: &ApplyArgs) -> Outcome {
     let is_file = given == "-" || std::path::Path::new(given).is_file();
     let mut spec = match is_file {
         true => read(given, args.json)?,
-        // What the command does not say stays as it is.
+        // Attributes without a flag keep their value.
         false => match ctx.client.namespaces().info(given, &ctx.query()).await {
             Ok(found) => found.value,
             Err(caravan_sdk::Error::Status { code: 404, .. }) => {
@@ -167,7 +166,7 @@ fn read(path: &str, as_json: bool) -> Result<NamespaceSpec, CliError> {
     }
 }
 
-/// The namespace of a name, or the only one that begins so.
+/// Returns the namespace with this name or unique prefix.
 async fn found(ctx: &Ctx, name: &str) -> Result<NamespaceSpec, CliError> {
     let doing = "Error retrieving namespaces";
     let rows = ctx.client.namespaces().list(&ctx.query().prefix(name)).await.doing(doing)?.value;

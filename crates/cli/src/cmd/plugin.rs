@@ -11,7 +11,7 @@ use caravan_types::plugin::{CsiControllerInfo, CsiInfo, CsiNodeInfo, Plugin, Plu
 use clap::Subcommand;
 use std::collections::BTreeSet;
 
-/// Verbs of plugins.
+/// Subcommands of `plugin`.
 #[derive(Debug, Subcommand)]
 pub(crate) enum PluginVerb {
     /// Show CSI plugins, or one plugin
@@ -21,31 +21,30 @@ pub(crate) enum PluginVerb {
 /// Flags of `plugin status`.
 #[derive(Clone, Debug, Default, clap::Args)]
 pub(crate) struct StatusArgs {
-    /// Kind of plugin, csi
+    /// Type of plugin: csi
     #[arg(long = "type", value_name = "TYPE")]
     kind: Option<String>,
     /// Show JSON
     #[arg(long)]
     json: bool,
-    /// Without allocations
+    /// Omit allocations
     #[arg(long)]
     short: bool,
-    /// Show whole ids and capabilities
+    /// Show full ids and capabilities
     #[arg(long)]
     verbose: bool,
-    /// Plugin
+    /// Plugin id or prefix
     #[arg(value_name = "PLUGIN", num_args = 0..)]
     args: Vec<String>,
 }
 
 impl StatusArgs {
-    /// For a plugin found by another verb.
+    /// Creates the arguments for a plugin that `status` found.
     pub(crate) fn of(id: &str, verbose: bool) -> Self {
         Self { verbose, args: vec![id.to_owned()], ..Self::default() }
     }
 }
 
-/// Runs it.
 pub(crate) async fn status(ctx: &Ctx, args: &StatusArgs) -> Outcome {
     let given = at_most_one(&args.args, "This command takes either no arguments or one: <plugin>")?;
     if let Some(kind) = args.kind.as_deref()
@@ -88,7 +87,7 @@ pub(crate) async fn status(ctx: &Ctx, args: &StatusArgs) -> Outcome {
     Ok(0)
 }
 
-/// The table of plugins.
+/// Returns the table of plugins.
 fn table(plugins: &[PluginListStub]) -> String {
     let rows = plugins.iter().map(|plugin| {
         let controllers = match plugin.controller_required {
@@ -144,7 +143,7 @@ fn render(clock: &Clock, plugin: &Plugin, args: &StatusArgs) -> String {
     sections.join("\n\n")
 }
 
-/// Where the plugin does not work, and why.
+/// Returns where the plugin is unhealthy, and why.
 fn troubles(plugin: &Plugin) -> Option<String> {
     let mut seen = BTreeSet::new();
     let mut table = Table::new(&["Node ID", "Part", "Reason"]);
@@ -161,7 +160,7 @@ fn troubles(plugin: &Plugin) -> Option<String> {
     (!seen.is_empty()).then(|| format!("Unhealthy\n{}", table.render()))
 }
 
-/// Mounts that the plugin left on nodes, and why they stay.
+/// Returns the mounts that the plugin left on nodes, and why they stay.
 fn left_mounts(plugin: &Plugin) -> Option<String> {
     let mut table = Table::new(&["Node ID", "Path", "Type", "Reason"]);
     for (node, mounts) in &plugin.left_mounts {
@@ -173,7 +172,7 @@ fn left_mounts(plugin: &Plugin) -> Option<String> {
     (!plugin.left_mounts.is_empty()).then(|| format!("Left Mounts\n{}", table.render()))
 }
 
-/// Names of the CSI specification (ControllerServiceCapability).
+/// Returns the names of the capabilities in the CSI specification (ControllerServiceCapability).
 fn controller(info: &CsiControllerInfo) -> Vec<&'static str> {
     let all = [
         (info.supports_create_delete, "CREATE_DELETE_VOLUME"),
@@ -192,7 +191,7 @@ fn controller(info: &CsiControllerInfo) -> Vec<&'static str> {
     named(&all)
 }
 
-/// Names of the CSI specification (NodeServiceCapability).
+/// Returns the names of the capabilities in the CSI specification (NodeServiceCapability).
 fn node(info: &CsiNodeInfo) -> Vec<&'static str> {
     let all = [
         (info.requires_node_stage_volume, "STAGE_UNSTAGE_VOLUME"),

@@ -10,15 +10,15 @@ use caravan_sdk::{ScalingPolicy, ScalingPolicyStub};
 use clap::Subcommand;
 use std::collections::BTreeMap;
 
-/// Verbs of scaling.
+/// Subcommands of `scaling`.
 #[derive(Debug, Subcommand)]
 pub(crate) enum ScalingVerb {
-    /// Policies: list, info
+    /// Scaling policies: list, info
     #[command(subcommand)]
     Policy(PolicyVerb),
 }
 
-/// Verbs of policies.
+/// Subcommands of `scaling policy`.
 #[derive(Debug, Subcommand)]
 pub(crate) enum PolicyVerb {
     /// List scaling policies
@@ -30,16 +30,16 @@ pub(crate) enum PolicyVerb {
 /// Flags of `scaling policy list`.
 #[derive(Clone, Debug, Default, clap::Args)]
 pub(crate) struct ListArgs {
-    /// Only those of this job
+    /// Show only policies of this job
     #[arg(long, value_name = "JOB")]
     job: Option<String>,
-    /// Only those of this type
+    /// Show only policies of this type
     #[arg(long = "type", value_name = "TYPE")]
     kind: Option<String>,
     /// Show JSON
     #[arg(long)]
     json: bool,
-    /// Show whole ids
+    /// Show full ids
     #[arg(long)]
     verbose: bool,
 }
@@ -50,15 +50,14 @@ pub(crate) struct InfoArgs {
     /// Show JSON
     #[arg(long)]
     json: bool,
-    /// Show whole ids
+    /// Show full ids
     #[arg(long)]
     verbose: bool,
-    /// Policy
+    /// Policy id or prefix
     #[arg(value_name = "POLICY", num_args = 0..)]
     args: Vec<String>,
 }
 
-/// Runs them.
 pub(crate) async fn run(ctx: &Ctx, verb: &ScalingVerb) -> Outcome {
     let ScalingVerb::Policy(verb) = verb;
     match verb {
@@ -93,7 +92,7 @@ fn table(list: &[ScalingPolicyStub], verbose: bool) -> String {
     Table::new(&["ID", "Enabled", "Type", "Target"]).rows(list.iter().map(row)).render()
 }
 
-/// The parts from the largest to the smallest.
+/// Renders the target from its largest part to its smallest.
 fn target(parts: &BTreeMap<String, String>) -> String {
     let known = ["Namespace", "Job", "Group", "Task"];
     let texts = known.iter().filter_map(|name| Some(format!("{name}:{}", parts.get(*name)?)));

@@ -8,12 +8,12 @@ use crate::table::Table;
 use caravan_sdk::{Member, Response};
 use clap::Subcommand;
 
-/// Verbs of servers.
+/// Subcommands of `server`.
 #[derive(Debug, Subcommand)]
 pub(crate) enum ServerVerb {
-    /// Have a server leave that is gone for good
+    /// Force a server that does not return into the left state
     ForceLeave(LeaveArgs),
-    /// Join other servers
+    /// Make the agent join other servers
     Join(JoinArgs),
     /// List the servers
     Members(MembersArgs),
@@ -22,10 +22,10 @@ pub(crate) enum ServerVerb {
 /// Flags of `server force-leave`.
 #[derive(Clone, Debug, Default, clap::Args)]
 pub(crate) struct LeaveArgs {
-    /// Forget it altogether
+    /// Remove the server from the list of members
     #[arg(long)]
     prune: bool,
-    /// Name of the server
+    /// Name of the server to remove from the cluster
     #[arg(value_name = "NODE", num_args = 0..)]
     args: Vec<String>,
 }
@@ -33,12 +33,11 @@ pub(crate) struct LeaveArgs {
 /// Arguments of `server join`.
 #[derive(Clone, Debug, Default, clap::Args)]
 pub(crate) struct JoinArgs {
-    /// Addresses of servers
+    /// Addresses of servers to join
     #[arg(value_name = "ADDR", num_args = 0..)]
     args: Vec<String>,
 }
 
-/// Runs the verb.
 pub(crate) async fn run(ctx: &Ctx, verb: &ServerVerb) -> Outcome {
     match verb {
         ServerVerb::Members(args) => members(ctx, args).await,
@@ -77,7 +76,7 @@ pub(crate) struct MembersArgs {
     /// Show JSON
     #[arg(long)]
     json: bool,
-    /// Show all tags
+    /// Show all tags of the servers
     #[arg(long, alias = "detailed")]
     verbose: bool,
 }

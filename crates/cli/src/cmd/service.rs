@@ -9,14 +9,14 @@ use crate::table::{Pairs, Table};
 use caravan_types::service::ServiceRegistration;
 use clap::Subcommand;
 
-/// Verbs of services.
+/// Subcommands of `service`.
 #[derive(Debug, Subcommand)]
 pub(crate) enum ServiceVerb {
-    /// List names of services
+    /// List service names
     List(ListArgs),
-    /// Show who serves under a name
+    /// Show the instances of a service
     Info(InfoArgs),
-    /// Strike a registration out
+    /// Deregister a service instance
     Delete(DeleteArgs),
 }
 
@@ -34,12 +34,12 @@ pub(crate) struct InfoArgs {
     /// Show JSON
     #[arg(long)]
     json: bool,
-    /// Show everything of each
+    /// Show all attributes of each instance
     #[arg(long)]
     verbose: bool,
     #[command(flatten)]
     page: PageArgs,
-    /// Service
+    /// Name of the service
     #[arg(value_name = "SERVICE", num_args = 0..)]
     args: Vec<String>,
 }
@@ -47,12 +47,11 @@ pub(crate) struct InfoArgs {
 /// Flags of `service delete`.
 #[derive(Clone, Debug, Default, clap::Args)]
 pub(crate) struct DeleteArgs {
-    /// Service, and the id of the registration
+    /// Name of the service, and the id of the instance
     #[arg(value_name = "SERVICE", num_args = 0..)]
     args: Vec<String>,
 }
 
-/// Runs a verb.
 pub(crate) async fn run(ctx: &Ctx, verb: &ServiceVerb) -> Outcome {
     match verb {
         ServiceVerb::List(args) => list(ctx, args).await,

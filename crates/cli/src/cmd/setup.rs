@@ -1,31 +1,31 @@
-//! `setup consul|vault`: preparing other programs for workloads that log in to them. Neither is talked to by this build.
+//! `setup consul|vault`: would prepare Consul or Vault for workload identities. This build connects to neither.
 
 use crate::ctx::Ctx;
 use crate::error::{CliError, Outcome};
 use clap::Subcommand;
 
-/// Verbs of other programs.
+/// Subcommands of `setup`.
 #[derive(Debug, Subcommand)]
 pub(crate) enum SetupVerb {
-    /// Prepare a Consul cluster for the identities of workloads
+    /// Prepare a Consul cluster for workload identities
     Consul(ConsulArgs),
-    /// Prepare a Vault cluster for the identities of workloads
+    /// Prepare a Vault cluster for workload identities
     Vault(VaultArgs),
 }
 
-/// Flags of both.
+/// Flags that both subcommands have.
 #[derive(Clone, Debug, Default, clap::Args)]
 pub(crate) struct SharedArgs {
-    /// Where it reads the keys of identities
+    /// URL of the public keys (JWKS) that verify workload identities
     #[arg(long, value_name = "URL")]
     jwks_url: Option<String>,
-    /// CA certificates for it
+    /// CA certificates to verify the JWKS URL
     #[arg(long, value_name = "FILE")]
     jwks_ca_file: Option<String>,
-    /// Take away what was made
+    /// Remove the objects that an earlier setup created
     #[arg(long)]
     destroy: bool,
-    /// Do not ask
+    /// Skip the confirmation prompt
     #[arg(short = 'y', long = "yes")]
     yes: bool,
     #[arg(hide = true, num_args = 0..)]
@@ -44,18 +44,18 @@ pub(crate) struct ConsulArgs {
 pub(crate) struct VaultArgs {
     #[command(flatten)]
     shared: SharedArgs,
-    /// Only say what stands in the way of identities
+    /// Only report why workload identities cannot be used
     #[arg(long)]
     check: bool,
     /// Show JSON
     #[arg(long)]
     json: bool,
-    /// Show everything
+    /// Show all details
     #[arg(long)]
     verbose: bool,
 }
 
-/// Says that it cannot be done. Nothing is written anywhere.
+/// Returns an error that names the missing integration. Writes nothing.
 pub(crate) fn run(_ctx: &Ctx, verb: &SetupVerb) -> Outcome {
     let (name, args) = match verb {
         SetupVerb::Consul(ConsulArgs { shared }) => ("Consul", &shared.args),

@@ -1,4 +1,4 @@
-//! `status`: any object by its id or a prefix of it.
+//! `status`: shows any object by its id or a prefix of it.
 
 use crate::cmd::{alloc, at_most_one, eval, job, node, plugin, volume};
 use crate::ctx::Ctx;
@@ -8,7 +8,7 @@ use crate::resolve::uuid_prefix;
 /// Flags of `status`.
 #[derive(Clone, Debug, Default, clap::Args)]
 pub(crate) struct StatusArgs {
-    /// Show whole ids and times
+    /// Show full ids and timestamps
     #[arg(long)]
     verbose: bool,
     /// Job, allocation, evaluation, node, volume or plugin
@@ -16,7 +16,7 @@ pub(crate) struct StatusArgs {
     args: Vec<String>,
 }
 
-/// Kinds of objects, in the order in which they are preferred.
+/// Types of objects, in the order in which an ambiguous prefix prefers them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
     Job,
@@ -27,7 +27,6 @@ enum Kind {
     Plugin,
 }
 
-/// Runs it.
 pub(crate) async fn run(ctx: &Ctx, args: &StatusArgs) -> Outcome {
     let Some(given) = at_most_one(&args.args, "This command takes either no arguments or one: <identifier>")?
     else {
@@ -50,7 +49,7 @@ pub(crate) async fn run(ctx: &Ctx, args: &StatusArgs) -> Outcome {
     }
 }
 
-/// The kind of the object that is meant: an exact id wins, then the order of kinds.
+/// Returns the type of the object that the argument names: an exact id wins, then the order of types.
 async fn find(ctx: &Ctx, given: &str) -> Result<Kind, CliError> {
     let mut found: Vec<(Kind, Vec<String>)> = Vec::new();
     let query = ctx.query().prefix(given);

@@ -4,24 +4,23 @@ use crate::ctx::Ctx;
 use crate::error::{Doing as _, Outcome};
 use clap::Subcommand;
 
-/// Chores of the servers.
+/// Subcommands of `system`.
 #[derive(Debug, Subcommand)]
 pub(crate) enum SystemVerb {
-    /// Forget what is over, now
+    /// Collect garbage now, instead of at the next interval
     Gc,
-    /// Bring derived figures into step
+    /// Recompute derived data: summaries
     #[command(subcommand)]
     Reconcile(ReconcileVerb),
 }
 
-/// What is brought into step.
+/// Subcommands of `system reconcile`.
 #[derive(Debug, Subcommand)]
 pub(crate) enum ReconcileVerb {
-    /// Counts of the allocations of jobs
+    /// Recompute the allocation counts of all jobs
     Summaries,
 }
 
-/// Runs it.
 pub(crate) async fn run(ctx: &Ctx, verb: &SystemVerb) -> Outcome {
     match verb {
         SystemVerb::Gc => {

@@ -16,23 +16,23 @@ use clap::Subcommand;
 use std::fmt;
 use std::io::IsTerminal as _;
 
-/// Form that a template makes.
+/// The output format that renders a template.
 const TEMPLATE: &str = "go-template";
 
-/// Verbs of variables.
+/// Subcommands of `var`.
 #[derive(Debug, Subcommand)]
 pub(crate) enum VarVerb {
-    /// Write a variable
+    /// Create or update a variable
     Put(PutArgs),
     /// Show a variable
     Get(GetArgs),
-    /// Show variables without their items
+    /// List variables without their items
     List(ListArgs),
-    /// Remove a variable
+    /// Delete a variable
     Purge(PurgeArgs),
-    /// Hold a variable while a program runs
+    /// Hold the lock of a variable while a program runs
     Lock(lock::LockArgs),
-    /// Write an example of a variable
+    /// Write an example variable file
     Init(lock::InitArgs),
 }
 
@@ -42,25 +42,25 @@ pub(crate) enum VarVerb {
     override_usage = "caravan var put [OPTIONS] <PATH> [NAME=VALUE ...]\n       caravan var put [OPTIONS] <PATH> <@FILE | ->"
 )]
 pub(crate) struct PutArgs {
-    /// Write it whatever is there
+    /// Overwrite the variable without checking its index
     #[arg(long)]
     force: bool,
-    /// Write it only if it was last changed at this index; 0: only if it is new [default: 0]
+    /// Write the variable only if its modify index equals this; 0: only if it is new [default: 0]
     #[arg(long, value_name = "INDEX")]
     check_index: Option<u64>,
-    /// Form of what is read from the file or standard input, hcl or json, where the file's name does not say
+    /// Format of the input, hcl or json [default: by the file's extension or its first character]
     #[arg(long = "in", value_name = "FORM")]
     input: Option<String>,
-    /// Form of the answer: json, hcl, table, go-template or none
+    /// Output format: json, hcl, table, go-template or none
     #[arg(long, value_name = "FORM")]
     out: Option<String>,
     /// Template for -out go-template
     #[arg(long, value_name = "TEMPLATE")]
     template: Option<String>,
-    /// Accepted for compatibility
+    /// Accepted for compatibility; has no effect
     #[arg(long, hide = true)]
     verbose: bool,
-    /// Path, and items
+    /// Path of the variable, and its items
     #[arg(value_name = "PATH ITEMS", num_args = 0..)]
     args: Vec<Typed>,
 }
@@ -68,16 +68,16 @@ pub(crate) struct PutArgs {
 /// Flags of `var get`.
 #[derive(Clone, Debug, Default, clap::Args)]
 pub(crate) struct GetArgs {
-    /// Show only this item's value
+    /// Show only the value of this item
     #[arg(long, value_name = "NAME")]
     item: Option<String>,
-    /// Form of the answer: json, hcl, table, go-template or none
+    /// Output format: json, hcl, table, go-template or none
     #[arg(long, value_name = "FORM")]
     out: Option<String>,
     /// Template for -out go-template
     #[arg(long, value_name = "TEMPLATE")]
     template: Option<String>,
-    /// Path
+    /// Path of the variable
     #[arg(value_name = "PATH", num_args = 0..)]
     args: Vec<String>,
 }
@@ -85,7 +85,7 @@ pub(crate) struct GetArgs {
 /// Flags of `var list`.
 #[derive(Clone, Debug, Default, clap::Args)]
 pub(crate) struct ListArgs {
-    /// Form of the answer: json, table, terse or go-template
+    /// Output format: json, table, terse or go-template
     #[arg(long, value_name = "FORM")]
     out: Option<String>,
     /// Template for -out go-template
@@ -93,7 +93,7 @@ pub(crate) struct ListArgs {
     template: Option<String>,
     #[command(flatten)]
     page: PageArgs,
-    /// What the paths begin with
+    /// Prefix of the paths
     #[arg(value_name = "PREFIX", num_args = 0..)]
     args: Vec<String>,
 }
@@ -101,15 +101,15 @@ pub(crate) struct ListArgs {
 /// Flags of `var purge`.
 #[derive(Clone, Debug, Default, clap::Args)]
 pub(crate) struct PurgeArgs {
-    /// Remove it only if it was last changed at this index
+    /// Delete the variable only if its modify index equals this
     #[arg(long, value_name = "INDEX")]
     check_index: Option<u64>,
-    /// Path
+    /// Path of the variable
     #[arg(value_name = "PATH", num_args = 0..)]
     args: Vec<String>,
 }
 
-/// An argument that may hold a secret.
+/// An argument that may hold a secret. `Debug` hides it.
 #[derive(Clone, Default)]
 struct Typed(String);
 
@@ -125,7 +125,6 @@ impl From<String> for Typed {
     }
 }
 
-/// Runs the verb.
 pub(crate) async fn run(ctx: &Ctx, verb: &VarVerb) -> Outcome {
     match verb {
         VarVerb::Put(args) => put(ctx, args).await,
@@ -137,7 +136,7 @@ pub(crate) async fn run(ctx: &Ctx, verb: &VarVerb) -> Outcome {
     }
 }
 
-/// The form that is asked for; on a terminal another one than for programs.
+/// Returns the requested output format. The default on a terminal differs from the one for programs.
 fn form<'a>(
     asked: Option<&'a str>,
     terminal: &'a str,
@@ -189,7 +188,7 @@ async fn put(ctx: &Ctx, args: &PutArgs) -> Outcome {
     }
 }
 
-/// Told as the reference tells it.
+/// Returns the error of a failed check-and-set, in Nomad's words.
 fn conflict(ctx: &Ctx, check: CheckIndex, variable: &VariableDecrypted) -> CliError {
     let given = match check {
         CheckIndex::At(index) => index,
@@ -234,7 +233,7 @@ fn table(ctx: &Ctx, variable: &VariableDecrypted) -> String {
 
 fn hcl(variable: &VariableDecrypted) -> String {
     let meta = &variable.metadata;
-    // A JSON string is an HCL string once templates are escaped.
+    // A JSON string is a valid HCL string once template markers are escaped.
     let quoted =
         |text: &str| serde_json::Value::from(text).to_string().replace("${", "$${").replace("%{", "%%{");
     let items = variable.items.expose();

@@ -1,6 +1,6 @@
 //! `version`
 
-/// What `version` prints.
+/// Returns the output of `version`.
 pub(crate) fn text() -> String {
     format!("Caravan v{}", env!("CARGO_PKG_VERSION"))
 }

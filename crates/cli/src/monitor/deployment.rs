@@ -1,11 +1,11 @@
-//! What is said about a deployment as it goes on.
+//! Reports the progress of a deployment.
 
 use crate::format::{Clock, id};
 use crate::table::{Pairs, Table};
 use caravan_types::deployment::{Deployment, DeploymentStatus};
 use caravan_types::id::DeploymentId;
 
-/// Knows what was shown of a deployment already.
+/// A monitor that remembers the reported state of a deployment and reports only changes.
 #[derive(Debug)]
 pub(crate) struct DeploymentMonitor {
     verbose: bool,
@@ -13,22 +13,22 @@ pub(crate) struct DeploymentMonitor {
 }
 
 impl DeploymentMonitor {
-    /// Nothing is shown yet.
+    /// Creates a monitor that has reported nothing yet.
     pub(crate) fn new(verbose: bool) -> Self {
         Self { verbose, shown: String::new() }
     }
 
-    /// The first line.
+    /// Returns the first line.
     pub(crate) fn begin(&self, clock: &Clock, deployment: &DeploymentId) -> String {
         format!("==> {}: Monitoring deployment \"{}\"", clock.stamp(), id(deployment.as_str(), self.verbose))
     }
 
-    /// The deployment as it is now, unless it looks as it did before.
+    /// Returns the present state of the deployment, or `None` if it is unchanged.
     pub(crate) fn update(&mut self, clock: &Clock, deployment: &Deployment) -> Option<String> {
         self.news(clock, deployment).map(|text| format!("    \n{text}"))
     }
 
-    /// The same under the time alone.
+    /// Returns the same as `update`, with only the time as its heading.
     pub(crate) fn news(&mut self, clock: &Clock, deployment: &Deployment) -> Option<String> {
         let text = details(clock, deployment, self.verbose);
         if text == self.shown {
@@ -39,7 +39,7 @@ impl DeploymentMonitor {
     }
 }
 
-/// A deployment with its groups.
+/// Renders a deployment with its groups.
 pub(crate) fn details(clock: &Clock, deployment: &Deployment, verbose: bool) -> String {
     format!(
         "{}\n\n{}",
@@ -54,7 +54,7 @@ pub(crate) fn details(clock: &Clock, deployment: &Deployment, verbose: bool) -> 
     )
 }
 
-/// The word clients see.
+/// Returns the status as clients show it.
 pub(crate) fn word(status: DeploymentStatus) -> &'static str {
     match status {
         DeploymentStatus::Running => "running",
@@ -69,7 +69,7 @@ pub(crate) fn word(status: DeploymentStatus) -> &'static str {
     }
 }
 
-/// The groups of a deployment under the heading `Deployed`; columns that no group uses are left out.
+/// Renders the groups of a deployment under the heading `Deployed`, without columns that no group uses.
 pub(crate) fn groups(clock: &Clock, deployment: &Deployment) -> String {
     let states = || deployment.task_groups.values();
     let canaries = states().any(|state| state.desired_canaries > 0);

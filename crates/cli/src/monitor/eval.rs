@@ -1,4 +1,4 @@
-//! What is said about an evaluation as it goes on.
+//! Reports the progress of an evaluation.
 
 use crate::format::{Clock, id};
 use crate::metrics;
@@ -7,7 +7,7 @@ use caravan_types::eval::{EvalStatus, Evaluation, Trigger};
 use caravan_types::id::{AllocId, EvalId};
 use std::collections::BTreeMap;
 
-/// Knows what was said of an evaluation already.
+/// A monitor that remembers the reported state of an evaluation and reports only changes.
 #[derive(Debug)]
 pub(crate) struct EvalMonitor {
     id: EvalId,
@@ -20,7 +20,7 @@ pub(crate) struct EvalMonitor {
 }
 
 impl EvalMonitor {
-    /// Nothing is said yet.
+    /// Creates a monitor that has reported nothing yet.
     pub(crate) fn new(id: EvalId, verbose: bool) -> Self {
         Self {
             id,
@@ -33,22 +33,22 @@ impl EvalMonitor {
         }
     }
 
-    /// The first line.
+    /// Returns the first line.
     pub(crate) fn begin(&self, clock: &Clock) -> String {
         format!("==> {}: Monitoring evaluation \"{}\"", clock.stamp(), id(self.id.as_str(), self.verbose))
     }
 
-    /// The exit status, once the evaluation is over.
+    /// Returns the exit status once the evaluation has ended.
     pub(crate) fn ended(&self) -> Option<u8> {
         self.ended
     }
 
-    /// The allocations it spoke of, with the status it told last.
+    /// Returns the reported allocations, each with its last reported status.
     pub(crate) fn into_told(self) -> BTreeMap<AllocId, ClientStatus> {
         self.allocs
     }
 
-    /// Lines about everything that is new.
+    /// Returns lines about everything that changed since the last call.
     pub(crate) fn update(
         &mut self,
         clock: &Clock,
@@ -136,7 +136,7 @@ impl EvalMonitor {
     }
 }
 
-/// `Allocation "x" status changed: "pending" -> "running" (Tasks are running)`
+/// Renders a change of status: `Allocation "x" status changed: "pending" -> "running" (Tasks are running)`
 pub(crate) fn changed(alloc: &AllocListStub, before: ClientStatus, verbose: bool) -> String {
     format!(
         "Allocation \"{}\" status changed: \"{}\" -> \"{}\" ({})",

@@ -1,4 +1,4 @@
-//! What is said about new allocations until they run.
+//! Reports the progress of new allocations until they run.
 
 use super::eval::changed;
 use crate::format::{Clock, id};
@@ -6,7 +6,7 @@ use caravan_types::alloc::{AllocListStub, ClientStatus, DesiredStatus};
 use caravan_types::id::AllocId;
 use std::collections::BTreeMap;
 
-/// Knows what was said of each allocation already.
+/// A monitor that remembers the reported state of each allocation and reports only changes.
 #[derive(Debug)]
 pub(crate) struct Follow {
     verbose: bool,
@@ -14,13 +14,13 @@ pub(crate) struct Follow {
 }
 
 impl Follow {
-    /// Goes on from what was told already.
+    /// Continues from the allocations that were reported already.
     pub(crate) fn new(verbose: bool, told: BTreeMap<AllocId, ClientStatus>) -> Self {
         let said = told.into_iter().map(|(id, status)| (id, (status, String::new()))).collect();
         Self { verbose, said }
     }
 
-    /// Lines about changes of status, and about what a pending allocation is doing.
+    /// Returns lines about changes of status, and about the latest event of each pending allocation.
     pub(crate) fn update(&mut self, clock: &Clock, allocs: &[AllocListStub]) -> Vec<String> {
         let mut out = Vec::new();
         for alloc in allocs.iter().filter(|a| a.desired_status == DesiredStatus::Run) {
@@ -39,7 +39,7 @@ impl Follow {
         out
     }
 
-    /// The exit status, once no allocation is on its way any more: 1 when one failed.
+    /// Returns the exit status once no allocation is pending: 1 if one failed.
     pub(crate) fn ended(&self, allocs: &[AllocListStub]) -> Option<u8> {
         let wanted = || allocs.iter().filter(|a| a.desired_status == DesiredStatus::Run);
         if wanted().any(|a| a.client_status == ClientStatus::Pending) {
@@ -50,7 +50,7 @@ impl Follow {
     }
 }
 
-/// The newest event of any task, or what the client says of the whole.
+/// Returns the newest event of any task, or the allocation's client description.
 fn latest(alloc: &AllocListStub) -> String {
     let newest = alloc.task_states.values().flat_map(|state| &state.events).max_by_key(|event| event.time);
     match newest {

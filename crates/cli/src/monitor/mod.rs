@@ -1,7 +1,7 @@
-//! Following what a command set in motion until it is done.
+//! Follows the effects of a command until they are complete.
 //!
-//! What is said about each new state is decided by state machines ([`eval`], [`follow`],
-//! [`deployment`]) that know nothing of the network; the loops here feed them by blocking queries.
+//! State machines ([`eval`], [`follow`], [`deployment`]) without network access decide what to report about each new
+//! state. The loops here feed them with the answers of blocking queries.
 
 pub(crate) mod deployment;
 pub(crate) mod eval;
@@ -17,24 +17,24 @@ use caravan_types::id::{AllocId, EvalId};
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-/// Exit status when not everything was placed.
+/// The exit status if not everything was placed.
 const NOT_PLACED: u8 = 2;
 
-/// Allocations with the status that was told last.
+/// Allocations with their last reported status.
 type Told = BTreeMap<AllocId, ClientStatus>;
 
-/// What is waited for besides the evaluation.
+/// The options for following an evaluation.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Options {
-    /// Whole ids.
+    /// Show full ids.
     pub(crate) verbose: bool,
-    /// When there is no deployment: until every new allocation runs or has failed, at most this long.
+    /// Without a deployment: wait until every new allocation runs or has failed, at most this long. `None`: do not
+    /// wait.
     pub(crate) start: Option<Duration>,
 }
 
-/// Follows an evaluation, then its deployment or its allocations. The exit status is 0, 1 when
-/// something failed, 2 when not everything was placed. A placement that waits for nothing but a plugin to
-/// become healthy is waited for, for a short time.
+/// Follows an evaluation, then its deployment or its allocations. Returns 0, 1 if something failed, 2 if not
+/// everything was placed. If placements wait only for plugins to become healthy, waits for them for a short time.
 pub(crate) async fn run(ctx: &Ctx, eval_id: &EvalId, options: Options) -> Outcome {
     let mut next = eval_id.clone();
     loop {
@@ -63,12 +63,12 @@ pub(crate) async fn run(ctx: &Ctx, eval_id: &EvalId, options: Options) -> Outcom
     }
 }
 
-/// How long a placement that waits for nothing but a plugin is waited for: plugins that have just been
-/// started tell of their node and their controller one after the other.
+/// The longest wait for placements that wait only for plugins. A plugin that has just started registers its node part
+/// and its controller part one after the other.
 const PLUGIN_PATIENCE: Duration = Duration::from_secs(30);
 
-/// Whether what was not placed waited for nothing but a plugin, which came. Only an explanation and a
-/// kindness: whatever goes wrong here, the exit status says that not everything was placed.
+/// Returns whether the placements waited only for plugins that have become healthy. Errors count as no: the exit
+/// status then reports that not everything was placed.
 async fn plugin_comes(ctx: &Ctx, eval: &Evaluation) -> bool {
     let id = eval.blocked_eval.as_str();
     let waiting = async {
@@ -88,11 +88,11 @@ async fn plugin_comes(ctx: &Ctx, eval: &Evaluation) -> bool {
     !id.is_empty() && tokio::time::timeout(PLUGIN_PATIENCE, waiting).await.unwrap_or(false)
 }
 
-/// Shortest time between two answers that bring nothing new: some agents do not know how to wait on
+/// The shortest time between two answers without changes, because some agents do not support blocking queries on
 /// every route.
 const PACE: Duration = Duration::from_millis(200);
 
-/// After an answer that brought nothing new, rests for what is left of the shortest time.
+/// Sleeps for the remaining part of `PACE` after an answer without changes.
 pub(crate) async fn pace(new: bool, asked: Instant) {
     if !new {
         tokio::time::sleep(PACE.saturating_sub(asked.elapsed())).await;
@@ -124,7 +124,7 @@ async fn one(ctx: &Ctx, id: &EvalId, options: Options) -> Result<(Evaluation, u8
         let Some(status) = monitor.ended() else { continue };
         if status == NOT_PLACED && !answer.value.blocked_eval.is_empty() {
             let blocked = answer.value.blocked_eval.as_str();
-            // Only an explanation: not having it is no failure.
+            // The blocked evaluation only explains the failure, so an error is ignored.
             if let Ok(blocked) = ctx.client.evaluations().info(blocked, &ctx.query()).await {
                 for sentence in metrics::waits(&blocked.value) {
                     ctx.out.line(&format!("    {}: {sentence}", ctx.clock().stamp()));

@@ -1,4 +1,4 @@
-//! Controller calls that the servers ask this node to make.
+//! Calls of CSI controller plugins on behalf of the servers.
 
 use super::manager::Manager;
 use super::{CsiFault, capability};
@@ -9,13 +9,13 @@ use caravan_types::volume::{Capability, CsiSnapshot, Topology, Usage, VolumeExte
 use caravan_types::wire::{ControllerAnswer, ControllerCall, ControllerOperation as Op};
 use std::time::Duration;
 
-/// How long a call waits for a plugin that is registered and has not spoken yet.
+/// How long a call waits for a plugin that is registered but has not answered yet.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 impl Manager {
-    /// Makes the call through the controller that runs here. The calls of one volume take turns, and the turn is
-    /// kept until the plugin has answered, although whoever asked may be gone: a server that was started again
-    /// must not overtake the call that it made before.
+    /// Makes the call through the controller plugin on this node. Calls for one volume are serialized. The lock is kept
+    /// until the plugin has answered, even if the requester is gone: a restarted server must not overtake a call that
+    /// it made before.
     pub(crate) async fn controller_call(&self, call: ControllerCall) -> Result<ControllerAnswer, CsiFault> {
         let this = self.clone();
         let work = tokio::spawn(async move {
@@ -85,7 +85,8 @@ impl Manager {
                     secrets: secrets.expose().clone().into(),
                 };
                 match client.delete_volume(request).await {
-                    // Against the specification, but just as gone: an earlier call's answer may have been lost.
+                    // Against the specification, but the volume is deleted: the response of an earlier call may have
+                    // been lost.
                     Err(error) if error.is_not_found() => {}
                     other => other?,
                 }
@@ -111,7 +112,7 @@ impl Manager {
                     secrets: secrets.expose().clone().into(),
                 };
                 match client.controller_unpublish(request).await {
-                    // The volume or the node is gone: nothing is attached.
+                    // The volume or the node does not exist: nothing is attached.
                     Err(error) if error.is_not_found() => {}
                     other => other?,
                 }
@@ -182,7 +183,8 @@ impl Manager {
                 let request =
                     csi::DeleteSnapshotRequest { snapshot_id, secrets: secrets.expose().clone().into() };
                 match client.delete_snapshot(request).await {
-                    // Against the specification, but just as gone: an earlier call's answer may have been lost.
+                    // Against the specification, but the snapshot is deleted: the response of an earlier call may have
+                    // been lost.
                     Err(error) if error.is_not_found() => {}
                     other => other?,
                 }

@@ -1,4 +1,4 @@
-//! Growing what is mounted (NodeExpandVolume).
+//! Expands mounted volumes (NodeExpandVolume).
 
 use super::ledger::MountPhase;
 use super::volumes::VolumeManager;
@@ -8,11 +8,11 @@ use caravan_types::plugin::PluginRole;
 use caravan_types::wire::{NodeExpand, NodeExpanded};
 use std::time::Duration;
 
-/// How long it waits for a plugin that is not there; the servers ask again.
+/// How long an expansion waits for an absent plugin; the servers retry.
 const PLUGIN_PATIENCE: Duration = Duration::from_secs(10);
 
 impl VolumeManager {
-    /// Has the plugin grow a volume that is mounted here.
+    /// Expands a volume that is mounted on this node.
     pub(crate) async fn expand(&self, request: NodeExpand) -> Result<NodeExpanded, CsiFault> {
         let claim = &request.claim;
         let _turn = self.turn(&claim.volume).await;

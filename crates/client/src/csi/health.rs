@@ -1,47 +1,47 @@
-//! Whether a mount still is what it was when it was made, and what follows when it is not. Pure.
+//! Mount health: whether a mount is unchanged, and the reaction if it is not. Pure.
 
 use caravan_types::job::BrokenMount;
 use caravan_types::volume::ClaimId;
 use std::collections::BTreeMap;
 
-/// What is wrong with a mount.
+/// The kinds of mount problems.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
-    /// Nothing is mounted any more, or something else.
+    /// The mount is gone, or another file system is mounted.
     Changed,
-    /// It is there, and its file system is not (its daemon died, its device is gone).
+    /// The mount exists, but its file system is dead (its daemon died or its device disappeared).
     Dead,
-    /// Its file system does not answer; it may again.
+    /// The file system does not answer, but may answer again.
     Silent,
 }
 
-/// A mount in trouble.
+/// A problem of a mount.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Trouble {
-    /// What.
+    /// The kind of the problem.
     pub(crate) kind: Kind,
-    /// Where.
+    /// The path of the mount.
     pub(crate) path: String,
-    /// In words.
+    /// The description for users.
     pub(crate) reason: String,
 }
 
-/// Mounts in trouble, by claim.
+/// Mount problems by claim.
 pub(crate) type Troubles = BTreeMap<ClaimId, Trouble>;
 
-/// How an allocation reacts to a mount in trouble.
+/// The reaction of an allocation to a mount problem.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Reaction {
-    /// Say it, and leave the tasks alone.
+    /// Report the problem, but leave the tasks running.
     Tell,
-    /// End the tasks that use it, mount anew, start them again.
+    /// Stop the tasks that use the mount, mount again, and start the tasks.
     Restart,
-    /// Mount anew beneath the tasks that use it.
+    /// Mount again beneath the running tasks.
     Remount,
 }
 
-/// Decides. A file system that only does not answer may be asked for data that it has not written yet: nothing is
-/// done to it, whatever the policy.
+/// Decides the reaction. A file system that only does not answer is left alone under every policy, because it may hold
+/// data that it has not written yet.
 pub(crate) fn react(policy: BrokenMount, kind: Kind) -> Reaction {
     match (kind, policy) {
         (Kind::Silent, _) | (_, BrokenMount::Hold) => Reaction::Tell,
@@ -50,7 +50,8 @@ pub(crate) fn react(policy: BrokenMount, kind: Kind) -> Reaction {
     }
 }
 
-/// What the answer of a file system to statfs(2) says about it. `None`: it is well, or says nothing about itself.
+/// Interprets the result of statfs(2). Returns `None` if the file system is healthy or reports nothing about its
+/// health.
 pub(crate) fn diagnose(answer: Option<Result<(), i32>>) -> Option<(Kind, String)> {
     use nix::errno::Errno as E;
     let errno = match answer {

@@ -1,4 +1,4 @@
-//! What a plugin says about itself, turned into what the node reports (docs/reference/storage.md, section 3.3).
+//! Converts a plugin's responses to the information that the node reports (docs/reference/storage.md, section 3.3).
 
 use super::registry::Registration;
 use caravan_csi::{
@@ -11,24 +11,24 @@ use caravan_types::volume::Topology;
 /// A plugin in one role, reached through its socket.
 #[derive(Debug)]
 pub(crate) struct Instance {
-    /// Who serves.
+    /// The registration that serves the plugin.
     pub(crate) registration: Registration,
-    /// The connection.
+    /// The connection to the plugin.
     pub(crate) client: CsiClient,
 }
 
-/// What does not change while the plugin runs.
+/// Properties that do not change while the plugin runs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Basics {
     controller_service: bool,
     topologies: bool,
-    /// With the capabilities of the node part once they were told.
+    /// Includes the capabilities of the node service once the plugin has returned them.
     node: Option<CsiNodeInfo>,
     capable: bool,
 }
 
 impl Instance {
-    /// Asks the plugin everything. `basics` is what an earlier pass learned.
+    /// Fingerprints the plugin. `basics` are the properties that an earlier fingerprint found.
     pub(crate) async fn fingerprint(&self, basics: &mut Option<Basics>, now: Time) -> CsiInfo {
         let mut info = blank(&self.registration, now);
         if basics.is_none() {
@@ -52,8 +52,8 @@ impl Instance {
                 info.health_description = if ready { "healthy" } else { "unhealthy" }.to_owned();
             }
             Err(error) => {
-                // What it told last still holds. As long as it has told nothing, nothing is said of its node part:
-                // that would read as if it could do none of it.
+                // The last response still holds. Without one, no node information is reported: it would mean that the
+                // plugin has no capabilities.
                 if !known.capable {
                     info.node_info = None;
                 }
@@ -85,7 +85,7 @@ impl Instance {
         })
     }
 
-    /// Probes and fills in the capabilities of the role; answers whether the plugin is ready.
+    /// Probes the plugin and reads the capabilities of its role; returns whether the plugin is ready.
     async fn capabilities(&self, info: &mut CsiInfo) -> Result<bool, CsiError> {
         let ready = self.client.probe().await?.is_ready();
         match self.registration.role {
@@ -108,7 +108,7 @@ impl Instance {
     }
 }
 
-/// What is reported before anything was learned.
+/// Returns the information that is reported before the first fingerprint.
 pub(crate) fn blank(registration: &Registration, now: Time) -> CsiInfo {
     CsiInfo {
         plugin_id: registration.name.clone(),
@@ -146,8 +146,8 @@ mod tests {
     use caravan_types::job::CsiPluginType;
     use std::path::PathBuf;
 
-    /// A plugin that dies between two of its answers has not said that it does without staging: taken for a no, that
-    /// would publish what was never staged, and leave what was.
+    /// A plugin that dies between two responses has not reported that it lacks staging. If that were assumed, unstaged
+    /// volumes would be published, and staged ones would remain.
     #[tokio::test]
     async fn what_a_plugin_did_not_answer_is_unknown_and_what_it_told_is_kept() {
         let nobody = std::path::Path::new("/nonexistent/csi.sock");

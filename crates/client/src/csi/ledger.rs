@@ -1,7 +1,7 @@
-//! The ledger: which claim is mounted how far on this node (design sections 4.2 and 4.3). Pure.
+//! The ledger: the mount progress of each claim on this node (docs/design/volumes.md). Pure.
 //!
-//! An entry is written before the first step and struck after the servers took the proof of the last one, so
-//! the users of a stage are derived from the entries and never counted.
+//! An entry is written before the first step, and removed after the servers have accepted the proof of the last one.
+//! The users of a stage are therefore derived from the entries and never counted.
 
 use caravan_types::volume::{AttachmentMode, ClaimId, MountProof, Usage};
 use caravan_types::{AllocId, JobId, PluginId};
@@ -11,83 +11,83 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-/// A claim on this node. Holds everything that its end needs; secrets are never in it.
+/// A claim on this node, with everything that unmounting needs; it never contains secrets.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub(crate) struct ClaimEntry {
-    /// Volume and allocation.
+    /// Volume and allocation of the claim.
     pub(crate) claim: ClaimId,
-    /// Generation of the claim.
+    /// Generation of the claim, set by the servers.
     pub(crate) generation: u32,
-    /// Alias in the group.
+    /// Alias of the volume in the group.
     pub(crate) alias: String,
-    /// Plugin.
+    /// Id of the node plugin.
     pub(crate) plugin: PluginId,
     /// The plugin's id of the volume.
     pub(crate) external_id: String,
-    /// How it is used.
+    /// Access mode, attachment mode and read-only flag of the use.
     pub(crate) usage: Usage,
-    /// Plugin root on the host when the claim began.
+    /// Plugin root on the host when the claim was granted.
     pub(crate) host_root: PathBuf,
-    /// Plugin root as the plugin saw it then.
+    /// Plugin root as the plugin saw it at that time.
     pub(crate) plugin_root: PathBuf,
-    /// Whether the plugin stages.
+    /// Whether the plugin has the capability `STAGE_UNSTAGE_VOLUME`.
     pub(crate) stages: bool,
-    /// How far it got.
+    /// The current phase of the mount.
     pub(crate) phase: MountPhase,
-    /// Index at which the servers attached it: what was attached earlier and does not hold any more is stale.
+    /// The index at which the servers attached the volume. An entry with a lower index whose claim has ended is stale.
     pub(crate) granted_at: u64,
-    /// The mount that was made.
+    /// The proof of the mount that was made.
     pub(crate) proof: Option<MountProof>,
-    /// The term of the node's lease under which it was granted, if it ends with that.
+    /// The term of the node's lease under which the claim was granted; `None` if its use does not end with the lease.
     pub(crate) lease_term: Option<u64>,
-    /// Owner and mode were set at the volume's root, if any were asked for: done once, not at each restart.
+    /// Whether owner and mode were set at the volume's root: once, not at each restart.
     pub(crate) owned: bool,
-    /// It broke and is being mounted anew, until those who use it have the new mount.
+    /// Whether the mount broke and is being mounted again, until all tasks that use it have the new mount.
     pub(crate) renewing: bool,
-    /// The group that the plugin was told; empty if none.
+    /// The volume mount group that was passed to the plugin; empty if none.
     pub(crate) mount_group: String,
     /// Job of the allocation, for messages.
     pub(crate) job: JobId,
-    /// How far NodeStageVolume got; none in entries of earlier releases.
+    /// Progress of NodeStageVolume; `None` in entries of earlier releases.
     pub(crate) stage_reach: Option<Reach>,
-    /// How far NodePublishVolume got; none in entries of earlier releases.
+    /// Progress of NodePublishVolume; `None` in entries of earlier releases.
     pub(crate) publish_reach: Option<Reach>,
-    /// The process of the plugin that mounted last ([`super::steps`]); empty if not known.
+    /// The plugin process that mounted last ([`super::steps`]); empty if unknown.
     pub(crate) made_by: String,
-    /// The file system that was mounted, if it lies on a block device: device number and root of the mount.
+    /// The mounted file system, if it lies on a block device: device number and root of the mount.
     pub(crate) file_system: Option<(u32, u32, PathBuf)>,
 }
 
-/// What stages are shared by: plugin root, volume and use, all by value.
+/// The key by which claims share a stage: plugin root, volume and use.
 pub(crate) type StageKey = (PathBuf, ClaimVolume, Usage);
 type ClaimVolume = caravan_types::VolumeKey;
 
 impl ClaimEntry {
-    /// The stage that it uses.
+    /// Returns the key of the entry's stage.
     pub(crate) fn stage(&self) -> StageKey {
         (self.host_root.clone(), self.claim.volume.clone(), self.usage)
     }
-    /// What decisions are made of.
+    /// Returns the part of the entry that decisions depend on.
     pub(crate) fn node(&self) -> Entry {
         Entry::restored(self.phase, self.stages, self.stage_reach, self.publish_reach, self.renewing)
     }
-    /// Takes over what a decision changed.
+    /// Applies the changes of a decision.
     pub(crate) fn set(&mut self, entry: Entry) {
         (self.phase, self.renewing) = (entry.phase, entry.renewing);
         (self.stage_reach, self.publish_reach) = (Some(entry.stage), Some(entry.publish));
     }
-    /// The places on the host. Fails for ids that would lead out of the plugin root.
+    /// Returns the paths on the host. Fails for ids that would lead out of the plugin root.
     pub(crate) fn on_host(&self) -> Result<VolumePaths, PathError> {
         for_use(&self.host_root, &self.claim.volume, &self.usage, &self.claim.alloc)
     }
-    /// The same places as the plugin sees them.
+    /// Returns the same paths as the plugin sees them.
     pub(crate) fn in_plugin(&self) -> Result<VolumePaths, PathError> {
         for_use(&self.plugin_root, &self.claim.volume, &self.usage, &self.claim.alloc)
     }
 }
 
-/// Whether what is published is a device.
+/// Returns whether the volume is published as a block device.
 pub(crate) fn is_device(usage: Usage) -> bool {
     usage.attachment_mode == AttachmentMode::BlockDevice
 }
@@ -99,27 +99,27 @@ pub(crate) struct Ledger {
 }
 
 impl Ledger {
-    /// The ledger with these entries.
+    /// Creates a ledger with these entries.
     pub(crate) fn new(entries: impl IntoIterator<Item = ClaimEntry>) -> Self {
         Self { entries: entries.into_iter().map(|e| (e.claim.clone(), e)).collect() }
     }
-    /// The entry of a claim.
+    /// Returns the entry of a claim.
     pub(crate) fn get(&self, claim: &ClaimId) -> Option<&ClaimEntry> {
         self.entries.get(claim)
     }
-    /// Writes an entry.
+    /// Adds or replaces an entry.
     pub(crate) fn put(&mut self, entry: ClaimEntry) {
         self.entries.insert(entry.claim.clone(), entry);
     }
-    /// Strikes an entry.
+    /// Removes an entry.
     pub(crate) fn remove(&mut self, claim: &ClaimId) {
         self.entries.remove(claim);
     }
-    /// All entries.
+    /// Returns all entries.
     pub(crate) fn entries(&self) -> impl Iterator<Item = &ClaimEntry> {
         self.entries.values()
     }
-    /// The entries of other claims on the same stage.
+    /// Returns the entries of other claims on the same stage.
     pub(crate) fn others_on_stage<'a>(
         &'a self,
         entry: &'a ClaimEntry,
@@ -127,15 +127,15 @@ impl Ledger {
         let stage = entry.stage();
         self.entries.values().filter(move |e| e.claim != entry.claim && e.stages && e.stage() == stage)
     }
-    /// Whether another claim has the volume mounted here, or is about to.
+    /// Returns whether another claim has the volume mounted on this node, or is about to mount it.
     pub(crate) fn used_by_another(&self, entry: &ClaimEntry) -> bool {
         self.entries
             .values()
             .filter(|e| e.claim.volume == entry.claim.volume && e.claim != entry.claim)
             .any(|e| e.node().is_called())
     }
-    /// Whether something on the volume is left of a claim that ended for the servers before this one was attached:
-    /// `beside` are the allocations whose claims hold as well. It must be gone before the next mount.
+    /// Returns whether remains exist of a claim that ended on the servers before this claim was attached. `beside` are
+    /// the allocations whose claims are active as well. The remains must be removed before the next mount.
     pub(crate) fn is_stale_beside(&self, claim: &ClaimId, attached_at: u64, beside: &[AllocId]) -> bool {
         self.entries
             .values()

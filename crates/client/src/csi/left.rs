@@ -1,9 +1,9 @@
-//! Mounts that plugins leave below their directories when they end: ended where nothing uses them and nothing is
-//! lost, reported otherwise, and looked at again until they are gone.
+//! Mounts that plugins leave below their directories when they end. Unused mounts are unmounted if no data is lost;
+//! others are reported and checked periodically until they are gone.
 //!
-//! A plugin has two directories on the host, shared with its task in both directions: that of its socket, one for each
-//! allocation, and its root, one for all of its allocations. Whatever is mounted there is never emptied: the socket's
-//! directory is removed by name, and the root stays.
+//! A plugin has two directories on the host, shared with its task in both directions. One is its socket's, one for each
+//! allocation; the other is its root, shared by all of its allocations. Content below a mount there is never deleted:
+//! the socket's directory is removed by name, and the root stays.
 
 use super::ledger::MountPhase;
 use super::supervisor::{PluginTask, SOCKET};
@@ -23,9 +23,9 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
-/// Between two looks at mounts that are in use: nothing reports the end of a use.
+/// The interval between checks of mounts that are in use: nothing notifies about the end of a use.
 const INTERVAL: Duration = Duration::from_secs(15);
-/// Between two looks that changes ask for, so that a burst of them is one look.
+/// The shortest pause between checks after changes, so that a burst of changes causes one check.
 const SHORTEST_PAUSE: Duration = Duration::from_millis(200);
 /// Why mounts below a plugin's root stay while its volumes are mounted.
 const VOLUMES_MOUNTED: &str = "a volume of the plugin is still mounted";
@@ -35,14 +35,14 @@ const VOLUMES_MOUNTED: &str = "a volume of the plugin is still mounted";
 struct Place {
     dir: PathBuf,
     plugin: PluginId,
-    /// The allocation, if it is the directory of its socket.
+    /// The allocation, if this is the directory of its socket.
     alloc: Option<AllocId>,
 }
 
-/// What a plugin that ended has left.
+/// The remains of a plugin that ended.
 #[derive(Debug, Default)]
 pub(crate) struct Rest {
-    /// Where mounts were ended.
+    /// Paths of ended mounts.
     ended: Vec<PathBuf>,
     /// Mounts that stay.
     left: Vec<below::LeftMount>,
@@ -51,7 +51,7 @@ pub(crate) struct Rest {
 }
 
 impl Rest {
-    /// Describes the rest for an event of the task; `None` if there is nothing to describe.
+    /// Describes the remains for an event of the task; `None` without any.
     pub(crate) fn describe(&self) -> Option<String> {
         let ended = self.ended.iter().map(|path| format!("unmounted {}", path.display()));
         let left = self.left.iter().map(|mount| format!("left {mount}"));
@@ -78,38 +78,38 @@ struct Inner {
     node: NodeState,
     volumes: VolumeManager,
     state: Mutex<State>,
-    /// Held during a look: no plugin begins while its directories are looked at.
+    /// Held during a check, so that no plugin starts while its directories are checked.
     turn: tokio::sync::Mutex<()>,
     changed: Arc<Notify>,
 }
 
 #[derive(Debug, Default)]
 struct State {
-    /// Tasks that are plugins and not over, with their directories.
+    /// Plugin tasks that have not ended, with their directories.
     live: BTreeMap<(AllocId, String), [PathBuf; 2]>,
     left: BTreeMap<Place, Vec<below::LeftMount>>,
 }
 
 impl LeftMounts {
-    /// Knows of nothing yet.
+    /// Creates an empty set.
     pub(crate) fn new(csi_dir: PathBuf, node: NodeState, volumes: VolumeManager) -> Self {
         let (state, turn, changed) = Default::default();
         Self { inner: Arc::new(Inner { csi_dir, node, volumes, state, turn, changed }) }
     }
 
-    /// Notes that a task is a plugin of an earlier agent that is not over.
+    /// Records a task that is a plugin of an earlier agent and has not ended.
     pub(crate) fn adopt(&self, task: &str, plugin: &PluginTask) {
         let key = (plugin.alloc().clone(), task.to_owned());
         self.lock().live.insert(key, plugin.dirs().map(Path::to_owned));
     }
 
-    /// Notes that a task begins as a plugin: its directories are its own until [`LeftMounts::end`].
+    /// Records that a task starts as a plugin: its directories are in use until [`LeftMounts::end`].
     pub(crate) async fn begin(&self, task: &str, plugin: &PluginTask) {
         let _turn = self.inner.turn.lock().await;
         self.adopt(task, plugin);
     }
 
-    /// Removes what a plugin's task leaves when it is over. Stages and targets are left to the claims.
+    /// Removes the remains of a plugin's task after it ended. Stages and targets belong to their claims.
     pub(crate) async fn end(&self, task: &str, plugin: &PluginTask) -> Rest {
         let _turn = self.inner.turn.lock().await;
         self.lock().live.remove(&(plugin.alloc().clone(), task.to_owned()));
@@ -120,7 +120,7 @@ impl LeftMounts {
         rest
     }
 
-    /// Looks at the directories of an allocation's socket once more before the allocation is forgotten.
+    /// Checks the directory of an allocation's socket again before the allocation is removed.
     pub(crate) async fn clear(&self, plugin: &PluginTask) -> Result<(), ClientError> {
         let _turn = self.inner.turn.lock().await;
         let [place, _] = Place::of(plugin);
@@ -131,8 +131,7 @@ impl LeftMounts {
         }
     }
 
-    /// Looks at everything that plugins of earlier agents may have left. `plugin_of` is the plugin of an allocation
-    /// that is known.
+    /// Checks the directories of all plugins of earlier agents. `plugin_of` returns the plugin of a known allocation.
     pub(crate) async fn sweep(&self, plugin_of: impl Fn(&AllocId) -> Option<PluginId>) {
         let _turn = self.inner.turn.lock().await;
         let names = |dir: &Path| -> Vec<String> {
@@ -167,7 +166,8 @@ impl LeftMounts {
         }
     }
 
-    /// Looks again at what stays, when the mount table or the volumes change and now and then, until cancelled.
+    /// Checks the remaining mounts again until cancelled: after changes of the mount table or of volumes, and
+    /// periodically.
     pub(crate) async fn run(self, cancel: CancellationToken) {
         let _listening = listen(&self.inner.changed);
         let mut volumes = self.inner.volumes.changes();
@@ -193,7 +193,7 @@ impl LeftMounts {
         }
     }
 
-    /// Ends what can be ended in a place and notes the rest. A place of a plugin that is not over is not touched.
+    /// Unmounts what can be unmounted in a place and records the rest. The place of a running plugin is skipped.
     async fn look(&self, place: &Place) -> Rest {
         let is_live = self.lock().live.values().flatten().any(|dir| *dir == place.dir);
         let result = match is_live {
@@ -221,7 +221,7 @@ impl LeftMounts {
             false => drop(state.left.insert(place.clone(), left.to_owned())),
         }
         let all = state.left.iter().flat_map(|(place, mounts)| mounts.iter().map(|m| report(place, m)));
-        // Still under the lock: the newest report is the last one.
+        // Still under the lock, so that the newest report is the last one.
         self.inner.node.put_left_mounts(all.collect());
     }
 
@@ -231,7 +231,7 @@ impl LeftMounts {
 }
 
 impl Place {
-    /// The directory of the socket, then the root.
+    /// Returns the directory of the socket, then the root.
     fn of(plugin: &PluginTask) -> [Self; 2] {
         let [socket, root] = plugin.dirs().map(Path::to_owned);
         let id = plugin.id().clone();
@@ -265,7 +265,7 @@ fn clean(place: &Place, volumes: &VolumeManager) -> Result<Rest, caravan_sys::Er
     Ok(Rest { ended, left, kept })
 }
 
-/// Ends the mounts below a plugin's root that belong to no claim.
+/// Unmounts the mounts below a plugin's root that belong to no claim.
 fn end_root(root: &Path, volumes: &VolumeManager) -> Result<Outcome, caravan_sys::Error> {
     let Ok(real) = root.canonicalize() else { return Ok(Outcome::default()) };
     let (places, mounted) = volumes.places_below(root);
@@ -281,7 +281,8 @@ fn end_root(root: &Path, volumes: &VolumeManager) -> Result<Outcome, caravan_sys
 }
 
 impl VolumeManager {
-    /// The stages and targets of claims below a plugin's root, relative to that, and whether any of them is in use.
+    /// Returns the stages and targets of claims below a plugin's root, relative to it, and whether any of them is in
+    /// use.
     fn places_below(&self, root: &Path) -> (Vec<PathBuf>, bool) {
         let ledger = self.lock();
         let mut places = Vec::new();
@@ -298,8 +299,8 @@ impl VolumeManager {
     }
 }
 
-/// Removes the directory of a socket by name: the socket, directories that are empty, then the directory itself.
-/// Returns why it stays.
+/// Removes the directory of a socket by name: the socket, empty directories, then the directory itself. Returns why the
+/// directory stays.
 fn remove_socket_dir(dir: &Path) -> Result<Option<String>, caravan_sys::Error> {
     let (Some(parent), Some(name)) = (dir.parent(), dir.file_name()) else { return Ok(None) };
     let parent = match Dir::open(parent) {
@@ -313,7 +314,7 @@ fn remove_socket_dir(dir: &Path) -> Result<Option<String>, caravan_sys::Error> {
     inside.remove_file(OsStr::new(SOCKET))?;
     let mut others = Vec::new();
     for entry in inside.names()? {
-        // Mount points, for instance. What has content stays.
+        // For example former mount points. A directory with content stays.
         if inside.remove_dir(&entry).is_err() {
             others.push(entry.to_string_lossy().into_owned());
         }

@@ -1,4 +1,4 @@
-//! What an earlier agent has left: at start, ledger, mount table and directories are compared.
+//! Remains of an earlier agent: compares ledger, mount table and directories at start.
 
 use super::health::{Kind, Trouble};
 use super::ledger::{ClaimEntry, MountPhase};
@@ -13,12 +13,11 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 impl VolumeManager {
-    /// Takes up what is live: claims of allocations that are here keep their mounts, and those are sealed again.
-    /// Ends what is left over: claims of allocations that are not here any more are released, mounts that no claim
-    /// knows are ended, and empty directories removed.
+    /// Adopts the mounts of live claims, and cleans up all others. Claims of allocations on this node keep their
+    /// mounts, which are sealed again. Claims of other allocations are released, mounts without a claim are unmounted,
+    /// and empty directories are removed.
     ///
-    /// A mount without a claim is ended without its plugin: only the ledger knows by which id the plugin knows the
-    /// volume.
+    /// A mount without a claim is unmounted without its plugin, because only the ledger knows the volume's external id.
     pub(crate) fn adopt(&self, is_live: impl Fn(&AllocId) -> bool) {
         let entries: Vec<ClaimEntry> = self.lock().entries().cloned().collect();
         for entry in entries.iter().filter(|e| !is_live(&e.claim.alloc) || e.phase > MountPhase::Mounted) {
@@ -32,11 +31,11 @@ impl VolumeManager {
             self.inner.troubles.send_modify(|all| drop(all.insert(entry.claim.clone(), trouble)));
         }
         for entry in entries.iter().filter(|e| is_live(&e.claim.alloc) && e.phase == MountPhase::Mounted) {
-            // The last agent may have ended before the servers took it; they know it otherwise.
+            // The last agent may have ended before the servers accepted the proof; otherwise they know it already.
             if let Some(proof) = entry.proof.clone() {
                 self.report(entry.claim.clone(), entry.generation, ClaimReportStep::Mounted { proof });
             }
-            // It may also have ended between mounting and sealing.
+            // The last agent may also have ended between mounting and sealing.
             if let (Ok(()), Ok(host)) = (check(entry), entry.on_host()) {
                 seal(&host.publish);
                 if entry.stages {
@@ -53,8 +52,8 @@ impl VolumeManager {
         }
     }
 
-    /// Ends the mounts on stages and targets that no claim knows. One that is in use, or holds what would be lost,
-    /// stays and is reported.
+    /// Unmounts mounts on stages and targets that belong to no claim. A mount that is in use, or would lose data, stays
+    /// and is reported.
     fn end_unknown_mounts(&self, places: &[VolumePaths]) {
         let csi_dir = self.inner.csi_dir.canonicalize().unwrap_or_else(|_| self.inner.csi_dir.clone());
         let real = |path: &Path| match path.strip_prefix(&self.inner.csi_dir) {
@@ -95,7 +94,7 @@ impl VolumeManager {
     }
 }
 
-/// `<csi_dir>/<type>/<plugin>`.
+/// Returns the plugin roots: `<csi_dir>/<type>/<plugin>`.
 fn plugin_roots(csi_dir: &Path) -> Vec<PathBuf> {
     let kinds = ["controller", "node", "monolith"].map(|kind| csi_dir.join(kind));
     kinds
@@ -107,7 +106,7 @@ fn plugin_roots(csi_dir: &Path) -> Vec<PathBuf> {
         .collect()
 }
 
-/// Removes the empty directories below `dir` that no claim has; what is in others is not ours to remove.
+/// Removes empty directories below `dir` that belong to no claim; directories with content stay.
 fn remove_unknown(dir: &Path, root: &Path, places: &[VolumePaths]) {
     let Ok(entries) = std::fs::read_dir(dir) else { return };
     for path in entries.flatten().map(|e| e.path()) {
@@ -126,7 +125,7 @@ fn remove_unknown(dir: &Path, root: &Path, places: &[VolumePaths]) {
         }
         let empty = match meta {
             Ok(meta) if meta.is_dir() => std::fs::read_dir(&path).is_ok_and(|mut all| all.next().is_none()),
-            // What a device was bound on.
+            // The file on which a device was bind-mounted.
             Ok(meta) => meta.is_file() && meta.len() == 0,
             Err(_) => false,
         };

@@ -1,5 +1,5 @@
-//! One instance per plugin and role: made, replaced and removed as the registry says, fingerprinted into the
-//! node, and lent to whoever has a call to make.
+//! One instance per plugin and role: created, replaced and removed as the registry changes, fingerprinted into the
+//! node, and used for calls.
 
 use super::CsiFault;
 use super::instance::{Instance, blank};
@@ -16,10 +16,10 @@ use tokio::sync::{Notify, OwnedMutexGuard, watch};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-/// How often a plugin is asked again, and the registry compared with the instances.
+/// The interval of fingerprints, and of comparing the registry with the instances.
 const PERIOD: Duration = Duration::from_secs(30);
 
-/// The plugins of this node. Clones share it.
+/// The plugins of this node. Clones share them.
 #[derive(Clone, Debug)]
 pub(crate) struct Manager {
     inner: Arc<Inner>,
@@ -31,14 +31,14 @@ struct Inner {
     node: NodeState,
     deadlines: Deadlines,
     instances: Mutex<HashMap<Key, Slot>>,
-    /// Grows with every change of an instance or of what it says.
+    /// Grows with every change of an instance or of its fingerprint.
     version: watch::Sender<u64>,
     tasks: TaskTracker,
-    /// Controller calls of one volume take turns.
+    /// Locks that serialize the controller calls of one volume.
     turns: Mutex<HashMap<(PluginId, String), Turn>>,
 }
 
-/// Held by the call under way.
+/// A lock that is held during a call.
 type Turn = Arc<tokio::sync::Mutex<()>>;
 
 #[derive(Debug)]
@@ -46,21 +46,21 @@ struct Slot {
     instance: Arc<Instance>,
     info: CsiInfo,
     end: CancellationToken,
-    /// Ask again now.
+    /// Triggers a fingerprint now.
     ask: Arc<Notify>,
 }
 
-/// A plugin and what it last said.
+/// A ready plugin and its latest fingerprint.
 #[derive(Clone, Debug)]
 pub(crate) struct Lent {
-    /// The plugin.
+    /// The connected plugin.
     pub(crate) instance: Arc<Instance>,
-    /// What it said.
+    /// Its latest fingerprint.
     pub(crate) info: CsiInfo,
 }
 
 impl Manager {
-    /// A manager that does nothing until [`Manager::run`].
+    /// Creates a manager that is idle until [`Manager::run`].
     pub(crate) fn new(registry: Registry, node: NodeState, deadlines: Deadlines) -> Self {
         let inner = Inner {
             registry,
@@ -74,7 +74,7 @@ impl Manager {
         Self { inner: Arc::new(inner) }
     }
 
-    /// Waits for the turn of a controller call about a volume (or what else the plugin has an id for).
+    /// Waits for the lock of controller calls for a volume, or another object with an id of the plugin.
     pub(super) async fn controller_turn(&self, plugin: &PluginId, subject: &str) -> OwnedMutexGuard<()> {
         let turn = {
             let mut turns = self.inner.turns.lock().unwrap_or_else(PoisonError::into_inner);
@@ -84,12 +84,12 @@ impl Manager {
         turn.lock_owned().await
     }
 
-    /// The registry it follows.
+    /// Returns the registry that this manager follows.
     pub(crate) fn registry(&self) -> &Registry {
         &self.inner.registry
     }
 
-    /// Watches for another instance, or another word of one.
+    /// Returns a receiver of changes of instances and fingerprints.
     pub(crate) fn changes(&self) -> watch::Receiver<u64> {
         self.inner.version.subscribe()
     }
@@ -103,7 +103,7 @@ impl Manager {
             tokio::select! {
                 () = cancel.cancelled() => break,
                 _ = timer.tick() => {}
-                // Also when some changes were missed: the whole is compared.
+                // Missed changes do no harm, because the whole registry is compared.
                 change = changes.recv() => if let Ok(change) = change {
                     self.ask(&change.key);
                 }
@@ -113,14 +113,14 @@ impl Manager {
         self.inner.tasks.wait().await;
     }
 
-    /// Has a plugin asked again now.
+    /// Triggers a fingerprint of a plugin.
     fn ask(&self, key: &Key) {
         if let Some(slot) = self.lock().get(key) {
             slot.ask.notify_one();
         }
     }
 
-    /// Makes the instances those of the registry.
+    /// Makes the instances match the registry.
     fn follow(&self, cancel: &CancellationToken) {
         let wanted = self.inner.registry.serving();
         let mut instances = self.lock();
@@ -165,7 +165,7 @@ impl Manager {
         Slot { instance, info, end, ask }
     }
 
-    /// Asks the plugin at once and then in turns; while it does not answer well, more often.
+    /// Fingerprints the plugin at once and then periodically; more often while it is not healthy.
     async fn watch(&self, key: Key, instance: Arc<Instance>, end: CancellationToken, ask: &Notify) {
         let mut basics = None;
         let mut backoff = Backoff::new(Duration::from_millis(50), PERIOD);
@@ -199,14 +199,14 @@ impl Manager {
             return;
         }
         slot.info = info.clone();
-        // Still under the lock: a successor's report can never be overwritten by this one.
+        // Still under the lock, so that this report can never overwrite a successor's.
         self.inner.node.put_plugin(key.0, info);
         drop(instances);
         self.inner.version.send_modify(|v| *v += 1);
     }
 
-    /// The plugin of a role once it has said what it can do, waiting for it at most so long. An unhealthy one is
-    /// lent too: releasing what it holds may still work.
+    /// Returns the plugin of a role once it has reported its capabilities, after waiting for at most `patience`. An
+    /// unhealthy plugin is returned too, because releasing its volumes may still work.
     pub(crate) async fn plugin(
         &self,
         role: PluginRole,

@@ -34,91 +34,91 @@ use caravan_types::job::MountOptions;
 use caravan_types::volume::{AccessMode, AttachmentMode, Usage};
 use std::path::{Path, PathBuf};
 
-/// Why something about CSI did not work on this node.
+/// Why a CSI operation failed on this node.
 #[derive(Debug, thiserror::Error)]
 pub enum CsiFault {
-    /// The plugin is not here.
+    /// The plugin is not available on this node.
     #[error("{role} plugin '{plugin}' did not become ready: {reason}")]
     NoPlugin {
-        /// `csi-controller` or `csi-node`.
+        /// The role: `csi-controller` or `csi-node`.
         role: &'static str,
-        /// Plugin id.
+        /// Id of the plugin.
         plugin: String,
-        /// What is known.
+        /// The known reason.
         reason: String,
     },
-    /// The plugin refused, or cannot be reached.
+    /// The plugin returned an error, or cannot be reached.
     #[error("{source}")]
     Plugin {
-        /// In the plugin's words.
+        /// The plugin's error.
         #[from]
         source: CsiError,
     },
-    /// The modes of the request say nothing that CSI knows.
+    /// The modes of the request do not exist in CSI.
     #[error("{0}")]
     Mode(String),
-    /// A directory cannot be made, looked at or removed.
+    /// A directory cannot be created, read or removed.
     #[error("failed to {what} {}: {source}", path.display())]
     Directory {
-        /// Verb phrase.
+        /// The operation, as a verb phrase.
         what: &'static str,
-        /// Which.
+        /// The path of the directory.
         path: PathBuf,
-        /// Why.
+        /// The error of the system call.
         source: std::io::Error,
     },
-    /// The kernel refused.
+    /// A kernel call failed.
     #[error("failed to {what}: {source}")]
     Kernel {
-        /// Verb phrase.
+        /// The operation, as a verb phrase.
         what: &'static str,
-        /// Why.
+        /// The error of the kernel call.
         source: caravan_sys::Error,
     },
-    /// A path would leave its root.
+    /// A path would lead out of its root.
     #[error("{0}")]
     Path(String),
     /// An id cannot be part of a path.
     #[error(transparent)]
     Id(#[from] caravan_volumes::paths::PathError),
-    /// The plugin reported success, and the mount is not there.
+    /// The plugin reported success, but nothing is mounted.
     #[error("the plugin reported success, but nothing is mounted at {}{}", path.display(), unreached(private.as_deref()))]
     NotMounted {
-        /// Where.
+        /// The path that should be a mount point.
         path: PathBuf,
-        /// The mount that it lies on, if that is not shared.
+        /// The mount beneath the path, if its propagation is private.
         private: Option<PathBuf>,
     },
-    /// Something has to happen first.
+    /// The operation must wait for another event.
     #[error("{0}")]
     Waits(String),
-    /// The mount is not the one that was made.
+    /// The mount differs from its proof.
     #[error("volume \"{volume}\" is not mounted as it was published: {what}")]
     Changed {
-        /// Volume id.
+        /// Id of the volume.
         volume: String,
-        /// The difference.
+        /// The difference between mount and proof.
         what: String,
     },
-    /// The owner or mode that the job asks for cannot be.
+    /// The requested owner or mode is invalid.
     #[error("{0}")]
     Owner(String),
-    /// The plugin cannot do what it is asked.
+    /// The plugin does not support the operation.
     #[error("{0}")]
     Unsupported(String),
-    /// Nothing is known of the volume here.
+    /// The volume is unknown on this node.
     #[error("No CSI Mount Point found for volume: {0}")]
     Unknown(String),
-    /// The client state could not be written, so nothing was begun.
+    /// The client state could not be written, so the operation was not started.
     #[error("the ledger of mounts cannot be written")]
     Ledger,
-    /// The client ends, or the caller gave up.
+    /// The client ends, or the caller has stopped waiting.
     #[error("the operation was given up")]
     GivenUp,
 }
 
 impl CsiFault {
-    /// Whether the same may succeed later.
+    /// Returns whether a retry may succeed.
     pub fn is_retryable(&self) -> bool {
         match self {
             Self::Plugin { source } => source.is_retryable(),
@@ -126,13 +126,13 @@ impl CsiFault {
             _ => false,
         }
     }
-    /// Whether the plugin may have done what it was asked although it failed.
+    /// Returns whether the plugin may have completed the operation although it failed.
     pub fn outcome_unknown(&self) -> bool {
         matches!(self, Self::Plugin { source } if source.outcome_unknown())
     }
 }
 
-/// Why a plugin's mounts may not be seen.
+/// Explains why a plugin's mounts may not be visible.
 fn unreached(private: Option<&Path>) -> String {
     private.map_or_else(String::new, |mount| {
         let mount = mount.display();
@@ -143,8 +143,7 @@ fn unreached(private: Option<&Path>) -> String {
     })
 }
 
-/// The capability of a use, in the words of the CSI client. `group`: the group of the volume's files, for plugins
-/// that take it.
+/// Returns the CSI capability of a use. `group` is the group of the volume's files, for plugins that support it.
 pub(crate) fn capability(
     usage: Usage,
     options: Option<&MountOptions>,

@@ -1,28 +1,28 @@
-//! Owner and mode of a volume's root, as the volume request asks for them.
+//! Owner and mode of a volume's root, as the volume request sets them.
 
 use super::CsiFault;
 use caravan_sys::dir::{Handle, Owner};
 use caravan_types::job::VolumeRequest;
 use std::path::Path;
 
-/// What the root of a volume is to be, in numbers. Nothing is asked for by default.
+/// The requested owner and mode of a volume's root; by default nothing is requested.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Wish {
-    /// User.
+    /// Numeric user id.
     pub(crate) user: Option<u32>,
-    /// Group.
+    /// Numeric group id.
     pub(crate) group: Option<u32>,
-    /// Permissions.
+    /// Permission bits.
     pub(crate) mode: Option<u32>,
 }
 
 impl Wish {
-    /// Whether nothing is asked for.
+    /// Returns whether nothing is requested.
     pub(crate) fn is_none(&self) -> bool {
         *self == Self::default()
     }
 
-    /// Reads a volume request; asks the host for names, which may take its time. The error names the field.
+    /// Reads a volume request; looks up names on the host, which may be slow. The error names the field.
     pub(crate) fn of(request: &VolumeRequest) -> Result<Self, CsiFault> {
         let bad = |field: &str, why: &dyn std::fmt::Display| {
             CsiFault::Owner(format!("volume \"{}\" cannot have this {field}: {why}", request.name))
@@ -33,7 +33,7 @@ impl Wish {
             wish.user = Some(account.uid);
         }
         if !request.group.is_empty() {
-            // The user of this form is never looked at.
+            // The user part of this form is ignored.
             let account = caravan_sys::user::lookup(&format!("0:{}", request.group));
             wish.group = Some(account.map_err(|e| bad("group", &e))?.gid);
         }
@@ -45,19 +45,19 @@ impl Wish {
         Ok(wish)
     }
 
-    /// Without the group, which the plugin takes care of.
+    /// Returns the request without the group, for plugins that set the group.
     pub(crate) fn without_group(&self) -> Self {
         Self { group: None, ..self.clone() }
     }
 
-    /// Sets owner and mode of a volume's root, and of nothing below it. Idempotent.
+    /// Sets owner and mode of a volume's root, not of its content. Idempotent.
     pub(crate) fn apply(&self, root: &Path) -> Result<(), CsiFault> {
         let failed = |what| move |source| CsiFault::Kernel { what, source };
         // A plugin may have put a link there.
         let root = Handle::of(root).map_err(failed("open volume root"))?;
         let owner = Owner { uid: self.user, gid: self.group };
         root.set_owner(owner).map_err(failed("change the owner of volume root"))?;
-        // After the owner: a change of it takes set-user-id bits away (chown(2)).
+        // After the owner: changing the owner clears set-user-id bits (chown(2)).
         match self.mode {
             Some(mode) => root.set_mode(mode).map_err(failed("change the mode of volume root")),
             None => Ok(()),

@@ -1,17 +1,17 @@
-//! The first contact with a plugin and the light watch afterwards: slow is not broken, but the last error is
-//! kept for whoever asks.
+//! The first contact with a plugin and the periodic probe afterwards. A slow plugin is not broken, but its last error
+//! is kept for reports.
 
 use crate::clock::Backoff;
 use caravan_csi::{CsiClient, PluginInfo};
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// Between two looks at a plugin that was healthy.
+/// The interval between probes of a healthy plugin.
 const PERIOD: Duration = Duration::from_secs(30);
-/// Between two looks at one that was not.
+/// The interval between probes of an unhealthy plugin.
 const SOON: Duration = Duration::from_secs(1);
 
-/// One look.
+/// Probes the plugin once.
 pub(super) async fn look(client: &CsiClient) -> Result<(), String> {
     match client.probe().await {
         Ok(ready) if ready.is_ready() => Ok(()),
@@ -20,8 +20,8 @@ pub(super) async fn look(client: &CsiClient) -> Result<(), String> {
     }
 }
 
-/// Waits for the plugin to be ready and to tell its name: at first every few milliseconds, since the socket of
-/// a fast plugin is there almost at once.
+/// Waits until the plugin is ready and returns its name. The first attempts follow within milliseconds, since the
+/// socket of a fast plugin appears almost at once.
 pub(super) async fn first_contact(client: &CsiClient, patience: Duration) -> Result<PluginInfo, String> {
     let deadline = Instant::now() + patience;
     let mut backoff = Backoff::new(Duration::from_millis(5), Duration::from_millis(500));
@@ -39,7 +39,7 @@ pub(super) async fn first_contact(client: &CsiClient, patience: Duration) -> Res
     client.get_plugin_info().await.map_err(|error| format!("CSI plugin failed to register: {error}"))
 }
 
-/// Waits for the next change of health and answers the new one.
+/// Waits for the next change of health and returns the new one.
 pub(super) async fn next_change(client: &CsiClient, was_healthy: bool) -> Result<(), String> {
     loop {
         tokio::time::sleep(if was_healthy { PERIOD } else { SOON }).await;

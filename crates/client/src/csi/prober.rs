@@ -1,7 +1,7 @@
-//! Asking file systems whether they answer, without ever waiting for one that hangs.
+//! Checks file systems without ever blocking on one that hangs.
 //!
-//! A system call on a hanging file system cannot be interrupted. So it is made by a thread of its own, which is left
-//! behind when it does not come back in time: one such thread for each path that hangs, and one for all the others.
+//! A system call on a hanging file system cannot be interrupted. A separate thread makes the call and is abandoned if
+//! it does not return in time: one such thread for each hanging path, and one for all other paths.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -11,23 +11,23 @@ use tokio::sync::oneshot;
 
 type Job = Box<dyn FnOnce() + Send>;
 
-/// Makes one look at a time.
+/// Runs one check at a time.
 #[derive(Debug, Default)]
 pub(crate) struct Prober {
     inner: tokio::sync::Mutex<Inner>,
-    /// Paths that work is under way at: no second thread waits for the same file system.
+    /// Paths with work in progress: no second thread blocks on the same file system.
     working: Mutex<HashMap<PathBuf, oneshot::Receiver<()>>>,
 }
 
 #[derive(Debug, Default)]
 struct Inner {
     worker: Option<mpsc::Sender<Job>>,
-    /// Paths that have not answered yet: nobody looks at them twice.
+    /// Paths that have not answered yet: they are not checked a second time.
     hanging: HashMap<PathBuf, oneshot::Receiver<()>>,
 }
 
 impl Prober {
-    /// Looks at what is mounted at a path. `None`: no answer in time.
+    /// Runs a check of a path. Returns `None` on timeout.
     pub(crate) async fn look<T: Send + 'static>(
         &self,
         path: &Path,
@@ -38,7 +38,7 @@ impl Prober {
         if let Some(hanging) = inner.hanging.get_mut(path) {
             match hanging.try_recv() {
                 Err(oneshot::error::TryRecvError::Empty) => return None,
-                // It came back: what it says now counts.
+                // The abandoned thread has returned: a new check counts.
                 Ok(()) | Err(oneshot::error::TryRecvError::Closed) => {
                     inner.hanging.remove(path);
                 }
@@ -47,14 +47,14 @@ impl Prober {
         let (reply, answer) = oneshot::channel();
         let (back, hanging) = oneshot::channel();
         inner.give(Box::new(move || {
-            // The asker may have given up.
+            // The requester may have stopped waiting.
             let _ = reply.send(look());
             let _ = back.send(());
         }))?;
         match tokio::time::timeout(limit, answer).await {
             Ok(said) => said.ok(),
             Err(_) => {
-                // The worker hangs with it; another one takes the next look.
+                // The worker hangs too; another one runs the next check.
                 inner.worker = None;
                 inner.hanging.insert(path.to_owned(), hanging);
                 None
@@ -62,8 +62,8 @@ impl Prober {
         }
     }
 
-    /// Does work at a path that may take longer than a look, such as unmounting. Returns `None` if the work is not over
-    /// in time, or earlier work at the path is not; that work goes on, and its result is lost.
+    /// Runs work at a path that may take longer than a check, such as unmounting. Returns `None` if the work, or
+    /// earlier work at the path, does not end in time; that work continues, and its result is lost.
     pub(crate) async fn work<T: Send + 'static>(
         &self,
         path: &Path,
@@ -83,9 +83,9 @@ impl Prober {
         let thread = std::thread::Builder::new().name("mount-worker".to_owned()).stack_size(256 * 1024);
         let started = thread.spawn(move || {
             let result = work();
-            // First, so that the next work at the path may begin when the caller has the result.
+            // Before the reply, so that the caller can start the next work at the path.
             drop(over);
-            // The caller may have given up.
+            // The caller may have stopped waiting.
             let _ = reply.send(result);
         });
         if let Err(error) = started {
@@ -96,7 +96,7 @@ impl Prober {
     }
 }
 
-/// Whether the file system mounted at a path answers, or its errno. May block.
+/// Returns whether the file system mounted at a path answers, else its errno. May block.
 pub(crate) fn answers(path: &Path) -> Result<(), i32> {
     caravan_sys::mount::ask_file_system(path).map_err(|e| e.raw_os_error().unwrap_or_default())
 }
@@ -136,7 +136,8 @@ mod tests {
         prober.look(path, limit, move || answers(&asked)).await
     }
 
-    /// A FUSE mount whose daemon has not answered anything yet; it is dead when the file is dropped (fuse(4)).
+    /// Returns a FUSE mount whose daemon has not answered any request; the mount is dead once the file is dropped
+    /// (fuse(4)).
     fn fuse(at: &Path) -> Option<std::fs::File> {
         let device = std::fs::File::options().read(true).write(true).open("/dev/fuse").ok()?;
         let data = format!("fd={},rootmode=40000,user_id=0,group_id=0", device.as_raw_fd());

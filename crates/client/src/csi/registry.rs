@@ -1,8 +1,8 @@
-//! The dynamic plugin registry: which allocation serves which plugin on this node (docs/reference/storage.md, section 2, with
-//! docs/design/rough-edges.md, 1, 2, 3, 5 and 6 mended).
+//! The dynamic plugin registry: which allocation serves which plugin on this node (docs/reference/storage.md, section
+//! 2, with docs/design/rough-edges.md, 1, 2, 3, 5 and 6 fixed).
 //!
-//! [`Registrations`] is the pure part: several allocations may be registered for one role and name, the newest
-//! healthy one serves. [`Registry`] keeps it durable and tells listeners of every change.
+//! [`Registrations`] is the pure part: several allocations may be registered for one role and name, and the newest
+//! healthy one serves. [`Registry`] makes it durable and notifies listeners of every change.
 
 use crate::state::Store;
 use caravan_types::job::CsiPluginType;
@@ -14,75 +14,75 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::broadcast;
 
-/// A plugin served by an allocation in one role.
+/// An allocation that serves a plugin in one role.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Registration {
     /// Controller or node.
     pub(crate) role: PluginRole,
-    /// Plugin id.
+    /// Id of the plugin.
     pub(crate) name: PluginId,
-    /// Who serves.
+    /// The allocation that serves the plugin.
     pub(crate) alloc: AllocId,
     /// The type in the job file: names the directory of the plugin root.
     pub(crate) kind: CsiPluginType,
-    /// The plugin's name for itself.
+    /// The plugin's own name (GetPluginInfo).
     pub(crate) provider: String,
-    /// The plugin's version.
+    /// The plugin's version (GetPluginInfo).
     pub(crate) version: String,
-    /// Socket on the host.
+    /// Path of the socket on the host.
     pub(crate) socket: PathBuf,
     /// Plugin root on the host.
     pub(crate) host_root: PathBuf,
     /// Plugin root as the plugin sees it.
     pub(crate) plugin_root: PathBuf,
-    /// What the supervisor last saw.
+    /// The health that the supervisor last found.
     pub(crate) healthy: bool,
 }
 
 impl Registration {
-    /// The key under which allocations compete.
+    /// Returns the key under which allocations compete.
     pub(crate) fn key(&self) -> Key {
         (self.role, self.name.clone())
     }
-    /// Whether both reach the same process in the same way: health apart.
+    /// Returns whether both reach the same process in the same way, whatever their health.
     pub(crate) fn same_endpoint(&self, other: &Self) -> bool {
         Self { healthy: other.healthy, ..self.clone() } == *other
     }
 }
 
-/// Role and plugin.
+/// Role and plugin id.
 pub(crate) type Key = (PluginRole, PluginId);
 
-/// A change.
+/// A change of the registry.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Change {
-    /// What it is about.
+    /// The role and plugin that changed.
     pub(crate) key: Key,
-    /// Which allocation came or went or changed its health.
+    /// The allocation that was registered or deregistered, or changed its health.
     pub(crate) alloc: AllocId,
-    /// What happened.
+    /// The kind of the change.
     pub(crate) kind: ChangeKind,
 }
 
-/// What happened to a registration.
+/// The kinds of changes of a registration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ChangeKind {
     /// New, or with another socket or version.
     Registered,
-    /// Gone.
+    /// The registration was removed.
     Deregistered,
-    /// Health changed.
+    /// The health changed.
     Health,
 }
 
-/// All registrations of a node: for each role and name, oldest first.
+/// All registrations of a node: for each role and name, the oldest first.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Registrations {
     entries: Vec<Registration>,
 }
 
 impl Registrations {
-    /// Adds a registration, or replaces that of the same allocation (it keeps its age).
+    /// Adds a registration, or replaces that of the same allocation (which keeps its age).
     pub(crate) fn register(&mut self, new: Registration) -> Option<Change> {
         let change = |kind| Change { key: new.key(), alloc: new.alloc.clone(), kind };
         let known = self.entries.iter_mut().find(|r| r.alloc == new.alloc && r.key() == new.key());
@@ -109,7 +109,7 @@ impl Registrations {
         Some(Change { key: key.clone(), alloc: alloc.clone(), kind: ChangeKind::Deregistered })
     }
 
-    /// Notes the health of a registration.
+    /// Sets the health of a registration.
     pub(crate) fn set_health(&mut self, key: &Key, alloc: &AllocId, healthy: bool) -> Option<Change> {
         let entry = self.entries.iter_mut().find(|r| r.alloc == *alloc && r.key() == *key)?;
         if entry.healthy == healthy {
@@ -119,24 +119,24 @@ impl Registrations {
         Some(Change { key: key.clone(), alloc: alloc.clone(), kind: ChangeKind::Health })
     }
 
-    /// The registration that serves: the newest healthy one, or the newest.
+    /// Returns the registration that serves: the newest healthy one, or else the newest.
     pub(crate) fn current(&self, key: &Key) -> Option<&Registration> {
         let mut newest_first = self.entries.iter().rev().filter(|r| r.key() == *key);
         newest_first.clone().find(|r| r.healthy).or_else(|| newest_first.next())
     }
 
-    /// Every role and name that has a registration, with the one that serves.
+    /// Returns the serving registration of every role and name.
     pub(crate) fn serving(&self) -> BTreeMap<Key, Registration> {
         let keys = self.entries.iter().map(Registration::key);
         keys.filter_map(|key| self.current(&key).cloned().map(|r| (key, r))).collect()
     }
 
-    /// The registration of an allocation.
+    /// Returns the registration of an allocation.
     pub(crate) fn of_alloc(&self, key: &Key, alloc: &AllocId) -> Option<&Registration> {
         self.entries.iter().find(|r| r.alloc == *alloc && r.key() == *key)
     }
 
-    /// Drops the registrations of allocations that are not there any more.
+    /// Removes the registrations of allocations that do not exist any more.
     pub(crate) fn retain_allocs(&mut self, exists: impl Fn(&AllocId) -> bool) {
         self.entries.retain(|r| exists(&r.alloc));
     }
@@ -151,14 +151,14 @@ pub(crate) struct Registry {
 #[derive(Debug)]
 struct Inner {
     registrations: Mutex<Registrations>,
-    /// A listener that falls behind loses changes and is told so; it then looks at the whole again. The one who
-    /// registers never waits.
+    /// A listener that falls behind loses changes and receives an error; it then reads the whole registry again.
+    /// Registering never waits for listeners.
     changes: broadcast::Sender<Change>,
     store: Store,
 }
 
 impl Registry {
-    /// Takes up what was stored, without the allocations that are gone.
+    /// Restores the stored registrations, without those of removed allocations.
     pub(crate) fn restore(
         mut registrations: Registrations,
         store: Store,
@@ -169,7 +169,7 @@ impl Registry {
         Self { inner: Arc::new(Inner { registrations: Mutex::new(registrations), changes, store }) }
     }
 
-    /// Subscribes to changes. Subscribe first, then look.
+    /// Subscribes to changes. Subscribe first, then read.
     pub(crate) fn changes(&self) -> broadcast::Receiver<Change> {
         self.inner.changes.subscribe()
     }
@@ -184,22 +184,22 @@ impl Registry {
         self.update(|all| all.deregister(key, alloc)).await;
     }
 
-    /// Notes the health of a registration.
+    /// Sets the health of a registration; durable when this returns.
     pub(crate) async fn set_health(&self, key: &Key, alloc: &AllocId, healthy: bool) {
         self.update(|all| all.set_health(key, alloc, healthy)).await;
     }
 
-    /// The registration that serves.
+    /// Returns the registration that serves.
     pub(crate) fn current(&self, key: &Key) -> Option<Registration> {
         self.lock().current(key).cloned()
     }
 
-    /// The registration of an allocation.
+    /// Returns the registration of an allocation.
     pub(crate) fn of_alloc(&self, key: &Key, alloc: &AllocId) -> Option<Registration> {
         self.lock().of_alloc(key, alloc).cloned()
     }
 
-    /// Everything that serves.
+    /// Returns the serving registration of every role and name.
     pub(crate) fn serving(&self) -> BTreeMap<Key, Registration> {
         self.lock().serving()
     }
@@ -210,7 +210,7 @@ impl Registry {
             let Some(change) = change(&mut all) else { return };
             // Queued under the lock: the stored order is the order of the changes.
             let stored = self.inner.store.put_registry(&all);
-            // Nobody listening is fine: listeners look at the whole when they begin.
+            // No listener is fine: listeners read the whole registry when they start.
             let _ = self.inner.changes.send(change);
             stored
         };
@@ -283,8 +283,8 @@ pub(crate) mod tests {
     }
 
     proptest! {
-        /// Starts and stops of allocations of one plugin in any order: whoever is left and newest serves, and
-        /// nothing is left when all are gone.
+        /// Starts and stops of one plugin's allocations in any order: the newest remaining one serves, and nothing
+        /// remains once all have stopped.
         #[test]
         fn any_interleaving_leaves_the_newest_that_runs(steps in prop::collection::vec((0u8..4, any::<bool>()), 0..60)) {
             let mut all = Registrations::default();

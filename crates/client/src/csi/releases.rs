@@ -1,5 +1,5 @@
-//! Ending the use of volumes: unpublish, unstage when nobody else uses the stage, and the proofs of both. Tried
-//! until it is done; never given up while the client runs, and taken up again by the next one.
+//! Releases volumes: unpublish, unstage when no other claim uses the stage, and the proofs of both. Releases are
+//! retried until they succeed, never abandoned while the client runs, and continued by the next agent.
 
 use super::CsiFault;
 use super::ledger::{ClaimEntry, Entry, MountPhase, Reach};
@@ -17,14 +17,14 @@ use std::path::Path;
 use std::sync::PoisonError;
 use std::time::Duration;
 
-/// How long one try of a release waits for its plugin; it wakes as soon as the plugin is there.
+/// How long one attempt of a release waits for its plugin; it continues as soon as the plugin is available.
 const PLUGIN_PATIENCE: Duration = Duration::from_secs(30);
 
-/// Between two tries of a release, at least.
+/// The shortest pause between two attempts of a release.
 const SHORTEST_PAUSE: Duration = Duration::from_millis(200);
 
 impl VolumeManager {
-    /// Ends the use of a volume in the background. Answers at once; asking twice is one release.
+    /// Releases a volume in the background. Returns at once; a second call for the claim has no effect.
     pub(crate) fn release(&self, claim: ClaimId) {
         let newly = self.inner.releasing.lock().unwrap_or_else(PoisonError::into_inner).insert(claim.clone());
         if newly {
@@ -33,7 +33,7 @@ impl VolumeManager {
         }
     }
 
-    /// Waits until nothing of these claims is published or staged, or the client ends.
+    /// Waits until no volume of these claims is published or staged, or the client ends.
     pub(crate) async fn released(&self, claims: &[ClaimId]) {
         let mut changes = self.changes();
         loop {
@@ -50,8 +50,8 @@ impl VolumeManager {
         }
     }
 
-    /// Ends the use of a volume that the servers want back. What is in the ledger is ended as always; otherwise
-    /// the plugin is asked to end whatever it may hold, unless there is no trace of it here.
+    /// Releases a volume at the servers' request. A claim in the ledger is released normally. Otherwise the plugin is
+    /// asked to unmount what it may hold, unless this node has no trace of the volume.
     pub(crate) async fn detach(&self, request: NodeDetach) -> Result<(), CsiFault> {
         if self.entry(&request.claim).is_none() {
             let known = self.inner.plugins.plugin(PluginRole::Node, &request.plugin_id, Duration::ZERO).await;
@@ -99,7 +99,7 @@ impl VolumeManager {
             };
             tries += 1;
             if steps.progress > before {
-                // The next call of the plugin is about another place, or a retry.
+                // The plugin's next call is for another place, or a retry.
                 backoff.reset();
             }
             self.note("Unmount volume", &claim, Some(&fault));
@@ -108,7 +108,7 @@ impl VolumeManager {
                 () = self.inner.cancel.cancelled() => return,
                 () = async {
                     self.inner.reports.failed(&claim, generation, fault.to_string(), tries).await;
-                    // Another plugin, or a better mood of this one, may do it at once; but never in a tight loop.
+                    // Retry as soon as the plugin changes, but never in a tight loop.
                     tokio::time::sleep(SHORTEST_PAUSE).await;
                     tokio::select! {
                         () = tokio::time::sleep(backoff.delay()) => {}
@@ -146,7 +146,7 @@ pub(super) fn open_beneath(path: &Path) -> Result<(), CsiFault> {
     unseal_beneath(path).map_err(kernel("open what lies beneath a mount"))
 }
 
-/// Ends the mount at a path, without its plugin. A mount that is in use stays, unless it is taken out of the tree lazily.
+/// Unmounts a path without its plugin. A mount in use stays, unless it is unmounted lazily.
 pub(super) fn end(path: &Path, how: How) -> Result<(), CsiFault> {
     let how = match how {
         How::Now => Unmount::Now,
@@ -155,8 +155,8 @@ pub(super) fn end(path: &Path, how: How) -> Result<(), CsiFault> {
     unmount(path, how).map(drop).map_err(kernel("end a mount without its plugin"))
 }
 
-/// Removes what the plugin left of a path, and the directories above it that are empty now, up to the root. A directory
-/// where the plugin keeps something of its own stays: it is the plugin's to remove.
+/// Removes a path that the plugin left, and the empty directories above it up to the root. A directory with the
+/// plugin's own files stays: the plugin must remove it.
 pub(super) fn clear(path: &Path, root: &Path) -> Result<(), CsiFault> {
     let gone = |result: std::io::Result<()>| match result {
         Err(error) if error.kind() == ErrorKind::DirectoryNotEmpty => {
@@ -174,7 +174,7 @@ pub(super) fn clear(path: &Path, root: &Path) -> Result<(), CsiFault> {
     removed.map_err(|source| CsiFault::Directory { what: "remove", path: path.to_owned(), source })?;
     let above = path.ancestors().skip(1).take_while(|p| p.starts_with(root) && *p != root);
     for dir in above {
-        // Another claim uses the rest.
+        // Another claim uses the other directories.
         if std::fs::remove_dir(dir).is_err() {
             break;
         }

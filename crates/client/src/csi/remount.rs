@@ -1,4 +1,4 @@
-//! Mounting anew what broke.
+//! Mounts broken volumes again.
 
 use super::CsiFault;
 use super::ledger::{ClaimEntry, Entry, MountPhase};
@@ -9,7 +9,7 @@ use caravan_types::wire::ClaimGrant;
 use tokio::sync::watch;
 
 impl VolumeManager {
-    /// Ends a mount that broke and makes it anew; answers the new proof. `lease_term` as for [`Self::mount`].
+    /// Ends a broken mount and mounts the volume again; returns the new proof. `lease_term` as for [`Self::mount`].
     pub(crate) async fn remount(
         &self,
         grant: &ClaimGrant,
@@ -26,17 +26,17 @@ impl VolumeManager {
         Ok(proof)
     }
 
-    /// Whether a claim is being mounted anew, or was when the last agent ended.
+    /// Returns whether a claim is being mounted again, or was when the last agent ended.
     pub(crate) fn is_renewing(&self, claim: &ClaimId) -> bool {
         self.entry(claim).is_some_and(|e| e.renewing)
     }
 
-    /// Everybody who uses a claim has its new mount.
+    /// Records that every task that uses a claim has its new mount.
     pub(crate) async fn renewed(&self, claim: &ClaimId) {
         let _turn = self.turn(&claim.volume).await;
         self.forget_trouble(claim);
         if let Some(entry) = self.entry(claim).filter(|e| e.renewing) {
-            // Not durable means that the next agent does it once more, which is harmless.
+            // If the change is lost, the next agent repeats the step, which is harmless.
             let _ = self.write(ClaimEntry { renewing: false, ..entry }).await;
         }
     }
@@ -45,7 +45,7 @@ impl VolumeManager {
     async fn begin_renewing(&self, claim: &ClaimId) -> Result<(), CsiFault> {
         let Some(mut entry) = self.entry(claim) else { return Ok(()) };
         if entry.phase > MountPhase::Mounted || (entry.phase < MountPhase::Mounted && !entry.renewing) {
-            // It is being ended, or was not mounted yet.
+            // The mount is being ended, or was not complete yet.
             return Ok(());
         }
         let node = entry.node();
@@ -54,7 +54,7 @@ impl VolumeManager {
         self.write(entry).await
     }
 
-    /// A mount was made anew: what was wrong with the old one is over.
+    /// Removes the problem of a mount that was mounted again.
     fn forget_trouble(&self, claim: &ClaimId) {
         self.inner.troubles.send_if_modified(|all| all.remove(claim).is_some());
     }

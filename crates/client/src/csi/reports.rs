@@ -1,4 +1,4 @@
-//! Proofs of steps, delivered to the servers in order and until they are taken.
+//! Proofs of steps, delivered to the servers in order and retried until accepted.
 
 use crate::clock::Backoff;
 use crate::servers::Servers;
@@ -16,22 +16,22 @@ use tokio_util::sync::CancellationToken;
 pub(crate) struct Reports {
     servers: Arc<dyn Servers>,
     identity: Arc<Identity>,
-    /// One report of a claim at a time: a late one must not overtake.
+    /// A lock per claim: reports are sent one at a time, so that a late one does not overtake.
     lanes: Arc<Mutex<HashMap<ClaimId, Arc<tokio::sync::Mutex<()>>>>>,
     cancel: CancellationToken,
 }
 
-/// The client ends before the servers took the report; the ledger still has the entry.
+/// The client ended before the servers accepted the report; the ledger still has the entry.
 #[derive(Debug)]
 pub(crate) struct Undelivered;
 
 impl Reports {
-    /// Reports of this node, until cancelled.
+    /// Creates a sender for the reports of this node, which works until cancelled.
     pub(crate) fn new(servers: Arc<dyn Servers>, identity: Arc<Identity>, cancel: CancellationToken) -> Self {
         Self { servers, identity, lanes: Arc::default(), cancel }
     }
 
-    /// Delivers a step, trying again until the servers have taken or refused it.
+    /// Delivers a step, retrying until the servers have accepted or refused it.
     pub(crate) async fn deliver(
         &self,
         claim: &ClaimId,
@@ -64,7 +64,7 @@ impl Reports {
         }
     }
 
-    /// Tells of a failure, once: the next one tells more.
+    /// Reports a failure without a retry: the next failure replaces it.
     pub(crate) async fn failed(&self, claim: &ClaimId, generation: u32, error: String, tries: u32) {
         let step = ClaimReportStep::Failed { error, tries };
         if let Err(error) = self.send(claim, generation, step).await {
@@ -72,7 +72,7 @@ impl Reports {
         }
     }
 
-    /// Nothing more will be said of a claim.
+    /// Removes the lane of a claim that needs no more reports.
     pub(crate) fn forget(&self, claim: &ClaimId) {
         self.lanes.lock().unwrap_or_else(PoisonError::into_inner).remove(claim);
     }
@@ -94,7 +94,7 @@ impl Reports {
     }
 }
 
-/// Whether trying again cannot help: the servers know better about this claim.
+/// Returns whether a retry cannot help, because the servers refused the report.
 fn is_refusal(code: Code) -> bool {
     matches!(code, Code::NotFound | Code::Invalid | Code::Conflict | Code::Permission)
 }

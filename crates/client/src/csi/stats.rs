@@ -1,4 +1,4 @@
-//! How full volumes are (NodeGetVolumeStats): asked soon after a mount and then now and then, and told to the servers
+//! Usage of volumes (NodeGetVolumeStats): read soon after a mount and then periodically, and reported to the servers
 //! when it changed.
 
 use super::ledger::{ClaimEntry, MountPhase};
@@ -16,30 +16,30 @@ use std::time::Duration;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-/// Between two rounds; lengthened by up to a quarter, so that the nodes of a cluster do not ask together.
+/// The interval between rounds; lengthened by up to a quarter, so that the nodes of a cluster do not ask together.
 const PERIOD: Duration = Duration::from_secs(30);
-/// After a new mount.
+/// The delay after a new mount.
 const SOON: Duration = Duration::from_secs(1);
-/// How long a plugin may take for its answer.
+/// The timeout of a plugin's response.
 const DEADLINE: Duration = Duration::from_secs(10);
-/// How long a question keeps others from the volume. It goes on without the volume's turn afterwards: a plugin that
-/// is slow to tell must not delay mounts.
+/// How long a request holds the volume's lock. It continues without the lock afterwards: a slow response must not delay
+/// mounts.
 const TURN: Duration = Duration::from_secs(1);
-/// The servers are told at least this often, so that one that was away knows again.
+/// The longest time between two reports, so that a restarted server receives the usage again.
 const REPEAT: Duration = Duration::from_secs(300);
 
-/// What was told last.
+/// The usage in the last report.
 #[derive(Debug, Default)]
 struct Last {
     usage: BTreeMap<VolumeKey, VolumeUsage>,
     told: BTreeMap<VolumeKey, VolumeUsage>,
-    /// Volumes that were asked about, whatever came of it.
+    /// Volumes that were already asked for, whatever the result.
     asked: BTreeSet<VolumeKey>,
     at: Option<Instant>,
 }
 
 impl Last {
-    /// What the servers must hear, if anything: everything, since a message replaces the one before.
+    /// Returns the usage to report, if it changed: of all volumes, since a report replaces the one before.
     fn news(&self, now: Instant) -> Option<Vec<(VolumeKey, VolumeUsage)>> {
         let plain = |map: &BTreeMap<VolumeKey, VolumeUsage>| -> BTreeMap<VolumeKey, VolumeUsage> {
             let undated = |u: &VolumeUsage| VolumeUsage { sampled_at: UnixNanos::default(), ..u.clone() };
@@ -52,7 +52,7 @@ impl Last {
 }
 
 impl VolumeManager {
-    /// Asks and tells until cancelled.
+    /// Reads and reports usage until cancelled.
     pub(crate) async fn watch_usage(self, cancel: CancellationToken) {
         let mut ledger = self.changes();
         let mut last = Last::default();
@@ -78,7 +78,7 @@ impl VolumeManager {
         }
     }
 
-    /// One claim of each volume that is mounted here.
+    /// Returns one claim of each volume that is mounted on this node.
     fn mounted_volumes(&self) -> BTreeMap<VolumeKey, ClaimEntry> {
         let ledger = self.lock();
         let mounted = ledger.entries().filter(|e| e.phase == MountPhase::Mounted);
@@ -122,7 +122,8 @@ impl VolumeManager {
         }
     }
 
-    /// Asks about one volume. None: the plugin does not tell, is not there, or something else goes on with the volume.
+    /// Reads the usage of one volume. Returns `None` if the plugin does not support it or is absent, or another
+    /// operation holds the volume.
     async fn ask(&self, entry: &ClaimEntry) -> Option<VolumeUsage> {
         let lent = self.inner.plugins.plugin(PluginRole::Node, &entry.plugin, Duration::ZERO).await.ok()?;
         lent.info.node_info.as_ref().filter(|node| node.supports_stats)?;

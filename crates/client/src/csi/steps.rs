@@ -1,5 +1,5 @@
-//! Carries out what `caravan_volumes::node` decides about a claim: each intent is in the ledger before its call, each
-//! proof after it.
+//! Carries out the decisions of `caravan_volumes::node` about a claim: each intent is written to the ledger before its
+//! call, each proof after it.
 
 use super::ledger::{ClaimEntry, MountPhase, Reach, is_device};
 use super::manager::Lent;
@@ -22,63 +22,63 @@ use std::path::PathBuf;
 use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 
-/// How long a file system may take to answer.
+/// The timeout for the answer of a file system.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// How long unmounting, and other work at a place, may take: more than a look, since what was written is flushed.
+/// The timeout of unmounting and other work at a place: longer than for a check, because unmounting flushes data.
 const WORK_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// What mounting needs and ending does not.
+/// The inputs of mounting that a release does not need.
 #[derive(Clone, Debug)]
 pub(super) struct Mounting {
     pub(super) grant: ClaimGrant,
     pub(super) wish: Wish,
 }
 
-/// A claim on its way to a goal, over as many tries as it takes.
+/// A claim on its way to a goal, over several attempts.
 #[derive(Debug)]
 pub(super) struct Steps {
     goal: Goal,
     claim: ClaimId,
     mounting: Option<Mounting>,
-    /// Cancelled when nobody waits for the mount any more.
+    /// Cancelled when no caller waits for the mount any more.
     given_up: CancellationToken,
     plugin: Option<Lent>,
     plugin_timeout: Duration,
     tries: Tries,
-    /// The last call that failed.
+    /// The error of the last failed call.
     last: Option<CsiFault>,
     /// Why the stage is dead.
     dead: Option<String>,
-    /// Mounts ended and proofs written so far: while it grows, the release gets on.
+    /// The number of mounts ended and proofs written so far: while it grows, the release makes progress.
     pub(super) progress: u32,
-    /// What the servers are to know: the plugin's words where the claim goes on in spite of them.
+    /// Warnings for the servers: errors of the plugin that did not stop the claim.
     pub(super) words: Vec<String>,
 }
 
-/// How far a try came.
+/// The result of an attempt.
 #[derive(Debug)]
 pub(super) enum Came {
-    /// To the goal.
+    /// The goal was reached.
     There,
-    /// To a wait, with its reason.
+    /// The claim must wait, with the reason.
     Waits(CsiFault),
 }
 
-/// What was seen of a claim.
+/// The observed state of a claim.
 struct Sight {
     observed: (Place, Place, bool),
     others: Vec<Entry>,
 }
 
 impl Steps {
-    /// Mounts with a plugin that is there already.
+    /// Creates steps to mount with a plugin that is available.
     pub(super) fn mount(mounting: Mounting, plugin: Lent, given_up: CancellationToken) -> Self {
         let claim = mounting.grant.claim.id.clone();
         Self { plugin: Some(plugin), mounting: Some(mounting), given_up, ..Self::new(Goal::Mount, claim) }
     }
 
-    /// Ends the use of a volume; each try waits so long for a plugin where it needs one.
+    /// Creates steps to release a volume; each attempt waits up to `plugin_timeout` for a plugin that it needs.
     pub(super) fn release(claim: ClaimId, plugin_timeout: Duration) -> Self {
         Self { plugin_timeout, ..Self::new(Goal::Release, claim) }
     }
@@ -99,12 +99,12 @@ impl Steps {
         }
     }
 
-    /// Whether the plugin refuses to undo something, or has not answered.
+    /// Returns whether the plugin refused to undo a step, or has not answered.
     pub(super) fn is_ending(&self) -> bool {
         self.tries.is_undoing()
     }
 
-    /// Begins the next try after a pause.
+    /// Prepares the next attempt after a pause.
     pub(super) fn rest(&mut self) {
         self.tries.rest();
         if self.goal == Goal::Release {
@@ -114,8 +114,8 @@ impl Steps {
 }
 
 impl VolumeManager {
-    /// Takes steps until the goal is reached, something is waited for, or the try fails. The caller has the turn on the
-    /// volume.
+    /// Takes steps until the goal is reached, a wait is needed, or the attempt fails. The caller holds the volume's
+    /// lock.
     pub(super) async fn take_steps(&self, steps: &mut Steps) -> Result<Came, CsiFault> {
         match self.advance(steps).await {
             Err(reason @ CsiFault::Waits(_)) => Ok(Came::Waits(reason)),
@@ -164,7 +164,7 @@ impl VolumeManager {
         };
         let node = entry.node();
         let mut action = next(steps.goal, &node, &observed);
-        // Facts that take time to find out are asked for where they decide.
+        // Slow facts are only read if the decision depends on them.
         if matches!(action, NodeAction::Wait(NodeWait::Refused(_))) && !entry.made_by.is_empty() {
             let now = self.plugin_process(steps).await;
             observed.is_replaced = now.is_some_and(|now| now != entry.made_by);
@@ -184,11 +184,11 @@ impl VolumeManager {
         Ok(action)
     }
 
-    /// Looks at the places that matter for the next step.
+    /// Reads the state of the places that matter for the next step.
     async fn see(&self, steps: &mut Steps, entry: &ClaimEntry) -> Result<Sight, CsiFault> {
         let others = self.lock().others_on_stage(entry).map(ClaimEntry::node).collect();
         let nothing = Sight { observed: (Place::Empty, Place::Empty, false), others };
-        // The plugin was not there yet when the claim was granted.
+        // The plugin was not available when the claim was granted.
         if entry.host_root.as_os_str().is_empty() {
             return Ok(nothing);
         }
@@ -209,7 +209,7 @@ impl VolumeManager {
         Ok(Sight { observed: (target, stage, is_proven && entry.proof.is_some()), ..nothing })
     }
 
-    /// Does work at a place of a claim off the runtime. A file system that does not answer is a reason to wait.
+    /// Runs blocking work at a place of a claim. A file system that does not answer causes a wait.
     async fn work_at<T: Send + 'static>(
         &self,
         steps: &mut Steps,
@@ -224,7 +224,7 @@ impl VolumeManager {
         }
     }
 
-    /// Whether the volume's file system is mounted at a place that is no live claim's.
+    /// Returns whether the volume's file system is mounted at a place that belongs to no live claim.
     async fn lingers(&self, entry: &ClaimEntry) -> bool {
         let Some(file_system) = entry.file_system.clone() else { return false };
         if self.lock().used_by_another(entry) {
@@ -246,7 +246,7 @@ impl VolumeManager {
         steps.plugin.as_ref().ok_or(CsiFault::GivenUp)
     }
 
-    /// The process of the plugin, by its id and start.
+    /// Returns the process of the plugin, identified by its pid and start time.
     async fn plugin_process(&self, steps: &Steps) -> Option<String> {
         let socket = &steps.plugin.as_ref()?.instance.registration.socket;
         let connected = tokio::time::timeout(ANSWER_TIMEOUT, caravan_csi::connect(socket)).await;
@@ -256,7 +256,7 @@ impl VolumeManager {
     }
 
     async fn call(&self, steps: &mut Steps, entry: ClaimEntry, call: NodeCall) -> Result<(), CsiFault> {
-        // Without the plugin nothing is begun.
+        // Without the plugin no step is started.
         self.plugin(steps, &entry).await?;
         let before = entry.node();
         let mut entry = entry;
@@ -274,7 +274,7 @@ impl VolumeManager {
             match call {
                 NodeCall::Stage => make_dir(&root, &host.staging, "create staging directory")?,
                 NodeCall::Publish => make_dir(&root, &host.alloc_dir, "create allocation directory")?,
-                // The plugin removes what it mounted on, which it cannot while that is sealed.
+                // The plugin removes its mount target, which is impossible while the directory is sealed.
                 NodeCall::Unpublish | NodeCall::Unstage => {}
             }
             open_beneath(at(&host, spot))
@@ -293,10 +293,10 @@ impl VolumeManager {
                     seal(&stage);
                     Ok(places::file_system(&stage))
                 };
-                // A stage that does not answer is waited for with the next step; it is sealed by the next agent.
+                // If a stage does not answer, the next step waits for it, and the next agent seals it.
                 entry.file_system = self.work_at(steps, &entry, spot, work).await.ok().flatten();
             }
-            // The next intent makes it durable; until then the outcome counts as unknown.
+            // The next intent makes this durable; until then, the outcome counts as unknown.
             self.write_later(entry);
         }
         if let Err(error) = result {
@@ -306,7 +306,7 @@ impl VolumeManager {
         Ok(())
     }
 
-    /// Makes a call. The outer error is that it could not be made.
+    /// Makes a call. The outer error means that the call could not be made.
     async fn ask_plugin(
         &self,
         steps: &mut Steps,
@@ -350,7 +350,7 @@ impl VolumeManager {
                 let request = NodeUnstageRequest { volume_id, staging_target_path: inside.staging };
                 client.node_unstage(request).await
             }
-            // A release makes no mount.
+            // A release does not mount.
             (NodeCall::Stage | NodeCall::Publish, None) => return Err(CsiFault::GivenUp),
         })
     }
@@ -393,7 +393,7 @@ impl VolumeManager {
         Ok(())
     }
 
-    /// Keeps the plugin's words where the claim goes on in spite of them.
+    /// Keeps the plugin's error if the claim continues in spite of it.
     fn note_absent(&self, steps: &mut Steps, entry: &ClaimEntry, proof: Proof) {
         let Some(fault) = steps.last.take() else { return };
         let (place, made) = match proof {
@@ -409,7 +409,7 @@ impl VolumeManager {
         }
     }
 
-    /// Why something is waited for.
+    /// Returns the reason of a wait.
     fn reason(&self, steps: &mut Steps, entry: &ClaimEntry, wait: NodeWait) -> CsiFault {
         let volume = entry.claim.volume.id.to_string();
         let path =
@@ -457,13 +457,13 @@ impl VolumeManager {
         users.join(", ")
     }
 
-    /// Proves a mount that the plugin reports: looks at it, seals what lies beneath, gives it its owner, and writes it
-    /// down.
+    /// Proves a mount that the plugin reported: checks it, seals the directory beneath, sets the owner, and stores the
+    /// proof.
     async fn prove(&self, steps: &mut Steps, mut entry: ClaimEntry) -> Result<(), CsiFault> {
         let target = entry.on_host()?.publish;
         let (path, device) = (target.clone(), is_device(entry.usage));
         let close = move || {
-            // Success without a mount happens when the plugin's mounts do not reach the host.
+            // Success without a mount happens if the plugin's mounts do not reach the host.
             if !super::volumes::is_published(&path, device) {
                 let private = places::private_mount(&path);
                 return Err(CsiFault::NotMounted { path, private });
@@ -504,8 +504,8 @@ fn at(places: &VolumePaths, spot: Spot) -> &PathBuf {
     }
 }
 
-/// What the failure of a call proves (CSI specification, "Error Scheme"). Plugins that do not choose a code answer
-/// UNKNOWN; a connection that broke is UNAVAILABLE here.
+/// Returns what a failed call proves (CSI specification, "Error Scheme"). Plugins that choose no code return UNKNOWN; a
+/// broken connection is UNAVAILABLE here.
 fn answer(error: &CsiError) -> Answer {
     match error.class() {
         Some(Class::NotFound) => Answer::NotFound,

@@ -1,5 +1,5 @@
-//! The hook of tasks that are CSI plugins (docs/reference/storage.md, section 1): directories, mounts and environment before the
-//! task, registration once it answers, health while it runs.
+//! The hook of CSI plugin tasks (docs/reference/storage.md, section 1): directories, mounts and environment before the
+//! task, registration once it answers, and health while it runs.
 
 use super::CsiFault;
 use super::probe;
@@ -19,14 +19,14 @@ use std::time::Duration;
 
 /// Name of the socket in its directory.
 pub(super) const SOCKET: &str = "csi.sock";
-/// Bytes of a path that fit the address of a socket (unix(7)).
+/// The most bytes of a socket address's path (unix(7)).
 const LONGEST_ADDRESS: usize = 107;
-/// Where sockets are reached by a short path whose own is too long.
+/// The directory of short links to sockets whose own path is too long.
 const SHORT_DIR: &str = "/run/caravan/csi";
-/// Where the plugin finds its staging and publish root when it is not at a fixed place.
+/// The variable with the staging and publish root, for plugins without a fixed mount directory.
 const BASE_VARIABLE: &str = "CARAVAN_CSI_STAGE_PUBLISH_BASE_DIR";
 
-/// A task that is a plugin: everything that follows from its block and its allocation.
+/// A plugin task: all values derived from its block and its allocation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct PluginTask {
     alloc: AllocId,
@@ -37,7 +37,7 @@ pub(crate) struct PluginTask {
 }
 
 impl PluginTask {
-    /// Plans a plugin task below the directory of CSI things.
+    /// Plans a plugin task below the client's CSI directory.
     pub(crate) fn plan(
         csi_dir: &Path,
         alloc: &AllocId,
@@ -64,24 +64,24 @@ impl PluginTask {
         }
     }
 
-    /// Plugin id.
+    /// Returns the plugin's id.
     pub(crate) fn id(&self) -> &caravan_types::PluginId {
         &self.config.id
     }
 
-    /// The socket on the host.
+    /// Returns the path of the socket on the host.
     pub(crate) fn socket(&self) -> PathBuf {
         self.socket_dir.join(SOCKET)
     }
 
-    /// A link to the socket's directory, for a plugin on the host whose socket has too long a path to be bound.
+    /// Returns a short link to the socket's directory, for a plugin on the host whose socket path is too long to bind.
     fn short_dir(&self) -> Option<PathBuf> {
         let too_long = self.socket().as_os_str().len() > LONGEST_ADDRESS;
         (too_long && self.isolation == Isolation::None)
             .then(|| Path::new(SHORT_DIR).join(self.alloc.as_str()))
     }
 
-    /// The plugin root as the plugin sees it. A task without a root of its own sees the host's.
+    /// Returns the plugin root as the plugin sees it. A task without a root of its own sees the host's path.
     pub(crate) fn plugin_root(&self) -> PathBuf {
         match self.isolation {
             Isolation::None => self.host_root.clone(),
@@ -89,13 +89,13 @@ impl PluginTask {
         }
     }
 
-    /// Whether it mounts for others, which takes privileges.
+    /// Returns whether the plugin mounts volumes, which needs privileges.
     pub(crate) fn mounts_volumes(&self) -> bool {
         self.config.kind.has_node()
     }
 
-    /// Makes the directories and removes the socket of an earlier run: connecting to it would only fail, and
-    /// many plugins cannot bind where a socket is left.
+    /// Creates the directories and removes the socket of an earlier run. Connecting to a stale socket fails, and many
+    /// plugins cannot bind to an existing one.
     pub(crate) fn prepare(&self) -> Result<(), CsiFault> {
         for (dir, what) in
             [(&self.host_root, "create mount point"), (&self.socket_dir, "create socket mount point")]
@@ -103,8 +103,8 @@ impl PluginTask {
             caravan_sys::files::private_dir(dir).map_err(|source| CsiFault::Kernel { what, source })?;
         }
         if self.isolation != Isolation::None && !self.mounts_volumes() {
-            // It runs as a user without rights, and must be able to make its socket. Others do not get this far:
-            // the directory above is closed to them.
+            // The plugin runs as an unprivileged user and must create its socket. Other users cannot reach the
+            // directory, because its parent is closed to them.
             open_to_all(&self.socket_dir)?;
         }
         if let Some(link) = self.short_dir() {
@@ -131,17 +131,17 @@ impl PluginTask {
         }
     }
 
-    /// The allocation that runs it.
+    /// Returns the allocation that runs the plugin.
     pub(super) fn alloc(&self) -> &AllocId {
         &self.alloc
     }
 
-    /// The directory of its socket, and the root that all allocations of the plugin share.
+    /// Returns the directory of its socket, and the root that all allocations of the plugin share.
     pub(super) fn dirs(&self) -> [&Path; 2] {
         [&self.socket_dir, &self.host_root]
     }
 
-    /// Removes the short way to the socket when the task is over.
+    /// Removes the short link to the socket after the task ended.
     pub(crate) fn unlink(&self) {
         if let Some(link) = self.short_dir()
             && let Err(error) = std::fs::remove_file(&link)
@@ -151,12 +151,12 @@ impl PluginTask {
         }
     }
 
-    /// What the task must see of the host.
+    /// Returns the host directories to mount into the task.
     pub(crate) fn mounts(&self) -> Vec<Mount> {
         if self.isolation == Isolation::None {
             return Vec::new();
         }
-        // A controller mounts nothing for others.
+        // A controller mounts no volumes.
         let propagation = match self.mounts_volumes() {
             true => Propagation::Bidirectional,
             false => Propagation::Private,
@@ -180,7 +180,7 @@ impl PluginTask {
         ]
     }
 
-    /// What the plugin is told by its environment, unless the job file tells it otherwise.
+    /// Returns the plugin's environment variables; the job file may override them.
     pub(crate) fn variables(&self) -> BTreeMap<String, String> {
         let endpoint = match self.isolation {
             Isolation::None => {
@@ -193,17 +193,17 @@ impl PluginTask {
         BTreeMap::from([("CSI_ENDPOINT".to_owned(), endpoint), (BASE_VARIABLE.to_owned(), root)])
     }
 
-    /// The roles that it registers.
+    /// Returns the roles that the plugin registers.
     pub(crate) fn roles(&self) -> Vec<PluginRole> {
         roles(self.config.kind)
     }
 
-    /// How long the first contact may take.
+    /// Returns the timeout of the first contact.
     fn patience(&self) -> Duration {
         self.config.health_timeout.to_std()
     }
 
-    /// In the words of the event that announces a restart.
+    /// Returns the reason for the event of a restart.
     pub(crate) fn restart_reason(&self) -> String {
         format!(
             "CSI plugin did not become healthy before configured {} health timeout",
@@ -220,7 +220,7 @@ fn open_to_all(dir: &Path) -> Result<(), CsiFault> {
     })
 }
 
-/// The roles of a type, the controller first.
+/// Returns the roles of a plugin type, the controller first.
 pub(crate) fn roles(kind: CsiPluginType) -> Vec<PluginRole> {
     let mut roles = Vec::new();
     if kind.has_controller() {
@@ -232,8 +232,8 @@ pub(crate) fn roles(kind: CsiPluginType) -> Vec<PluginRole> {
     roles
 }
 
-/// Registers the plugin once it answers and watches its health; returns, with the reason, only when it did not
-/// answer in time. Dropping the future ends the watch and leaves the registrations.
+/// Registers the plugin once it answers and watches its health. Returns, with the reason, only if the plugin did not
+/// answer in time. Dropping the future ends the watch and keeps the registrations.
 pub(crate) async fn supervise(
     plugin: &PluginTask,
     registry: &Registry,
@@ -270,7 +270,7 @@ pub(crate) async fn supervise(
     }
     let healthy_event =
         || TaskEvent::new(event::PLUGIN_HEALTHY, clock::now()).message(format!("plugin: {}", plugin.id()));
-    // After a restart of the agent nothing changed for the plugin.
+    // After a restart of the agent, nothing changed for the plugin.
     if !told_before {
         emit(healthy_event());
     }
@@ -291,14 +291,14 @@ pub(crate) async fn supervise(
     }
 }
 
-/// Notes the health of everything the plugin registered.
+/// Sets the health of all the plugin's registrations.
 pub(crate) async fn set_health(plugin: &PluginTask, registry: &Registry, healthy: bool) {
     for role in plugin.roles() {
         registry.set_health(&(role, plugin.id().clone()), &plugin.alloc, healthy).await;
     }
 }
 
-/// Takes back everything the plugin registered: exactly its own name, roles and allocation.
+/// Removes all the plugin's registrations: only those of its name, roles and allocation.
 pub(crate) async fn deregister(plugin: &PluginTask, registry: &Registry) {
     for role in plugin.roles() {
         registry.deregister(&(role, plugin.id().clone()), &plugin.alloc).await;

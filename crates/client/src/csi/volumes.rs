@@ -1,5 +1,5 @@
-//! Mounting volumes: per volume in order, each intent in the ledger before its call and each proof after it.
-//! Ending them is in [`super::releases`].
+//! Mounts volumes: one operation at a time for each volume, each intent in the ledger before its call and each proof
+//! after it. [`super::releases`] unmounts them.
 
 use super::CsiFault;
 use super::health::{Troubles, diagnose};
@@ -30,16 +30,16 @@ use tokio_util::task::TaskTracker;
 /// How long an operation waits for its plugin (docs/reference/storage.md, section 3.1).
 const PLUGIN_PATIENCE: Duration = Duration::from_secs(60);
 
-/// Between two looks at what a mount waits for.
+/// The interval between checks of the condition that a mount waits for.
 const WAIT_INTERVAL: Duration = Duration::from_millis(500);
 
-/// How often a try of a mount asks a plugin to end what is in its way, before others have their turn on the volume.
+/// How often one attempt of a mount asks a plugin to end a conflicting mount, before other operations get the volume.
 const MAX_UNDOING: usize = 12;
 
-/// How long a file system may take to say that it is there.
+/// The timeout for the answer of a file system.
 const ANSWER_PATIENCE: Duration = Duration::from_secs(1);
 
-/// The volumes of this node. Clones share it.
+/// The volumes of this node. Clones share them.
 #[derive(Clone, Debug)]
 pub(crate) struct VolumeManager {
     pub(super) inner: Arc<Inner>,
@@ -53,41 +53,41 @@ pub(super) struct Inner {
     pub(super) servers: Arc<dyn Servers>,
     pub(super) identity: Arc<Identity>,
     pub(super) reports: Reports,
-    /// Where the plugin roots are.
+    /// The parent of the plugin roots.
     pub(super) csi_dir: PathBuf,
     ledger: Mutex<Ledger>,
     turns: Mutex<HashMap<VolumeKey, Arc<tokio::sync::Mutex<()>>>>,
     pub(super) releasing: Mutex<HashSet<ClaimId>>,
     /// Grows with every change of the ledger.
     changes: watch::Sender<u64>,
-    /// Mounts that are not what they were.
+    /// Mounts with problems.
     pub(super) troubles: watch::Sender<Troubles>,
     pub(super) prober: Prober,
     pub(super) cancel: CancellationToken,
     pub(super) tasks: TaskTracker,
 }
 
-/// What a volume manager works with.
+/// The dependencies of a volume manager.
 #[derive(Debug)]
 pub(crate) struct Parts {
-    /// Where the ledger is kept.
+    /// The store of the ledger.
     pub(crate) store: Store,
-    /// Where events go.
+    /// The node, for events.
     pub(crate) node: NodeState,
-    /// Plugins.
+    /// The CSI plugins.
     pub(crate) plugins: Manager,
-    /// Who takes the proofs.
+    /// The servers that receive proofs.
     pub(crate) servers: Arc<dyn Servers>,
-    /// Who gives them.
+    /// The node's identity, for reports.
     pub(crate) identity: Arc<Identity>,
-    /// Where the plugin roots are.
+    /// The parent of the plugin roots.
     pub(crate) csi_dir: PathBuf,
-    /// Ends everything that is under way.
+    /// Cancels all operations.
     pub(crate) cancel: CancellationToken,
 }
 
 impl VolumeManager {
-    /// With the ledger as it was stored.
+    /// Creates a manager with the stored ledger.
     pub(crate) fn new(ledger: Ledger, parts: Parts) -> Self {
         let (servers, identity) = (parts.servers, parts.identity);
         let reports = Reports::new(Arc::clone(&servers), Arc::clone(&identity), parts.cancel.clone());
@@ -111,15 +111,15 @@ impl VolumeManager {
         Self { inner: Arc::new(inner) }
     }
 
-    /// Waits until nothing is under way any more, after it was cancelled.
+    /// Waits until all operations have ended, after cancellation.
     pub(crate) async fn ended(&self) {
         self.inner.tasks.close();
         self.inner.tasks.wait().await;
     }
 
-    /// Mounts a granted claim; answers the proof. Repeating it after a failure or a lost agent is safe: what to do is
-    /// decided from the ledger and the mount table. Owner and mode are set at the root after the first time.
-    /// `lease_term` is the term of the node's lease in which a fenced claim was granted. `waits` is sent the reason of
+    /// Mounts a granted claim; returns the proof. Repeating it after a failure or a crash of the agent is safe, because
+    /// the ledger and the mount table decide the next step. Owner and mode of the root are set only the first time.
+    /// `lease_term` is the term of the node's lease in which a fenced claim was granted. `waits` receives the reason of
     /// each wait.
     pub(crate) async fn mount(
         &self,
@@ -129,7 +129,7 @@ impl VolumeManager {
         waits: &watch::Sender<String>,
     ) -> Result<MountProof, CsiFault> {
         let claim = &grant.claim;
-        // Known before anything else: whatever becomes of this, the claim is handed back.
+        // Recorded first: whatever happens, the claim will be released.
         let known = self.entry(&claim.id);
         if known.as_ref().is_none_or(|e| e.generation != claim.generation) {
             self.write(granted(grant, known, lease_term)).await?;
@@ -182,8 +182,8 @@ impl VolumeManager {
         }
     }
 
-    /// Makes a try of mounting. The turn is kept until the plugin has answered, although the allocation may be stopped
-    /// meanwhile: its end must not overtake its beginning.
+    /// Runs one attempt of a mount. The lock is kept until the plugin has answered, even if the allocation is stopped
+    /// meanwhile: the release must not overtake the mount.
     async fn mount_once(
         &self,
         turn: OwnedMutexGuard<()>,
@@ -196,7 +196,8 @@ impl VolumeManager {
         let work = tokio::spawn(async move {
             let _turn = turn;
             let mut came = this.take_steps(&mut steps).await;
-            // A plugin that refuses to end what is in the way is asked again within the try: its refusals count.
+            // A plugin that refuses to end a conflicting mount is asked again within the attempt: its refusals are
+            // counted.
             for _ in 0..MAX_UNDOING {
                 if !matches!(came, Ok(Came::Waits(_))) || !steps.is_ending() {
                     break;
@@ -220,7 +221,7 @@ impl VolumeManager {
         work.await.unwrap_or(Err(CsiFault::GivenUp))
     }
 
-    /// The entry of a claim that is about to be mounted, with what the plugin can do now.
+    /// Returns the entry of a claim to be mounted, with the plugin's current capabilities.
     fn prepared(&self, grant: &ClaimGrant, wish: &Wish, lent: &Lent) -> Result<ClaimEntry, CsiFault> {
         let claim = &grant.claim;
         let mut entry = self.entry(&claim.id).ok_or(CsiFault::Ledger)?;
@@ -233,7 +234,7 @@ impl VolumeManager {
         entry.usage = claim.usage();
         entry.stages = can.requires_node_stage_volume;
         entry.set(Entry { stages: entry.stages, ..known });
-        // The plugin sees to the group, where it can; of a device nobody but us.
+        // The plugin sets the group if it can, except for block devices.
         let plugin_groups = can.supports_mount_group && !is_device(entry.usage);
         let group = wish.group.filter(|_| plugin_groups).map(|gid| gid.to_string());
         entry.mount_group = group.unwrap_or_default();
@@ -245,9 +246,9 @@ impl VolumeManager {
         check(&entry).ok().and(entry.proof)
     }
 
-    /// Whether something on the volume is left of claims that are over for the servers: after a silence the volume may
-    /// have been detached and attached again, and a stage of the earlier attachment leads nowhere. What is left is being
-    /// ended already, because its allocation is over as well.
+    /// Returns whether remains exist of claims that have ended on the servers. After a silence the volume may have been
+    /// detached and attached again, and a stage of the earlier attachment is invalid. The remains are already being
+    /// removed, because their allocation has ended as well.
     pub(super) fn is_stale(&self, grant: &ClaimGrant) -> bool {
         let claim = &grant.claim;
         let beside = grant.beside.as_ref();
@@ -258,7 +259,7 @@ impl VolumeManager {
     pub(crate) fn report(&self, claim: ClaimId, generation: u32, step: ClaimReportStep) {
         let this = self.clone();
         self.inner.tasks.spawn(async move {
-            // Undelivered means that the client ends; the next one reports it again.
+            // Undelivered means that the client ends; the next agent reports the step again.
             let _ = this.inner.reports.deliver(&claim, generation, step).await;
             if this.entry(&claim).is_none() {
                 this.inner.reports.forget(&claim);
@@ -266,7 +267,7 @@ impl VolumeManager {
         });
     }
 
-    /// Tells the servers, once, that mounting failed and is tried again: the next failure tells more.
+    /// Reports that mounting failed and is retried. The report is sent once, because the next failure replaces it.
     pub(crate) fn report_failure(&self, grant: &ClaimGrant, words: String, tries: u32) {
         let (this, claim, generation) = (self.clone(), grant.claim.id.clone(), grant.claim.generation);
         self.inner.tasks.spawn(async move {
@@ -277,8 +278,8 @@ impl VolumeManager {
         });
     }
 
-    /// Whether the mount of a claim is there, exactly as it was made, and its file system is not dead. One that
-    /// only does not answer counts as there: nobody may mount it again.
+    /// Returns whether the mount of a claim matches its proof and its file system is not dead. A file system that only
+    /// does not answer counts as mounted, so that it is not mounted again.
     pub(crate) async fn is_mounted(&self, claim: &ClaimId) -> bool {
         let Some(entry) = self.entry(claim).filter(|e| e.phase == MountPhase::Mounted) else { return false };
         let Ok(host) = entry.on_host() else { return false };
@@ -291,7 +292,7 @@ impl VolumeManager {
         }
     }
 
-    /// The mount of a claim, compared with its proof: before every start of a task that uses it.
+    /// Compares the mount of a claim with its proof; called before every start of a task that uses it.
     pub(crate) fn verify(&self, claim: &ClaimId, alias: &str) -> Result<PathBuf, CsiFault> {
         let entry = self.entry(claim).filter(|e| e.phase == MountPhase::Mounted);
         let entry = entry.ok_or_else(|| CsiFault::Unknown(alias.to_owned()))?;
@@ -303,33 +304,33 @@ impl VolumeManager {
         Ok(entry.on_host()?.publish)
     }
 
-    /// Whether a plugin root still holds a volume for a live or ending allocation.
+    /// Returns how many volumes of live or stopping allocations a plugin root holds.
     pub(crate) fn uses_plugin(&self, plugin: &PluginId) -> usize {
         let called = |e: &&ClaimEntry| e.phase > MountPhase::Granted && e.phase < MountPhase::Unstaged;
         self.lock().entries().filter(|e| e.plugin == *plugin).filter(called).count()
     }
 
-    /// Watches the ledger.
+    /// Returns a receiver of changes of the ledger.
     pub(crate) fn changes(&self) -> watch::Receiver<u64> {
         self.inner.changes.subscribe()
     }
 
-    /// The claims of an allocation.
+    /// Returns the claims of an allocation.
     pub(crate) fn claims_of(&self, alloc: &caravan_types::AllocId) -> Vec<ClaimId> {
         self.lock().entries().filter(|e| e.claim.alloc == *alloc).map(|e| e.claim.clone()).collect()
     }
 
-    /// The term of the node's lease under which a claim was granted.
+    /// Returns the term of the node's lease under which a claim was granted.
     pub(crate) fn lease_term(&self, claim: &ClaimId) -> Option<u64> {
         self.entry(claim).and_then(|entry| entry.lease_term)
     }
 
-    /// The terms of the node's lease under which an allocation's claims were granted.
+    /// Returns the terms of the node's lease under which an allocation's claims were granted.
     pub(crate) fn lease_terms(&self, alloc: &caravan_types::AllocId) -> Vec<u64> {
         self.lock().entries().filter(|e| e.claim.alloc == *alloc).filter_map(|e| e.lease_term).collect()
     }
 
-    /// Waits for the turn on a volume: one operation at a time, also across plugins.
+    /// Waits for the lock of a volume: one operation at a time, also across plugins.
     pub(super) async fn turn(&self, volume: &VolumeKey) -> OwnedMutexGuard<()> {
         let turn = {
             let mut turns = self.inner.turns.lock().unwrap_or_else(PoisonError::into_inner);
@@ -339,14 +340,14 @@ impl VolumeManager {
         turn.lock_owned().await
     }
 
-    /// The turn on a volume if nobody has it.
+    /// Returns the lock of a volume if it is free.
     pub(super) fn turn_now(&self, volume: &VolumeKey) -> Option<OwnedMutexGuard<()>> {
         let mut turns = self.inner.turns.lock().unwrap_or_else(PoisonError::into_inner);
         let turn = Arc::clone(turns.entry(volume.clone()).or_default());
         turn.try_lock_owned().ok()
     }
 
-    /// Whether a claim was mounted when the last agent ended, or is now, whatever became of the mount.
+    /// Returns whether a claim was mounted when the last agent ended, or is now, even if the mount broke since.
     pub(crate) fn was_mounted(&self, claim: &ClaimId) -> bool {
         self.entry(claim).is_some_and(|e| e.phase == MountPhase::Mounted || e.renewing)
     }
@@ -355,7 +356,7 @@ impl VolumeManager {
         self.lock().get(claim).cloned()
     }
 
-    /// Writes an entry that the next durable one makes durable as well.
+    /// Writes an entry; the next durable write makes it durable too.
     pub(super) fn write_later(&self, entry: ClaimEntry) {
         let mut ledger = self.lock();
         self.inner.store.put_claim(&entry).later();
@@ -402,7 +403,7 @@ impl VolumeManager {
     }
 }
 
-/// The entry of a claim that was granted just now. What an earlier claim of the allocation has left is still owed.
+/// Returns the entry of a claim that was just granted. Remains of an earlier claim of the allocation stay recorded.
 fn granted(grant: &ClaimGrant, earlier: Option<ClaimEntry>, lease_term: Option<u64>) -> ClaimEntry {
     let claim = &grant.claim;
     let reached = earlier.map(|e| (e.node(), e)).filter(|(node, _)| node.is_called());
@@ -434,7 +435,7 @@ pub(super) fn kernel(what: &'static str) -> impl FnOnce(caravan_sys::Error) -> C
     move |source| CsiFault::Kernel { what, source }
 }
 
-/// Makes a directory with mode 0700 below a root, and makes sure that it really lies there.
+/// Creates a directory with mode 0700 below a root, and checks that it really lies there.
 pub(super) fn make_dir(root: &Path, dir: &Path, what: &'static str) -> Result<(), CsiFault> {
     let fault = |source| CsiFault::Directory { what, path: dir.to_owned(), source };
     std::fs::DirBuilder::new().recursive(true).mode(0o700).create(dir).map_err(fault)?;
@@ -447,11 +448,11 @@ pub(super) fn make_dir(root: &Path, dir: &Path, what: &'static str) -> Result<()
 
 pub(super) fn is_published(target: &Path, device: bool) -> bool {
     let is_device = || std::fs::symlink_metadata(target).is_ok_and(|m| m.file_type().is_block_device());
-    // What cannot be looked at (a dead file system) counts as mounted: it must be ended, not removed.
+    // A path that cannot be read (a dead file system) counts as mounted: it must be unmounted, not removed.
     is_mount_point(target).unwrap_or_else(|e| !e.is_not_found()) || (device && is_device())
 }
 
-/// What identifies a mount: its file system's device and its own id; for a device, the device that it is.
+/// Returns what identifies a mount: its file system's device and its mount id; for a block device, the device number.
 pub(super) fn proof(target: &Path, device: bool) -> Result<MountProof, CsiFault> {
     let looking = "look at the mount";
     let identity = mount_identity(target).map_err(kernel(looking))?;
@@ -464,13 +465,13 @@ pub(super) fn proof(target: &Path, device: bool) -> Result<MountProof, CsiFault>
             Some((DeviceKind::Character, number)) => format!("c{number}"),
             None => identity.device.to_string(),
         },
-        // A device file of the plugin's own lies on a mount that is not the volume's.
+        // A device file that the plugin created lies on a mount that is not the volume's.
         mount_id: if bound { identity.mount_id } else { 0 },
     })
 }
 
-/// Makes what lies beneath a mount unwritable, so that nothing lands on the local disk should the mount vanish.
-/// Where nothing is mounted (a stage that the plugin only takes note of, a device file), nothing is sealed.
+/// Makes the directory beneath a mount unwritable, so that no data is written to the local disk if the mount
+/// disappears. Without a mount (a stage that the plugin only records, a device file), nothing is sealed.
 pub(super) fn seal(path: &Path) {
     if !is_mount_point(path).unwrap_or(false) {
         return;
@@ -486,7 +487,7 @@ pub(super) fn seal(path: &Path) {
     }
 }
 
-/// Sets owner and mode off the runtime: the volume's file system may take its time.
+/// Sets owner and mode on a blocking thread, because the volume's file system may be slow.
 pub(super) async fn set_owner(wish: Wish, root: PathBuf) -> Result<(), CsiFault> {
     match tokio::task::spawn_blocking(move || wish.apply(&root)).await {
         Ok(done) => done,

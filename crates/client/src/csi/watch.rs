@@ -1,4 +1,4 @@
-//! Watching the mounts of volumes: the kernel tells when the mount table changes, and every few seconds each file
+//! Watches the mounts of volumes: the kernel notifies about changes of the mount table, and every few seconds each file
 //! system is asked whether it still answers.
 
 use super::CsiFault;
@@ -15,15 +15,15 @@ use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-/// Between two questions to the same file system.
+/// The interval between requests to the same file system.
 const PERIOD: Duration = Duration::from_secs(2);
-/// How long a file system may take for its answer.
+/// The timeout for the answer of a file system.
 const PATIENCE: Duration = Duration::from_secs(1);
-/// Between two looks that changes of the mount table ask for, so that a burst of them is one look.
+/// The shortest pause between checks after changes of the mount table, so that a burst of changes causes one check.
 const SHORTEST_PAUSE: Duration = Duration::from_millis(100);
 
-/// Has a thread listen to the mount table; it ends when the answer is dropped. Without the kernel's word, changes are
-/// noticed when the file systems are asked.
+/// Starts a thread that listens to the mount table; it ends when the returned value is dropped. Without notifications,
+/// changes are found by the periodic check.
 pub(super) fn listen(changed: &Arc<Notify>) -> Option<EndOfChanges> {
     let begin = || -> Result<EndOfChanges, String> {
         let (changes, end) = Changes::listen().map_err(|e| caravan_sys::describe(&e))?;
@@ -68,7 +68,7 @@ impl VolumeManager {
         }
     }
 
-    /// Compares every mount with its proof; `whole`: asks its file system as well.
+    /// Compares every mount with its proof; `whole`: also asks its file system.
     async fn look(&self, whole: bool) {
         let mounted: Vec<ClaimEntry> =
             self.lock().entries().filter(|e| e.phase == MountPhase::Mounted).cloned().collect();
@@ -91,23 +91,23 @@ impl VolumeManager {
     async fn examine(&self, entry: &ClaimEntry, whole: bool, known: Option<&Trouble>) -> Option<Trouble> {
         let path = entry.on_host().ok()?.publish;
         let trouble = |kind, reason| Some(Trouble { kind, path: path.display().to_string(), reason });
-        // Even looking at the place may block, when it is a remote file system.
+        // Even reading the path may block, if it is on a remote file system.
         let (looked_at, at) = (entry.clone(), path.clone());
         let look = move || match check(&looked_at) {
             Err(CsiFault::Changed { what, .. }) => Err(what),
-            // What cannot be looked at tells why when it is asked.
+            // If the path cannot be read, asking the file system returns the reason.
             Ok(()) | Err(_) => Ok(if whole { answers(&at) } else { Ok(()) }),
         };
         match self.inner.prober.look(&path, PATIENCE, look).await {
             Some(Err(what)) => trouble(Kind::Changed, what),
-            // Only asking tells; what was known of it stays.
+            // Only asking the file system can clear other problems; the known one stays.
             Some(Ok(_)) if !whole => known.filter(|t| t.kind != Kind::Changed).cloned(),
             Some(Ok(answer)) => diagnose(Some(answer)).and_then(|(kind, reason)| trouble(kind, reason)),
             None => diagnose(None).and_then(|(kind, reason)| trouble(kind, reason)),
         }
     }
 
-    /// Notes what was found, unless the claim went on meanwhile.
+    /// Records the result, unless the claim changed meanwhile.
     fn note_trouble(&self, entry: &ClaimEntry, found: Option<Trouble>) {
         let ledger = self.lock();
         let same = |now: &ClaimEntry| now.phase == entry.phase && now.proof == entry.proof && !now.renewing;
@@ -148,7 +148,7 @@ impl VolumeManager {
         }
     }
 
-    /// Mounts in trouble, watched.
+    /// Returns a receiver of the mount problems.
     pub(crate) fn troubles(&self) -> watch::Receiver<Troubles> {
         self.inner.troubles.subscribe()
     }

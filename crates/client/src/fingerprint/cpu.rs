@@ -1,21 +1,21 @@
-//! Processors.
+//! Fingerprint of the processors.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-/// What `/proc/cpuinfo` tells.
+/// The content of `/proc/cpuinfo`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Cpu {
-    /// Threads of execution, by their numbers.
+    /// The numbers of the logical processors.
     pub(super) cores: BTreeSet<u16>,
-    /// Clock in MHz, the highest known.
+    /// The highest known clock, in MHz.
     pub(super) mhz: i64,
     model: String,
 }
 
-/// Used where a machine does not tell its clock, so that work can still be placed.
+/// The clock of a machine that does not report one, so that jobs can still be placed.
 const UNKNOWN_MHZ: i64 = 1000;
 
-/// Parses `/proc/cpuinfo`; `max_khz` is `cpuinfo_max_freq`, empty where there is none.
+/// Parses `/proc/cpuinfo`; `max_khz` is the content of `cpuinfo_max_freq`, empty if the file is absent.
 pub(super) fn parse(cpuinfo: &str, max_khz: &str) -> Cpu {
     let mut cpu = Cpu::default();
     let mut mhz = 0;
@@ -45,12 +45,13 @@ fn whole(number: &str) -> i64 {
 }
 
 impl Cpu {
-    /// How many there are.
+    /// Returns the number of logical processors.
     pub(super) fn count(&self) -> u32 {
         u32::try_from(self.cores.len()).unwrap_or(u32::MAX)
     }
 
-    /// `reserved` is what the host keeps, in MHz, `reservable` how many processors jobs may reserve.
+    /// Adds the CPU attributes. `reserved` is what the host reserves, in MHz; `reservable` is how many cores jobs may
+    /// reserve.
     pub(super) fn add_attributes(
         &self,
         total: i64,
@@ -74,7 +75,7 @@ impl Cpu {
     }
 }
 
-/// The names that job files use are those of Go.
+/// Returns Go's name of an architecture, which job files use.
 fn go_arch(arch: &str) -> &str {
     match arch {
         "x86_64" => "amd64",

@@ -1,4 +1,4 @@
-//! Kernel, operating system, memory, disk, control groups.
+//! Fingerprint of kernel, operating system, memory, disk and control groups.
 
 use super::text;
 use crate::config::ClientConfig;
@@ -7,12 +7,12 @@ use caravan_sys::mountinfo::MountTable;
 use std::collections::BTreeMap;
 use std::path::Path;
 
-/// What tasks may be sent, as the drivers know them.
+/// The signals that tasks can receive, as the drivers know them.
 const SIGNALS: &str = "SIGABRT,SIGALRM,SIGBUS,SIGCHLD,SIGCONT,SIGFPE,SIGHUP,SIGILL,SIGINT,SIGIO,SIGKILL,SIGPIPE,\
 SIGPROF,SIGQUIT,SIGSEGV,SIGSTOP,SIGSYS,SIGTERM,SIGTRAP,SIGTSTP,SIGTTIN,SIGTTOU,SIGURG,SIGUSR1,SIGUSR2,SIGWINCH,\
 SIGXCPU,SIGXFSZ";
 
-/// The version of Nomad whose jobs run here: jobs ask for it by constraints.
+/// The version of Nomad with which this client is compatible: constraints of jobs compare it.
 const COMPATIBLE: &str = "2.0.6";
 
 pub(super) fn add_attributes(config: &ClientConfig, to: &mut BTreeMap<String, String>) {
@@ -47,7 +47,7 @@ pub(super) fn add_attributes(config: &ClientConfig, to: &mut BTreeMap<String, St
     }
 }
 
-/// `ID` and `VERSION_ID` of os-release(5).
+/// Returns `ID` and `VERSION_ID` of os-release(5).
 fn os_release(text: &str) -> (String, String) {
     let value = |key: &str| {
         text.lines()
@@ -58,7 +58,7 @@ fn os_release(text: &str) -> (String, String) {
     (value("ID"), value("VERSION_ID"))
 }
 
-/// `MemTotal` of `/proc/meminfo` in bytes.
+/// Returns `MemTotal` of `/proc/meminfo` in bytes.
 pub(super) fn memory_bytes(meminfo: &str) -> i64 {
     let line = meminfo.lines().find_map(|l| l.strip_prefix("MemTotal:"));
     let kib: i64 = line.and_then(|l| l.split_whitespace().next()).and_then(|n| n.parse().ok()).unwrap_or(0);
@@ -68,9 +68,9 @@ pub(super) fn memory_bytes(meminfo: &str) -> i64 {
 /// The file system of the allocations.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Disk {
-    /// What is mounted.
+    /// The device or source that is mounted.
     pub(super) volume: String,
-    /// Bytes.
+    /// Total size in bytes.
     pub(super) total: i64,
     /// Bytes that an unprivileged user could write.
     pub(super) free: i64,

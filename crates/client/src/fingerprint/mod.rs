@@ -1,7 +1,7 @@
-//! Fingerprints of a node, under the attribute names of the reference (docs/reference/http-api.md, section 5.4).
+//! Fingerprints of a node, under Nomad's attribute names (docs/reference/http-api.md, section 5.4).
 //!
-//! Parsers are pure; [`read`] does the reading. Whatever cannot be read is left out and logged, since a node
-//! without one attribute is better than none.
+//! Parsers are pure; [`read`] reads the files. A file that cannot be read is logged and its attributes are left out,
+//! since a node without one attribute is better than no node.
 
 mod cpu;
 mod host;
@@ -22,8 +22,7 @@ use std::path::Path;
 
 const MIB: i64 = 1024 * 1024;
 
-/// The node without its drivers and plugins.
-/// `reservable` are the processors that jobs may have to themselves.
+/// Returns the node without its drivers and plugins. `reservable` are the cores that jobs may reserve.
 pub(crate) fn read(config: &ClientConfig, identity: &Identity, reservable: &BTreeSet<u16>) -> Node {
     let mut attributes = BTreeMap::new();
     let cpu = cpu::parse(
@@ -34,7 +33,7 @@ pub(crate) fn read(config: &ClientConfig, identity: &Identity, reservable: &BTre
     let shares = config.cpu_total_compute.unwrap_or(found);
     let mut kept = config.reserved.clone();
     kept.cpu.reserved_cpu_cores.retain(|core| cpu.cores.contains(core));
-    // Whole processors that the host keeps bring their share.
+    // The host's share includes that of its reserved cores.
     let whole = i64::try_from(kept.cpu.reserved_cpu_cores.len()).unwrap_or(i64::MAX);
     let each = shares / i64::from(cpu.count());
     kept.cpu.cpu_shares = kept.cpu.cpu_shares.saturating_add(each.saturating_mul(whole));
@@ -105,7 +104,7 @@ pub(crate) fn read(config: &ClientConfig, identity: &Identity, reservable: &BTre
     }
 }
 
-/// The content of a small file; empty where there is none.
+/// Returns the content of a small file; empty if it is absent.
 fn text(path: impl AsRef<Path>) -> String {
     let path = path.as_ref();
     std::fs::read_to_string(path).unwrap_or_else(|error| {

@@ -1,4 +1,4 @@
-//! The node's network: the interface of the default route, or the one that was configured.
+//! Fingerprint of the network: the interface of the default route, or the configured one.
 
 use super::text;
 use crate::config::ClientConfig;
@@ -22,7 +22,7 @@ pub(super) fn read(config: &ClientConfig) -> Interface {
     let any = || all.iter().find(|(_, ip)| !ip.is_loopback()).map(|(d, _)| d.clone());
     let device = match &config.network_interface {
         Some(name) => name.clone(),
-        // What a development agent starts stays on this machine.
+        // Services of a development agent stay on this machine.
         None if config.dev => "lo".to_owned(),
         None => by_route().or_else(any).unwrap_or_else(|| "lo".to_owned()),
     };
@@ -50,7 +50,7 @@ fn addresses() -> Vec<(String, IpAddr)> {
     .collect()
 }
 
-/// The machine's addresses, each with the length of its network's prefix in bits.
+/// Returns the machine's addresses, each with the prefix length of its network in bits.
 pub fn host_addresses() -> Vec<(IpAddr, u8)> {
     let Ok(all) = nix::ifaddrs::getifaddrs() else { return Vec::new() };
     all.filter_map(|entry| {
@@ -77,7 +77,7 @@ fn is_link_local(ip: &IpAddr) -> bool {
     }
 }
 
-/// The interface of the default route with the lowest metric, from `/proc/net/route`.
+/// Returns the interface of the default route with the lowest metric, from `/proc/net/route`.
 fn default_route(table: &str) -> Option<String> {
     let routes = table.lines().skip(1).filter_map(|line| {
         let fields: Vec<&str> = line.split_whitespace().collect();

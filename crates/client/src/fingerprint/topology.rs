@@ -1,4 +1,5 @@
-//! Where the processors are: sockets and NUMA nodes, as the kernel tells (docs/reference/http-api.md, section 5.4).
+//! Topology of the processors: sockets and NUMA nodes, as the kernel reports them (docs/reference/http-api.md, section
+//! 5.4).
 
 use super::cpu::Cpu;
 use super::text;
@@ -8,17 +9,17 @@ use caravan_types::node::ReservedCpu;
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Places by processor, and how far NUMA nodes are from each other.
+/// Sockets and NUMA nodes by processor, and the distances between NUMA nodes.
 #[derive(Debug, Default)]
 pub(super) struct Topology {
-    /// NUMA nodes.
+    /// NUMA node by processor.
     nodes: BTreeMap<u16, u16>,
     sockets: BTreeMap<u16, u16>,
-    /// By NUMA node: the distances to all of them.
+    /// By NUMA node: its distances to all NUMA nodes.
     distances: Vec<Vec<u32>>,
 }
 
-/// Reads it of this machine.
+/// Reads the topology of this machine.
 pub(super) fn read() -> Topology {
     let mut out = Topology::default();
     let list = |path: String| parse(&text(path)).unwrap_or_default();
@@ -47,14 +48,15 @@ impl Topology {
         out
     }
 
-    /// `numa.node.count` and `numa.node<n>.cores`.
+    /// Adds `numa.node.count` and `numa.node<n>.cores`.
     pub(super) fn add_attributes(&self, cpu: &Cpu, to: &mut BTreeMap<String, String>) {
         let nodes = self.by_node(cpu);
         to.insert("numa.node.count".to_owned(), nodes.len().to_string());
         to.extend(nodes.into_iter().map(|(node, cores)| (format!("numa.node{node}.cores"), format(cores))));
     }
 
-    /// As clients know it; `total` is what all processors can do together, in MHz, `kept` what the host keeps.
+    /// Returns the topology in the form that clients know. `total` is the capacity of all processors in MHz, `kept`
+    /// what the host reserves.
     pub(super) fn describe(&self, cpu: &Cpu, total: i64, kept: &ReservedCpu) -> Hardware {
         let core = |id: &u16| {
             json!({
@@ -69,7 +71,7 @@ impl Topology {
             })
         };
         let nodes: Vec<u16> = self.by_node(cpu).into_keys().collect();
-        // One node is at no distance from anything.
+        // A single NUMA node has no distances.
         let distances = if nodes.len() > 1 { json!(self.distances) } else { Value::Null };
         Hardware(json!({
             "Nodes": nodes,

@@ -1,4 +1,4 @@
-//! Waiting for a directory to change (inotify(7)).
+//! Waits for a directory to change (inotify(7)).
 
 use caravan_sys::dir::Dir;
 use rustix::fs::inotify::{CreateFlags, WatchFlags, add_watch, init};
@@ -6,7 +6,7 @@ use std::os::fd::OwnedFd;
 use std::time::Duration;
 use tokio::io::unix::AsyncFd;
 
-/// Looks again after so long where the kernel gives no notice (no watches left, a remote file system).
+/// The polling interval if the kernel cannot notify (no watches left, a remote file system).
 const PERIOD: Duration = Duration::from_millis(200);
 
 /// A watch on a directory.
@@ -16,7 +16,7 @@ pub(crate) struct Watch {
 }
 
 impl Watch {
-    /// Watches from now on: look first after this. Without a directory, changes are looked for in turns.
+    /// Starts to watch: the caller must read the directory after this call. Without a directory, the watch polls.
     pub(crate) fn on(dir: Option<&Dir>) -> Self {
         let Some(dir) = dir else { return Self { notice: None } };
         #[expect(
@@ -51,7 +51,7 @@ impl Watch {
             tokio::time::sleep(PERIOD).await;
             return;
         };
-        // What changed does not matter: whoever waits looks at all of it.
+        // The events themselves do not matter: the caller reads the whole directory again.
         let mut events = [0; 4096];
         while rustix::io::read(fd.get_ref(), &mut events).is_ok_and(|n| n == events.len()) {}
         ready.clear_ready();

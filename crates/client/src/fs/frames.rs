@@ -8,20 +8,20 @@ use rustix::fs::FileType;
 use std::fs::File;
 use std::os::unix::fs::{FileExt, MetadataExt};
 
-/// Most bytes in a frame.
+/// The most bytes in a frame.
 const FRAME: usize = 64 * 1024;
 
-/// Where an offset counts from.
+/// The point from which an offset counts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Origin {
-    /// From the beginning.
+    /// From the beginning of the file.
     #[default]
     Start,
-    /// Backwards from the end.
+    /// Backwards from the end of the file.
     End,
 }
 
-/// Which log of a task.
+/// The stream of a task's output.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LogKind {
     /// Standard output.
@@ -31,7 +31,7 @@ pub enum LogKind {
 }
 
 impl LogKind {
-    /// As in file names and requests.
+    /// Returns the name in file names and requests.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Stdout => "stdout",
@@ -40,17 +40,17 @@ impl LogKind {
     }
 }
 
-/// Something that happened to a file that is streamed.
+/// An event of a streamed file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FileEvent {
-    /// It is gone; the stream ends.
+    /// The file was deleted; the stream ends.
     Deleted,
-    /// It is shorter than what was read; the stream goes on from its beginning.
+    /// The file is shorter than the data read so far; the stream continues from the file's beginning.
     Truncated,
 }
 
 impl FileEvent {
-    /// As clients know it.
+    /// Returns the text that clients know.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Deleted => "file deleted",
@@ -62,17 +62,17 @@ impl FileEvent {
 /// A piece of a stream.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Frame {
-    /// Bytes, at most 64 KiB.
+    /// The data, at most 64 KiB.
     pub data: Vec<u8>,
     /// Path below the allocation directory.
     pub file: String,
     /// Position in the file after the data.
     pub offset: u64,
-    /// What happened, if anything.
+    /// The event that this frame reports, if any.
     pub event: Option<FileEvent>,
 }
 
-/// A stream of frames. It ends at the end of what there is, or never when it follows.
+/// A stream of frames. It ends at the end of the data, or never if it follows.
 pub type Frames = BoxStream<'static, Result<Frame, FsError>>;
 
 struct Reading {
@@ -121,7 +121,7 @@ pub(super) fn of_logs(
 ) -> Result<Frames, FsError> {
     let dir = "alloc/logs".to_owned();
     let prefix = format!("{task}.{}", kind.as_str());
-    // Watched before it is looked at: nothing is missed in between.
+    // The watch starts before the directory is read, so that no change is missed in between.
     let follow = match follow.then(|| watch(fs, &dir)).transpose() {
         Err(FsError::NotFound(_)) => return Err(FsError::NoLogs(task.to_owned())),
         other => other?,
@@ -137,8 +137,8 @@ fn watch(fs: &AllocFs, dir: &str) -> Result<Watch, FsError> {
     Ok(Watch::on(Some(&fs.directory(dir)?)))
 }
 
-/// Numbers and sizes of a log's files, in order. Tasks may put anything into the directory: the files are those that
-/// the agent's user made.
+/// Returns numbers and sizes of a log's files, in order. Tasks may put any file into the directory: only files of the
+/// agent's user count.
 fn numbered(fs: &AllocFs, dir: &str, prefix: &str) -> Result<Vec<(u64, u64)>, FsError> {
     let opened = match fs.directory(dir) {
         Err(FsError::NotFound(_)) => return Ok(Vec::new()),
@@ -150,7 +150,7 @@ fn numbered(fs: &AllocFs, dir: &str, prefix: &str) -> Result<Vec<(u64, u64)>, Fs
         let name = name.map_err(failed)?;
         let number = |name: &str| name.strip_prefix(prefix)?.strip_prefix('.')?.parse::<u64>().ok();
         let Some(number) = name.to_str().and_then(number) else { continue };
-        // What is removed meanwhile is not there.
+        // A file that was removed meanwhile is skipped.
         let Ok(Some(stat)) = opened.stat(&name) else { continue };
         let is_file = FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile;
         if is_file && stat.st_uid == effective_uid() {
@@ -161,7 +161,7 @@ fn numbered(fs: &AllocFs, dir: &str, prefix: &str) -> Result<Vec<(u64, u64)>, Fs
     Ok(files)
 }
 
-/// The file and the place in it where an offset leads.
+/// Returns the file and the position in it for an offset.
 fn position(files: &[(u64, u64)], offset: u64, origin: Origin) -> Option<(u64, u64)> {
     let total: u64 = files.iter().map(|(_, size)| size).sum();
     let mut left = match origin {
@@ -206,13 +206,13 @@ impl Reading {
         }
     }
 
-    /// What there is to say of the current file, if anything.
+    /// Returns the next frame of the current file, if there is one.
     fn step(&mut self) -> Result<Option<Frame>, FsError> {
         let path = self.path();
         if self.open.as_ref().is_none_or(|(name, _)| *name != path) {
             self.open = match self.fs.open_file(&path) {
                 Ok(file) => Some((path.clone(), file)),
-                // Rotated away: the next one is looked for.
+                // Rotated away: the next file is used.
                 Err(FsError::NotFound(_)) => None,
                 Err(other) => return Err(other),
             };
@@ -239,13 +239,13 @@ impl Reading {
         Ok(None)
     }
 
-    /// Goes on to the next file of a log once the current one cannot grow any more.
+    /// Moves to the next file of a log once the current one cannot grow any more.
     fn advance(&mut self) -> Result<bool, FsError> {
         let Source::Log { dir, prefix, number } = &self.source else { return Ok(false) };
         let (dir, prefix, number) = (dir.clone(), prefix.clone(), *number);
         let later = numbered(&self.fs, &dir, &prefix)?.into_iter().map(|(n, _)| n).find(|n| *n > number);
         let Some(later) = later else { return Ok(false) };
-        // The writer has gone on; what it wrote before that is there now.
+        // The writer uses a newer file, so all data of the current one is in place now.
         let grown = match &self.open {
             Some((_, file)) => file.metadata().map_err(io(&prefix))?.len() > self.offset,
             None => false,

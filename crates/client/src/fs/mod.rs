@@ -1,7 +1,7 @@
 //! The files of an allocation, as far as users may see them (docs/reference/http-api.md, sections 3.4 and 4.1).
 //!
-//! Every path is resolved by the kernel beneath the allocation's directory (openat2(2), `RESOLVE_BENEATH`), so
-//! no link a task makes leads out of it; what lies in a task's `secrets` or `private` is never read.
+//! The kernel resolves every path beneath the allocation's directory (openat2(2), `RESOLVE_BENEATH`), so that no link
+//! of a task leads out of it. Files in a task's `secrets` or `private` are never read.
 
 pub(crate) mod follow;
 mod frames;
@@ -21,42 +21,42 @@ use std::os::fd::AsRawFd;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Component, Path, PathBuf};
 
-/// Why something cannot be read.
+/// Why a file cannot be read.
 #[derive(Debug, thiserror::Error)]
 pub enum FsError {
-    /// Nothing there.
+    /// The path does not exist.
     #[error("stat {}: no such file or directory", .0.display())]
     NotFound(PathBuf),
-    /// No directory there to be listed.
+    /// The directory to be listed does not exist.
     #[error("open {}: no such file or directory", .0.display())]
     NoDirectory(PathBuf),
-    /// The path leads out.
+    /// The path leads out of the allocation's directory.
     #[error("Path escapes the alloc directory")]
     Escapes,
-    /// It is in a task's secrets.
+    /// The file is in a task's `secrets`.
     #[error("Reading secret file prohibited: {0}")]
     Secret(String),
-    /// It is in a task's private files.
+    /// The file is in a task's `private`.
     #[error("Reading private file prohibited: {0}")]
     Private(String),
-    /// A file is needed.
+    /// The path is a directory, but a file is needed.
     #[error("file \"{0}\" is a directory")]
     IsDirectory(String),
-    /// A directory is needed.
+    /// The path is not a directory, but one is needed.
     #[error("\"{0}\" is not a directory")]
     NotDirectory(String),
     /// The allocation has no such task.
     #[error("unknown task name \"{0}\"")]
     UnknownTask(String),
-    /// There are no log files yet.
+    /// No log files exist yet.
     #[error("task \"{0}\" not started yet. No logs available")]
     NoLogs(String),
-    /// The system refused.
+    /// The system call failed.
     #[error("{path}: {source}")]
     Io {
-        /// As it was asked for.
+        /// The path of the request.
         path: String,
-        /// Why.
+        /// The error of the system call.
         source: std::io::Error,
     },
 }
@@ -68,13 +68,13 @@ pub struct FileInfo {
     pub name: String,
     /// Whether it is a directory.
     pub is_dir: bool,
-    /// Bytes.
+    /// Size in bytes.
     pub size: u64,
     /// `-rw-r--r--`, with `d` and `L` first for directories and links.
     pub mode: String,
-    /// Last change.
+    /// Time of the last modification.
     pub modified: Time,
-    /// Guessed from the first bytes; for files asked for by name only.
+    /// Guessed from the first bytes; only for a file that was requested by name.
     pub content_type: Option<&'static str>,
 }
 
@@ -87,20 +87,20 @@ pub struct AllocFs {
 }
 
 impl AllocFs {
-    /// `users` are those of the tasks.
+    /// Creates the value; `users` are those of the tasks.
     pub(crate) fn new(root: &Path, tasks: Vec<String>, users: Users) -> Self {
         Self { root: root.to_owned(), tasks, users }
     }
 
-    /// Where a path of users lies on the host; nothing is looked up.
+    /// Returns the path on the host of a user's path; the file system is not read.
     pub fn on_host(&self, path: &str) -> PathBuf {
         below(path).map_or_else(|_| self.root.clone(), |below| self.root.join(below))
     }
 
-    /// What is in a directory, by name.
+    /// Lists a directory, sorted by name.
     ///
     /// # Errors
-    /// [`FsError`].
+    /// See [`FsError`].
     pub fn ls(&self, path: &str) -> Result<Vec<FileInfo>, FsError> {
         let dir = self.open(path).map_err(|error| match error {
             FsError::NotFound(path) => FsError::NoDirectory(path),
@@ -112,7 +112,7 @@ impl AllocFs {
         let entries = std::fs::read_dir(fd_path(&dir)).map_err(io(path))?;
         let mut all = Vec::new();
         for entry in entries.flatten() {
-            // What is removed meanwhile is not there.
+            // An entry that was removed meanwhile is skipped.
             if let Ok(meta) = entry.path().symlink_metadata() {
                 all.push(info(entry.file_name().to_string_lossy().into_owned(), &meta));
             }
@@ -121,10 +121,10 @@ impl AllocFs {
         Ok(all)
     }
 
-    /// One file or directory.
+    /// Describes one file or directory.
     ///
     /// # Errors
-    /// [`FsError`].
+    /// See [`FsError`].
     pub fn stat(&self, path: &str) -> Result<FileInfo, FsError> {
         let mut file = self.open(path)?;
         let meta = file.metadata().map_err(io(path))?;
@@ -138,21 +138,20 @@ impl AllocFs {
         Ok(found)
     }
 
-    /// A file to read from, positioned at an offset.
+    /// Opens a file for reading, positioned at an offset.
     ///
     /// # Errors
-    /// [`FsError`].
+    /// See [`FsError`].
     pub fn read_from(&self, path: &str, offset: u64) -> Result<File, FsError> {
         let mut file = self.open_file(path)?;
         file.seek(SeekFrom::Start(offset)).map_err(io(path))?;
         Ok(file)
     }
 
-    /// At most `limit` bytes of a file from an offset on (all of them without a limit), in memory: for what a
-    /// person looks at.
+    /// Reads at most `limit` bytes of a file from an offset into memory, for display (the whole rest without a limit).
     ///
     /// # Errors
-    /// [`FsError`].
+    /// See [`FsError`].
     pub fn read_at(&self, path: &str, offset: u64, limit: Option<u64>) -> Result<Vec<u8>, FsError> {
         let file = self.read_from(path, offset)?;
         let mut bytes = Vec::new();
@@ -160,19 +159,19 @@ impl AllocFs {
         Ok(bytes)
     }
 
-    /// A file as a stream of frames; with `follow` the stream goes on with what is appended.
+    /// Streams a file as frames; with `follow`, the stream continues with appended data.
     ///
     /// # Errors
-    /// [`FsError`], before the first frame.
+    /// See [`FsError`]; returned before the first frame.
     pub fn stream(&self, path: &str, offset: u64, origin: Origin, follow: bool) -> Result<Frames, FsError> {
         frames::of_file(self, path, offset, origin, follow)
     }
 
-    /// The log of a task as a stream of frames, across its files; with `follow` the stream goes on with what is
-    /// written, across rotations.
+    /// Streams the log of a task as frames, across its files; with `follow`, the stream continues with new data, across
+    /// rotations.
     ///
     /// # Errors
-    /// [`FsError`], before the first frame.
+    /// See [`FsError`]; returned before the first frame.
     pub fn logs(
         &self,
         task: &str,
@@ -199,7 +198,7 @@ impl AllocFs {
     fn open(&self, path: &str) -> Result<File, FsError> {
         let below = below(path)?;
         let open = || Dir::open(&self.root).and_then(|root| root.open_linked(&below));
-        // A task may link files of others on the host into its directories.
+        // A task may create hard links to files of other users of the host in its directories.
         open_own(open, || self.users.known().uids(), Path::new(path))
             .map_err(|error| self.fault(path, &below, &error))
     }
@@ -225,7 +224,7 @@ impl AllocFs {
         }
     }
 
-    /// Looks where the file really is: a link into the secrets is a secret.
+    /// Checks the real path of the file: a link into `secrets` is refused too.
     fn forbid_secrets(&self, file: &File, asked: &str) -> Result<(), FsError> {
         let real = std::fs::read_link(fd_path(file)).map_err(io(asked))?;
         let root = self.root.canonicalize().map_err(io(asked))?;
@@ -243,7 +242,7 @@ impl AllocFs {
     }
 }
 
-/// The path of a user as one below the root; `..` may not climb above it.
+/// Converts a user's path to one below the root; `..` may not climb above the root.
 fn below(path: &str) -> Result<PathBuf, FsError> {
     let mut plain = PathBuf::new();
     for part in Path::new(path).components() {
@@ -283,7 +282,7 @@ fn info(name: String, meta: &Metadata) -> FileInfo {
     }
 }
 
-/// A mode, the kind of file in it, in the notation of Go.
+/// Returns a file mode, with the file type in it, in Go's notation.
 fn mode_text(mode: u32) -> String {
     let kind = mode & 0o17_0000;
     let mut text = String::new();
@@ -311,7 +310,7 @@ fn mode_text(mode: u32) -> String {
     text
 }
 
-/// A guess at what a file holds. Text that a browser would run is called plain.
+/// Guesses the content type. Text that a browser would execute is reported as plain text.
 fn sniff(head: &[u8]) -> &'static str {
     let starts = |magic: &[u8]| head.starts_with(magic);
     if starts(b"\x89PNG\r\n\x1a\n") {

@@ -1,5 +1,5 @@
-//! Archives of directories that tasks write to. Everything is reached by descriptor from the directory above it, so
-//! that neither a link nor a directory that is swapped meanwhile leads elsewhere.
+//! Archives of directories that tasks write to. Every entry is opened by descriptor from its parent directory, so that
+//! neither a link nor a directory that is replaced meanwhile leads elsewhere.
 
 use crate::runner::users::Users;
 use caravan_sys::dir::{Dir, Entries, Kind, Mounts, open_own};
@@ -9,11 +9,11 @@ use std::io::{self, Read, Write};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-/// Directories within each other. Each level keeps two descriptors open.
+/// The deepest nesting of directories. Each level keeps two descriptors open.
 const MAX_DEPTH: usize = 128;
 
-/// What moves with a disk and is in a snapshot: `alloc/data` and the `local` of each task, below the allocation's
-/// directory.
+/// Returns the directories that move with an ephemeral disk and are in a snapshot, relative to the allocation's
+/// directory: `alloc/data` and the `local` of each task.
 pub(crate) fn parts(tasks: &[String]) -> Vec<PathBuf> {
     let locals = tasks.iter().map(|task| Path::new(task).join("local"));
     std::iter::once(PathBuf::from("alloc/data")).chain(locals).collect()
@@ -26,8 +26,8 @@ struct Level {
     path: PathBuf,
 }
 
-/// Writes the parts of an allocation as an archive. Other kinds than files, directories and links are left out, and so
-/// are mounts, and hard links to files of users that no task runs as.
+/// Writes the parts of an allocation as an archive. Only files, directories and links are included. Mounts are left
+/// out, and so are hard links to files of users that no task runs as.
 pub(crate) fn write(root: &Path, tasks: &[String], users: &Users, out: impl Write) -> io::Result<()> {
     let mut archive = tar::Builder::new(out);
     let root = Dir::open(root).map_err(failed)?;
@@ -45,7 +45,7 @@ fn failed(error: caravan_sys::Error) -> io::Error {
     io::Error::new(kind, caravan_sys::describe(&error))
 }
 
-/// Opens a directory; `None` if it is gone, or covered by a mount.
+/// Opens a directory; returns `None` if it is absent or covered by a mount.
 fn descend(dir: &Dir, below: &Path) -> io::Result<Option<Dir>> {
     match dir.enter(below, Mounts::Refuse) {
         Ok(dir) => Ok(Some(dir)),
@@ -55,7 +55,7 @@ fn descend(dir: &Dir, below: &Path) -> io::Result<Option<Dir>> {
     }
 }
 
-/// Adds a directory with all that is in it.
+/// Adds a directory with its whole content.
 fn add_directory(
     archive: &mut tar::Builder<impl Write>,
     users: &Users,
@@ -70,7 +70,7 @@ fn add_directory(
         };
         let name: OsString = name.map_err(failed)?;
         let path = top.path.join(&name);
-        // What is removed or replaced meanwhile is left out.
+        // An entry that was removed or replaced meanwhile is left out.
         match top.dir.kind(&name) {
             Ok(Some(Kind::Link)) => add_link(archive, &top.dir, &name, &path)?,
             Ok(Some(Kind::File)) => {
@@ -110,7 +110,7 @@ fn level(archive: &mut tar::Builder<impl Write>, dir: Dir, path: PathBuf) -> io:
     header.set_gid(u64::from(stat.st_gid));
     header.set_mtime(u64::try_from(stat.st_mtime).unwrap_or(0));
     header.set_size(0);
-    // With a slash at the end.
+    // A directory's name ends with a slash.
     archive.append_data(&mut header, path.join(""), io::empty())?;
     let entries = dir.entries().map_err(failed)?;
     Ok(Level { dir, entries, path })
@@ -133,7 +133,7 @@ fn add_link(
     archive.append_link(&mut header, path, target)
 }
 
-/// Adds a file as long as it is now: one that grows is cut, one that shrinks is filled up.
+/// Adds a file with its current length: a growing file is cut, a shrinking one is padded.
 fn add_file(archive: &mut tar::Builder<impl Write>, path: &Path, file: &File) -> io::Result<()> {
     let meta = file.metadata()?;
     if !meta.is_file() {

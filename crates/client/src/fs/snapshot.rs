@@ -1,33 +1,33 @@
-//! An allocation's own data as an archive: what a successor elsewhere would begin with.
+//! An archive of an allocation's own data, as a successor on another node would receive it.
 
 use super::{AllocFs, FsError, io, pack};
 use bytes::Bytes;
 use std::io::Write;
 use tokio::sync::mpsc;
 
-/// Pieces that wait for a slow reader.
+/// The most pieces that wait for a slow reader.
 const QUEUE: usize = 16;
 /// Longest piece, in bytes.
 const PIECE: usize = 64 * 1024;
 
-/// Pieces of an archive; an error is the last one.
+/// The pieces of an archive; an error is the last one.
 pub type Archive = mpsc::Receiver<Result<Bytes, FsError>>;
 
 impl AllocFs {
-    /// The data that its tasks share and the `local` directories of all of them, as a tar archive. What is neither
-    /// a file nor a directory nor a link is left out, and so are volumes.
+    /// Returns a tar archive of the shared data of its tasks and of their `local` directories. Only files, directories
+    /// and links are included; volumes are not.
     ///
     /// # Errors
-    /// [`FsError`], before the first piece.
+    /// See [`FsError`]; returned before the first piece.
     pub fn snapshot(&self) -> Result<Archive, FsError> {
         let fs = self.clone();
-        // Said before anything is sent.
+        // Reports a missing directory before any data is sent.
         fs.open(".")?;
         let (sender, archive) = mpsc::channel(QUEUE);
         tokio::task::spawn_blocking(move || {
             let pieces = Pieces { sender: sender.clone(), held: Vec::new() };
             if let Err(error) = pack::write(&fs.root, &fs.tasks, &fs.users, pieces) {
-                // Nobody is left to read it where this fails too.
+                // If this fails too, the reader has gone away.
                 let _ = sender.blocking_send(Err(io("/")(error)));
             }
         });
@@ -35,7 +35,7 @@ impl AllocFs {
     }
 }
 
-/// Collects what is written into pieces for the reader.
+/// Collects written bytes into pieces for the reader.
 struct Pieces {
     sender: mpsc::Sender<Result<Bytes, FsError>>,
     held: Vec<u8>,

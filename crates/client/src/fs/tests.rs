@@ -66,7 +66,7 @@ fn what_a_task_plants_is_not_opened() {
     }
     let error = fs.read_at("web/local/hard", 0, None).unwrap_err().to_string();
     assert!(error.contains("hard link"), "{error}");
-    // A file of the task's own may have several names.
+    // A task's own file may have several names.
     std::fs::write(local.join("own"), "own").unwrap();
     std::os::unix::fs::chown(local.join("own"), Some(65534), Some(65534)).unwrap();
     std::fs::hard_link(local.join("own"), local.join("second")).unwrap();

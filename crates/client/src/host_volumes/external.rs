@@ -1,5 +1,5 @@
-//! Plugins as executables: one process per operation, told by its environment, answering in JSON on standard
-//! output (docs/reference/storage.md, section 8.4).
+//! Host volume plugins as executables: one process per operation, with parameters in its environment and a JSON result
+//! on standard output (docs/reference/storage.md, section 8.4).
 
 use super::fault::{HostVolumeFault, PluginOutcome};
 use super::plugin::Plugins;
@@ -14,14 +14,14 @@ use std::process::{ExitStatus, Stdio};
 use std::time::Duration;
 use tokio::process::Command;
 
-/// How long a plugin may take to say who it is; the reference gives it a second, too little for a busy host.
+/// The timeout of a fingerprint; Nomad allows one second, too little for a busy host.
 const FINGERPRINT_LIMIT: Duration = Duration::from_secs(5);
-/// How long a plugin may take to make or delete a volume.
+/// The timeout for creating or deleting a volume.
 const LIMIT: Duration = Duration::from_secs(60);
-/// Most of the errors of a plugin that is logged, in bytes.
+/// The most bytes of a plugin's standard error that are logged.
 const LOGGED: usize = 2048;
 
-/// A failure that says that nothing was done.
+/// Returns a failure after which the operation has certainly had no effect.
 pub(super) fn fault(doing: String, plugin: &str, why: String) -> HostVolumeFault {
     HostVolumeFault::Plugin { doing, plugin: plugin.to_owned(), why, outcome: PluginOutcome::Failed }
 }
@@ -35,7 +35,7 @@ struct Answer {
     error: String,
 }
 
-/// The version that a plugin says it has.
+/// Returns the version that a plugin reports.
 pub(super) async fn fingerprint(id: &str, path: &Path) -> Result<String, HostVolumeFault> {
     let environment = BTreeMap::from([("DHV_OPERATION", "fingerprint".to_owned())]);
     let doing = || "fingerprinting".to_owned();
@@ -46,7 +46,7 @@ pub(super) async fn fingerprint(id: &str, path: &Path) -> Result<String, HostVol
     Ok(answer.version)
 }
 
-/// Has a plugin make a volume.
+/// Creates a volume with a plugin.
 pub(super) async fn create(
     plugins: &Plugins,
     id: &str,
@@ -73,7 +73,7 @@ pub(super) async fn create(
     Ok(HostVolumeCreated { host_path: answer.path, capacity_bytes: answer.bytes })
 }
 
-/// Has a plugin delete a volume.
+/// Deletes a volume with a plugin.
 pub(super) async fn delete(
     plugins: &Plugins,
     id: &str,
@@ -106,14 +106,14 @@ fn environment(plugins: &Plugins, volume: &HostVolume, operation: &str) -> BTree
     ])
 }
 
-/// How a plugin ended.
+/// The exit status and output of a plugin.
 struct Ended {
     status: ExitStatus,
     stdout: Vec<u8>,
 }
 
 impl Ended {
-    /// What it said, if it succeeded.
+    /// Returns the plugin's output, if it succeeded.
     fn succeeded(self) -> Result<Vec<u8>, Failed> {
         if self.status.success() {
             return Ok(self.stdout);
@@ -131,7 +131,7 @@ impl Ended {
     }
 }
 
-/// Why a plugin did not do it.
+/// Why a plugin failed, and what is known about the effect.
 struct Failed {
     why: String,
     outcome: PluginOutcome,
@@ -143,8 +143,8 @@ impl Failed {
     }
 }
 
-/// Runs a plugin with exactly this environment. It is ended, with all that it started, when it takes too long or
-/// nobody waits for it any more.
+/// Runs a plugin with exactly this environment. The plugin and its child processes are killed on timeout, or if the
+/// caller stops waiting.
 async fn run(
     id: &str,
     path: &Path,
@@ -167,7 +167,7 @@ async fn run(
             return Err(Failed { why, outcome: PluginOutcome::Unknown });
         }
     };
-    // What it has left running is no business of ours: it ended by itself.
+    // The plugin ended by itself; processes that it has left running are not killed.
     group.0 = None;
     if !output.stderr.is_empty() {
         let shown = &output.stderr[..output.stderr.len().min(LOGGED)];
@@ -182,7 +182,7 @@ struct Group(Option<u32>);
 impl Drop for Group {
     fn drop(&mut self) {
         if let Some(pid) = self.0.and_then(|pid| i32::try_from(pid).ok()) {
-            // It may have ended just now.
+            // The group may have ended just now.
             let _ = killpg(Pid::from_raw(pid), Signal::SIGKILL);
         }
     }

@@ -1,75 +1,75 @@
-//! What can go wrong with host volumes on a node.
+//! Errors of host volumes on a node.
 
 use crate::ClientError;
 use caravan_rpc::{Code, RpcError};
 use std::path::PathBuf;
 
-/// Why something could not be done with a host volume.
+/// Why an operation on a host volume failed.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum HostVolumeFault {
-    /// One name per node.
+    /// Another volume on this node has the name.
     #[error("volume name already exists on this node")]
     NameTaken,
     /// The servers' id cannot be the name of a directory.
     #[error("volume id {0:?} cannot be the name of a directory")]
     Id(String),
-    /// There is no such plugin.
+    /// The plugin does not exist.
     #[error("no such plugin: {0:?}")]
     NoPlugin(String),
-    /// It is no program.
+    /// The plugin's file is not executable.
     #[error("plugin not executable: {0:?}")]
     NotExecutable(String),
-    /// The built-in plugin's parameters.
+    /// A parameter of the built-in plugin is invalid.
     #[error("invalid value for {key:?}: {why}")]
     Parameter {
-        /// Which.
+        /// The name of the parameter.
         key: String,
-        /// What is wrong with it.
+        /// What is wrong with its value.
         why: String,
     },
     /// A plugin failed.
     #[error("error {doing} plugin {plugin:?}: {why}")]
     Plugin {
-        /// `creating volume "ID" with`, `deleting volume "ID" with`, `fingerprinting`.
+        /// The operation: `creating volume "ID" with`, `deleting volume "ID" with`, `fingerprinting`.
         doing: String,
-        /// Its id.
+        /// The plugin's id.
         plugin: String,
-        /// How it ended, and its own words.
+        /// How the plugin ended, with its own error text.
         why: String,
-        /// Whether that says what it has done.
+        /// Whether the operation may have had an effect.
         outcome: PluginOutcome,
     },
-    /// A path is not there.
+    /// The path of a volume does not exist.
     #[error("could not verify host path for {name:?}: stat {}: {why}", path.display())]
     Path {
         /// Name of the volume.
         name: String,
-        /// The path.
+        /// The missing path.
         path: PathBuf,
-        /// The system's answer.
+        /// The error of the system call.
         why: String,
     },
-    /// Something is mounted in what is to be deleted.
+    /// A file system is mounted in the directory to be deleted.
     #[error("{} is mounted below the volume: unmount it first", .0.display())]
     Mounted(PathBuf),
-    /// The outcome could not be kept.
+    /// The outcome could not be stored.
     #[error("the host volume could not be recorded: {0}")]
     Keep(#[source] ClientError),
 }
 
-/// What is known after a plugin failed.
+/// The knowledge about an operation after its plugin failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum PluginOutcome {
-    /// It says that it did not do it.
+    /// The plugin reported that the operation failed.
     Failed,
-    /// It was ended before it said anything.
+    /// The plugin was killed before it reported a result.
     Unknown,
-    /// It says that it did it, in words that cannot be read.
+    /// The plugin reported success, but its output cannot be parsed.
     Unreadable,
 }
 
 impl HostVolumeFault {
-    /// Whether what was asked for may have been done.
+    /// Returns whether the operation may have had an effect.
     pub(crate) fn outcome_unknown(&self) -> bool {
         match self {
             Self::Plugin { outcome, .. } => *outcome != PluginOutcome::Failed,
@@ -78,12 +78,12 @@ impl HostVolumeFault {
         }
     }
 
-    /// Whether the plugin said that it succeeded.
+    /// Returns whether the plugin reported success.
     pub(crate) fn after_success(&self) -> bool {
         matches!(self, Self::Plugin { outcome: PluginOutcome::Unreadable, .. })
     }
 
-    /// The same, after what may have been done was undone.
+    /// Returns the same fault after a possible effect was undone.
     pub(crate) fn settled(self) -> Self {
         match self {
             Self::Plugin { doing, plugin, why, .. } => {
@@ -95,7 +95,8 @@ impl HostVolumeFault {
 }
 
 impl From<&HostVolumeFault> for RpcError {
-    /// [`Code::Unavailable`] means that the outcome is not known; the others are refusals.
+    /// Converts a fault to an RPC error. [`Code::Unavailable`] means that the outcome is unknown; other codes are
+    /// refusals.
     fn from(fault: &HostVolumeFault) -> Self {
         let code = match fault {
             fault if fault.outcome_unknown() => Code::Unavailable,

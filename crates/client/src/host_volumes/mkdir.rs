@@ -1,4 +1,4 @@
-//! The built-in plugin: a volume is a directory of its id.
+//! The built-in plugin: a volume is a directory that is named after the volume's id.
 
 use super::fault::{HostVolumeFault, PluginOutcome};
 use caravan_sys::tree::{self, Seals};
@@ -10,7 +10,7 @@ use std::io::{self, ErrorKind};
 use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::path::Path;
 
-/// Of the plugin (docs/reference/storage.md, section 8.4).
+/// The version of the plugin (docs/reference/storage.md, section 8.4).
 pub(super) const VERSION: &str = "0.0.1";
 
 #[derive(Debug, PartialEq, Eq)]
@@ -20,7 +20,7 @@ struct Parameters {
     gid: Option<Gid>,
 }
 
-/// Reads the parameters: `mode` octal, `uid` and `gid` numbers, -1 for "as it is".
+/// Parses the parameters: `mode` is octal, `uid` and `gid` are numbers, -1 means "unchanged".
 fn parameters(volume: &HostVolume) -> Result<Parameters, HostVolumeFault> {
     let mut read = Parameters { mode: 0o700, uid: None, gid: None };
     for (key, value) in &volume.parameters {
@@ -55,9 +55,9 @@ fn failed(doing: &str, volume: &HostVolume, error: &io::Error) -> HostVolumeFaul
     }
 }
 
-/// Makes the directory, with mode and owner, unless it is there: then it is as it was left.
+/// Creates the directory with its mode and owner. An existing directory stays unchanged.
 ///
-/// It is made under another name first, so that one that is there is always complete.
+/// The directory is first created under another name, so that an existing one is always complete.
 pub(super) fn create(dir: &Path, volume: &HostVolume) -> Result<HostVolumeCreated, HostVolumeFault> {
     let parameters = parameters(volume)?;
     let path = dir.join(volume.id.as_str());
@@ -78,19 +78,19 @@ pub(super) fn create(dir: &Path, volume: &HostVolume) -> Result<HostVolumeCreate
         }
         DirBuilder::new().mode(0o700).create(&begun)?;
         chown(&begun, parameters.uid, parameters.gid)?;
-        // After the change of owner, which takes bits away; and free of the agent's umask.
+        // After the change of owner, which clears mode bits; and independent of the agent's umask.
         fs::set_permissions(&begun, Permissions::from_mode(parameters.mode))?;
         fs::rename(&begun, &path)
     };
     make().map_err(|error| {
-        // Nothing is in it yet; a leftover is removed by the next try.
+        // The directory is still empty; the next attempt removes a leftover.
         let _ = fs::remove_dir(&begun);
         fault(error)
     })?;
     Ok(made)
 }
 
-/// Removes the directory with all that is in it, but never what is mounted there.
+/// Removes the directory with its content, but never a mounted file system.
 pub(super) async fn delete(dir: &Path, volume: &HostVolume) -> Result<(), HostVolumeFault> {
     let path = dir.join(volume.id.as_str());
     let removed = tokio::task::spawn_blocking(move || tree::remove(&path, Seals::Keep)).await;
@@ -124,7 +124,7 @@ mod tests {
         let seen = fs::metadata(path).unwrap();
         assert_eq!((seen.mode() & 0o7777, seen.uid(), seen.gid()), (0o2770, 1234, 4321));
         fs::write(path.join("kept"), "x").unwrap();
-        // Again, with other parameters: what is there stays as it is.
+        // A second call with other parameters leaves the directory unchanged.
         assert_eq!(create(&volumes, &volume(&[("uid", "1")])).unwrap(), made);
         assert_eq!(fs::metadata(path).unwrap().uid(), 1234);
         assert!(path.join("kept").exists());

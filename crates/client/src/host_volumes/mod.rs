@@ -1,9 +1,9 @@
-//! Host volumes of this node: those of the agent's configuration, and those that servers have made here by
+//! Host volumes of this node: volumes of the agent's configuration, and volumes that servers have created here by
 //! plugins (docs/reference/storage.md, sections 8.3 and 8.4).
 //!
-//! What is about to happen is kept before a plugin is called, and the outcome after. When the agent starts,
-//! every volume is made again by its plugin, which must be able to do that twice, before it is offered and before
-//! any task starts with it: a directory beneath a mount that a reboot ended is not the volume.
+//! An intent is stored before a plugin is called, and the outcome after the call. When the agent starts, every plugin
+//! creates its volumes again, which must be idempotent. Only then are the volumes offered, and only then do tasks start
+//! with them. The reason: after a reboot that ended a mount, the directory beneath the mount is not the volume.
 
 mod external;
 mod fault;
@@ -31,34 +31,34 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::{OwnedMutexGuard, watch};
 
-/// How far a volume is.
+/// The progress of a volume.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum RecordPhase {
-    /// Its plugin was or is about to be asked; the outcome is not known.
+    /// Its plugin was asked or is about to be asked to create it; the outcome is unknown.
     #[default]
     Creating,
-    /// It is there.
+    /// The volume exists.
     Ready,
-    /// Its plugin was or is about to be asked to delete it.
+    /// Its plugin was asked or is about to be asked to delete it.
     Deleting,
 }
 
-/// A volume that servers had made here.
+/// A volume that the servers created on this node.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub(crate) struct HostVolumeRecord {
-    /// As the servers described it.
+    /// The volume as the servers described it.
     pub(crate) volume: HostVolume,
-    /// Where it lies; empty while that is not known.
+    /// Its path on the host; empty while unknown.
     pub(crate) host_path: String,
-    /// How far it is.
+    /// The progress of the volume.
     pub(crate) phase: RecordPhase,
 }
 
 #[derive(Debug)]
 struct Known {
     record: HostVolumeRecord,
-    /// Its plugin has made it (again) since this agent began.
+    /// Whether its plugin has created it again since this agent started.
     verified: bool,
 }
 
@@ -70,24 +70,24 @@ pub(crate) struct HostVolumes {
 
 #[derive(Debug)]
 struct Inner {
-    /// Those of the agent's configuration.
+    /// The volumes of the agent's configuration.
     fixed: BTreeMap<String, HostVolumeInfo>,
     plugins: Plugins,
     store: Store,
     node: NodeState,
     known: Mutex<BTreeMap<HostVolumeId, Known>>,
-    /// By name: one operation at a time.
+    /// Locks by volume name: one operation at a time.
     turns: Mutex<HashMap<String, Arc<tokio::sync::Mutex<()>>>>,
-    /// Grows with every change of what is known.
+    /// Grows with every change of `known`.
     changes: watch::Sender<u64>,
-    /// Every plugin and every volume was asked once.
+    /// Whether every plugin and every volume was tried once.
     first_pass: watch::Sender<bool>,
 }
 
 /// Checks the volumes of the agent's configuration.
 ///
 /// # Errors
-/// When one is not an existing directory or file.
+/// If a volume is not an existing directory or file.
 pub(crate) fn check_fixed(volumes: &BTreeMap<String, HostVolumeInfo>) -> Result<(), ClientError> {
     for (name, volume) in volumes {
         let refused = |source| ClientError::HostVolume { name: name.clone(), source };
@@ -102,7 +102,7 @@ pub(crate) fn check_fixed(volumes: &BTreeMap<String, HostVolumeInfo>) -> Result<
 }
 
 impl HostVolumes {
-    /// With what an earlier agent kept. Nothing of it is offered before [`Self::run`].
+    /// Creates the value with the records of an earlier agent. None of them is offered before [`Self::run`].
     pub(crate) fn new(
         config: &ClientConfig,
         identity: &Identity,
@@ -144,8 +144,8 @@ impl HostVolumes {
         turn.lock_owned().await
     }
 
-    /// Returns where a volume lies that tasks of a namespace ask for, and whether it is only to be read: the one of
-    /// the agent's configuration where there is one, else the one that was made for the namespace.
+    /// Returns the path of a volume for tasks of a namespace, and whether it is read-only. A volume of the agent's
+    /// configuration has priority over one that was created for the namespace.
     pub(crate) fn path(
         &self,
         namespace: &Namespace,
@@ -163,7 +163,7 @@ impl HostVolumes {
         made.map(|known| (PathBuf::from(&known.record.host_path), false))
     }
 
-    /// Makes a volume, or brings the one of the same id up to date.
+    /// Creates a volume, or updates the one with the same id.
     pub(crate) async fn create(&self, volume: HostVolume) -> Result<HostVolumeCreated, HostVolumeFault> {
         let _turn = self.turn(&volume.name).await;
         let before = self.free_for(&volume)?;
@@ -182,7 +182,7 @@ impl HostVolumes {
             phase: RecordPhase::Ready,
         };
         if let Err(fault) = self.keep(record, true).await {
-            // Nobody would know of it after a restart.
+            // Without a record, the volume would be unknown after a restart.
             if before.is_none() {
                 self.undo(&plugin, &volume, &made.host_path).await;
             }
@@ -193,8 +193,8 @@ impl HostVolumes {
         Ok(made)
     }
 
-    /// After a failure of a plugin. A volume that was there before stays as it was; of a new one nothing may be
-    /// left that nobody knows of (docs/design/rough-edges.md, 41).
+    /// Handles a failure of a plugin. A volume that existed before stays unchanged; of a new one no unrecorded remains
+    /// may be left (docs/design/rough-edges.md, 41).
     async fn not_made(
         &self,
         plugin: &plugin::Plugin,
@@ -214,7 +214,8 @@ impl HostVolumes {
         }
     }
 
-    /// Has a plugin delete what could not be kept. Answers whether it did; the record tells of it otherwise.
+    /// Deletes a volume that could not be recorded. Returns whether that succeeded; otherwise the record keeps the
+    /// volume.
     async fn undo(&self, plugin: &plugin::Plugin, volume: &HostVolume, path: &str) -> bool {
         match self.inner.plugins.delete(plugin, volume, path).await {
             Ok(()) => true,
@@ -225,7 +226,7 @@ impl HostVolumes {
         }
     }
 
-    /// Offers a directory that is there already.
+    /// Offers an existing directory.
     pub(crate) async fn register(&self, volume: HostVolume) -> Result<(), HostVolumeFault> {
         let _turn = self.turn(&volume.name).await;
         self.free_for(&volume)?;
@@ -236,7 +237,7 @@ impl HostVolumes {
         Ok(())
     }
 
-    /// Deletes a volume; what was registered is only forgotten.
+    /// Deletes a volume; a registered directory is only removed from the records.
     pub(crate) async fn delete(&self, volume: HostVolume) -> Result<(), HostVolumeFault> {
         let _turn = self.turn(&volume.name).await;
         let before = self.known().get(&volume.id).map(|k| (k.record.clone(), k.verified));
@@ -248,7 +249,7 @@ impl HostVolumes {
                 self.keep(doomed, *verified).await?;
             }
             if let Err(fault) = self.inner.plugins.delete(&plugin, &volume, &path).await {
-                // It is as usable as before, unless nobody knows what the plugin has done.
+                // The volume stays as usable as before, unless the plugin's effect is unknown.
                 if let Some((record, verified)) = before
                     && !fault.outcome_unknown()
                 {
@@ -263,11 +264,11 @@ impl HostVolumes {
         Ok(())
     }
 
-    /// Refuses a name that another volume has; answers the record of the volume itself, once it was made.
+    /// Refuses a name that another volume has; returns the record of the volume itself, if it was created before.
     fn free_for(&self, volume: &HostVolume) -> Result<Option<HostVolumeRecord>, HostVolumeFault> {
         plugin::check_id(volume)?;
         let known = self.known();
-        // A volume that a user makes must not hide one of the agent's configuration from other namespaces.
+        // A volume of a user must not hide a configured one from other namespaces.
         let taken = self.inner.fixed.contains_key(&volume.name)
             || known.values().any(|k| k.record.volume.name == volume.name && k.record.volume.id != volume.id);
         if taken {
@@ -289,8 +290,8 @@ impl HostVolumes {
         Ok(())
     }
 
-    /// Brings the node's row up to date, which the servers get at once. A volume of the agent's configuration is
-    /// offered in any case: one that users made before under its name is not.
+    /// Writes the offered volumes into the node, which is reported to the servers at once. A configured volume is
+    /// always offered; an earlier user's volume of the same name is not.
     fn offer(&self) {
         let mut offered = self.inner.fixed.clone();
         for known in self.known().values().filter(|k| k.verified) {

@@ -11,7 +11,7 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 
-/// Where plugins and their volumes are.
+/// The directories of plugins and their volumes.
 #[derive(Clone, Debug)]
 pub(super) struct Plugins {
     pub(super) volumes_dir: PathBuf,
@@ -23,7 +23,7 @@ pub(super) struct Plugins {
 /// A plugin that was found.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Plugin {
-    /// Makes plain directories.
+    /// The built-in plugin, which creates plain directories.
     Mkdir,
     /// An executable; its id is its file's name.
     External { id: String, path: PathBuf },
@@ -40,7 +40,7 @@ pub(super) fn check_id(volume: &HostVolume) -> Result<(), HostVolumeFault> {
 }
 
 impl Plugins {
-    /// The plugin of an id. Ids cannot lead out of the plugins' directory.
+    /// Returns the plugin with an id. Ids cannot lead out of the plugins' directory.
     pub(super) fn find(&self, id: &str) -> Result<Plugin, HostVolumeFault> {
         if id == HostVolume::DEFAULT_PLUGIN {
             return Ok(Plugin::Mkdir);
@@ -57,7 +57,7 @@ impl Plugins {
         Ok(Plugin::External { id: id.to_owned(), path })
     }
 
-    /// Every plugin that works, with its version. Those that do not are named in the log.
+    /// Returns every working plugin with its version. Failing plugins are logged.
     pub(super) async fn fingerprint(&self) -> BTreeMap<String, String> {
         let mut found = BTreeMap::from([(HostVolume::DEFAULT_PLUGIN.to_owned(), mkdir::VERSION.to_owned())]);
         let asked = self.executables().into_iter().map(|(id, path)| async move {
@@ -90,7 +90,7 @@ impl Plugins {
             .collect()
     }
 
-    /// Makes a volume, or brings it up to date.
+    /// Creates a volume, or updates it.
     pub(super) async fn create(
         &self,
         plugin: &Plugin,
@@ -102,7 +102,7 @@ impl Plugins {
         }
     }
 
-    /// Deletes a volume; that it is not there (any more) is no error.
+    /// Deletes a volume; an absent volume is not an error.
     pub(super) async fn delete(
         &self,
         plugin: &Plugin,

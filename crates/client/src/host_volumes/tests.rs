@@ -1,4 +1,4 @@
-//! The volumes of a node over its plugins and its records, an agent's life after the other.
+//! The host volumes of a node with plugins and records, over several lives of the agent.
 
 use super::{HostVolumeFault, HostVolumeRecord, HostVolumes, RecordPhase, check_fixed};
 use crate::config::ClientConfig;
@@ -13,7 +13,7 @@ use std::path::Path;
 use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 
-/// Makes what it is asked for, unless a file says otherwise: `fail` fails, `mumble` succeeds without words.
+/// A plugin that succeeds, unless a file changes that: `fail` makes it fail, `mumble` succeed without output.
 const PLUGIN: &str = r#"#!/bin/sh
 base="$DHV_PLUGIN_DIR/.."
 case "$1" in
@@ -39,12 +39,12 @@ struct Agent {
 }
 
 impl Agent {
-    /// An agent on a directory, after its first look at everything.
+    /// Starts an agent on a directory and waits for its first pass.
     async fn start(dir: &Path) -> Self {
         Self::start_with(dir, "fixed").await
     }
 
-    /// The same, with a volume of this name in its configuration.
+    /// Starts an agent like [`Agent::start`], with a configured volume of this name.
     async fn start_with(dir: &Path, name: &str) -> Self {
         let mut config = ClientConfig::new(dir, "n");
         let fixed = HostVolumeInfo { name: name.into(), path: "/srv".into(), ..HostVolumeInfo::default() };
@@ -90,8 +90,8 @@ fn install(dir: &Path) {
     fs::write(plugins.join("plain"), "no program").unwrap();
 }
 
-/// One test for all that starts programs: a script that is written while another thread starts a process cannot be
-/// run (`ETXTBSY`).
+/// One test for all operations that start programs: a script that is being written while another thread starts a
+/// process cannot be run (`ETXTBSY`).
 #[tokio::test]
 async fn volumes_outlive_the_agent_and_are_offered_only_once_they_are_verified() {
     let dir = tempfile::tempdir().unwrap();
@@ -124,7 +124,7 @@ async fn volumes_outlive_the_agent_and_are_offered_only_once_they_are_verified()
         assert_eq!(agent.volumes.create(wrong).await.unwrap_err().to_string(), words);
     }
 
-    // A refusal leaves nothing, a mumbled success neither (docs/design/rough-edges.md, 41).
+    // A refusal leaves nothing, and neither does a success without output (docs/design/rough-edges.md, 41).
     fs::write(dir.path().join("fail"), "").unwrap();
     let fault = agent.volumes.create(volume("v4", "x", "mine")).await.unwrap_err();
     assert_eq!(
@@ -138,14 +138,14 @@ async fn volumes_outlive_the_agent_and_are_offered_only_once_they_are_verified()
     assert!(fault.to_string().contains("error parsing create output as json"), "{fault}");
     assert!(!fault.outcome_unknown() && !dir.path().join("made-v4").exists());
     fs::remove_file(dir.path().join("mumble")).unwrap();
-    // An update that fails leaves what is there, a deletion that fails too.
+    // A failed update leaves the volume unchanged, and so does a failed deletion.
     fs::write(dir.path().join("fail"), "").unwrap();
     agent.volumes.create(volume("v1", "data", "mine")).await.unwrap_err();
     agent.volumes.delete(volume("v1", "data", "mine")).await.unwrap_err();
     assert_eq!(agent.offered(), ["data", "fixed", "other"]);
     agent.stop();
 
-    // The plugin of one fails at the next start: the other is there, and it itself is not offered.
+    // One volume's plugin fails at the next start: the other volume is offered, this one is not.
     let agent = Agent::start(dir.path()).await;
     assert_eq!(agent.offered(), ["fixed", "other"]);
     assert!(agent.volumes.path(&namespace, "data", HostAccess::Any).is_none());
@@ -164,7 +164,7 @@ async fn volumes_outlive_the_agent_and_are_offered_only_once_they_are_verified()
     agent.stop();
 }
 
-/// A creation and a deletion that the agent did not survive: neither is offered, both can be asked for again.
+/// The agent stopped during a creation and a deletion: neither volume is offered, both operations can be repeated.
 #[tokio::test]
 async fn what_was_cut_off_is_not_offered() {
     let dir = tempfile::tempdir().unwrap();
@@ -217,7 +217,7 @@ async fn no_volume_hides_one_of_the_configuration() {
     let namespace = "default".into();
     assert!(agent.volumes.path(&namespace, "fixed", HostAccess::Any).is_some());
     assert!(agent.volumes.path(&namespace, "fixed", HostAccess::Created).is_none());
-    // One that was made before the configuration got one of its name.
+    // A volume that was created before the configuration got one of its name.
     let made = agent.volumes.create(volume("v2", "later", "mkdir")).await.unwrap();
     assert!(agent.volumes.path(&namespace, "later", HostAccess::Created).is_some());
     agent.stop();

@@ -1,4 +1,4 @@
-//! At the agent's start: which plugins there are, and whether every volume still is what it was.
+//! Verification at the agent's start: finds the plugins and creates every volume again.
 
 use super::fault::HostVolumeFault;
 use super::{HostVolumeRecord, HostVolumes, RecordPhase};
@@ -11,7 +11,7 @@ use std::path::Path;
 use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 
-/// Refuses a path that is not there.
+/// Refuses a path that does not exist.
 pub(super) fn path_exists(name: &str, path: &Path) -> Result<(), HostVolumeFault> {
     std::fs::metadata(path).map(drop).map_err(|error| HostVolumeFault::Path {
         name: name.to_owned(),
@@ -20,7 +20,7 @@ pub(super) fn path_exists(name: &str, path: &Path) -> Result<(), HostVolumeFault
     })
 }
 
-/// What the system calls an error, in the words that clients know: in lower case and without its number.
+/// Returns the system's error text as clients know it: in lower case and without its number.
 fn words(error: &std::io::Error) -> String {
     match error.raw_os_error() {
         Some(number) => nix::errno::Errno::from_raw(number).desc().to_lowercase(),
@@ -29,8 +29,8 @@ fn words(error: &std::io::Error) -> String {
 }
 
 impl HostVolumes {
-    /// Finds the plugins and has them make every volume again, trying those that fail until they succeed; one
-    /// that fails keeps no other from being offered.
+    /// Finds the plugins and creates every volume again, retrying failures until they succeed. One failing volume does
+    /// not keep others from being offered.
     pub(crate) async fn run(self, cancel: CancellationToken) {
         let plugins = self.inner.plugins.fingerprint().await;
         for (id, version) in plugins {
@@ -76,7 +76,7 @@ impl HostVolumes {
         }
     }
 
-    /// Waits until every plugin and volume was asked once, for so long at most.
+    /// Waits until every plugin and volume was tried once, for at most `patience`.
     pub(crate) async fn first_pass(&self, patience: Duration) {
         let mut passed = self.inner.first_pass.subscribe();
         if tokio::time::timeout(patience, passed.wait_for(|passed| *passed)).await.is_err() {
@@ -90,7 +90,7 @@ impl HostVolumes {
         ready.map(|(id, _)| id.clone()).collect()
     }
 
-    /// Has the plugin make a volume again. Answers whether nothing is left to do about it.
+    /// Creates a volume again by its plugin. Returns whether no work is left for it.
     async fn verify(&self, id: &HostVolumeId) -> bool {
         let Some(name) = self.known().get(id).map(|k| k.record.volume.name.clone()) else { return true };
         let _turn = self.turn(&name).await;
@@ -98,7 +98,7 @@ impl HostVolumes {
             Some(known) if !known.verified && known.record.phase == RecordPhase::Ready => {
                 known.record.clone()
             }
-            // The servers had something done with it meanwhile.
+            // The servers changed the volume meanwhile.
             _ => return true,
         };
         let kept = match self.made_again(record).await {
@@ -127,7 +127,7 @@ impl HostVolumes {
         Ok(HostVolumeRecord { host_path: made.host_path, ..record })
     }
 
-    /// Waits until a volume that was here before the agent began is verified; `tell` hears of the wait.
+    /// Waits until a volume of an earlier agent is verified; `tell` is called if that takes longer than a second.
     pub(crate) async fn settled(&self, namespace: &Namespace, name: &str, tell: impl FnOnce()) {
         let mut changes = self.inner.changes.subscribe();
         let mut tell = Some(tell);
@@ -143,7 +143,7 @@ impl HostVolumes {
             if !waits {
                 return;
             }
-            // Most are verified before anybody could be told.
+            // Most volumes are verified before a wait is worth reporting.
             tokio::select! {
                 _ = changes.changed() => {}
                 () = tokio::time::sleep(Duration::from_secs(1)), if tell.is_some() => {

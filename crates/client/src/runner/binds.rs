@@ -1,4 +1,4 @@
-//! Volumes in tasks whose driver does not mount: the client binds them on the host, where the task looks.
+//! Volumes of tasks whose driver does not mount: the client bind-mounts them on the host, below the task's directories.
 
 mod target;
 
@@ -13,13 +13,14 @@ use caravan_types::volume::ClaimId;
 use std::path::{Component, Path, PathBuf};
 use target::Target;
 
-/// The claim of a group's CSI volume.
+/// Returns the id of the claim on a group's CSI volume.
 pub(crate) fn claim_id(alloc: &Allocation, request: &VolumeRequest) -> ClaimId {
     let volume = VolumeKey::new(alloc.namespace.clone(), request.source_for(&alloc.name));
     ClaimId { volume, alloc: alloc.id.clone() }
 }
 
-/// What a task wants mounted. `verify`: the mounts behind are compared with their proofs, as before a start.
+/// Returns the mounts that a task requests. `verify`: their sources are compared with the ledger's proofs, as before a
+/// start.
 pub(crate) fn wanted(
     context: &Context,
     alloc: &Allocation,
@@ -64,7 +65,7 @@ pub(crate) fn wanted(
     Ok(mounts)
 }
 
-/// Of the mounts that [`wanted`] answered, those of one volume.
+/// Returns the mounts of one volume among the mounts that [`wanted`] returned.
 pub(crate) fn of_volume<'a>(
     task: &'a Task,
     env: &'a TaskEnv,
@@ -75,7 +76,7 @@ pub(crate) fn of_volume<'a>(
     wishes.filter(move |(wish, _)| env.text(&wish.volume) == alias).map(|(_, mount)| mount)
 }
 
-/// Of the mounts that [`wanted`] answered, those of volumes for which the job says nothing about owner and mode.
+/// Returns the mounts of volumes without an owner or mode in the job, among the mounts that [`wanted`] returned.
 pub(crate) fn ownerless<'a>(
     group: &'a TaskGroup,
     task: &'a Task,
@@ -89,9 +90,9 @@ pub(crate) fn ownerless<'a>(
     wishes.filter(move |(wish, _)| is_ownerless(&env.text(&wish.volume))).map(|(_, mount)| mount)
 }
 
-/// Where on the host a destination is for a task without a root of its own: inside the allocation directory it is
-/// used as it is, any other is rooted at the task directory. None is refused: `..` ends at the root, as in a root of
-/// the task's own, and a volume may cover the task's own directories, if that is what the job says.
+/// Returns the host path of a mount destination, for a task without a root of its own. A path inside the allocation
+/// directory is used unchanged; any other is relative to the task directory. No destination is refused: `..` ends at
+/// the root, as in a chroot, and a volume may cover the task's own directories if the job requests that.
 pub(crate) fn place(destination: &Path, dirs: &TaskDir) -> PathBuf {
     let mut plain = PathBuf::new();
     for part in destination.components() {
@@ -109,24 +110,24 @@ pub(crate) fn place(destination: &Path, dirs: &TaskDir) -> PathBuf {
     if inside {
         return absolute;
     }
-    // Joining an empty path would leave a slash at the end.
+    // Joining an empty path would append a slash.
     if plain.as_os_str().is_empty() { dirs.root.clone() } else { dirs.root.join(plain) }
 }
 
-/// Mounts of one task, made by the client.
+/// The mounts of one task that the client created.
 #[derive(Debug, Default)]
 pub(crate) struct Binds {
-    /// Targets, in the order in which they were made.
+    /// Targets, in the order of their creation.
     targets: Vec<Target>,
 }
 
 impl Binds {
-    /// The binds of a task that an earlier agent made: known only to be undone.
+    /// Returns the binds that an earlier agent created for a task; they can only be undone.
     pub(crate) fn adopt(mounts: &[Mount], dirs: &TaskDir) -> Self {
         Self { targets: mounts.iter().map(|m| Target::of(m, dirs)).collect() }
     }
 
-    /// Makes them. On failure what was made is undone.
+    /// Creates the binds. On failure, those already created are undone.
     pub(crate) fn make(mounts: &[Mount], dirs: &TaskDir) -> Result<Self, String> {
         let mut this = Self::default();
         for wish in mounts {
@@ -140,12 +141,12 @@ impl Binds {
         Ok(this)
     }
 
-    /// Whether there are none.
+    /// Returns whether there are no binds.
     pub(crate) fn is_empty(&self) -> bool {
         self.targets.is_empty()
     }
 
-    /// Ends them, the last first.
+    /// Unmounts the binds, the last first.
     pub(crate) fn undo(&mut self) {
         while let Some(target) = self.targets.pop() {
             if let Err(error) = target.end() {

@@ -18,7 +18,7 @@ fn destinations_in_the_allocation_stay_and_others_are_rooted_at_the_task() {
     assert_eq!(at("local/data"), Path::new("/data/alloc/a1/web/local/data"));
     assert_eq!(at("/secrets"), Path::new("/data/alloc/a1/web/secrets"));
     assert_eq!(at("/"), Path::new("/data/alloc/a1/web"));
-    // `..` is resolved as in a root of the task's own: it never leads out.
+    // `..` is resolved as in a chroot: it never leads out.
     assert_eq!(at("/srv/../../etc"), Path::new("/data/alloc/a1/web/etc"));
     assert_eq!(at("/data/alloc/a1/web/../alloc/vol"), Path::new("/data/alloc/a1/alloc/vol"));
     assert_eq!(at("/data/alloc/a1/../b2/web"), Path::new("/data/alloc/a1/web/data/alloc/b2/web"));
@@ -43,12 +43,12 @@ fn a_volume_may_cover_any_directory_of_the_task_and_uncovers_it_again() {
             propagation: Propagation::Private,
         };
         let wishes = std::slice::from_ref(&wish);
-        // Twice: the first is what a crash of the agent leaves.
+        // Twice: the first mount stands for one that a crash of the agent left.
         let _left = Binds::make(wishes, &dirs).unwrap();
         let mut binds = Binds::make(wishes, &dirs).unwrap();
         assert_eq!(fs::read_to_string(target.join("f")).unwrap(), "x", "{}", target.display());
         binds.undo();
-        // Undoing what an earlier agent may have made but did not ends nothing of the task's own.
+        // Undoing binds that an earlier agent did not create ends no mount of the task's own.
         Binds::adopt(wishes, &dirs).undo();
         assert!(!target.join("f").exists(), "{}", target.display());
     }
@@ -108,7 +108,7 @@ fn a_link_that_leads_out_is_refused() {
     let error = Binds::make(std::slice::from_ref(&wish), &dirs).unwrap_err();
     assert!(error.contains("web/srv") && error.contains("/srv/data"), "{error}");
     assert_eq!(fs::read_dir(elsewhere.path()).unwrap().count(), 0, "nothing is made behind the link");
-    // Undoing follows no link either: what others have mounted behind it stays.
+    // Undoing does not follow links either: foreign mounts behind a link stay.
     let behind = elsewhere.path().join("data");
     fs::create_dir_all(&behind).unwrap();
     mount::mount_tmpfs(&behind, 1 << 20, 0o755).unwrap();
@@ -117,7 +117,7 @@ fn a_link_that_leads_out_is_refused() {
     mount::unmount(&behind, Unmount::Now).unwrap();
 }
 
-/// What lies behind a link keeps its mode, its owner and its existence, whether a volume is bound or undone there.
+/// A file behind a link keeps its mode and owner and is not removed, whether a volume is bound or undone there.
 #[test]
 fn targets_of_every_kind_that_a_task_plants_are_left_alone() {
     let (base, volume) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
@@ -181,7 +181,7 @@ fn a_file_target_is_bound_protected_and_gone_again() {
     }
 }
 
-/// A task moves a directory above its volume: the volume ends all the same.
+/// A task moves a directory above its volume: the volume is unmounted all the same.
 #[test]
 fn a_volume_that_was_moved_is_ended() {
     let (base, volume) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
@@ -195,7 +195,7 @@ fn a_volume_that_was_moved_is_ended() {
     assert_eq!(table.under(&base.path().canonicalize().unwrap()).count(), 0);
 }
 
-/// A sibling swaps directories with links while volumes are bound and undone.
+/// A sibling task replaces directories by links while volumes are bound and undone.
 #[test]
 fn swapped_directories_take_no_volume_outside() {
     use std::sync::atomic::{AtomicBool, Ordering};

@@ -1,4 +1,5 @@
-//! Volumes whose mount breaks while an allocation runs: said on its tasks, and handled as the volume request says.
+//! Volumes whose mount breaks while an allocation runs: reported in events of its tasks, and handled as the volume
+//! request sets.
 
 use super::alloc::{AllocRunner, Readiness};
 use super::csi_hook::wish;
@@ -13,13 +14,13 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-/// A mount that held for so long is new trouble when it breaks, not the old one.
+/// A mount that breaks again after this time starts a new series of failures.
 const QUIET: Duration = Duration::from_secs(300);
 
-/// Why a task is ended, in the event that announces it.
+/// The reason in the event of a task's restart.
 const REASON: &str = "Volume mount broken";
 
-/// Keeps tasks from being started for as long as it lives.
+/// Prevents starts of the allocation's tasks until it is dropped.
 struct Starts<'a>(&'a AllocRunner);
 
 impl<'a> Starts<'a> {
@@ -83,7 +84,7 @@ impl AllocRunner {
             Reaction::Restart => {
                 let held = Starts::hold(self);
                 for task in &users {
-                    // One that does not run needs no end.
+                    // A task that does not run need not stop.
                     let _idle = self.restart_because(task, REASON);
                 }
                 self.until_idle(&users).await;
@@ -106,7 +107,7 @@ impl AllocRunner {
         }
     }
 
-    /// Mounts a volume anew, trying until it is done.
+    /// Mounts a volume again, retrying until it succeeds.
     async fn mount_anew(&self, claim: &ClaimId, request: &VolumeRequest) {
         let mut backoff = Backoff::new(Duration::from_millis(250), Duration::from_secs(30));
         let (mut said, mut tries) = (String::new(), 0);
@@ -116,7 +117,7 @@ impl AllocRunner {
                 let wish = wish(request).await.map_err(|fault| fault.to_string())?;
                 let (grant, _) = self.await_claim(claim).await?;
                 let volumes = &self.context().volumes;
-                // Still the same use of the volume: it ends with the lease under which it began.
+                // The volume is still used under the same lease term: its use ends with that term.
                 let term = volumes.lease_term(claim);
                 let (waits, waiting) = watch::channel(String::new());
                 let under_way = format!("volume {} is being mounted again", claim.volume.id);
@@ -138,14 +139,14 @@ impl AllocRunner {
         }
     }
 
-    /// Gives a running task the new mount in place of the old one; a task that cannot have it is started anew.
+    /// Replaces the mount in a running task; a task whose driver cannot replace it is restarted.
     async fn rebind(&self, task: &str, alias: &str) {
         let Ok((driver, id)) = self.running(task) else { return };
         let Some(plan) = Plan::make(self, task) else { return };
         if let Err(why) = plan.rebind(self, alias, driver.as_ref(), &id).await {
             let words = format!("volumes: the task is started anew to see the new mount: {why}");
             self.emit(task, TaskEvent::new(event::HOOK_MESSAGE, clock::now()).message(words));
-            // It may have ended by itself meanwhile.
+            // The task may have ended by itself meanwhile.
             let _idle = self.restart_because(task, REASON);
         }
     }
@@ -168,7 +169,7 @@ impl AllocRunner {
         }
     }
 
-    /// The tasks that use a volume of the group; all of them if none says so.
+    /// Returns the tasks that mount a volume of the group; all tasks if none has a `volume_mount` for it.
     fn users_of(&self, alias: &str) -> Vec<String> {
         let alloc = self.alloc();
         let tasks = alloc.group().map_or(&[][..], |g| &g.tasks);
@@ -191,7 +192,7 @@ impl AllocRunner {
         }
     }
 
-    /// Whether a process of a task that an earlier agent started is still there.
+    /// Returns whether a process of a task that an earlier agent started still runs.
     pub(super) fn has_processes(&self) -> bool {
         let parent = self.context().config.cgroup_parent.trim_start_matches('/').to_owned();
         let alloc = self.id();

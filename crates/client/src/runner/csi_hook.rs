@@ -1,4 +1,4 @@
-//! The hook that keeps an allocation from starting until its volumes are mounted, and gives them back afterwards
+//! The hook that mounts an allocation's CSI volumes before its tasks start, and releases them afterwards
 //! (docs/reference/storage.md, section 4.3).
 
 use super::alloc::AllocRunner;
@@ -16,12 +16,12 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-/// Waits that are shorter are nobody's business; longer ones become an event.
+/// Shorter waits are not reported; longer ones become an event.
 const SHORT: Duration = Duration::from_secs(1);
-/// Tries of a mount whose failure may pass, before the allocation fails.
+/// The most attempts of a mount whose failure may be temporary, before the allocation fails.
 const MOUNT_TRIES: u32 = 5;
 
-/// The claims that an allocation makes.
+/// Returns the claims of an allocation.
 pub(crate) fn claims(alloc: &Allocation) -> Vec<ClaimId> {
     requests(alloc).into_iter().map(|(claim, _)| claim).collect()
 }
@@ -32,8 +32,8 @@ fn requests(alloc: &Allocation) -> Vec<(ClaimId, VolumeRequest)> {
 }
 
 impl AllocRunner {
-    /// Claims and mounts every CSI volume of the group; volumes go side by side. What is mounted already, as
-    /// proven, is neither claimed nor mounted again. The error is the hook's, in the reference's words.
+    /// Claims and mounts every CSI volume of the group in parallel. A volume that is still mounted, by its proof, is
+    /// neither claimed nor mounted again. The error is the hook's, in Nomad's words.
     pub(super) async fn mount_volumes(&self) -> Result<(), String> {
         let requests = self.requests();
         try_join_all(requests.iter().map(|(claim, request)| self.mount_volume(claim, request)))
@@ -41,12 +41,12 @@ impl AllocRunner {
             .map(|_| ())
     }
 
-    /// The claims that the group makes.
+    /// Returns the claims of the group.
     pub(super) fn claims(&self) -> Vec<ClaimId> {
         claims(&self.alloc())
     }
 
-    /// The claims that the group makes, with what they are made of.
+    /// Returns the claims of the group with their volume requests.
     pub(super) fn requests(&self) -> Vec<(ClaimId, VolumeRequest)> {
         requests(&self.alloc())
     }
@@ -56,7 +56,7 @@ impl AllocRunner {
         let before = volumes.was_mounted(claim);
         let lives = before && self.has_processes();
         if lives && volumes.is_renewing(claim) {
-            // An earlier agent began to mount it anew beneath tasks that run: this one goes on with it.
+            // An earlier agent began to mount the volume again beneath running tasks: this agent continues that.
             return Ok(());
         }
         if volumes.is_mounted(claim).await {
@@ -67,7 +67,8 @@ impl AllocRunner {
             return Ok(());
         }
         if lives {
-            // It broke under tasks that run while no agent looked. What becomes of them is the request's to say.
+            // The mount broke beneath running tasks while no agent ran. The request's `broken_mount` decides how to
+            // react.
             return Ok(());
         }
         let failed = |fault: CsiFault| format!("mounting volumes: {fault}");
@@ -82,8 +83,8 @@ impl AllocRunner {
         Ok(())
     }
 
-    /// Asks the servers until they answer for good; each new reason for the wait becomes an event. A fenced claim
-    /// comes with the term of the lease in which it was asked for and granted.
+    /// Requests a claim until the servers grant or deny it; each new reason for the wait becomes an event. A fenced
+    /// claim is returned with the lease term in which it was requested and granted.
     pub(super) async fn await_claim(&self, claim: &ClaimId) -> Result<(ClaimGrant, Option<u64>), String> {
         let context = self.context();
         let mut backoff = Backoff::new(Duration::from_millis(200), Duration::from_secs(15));
@@ -96,7 +97,7 @@ impl AllocRunner {
                 claim: claim.clone(),
             };
             let mut answers = context.servers.claim_volume(request).await;
-            // The reason that is to be told, and when.
+            // The reason to report next, and when to report it.
             let mut untold: Option<(Instant, String)> = None;
             loop {
                 let due = untold.as_ref().map(|(at, _)| *at);
@@ -111,7 +112,7 @@ impl AllocRunner {
                 };
                 let Some(answer) = answer else { break };
                 match answer {
-                    // Out of contact in between, the node may have lost what it was granted.
+                    // The node was out of contact meanwhile and may have lost the grant.
                     Ok(ClaimProgress::Attached(grant)) if grant.fenced && context.lease.term() != term => {}
                     Ok(ClaimProgress::Attached(grant)) => {
                         let term = term.filter(|_| grant.fenced);
@@ -120,7 +121,7 @@ impl AllocRunner {
                     Ok(ClaimProgress::Denied { reason }) => return Err(reason),
                     Ok(ClaimProgress::Waiting { reason }) => {
                         backoff.reset();
-                        // A reason that follows soon takes the place of the one before, but not its time.
+                        // A new reason replaces an unreported one, but keeps its time.
                         untold = Some((due.unwrap_or_else(|| Instant::now() + SHORT), reason));
                     }
                     Err(error) => {
@@ -139,7 +140,7 @@ impl AllocRunner {
         }
     }
 
-    /// Carries something out that takes no time as a rule; when it does, why the allocation waits is told.
+    /// Runs an operation that is normally quick. If it is slow, the reason for the wait is reported.
     async fn saying_if_slow<T>(&self, said: &mut String, reason: String, work: impl Future<Output = T>) -> T {
         tokio::pin!(work);
         tokio::select! {
@@ -149,8 +150,8 @@ impl AllocRunner {
         work.await
     }
 
-    /// Carries a mount out, and tells why it waits: at once where its plugin or another claim keeps it waiting, and
-    /// after a while where it only takes its time.
+    /// Runs a mount and reports why it waits: at once if its plugin or another claim blocks it, and after [`SHORT`] if
+    /// it is only slow.
     pub(super) async fn saying_waits<T>(
         &self,
         said: &mut String,
@@ -179,7 +180,7 @@ impl AllocRunner {
         }
     }
 
-    /// Mounts, trying a few times; `again`: what is left of an earlier mount is ended first.
+    /// Mounts a volume with several attempts; `again`: the remains of an earlier mount are ended first.
     async fn mount_patiently(
         &self,
         grant: &ClaimGrant,
@@ -219,15 +220,15 @@ impl AllocRunner {
         Err(CsiFault::GivenUp)
     }
 
-    /// Gives every volume back and waits until nothing of them is mounted. Proofs go to the servers meanwhile.
+    /// Releases every volume and waits until none is mounted. Proofs are sent to the servers meanwhile.
     pub(super) async fn release_volumes(&self) {
         let context = self.context();
         let mut claims = context.volumes.claims_of(&self.alloc().id);
         for claim in &claims {
             context.volumes.release(claim.clone());
         }
-        // A claim may be granted on the servers without this node ever having heard of it: nothing was mounted,
-        // and only this node can say so.
+        // The servers may have granted a claim without this node ever receiving it. Nothing was mounted then, and only
+        // this node can prove that.
         for claim in self.claims().into_iter().filter(|c| !claims.contains(c)) {
             context.volumes.report(claim, 0, ClaimReportStep::Unstaged);
         }
@@ -237,7 +238,7 @@ impl AllocRunner {
     }
 }
 
-/// Ends at a time, never if there is none.
+/// Waits until a time; waits for ever without one.
 async fn until(at: Option<Instant>) {
     match at {
         Some(at) => tokio::time::sleep_until(at).await,
@@ -245,7 +246,7 @@ async fn until(at: Option<Instant>) {
     }
 }
 
-/// Owner and mode as the request asks for them; the host's users may be in a directory that takes its time.
+/// Resolves the owner and mode of a request. Looking up users may be slow, because a directory service may be asked.
 pub(super) async fn wish(request: &VolumeRequest) -> Result<Wish, CsiFault> {
     let request = request.clone();
     tokio::task::spawn_blocking(move || Wish::of(&request)).await.map_err(|_| CsiFault::GivenUp)?

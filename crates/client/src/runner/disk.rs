@@ -1,7 +1,9 @@
-//! Sticky disks: the data that an allocation takes over from the one that it replaces (docs/reference/jobspec.md, section 4.2).
+//! Sticky ephemeral disks: moves the data of the replaced allocation to its successor (docs/reference/jobspec.md,
+//! section 4.2).
 //!
-//! On the same node the directories are moved; from another node they come as an archive, through the servers. What
-//! cannot be had is done without, and said: an allocation must not fail because its predecessor's node is gone.
+//! On the same node the directories are renamed; from another node they are sent as an archive through the servers. If
+//! the data cannot be moved, the allocation starts without it and reports that: it must not fail because its
+//! predecessor's node is lost.
 
 use super::alloc::{AllocRunner, Stage};
 use super::unpack::{Limits, OutwardLinks, Owners, Tree, Unpack};
@@ -25,34 +27,34 @@ use std::time::Duration;
 use tokio::sync::mpsc;
 use tokio::time::timeout;
 
-/// Bytes of an archive that are sent at once.
+/// The size of a chunk of an archive, in bytes.
 const CHUNK: usize = 64 * 1024;
-/// Chunks between two ends.
+/// The most chunks in flight between sender and receiver.
 const AHEAD: usize = 8;
-/// Where an archive is unpacked before its parts are moved to their places.
+/// The directory in which an archive is unpacked before its parts are moved.
 const ARRIVING: &str = ".disk";
 
 /// Timeout for the first chunk: the other node may first unmount volumes below the data.
 const FIRST_CHUNK_TIMEOUT: Duration = Duration::from_secs(15 * 60);
-/// Between two chunks.
+/// Timeout between two chunks.
 const CHUNK_TIMEOUT: Duration = Duration::from_secs(60);
-/// For all of it.
+/// Timeout of the whole transfer.
 const WHOLE_TIMEOUT: Duration = Duration::from_secs(2 * 3600);
 const MIB: u64 = 1024 * 1024;
-/// Of an archive of the smallest disk.
+/// The entry limit for the smallest disk.
 const MIN_ENTRIES: u64 = 4096;
-/// A disk that is full of small files has one for each block.
+/// A disk full of small files has one entry for each block.
 const BLOCK: u64 = 4096;
 
-/// How much a disk of that size in MiB may hold.
+/// Returns the limits for a disk of this size in MiB.
 fn limits(size_mb: i64) -> Limits {
     let bytes = u64::try_from(size_mb).unwrap_or(0).saturating_mul(MIB);
     let bytes_text = format!("the group's ephemeral_disk, whose size is {size_mb} MiB").into();
     Limits { bytes, bytes_text, entries: (bytes / BLOCK).max(MIN_ENTRIES) }
 }
 
-/// Moves the parts of one directory into another, as far as they are there. Nothing that is in place is overwritten.
-/// A part that cannot be moved keeps no other from it; the first error is returned.
+/// Moves the existing parts of one directory into another. Existing files are not overwritten. A part that cannot be
+/// moved does not prevent the others; the first error is returned.
 fn adopt(from: &Dir, to: &Dir, tasks: &[String]) -> Result<(), caravan_sys::Error> {
     let mut done = Ok(());
     for part in pack::parts(tasks) {
@@ -70,20 +72,20 @@ fn adopt_part(from: &Dir, to: &Dir, part: &Path) -> Result<(), caravan_sys::Erro
         Err(error) => Err(error),
     };
     let Some(source) = there(from.enter(parent, Mounts::Refuse))? else { return Ok(()) };
-    // A link in its place is an error.
+    // A link in place of the directory is an error.
     if there(source.enter(Path::new(name), Mounts::Refuse))?.is_none() {
         return Ok(());
     }
     let target = to.make(parent, Access::mode(0o755), Mounts::Refuse)?;
-    // Takes the place of an empty directory only.
+    // Replaces only an empty directory.
     match source.rename(name, &target, name) {
         Err(error) if error.io().is_some_and(|e| e.kind() == ErrorKind::DirectoryNotEmpty) => Ok(()),
         other => other,
     }
 }
 
-/// Unpacks an archive below a new directory of the allocation. Nothing is written outside of that directory.
-/// Returns how many links were left out, since they lead out of the allocation.
+/// Unpacks an archive below a new directory of the allocation. Nothing is written outside of that directory. Returns
+/// the number of links that were left out because they lead out of the allocation.
 fn unpack(
     archive: impl Read,
     alloc: &Dir,
@@ -96,18 +98,18 @@ fn unpack(
     let into = alloc.make(Path::new(name), Access::mode(0o700), Mounts::Refuse).map_err(failed)?;
     let tree = Tree::make(&into, Path::new(""), Owners::Of(users))?;
     let mut source = Watched { inner: archive, ended: false };
-    // An archive whose sender is gone breaks off.
+    // If the sender disappears, the archive ends early, so no separate stop flag is needed.
     let stop = AtomicBool::new(false);
     let mut unpack = Unpack::new(&tree, Path::new(""), &stop, limits, OutwardLinks::LeaveOut);
     unpack.tar(&mut source)?;
-    // The last blocks of an archive say that it is whole; one that breaks off between two files has none.
+    // The final blocks of an archive prove that it is complete; one that is cut between two files has none.
     match source.ended {
         true => Err(io::Error::new(ErrorKind::UnexpectedEof, "the archive breaks off")),
         false => Ok(unpack.left_out()),
     }
 }
 
-/// Tells whether somebody read up to the very end.
+/// A reader that records whether it was read to the end.
 struct Watched<R> {
     inner: R,
     ended: bool,
@@ -121,7 +123,7 @@ impl<R: Read> Read for Watched<R> {
     }
 }
 
-/// Writes chunks to whoever receives them.
+/// A writer that sends chunks to a channel.
 struct Chunks(mpsc::Sender<Result<DiskChunk, RpcError>>);
 
 impl Write for Chunks {
@@ -135,7 +137,7 @@ impl Write for Chunks {
     }
 }
 
-/// Reads chunks as they come.
+/// A reader of received chunks.
 struct Arriving {
     chunks: mpsc::Receiver<io::Result<Vec<u8>>>,
     rest: io::Cursor<Vec<u8>>,
@@ -156,7 +158,7 @@ impl Read for Arriving {
     }
 }
 
-/// Runs something that blocks.
+/// Runs blocking work on a blocking thread.
 async fn blocking<T: Send + 'static>(
     work: impl FnOnce() -> Result<T, String> + Send + 'static,
 ) -> Result<T, String> {
@@ -180,7 +182,7 @@ impl AllocRunner {
         }
         let taken = match allocs.get(&alloc.previous_allocation) {
             Ok(previous) if previous.alloc().server_terminal() || previous.status().is_terminal() => {
-                // Only then nothing is mounted below the directories that move.
+                // Only after that stage nothing is mounted below the directories that move.
                 previous.reached(Stage::Over).await;
                 let (from, to, tasks) = (previous.dir().clone(), self.dir().clone(), self.task_names());
                 let open = |dir: &AllocDir| Dir::open(dir.root()).map_err(words);
@@ -190,7 +192,7 @@ impl AllocRunner {
             Err(_) if disk.migrate => self.fetch_disk(limits(disk.size_mb)).await,
             Err(_) => return,
         };
-        // What was taken over has the owners and modes that it had before.
+        // The moved directories have the owners and modes of the other allocation.
         let built = self.dir().build().map_err(|error| crate::error::chain(&error));
         let previous = alloc.previous_allocation.short();
         let text = match taken.and_then(|left_out| built.map(|()| left_out)) {
@@ -206,7 +208,7 @@ impl AllocRunner {
         }
     }
 
-    /// Whether any task was ever started: what is in its directories then is its own.
+    /// Returns whether any task was ever started: then its directories contain its own data.
     fn has_begun(&self) -> bool {
         let state = self.lock();
         state.tasks.values().any(|slot| {
@@ -246,7 +248,7 @@ impl AllocRunner {
                 let chunk = match timeout(patience, answers.next()).await {
                     Ok(Some(Ok(chunk))) => chunk.data,
                     Ok(Some(Err(error))) => {
-                        // The other end of the channel hears that the archive breaks off.
+                        // The receiver sees that the archive is cut.
                         let _gone = sender.send(Err(io::Error::other(error.to_string()))).await;
                         return Err(error.to_string());
                     }
@@ -257,7 +259,7 @@ impl AllocRunner {
                 };
                 patience = CHUNK_TIMEOUT;
                 if sender.send(Ok(chunk)).await.is_err() {
-                    // Its error says why it takes no more.
+                    // The receiver's own error states why it stopped.
                     return Ok(());
                 }
             }
@@ -268,7 +270,7 @@ impl AllocRunner {
         sent.and(unpacked)
     }
 
-    /// The data that it leaves, as an archive, once nothing of it runs or is mounted.
+    /// Returns the data of this terminal allocation as an archive, once no task runs and no volume is mounted.
     pub(crate) async fn give_disk(&self) -> Result<mpsc::Receiver<Result<DiskChunk, RpcError>>, RpcError> {
         if !self.status().is_terminal() {
             let text = ClientError::StillRuns(self.id().to_string()).to_string();
@@ -280,7 +282,7 @@ impl AllocRunner {
         tokio::task::spawn_blocking(move || {
             let out = io::BufWriter::with_capacity(CHUNK, Chunks(sender.clone()));
             if let Err(error) = pack::write(dir.root(), &tasks, &users, out) {
-                // Whoever asked may be gone.
+                // The requester may have disconnected.
                 let _ = sender
                     .blocking_send(Err(RpcError::internal(format!("the data cannot be read: {error}"))));
             }

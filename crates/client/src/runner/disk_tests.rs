@@ -43,7 +43,7 @@ fn data_is_moved_once_and_overwrites_nothing() {
         assert_eq!(fs::read_to_string(new.join("web/local/link")).unwrap(), "own");
     }
     assert!(!new.join("web/secrets").exists() && !new.join("fresh").exists());
-    // The next one has begun to write already.
+    // The successor has started to write already.
     filled(&old);
     fs::write(new.join("web/local/own"), "newer").unwrap();
     taken(&old, &new, &tasks).unwrap();
@@ -64,15 +64,15 @@ fn data_is_packed_and_unpacked_with_modes_and_links() {
     assert_eq!(mode & 0o777, 0o640);
     assert!(!new.join("web/secrets").exists() && !new.join("gone").exists());
     assert!(!new.join("left over").exists());
-    // An archive that breaks off is an error, not an empty disk.
+    // A cut archive is an error, not an empty disk.
     assert!(unpacked(&packed[..packed.len() / 2], &new).is_err());
-    // So is one that does not fit.
+    // An archive that exceeds the limit is an error too.
     fs::write(old.join("web/local/large"), vec![0; 1 << 20]).unwrap();
     let large = super::tests::packed(&old, &Users::default());
     assert!(unpacked(&large, &new).unwrap_err().to_string().contains("whose size is 1 MiB"));
 }
 
-/// A host directory that no task may see, and links of all kinds to it in the place of each part.
+/// A host directory that no task may see, and links of all kinds to it in place of each part.
 #[test]
 fn nothing_outside_is_packed_or_moved() {
     let base = tempfile::tempdir().unwrap();
@@ -102,7 +102,7 @@ fn nothing_outside_is_packed_or_moved() {
         assert!(error.contains(part) && error.contains("symbolic link"), "{part}: {error}");
         tree::remove(&old, Seals::Keep).unwrap();
     }
-    // What is below a part: links as they are, other kinds not at all.
+    // Below a part, links are archived unchanged and special files not at all.
     filled(&old);
     let data = old.join("alloc/data");
     symlink(&outside, data.join("way")).unwrap();
@@ -127,7 +127,7 @@ fn nothing_outside_is_packed_or_moved() {
         assert!(!names.contains(&format!("alloc/data/{gone}")), "{names:?}");
     }
     assert_eq!(unpacked(&archive, &base.path().join("unpacked")).unwrap(), 1, "the link that leads out");
-    // Of a task that runs as root it may be its own.
+    // For a task that runs as root, the file may be its own.
     assert!(String::from_utf8_lossy(&packed(&old, &Users::new(vec![TaskUser::Agent]))).contains("precious"));
     let meta = fs::metadata(outside.join("canary")).unwrap();
     assert_eq!((meta.uid(), meta.mode() & 0o7777, fs::read_dir(&outside).unwrap().count()), (0, 0o644, 2));

@@ -1,5 +1,6 @@
-//! The client's side of the fence: what uses a volume that only one node may write ends with the node's lease, and
-//! never goes on under another one. The shims end the processes; here the allocation is ended, which unmounts.
+//! The client's side of the fence: tasks that use a single-writer volume end with the node's lease term, and never
+//! continue under another term. The shims kill the processes; this module stops the allocation, which unmounts its
+//! volumes.
 
 use super::alloc::AllocRunner;
 use super::task::Kill;
@@ -8,11 +9,11 @@ use caravan_types::alloc::{TaskEvent, event};
 use caravan_types::job::{Task, VolumeRequest};
 use std::time::Duration;
 
-/// Why a task was ended or is not started, for people.
+/// Why a task was stopped or is not started, for users.
 pub(super) const LEASE_EXPIRED: &str = "the node was out of contact with the servers for longer than its lease: \
      what writes to a volume that only one node may write ended before another node can get the volume";
 
-/// Whether a request needs the fence.
+/// Returns whether a volume request needs the fence.
 fn is_fenced(request: &VolumeRequest) -> bool {
     let mode = if request.read_only {
         caravan_types::volume::ClaimMode::Read
@@ -22,24 +23,24 @@ fn is_fenced(request: &VolumeRequest) -> bool {
     caravan_volumes::lease::needs_fence(request.access_mode, mode)
 }
 
-/// What a task's start finds about the lease.
+/// The lease requirement of a task's start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Footing {
-    /// It needs none.
+    /// The task needs no lease.
     Free,
-    /// It runs as long as this term does.
+    /// The task runs as long as this term holds.
     Under(u64),
-    /// The term under which its volumes were mounted is over.
+    /// The term under which the task's volumes were mounted has ended.
     Lost,
 }
 
 impl AllocRunner {
-    /// Whether the group uses a volume that only one node may write.
+    /// Returns whether the group uses a single-writer volume.
     pub(super) fn is_fenced(&self) -> bool {
         self.alloc().group().is_some_and(|g| g.csi_volumes().any(|(_, request)| is_fenced(request)))
     }
 
-    /// Whether a task is given such a volume.
+    /// Returns whether a task mounts a single-writer volume.
     fn uses_fenced(&self, task: &Task) -> bool {
         let alloc = self.alloc();
         let fenced = |alias: &str| {
@@ -49,7 +50,7 @@ impl AllocRunner {
         task.volume_mounts.iter().any(|mount| fenced(&mount.volume))
     }
 
-    /// On what a task may start now.
+    /// Returns the lease requirement of a task that would start now.
     pub(super) fn footing(&self, task: &Task) -> Footing {
         if !self.uses_fenced(task) {
             return Footing::Free;
@@ -57,14 +58,14 @@ impl AllocRunner {
         let context = self.context();
         let terms = context.volumes.lease_terms(&self.alloc().id);
         match context.lease.term() {
-            // Volumes that are not mounted are the mount check's to refuse.
+            // Unmounted volumes are refused by the mount check, not here.
             Some(now) if terms.iter().all(|term| *term == now) => Footing::Under(now),
             _ => Footing::Lost,
         }
     }
 
-    /// Ends the allocation when the lease under which it mounted is over, or when its job wants it ended after so
-    /// long without contact.
+    /// Stops the allocation when the lease term of its mounts ends, or after `disconnect.stop_on_client_after` without
+    /// contact.
     pub(super) async fn mind_contact(&self) {
         let patience = self
             .alloc()

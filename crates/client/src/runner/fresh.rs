@@ -1,16 +1,16 @@
-//! Volumes that nobody has written to yet. Plugins make their root directory for the superuser and usually for nobody
-//! else (a new file system has it so, too); a task of another user could never use such a volume. It is given to the
-//! user of the first task that may write to it, as long as it is empty: whatever is in it stays as it is.
+//! Ownership of empty volumes. Plugins often create a volume's root directory for root only, and so does a new file
+//! system. A task of another user could never use the volume. An empty volume is therefore given to the user of
+//! the first task that may write to it. A volume with content keeps its owner.
 
 use caravan_sys::Error;
 use caravan_sys::dir::{Dir, Mounts, Owner};
 use std::path::Path;
 
-/// What a new ext file system has in its root.
+/// The only entry in the root of a new ext file system.
 const MADE_WITH_THE_FILE_SYSTEM: &str = "lost+found";
 
-/// Gives the root of an empty volume of the superuser to a user who could not write to it otherwise. When that does
-/// not work, the task will say so in its own words.
+/// Gives the root of an empty volume of root to a user who could not write to it otherwise. On failure, the task's own
+/// error reports the problem.
 pub(super) fn give(root: &Path, owner: Owner) {
     match try_give(root, owner) {
         Ok(true) => {

@@ -1,5 +1,5 @@
-//! Whether an allocation is well: what the servers wait for before they update the next one (`update` blocks) or send
-//! the next one away (`migrate` blocks). The rule is [`judge`]; [`Health`] remembers since when, and for which deployment.
+//! Health of an allocation: the servers wait for it before they update the next allocation (`update` blocks) or migrate
+//! the next one (`migrate` blocks). [`judge`] decides; [`Health`] records the start time and the deployment.
 
 use super::alloc::AllocRunner;
 use super::lifecycle::Role;
@@ -8,30 +8,31 @@ use caravan_types::alloc::{AllocDeploymentStatus, Allocation, TaskEvent, TaskRun
 use caravan_types::job::JobType;
 use caravan_types::{DeploymentId, Nanos, UnixNanos};
 
-/// What makes an allocation well.
+/// The conditions of a healthy allocation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Rule {
-    /// For so long without a break.
+    /// How long the allocation must be healthy without a break.
     pub(crate) well_for: Nanos,
-    /// Not later than this after it began.
+    /// The deadline, counted from the start time.
     pub(crate) within: Nanos,
-    /// The checks of its services count.
+    /// Whether the checks of its services count.
     pub(crate) checks: bool,
 }
 
-/// How the checks of its services stand.
+/// The combined state of the checks of its services.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Checks {
-    /// There are none that count.
+    /// No check counts.
     None,
-    /// Not all of them pass.
+    /// Some check does not pass.
     Open,
-    /// All of them pass, since then.
+    /// All checks pass since this time.
     Passing(UnixNanos),
 }
 
 impl Rule {
-    /// The rule of an allocation; none if nobody waits for it, or a user tells by hand.
+    /// Returns the rule of an allocation; `None` if no deployment or migration waits for it, or users report health
+    /// manually.
     pub(crate) fn of(alloc: &Allocation) -> Option<Self> {
         let job = alloc.job.as_ref()?;
         let group = job.group(&alloc.task_group)?;
@@ -51,18 +52,18 @@ impl Rule {
     }
 }
 
-/// What is known of an allocation's health.
+/// The current knowledge about an allocation's health.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Judgement {
-    /// It is well.
+    /// The allocation is healthy.
     Well,
-    /// It is not, and will not be: the task to blame, if it is one, and why.
+    /// The allocation is unhealthy for good: the responsible task, if there is one, and the reason.
     Unwell(Option<String>, String),
-    /// Not known before this time, if nothing changes.
+    /// The health is not known before this time, if nothing changes.
     Wait(Option<UnixNanos>),
 }
 
-/// Judges by the states of its tasks. `since`: when it began to matter.
+/// Judges by the task states. `since` is the time from which deadlines count.
 pub(crate) fn judge<'a>(
     rule: Rule,
     tasks: impl Iterator<Item = (&'a str, Role, &'a TaskState)>,
@@ -77,7 +78,7 @@ pub(crate) fn judge<'a>(
         let fine = match (task.state, role.runs_once()) {
             (TaskRunState::Running, false) => true,
             (TaskRunState::Dead, true) => true,
-            // What runs once beside the others is no obstacle; what others wait for is.
+            // A running one-shot poststart task does not block health; a running one-shot prestart task does.
             (TaskRunState::Running, true) => !matches!(role, Role::Prestart { .. }),
             (TaskRunState::Dead, false) => {
                 return Judgement::Unwell(Some(name.to_owned()), "the task ended".to_owned());
@@ -108,7 +109,7 @@ pub(crate) fn judge<'a>(
     Judgement::Wait(Some(if up { well_at.min(end) } else { end }))
 }
 
-/// The judgement of tasks, with their checks taken into account.
+/// Combines the judgement of tasks with the state of their checks.
 fn with_checks(rule: Rule, tasks: Judgement, checks: Checks, since: UnixNanos, now: UnixNanos) -> Judgement {
     let end = since.plus(rule.within);
     let late = || Judgement::Unwell(None, "Services not healthy by deadline".to_owned());
@@ -122,7 +123,7 @@ fn with_checks(rule: Rule, tasks: Judgement, checks: Checks, since: UnixNanos, n
     }
 }
 
-/// Health of one allocation.
+/// The health of one allocation.
 #[derive(Clone, Debug)]
 pub(crate) struct Health {
     deployment: DeploymentId,
@@ -132,7 +133,7 @@ pub(crate) struct Health {
 }
 
 impl Health {
-    /// From the allocation as the servers sent it.
+    /// Creates the health of an allocation as the servers sent it.
     pub(crate) fn new(alloc: &Allocation, now: UnixNanos) -> Self {
         Self {
             deployment: alloc.deployment_id.clone(),
@@ -142,20 +143,20 @@ impl Health {
         }
     }
 
-    /// The servers sent it anew: with another deployment everything begins again.
+    /// Handles a new version of the allocation: with another deployment, the judgement starts again.
     pub(crate) fn receive(&mut self, alloc: &Allocation, now: UnixNanos) {
         if alloc.deployment_id != self.deployment {
             *self = Self::new(alloc, now);
         }
     }
 
-    /// What the servers are told; none while nothing is known.
+    /// Returns the status to report; `None` while the health is unknown.
     pub(crate) fn report(&self) -> (DeploymentId, Option<AllocDeploymentStatus>) {
         (self.deployment.clone(), self.known.clone())
     }
 
-    /// Looks at the tasks, unless all is known. Answers when to look again, and whom to blame as soon as it is known
-    /// to be unwell.
+    /// Judges the tasks, unless the health is known. Returns when to judge again, and the responsible task once the
+    /// allocation is unhealthy.
     pub(crate) fn look<'a>(
         &mut self,
         tasks: impl Iterator<Item = (&'a str, Role, &'a TaskState)>,
@@ -185,19 +186,19 @@ impl Health {
     }
 }
 
-/// What a look at an allocation's health brought.
+/// The result of judging an allocation's health.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Judged {
-    /// When to look again.
+    /// When to judge again.
     pub(super) again: Option<UnixNanos>,
-    /// Something became known.
+    /// Whether the health became known.
     pub(super) news: bool,
-    /// It became known that it is not well: the task to blame, if it is one, and why.
+    /// Set if the allocation became unhealthy: the responsible task, if there is one, and the reason.
     pub(super) blame: Option<(Option<String>, String)>,
 }
 
 impl AllocRunner {
-    /// Watches over its health until that is known; begins anew with each deployment.
+    /// Watches the allocation's health until it is known; starts again with each deployment.
     pub(super) async fn mind_health(&self) {
         let mut changes = self.changes();
         let mut checks = self.checks_summary();
@@ -223,7 +224,7 @@ impl AllocRunner {
         }
     }
 
-    /// Judges its health, and says on its tasks why it is not well.
+    /// Judges the health, and reports in task events why the allocation is unhealthy.
     pub(super) fn look_at_health(&self) -> Judged {
         let judged = self.judge();
         if let Some((task, why)) = &judged.blame {

@@ -1,11 +1,11 @@
-//! Keeps an allocation from starting until the host volumes that were here before the agent are verified.
+//! The hook that waits until host volumes of an earlier agent are verified before tasks start.
 
 use super::alloc::AllocRunner;
 use crate::clock;
 use caravan_types::alloc::{TaskEvent, event};
 
 impl AllocRunner {
-    /// Waits for the group's host volumes; a wait becomes an event of its tasks.
+    /// Waits for the group's host volumes; a wait becomes an event of the tasks.
     pub(super) async fn await_host_volumes(&self) {
         let alloc = self.alloc();
         for (_, request) in alloc.group().into_iter().flat_map(|group| group.host_volumes()) {

@@ -1,4 +1,4 @@
-//! Signed identities of a task: fetched before it starts, written where it reads them, renewed in time
+//! Workload identities of a task: fetched before it starts, written to its files, and renewed before they expire
 //! (docs/reference/http-api.md, section 5.10).
 
 use super::alloc::AllocRunner;
@@ -16,16 +16,16 @@ use std::path::{Component, Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-/// After a renewal that failed.
+/// The pause after a failed renewal.
 const AGAIN: Duration = Duration::from_secs(10);
 
-/// Identities with their tokens.
+/// Identity specifications with their tokens.
 pub(super) type Signed = Vec<(IdentitySpec, Secret)>;
 
 /// The times at which this agent wrote the identities of a task, by name.
 ///
-/// A file's own time counts only for a task that an earlier agent started: the task may move or remove its file at once,
-/// and must not find a second one in its place before the identity is due.
+/// A file's own time counts only for a task that an earlier agent started. The task may move or remove its file at
+/// once, and must not find a second one in its place before the identity is due.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Writes(Arc<Mutex<BTreeMap<String, UnixNanos>>>);
 
@@ -46,16 +46,16 @@ impl Writes {
     }
 }
 
-/// What became of an identity that was renewed.
+/// The effect of a renewed identity on the task.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Change {
-    /// The task is to be started anew, for this reason.
+    /// Restart the task, for this reason.
     Restart(String),
-    /// The task is to get this signal.
+    /// Send this signal to the task.
     Signal(String),
 }
 
-/// Asks the servers for all identities that a task is to have.
+/// Requests all identities of a task from the servers.
 pub(super) async fn fetch(runner: &AllocRunner, task: &Task) -> Result<Signed, String> {
     sign(runner, &task.name, IdentitySpec::wanted(task)).await
 }
@@ -80,13 +80,13 @@ async fn sign(runner: &AllocRunner, task: &str, wanted: Vec<IdentitySpec>) -> Re
     Ok(wanted.into_iter().zip(tokens).collect())
 }
 
-/// The variables that carry identities.
+/// Returns the environment variables that contain identities.
 pub(super) fn variables(signed: &Signed) -> BTreeMap<String, String> {
     let carried = signed.iter().filter(|(spec, _)| spec.env);
     carried.map(|(spec, token)| (spec.variable(), token.expose().to_owned())).collect()
 }
 
-/// Where an identity is written, below the task's directory.
+/// Returns the path of an identity's file, relative to the task's directory.
 fn place(spec: &IdentitySpec) -> Result<PathBuf, String> {
     let path = PathBuf::from(spec.path());
     let inside = path.components().all(|part| matches!(part, Component::Normal(_)));
@@ -96,7 +96,7 @@ fn place(spec: &IdentitySpec) -> Result<PathBuf, String> {
     }
 }
 
-/// Writes identities to their files, for the task's user alone.
+/// Writes identities to their files, readable by the task's user only.
 pub(super) fn write(dirs: &TaskDir, signed: &Signed, owner: Owner) -> Result<(), String> {
     for (spec, token) in signed.iter().filter(|(spec, _)| spec.file) {
         let path = place(spec)?;
@@ -116,12 +116,12 @@ fn replace(dirs: &TaskDir, path: &Path, bytes: &[u8], access: Access) -> Result<
     dir.replace(path.file_name().unwrap_or_default(), bytes, access)
 }
 
-/// How long until an identity that was written then is to be renewed: half of its life is left.
+/// Returns the time until an identity must be renewed, which is when half of its TTL is left.
 fn until_due(written: UnixNanos, now: UnixNanos, ttl: Nanos) -> Duration {
     Nanos(ttl.0 / 2).to_std().saturating_sub(now.since(written).to_std())
 }
 
-/// When an identity was written; long ago if there is no file.
+/// Returns when an identity's file was written; the epoch if it is absent.
 fn written_at(dirs: &TaskDir, path: &Path) -> UnixNanos {
     let stat = || -> Option<Stat> {
         let dir = dirs.open().ok()?.enter(path.parent()?, Mounts::Follow).ok()?;
@@ -134,7 +134,7 @@ fn written_at(dirs: &TaskDir, path: &Path) -> UnixNanos {
     UnixNanos(nanos.unwrap_or(0))
 }
 
-/// Renews identities in files until one of them changes something for the task.
+/// Renews identities in files until a renewal requires a restart or a signal.
 pub(super) async fn renewed(
     runner: &AllocRunner,
     task: &Task,

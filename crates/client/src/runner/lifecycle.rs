@@ -1,30 +1,31 @@
-//! Which task of a group may start when, and which end because another did (docs/reference/jobspec.md, sections 4.11 and 9.4).
+//! Lifecycle rules: which task of a group may start when, and which tasks end with another (docs/reference/jobspec.md,
+//! sections 4.11 and 9.4).
 
 use caravan_types::alloc::TaskRunState;
 use caravan_types::job::Task;
 use std::collections::BTreeMap;
 
-/// The part a task plays in its group.
+/// The role of a task in its group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Role {
-    /// No `lifecycle` block.
+    /// A task without a `lifecycle` block.
     Main,
-    /// Before the main tasks; a sidecar stays.
+    /// Runs before the main tasks; a sidecar continues beside them.
     Prestart {
-        /// Runs along.
+        /// Whether it runs beside the main tasks.
         sidecar: bool,
     },
-    /// After the main tasks started.
+    /// Starts after the main tasks started.
     Poststart {
-        /// Runs along.
+        /// Whether it runs beside the main tasks.
         sidecar: bool,
     },
-    /// After the main tasks ended.
+    /// Runs after the main tasks ended.
     Poststop,
 }
 
 impl Role {
-    /// Reads the role of a task.
+    /// Returns the role of a task.
     pub(crate) fn of(task: &Task) -> Self {
         match &task.lifecycle {
             None => Self::Main,
@@ -35,7 +36,7 @@ impl Role {
             },
         }
     }
-    /// Whether a successful end is the end, whatever the job's type.
+    /// Returns whether a task with this role runs to completion once, whatever the job's type.
     pub(crate) fn runs_once(self) -> bool {
         matches!(
             self,
@@ -44,25 +45,25 @@ impl Role {
     }
 }
 
-/// A task as far as its siblings care.
+/// The properties of a task that affect its siblings.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Sibling {
-    /// Role.
+    /// The task's role.
     pub(crate) role: Role,
-    /// Its end ends the others.
+    /// Whether its end stops the other tasks.
     pub(crate) leader: bool,
-    /// Where it stands.
+    /// Its current run state.
     pub(crate) state: TaskRunState,
-    /// Dead for a bad reason.
+    /// Whether it ended with a failure.
     pub(crate) failed: bool,
-    /// Ran at least once.
+    /// Whether it ran at least once.
     pub(crate) started: bool,
 }
 
-/// Siblings by name.
+/// Siblings by task name.
 pub(crate) type Group = BTreeMap<String, Sibling>;
 
-/// Whether a task may start now. `stopping`: the allocation is being ended.
+/// Returns whether a task may start now. `stopping`: the allocation is being stopped.
 pub(crate) fn may_start(group: &Group, name: &str, stopping: bool) -> bool {
     let Some(task) = group.get(name) else { return false };
     let mut others = group.values();
@@ -83,18 +84,18 @@ pub(crate) fn may_start(group: &Group, name: &str, stopping: bool) -> bool {
     }
 }
 
-/// Why a task must end.
+/// Why a task must stop.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum EndReason {
-    /// A sibling failed.
+    /// This sibling failed.
     SiblingFailed(String),
-    /// The leader is dead.
+    /// The leader task is dead.
     LeaderDead,
-    /// Only helpers are left.
+    /// All main tasks are dead; only sidecars are left.
     MainTasksDead,
 }
 
-/// Which tasks must end now that `dead` is dead, and why. Tasks that run after all others are spared.
+/// Returns the tasks that must stop after `dead` ended, with the reasons. Poststop tasks are not stopped.
 pub(crate) fn ends_with(group: &Group, dead: &str) -> Vec<(String, EndReason)> {
     let Some(task) = group.get(dead) else { return Vec::new() };
     let live = |name: &String, other: &Sibling| {
@@ -117,7 +118,7 @@ pub(crate) fn ends_with(group: &Group, dead: &str) -> Vec<(String, EndReason)> {
         return pick(EndReason::LeaderDead, false);
     }
     if task.role == Role::Main && mains_dead(group) {
-        // A poststart task that never got its turn has nothing left to follow.
+        // A poststart task that never started has no main task left to follow.
         return pick(EndReason::MainTasksDead, true);
     }
     Vec::new()

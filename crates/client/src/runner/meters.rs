@@ -1,10 +1,10 @@
-//! What runners count and time, for metrics.
+//! Counts and times of runners, for metrics.
 
 use super::alloc::AllocRunner;
 use std::time::Instant;
 
 impl AllocRunner {
-    /// Notes that something happened to a task.
+    /// Counts an event of a task.
     pub(super) fn count_of_task(&self, what: &'static str, task: &str) {
         let alloc = self.alloc();
         let labels = [
@@ -16,7 +16,7 @@ impl AllocRunner {
         self.context().meters.count(what, &labels);
     }
 
-    /// Notes that something happened to the allocation.
+    /// Counts an event of the allocation.
     pub(super) fn count(&self, what: &'static str) {
         let alloc = self.alloc();
         let labels = [
@@ -27,7 +27,7 @@ impl AllocRunner {
         self.context().meters.count(what, &labels);
     }
 
-    /// Carries out a hook that runs before the tasks, and notes how that went. Its errors are in the reference's words.
+    /// Runs a hook before the tasks and records its outcome and duration. Its errors are in Nomad's words.
     pub(super) async fn hook<E: ToString>(
         &self,
         name: &'static str,

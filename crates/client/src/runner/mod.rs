@@ -1,5 +1,5 @@
-//! Running allocations: [`alloc`] for the whole with its hooks, [`task`] for each task; what they decide is in the
-//! pure modules [`lifecycle`] and [`status`].
+//! Running allocations: [`alloc`] runs a whole allocation with its hooks, [`task`] each task. The pure modules
+//! [`lifecycle`] and [`status`] decide.
 
 mod alloc;
 mod artifacts;
@@ -51,53 +51,53 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 use tokio_util::sync::CancellationToken;
 
-/// What every runner works with.
+/// The shared dependencies of all runners.
 #[derive(Debug)]
 pub(crate) struct Context {
-    /// Settings.
+    /// The client's settings.
     pub(crate) config: ClientConfig,
-    /// Who the node is.
+    /// The identity of the node.
     pub(crate) identity: Arc<Identity>,
-    /// What must not be forgotten.
+    /// The durable client state.
     pub(crate) store: Store,
-    /// The node.
+    /// The node as reported to the servers.
     pub(crate) node: NodeState,
-    /// Drivers.
+    /// The task drivers.
     pub(crate) drivers: DriverManager,
-    /// What users changed of the node's free pairs.
+    /// The users' changes of the node metadata.
     pub(crate) meta: Mutex<BTreeMap<String, Option<String>>>,
-    /// The node's signed identity, once somebody asked for it.
+    /// The node's signed identity, after the first request for it.
     pub(crate) signed: tokio::sync::Mutex<Option<SignedNode>>,
-    /// The allocations of an earlier agent are taken back.
+    /// Cancelled once the allocations of an earlier agent are restored.
     pub(crate) restored: CancellationToken,
-    /// Who answers requests of tasks.
+    /// The server for API requests of tasks.
     pub(crate) task_api: Served,
-    /// On which processors tasks run.
+    /// The assignment of processors to tasks.
     pub(crate) cores: Cores,
-    /// Plugins.
+    /// The CSI plugins.
     pub(crate) plugins: Manager,
-    /// Volumes.
+    /// The mounted CSI volumes.
     pub(crate) volumes: VolumeManager,
     /// Mounts that plugins left.
     pub(crate) left_mounts: LeftMounts,
-    /// Host volumes.
+    /// The node's host volumes.
     pub(crate) host_volumes: HostVolumes,
-    /// What was counted and timed.
+    /// Counts and times, for metrics.
     pub(crate) meters: Meters,
-    /// Until when volumes with one writer may be used.
+    /// The lease for single-writer volumes.
     pub(crate) lease: NodeLease,
-    /// When the servers last answered a sign of life, and for how long they took it.
+    /// When the servers last answered a heartbeat, and the TTL that they returned.
     pub(crate) heartbeat: Mutex<Option<(Instant, Duration)>>,
-    /// Servers.
+    /// The connection to the servers.
     pub(crate) servers: Arc<dyn Servers>,
-    /// Status updates.
+    /// Status reports to the servers.
     pub(crate) reporter: Reporter,
-    /// `<state_dir>/csi`.
+    /// The directory of CSI sockets and mounts: `<state_dir>/csi`.
     pub(crate) csi_dir: PathBuf,
-    /// Deadlines of CSI calls.
+    /// Timeouts of CSI calls.
     pub(crate) deadlines: Deadlines,
     /// The host's environment as tasks may see it.
     pub(crate) host_env: BTreeMap<String, String>,
-    /// The agent ends; tasks live on.
+    /// Cancelled when the agent ends; tasks keep running.
     pub(crate) shutdown: CancellationToken,
 }

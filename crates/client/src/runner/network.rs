@@ -1,6 +1,6 @@
-//! The network of an allocation. With mode `none` its tasks share one that has a loopback interface and nothing else;
-//! with `host`, or without a network block, they use the node's. Nodes offer no other modes, so that the scheduler
-//! places nothing here that wants one.
+//! The network of an allocation. In mode `none` its tasks share a network namespace with a loopback interface only. In
+//! mode `host`, or without a network block, they use the node's network. The node reports no other modes, so the
+//! scheduler places no group here that needs one.
 
 use super::alloc::AllocRunner;
 use crate::ClientError;
@@ -10,10 +10,10 @@ use caravan_types::AllocId;
 use caravan_types::job::TaskGroup;
 use std::path::{Path, PathBuf};
 
-/// Directory of the networks below the client's state.
+/// Directory of the network namespaces below the client's state.
 const DIR: &str = "networks";
 
-/// Makes the directory of the networks below the client's state, and lets go of those whose allocation is not here.
+/// Creates the directory of the network namespaces, and releases those whose allocation is not on this node.
 pub(crate) fn sweep(state_dir: &Path, here: impl Fn(&AllocId) -> bool) -> Result<(), ClientError> {
     let dir = state_dir.join(DIR);
     private_dir(&dir).map_err(ClientError::kernel(format!("{} cannot be used", dir.display())))?;
@@ -31,7 +31,7 @@ pub(crate) fn sweep(state_dir: &Path, here: impl Fn(&AllocId) -> bool) -> Result
 }
 
 impl AllocRunner {
-    /// Where the allocation's own network is held, if it has one.
+    /// Returns the path that holds the allocation's own network namespace, if it has one.
     pub(super) fn network(&self) -> Option<PathBuf> {
         let alloc = self.alloc();
         let own = alloc.group().is_some_and(|group| mode(group) == "none");
@@ -42,7 +42,7 @@ impl AllocRunner {
         self.context().config.state_dir.join(DIR).join(id)
     }
 
-    /// Makes the allocation's network, or takes back that of an earlier agent.
+    /// Creates the allocation's network namespace, or reuses that of an earlier agent.
     pub(super) async fn make_network(&self) -> Result<(), String> {
         let alloc = self.alloc();
         let Some(group) = alloc.group() else { return Ok(()) };
@@ -68,7 +68,7 @@ impl AllocRunner {
         }
     }
 
-    /// Lets the allocation's network go, once no task needs it.
+    /// Releases the allocation's network namespace, once no task needs it.
     pub(super) async fn drop_network(&self) {
         let Some(path) = self.network() else { return };
         let gone = tokio::task::spawn_blocking(move || netns::let_go(&path));
@@ -78,7 +78,7 @@ impl AllocRunner {
     }
 }
 
-/// The mode of a group's network: that of its first one.
+/// Returns the mode of a group's first network.
 fn mode(group: &TaskGroup) -> &str {
     match group.networks.first().map(|network| network.mode.as_str()) {
         None | Some("") => "host",

@@ -1,4 +1,4 @@
-//! The payload of a dispatch, as a file for a task.
+//! The dispatch payload, as a file for a task.
 
 use crate::alloc_dir::TaskDir;
 use base64::Engine;
@@ -7,11 +7,11 @@ use caravan_sys::dir::{Access, Mounts, Owner};
 use caravan_types::job::{Job, Task};
 use std::path::{Component, Path, PathBuf};
 
-/// The task may read the payload whichever user it runs as.
+/// Every user may read the payload, whichever user the task runs as.
 const FILE: Access = Access { mode: 0o666, owner: Owner { uid: None, gid: None } };
 
-/// Writes the payload of the job below the task's local directory, if the job has one and the task asks for it.
-/// Nothing that an earlier run of the task left there leads out of the directory.
+/// Writes the job's payload below the task's `local` directory, if the job has one and the task requests it. Links from
+/// an earlier run of the task cannot lead out of the directory.
 pub(super) fn write(dirs: &TaskDir, job: &Job, task: &Task) -> Result<(), String> {
     let (Some(file), false) = (task.dispatch_file(), job.payload.is_empty()) else { return Ok(()) };
     let bytes =
@@ -21,7 +21,7 @@ pub(super) fn write(dirs: &TaskDir, job: &Job, task: &Task) -> Result<(), String
     place(dirs, &path, &bytes).map_err(|error| failed(caravan_sys::describe(&error)))
 }
 
-/// A path of the job file as one below the directory; none if it leads out or names no file.
+/// Converts a path of the job file to one relative to the directory; `None` if it leads out or names no file.
 fn below(file: &Path) -> Option<PathBuf> {
     let parts = file.components().filter(|part| !matches!(part, Component::RootDir | Component::CurDir));
     let names: Option<PathBuf> =
@@ -84,7 +84,7 @@ mod tests {
         for file in ["../outside/file", "way/file", "way/new/file", "..", "/", "."] {
             assert!(write_to(&dirs, file).is_err(), "{file}");
         }
-        // Links in the place of the file are replaced.
+        // Links in place of the file are replaced.
         symlink(outside.join("file"), local.join("link")).unwrap();
         symlink(outside.join("new"), local.join("dangling")).unwrap();
         fs::hard_link(outside.join("file"), local.join("hard")).unwrap();

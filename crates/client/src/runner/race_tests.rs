@@ -1,4 +1,4 @@
-//! Tasks that plant links, hard links and FIFOs, and swap directories, while root writes below them.
+//! Tests in which tasks plant links, hard links and FIFOs, and replace directories, while root writes below them.
 
 use super::templates::place::Places;
 use super::users::{TaskUser, Users};
@@ -19,7 +19,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 const ROUNDS: usize = 400;
 const USER: Owner = Owner { uid: Some(65534), gid: Some(65534) };
 
-/// Ends the thread that plants.
+/// Stops the thread that plants files.
 struct Stop<'a>(&'a AtomicBool);
 
 impl Drop for Stop<'_> {
@@ -28,7 +28,7 @@ impl Drop for Stop<'_> {
     }
 }
 
-/// The directories of a task, and a file of root's outside of them.
+/// The directories of a task, and a file of root outside of them.
 struct World {
     _base: tempfile::TempDir,
     dirs: TaskDir,
@@ -48,7 +48,7 @@ impl World {
         Self { _base: base, dirs, outside }
     }
 
-    /// Puts something else in the place of a file, at once.
+    /// Replaces a file atomically with a planted one.
     fn plant(&self, file: &Path, round: usize) {
         let (canary, beside) = (self.outside.join("canary"), file.with_extension("beside"));
         let _gone = fs::remove_file(&beside);
@@ -58,12 +58,12 @@ impl World {
             2 => fs::hard_link(&canary, &beside).unwrap(),
             _ => mknodat(CWD, &beside, FileType::Fifo, Mode::RWXU, 0).unwrap(),
         }
-        // The directory may be a link just now, or a file of the writer may be there under the name of a directory.
+        // The directory may be a link now, or a written file may have the name of a directory.
         let _either = fs::rename(&beside, file);
     }
 
-    /// Calls `write` some hundred times while files are planted and directories swapped with links, then once more
-    /// without.
+    /// Calls `write` some hundred times while files are planted and directories are replaced by links, then once more
+    /// without interference.
     fn race(&self, files: &[&str], dirs: &[&str], write: impl Fn() -> Result<(), String>) {
         let at = |names: &[&str]| names.iter().map(|name| self.dirs.root.join(name)).collect::<Vec<_>>();
         let (files, dirs) = (at(files), at(dirs));
@@ -84,14 +84,14 @@ impl World {
                         self.plant(file, round);
                     }
                     swap();
-                    // Ends with the directories in their places.
+                    // Ends with the directories in their original places.
                     if round % 2 == 1 && stop.load(Ordering::Relaxed) {
                         break;
                     }
                 }
             });
             for _ in 0..ROUNDS {
-                // Fails where it meets a link in the place of a directory.
+                // Fails if a directory is a link at that moment.
                 let _either = write();
             }
         });
@@ -109,7 +109,7 @@ impl World {
         assert_eq!((seen(&self.outside), seen(&canary)), ((0, 0, 0o700), (0, 0, 0o644)));
         assert_eq!(fs::read_to_string(&canary).unwrap(), "precious content");
         let names: Vec<_> = fs::read_dir(&self.outside).unwrap().map(|e| e.unwrap().file_name()).collect();
-        // What the task itself moved through its own link is a planted entry, never one of root's.
+        // Planted entries may have been moved here by the task through its own link; files written by root may not.
         assert!(names.iter().all(|name| *name == "canary"), "{names:?}");
     }
 

@@ -1,4 +1,4 @@
-//! What the services of an allocation need to know of it, and what they may do to it.
+//! The link between an allocation and its services: their inputs, and their effects on tasks.
 
 use super::alloc::AllocRunner;
 use super::health::Checks;
@@ -16,11 +16,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 use tokio::sync::watch;
 
-/// Servers that cannot be told of the end of a service do not hold its end up for longer.
+/// The longest time that the deregistration of services may delay a stop.
 const PATIENCE: Duration = Duration::from_secs(2);
 
 impl AllocRunner {
-    /// Which services and checks there should be now.
+    /// Returns the services and checks that should exist now.
     pub(crate) fn wanted_services(&self) -> Wanted {
         let node = self.context().node.get();
         let (alloc, tasks, ending, stopping) = {
@@ -47,7 +47,7 @@ impl AllocRunner {
         wanted(&inputs, |task| self.service_env(task))
     }
 
-    /// What texts of services may refer to: the task's environment, or that of the group as a whole.
+    /// Returns the environment for texts of services: the task's, or that of the group as a whole.
     fn service_env(&self, task: Option<&str>) -> TaskEnv {
         let context = self.context();
         let alloc = self.alloc();
@@ -69,7 +69,7 @@ impl AllocRunner {
         })
     }
 
-    /// Texts with their references replaced as in the task.
+    /// Returns texts with their references replaced as in the task.
     pub(crate) fn in_task_words(&self, task: &str, texts: &[String]) -> Vec<String> {
         match Plan::make(self, task) {
             Some(plan) => texts.iter().map(|text| plan.text(text)).collect(),
@@ -77,22 +77,22 @@ impl AllocRunner {
         }
     }
 
-    /// Waits, not for long, until the servers have heard of the services as they are now.
+    /// Waits a short time until the servers have received the current services.
     pub(super) async fn services_told(&self) {
         let now = *self.changes().borrow();
         let mut settled = self.services().settled.subscribe();
-        // The sender is ours; servers that are not reached are no reason to go on running.
+        // This value owns the sender. Unreachable servers must not delay the stop further.
         let _ = tokio::time::timeout(PATIENCE, settled.wait_for(|at| *at >= now)).await;
     }
 
-    /// How long the group waits between the end of its services and that of its tasks.
+    /// Returns the group's delay between deregistering services and stopping tasks.
     pub(super) fn group_delay(&self) -> Nanos {
         let state = self.lock();
         let delay = state.alloc.group().and_then(|group| group.shutdown_delay);
         delay.filter(|_| state.stopping).unwrap_or_default()
     }
 
-    /// For how long a task has run (without a name: the youngest of them).
+    /// Returns how long a task has run; without a name, the youngest task.
     pub(crate) fn age_of(&self, task: Option<&str>) -> Duration {
         let now = clock::now().0;
         let state = self.lock();
@@ -109,10 +109,10 @@ impl AllocRunner {
         ages.min().unwrap_or(Duration::ZERO)
     }
 
-    /// Starts a task (without a name: all running ones) anew because its checks fail.
+    /// Restarts a task, or all running ones without a name, because its checks fail.
     pub(crate) fn restart_unhealthy(&self, task: Option<&str>, reason: &str) {
         let asked = self.act(task, |slot| {
-            // A task that ends right now does not take it, and need not.
+            // A task that is ending does not receive the action, and need not.
             let _ = slot.actions.send(TaskAction::Unhealthy { reason: reason.to_owned() });
         });
         if let Err(error) = asked {
@@ -120,13 +120,13 @@ impl AllocRunner {
         }
     }
 
-    /// How the checks stand that the health of a deployment depends on, now and later. Those of
-    /// tasks that do not run are not in it: compare with [`Self::expected_checks`].
+    /// Returns a receiver of the counts of the checks on which a deployment depends. Checks of tasks that do not run
+    /// are not counted: compare with [`Self::expected_checks`].
     pub(crate) fn checks_summary(&self) -> watch::Receiver<ChecksSummary> {
         self.services().book.watch()
     }
 
-    /// How the checks stand that its health depends on.
+    /// Returns the combined state of the checks on which the health depends.
     pub(super) fn checks_stand(&self) -> Checks {
         let expected = self.expected_checks();
         let summary = *self.checks_summary().borrow();
@@ -137,7 +137,7 @@ impl AllocRunner {
         }
     }
 
-    /// How many checks count for the allocation's health once everything of it runs.
+    /// Returns how many checks count for the allocation's health once all its tasks run.
     pub(crate) fn expected_checks(&self) -> usize {
         let alloc = self.alloc();
         let Some(group) = alloc.group() else { return 0 };

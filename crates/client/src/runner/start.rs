@@ -1,4 +1,4 @@
-//! Everything between the decision to start a task and its first process.
+//! The steps from the decision to start a task to its first process.
 
 use super::alloc::AllocRunner;
 use super::artifacts;
@@ -22,10 +22,10 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// Drivers that pass the host's environment on (docs/reference/jobspec.md, section 9.2).
+/// Drivers that pass on the host's environment (docs/reference/jobspec.md, section 9.2).
 const WITH_HOST_ENV: [&str; 4] = ["raw_exec", "exec", "java", "qemu"];
 
-/// A task with everything that is known before it starts.
+/// The data of a task that is known before it starts.
 #[derive(Debug)]
 pub(super) struct Plan {
     pub(super) driver: Arc<dyn Driver>,
@@ -36,37 +36,37 @@ pub(super) struct Plan {
     dirs: TaskDir,
 }
 
-/// Why a start did not happen.
+/// Why a start failed.
 #[derive(Debug)]
 pub(super) enum StartFault {
-    /// A hook failed; trying again may help.
+    /// A hook failed; a retry may help.
     Hook(String),
-    /// The driver refused.
+    /// The driver returned an error.
     Driver(caravan_drivers::Error),
-    /// The lease under which its volumes were mounted is over.
+    /// The lease term under which its volumes were mounted has ended.
     Lease,
     /// An artifact cannot be fetched.
     Artifact(String),
-    /// Its templates cannot be rendered.
+    /// A template cannot be rendered.
     Templates(super::templates::Failed),
 }
 
-/// What was made before the start.
+/// The results of the preparation.
 #[derive(Debug)]
 pub(super) struct Prepared {
-    /// Variables with identities.
+    /// Variables that contain identities.
     tokens: BTreeMap<String, String>,
     /// The user that the task runs as, if the host knows that user.
     owner: Option<Owner>,
 }
 
-/// The words of a hook that failed.
+/// Returns the fault of a failed hook.
 fn hook(name: &str, why: String) -> StartFault {
     StartFault::Hook(format!("prestart hook \"{name}\" failed: {why}"))
 }
 
 impl Plan {
-    /// Plans a task. `None` if its driver or its place in the job is gone.
+    /// Plans a task. Returns `None` if its driver is absent or its job no longer has the task.
     pub(super) fn make(runner: &AllocRunner, name: &str) -> Option<Self> {
         let context = runner.context();
         let alloc = runner.alloc();
@@ -98,7 +98,7 @@ impl Plan {
         Some(Self { driver, plugin, alloc: Arc::clone(&alloc), name: name.to_owned(), env, dirs })
     }
 
-    /// The task in the job file.
+    /// Returns the task in the job file.
     pub(super) fn task(&self) -> &Task {
         let task = self.alloc.group().and_then(|g| g.task(&self.name));
         task.expect("the plan was made from this task of this allocation")
@@ -108,18 +108,18 @@ impl Plan {
         self.alloc.group().expect("the plan was made from this group")
     }
 
-    /// The signal of a gentle stop, if the job file names one.
+    /// Returns the signal of a graceful stop, if the job file sets one.
     pub(super) fn kill_signal(&self) -> Option<String> {
         let signal = self.env.text(&self.task().kill_signal);
         (!signal.is_empty()).then_some(signal)
     }
 
-    /// A text with its references replaced.
+    /// Returns a text with its references replaced.
     pub(super) fn text(&self, text: &str) -> String {
         self.env.text(text)
     }
 
-    /// The binds that an earlier agent made for this task.
+    /// Returns the binds that an earlier agent created for this task.
     pub(super) fn adopt_binds(&self, runner: &AllocRunner) -> Binds {
         if self.driver.capabilities().mounts {
             return Binds::default();
@@ -128,22 +128,22 @@ impl Plan {
         Binds::adopt(&mounts.unwrap_or_default(), &self.dirs)
     }
 
-    /// The directories of the task.
+    /// Returns the directories of the task.
     pub(super) fn dirs(&self) -> &TaskDir {
         &self.dirs
     }
 
-    /// Whether the task sees its directories in a root of its own.
+    /// Returns whether the task sees its directories in a root of its own.
     pub(super) fn has_own_root(&self) -> bool {
         self.driver.capabilities().fs_isolation != FsIsolation::None
     }
 
-    /// The environment that templates see: the task's, without what hooks add.
+    /// Returns the environment that templates see: the task's, without the variables that hooks add.
     pub(super) fn template_env(&self) -> &BTreeMap<String, String> {
         self.env.variables()
     }
 
-    /// A text with its references replaced, those to directories by where they are for the client.
+    /// Returns a text with its references replaced, those to directories by the paths on the host.
     pub(super) fn client_text(&self, text: &str) -> String {
         let path = |path: PathBuf| path.display().to_string();
         let places = [
@@ -154,7 +154,7 @@ impl Plan {
         self.env.with(places.map(|(name, place)| (name.to_owned(), place))).text(text)
     }
 
-    /// Makes the directories, and what lies in them before anything is rendered there.
+    /// Creates the directories and the files that must exist before templates are rendered.
     pub(super) async fn prepare(
         &self,
         runner: &AllocRunner,
@@ -175,7 +175,7 @@ impl Plan {
         Ok(Prepared { tokens: identity::variables(&signed), owner: known })
     }
 
-    /// Makes the directories of the task. Idempotent, also while it runs.
+    /// Creates the directories of the task. Idempotent, also while it runs.
     fn build_directories(&self, runner: &AllocRunner, owner: Owner) -> Result<(), String> {
         let task = self.task();
         let secrets = Secrets { size_mb: task.resources.secrets_mb, user: owner, mode: secrets_mode(task) };
@@ -183,12 +183,12 @@ impl Plan {
         built.map(drop).map_err(|error| crate::error::chain(&error))
     }
 
-    /// Gives the directories of a task that runs the owners and modes of this agent.
+    /// Applies the owners and modes of this agent to the directories of a running task.
     pub(super) async fn adopt_directories(&self, runner: &AllocRunner) -> Result<(), String> {
         self.build_directories(runner, self.user().owner().await)
     }
 
-    /// Makes mounts, then starts it. `more` is what templates add to its environment.
+    /// Mounts the volumes, then starts the task. `more` are the variables that templates add.
     pub(super) async fn start(
         &self,
         runner: &AllocRunner,
@@ -209,7 +209,7 @@ impl Plan {
         }
         let volumes = wanted(context, &self.alloc, self.group(), task, &self.env, true)
             .map_err(|why| hook("volumes", why))?;
-        // Without a known user the driver refuses the task, and the volume is for the next one.
+        // The driver refuses an unknown user, so the volume's root stays for the next task.
         if let Some(owner) = owner.filter(|owner| owner.uid != Some(0)) {
             let ownerless = ownerless(self.group(), task, &self.env, &volumes);
             let fresh = ownerless.filter(|v| !v.read_only && v.host_path.starts_with(&context.csi_dir));
@@ -221,7 +221,7 @@ impl Plan {
         } else {
             binds = Binds::make(&volumes, &self.dirs).map_err(|why| hook("volumes", why))?;
         }
-        // Late, so that the shim has little left to refuse.
+        // Checked late, so that the shim rarely has to refuse.
         let lease = match runner.footing(task) {
             Footing::Free => None,
             Footing::Under(term) => Some(context.lease.for_shim(term)),
@@ -243,13 +243,13 @@ impl Plan {
         }
     }
 
-    /// Renews the identities of the task, which runs, until that changes something for it.
+    /// Renews the identities of the running task until a renewal requires a restart or a signal.
     pub(super) async fn renewed(&self, runner: &AllocRunner, writes: &Writes) -> Change {
         let owner = self.user().owner().await;
         identity::renewed(runner, self.task(), &self.dirs, owner, writes).await
     }
 
-    /// Gives the task, which runs, the mounts of a volume anew.
+    /// Replaces the mounts of a volume in the running task.
     pub(super) async fn rebind(
         &self,
         runner: &AllocRunner,
@@ -260,7 +260,7 @@ impl Plan {
         let mounts = wanted(runner.context(), &self.alloc, self.group(), self.task(), &self.env, true)?;
         let mounts: Vec<Mount> = of_volume(self.task(), &self.env, &mounts, alias).cloned().collect();
         if !driver.capabilities().mounts {
-            // The runner of the task knows the same places and ends what is there.
+            // The task's runner has the same targets and ends the mounts there.
             return Binds::make(&mounts, &self.dirs).map(drop);
         }
         for mount in &mounts {
@@ -270,7 +270,7 @@ impl Plan {
         Ok(())
     }
 
-    /// The user that the task runs as.
+    /// Returns the user that the task runs as.
     pub(super) fn user(&self) -> TaskUser {
         let user = self.env.text(&self.task().user);
         if !user.is_empty() {
@@ -335,7 +335,8 @@ impl Plan {
     }
 }
 
-/// The mode of a task's secrets: for its user alone. Others may pass through where a template belongs to them.
+/// Returns the mode of a task's `secrets`: for its user only. Other users may pass through if a template's file belongs
+/// to them.
 fn secrets_mode(task: &Task) -> u32 {
     if task.templates.iter().any(Template::has_owner) { 0o711 } else { 0o700 }
 }
@@ -352,7 +353,7 @@ fn seen_dirs(dirs: &TaskDir, isolation: FsIsolation) -> SeenDirs {
     }
 }
 
-/// Where the driver keeps what a task's later runs must find.
+/// Returns the directory of a driver's data that must survive between runs of a task.
 pub(super) fn state_dir(runner: &AllocRunner, task: &str) -> PathBuf {
     runner.context().config.state_dir.join("tasks").join(runner.alloc().id.as_str()).join(task)
 }

@@ -3,7 +3,7 @@
 use caravan_types::alloc::{ClientStatus, TaskRunState, TaskState};
 use caravan_types::small::Map;
 
-/// The status that the client reports, and its words.
+/// Returns the status that the client reports, with its description.
 pub(crate) fn aggregate(tasks: &Map<String, TaskState>) -> (ClientStatus, &'static str) {
     let any = |want: fn(&TaskState) -> bool| tasks.values().any(want);
     if any(|t| t.state == TaskRunState::Dead && t.failed) {
@@ -12,8 +12,8 @@ pub(crate) fn aggregate(tasks: &Map<String, TaskState>) -> (ClientStatus, &'stat
     if any(|t| t.state == TaskRunState::Running) {
         return (ClientStatus::Running, "Tasks are running");
     }
-    // Between the end of the main tasks and the start of those that run afterwards nothing runs, and the
-    // allocation is still not a new one.
+    // Between the end of the main tasks and the start of poststop tasks no task runs, but the allocation is not
+    // pending.
     if any(|t| t.state == TaskRunState::Pending) {
         let begun = any(|t| !t.started_at.is_zero());
         return match begun {

@@ -1,6 +1,6 @@
-//! How long the allocations of a batch job may run (`max_run_duration` of their group): counted from when the client
-//! took them, hooks and waits included, and across restarts of the agent. What is over its time ends as by a stop,
-//! without the tasks that run afterwards, and counts as complete.
+//! The run time limit of batch allocations (`max_run_duration` of the group). It counts from the time when the client
+//! received the allocation, includes hooks and waits, and continues across restarts of the agent. An allocation over
+//! its limit is stopped without its poststop tasks, and counts as complete.
 
 use super::alloc::AllocRunner;
 use super::task::Kill;
@@ -10,10 +10,11 @@ use caravan_types::alloc::{Allocation, TaskRunState};
 use caravan_types::{Nanos, UnixNanos};
 use std::time::Duration;
 
-/// How long to sleep at most: the wall clock may be set meanwhile.
+/// The longest sleep: the wall clock may be set meanwhile.
 const LONGEST_SLEEP: Duration = Duration::from_secs(60);
 
-/// How long an allocation that was taken at `begun` still may run; none if it may run for ever, zero if it is over.
+/// Returns the remaining run time of an allocation that was received at `begun`; `None` without a limit, zero if it has
+/// passed.
 pub(super) fn left(alloc: &Allocation, begun: UnixNanos, now: UnixNanos) -> Option<Duration> {
     let batch = alloc.job.as_ref().is_some_and(|job| job.kind.is_batch());
     let limit =
@@ -22,14 +23,14 @@ pub(super) fn left(alloc: &Allocation, begun: UnixNanos, now: UnixNanos) -> Opti
     Some(Nanos(limit.0.saturating_sub(run).max(0)).to_std())
 }
 
-/// Since when a task's allocation is here. Records of earlier releases tell it by their first event.
+/// Returns when a task's allocation was received. In records of earlier releases, that is the time of the first event.
 pub(super) fn begun(record: &TaskRecord, now: UnixNanos) -> UnixNanos {
     let told = record.begun;
     if told.0 > 0 { told } else { record.state.events.first().map_or(now, |event| event.time) }
 }
 
 impl AllocRunner {
-    /// Ends the allocation when its time is over. The limit may change while it runs.
+    /// Stops the allocation when its run time has passed. The limit may change while it runs.
     pub(super) async fn mind_time(&self) {
         let mut changes = self.changes();
         loop {
@@ -51,7 +52,7 @@ impl AllocRunner {
     async fn time_out(&self) {
         tracing::info!(alloc = %self.id(), "the allocation has run as long as its group may: it is ended");
         self.count("allocs.max_run_duration.exceeded");
-        // Durable first: an agent that dies in between must not start what is over its time.
+        // Durable first: a restarted agent must not start tasks of an allocation that is over its limit.
         for task in self.task_names() {
             let marked = self.update(&task, |record| {
                 record.timed_out |= record.state.state != TaskRunState::Dead;

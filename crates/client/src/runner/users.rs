@@ -4,45 +4,44 @@ use caravan_sys::dir::Owner;
 use caravan_sys::user::Account;
 use std::collections::BTreeSet;
 
-/// The user and group of tasks with a root of their own, unless the job says otherwise: `nobody` and `nogroup` on
-/// every Linux.
+/// The default user and group of tasks with a root of their own: `nobody` and `nogroup` on every Linux.
 const NOBODY: u32 = 65534;
 
 /// The user that a task runs as.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum TaskUser {
-    /// The agent's own.
+    /// The agent's own user.
     Agent,
-    /// `nobody`.
+    /// The user `nobody`.
     Nobody,
-    /// A name or number of the job file, with a group perhaps.
+    /// A user name or number of the job file, with an optional group.
     Named(String),
 }
 
 impl TaskUser {
-    /// Looks the user up, which may ask a directory service and take its time. `None`: the host does not know the user,
-    /// and no task runs as that user.
+    /// Looks up the user, which may ask a directory service and be slow. Returns `None` if the host does not know the
+    /// user; then no task runs as that user.
     fn account(&self) -> Option<Account> {
         let account = |uid, gid| Account { uid, gid, groups: vec![gid], name: None, home: None };
         let agent = || account(caravan_sys::user::effective_uid(), caravan_sys::user::effective_gid());
         match self {
             Self::Agent => Some(agent()),
-            // Without root everything belongs to the agent's user, tasks included.
+            // Without root, everything belongs to the agent's user, tasks included.
             _ if caravan_sys::user::effective_uid() != 0 => Some(agent()),
             Self::Nobody => Some(account(NOBODY, NOBODY)),
             Self::Named(user) => caravan_sys::user::lookup(user).ok(),
         }
     }
 
-    /// Looks up the user and the group of the files of the task, if the host knows the user.
+    /// Looks up the owner and group of the task's files, if the host knows the user.
     pub(crate) async fn known_owner(&self) -> Option<Owner> {
         let this = self.clone();
         let found = tokio::task::spawn_blocking(move || this.account()).await;
         found.ok().flatten().map(|account| Owner::new(account.uid, account.gid))
     }
 
-    /// Looks up the user and the group of the files of the task. Those of a user that the host does not know belong to
-    /// `nobody`: the driver refuses the task.
+    /// Looks up the owner and group of the task's files. If the host does not know the user, this is `nobody`: the
+    /// driver refuses the task.
     pub(crate) async fn owner(&self) -> Owner {
         self.known_owner().await.unwrap_or_else(unknown_owner)
     }
@@ -65,7 +64,7 @@ impl Users {
         Self(users)
     }
 
-    /// Looks all of them up, which may take its time.
+    /// Looks up all users, which may be slow.
     pub(crate) fn known(&self) -> KnownUsers {
         let mut known = KnownUsers::default();
         for account in self.0.iter().filter_map(TaskUser::account) {
@@ -78,7 +77,7 @@ impl Users {
     }
 }
 
-/// Users and groups in numbers.
+/// Numeric user and group ids.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct KnownUsers {
     first: Option<Owner>,
@@ -92,8 +91,8 @@ impl KnownUsers {
         self.uids.iter().copied().collect()
     }
 
-    /// Returns the owner that a file may have which claims to belong to `uid` and `gid`. Tasks of root may own files
-    /// of everybody; others own their own.
+    /// Returns the owner to apply to a file that claims to belong to `uid` and `gid`. Tasks of root may own files of
+    /// every user; other tasks only their own.
     pub(crate) fn limit(&self, uid: u32, gid: u32) -> Owner {
         if self.uids.contains(&0) {
             return Owner::new(uid, gid);

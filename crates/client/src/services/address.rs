@@ -1,18 +1,18 @@
-//! Where a service is reached (`jobspec` section on services): by a port's label or by a number. Pure.
+//! Addresses of services (docs/reference/jobspec.md, section 4.6): by a port's label or by a number. Pure.
 
 use caravan_types::alloc::Allocation;
 
-/// An address and a port; the port is 0 where a service has none.
+/// An address and a port; the port is 0 for a service without one.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Endpoint {
-    /// Address without brackets.
+    /// The address, without brackets.
     pub(crate) address: String,
-    /// Port.
+    /// The port number.
     pub(crate) port: i64,
 }
 
 impl Endpoint {
-    /// `host:port`, with brackets where they are needed.
+    /// Returns `host:port`, with brackets around an IPv6 address.
     pub(crate) fn authority(&self) -> String {
         if self.address.contains(':') {
             format!("[{}]:{}", self.address, self.port)
@@ -22,10 +22,10 @@ impl Endpoint {
     }
 }
 
-/// The endpoint of a service or a check. `node` is the node's own address.
+/// Returns the endpoint of a service or a check. `node` is the node's own address.
 ///
 /// # Errors
-/// In one sentence, when the label names no port or the mode needs a network that there is none of.
+/// Returns one sentence if the label names no port or the mode needs a network that the allocation does not have.
 pub(crate) fn endpoint(
     alloc: &Allocation,
     node: &str,

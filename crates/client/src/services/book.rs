@@ -1,4 +1,4 @@
-//! What the checks of an allocation said last.
+//! The latest results of an allocation's checks.
 
 use super::wanted::WantedCheck;
 use crate::clock;
@@ -8,27 +8,27 @@ use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use tokio::sync::watch;
 
-/// How the checks stand that the health of a deployment depends on.
+/// Counts of the checks on which the health of a deployment depends.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ChecksSummary {
-    /// Passing.
+    /// The number of passing checks.
     pub passing: usize,
-    /// Critical.
+    /// The number of critical checks.
     pub failing: usize,
-    /// Not decided yet.
+    /// The number of checks without a result yet.
     pub pending: usize,
-    /// Since when it is so.
+    /// The time of the last change of these counts.
     pub since: UnixNanos,
 }
 
 impl ChecksSummary {
-    /// Whether none is pending or critical.
+    /// Returns whether no check is pending or critical.
     pub fn all_passing(self) -> bool {
         self.failing == 0 && self.pending == 0
     }
 }
 
-/// The results of an allocation's checks, by id.
+/// The results of an allocation's checks, by check id.
 #[derive(Debug)]
 pub(crate) struct CheckBook {
     results: Mutex<BTreeMap<String, CheckResult>>,
@@ -42,14 +42,14 @@ impl Default for CheckBook {
 }
 
 impl CheckBook {
-    /// Writes a result.
+    /// Stores a result.
     pub(crate) fn put(&self, result: CheckResult) {
         let mut results = self.lock();
         results.insert(result.id.clone(), result);
         self.told(&results);
     }
 
-    /// Notes a check that was not looked at yet.
+    /// Adds a check that has not run yet.
     pub(crate) fn begin(
         &self,
         id: &str,
@@ -72,7 +72,7 @@ impl CheckBook {
         });
     }
 
-    /// Forgets the others.
+    /// Removes the results of all other checks.
     pub(crate) fn keep_only<'a>(&self, ids: impl Iterator<Item = &'a String>) {
         let ids: std::collections::BTreeSet<&String> = ids.collect();
         let mut results = self.lock();
@@ -83,12 +83,12 @@ impl CheckBook {
         }
     }
 
-    /// All of them.
+    /// Returns all results.
     pub(crate) fn all(&self) -> BTreeMap<String, CheckResult> {
         self.lock().clone()
     }
 
-    /// How those stand that a deployment heeds, now and later.
+    /// Returns a receiver of the counts of the checks on which a deployment depends.
     pub(crate) fn watch(&self) -> watch::Receiver<ChecksSummary> {
         self.summary.subscribe()
     }

@@ -1,4 +1,4 @@
-//! Looking after one check: when it passes, when it fails, and when it has its task restarted.
+//! Runs one check periodically: decides when it passes, when it fails, and when its task is restarted.
 
 use super::probe::{self, Seen};
 use super::wanted::WantedCheck;
@@ -7,10 +7,10 @@ use crate::runner::AllocRunner;
 use caravan_types::service::{CheckRestartSpec, CheckResult, CheckSpec, CheckStatus};
 use std::time::Duration;
 
-/// Output longer than this is cut.
+/// The longest output in bytes; longer output is cut.
 const MAX_OUTPUT: usize = 3 * 1024;
 
-/// What follows from a row of looks. Pure.
+/// The status that follows from a series of results. Pure.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Judge {
     status: CheckStatus,
@@ -36,7 +36,7 @@ impl Judge {
         }
     }
 
-    /// Takes a look into account.
+    /// Adds a result and returns the status.
     fn see(&mut self, success: bool) -> CheckStatus {
         if success {
             self.failures = 0;
@@ -55,7 +55,7 @@ impl Judge {
     }
 }
 
-/// When failures restart the task. Pure.
+/// Decides when failures restart the task. Pure.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Patience {
     limit: i64,
@@ -68,7 +68,7 @@ impl Patience {
         (spec.limit > 0).then(|| Self { limit: spec.limit, grace: spec.grace.to_std(), failures: 0 })
     }
 
-    /// Whether it is over. `age` is how long the task has run.
+    /// Returns whether the task must be restarted. `age` is how long the task has run.
     fn lost(&mut self, success: bool, age: Duration) -> bool {
         if success || age < self.grace {
             self.failures = 0;
@@ -83,7 +83,7 @@ impl Patience {
     }
 }
 
-/// Looks again and again, for as long as it is polled.
+/// Runs the check periodically, for as long as it is polled.
 pub(crate) async fn look_after(alloc: AllocRunner, id: String, check: WantedCheck) {
     let mut judge = Judge::new(&check.spec);
     let mut patience = check.spec.check_restart.as_ref().and_then(Patience::new);

@@ -1,7 +1,7 @@
-//! Services of allocations: which there should be, telling the servers, and looking after their checks.
+//! Services of allocations: decides which to register, reports them to the servers, and runs their checks.
 //!
-//! What should be registered follows from the allocation and the states of its tasks ([`wanted`], pure). One loop per
-//! allocation compares it with what was told, tells the difference, and keeps one [`looker`] per check.
+//! The wanted registrations follow from the allocation and the states of its tasks ([`wanted`], pure). One loop per
+//! allocation compares them with those it reported, reports the difference, and keeps one [`looker`] per check.
 
 mod address;
 mod book;
@@ -24,14 +24,14 @@ use tokio::sync::watch;
 use tokio::task::{AbortHandle, JoinSet};
 use wanted::WantedCheck;
 
-/// What an allocation keeps of its services.
+/// An allocation's state of its services.
 #[derive(Debug)]
 pub(crate) struct ServiceState {
     /// Results of checks.
     pub(crate) book: CheckBook,
-    /// Up to which change of the allocation the servers have heard of its services.
+    /// The newest change of the allocation whose services were reported to the servers.
     pub(crate) settled: watch::Sender<u64>,
-    /// Grows when the servers may have lost what they were told.
+    /// Grows when the servers may have lost the reported services.
     pub(crate) renew: watch::Sender<u64>,
 }
 
@@ -41,11 +41,11 @@ impl Default for ServiceState {
     }
 }
 
-/// Keeps the services of an allocation registered, and its checks looked at, for as long as it is polled.
+/// Keeps the services of an allocation registered and its checks running, for as long as it is polled.
 pub(crate) async fn mind(alloc: AllocRunner) {
     let mut changes = alloc.changes();
     let mut renew = alloc.services().renew.subscribe();
-    // What an earlier agent told is not known: the first word says everything.
+    // The registrations of an earlier agent are unknown, so the first report contains all services.
     let mut told: Option<Vec<ServiceRegistration>> = None;
     let mut said: Vec<String> = Vec::new();
     let mut lookers = Lookers::default();
@@ -88,7 +88,7 @@ pub(crate) async fn mind(alloc: AllocRunner) {
                 None => std::future::pending().await,
             }
         };
-        // Both senders are the allocation's, which this holds.
+        // The allocation owns both senders, and this task holds the allocation.
         tokio::select! {
             _ = changes.changed() => {}
             _ = renew.changed() => told = None,
@@ -108,11 +108,11 @@ async fn tell(alloc: &AllocRunner, services: Vec<ServiceRegistration>) -> Result
     context.servers.sync_services(request).await.map(drop)
 }
 
-/// The lookers that run, by the id of their check.
+/// The running checks, by id.
 #[derive(Debug, Default)]
 struct Lookers {
     running: BTreeMap<String, (WantedCheck, AbortHandle)>,
-    /// Ends all of them with itself.
+    /// Aborts all of them when it is dropped.
     tasks: JoinSet<()>,
 }
 

@@ -1,4 +1,4 @@
-//! One look of a check: an HTTP request, a connection, a program in the task, or a question to a gRPC server.
+//! One run of a check: an HTTP request, a connection, a program in the task, or a request to a gRPC server.
 
 use super::wanted::WantedCheck;
 use crate::once;
@@ -11,17 +11,17 @@ use hyper_util::rt::TokioIo;
 use std::time::Duration;
 use tokio::net::TcpStream;
 
-/// Of an answer that says what is wrong, this much is read.
+/// The most bytes that are read of an error response.
 const MAX_BODY: usize = 3 * 1024;
 
-/// What a look saw.
+/// The result of one run.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Seen {
-    /// Whether it is as it should be.
+    /// Whether the check passed.
     pub(crate) success: bool,
-    /// HTTP status, if one was answered.
+    /// The HTTP status of the response; 0 without one.
     pub(crate) status_code: u16,
-    /// In words.
+    /// The output for users.
     pub(crate) output: String,
 }
 
@@ -34,7 +34,7 @@ impl Seen {
     }
 }
 
-/// Looks once. The caller limits the time.
+/// Runs the check once. The caller limits the time.
 pub(crate) async fn look(alloc: &AllocRunner, check: &WantedCheck) -> Seen {
     if check.spec.kind == "script" {
         return script(alloc, check).await;
@@ -84,7 +84,7 @@ async fn http(authority: &str, check: &WantedCheck) -> Result<Seen, String> {
     let body = Full::new(Bytes::from(check.spec.body.clone()));
     let request = request.body(body).map_err(|error| text(&error))?;
     let stream = connect(authority, check).await?;
-    // Of an answer that is good, the status says all.
+    // Of a successful response, only the status matters.
     let wanted = |status: http::StatusCode| if status.as_u16() < 400 { 0 } else { MAX_BODY };
     let (status, body) = once::send(stream, request, wanted).await?;
     Ok(match status.as_u16() {
@@ -95,8 +95,9 @@ async fn http(authority: &str, check: &WantedCheck) -> Result<Seen, String> {
     })
 }
 
-/// Opens the connection of a check. Over TLS, who answers is to have a certificate for the service's address, or for the
-/// name that the check says, of an authority that the host knows, unless the check does without.
+/// Opens the connection of a check. Over TLS, the server must have a certificate from an authority that the host
+/// trusts, unless the check skips verification. The certificate must be for the service's address, or for the name that
+/// the check sets.
 async fn connect(authority: &str, check: &WantedCheck) -> Result<Stream, String> {
     let stream = TcpStream::connect(authority).await.map_err(|error| error.to_string())?;
     let spec = &check.spec;
@@ -115,7 +116,7 @@ async fn connect(authority: &str, check: &WantedCheck) -> Result<Stream, String>
     connector.connect(host, stream).await.map_err(|error| error.to_string())
 }
 
-/// `grpc.health.v1.Health/Check`.
+/// Calls `grpc.health.v1.Health/Check`.
 async fn grpc(authority: &str, check: &WantedCheck) -> Result<Seen, String> {
     let text = |error: &dyn std::error::Error| crate::error::chain(error);
     let stream = connect(authority, check).await?;
@@ -125,7 +126,7 @@ async fn grpc(authority: &str, check: &WantedCheck) -> Result<Seen, String> {
         (true, name) => ("https", name),
     };
     let origin = format!("{scheme}://{name}").parse().map_err(|error: http::uri::InvalidUri| text(&error))?;
-    // There is a connection already: the scheme only says that none is to be made.
+    // The connection exists already: the scheme `http` only keeps the library from starting TLS.
     let endpoint = tonic::transport::Endpoint::from_shared(format!("http://{authority}"))
         .map_err(|error| text(&error))?
         .origin(origin);
@@ -148,7 +149,7 @@ async fn grpc(authority: &str, check: &WantedCheck) -> Result<Seen, String> {
 
 const SERVING: i32 = 1;
 
-/// `grpc.health.v1.HealthCheckRequest`.
+/// The message `grpc.health.v1.HealthCheckRequest`.
 #[derive(Clone, PartialEq, prost::Message)]
 struct HealthQuestion {
     /// Empty for the server as a whole.
@@ -156,10 +157,10 @@ struct HealthQuestion {
     service: String,
 }
 
-/// `grpc.health.v1.HealthCheckResponse`.
+/// The message `grpc.health.v1.HealthCheckResponse`.
 #[derive(Clone, PartialEq, prost::Message)]
 struct HealthAnswer {
-    /// 1 when it serves.
+    /// 1 means `SERVING`.
     #[prost(int32, tag = "1")]
     status: i32,
 }

@@ -1,4 +1,4 @@
-//! Which services and checks an allocation should have now. Pure.
+//! Computes which services and checks an allocation should have now. Pure.
 
 use super::address::{Endpoint, endpoint};
 use crate::env::TaskEnv;
@@ -10,18 +10,18 @@ use sha2::{Digest, Sha256};
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
-/// What it follows from.
+/// The inputs of the computation.
 #[derive(Debug)]
 pub(crate) struct Inputs<'a> {
-    /// Allocation.
+    /// The allocation that owns the services.
     pub(crate) alloc: &'a Allocation,
     /// States of its tasks.
     pub(crate) tasks: &'a Map<String, TaskState>,
-    /// Tasks that are being ended.
+    /// Tasks that are being stopped.
     pub(crate) ending: &'a dyn EndingTasks,
-    /// The allocation as a whole is being ended.
+    /// Whether the allocation as a whole is being stopped.
     pub(crate) stopping: bool,
-    /// Node.
+    /// Id of the node.
     pub(crate) node: &'a NodeId,
     /// Datacenter of the node.
     pub(crate) datacenter: &'a str,
@@ -29,9 +29,9 @@ pub(crate) struct Inputs<'a> {
     pub(crate) address: &'a str,
 }
 
-/// Which tasks are being ended.
+/// Tells which tasks are being stopped.
 pub(crate) trait EndingTasks: std::fmt::Debug {
-    /// Whether this one is.
+    /// Returns whether this task is being stopped.
     fn is_ending(&self, task: &str) -> bool;
 }
 
@@ -44,48 +44,48 @@ impl EndingTasks for std::collections::BTreeSet<String> {
 /// A check with all references replaced.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct WantedCheck {
-    /// As the job file has it.
+    /// The check as in the job file.
     pub(crate) spec: CheckSpec,
-    /// Name of the service.
+    /// Name of its service.
     pub(crate) service: String,
     /// Name of the check.
     pub(crate) name: String,
-    /// Task of a task's service.
+    /// The task of a task's service; `None` for a group's service.
     pub(crate) task: Option<String>,
-    /// Task in which scripts run, and which is restarted.
+    /// The task in which scripts run, and which is restarted.
     pub(crate) acts_on: Option<String>,
-    /// Where to look; why that is not known otherwise.
+    /// The endpoint of the check, or why it has none.
     pub(crate) endpoint: Result<Endpoint, String>,
 }
 
 impl WantedCheck {
-    /// `healthiness` or `readiness`.
+    /// Returns `healthiness` or `readiness`.
     pub(crate) fn mode(&self) -> &'static str {
         if self.spec.on_update == "ignore" { "readiness" } else { "healthiness" }
     }
 }
 
-/// What should be.
+/// The services and checks that should exist.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Wanted {
-    /// Registrations, by id.
+    /// Registrations, sorted by id.
     pub(crate) services: Vec<ServiceRegistration>,
     /// Checks, by id.
     pub(crate) checks: BTreeMap<String, WantedCheck>,
-    /// The job has services for us, now or later.
+    /// Whether the job has services for this client, now or later.
     pub(crate) may_have: bool,
     /// Services that cannot be registered, and why.
     pub(crate) faults: Vec<String>,
 }
 
-/// The owner of services.
+/// The group or task that owns services.
 struct Owner<'a> {
     services: &'a [ServiceSpec],
     task: Option<&'a str>,
     up: bool,
 }
 
-/// Which services and checks there should be. `env` gives the environment of a task, or of the group.
+/// Computes the wanted services and checks. `env` returns the environment of a task, or of the group.
 pub(crate) fn wanted(inputs: &Inputs<'_>, env: impl Fn(Option<&str>) -> TaskEnv) -> Wanted {
     let mut out = Wanted::default();
     let Some(group) = inputs.alloc.group() else { return out };
@@ -205,7 +205,7 @@ fn in_place(check: &CheckSpec, env: &TaskEnv) -> CheckSpec {
     }
 }
 
-/// What tells a check from all others.
+/// Returns an id that distinguishes a check from all others.
 fn check_id(alloc: &Allocation, task: Option<&str>, service: &str, name: &str, check: &CheckSpec) -> String {
     let mut hash = Sha256::new();
     let parts = [

@@ -1,7 +1,7 @@
-//! What a client must not forget: who it is, its allocations, its tasks' handles, its plugins, its mounts.
+//! The durable state of a client: its identity, allocations, handles of tasks, plugins and mounts.
 //!
-//! One redb file (in memory for `-dev`), owned by one thread: changes are queued, everything queued goes into
-//! one commit, and whoever needs to act on a change waits for [`Written`].
+//! It is one redb file (in memory for `-dev`), owned by one thread. Changes are queued, and all queued changes go into
+//! one commit. A caller that must act on a durable change waits for [`Written`].
 
 mod offline;
 mod record;
@@ -40,7 +40,7 @@ const IDENTITY: &str = "identity";
 const REGISTRY: &str = "registry";
 const NODE_META: &str = "node_meta";
 const FILE: &str = "client.redb";
-/// The data is small; the default cache of the database would be a large part of an idle agent.
+/// The data is small; the database's default cache would be a large part of an idle agent.
 const CACHE_BYTES: usize = 512 * 1024;
 
 enum Operation {
@@ -68,13 +68,13 @@ struct Writer {
     thread: Mutex<Option<JoinHandle<()>>>,
 }
 
-/// A change on its way to the disk. Dropping it does not take the change back.
+/// A change that is being written. Dropping this value does not revert the change.
 #[must_use = "wait for what must be durable, or call `later`"]
 #[derive(Debug)]
 pub(crate) struct Written(Option<oneshot::Receiver<Outcome>>);
 
 impl Written {
-    /// Waits until the change is durable; a failure is logged too.
+    /// Waits until the change is durable; a failure is also logged.
     pub(crate) async fn done(self) -> Result<(), ClientError> {
         let Some(receiver) = self.0 else { return Err(ClientError::ShuttingDown) };
         match receiver.await {
@@ -86,17 +86,17 @@ impl Written {
             Err(_) => Err(ClientError::ShuttingDown),
         }
     }
-    /// Waits; a failure is only logged.
+    /// Waits until the change is durable; a failure is only logged.
     pub(crate) async fn wait(self) {
-        // Logged by `done`; the caller has nothing to take back.
+        // `done` logs the failure; the caller has nothing to revert.
         let _ = self.done().await;
     }
-    /// Leaves it to the writer.
+    /// Does not wait; the writer logs a failure.
     pub(crate) fn later(self) {}
 }
 
 impl Store {
-    /// Opens the state in a directory, or in memory, and reads it all.
+    /// Opens the state in a directory, or in memory, and reads all records.
     pub(crate) fn open(dir: Option<&Path>) -> Result<(Self, Loaded), ClientError> {
         let mut builder = Builder::new();
         builder.set_cache_size(CACHE_BYTES);
@@ -131,7 +131,7 @@ impl Store {
         Ok((Self { writer: Arc::new(writer) }, loaded))
     }
 
-    /// Writes what is queued and closes the file. Later changes are refused.
+    /// Writes all queued changes and closes the file. Later changes are refused.
     pub(crate) fn close(&self) {
         drop(self.writer.queue.lock().unwrap_or_else(PoisonError::into_inner).take());
         let thread = self.writer.thread.lock().unwrap_or_else(PoisonError::into_inner).take();
@@ -140,48 +140,48 @@ impl Store {
         }
     }
 
-    /// Keeps the node's identity.
+    /// Stores the node's identity.
     pub(crate) fn put_identity(&self, identity: &Identity) -> Written {
         self.put(META, IDENTITY.to_owned(), identity)
     }
-    /// Keeps the plugins.
+    /// Stores the plugin registrations.
     pub(crate) fn put_registry(&self, registrations: &Registrations) -> Written {
         self.put(META, REGISTRY.to_owned(), registrations)
     }
-    /// Keeps what users changed of the node's free pairs.
+    /// Stores the users' changes of the node metadata.
     pub(crate) fn put_node_meta(&self, changes: &BTreeMap<String, Option<String>>) -> Written {
         self.put(META, NODE_META.to_owned(), changes)
     }
-    /// Keeps an allocation as the servers sent it.
+    /// Stores an allocation as the servers sent it.
     pub(crate) fn put_alloc(&self, alloc: &Allocation) -> Written {
         self.put(ALLOCS, alloc.id.to_string(), alloc)
     }
-    /// Forgets an allocation and its tasks.
+    /// Removes an allocation and its tasks.
     pub(crate) fn remove_alloc(&self, alloc: &AllocId) -> Written {
         self.send(Operation::Remove { table: ALLOCS, key: alloc.to_string() }).later();
         self.send(Operation::RemovePrefix { table: TASKS, prefix: format!("{alloc}/") })
     }
-    /// Keeps what a task must know after a restart of the agent.
+    /// Stores the data of a task that a restarted agent needs.
     pub(crate) fn put_task(&self, alloc: &AllocId, task: &str, record: &TaskRecord) -> Written {
         self.put(TASKS, format!("{alloc}/{task}"), record)
     }
-    /// Keeps an entry of the ledger.
+    /// Stores an entry of the ledger.
     pub(crate) fn put_claim(&self, entry: &ClaimEntry) -> Written {
         self.put(CLAIMS, claim_key(&entry.claim), entry)
     }
-    /// Strikes an entry of the ledger.
+    /// Removes an entry of the ledger.
     pub(crate) fn remove_claim(&self, claim: &ClaimId) -> Written {
         self.send(Operation::Remove { table: CLAIMS, key: claim_key(claim) })
     }
-    /// Keeps a host volume.
+    /// Stores a host volume.
     pub(crate) fn put_host_volume(&self, record: &HostVolumeRecord) -> Written {
         self.put(HOST_VOLUMES, record.volume.id.to_string(), record)
     }
-    /// Forgets a host volume.
+    /// Removes a host volume.
     pub(crate) fn remove_host_volume(&self, id: &HostVolumeId) -> Written {
         self.send(Operation::Remove { table: HOST_VOLUMES, key: id.to_string() })
     }
-    /// Everything queued before this is durable when it is done.
+    /// Returns a handle that completes once all earlier changes are durable.
     pub(crate) fn flush(&self) -> Written {
         self.request(None)
     }
@@ -217,7 +217,7 @@ fn write_all(database: &Database, requests: &Receiver<Request>) {
         batch.extend(requests.try_iter());
         let outcome = commit(database, &batch).map_err(Arc::new);
         for request in batch {
-            // The one who asked may not care any more.
+            // The requester may no longer wait.
             let _ = request.done.send(outcome.clone());
         }
     }

@@ -1,4 +1,4 @@
-//! Reading the state of a client that is not running.
+//! Reads the state of a client that is not running.
 
 use super::{CACHE_BYTES, FILE, load, opening};
 use crate::ClientError;
@@ -8,13 +8,12 @@ use redb::Builder;
 use serde_json::{Map, Value, json};
 use std::path::Path;
 
-/// What the client in a state directory (the one that holds `client.redb`) knows, for people who look into it: who the
-/// node is, its allocations with their tasks, its plugins, what is mounted for whom, its host volumes. Secrets are
-/// taken out.
+/// Returns the state of the client in a directory (the one that holds `client.redb`) for inspection. It contains the
+/// node's identity, its allocations with their tasks, plugins, mounts and host volumes. Secrets are removed.
 ///
 /// # Errors
-/// [`ClientError::OpenState`] when there is no such file, it is another one, or an agent uses it;
-/// [`ClientError::ReadState`] when a record cannot be read.
+/// [`ClientError::OpenState`] if the file is absent, is not a client state, or an agent uses it;
+/// [`ClientError::ReadState`] if a record cannot be read.
 pub fn state_at_rest(dir: &Path) -> Result<Value, ClientError> {
     let path = dir.join(FILE);
     if let Err(source) = std::fs::metadata(&path) {
@@ -32,7 +31,7 @@ pub fn state_at_rest(dir: &Path) -> Result<Value, ClientError> {
         own.map(|((_, name), task)| {
             let local = json!({
                 "DriverID": task.driver_id,
-                // What a driver needs to find its task again is its own business.
+                // The handle's content is private to the driver.
                 "HandleBytes": task.handle.as_ref().map_or(0, Vec::len),
                 "Restarts": task.restarts,
                 "Stopping": task.stopping,

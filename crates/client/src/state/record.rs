@@ -9,47 +9,47 @@ use caravan_types::{AllocId, NodeId, UnixNanos};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// Who the node is.
+/// The identity of the node.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Identity {
-    /// Its id.
+    /// The node's id.
     pub(crate) node_id: NodeId,
-    /// The proof of it.
+    /// The secret that proves the identity.
     pub(crate) secret: NodeSecret,
 }
 
-/// A task between two lives of the agent.
+/// The data of a task that must survive a restart of the agent.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub(crate) struct TaskRecord {
-    /// What was last reported.
+    /// The last reported state.
     pub(crate) state: TaskState,
     /// The driver's handle of the running task.
     pub(crate) handle: Option<Vec<u8>>,
-    /// The driver's id of the task that is started or was about to be.
+    /// The driver's id of the task that was started or was about to start.
     pub(crate) driver_id: Option<String>,
-    /// Restarts so far.
+    /// The restarts so far.
     pub(crate) restarts: RestartTracker,
-    /// Set before a stop: a task found dead afterwards was killed, not lost.
+    /// Set before a stop: a task that is found dead afterwards was killed, not lost.
     pub(crate) stopping: bool,
-    /// It was ended or not started because the node's lease ran out.
+    /// Whether the task was stopped or not started because the node's lease ran out.
     pub(crate) fenced: bool,
-    /// Since when the allocation is on this node.
+    /// When the allocation came to this node.
     pub(crate) begun: UnixNanos,
-    /// Its allocation has run as long as it may.
+    /// Whether the allocation has reached its run time limit.
     pub(crate) timed_out: bool,
-    /// It will not be started again, and whether that is a failure: decided, not yet carried out.
+    /// Set if the task will not start again, with whether that is a failure: decided, but not yet carried out.
     pub(crate) over: Option<bool>,
 }
 
-/// Everything that was stored.
+/// All records of the state.
 #[derive(Debug, Default)]
 pub(crate) struct Loaded {
-    /// Who the node is; none on the first start.
+    /// The identity of the node; `None` at the first start.
     pub(crate) identity: Option<Identity>,
-    /// Plugins.
+    /// The registered plugins.
     pub(crate) registrations: Registrations,
-    /// What users changed of the node's free pairs.
+    /// The users' changes of the node metadata.
     pub(crate) node_meta: BTreeMap<String, Option<String>>,
     /// Allocations as the servers sent them.
     pub(crate) allocs: Vec<Allocation>,
@@ -57,6 +57,6 @@ pub(crate) struct Loaded {
     pub(crate) tasks: BTreeMap<(AllocId, String), TaskRecord>,
     /// The ledger of mounts.
     pub(crate) claims: Vec<ClaimEntry>,
-    /// Host volumes that servers had made here.
+    /// Host volumes that the servers created on this node.
     pub(crate) host_volumes: Vec<HostVolumeRecord>,
 }

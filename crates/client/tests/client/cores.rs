@@ -1,4 +1,4 @@
-//! Tasks with processors of their own, and those that share the rest.
+//! Tasks with reserved cores, and tasks that share the other processors.
 
 use crate::support::{Agent, alloc, poll, shell};
 use caravan_sys::cgroup::{Hierarchy, SharedCpus};
@@ -7,7 +7,7 @@ use caravan_types::cores::{format, parse};
 use caravan_types::job::JobType;
 use std::sync::Arc;
 
-/// Says on which processors it may run, again and again.
+/// Writes repeatedly on which processors the task may run.
 const TELLS: &str = "echo \"[$NOMAD_CPU_CORES]\" > $NOMAD_TASK_DIR/given; while :; do \
      grep Cpus_allowed_list /proc/self/status | cut -f2 > $NOMAD_TASK_DIR/now; \
      mv $NOMAD_TASK_DIR/now $NOMAD_TASK_DIR/cpus; sleep 0.02; done";
@@ -22,7 +22,7 @@ fn work(id: &str, driver: &str, given: &[u16]) -> Allocation {
     work
 }
 
-/// The processors that the machine has; fewer than two cannot be shared out.
+/// Returns the processors of the machine; a machine with fewer than two is skipped.
 fn available() -> Option<Vec<u16>> {
     let list = SharedCpus::available(&Hierarchy::detect().unwrap()?)?;
     Some(parse(&list).unwrap().into_iter().collect()).filter(|all: &Vec<u16>| all.len() > 1)

@@ -1,4 +1,4 @@
-//! Directories of tasks under an agent that comes back, and disks whose data is a link.
+//! Directories of tasks under a restarted agent, and disks whose data is a link.
 
 use crate::support::{Agent, alloc, poll, shell};
 use caravan_sys::mountinfo::MountTable;
@@ -16,7 +16,7 @@ fn seen(path: &Path) -> (u32, u32) {
     (meta.uid(), meta.mode() & 0o7777)
 }
 
-/// Gives the directories of an allocation the owners and modes of agents of before.
+/// Gives the directories of an allocation the owners and modes of earlier agents.
 fn make_old(dir: &Path) {
     for (path, uid) in [
         ("alloc", NOBODY),
@@ -86,7 +86,7 @@ fn with_disk(id: &str, previous: &str, script: &str) -> Allocation {
     Allocation { previous_allocation: previous.into(), ..alloc }
 }
 
-/// Runs an allocation until its script wrote `done`, and ends it.
+/// Runs an allocation until its script wrote `done`, and stops it.
 async fn ran(agent: &Agent, first: Allocation) {
     let id = first.id.clone();
     agent.servers.run(first);
@@ -103,8 +103,8 @@ async fn words(agent: &Agent, id: &str) -> String {
     events.map(|event| event.display()).collect::<Vec<_>>().join("\n")
 }
 
-/// The data of the first allocation is a link to a directory of the host: neither the successor on the node nor one
-/// on another node gets anything of it.
+/// The data of the first allocation is a link to a directory of the host: no successor gets its content, neither on the
+/// same node nor on another.
 #[tokio::test(flavor = "multi_thread")]
 async fn data_that_is_a_link_is_neither_moved_nor_packed() {
     let host = tempfile::tempdir().unwrap();

@@ -20,7 +20,7 @@ fn after(previous: &str, alloc: Allocation) -> Allocation {
     Allocation { previous_allocation: previous.into(), ..alloc }
 }
 
-/// Runs the first until it has written.
+/// Runs the first allocation until it has written.
 async fn written(agent: &Agent, first: Allocation) {
     let id = first.id.clone();
     agent.servers.run(first);
@@ -38,7 +38,7 @@ async fn a_sticky_disk_goes_to_the_successor_on_the_node() {
     agent.servers.status("a2", ClientStatus::Running).await;
     let of = |id: &str| agent.handle.alloc_dir(&id.into()).unwrap();
     assert!(of("a2").join("web/local/own").exists() && !of("a1").join("web/local/own").exists());
-    // Without a sticky disk the next one begins with nothing.
+    // Without a sticky disk the next allocation starts with an empty one.
     agent.servers.stop("a2");
     agent.servers.run(after("a2", with_disk("a3", "exec sleep 1000", false, false)));
     agent.servers.status("a3", ClientStatus::Running).await;
@@ -57,7 +57,7 @@ async fn a_disk_that_migrates_follows_to_another_node() {
     new.servers.status("a2", ClientStatus::Running).await;
     let moved = new.handle.alloc_dir(&"a2".into()).unwrap();
     assert!(moved.join("web/local/own").exists() && !moved.join(".disk").exists());
-    // What is there is not fetched again by an agent that starts anew.
+    // A restarted agent does not fetch existing data again.
     std::fs::write(moved.join("web/local/own"), "newer").unwrap();
     let new = new.restart().await;
     assert_eq!(std::fs::read_to_string(moved.join("web/local/own")).unwrap(), "newer");

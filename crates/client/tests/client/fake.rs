@@ -1,4 +1,4 @@
-//! A CSI node plugin in the test's own process, which does what the test tells it: the task only holds its place.
+//! A CSI node plugin in the test's own process, which the test controls; the plugin's task does nothing.
 
 use crate::fuse::{self, Daemon};
 use crate::support::{Agent, alloc, poll, shell};
@@ -18,15 +18,15 @@ use tonic::{Request, Response, Status};
 
 pub const PLUGIN: &str = "fake";
 
-/// What a volume is when it is published.
+/// The kind of a published volume.
 #[derive(Clone, Debug, Default)]
 pub enum What {
     /// A directory.
     #[default]
     Directory,
-    /// A FUSE file system of its own.
+    /// A separate FUSE file system.
     Fuse,
-    /// A device, bound on a file.
+    /// A device, bind-mounted on a file.
     Device(PathBuf),
 }
 
@@ -34,11 +34,11 @@ pub enum What {
 struct State {
     can: Vec<Can>,
     what: BTreeMap<String, What>,
-    /// Calls that fail, as long as they are here: call and volume.
+    /// Calls that fail as long as they are in the set: call and volume.
     fails: BTreeSet<(String, String)>,
-    /// Calls that do not end, as long as they are here.
+    /// Calls that hang as long as they are in the set.
     hangs: BTreeSet<(String, String)>,
-    /// Some of them may end now.
+    /// Notified when some hanging calls may end.
     freed: Arc<Notify>,
     log: Vec<String>,
     daemons: BTreeMap<String, Daemon>,
@@ -47,7 +47,7 @@ struct State {
     groups: Vec<String>,
 }
 
-/// The plugin. Clones share it.
+/// The plugin. Clones share the state.
 #[derive(Clone)]
 pub struct Fake {
     data: PathBuf,
@@ -55,7 +55,7 @@ pub struct Fake {
 }
 
 impl Fake {
-    /// Starts it as the allocation `fake` of an agent, and waits until the node knows it.
+    /// Starts the plugin as the allocation `fake` of an agent, and waits until the node reports it.
     pub async fn start(agent: &Agent, can: &[Can]) -> Self {
         let state = State { can: can.to_vec(), ..Default::default() };
         let this = Self { data: agent.dir.path().join("fake"), state: Arc::new(Mutex::new(state)) };
@@ -106,7 +106,7 @@ impl Fake {
     pub fn hang(&self, call: &str, volume: &str) {
         self.state().hangs.insert((call.to_owned(), volume.to_owned()));
     }
-    /// Lets go of what hangs.
+    /// Lets all hanging calls end.
     pub fn let_go(&self) {
         let mut state = self.state();
         state.hangs.clear();
@@ -118,7 +118,7 @@ impl Fake {
     pub fn data(&self, volume: &str) -> PathBuf {
         self.data.join(volume)
     }
-    /// How often a call was made for a volume.
+    /// Returns how often a call was made for a volume.
     pub fn calls(&self, call: &str, volume: &str) -> usize {
         let line = format!("{call} {volume}");
         self.state().log.iter().filter(|l| **l == line).count()
@@ -126,7 +126,7 @@ impl Fake {
     pub async fn called(&self, call: &str, volume: &str) {
         poll(&format!("{call} {volume}"), || self.calls(call, volume) > 0).await;
     }
-    /// The groups that it was told to give volumes to.
+    /// Returns the volume mount groups that the plugin received.
     pub fn groups(&self) -> Vec<String> {
         self.state().groups.clone()
     }
@@ -141,7 +141,7 @@ impl Fake {
         let (fails, hangs) = {
             let mut state = self.state();
             state.log.push(format!("{call} {volume}"));
-            // Counts from its creation on, so that letting go is not missed.
+            // Registered before the check, so that no notification is missed.
             let freed = state.freed.clone().notified_owned();
             (state.fails.contains(&key), state.hangs.contains(&key).then_some(freed))
         };

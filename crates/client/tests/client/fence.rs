@@ -1,4 +1,4 @@
-//! The lease of the node: what only one node may write ends with it, everything else goes on.
+//! The lease of the node: tasks that use single-writer volumes end with it, all others continue.
 
 use crate::plugins::{healthy, plugin};
 use crate::support::{Agent, alloc, poll, shell};
@@ -14,7 +14,7 @@ use std::time::Duration;
 
 const LEASE: Duration = Duration::from_millis(1500);
 
-/// A writer of a volume that only one node may write.
+/// Returns an allocation that writes to a single-writer volume.
 fn only_writer(id: &str, driver: &str) -> Allocation {
     let mut alloc = writer(id, driver);
     let mut job = (*alloc.job.clone().unwrap()).clone();
@@ -30,7 +30,7 @@ fn fenced(id: &str, volume: &(String, BTreeMap<String, String>)) -> ClaimGrant {
     grant
 }
 
-/// An agent with short leases, a volume, a plain task, and an only writer of the volume.
+/// Starts an agent with short leases, a volume, a plain task, and a single writer of the volume.
 async fn world(driver: &str) -> Agent {
     let agent = Agent::start();
     agent.servers.set_lease(LEASE);
@@ -51,7 +51,7 @@ fn shims(agent: &Agent, alloc: &str) -> bool {
     agent.dir.path().join("client/tasks").join(alloc).join("writer/control.sock").exists()
 }
 
-/// The allocation is over as it must be, and nothing else is.
+/// Checks that the allocation ended as a fenced one, and that no other allocation ended.
 async fn fenced_off(agent: &Agent) {
     let over = agent.servers.status("w1", ClientStatus::Failed).await;
     assert_eq!(over.client_description, LEASE_EXPIRED);

@@ -1,5 +1,5 @@
-//! A tiny FUSE file system (fuse(4)): an empty directory with one file whose name tells its generation. Its daemon is
-//! a thread, which can be ended while it is mounted, as a crashed daemon would.
+//! A minimal FUSE file system (fuse(4)): a directory with one file whose name contains its generation. Its daemon is a
+//! thread that can be ended while the file system is mounted, like a crashed daemon.
 
 use caravan_sys::mount::{Restrictions, mount_fs};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
@@ -14,7 +14,7 @@ use std::thread::JoinHandle;
 const ROOT: u64 = 1;
 const FILE: u64 = 2;
 
-/// The daemon; it ends when this is dropped, and what is mounted is dead then.
+/// The daemon; when it is dropped, it ends and the mount is dead.
 pub struct Daemon {
     end: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
@@ -29,7 +29,7 @@ impl Drop for Daemon {
     }
 }
 
-/// Mounts one.
+/// Mounts the file system.
 pub fn mount(at: &Path, generation: u32) -> std::io::Result<Daemon> {
     let device = File::options().read(true).write(true).open("/dev/fuse")?;
     let data = format!("fd={},rootmode=40000,user_id=0,group_id=0,allow_other", device.as_raw_fd());
@@ -52,7 +52,7 @@ fn serve(mut device: File, generation: u32, end: &AtomicBool) {
         let number = |at: usize| u32::from_ne_bytes(request[at..at + 4].try_into().unwrap());
         let (opcode, node) = (number(4), u64::from_ne_bytes(request[16..24].try_into().unwrap()));
         let answer = match opcode {
-            // Forgetting and interrupts have no answer.
+            // FORGET and INTERRUPT have no response.
             2 | 36 | 42 => continue,
             1 => lookup(&request[40..], generation),
             3 => Ok(attributes_out(node)),
@@ -71,7 +71,7 @@ fn serve(mut device: File, generation: u32, end: &AtomicBool) {
         reply.extend(error.to_ne_bytes());
         reply.extend(&request[8..16]);
         reply.extend(body);
-        // It may have been interrupted meanwhile.
+        // The request may have been interrupted meanwhile.
         let _ = device.write_all(&reply);
     }
 }

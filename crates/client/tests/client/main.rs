@@ -1,4 +1,4 @@
-//! The client with real drivers and servers of the test's own.
+//! The client with real drivers and the test's own servers.
 
 mod cores;
 mod directories;

@@ -1,4 +1,4 @@
-//! Mounts that break, are protected, owned, grown, asked how full they are, or whose plugin misbehaves.
+//! Mounts that break, are sealed, get owners, expand or report usage, and plugins that misbehave.
 
 use crate::fake::{Fake, PLUGIN, What};
 use crate::support::{Agent, alloc, kinds, poll, shell};
@@ -20,7 +20,7 @@ fn claim(alloc: &str, volume: &str) -> ClaimId {
     ClaimId { volume: VolumeKey::new("default", volume), alloc: alloc.into() }
 }
 
-/// A volume request for the only writer of a file system.
+/// Returns a volume request for a single writer of a file system.
 fn request(volume: &str) -> VolumeRequest {
     VolumeRequest {
         name: "vol".into(),
@@ -31,7 +31,7 @@ fn request(volume: &str) -> VolumeRequest {
     }
 }
 
-/// An allocation that only holds a volume.
+/// Returns an allocation that only uses a volume.
 fn consumer(id: &str, driver: &str, request: &VolumeRequest) -> Allocation {
     let mut task = shell("user", driver, "exec sleep 600");
     task.volume_mounts =
@@ -66,14 +66,14 @@ async fn run(agent: &Agent, id: &str, driver: &str, request: &VolumeRequest) {
     agent.servers.status(id, ClientStatus::Running).await;
 }
 
-/// Where a volume is published to an allocation.
+/// Returns the path at which a volume is published to an allocation.
 fn published(agent: &Agent, alloc: &str, volume: &str) -> PathBuf {
     let dir =
         agent.dir.path().join("client/csi/node").join(PLUGIN).join("per-alloc").join(alloc).join(volume);
     std::fs::read_dir(dir).unwrap().flatten().next().unwrap().path()
 }
 
-/// Where a task without a root of its own sees it.
+/// Returns the path at which a task without a root of its own sees the volume.
 fn seen(agent: &Agent, alloc: &str) -> PathBuf {
     agent.handle.alloc_dir(&alloc.into()).unwrap().join("user/srv/data")
 }
@@ -102,12 +102,13 @@ async fn broken(policy: BrokenMount, driver: &str) -> Option<(Agent, Fake, TaskS
     Some((agent, fake, told))
 }
 
-/// The daemon of a FUSE file system dies: noticed, told, and nothing else is done; no task is started on it again.
+/// The daemon of a FUSE file system dies: the failure is detected and reported, but tasks keep running; no task is
+/// started on the dead mount.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_mount_that_broke_is_held() {
     let Some((agent, fake, told)) = broken(BrokenMount::Hold, "raw_exec").await else { return };
     assert_eq!(told.restarts, 0);
-    // Nor by an agent that starts meanwhile.
+    // An agent that starts meanwhile does not start tasks on it either.
     let agent = agent.restart().await;
     let still = "the next agent tells it again";
     let told = |t: &TaskState| {
@@ -140,7 +141,7 @@ async fn tasks_are_started_anew_on_a_new_mount() {
     agent.clean().await;
 }
 
-/// The task goes on, and what it opens next is on the new mount.
+/// The task continues, and files that it opens next are on the new mount.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_new_mount_is_made_beneath_a_task_on_the_host() {
     let Some((agent, _, _)) = broken(BrokenMount::Remount, "raw_exec").await else { return };
@@ -165,8 +166,8 @@ async fn a_new_mount_is_made_beneath_a_task_in_a_root_of_its_own() {
     agent.clean().await;
 }
 
-/// Design rule 1: what lies beneath a mount point is unwritable, for the superuser too; a mount that somebody ends is
-/// noticed.
+/// Design rule 1: the directory beneath a mount point is unwritable, also for root; an unmount by another program is
+/// detected.
 #[tokio::test(flavor = "multi_thread")]
 async fn nothing_is_written_where_a_mount_was() {
     let agent = Agent::start();
@@ -215,7 +216,7 @@ async fn owner_and_mode_are_set_once() {
     let meta = std::fs::metadata(fake.data("data")).unwrap();
     assert_eq!((meta.uid(), meta.gid(), meta.mode() & 0o7777), (65534, 4711, 0o2770));
     assert_eq!(fake.groups(), [""]);
-    // Whatever becomes of it later is not undone by an agent that starts again, or a task that does.
+    // A restarted agent or task does not revert later changes of the owner.
     std::os::unix::fs::chown(fake.data("data"), Some(7), None).unwrap();
     agent.handle.restart(&"c1".into(), Some("user"), false).unwrap();
     agent.servers.task("c1", "it is started again", |t| t.restarts == 1).await;
@@ -297,7 +298,8 @@ async fn the_servers_hear_how_full_volumes_are() {
     agent.clean().await;
 }
 
-/// docs/design/rough-edges.md, 14: block devices are usable, within their control group, and only as the job says.
+/// docs/design/rough-edges.md, 14: block devices are usable, within the task's control group, and only as the job
+/// allows.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_block_device_is_a_device_in_the_task() {
     let agent = Agent::start();
@@ -342,7 +344,7 @@ async fn a_block_device_is_a_device_in_the_task() {
     assert!(Command::new("losetup").arg("--detach").arg(&device).status().unwrap().success());
 }
 
-/// docs/design/rough-edges.md, 7 and 13: a plugin that hangs for one volume holds up no other.
+/// docs/design/rough-edges.md, 7 and 13: a plugin that hangs for one volume does not delay other volumes.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_call_that_hangs_delays_no_other_volume() {
     let agent = Agent::start();
@@ -353,7 +355,7 @@ async fn a_call_that_hangs_delays_no_other_volume() {
     agent.servers.run(consumer("c1", "raw_exec", &slow));
     fake.called("Stage", "slow").await;
     run(&agent, "c2", "raw_exec", &request("data")).await;
-    // The end of the one that hangs does not overtake its beginning: it waits for the plugin's answer.
+    // The release of the hanging mount does not overtake the mount: it waits for the plugin's response.
     agent.servers.stop("c1");
     run(&agent, "c3", "raw_exec", &request("more")).await;
     assert_eq!(fake.calls("Unstage", "slow"), 0);
@@ -362,7 +364,7 @@ async fn a_call_that_hangs_delays_no_other_volume() {
     agent.clean().await;
 }
 
-/// docs/design/rough-edges.md, 10: what was staged for a publish that fails does not stay staged, and no directory is left.
+/// docs/design/rough-edges.md, 10: a volume that was staged for a failed publish is unstaged, and no directory is left.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_publish_that_fails_leaves_no_stage_behind() {
     let agent = Agent::start();
@@ -380,8 +382,8 @@ async fn a_publish_that_fails_leaves_no_stage_behind() {
     agent.clean().await;
 }
 
-/// docs/design/rough-edges.md, 11 and 12: as long as the node has not let go, the servers hear of no end of the claim, so that they
-/// never detach; and it is tried until it works, by the next agent too.
+/// docs/design/rough-edges.md, 11 and 12: until the node has unmounted the volume, the servers receive no proof, so
+/// they never detach. The unmount is retried until it succeeds, also by the next agent.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_failed_unmount_is_never_taken_for_an_end() {
     let agent = Agent::start();
@@ -399,7 +401,7 @@ async fn a_failed_unmount_is_never_taken_for_an_end() {
     agent.clean().await;
 }
 
-/// What an agent that was killed has left: a mount without a record is ended, and sealed directories are removed.
+/// The remains of a killed agent: a mount without a record is unmounted, and sealed directories are removed.
 #[tokio::test(flavor = "multi_thread")]
 async fn left_over_mounts_and_directories_are_ended_at_start() {
     let agent = Agent::start();

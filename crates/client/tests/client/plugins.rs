@@ -7,13 +7,13 @@ use caravan_types::node::Node;
 use caravan_types::{Nanos, PluginId};
 use serde_json::json;
 
-/// An allocation of the bundled plugin.
+/// Returns an allocation of the bundled plugin.
 pub fn plugin(agent: &Agent, id: &str, driver: &str, kind: CsiPluginType) -> Allocation {
     let state = agent.dir.path().join("volumes");
     std::fs::create_dir_all(&state).unwrap();
     let mut args = vec!["plugin".to_owned(), "--node-id".to_owned(), "n1".to_owned()];
-    // A root of its own shows the allocation's directory: the program lies there, and the volumes are kept in the
-    // plugin root, where the plugin puts them by itself.
+    // In a root of its own the task sees the allocation's directory, which contains the program. The volumes are in the
+    // plugin root, the plugin's default.
     let command = if driver == "raw_exec" {
         args.extend(["--state-dir".to_owned(), state.display().to_string()]);
         helper()

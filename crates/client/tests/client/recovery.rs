@@ -1,4 +1,4 @@
-//! Tasks outlive the agent, and the next one takes them back.
+//! Tasks outlive the agent, and the next agent recovers them.
 
 use crate::support::{Agent, alloc, kinds, poll, shell, usage};
 use caravan_types::alloc::ClientStatus;

@@ -1,4 +1,4 @@
-//! Services and checks, as the servers hear of them.
+//! Services and checks, as reported to the servers.
 
 use crate::support::{Agent, alloc, shell};
 use caravan_types::alloc::{Allocation, ClientStatus};
@@ -6,7 +6,7 @@ use caravan_types::job::{Job, JobType, Task};
 use serde_json::json;
 use std::sync::Arc;
 
-/// A task with a service and a script check that looks for a file.
+/// Returns a task with a service and a script check that tests for a file.
 fn serving(script: &str) -> Task {
     let second = 1_000_000_000_i64;
     Task {
@@ -49,7 +49,7 @@ async fn a_failing_check_restarts_its_task_by_the_policy() {
     let why = restarted.events.iter().find(|e| e.kind == "Restart Signaled").unwrap();
     assert_eq!(why.display(), "healthcheck: check \"file\" unhealthy");
     let (mut summary, _) = agent.handle.checks_summary(&"a1".into()).unwrap();
-    // What it lends must not be held: nobody could write meanwhile.
+    // The returned guard must be dropped: it blocks all writers.
     drop(summary.wait_for(|s| s.passing == 1).await.unwrap());
     agent.clean().await;
 }

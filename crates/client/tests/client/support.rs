@@ -31,7 +31,7 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
-/// How long anything may take; only a failure takes so long.
+/// The timeout of every wait; only failures take that long.
 const PATIENCE: Duration = Duration::from_secs(20);
 
 #[derive(Debug, Default)]
@@ -52,7 +52,7 @@ struct World {
     neighbour: Option<Channel>,
 }
 
-/// Servers that say what the test tells them to.
+/// Servers that return what the test sets.
 #[derive(Debug)]
 pub struct TestServers {
     world: Mutex<World>,
@@ -104,7 +104,7 @@ impl TestServers {
         self.say(grant.claim.id.clone(), ClaimProgress::Attached(Box::new(grant)));
     }
 
-    /// From now on leases are this long.
+    /// Sets the duration of all later leases.
     pub fn set_lease(&self, ttl: Duration) {
         self.change(|w| w.lease = Some(ttl));
     }
@@ -119,7 +119,7 @@ impl TestServers {
         }
     }
 
-    /// Makes another node known, where predecessors were.
+    /// Connects another node, on which predecessors ran.
     pub fn set_neighbour(&self, node: &Handle) {
         let router = node.routes(Router::builder()).build();
         let channel = Channel::local(router, PeerIdentity::Server { name: "s".into() });
@@ -135,7 +135,7 @@ impl TestServers {
         world.reports.iter().filter(|(c, _)| c.alloc == *alloc).map(|(_, s)| s.clone()).collect()
     }
 
-    /// Waits until something is so.
+    /// Waits until a condition holds.
     async fn wait<T>(&self, what: &str, look: impl Fn(&World) -> Option<T>) -> T {
         let mut changes = self.changes.subscribe();
         let waiting = async {
@@ -169,7 +169,7 @@ impl TestServers {
         self.wait(&format!("{id}: {what}"), found).await
     }
 
-    /// Waits for what is said about the services of an allocation.
+    /// Waits for the reported services of an allocation.
     pub async fn services(
         &self,
         alloc: &str,
@@ -191,17 +191,17 @@ impl TestServers {
         self.wait(&format!("the node says \"{message}\""), found).await
     }
 
-    /// Waits for what the node says about the use of volumes.
+    /// Waits for reported usage of volumes.
     pub async fn usage(&self, what: &str, is: impl Fn(&[(VolumeKey, VolumeUsage)]) -> bool) {
         self.wait(what, |w| is(&w.usage).then_some(())).await;
     }
 
-    /// How often anything was said or asked so far.
+    /// Returns the number of requests so far.
     pub fn count(&self) -> u64 {
         *self.changes.borrow()
     }
 
-    /// Waits until so much was said, or the allocation runs.
+    /// Waits until this number of requests was received, or the allocation runs.
     pub async fn counted(&self, count: u64, alloc: &str) {
         let id = AllocId::new(alloc);
         let runs = |w: &World| w.updates.get(&id).is_some_and(|u| u.client_status == ClientStatus::Running);
@@ -230,7 +230,7 @@ impl Servers for TestServers {
         Ok(Done::default())
     }
     async fn watch_allocs(&self, _: WatchAllocs) -> Answers<AllocDelta> {
-        // Every message says everything: the client must cope with that as with small steps.
+        // Every message contains the whole state: the client must handle that as well as small changes.
         let all = |w: &World| AllocDelta {
             index: w.index,
             full: true,
@@ -297,7 +297,7 @@ impl Servers for TestServers {
         if let Err(error) = self.up() {
             return futures::stream::iter([Err(error)]).boxed();
         }
-        // What is there now; changes are told by the stories of the whole system.
+        // Returns the current values; system tests cover later changes.
         let world = self.world();
         let found = request.wanted.into_iter().filter_map(|lookup| {
             let found = world.lookups.get(&lookup).cloned()?;
@@ -336,7 +336,7 @@ impl Servers for TestServers {
     }
 }
 
-/// The servers, for streams that outlive the call.
+/// A weak reference to the servers, for streams that outlive the call.
 struct WorldRef(std::sync::Weak<TestServers>);
 
 static ALL: Mutex<Vec<std::sync::Weak<TestServers>>> = Mutex::new(Vec::new());
@@ -396,7 +396,7 @@ impl Agent {
         ALL.lock().unwrap().push(Arc::downgrade(&servers));
         let mut config = ClientConfig::new(dir.path(), "test-node");
         config.dev = dev;
-        // Tests run side by side, and their allocations have the same names.
+        // Tests run in parallel, and their allocations have the same names.
         let unique = dir.path().file_name().unwrap().to_string_lossy().into_owned();
         config.cgroup_parent = format!("/caravan-test-{unique}");
         let as_servers: Arc<dyn Servers> = Arc::clone(&servers) as Arc<dyn Servers>;
@@ -406,12 +406,12 @@ impl Agent {
         Self { servers, handle, dir, dev, cancel, running }
     }
 
-    /// Starts another over what one has left.
+    /// Starts another agent on the directories of an earlier one.
     pub fn resume(servers: Arc<TestServers>, dir: Arc<tempfile::TempDir>) -> Self {
         Self::begin(servers, dir, false)
     }
 
-    /// Ends the agent; tasks live on unless it is a development agent.
+    /// Stops the agent; tasks keep running unless it is a development agent.
     pub async fn end(self) -> (Arc<TestServers>, Arc<tempfile::TempDir>) {
         self.cancel.cancel();
         let Self { servers, handle, dir, running, .. } = self;
@@ -420,14 +420,14 @@ impl Agent {
         (servers, dir)
     }
 
-    /// Ends it and starts another over the same directories.
+    /// Stops the agent and starts another one on the same directories.
     pub async fn restart(self) -> Self {
         let dev = self.dev;
         let (servers, dir) = self.end().await;
         Self::begin(servers, dir, dev)
     }
 
-    /// Ends and removes everything that was run.
+    /// Stops and removes all allocations.
     pub async fn clean(self) {
         let ids = self.handle.alloc_ids();
         for id in &ids {
@@ -452,18 +452,18 @@ impl Agent {
 pub fn remove_cgroups(dir: &Path) {
     let name = format!("caravan-test-{}", dir.file_name().unwrap().to_string_lossy());
     if let Ok(Some(hierarchy)) = caravan_sys::cgroup::Hierarchy::detect() {
-        // A leftover is only untidy.
+        // A leftover does no harm.
         let _ = caravan_sys::cgroup::SharedCpus::open(&hierarchy, Path::new(&name)).and_then(|s| s.remove());
         let _ = caravan_sys::cgroup::Cgroup::at(&hierarchy, Path::new(&name)).and_then(|g| g.remove());
     }
 }
 
-/// A directory whose sockets' paths fit.
+/// Returns a directory whose path is short enough for sockets.
 fn short_dir() -> tempfile::TempDir {
     tempfile::Builder::new().prefix("cc").tempdir_in("/tmp").unwrap()
 }
 
-/// Waits until a driver answers about a task.
+/// Waits until a driver returns the usage of a task.
 pub async fn usage(agent: &Agent, alloc: &str, task: &str) -> caravan_drivers::Usage {
     let asking = async {
         loop {

@@ -1,4 +1,4 @@
-//! Tasks under real drivers: run, stop, restart policy, order of life.
+//! Tasks under real drivers: run, stop, restart policy, lifecycle order.
 
 use crate::support::{Agent, alloc, kinds, poll, shell, task};
 use caravan_client::fs::{LogKind, Origin};

@@ -1,4 +1,4 @@
-//! What may run only so long ends then, whatever its agent went through.
+//! Run time limits end allocations, also across restarts of the agent.
 
 use crate::support::{Agent, alloc, kinds, poll, shell};
 use caravan_types::Nanos;
@@ -35,7 +35,7 @@ async fn a_task_that_ran_so_long_is_ended_and_counts_as_complete() {
     assert!(!work.failed, "{work:?}");
     let killing = work.events.iter().find(|e| e.kind == "Killing").unwrap();
     assert_eq!(killing.display(), TIMED_OUT);
-    // What would run afterwards does not.
+    // Poststop tasks do not run.
     assert_eq!(kinds(&over.task_states["clean"]), ["Received"]);
     assert!(agent.handle.fs(&"a1".into()).unwrap().read_at("alloc/data/clean", 0, None).is_err());
     agent.clean().await;

@@ -1,4 +1,4 @@
-//! Volumes of the bundled plugin: claimed, mounted, shared, handed back.
+//! Volumes of the bundled plugin: claimed, mounted, shared, released.
 
 use crate::plugins::{healthy, plugin};
 use crate::support::{Agent, alloc, poll, shell};
@@ -80,7 +80,7 @@ pub fn writer(id: &str, driver: &str) -> Allocation {
     alloc
 }
 
-/// Mounts of volumes below the plugin roots.
+/// Returns the number of mounts of volumes below the plugin roots.
 pub fn mounts(agent: &Agent, part: &str) -> usize {
     let table = caravan_sys::mountinfo::MountTable::read().unwrap();
     table.under(&agent.dir.path().join("client/csi")).filter(|m| m.target.iter().any(|p| p == part)).count()
@@ -99,8 +99,8 @@ pub async fn writes(agent: &Agent, alloc: &str) {
     poll(&format!("{alloc} writes"), || grown(agent, alloc).is_some_and(|now| now > before)).await;
 }
 
-/// docs/design/rough-edges.md, 8: after a restart of the agent the users of a stage are still known, so that the first to go does not
-/// end it under the others.
+/// docs/design/rough-edges.md, 8: a restarted agent still knows the users of a stage, so that the first release does not
+/// unstage it under the others.
 async fn life_of_a_volume(plugin_driver: &str, task_driver: &str) {
     let agent = Agent::start();
     agent.servers.run(plugin(&agent, "p1", plugin_driver, CsiPluginType::Monolith));
@@ -191,7 +191,7 @@ async fn an_allocation_that_waits_for_its_volume_can_be_stopped() {
     agent.clean().await;
 }
 
-/// The next version of a plugin takes over what the last one has mounted.
+/// The next version of a plugin takes over the mounts of the last one.
 async fn a_plugin_is_updated_under_a_mount(driver: &str) {
     let agent = Agent::start();
     agent.servers.run(plugin(&agent, "p1", driver, CsiPluginType::Monolith));
@@ -279,7 +279,7 @@ async fn an_agent_that_ends_at_any_step_of_a_start_doubles_nothing() {
     agent.clean().await;
 }
 
-/// Processes of an allocation whose parent is none of them.
+/// Counts the processes of an allocation whose parent is not one of them.
 fn processes_of(agent: &Agent, alloc: &str) -> usize {
     let mark = format!("NOMAD_ALLOC_DIR={}/alloc/{alloc}/alloc\0", agent.dir.path().display());
     let mut parents = std::collections::BTreeMap::new();

@@ -1,10 +1,10 @@
-//! Two documents in meaning: the same keys, the same kinds of values, null where null was, empty where
-//! empty was. Values may differ. While comparing, ids are learned.
+//! Compares two documents in meaning: the same keys, the same kinds of values, null and empty in the same
+//! places. Values may differ. The comparison learns ids.
 
 use super::ids::{Ids, is_uuid};
 use serde_json::{Map, Value};
 
-/// Objects whose keys belong to the machine or the moment.
+/// Objects whose keys depend on the machine or the moment.
 const FREE: &[&str] = &[
     "Attributes",
     "Drivers",
@@ -20,27 +20,27 @@ const FREE: &[&str] = &[
     "ClassFiltered",
     "DimensionExhausted",
     "ClassExhausted",
-    // Of an agent's configuration.
+    // Part of an agent's configuration.
     "Options",
-    // Of whichever job comes first.
+    // Depends on which job comes first.
     "Summary",
     // A plugin's own names.
     "Segments",
-    // A node tells of new ones when it does.
+    // Nodes report new volumes at different times.
     "HostVolumes",
 ];
 
-/// What plugins answer, each in its way, and which figures there are already.
+/// Answers of plugins, which differ between plugins, and figures that exist at different times.
 const UNCOMPARED: [&str; 3] = ["PublishedExternalNodeIDs", "VolumeContext", "Measured"];
 
-/// Times that are there or not, as far as a task has come.
+/// Times that are present depending on a task's progress.
 const MOMENTS: [&str; 3] = ["StartedAt", "FinishedAt", "LastRestart"];
 
-/// Indexes that say by 0 that there is nothing.
+/// Indexes for which 0 means absence.
 const ZERO_MEANS: [&str; 5] =
     ["Index", "EvalCreateIndex", "JobModifyIndex", "NodeModifyIndex", "DeploymentModifyIndex"];
 
-/// What the recording left out.
+/// Returns whether the recording omitted a value.
 fn is_left_out(value: &Value) -> bool {
     match value {
         Value::String(text) => text == "(as elsewhere)" || text == "(left out)",
@@ -49,14 +49,14 @@ fn is_left_out(value: &Value) -> bool {
     }
 }
 
-/// The differences, each as a path and a few words.
+/// Returns the differences, each as a path and a few words.
 pub fn differences(ids: &mut Ids, recorded: &Value, ours: &Value) -> Vec<String> {
     let mut walk = Walk { ids, found: Vec::new() };
     walk.values("", "", recorded, ours);
     walk.found
 }
 
-/// A document of which only some keys were kept: the others are taken out of ours.
+/// Reduces a document of the replay to the keys of a recorded one, of which only some keys were kept.
 pub fn cut_like(recorded: &Value, ours: &Value) -> Value {
     match (recorded, ours) {
         (Value::Object(theirs), Value::Object(own)) => {
@@ -118,7 +118,7 @@ impl Walk<'_> {
                 self.lists(path, key, theirs, own);
             }
             (Value::String(theirs), Value::String(own)) => self.ids.learn(theirs, own),
-            // How far a task is.
+            // The progress of a task.
             (Value::String(_) | Value::Null, Value::String(_) | Value::Null) if MOMENTS.contains(&key) => {}
             (theirs, own) if kind(theirs) == kind(own) => {
                 if let (true, Some(theirs), Some(own)) =
@@ -135,7 +135,7 @@ impl Walk<'_> {
     }
 
     fn objects(&mut self, path: &str, recorded: &Map<String, Value>, ours: &Map<String, Value>) {
-        // Keys that are ids themselves cannot be the same.
+        // Keys that are ids cannot be equal.
         if !recorded.is_empty() && recorded.keys().chain(ours.keys()).all(|key| is_id(key)) {
             match ours.values().next() {
                 Some(own) => recorded.values().take(1).for_each(|value| self.values(path, "", value, own)),
@@ -144,7 +144,7 @@ impl Walk<'_> {
             return;
         }
         let own_key = |key: &str, ids: &Ids| ids.text(key);
-        // How long lists were before they were cut.
+        // The lengths of lists before they were cut.
         for (key, value) in recorded.iter().filter(|(key, _)| !key.ends_with("TrimmedFrom")) {
             let path = format!("{path}/{key}");
             match ours.get(key).or_else(|| ours.get(&own_key(key, self.ids))) {
@@ -164,7 +164,7 @@ impl Walk<'_> {
     fn lists(&mut self, path: &str, key: &str, recorded: &[Value], ours: &[Value]) {
         let mut free: Vec<&Value> = ours.iter().collect();
         for (at, value) in recorded.iter().enumerate() {
-            // Networks of other modes than the host's are not built.
+            // Network modes other than the host's are not implemented.
             let is_built = |mode: &Value| ours.iter().any(|own| own.get("Mode") == Some(mode));
             if key.ends_with("Networks") && value.get("Mode").is_some_and(|mode| !is_built(mode)) {
                 continue;
@@ -176,7 +176,7 @@ impl Walk<'_> {
             if n < free.len() {
                 free.remove(n);
             }
-            // What stands only for the like of it teaches nothing about this one.
+            // An element that is paired only by similarity does not reveal ids.
             let before = self.ids.clone();
             let known = self.likeness(value, own) >= SAME;
             self.values(&format!("{path}/{at}"), key, value, own);
@@ -186,7 +186,7 @@ impl Walk<'_> {
         }
     }
 
-    /// How much an element looks like another.
+    /// Returns how similar two elements are.
     fn likeness(&self, recorded: &Value, ours: &Value) -> usize {
         match (recorded, ours) {
             (Value::Object(theirs), Value::Object(own)) => {
@@ -215,7 +215,7 @@ impl Walk<'_> {
             (Value::Number(theirs), Value::Number(own)) if theirs == own => 1,
             (Value::Null, Value::Null) => 1,
             (Value::Bool(theirs), Value::Bool(own)) if theirs == own => 1,
-            // What is called the same is likely to be about the same.
+            // Elements with the same name are likely to be about the same object.
             (Value::Object(theirs), Value::Object(own)) => {
                 theirs.keys().filter(|key| own.contains_key(*key)).count().min(4)
             }
@@ -225,12 +225,12 @@ impl Walk<'_> {
     }
 }
 
-/// The likeness of what is known to be the same.
+/// The similarity of elements that are known to be the same.
 const SAME: usize = 1000;
 
 fn is_id(key: &str) -> bool {
     let all = |is: fn(&u8) -> bool| !key.is_empty() && key.as_bytes().iter().all(is);
-    // Of things, of checks, of processes.
+    // Ids of objects, of checks, of processes.
     is_uuid(key) || (key.len() >= 32 && all(u8::is_ascii_hexdigit)) || all(u8::is_ascii_digit)
 }
 

@@ -1,43 +1,43 @@
-//! A recorded exchange: a request, and what was answered to it.
+//! A recorded exchange: a request and its answer.
 
 use anyhow::{Context, Result, bail};
 use serde_json::{Map, Value};
 use std::fs;
 
-/// What a request sends, or an answer brings.
+/// The body of a request or an answer.
 #[derive(Clone, Debug)]
 pub enum Body {
-    /// Nothing, or nothing of which more than its length was kept.
+    /// No body, or a body of which only the length was recorded.
     Untold,
     Json(Value),
     Text(String),
-    /// A stream, a document or a line of text each.
+    /// A stream: one document or line of text each.
     Lines(Vec<Value>),
-    /// A websocket.
+    /// The messages of a websocket.
     Frames(Vec<Value>),
 }
 
 #[derive(Clone, Debug)]
 pub struct Exchange {
     pub topic: &'static str,
-    /// Place in its topic.
+    /// The place in its topic.
     pub at: usize,
     pub note: String,
     pub method: String,
-    /// As it was sent, escapes and all.
+    /// The path as sent, with escapes.
     pub path: String,
     pub query: Vec<(String, String)>,
-    /// The query as one text, where it is not pairs.
+    /// The query as one text, if it does not consist of pairs.
     pub raw_query: String,
     pub headers: Vec<(String, String)>,
     pub request: Body,
     pub status: u16,
-    /// Names in lower case.
+    /// The headers; names are in lower case.
     pub answer_headers: Vec<(String, String)>,
-    /// Headers were kept.
+    /// Whether headers were recorded.
     pub has_headers: bool,
     pub answer: Body,
-    /// The list or text was longer.
+    /// Whether the recorded list or text was cut.
     pub trimmed: bool,
 }
 
@@ -46,7 +46,7 @@ impl Exchange {
         self.method == "GET"
     }
 
-    /// `topic 3 GET /v1/jobs`.
+    /// Returns the name of the exchange: `topic 3 GET /v1/jobs`.
     pub fn name(&self) -> String {
         format!("{} {} {} {}", self.topic, self.at, self.method, self.path)
     }
@@ -102,7 +102,7 @@ impl Exchange {
     }
 }
 
-/// A list as a value stands for a parameter that is repeated.
+/// Returns the pairs of a query; a list as a value stands for a repeated parameter.
 fn pairs(map: &Map<String, Value>) -> Vec<(String, String)> {
     let text = |value: &Value| value.as_str().map_or_else(|| value.to_string(), str::to_owned);
     map.iter()
@@ -113,7 +113,7 @@ fn pairs(map: &Map<String, Value>) -> Vec<(String, String)> {
         .collect()
 }
 
-/// The exchanges of a topic, in their order.
+/// Loads the exchanges of a topic, in order.
 pub fn load(topic: &'static str) -> Result<Vec<Exchange>> {
     let path = caravan_testkit::workspace("fixtures/http").join(format!("{topic}.json"));
     let text = fs::read_to_string(&path).with_context(|| format!("read {}", path.display()))?;

@@ -1,4 +1,4 @@
-//! The exchanges that are known to go differently, each with its reason: `fixtures/http/gaps.txt`.
+//! The exchanges with known differences, each with its reason: `fixtures/http/gaps.txt`.
 
 use anyhow::{Context, Result};
 use std::collections::BTreeMap;
@@ -6,19 +6,19 @@ use std::fs;
 use std::path::PathBuf;
 use std::sync::{Mutex, PoisonError};
 
-/// By place in the topic; [`WHOLE`] = the topic as a whole.
+/// The reasons by place in the topic; [`WHOLE`] means the whole topic.
 pub type Gaps = BTreeMap<usize, String>;
 
 pub const WHOLE: usize = usize::MAX;
 
-/// Topics are replayed side by side, and one file holds the gaps of all.
+/// Topics are replayed concurrently, and one file holds the gaps of all.
 static FILE: Mutex<()> = Mutex::new(());
 
 fn file() -> PathBuf {
     caravan_testkit::workspace("fixtures/http/gaps.txt")
 }
 
-/// `topic 3 GET /v1/jobs: reason` or `topic *: reason`.
+/// Parses `topic 3 GET /v1/jobs: reason` or `topic *: reason`.
 fn parse(line: &str) -> Option<(&str, usize, &str)> {
     let (topic, rest) = line.split_once(' ')?;
     if let Some(reason) = rest.strip_prefix("*: ") {
@@ -28,7 +28,7 @@ fn parse(line: &str) -> Option<(&str, usize, &str)> {
     Some((topic, at.parse().ok()?, rest.split_once(": ")?.1))
 }
 
-/// The gaps of a topic.
+/// Loads the gaps of a topic.
 pub fn load(topic: &str) -> Result<Gaps> {
     let _held = FILE.lock().unwrap_or_else(PoisonError::into_inner);
     let text = fs::read_to_string(file()).context("read fixtures/http/gaps.txt")?;
@@ -43,7 +43,7 @@ pub fn load(topic: &str) -> Result<Gaps> {
     Ok(gaps)
 }
 
-/// Puts a topic's gaps in the place of those that are listed. `lines` are whole lines.
+/// Replaces a topic's gaps in the file. `lines` are whole lines.
 pub fn store(topic: &str, lines: &[String]) -> Result<()> {
     let _held = FILE.lock().unwrap_or_else(PoisonError::into_inner);
     let text = fs::read_to_string(file()).unwrap_or_default();
@@ -52,7 +52,7 @@ pub fn store(topic: &str, lines: &[String]) -> Result<()> {
     let comments = kept.iter().take_while(|line| line.starts_with('#') || line.is_empty()).count();
     let mut rest = kept.split_off(comments);
     rest.extend(lines.iter().map(String::as_str));
-    // Topics in order, and the lines of each as they are.
+    // Topics are sorted; the lines of each keep their order.
     rest.sort_by_key(|line| line.split(' ').next());
     kept.extend(rest);
     fs::write(file(), kept.join("\n") + "\n")?;

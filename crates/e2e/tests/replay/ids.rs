@@ -1,5 +1,5 @@
-//! What was called one thing when the exchanges were recorded is called another in the replay: ids,
-//! indexes, names of children. Learned from answers, used in requests.
+//! Ids, indexes and names of children differ between the recording and the replay. This table learns them
+//! from answers and replaces them in requests.
 
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -12,7 +12,7 @@ pub struct Ids {
 
 const UUID: usize = 36;
 
-/// Whether a text is a UUID.
+/// Returns whether a text is a UUID.
 pub fn is_uuid(text: &str) -> bool {
     text.len() == UUID
         && text.bytes().enumerate().all(|(at, byte)| match at {
@@ -21,31 +21,31 @@ pub fn is_uuid(text: &str) -> bool {
         })
 }
 
-/// Whether a text may be what a plugin calls something.
+/// Returns whether a text may be a plugin's name for an object.
 fn is_name(text: &str) -> bool {
     text.len() >= 8 && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_".contains(&byte))
 }
 
-/// The part of a child job's id that differs from run to run.
+/// Returns the part of a child job's id that differs from run to run.
 fn child(text: &str) -> Option<&str> {
     let last = text.rsplit('/').next()?;
     (text.contains('/') && (last.starts_with("dispatch-") || last.starts_with("periodic-"))).then_some(last)
 }
 
 impl Ids {
-    /// Ours for a recorded id.
+    /// Returns the replay's id for a recorded one.
     pub fn known(&self, recorded: &str) -> Option<&str> {
         self.texts.get(recorded).map(String::as_str)
     }
 
-    /// Whether it is one of ours.
+    /// Returns whether an id is one of the replay's.
     pub fn is_ours(&self, id: &str) -> bool {
         self.texts.values().any(|ours| ours == id)
     }
 
-    /// The first that is learned about an id stays.
+    /// Learns an id; the first pair stays.
     pub fn learn(&mut self, recorded: &str, ours: &str) {
-        // What plugins call their things need not be a UUID here.
+        // Ids that plugins choose need not be UUIDs here.
         if is_uuid(recorded) && (is_uuid(ours) || is_name(ours)) {
             self.texts.entry(recorded.to_owned()).or_insert_with(|| ours.to_owned());
         } else if let (Some(recorded), Some(ours)) = (child(recorded), child(ours)) {
@@ -53,7 +53,7 @@ impl Ids {
         }
     }
 
-    /// Whatever was learned before.
+    /// Sets an id, replacing an earlier pair.
     pub fn set(&mut self, recorded: &str, ours: &str) {
         self.texts.insert(recorded.to_owned(), ours.to_owned());
     }
@@ -64,7 +64,7 @@ impl Ids {
         }
     }
 
-    /// A recorded text in our words.
+    /// Returns a recorded text with the replay's ids.
     pub fn text(&self, recorded: &str) -> String {
         let mut out = recorded.to_owned();
         for (theirs, ours) in self.texts.iter().rev() {
@@ -79,7 +79,7 @@ impl Ids {
         self.indexes.get(&recorded).copied().unwrap_or(recorded)
     }
 
-    /// A parameter of a query in our words.
+    /// Returns a query parameter with the replay's ids.
     pub fn parameter(&self, name: &str, value: &str) -> String {
         match (name, value.parse::<u64>()) {
             ("index" | "cas", Ok(index)) => self.index(index).to_string(),
@@ -92,7 +92,7 @@ impl Ids {
         }
     }
 
-    /// How the only id that begins so begins here.
+    /// Returns the prefix of the replay's id, if only one known id has the recorded prefix.
     fn beginning(&self, recorded: &str) -> String {
         let mut found =
             self.texts.iter().filter(|(theirs, _)| is_uuid(theirs) && theirs.starts_with(recorded));
@@ -104,7 +104,7 @@ impl Ids {
         }
     }
 
-    /// A request's body in our words.
+    /// Returns a request's body with the replay's ids.
     pub fn body(&self, recorded: &Value) -> Value {
         match recorded {
             Value::String(text) => Value::String(self.text(text)),
@@ -124,7 +124,7 @@ impl Ids {
     }
 }
 
-/// A text without what differs from run to run: ids, numbers, paths, long hashes.
+/// Masks the parts of a text that differ from run to run: ids, numbers, paths, long hashes.
 pub fn masked(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     let mut rest = text;
@@ -152,13 +152,13 @@ pub fn masked(text: &str) -> String {
             rest = &rest[hex..];
             continue;
         }
-        // What tells dispatched jobs apart that were made in one second.
+        // The part that distinguishes jobs dispatched in the same second.
         if hex == 8 && out.ends_with("dispatch-#-") {
             out.push_str("<hex>");
             rest = &rest[hex..];
             continue;
         }
-        // Which name server was asked is told only where a program asks it itself.
+        // The name of the DNS server is in the text only if the program queries it itself.
         if out.contains("lookup ")
             && let Some(server) = rest.strip_prefix(" on ")
             && let Some(end) = server.find(": ")

@@ -1,5 +1,5 @@
-//! Signed tokens of somebody else. Those that were recorded are over by now, and their key is not known: the
-//! replay trusts a key of its own and signs the same claims with it, their times moved to today.
+//! Tokens of an external issuer. The recorded ones have expired, and their private key is unknown: the
+//! replay trusts its own key and signs the same claims with it, with their times moved to today.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD as BASE64;
@@ -12,7 +12,7 @@ use rsa::{RsaPrivateKey, RsaPublicKey};
 use serde_json::{Value, json};
 use std::sync::OnceLock;
 
-/// When the recorded tokens were made, in seconds since 1970.
+/// The time when the recorded tokens were created, in seconds since 1970.
 const RECORDED: i64 = 1_795_251_736;
 
 fn key() -> &'static RsaPrivateKey {
@@ -20,12 +20,12 @@ fn key() -> &'static RsaPrivateKey {
     KEY.get_or_init(|| RsaPrivateKey::new(&mut OsRng, 2048).expect("a machine has randomness"))
 }
 
-/// What is trusted in the place of a recorded public key.
+/// Returns the trusted key in place of a recorded public key.
 pub fn public_key() -> String {
     RsaPublicKey::from(key()).to_public_key_pem(LineEnding::LF).expect("every key has this form")
 }
 
-/// A recorded token signed again; none if it is no token.
+/// Signs a recorded token again; `None` if the text is not a token.
 pub fn signed_again(token: &str) -> Option<String> {
     let (text, _) = token.rsplit_once('.')?;
     let (header, claims) = text.split_once('.')?;

@@ -1,9 +1,9 @@
-//! The recorded exchanges of `fixtures/http`, made again: each topic's requests in their order to an agent
-//! of ours, and the answers compared in meaning: status, headers, keys, kinds of values, null and empty,
-//! texts of errors. Each test prints a table; what is known to differ stands in `fixtures/http/gaps.txt`.
+//! Replays the recorded exchanges of `fixtures/http`: sends each topic's requests in order to a Caravan
+//! agent, and compares the answers in meaning: status, headers, keys, kinds of values, null and empty,
+//! error texts. Each test prints a table; known differences are in `fixtures/http/gaps.txt`.
 //!
-//! With `CARAVAN_REPLAY=record` in the environment the topics that run write their gaps into that file
-//! instead; with `CARAVAN_REPLAY=strict` a gap that is none any more fails the test.
+//! With `CARAVAN_REPLAY=record` in the environment, the topics that run write their gaps into that file
+//! instead. With `CARAVAN_REPLAY=strict`, a gap that no longer exists fails the test.
 
 mod compare;
 mod exchange;
@@ -19,14 +19,14 @@ use exchange::Exchange;
 use session::Session;
 use std::time::Duration;
 
-/// How many differences of one exchange are shown.
+/// The number of differences that are shown for one exchange.
 const SHOWN: usize = 6;
 
-/// How the reason of a gap begins that is there or not as the moment has it: it may pass.
+/// The prefix of the reason of a gap that occurs only sometimes: its exchange may pass.
 const AT_TIMES: &str = "at times: ";
 
-/// Plays a topic; when it differs, once more with another agent. The recordings hold one order of things that run
-/// side by side: on a busy machine another one may come about, but hardly twice. With `CARAVAN_REPLAY` set, once only.
+/// Replays a topic; if it differs, once more with another agent. The recordings hold one order of concurrent events:
+/// on a busy machine another order may occur, but hardly twice. With `CARAVAN_REPLAY` set, once only.
 fn replay(topic: &'static str) -> Result<()> {
     match play(topic) {
         Err(first) if std::env::var_os("CARAVAN_REPLAY").is_none() => {
@@ -53,13 +53,13 @@ fn play(topic: &'static str) -> Result<()> {
         }
     };
     if record {
-        // Gaps are what is looked for, and would be waited for.
+        // Gaps are expected when recording, so waiting for them would take long.
         session.settling = Duration::from_secs(2);
     }
     for &(earlier, upto) in topics::before(topic) {
         let gaps = gaps::load(earlier)?;
         for exchange in exchange::load(earlier)?.iter().take(upto) {
-            // What is wrong with it is told by its own topic.
+            // The exchange's own topic reports its failures.
             let _ = topics::prepare(&mut session, exchange);
             let patient = !gaps.contains_key(&exchange.at) && !gaps.contains_key(&gaps::WHOLE);
             session.play(exchange, patient).with_context(|| exchange.name())?;
@@ -82,7 +82,7 @@ fn play(topic: &'static str) -> Result<()> {
             lines.push(format!("{name}: {reason}"));
         }
         match (found.as_slice(), gap) {
-            // A busy machine answers some of them in another order: only who asks for it has the list held to be short.
+            // A busy machine answers some exchanges in another order, so a missing gap fails only the strict mode.
             ([], Some(reason)) if strict => wrong.push(format!("{name}: a gap no more: {reason}")),
             ([], Some(reason)) => println!("     {name}: a gap no more? {reason}"),
             ([_, ..], None) => {
@@ -101,7 +101,7 @@ fn play(topic: &'static str) -> Result<()> {
     bail!("{} exchanges differ from what fixtures/http/gaps.txt says:\n{}", wrong.len(), wrong.join("\n"))
 }
 
-/// The differences; what breaks on the way is one.
+/// Returns the differences of an exchange; a failed request counts as one.
 fn outcome(session: &mut Session, exchange: &Exchange, patient: bool) -> Vec<String> {
     if let Err(error) = topics::prepare(session, exchange) {
         let text = format!("{error:#}");

@@ -1,4 +1,4 @@
-//! One agent and what is said to it.
+//! An agent under replay and the exchanges with it.
 
 use super::compare::{cut_like, differences};
 use super::exchange::{Body, Exchange};
@@ -14,7 +14,7 @@ use std::net::TcpStream;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-/// Headers that are there or not; the rest is the business of transport.
+/// Headers whose presence is compared; the others depend on the transport.
 const HEADERS: [&str; 16] = [
     "content-type",
     "content-encoding",
@@ -34,7 +34,7 @@ const HEADERS: [&str; 16] = [
     "upgrade",
 ];
 
-/// Keys whose values tell how far things are.
+/// Keys whose values show progress.
 const PROGRESS: [&str; 12] = [
     "Status",
     "ClientStatus",
@@ -50,26 +50,26 @@ const PROGRESS: [&str; 12] = [
     "Pending",
 ];
 
-/// How long a read may take to come to look as it was recorded.
+/// How long a read may take until it looks as recorded.
 const SETTLING: Duration = Duration::from_secs(30);
 /// The same for values that may differ in the end.
 const PROGRESSING: Duration = Duration::from_secs(3);
 
-/// Something to be done while a request is answered.
+/// An action during a request.
 pub type Meanwhile = Box<dyn FnOnce()>;
 
 pub struct Session {
     pub agent: Agent,
     pub ids: Ids,
-    /// How long a read may take to come to look as it was recorded.
+    /// How long a read may take until it looks as recorded.
     pub settling: Duration,
-    /// What happens while the next request is answered.
+    /// The action during the next request.
     pub meanwhile: Option<Meanwhile>,
     _dir: tempfile::TempDir,
 }
 
 impl Session {
-    /// An agent like the one that was recorded.
+    /// Starts an agent like the recorded one.
     pub fn start(acl: bool) -> Result<Self> {
         let dir = tempfile::tempdir()?;
         let volume = dir.path().join("hostvol");
@@ -87,11 +87,11 @@ impl Session {
             let agent = Agent::with(options)?;
             let node = agent.node_id()?;
             ids.set(topics::NODE, &node);
-            // Ids are looked for by their beginnings as well.
+            // Some requests use prefixes of ids.
             ids.set(&topics::NODE[..4], &node[..4]);
             agent
         } else {
-            // Without a token only its health can be asked for.
+            // Without a token only the agent's health is readable.
             let agent = Agent::launch(options)?;
             eventually("the agent to be healthy", || agent.get("/v1/agent/health").map(drop))
                 .with_context(|| agent.log_tail())?;
@@ -100,8 +100,8 @@ impl Session {
         Ok(Self { agent, ids, settling: SETTLING, meanwhile: None, _dir: dir })
     }
 
-    /// Makes a request as it was recorded, with our ids, and tells how the answer differs. Reads are
-    /// repeated for a while, because what they show may still be on its way.
+    /// Sends a recorded request with the replay's ids, and returns the differences of the answer. Reads are
+    /// repeated for a while, because their objects may still change.
     pub fn play(&mut self, exchange: &Exchange, patient: bool) -> Result<Vec<String>> {
         let begun = Instant::now();
         let settles =
@@ -122,7 +122,7 @@ impl Session {
         }
     }
 
-    /// The differences, and whether things are not as far as they were.
+    /// Returns the differences, and whether objects have made less progress than recorded.
     fn once(&mut self, exchange: &Exchange) -> Result<(Vec<String>, bool)> {
         let call = self.call(exchange)?;
         let mut found = self.strangers(&call);
@@ -166,7 +166,7 @@ impl Session {
                 }
                 Err(_) => found.push(format!("not JSON: {}", reply.text())),
             },
-            // What was logged by then is the moment's.
+            // The content of the log depends on the moment.
             Body::Text(recorded)
                 if recorded.is_empty() && exchange.path.starts_with("/v1/client/fs/logs/") => {}
             Body::Text(recorded) if exchange.trimmed => {
@@ -174,9 +174,9 @@ impl Session {
                     found.push("empty".to_owned());
                 }
             }
-            // Each agent is called in its own way.
+            // Each agent has its own command line.
             Body::Text(_) if exchange.path == "/v1/agent/pprof/cmdline" && !reply.body.is_empty() => {}
-            // What a task says goes on.
+            // The output of a task continues to grow.
             Body::Text(recorded) if exchange.path.starts_with("/v1/client/fs/logs/") => {
                 let (theirs, own) = (masked(recorded), masked(&reply.text()));
                 if !theirs.starts_with(&own) && !own.starts_with(&theirs) {
@@ -219,7 +219,7 @@ impl Session {
         Ok(Call { method: exchange.method.clone(), path, headers, body, patience: Some(patience) })
     }
 
-    /// Ids of the recording that nothing told ours for.
+    /// Returns recorded ids for which no answer revealed the replay's.
     fn strangers(&self, call: &Call) -> Vec<String> {
         let text = format!("{} {}", call.path, String::from_utf8_lossy(&call.body));
         let words = text.split(|c: char| !(c.is_ascii_alphanumeric() || c == '-'));
@@ -230,7 +230,7 @@ impl Session {
             .collect()
     }
 
-    /// JSON in a text is compared as JSON.
+    /// Compares texts; JSON in a text is compared as JSON.
     fn texts(&mut self, recorded: &str, ours: &str) -> Vec<String> {
         let parsed = |text: &str| {
             let frames: Result<Vec<Value>, _> =
@@ -244,7 +244,7 @@ impl Session {
         if theirs == own { Vec::new() } else { vec![format!("{own:?} instead of {theirs:?}")] }
     }
 
-    /// A stream: each kind of event that was recorded came, in its shape.
+    /// Compares a stream: each recorded kind of event must occur, in its shape.
     fn lines(&mut self, recorded: &[Value], reply: &Reply) -> Vec<String> {
         let ours = reply.text();
         let text = |lines: &[Value]| {
@@ -281,7 +281,7 @@ impl Session {
         let (theirs, own) = (events(recorded), events(&own));
         let mut found = Vec::new();
         for (kind, events) in &theirs {
-            // Which of a kind comes first is left to the moment: the most alike is compared.
+            // The order within a kind depends on the moment: the most similar event is compared.
             let event = events[0].clone();
             let told = own.get(kind).into_iter().flatten().map(|own| {
                 let mut ids = self.ids.clone();
@@ -318,14 +318,14 @@ impl Session {
         self.agent.get(path)
     }
 
-    /// Reads JSON that only a token shows.
+    /// Reads JSON with a token.
     pub fn get_as(&self, token: &str, path: &str) -> Result<Value> {
         let headers = vec![("X-Nomad-Token".to_owned(), self.ids.text(token))];
         let call = Call { method: "GET".to_owned(), path: path.to_owned(), headers, ..Call::default() };
         self.agent.send(&call)?.json()
     }
 
-    /// Sends what was not recorded and only a token may.
+    /// Sends a request that was not recorded, with a token.
     pub fn send_as(&self, token: &str, method: &str, path: &str, body: &Value) -> Result<Reply> {
         let headers = vec![("X-Nomad-Token".to_owned(), self.ids.text(token))];
         let body = body.to_string().into_bytes();
@@ -338,7 +338,7 @@ impl Session {
         Ok(reply)
     }
 
-    /// Sends what was not recorded.
+    /// Sends a request that was not recorded.
     pub fn send(&self, method: &str, path: &str, body: Option<&Value>) -> Result<Reply> {
         let reply = self.agent.request(method, path, body)?;
         if reply.status >= 300 {
@@ -347,7 +347,7 @@ impl Session {
         Ok(reply)
     }
 
-    /// Learns an id that no recorded answer tells: where it stands in an answer of ours.
+    /// Learns an id that no recorded answer reveals, from its place in an answer of the replay.
     pub fn learn(
         &mut self,
         recorded: &str,
@@ -364,7 +364,7 @@ impl Session {
 }
 
 impl Session {
-    /// Learns the id of the first element of a list that only a token shows.
+    /// Learns the id of the first element of a list that needs a token.
     pub fn learn_with(&mut self, token: &str, recorded: &str, path: &str) -> Result<()> {
         let headers = vec![("X-Nomad-Token".to_owned(), token.to_owned())];
         let call = Call { method: "GET".to_owned(), path: path.to_owned(), headers, ..Call::default() };
@@ -378,7 +378,7 @@ impl Session {
 }
 
 impl Drop for Session {
-    /// Ends the jobs of an agent that lets nobody in without a token, so that nothing outlives it.
+    /// Stops the jobs of an agent that requires a token, so that no process outlives it.
     fn drop(&mut self) {
         let Some(token) = self.ids.known(topics::ROOT).map(str::to_owned) else { return };
         let call = |method: &str, path: String| {
@@ -386,7 +386,7 @@ impl Drop for Session {
             let call = Call { method: method.to_owned(), path, headers, ..Call::default() };
             self.agent.send(&call).and_then(|reply| reply.json())
         };
-        // Best effort: the test has said what it had to say.
+        // Best effort: the test has its result already.
         let Ok(jobs) = call("GET", "/v1/jobs?namespace=*".to_owned()) else { return };
         for id in jobs.as_array().into_iter().flatten().filter_map(|job| job["ID"].as_str()) {
             let _ = call("DELETE", format!("/v1/job/{id}"));
@@ -403,7 +403,7 @@ impl Drop for Session {
     }
 }
 
-/// What a conversation came to: each stream's bytes, the end, the reason.
+/// Summarizes a conversation: each stream's bytes, the end, the reason.
 fn outcome(frames: &[Value]) -> Value {
     let mut streams: BTreeMap<&str, String> = BTreeMap::new();
     let (mut end, mut closed) = (Value::Null, Value::Null);
@@ -421,7 +421,7 @@ fn outcome(frames: &[Value]) -> Value {
             closed = json!([frame["close_code"], masked(reason)]);
         }
     }
-    // A terminal echoes and prompts in chunks of its own.
+    // A terminal echoes and prompts in chunks that differ from run to run.
     let text = |parts: &String| if parts.contains('=') { "…".to_owned() } else { parts.clone() };
     let streams: BTreeMap<&str, String> = streams.iter().map(|(name, parts)| (*name, text(parts))).collect();
     json!({"streams": streams, "end": end, "closed": closed})
@@ -437,7 +437,7 @@ fn headers(exchange: &Exchange, ours: &[(String, String)]) -> Vec<String> {
             (Some(theirs), Some(own)) if name == "content-type" && theirs != own => {
                 found.push(format!("content type {own} instead of {theirs}"));
             }
-            // What was written by then is the state's; only 0, and 1 instead of 0, have a meaning of their own.
+            // The index depends on earlier writes; only 0, and 1 instead of 0, have a meaning of their own.
             (Some(theirs), Some(own))
                 if name == "x-nomad-index"
                     && ((theirs == "0") != (own == "0"))
@@ -456,7 +456,7 @@ fn headers(exchange: &Exchange, ours: &[(String, String)]) -> Vec<String> {
     found
 }
 
-/// The values that tell how far things are, in order.
+/// Returns the values that show progress, in order.
 fn progress(value: &Value) -> Vec<String> {
     let mut found = Vec::new();
     collect(value, &mut found);

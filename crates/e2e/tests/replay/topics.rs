@@ -1,5 +1,5 @@
-//! What belongs to single topics: which come before them, what happened between the recorded exchanges
-//! and was not recorded, and what is done differently here.
+//! Rules for single topics: their predecessors, the unrecorded events between the recorded exchanges,
+//! and the intended differences.
 
 use super::exchange::{self, Body, Exchange};
 use super::jwt;
@@ -9,17 +9,17 @@ use caravan_testkit::{Agent, eventually_within};
 use serde_json::{Value, json};
 use std::time::Duration;
 
-/// The node of the recordings, and of those with access control the bootstrap token.
+/// The node of the recordings, and the bootstrap token of the recordings with access control.
 pub const NODE: &str = "01699b02-73ad-eed7-f6f4-9aa9612a238d";
 pub const ROOT: &str = "24be8c5c-ba87-44a8-85a9-48e9b29696b1";
 const ACL_NODE: &str = "087673b3-8ace-6e14-f9d2-75bc0b91526f";
 const ACL_DEPLOYMENT: &str = "683eee1b-84a9-1843-4ac2-576d1a0d502a";
 const ACL_ALLOC: &str = "1fc24f93-31a1-285e-95ce-a336ee90bccb";
-/// Allocations of the job `logger`: the first, and the one that took its place.
+/// Allocations of the job `logger`: the first one and its replacement.
 const TALKER: &str = "d632206d-1b30-2495-9a4c-5c3e973b84d0";
 const NEXT_TALKER: &str = "a9f545d2-a351-c7cd-9853-28df1f3ce83d";
 
-/// The topics that a topic builds on, each up to one of its exchanges.
+/// Returns the topics that a topic builds on, each up to one of its exchanges.
 pub fn before(topic: &str) -> &'static [(&'static str, usize)] {
     const ALL: usize = usize::MAX;
     match topic {
@@ -51,12 +51,12 @@ pub fn before(topic: &str) -> &'static [(&'static str, usize)] {
     }
 }
 
-/// Whether an id is of the recordings and not one that is made up to be unknown.
+/// Returns whether an id is from the recordings, and not one that is unknown on purpose.
 pub fn is_recorded(id: &str) -> bool {
     !id.starts_with("11111111-2222")
 }
 
-/// Whether the exchange was recorded to show how far something is.
+/// Returns whether the exchange was recorded to show progress.
 pub fn is_progress(exchange: &Exchange) -> bool {
     let parts: Vec<&str> = exchange.path.split('/').skip(2).collect();
     matches!(
@@ -65,19 +65,19 @@ pub fn is_progress(exchange: &Exchange) -> bool {
     )
 }
 
-/// Whether only some keys of the answer were kept.
+/// Returns whether only some keys of the answer were recorded.
 pub fn is_cut(exchange: &Exchange) -> bool {
     matches!(
         (exchange.topic, exchange.at),
         ("queries", 28)
             | ("volumes_csi", 4 | 28 | 29)
             | ("volumes_host", 21 | 27)
-            // The figures were not there yet when they were recorded.
+            // The figures did not exist yet at the time of the recording.
             | ("acl_denied", 35 | 36 | 165 | 188)
     )
 }
 
-/// The token of a request of which only the notes tell who made it.
+/// Returns the token of a request whose recording names its caller only in the notes.
 pub fn untold_token(exchange: &Exchange) -> Option<&'static str> {
     if exchange.topic != "acl_denied" || exchange.path != "/v1/event/stream" {
         return None;
@@ -90,7 +90,7 @@ pub fn untold_token(exchange: &Exchange) -> Option<&'static str> {
     }
 }
 
-/// A document without what was recorded of a defect (the nulls before the topologies of a volume).
+/// Removes values that were recorded because of a defect (the nulls before the topologies of a volume).
 pub fn left_out(value: &Value) -> Value {
     match value {
         Value::Array(items) => items.iter().map(left_out).collect(),
@@ -108,7 +108,7 @@ pub fn left_out(value: &Value) -> Value {
     }
 }
 
-/// A request's body for this machine: the plugin of the recordings is the bundled one here, and long
+/// Adapts a request's body to this machine: the bundled plugin replaces the recorded one, and long
 /// values were abbreviated.
 pub fn adapted(agent: &Agent, body: &Value) -> Value {
     match body {
@@ -132,7 +132,7 @@ pub fn adapted(agent: &Agent, body: &Value) -> Value {
             if let Some(Value::Array(keys)) = out.get_mut("JWTValidationPubKeys") {
                 keys.fill(json!(jwt::public_key()));
             }
-            // Ids begin with whatever they begin with: something there is to be found by the beginning of one.
+            // Ids have random prefixes: the search uses the prefix of an existing id.
             if out.get("Prefix").is_some_and(|prefix| prefix == "e")
                 && let Some(first) =
                     out.get("Context").and_then(|context| beginning(agent, context.as_str()?))
@@ -145,16 +145,16 @@ pub fn adapted(agent: &Agent, body: &Value) -> Value {
     }
 }
 
-/// How the first id of a kind begins.
+/// Returns the prefix of the first id of a kind.
 fn beginning(agent: &Agent, context: &str) -> Option<String> {
     let path = match context {
         "allocs" => "/v1/allocations",
-        // Of these the recording found none.
+        // The recording found none of these kinds.
         "evals" | "deployment" => return Some("eeeeeeee".to_owned()),
         "nodes" => "/v1/nodes",
         _ => return None,
     };
-    // Of nodes the recording found none.
+    // The recording found no node.
     let found = agent.get(path).ok()?[0]["ID"].as_str().map(|id| id[..1].to_owned());
     if context == "nodes" {
         found.map(|first| if first == "e" { "f".into() } else { "e".into() })
@@ -163,7 +163,7 @@ fn beginning(agent: &Agent, context: &str) -> Option<String> {
     }
 }
 
-/// The first element of a list that `is` true of, its id.
+/// Returns the id of the first element of a list that satisfies `is`.
 fn id_where(list: &Value, is: impl Fn(&Value) -> bool) -> Option<String> {
     list.as_array()?.iter().find(|item| is(item))?["ID"].as_str().map(str::to_owned)
 }
@@ -174,16 +174,16 @@ fn alloc_of(session: &mut Session, recorded: &str, job: &str, status: &str) -> R
     })
 }
 
-/// Learns the allocations of the jobs, once they are as far as they were.
+/// Learns the allocations of the jobs, once they have made the recorded progress.
 fn allocs_of_jobs(session: &mut Session) -> Result<()> {
     alloc_of(session, TALKER, "logger", "running")?;
-    // The one that took the place of the first.
+    // The replacement of the first allocation.
     session.learn("e5173734-d3f4-3b41-bc8a-f324d50f0600", "/v1/job/crash/allocations", |list| {
         id_where(list, |alloc| alloc["ClientStatus"] == "failed" && alloc["RescheduleTracker"].is_object())
     })?;
     alloc_of(session, "e3ef9f52-53b0-6bf4-2f6a-eb10c0ec4aa6", "stages", "complete")?;
     alloc_of(session, "143de2de-8825-4ab6-f967-b683ddb7f2c6", "crunch", "complete")?;
-    // One that took the place of another, where there is one.
+    // The replacement of another allocation, if there is one.
     let web = session.get("/v1/job/web/allocations")?;
     let replaced =
         |id: &Value| web.as_array().is_some_and(|all| all.iter().any(|a| a["NextAllocation"] == *id));
@@ -199,7 +199,7 @@ fn allocs_of_jobs(session: &mut Session) -> Result<()> {
     Ok(())
 }
 
-/// The evaluation of a job that something triggered.
+/// Learns the evaluation of a job with this trigger.
 fn eval_of(session: &mut Session, recorded: &str, job: &str, trigger: &str) -> Result<()> {
     session.learn(recorded, &format!("/v1/job/{job}/evaluations"), |list| {
         id_where(list, |eval| eval["TriggeredBy"] == trigger && eval["Status"] == "complete")
@@ -211,7 +211,7 @@ fn newest_deployment(session: &mut Session, recorded: &str, version: u64) -> Res
         .learn(recorded, "/v1/job/web/deployments", |list| id_where(list, |row| row["JobVersion"] == version))
 }
 
-/// A small batch job, as those of which only the traces were recorded.
+/// Returns a small batch job, in place of jobs of which only the traces were recorded.
 fn small(id: &str, priority: i64) -> Value {
     json!({ "Job": {
         "ID": id, "Name": id, "Type": "batch", "Datacenters": ["dc1"], "Priority": priority,
@@ -222,7 +222,7 @@ fn small(id: &str, priority: i64) -> Value {
     }})
 }
 
-/// What happened before an exchange without being recorded.
+/// Performs the unrecorded events before an exchange.
 pub fn prepare(session: &mut Session, exchange: &Exchange) -> Result<()> {
     match (exchange.topic, exchange.at) {
         ("jobs", 9 | 17) => {
@@ -247,7 +247,7 @@ pub fn prepare(session: &mut Session, exchange: &Exchange) -> Result<()> {
         }
         ("deployments", 17) => newest_deployment(session, "9fecb745-f2df-def5-a19c-bdbd7d97836e", 3),
         ("allocations" | "exec" | "client", 0) => allocs_of_jobs(session),
-        // The signal before has ended it, and it is started again.
+        // The previous signal has ended the task, and it is restarted.
         ("allocations", 14) => {
             let id = session.ids.text(TALKER);
             soon("the task to run again", || {
@@ -259,7 +259,7 @@ pub fn prepare(session: &mut Session, exchange: &Exchange) -> Result<()> {
         }
         ("client_fs", 0) => {
             allocs_of_jobs(session)?;
-            // Nobody stopped the first one here.
+            // In the replay the first allocation was not stopped.
             let ours = session.ids.known(TALKER).context("the allocation of logger is not known")?.to_owned();
             session.ids.set(NEXT_TALKER, &ours);
             soon("eight lines of output", || {
@@ -273,7 +273,7 @@ pub fn prepare(session: &mut Session, exchange: &Exchange) -> Result<()> {
             }
             (0..6).try_for_each(|n| settled(session, &format!("page-{n}"), "complete"))
         }
-        // Its deployment must be over.
+        // The deployment must have ended.
         ("scaling", 13) => soon("the deployment of logger to end", || {
             let newest = session.get("/v1/job/logger/deployment")?;
             if newest["Status"] == "running" { bail!("{newest}") } else { Ok(()) }
@@ -292,12 +292,12 @@ pub fn prepare(session: &mut Session, exchange: &Exchange) -> Result<()> {
             let job = session.get("/v1/job/page-0")?;
             session.ids.learn_index(239, job["ModifyIndex"].as_u64().unwrap_or(1));
             session.meanwhile = Some(Box::new(move || {
-                // The query is on its way by then. What goes wrong shows in its answer.
+                // The query is already waiting then. A failure shows in its answer.
                 let _ = caravan_testkit::request(&address, "PUT", "/v1/jobs", Some(&small("page-0", 55)));
             }));
             Ok(())
         }
-        // Users had changed it by then.
+        // Users had changed the metadata by then.
         ("nodes", 0) => changed_once(session),
         ("nodes", 15) => soon("the drain to end", || {
             let node = session.get(&format!("/v1/node/{}", session.ids.text(NODE)))?;
@@ -328,7 +328,7 @@ pub fn prepare(session: &mut Session, exchange: &Exchange) -> Result<()> {
             let mut job = small("for-plans", 50);
             job["Job"]["Type"] = json!("service");
             let task = &mut job["Job"]["TaskGroups"][0]["Tasks"][0];
-            // Tasks have names of their own in allocations: this is the recorded one.
+            // Answers about allocations contain task names, so the task has the recorded one.
             (task["Name"], task["Config"]["run_for"]) = (json!("t"), json!("600s"));
             session.send("PUT", "/v1/jobs", Some(&job))?;
             settled(session, "for-plans", "running")
@@ -338,7 +338,7 @@ pub fn prepare(session: &mut Session, exchange: &Exchange) -> Result<()> {
             settled(session, "for-events", "complete")
         }
         ("volumes_host", 10) => Ok(std::fs::create_dir_all(session.agent.dir().join("hostvol"))?),
-        // Its deployment was still running.
+        // The deployment was still running.
         ("acl_denied", 48) => deployed_again(session),
         ("acl_denied", 1) => {
             let token = session.ids.text(ROOT);
@@ -349,14 +349,14 @@ pub fn prepare(session: &mut Session, exchange: &Exchange) -> Result<()> {
     }
 }
 
-/// A deployment of `web` that goes on until somebody ends it, in the place of the one that was recorded.
+/// Starts a deployment of `web` that runs until it is ended, in place of the recorded one.
 fn deployed_again(session: &mut Session) -> Result<()> {
     let Some(Body::Json(mut body)) =
         exchange::load("acl_denied")?.into_iter().next().map(|first| first.request)
     else {
         bail!("the first exchange registers a job");
     };
-    // It waits for its canary to be promoted.
+    // The deployment waits for the promotion of its canary.
     body["Job"]["TaskGroups"][0]["Tasks"][0]["Env"]["RELEASE"] = json!("two");
     session.send_as(ROOT, "PUT", "/v1/jobs", &adapted(&session.agent, &body))?;
     let mut found = None;
@@ -374,7 +374,7 @@ fn deployed_again(session: &mut Session) -> Result<()> {
     Ok(())
 }
 
-/// Drains the node and takes it back, as in a topic before.
+/// Drains the node and ends the drain, as in an earlier topic.
 fn drained_once(session: &mut Session) -> Result<()> {
     let path = format!("/v1/node/{}", session.ids.text(NODE));
     session.send(
@@ -391,7 +391,7 @@ fn drained_once(session: &mut Session) -> Result<()> {
     settled(session, "web", "running")
 }
 
-/// Changes what the node says of itself, which registers it again.
+/// Changes the node's attributes, which registers it again.
 fn changed_once(session: &mut Session) -> Result<()> {
     session.send("POST", "/v1/client/metadata", Some(&json!({"Meta": {"n": "1"}})))?;
     soon("the changed node", || {
@@ -400,7 +400,7 @@ fn changed_once(session: &mut Session) -> Result<()> {
     })
 }
 
-/// Waits until a job has an allocation of this status.
+/// Waits until a job has an allocation with this status.
 fn settled(session: &Session, job: &str, status: &str) -> Result<()> {
     soon(&format!("an allocation of {job} to be {status}"), || {
         let allocs = session.get(&format!("/v1/job/{job}/allocations"))?;
@@ -409,7 +409,7 @@ fn settled(session: &Session, job: &str, status: &str) -> Result<()> {
     })
 }
 
-/// Waits until a deployment has so many healthy allocations.
+/// Waits until a deployment has this many healthy allocations.
 fn healthy(session: &Session, deployment: &str, count: u64) -> Result<()> {
     let id = session.ids.text(deployment);
     soon("the deployment to be healthy", || {
@@ -428,7 +428,7 @@ fn deployed(session: &Session, version: u64) -> Result<()> {
     })
 }
 
-/// As patient as a busy machine needs.
+/// Waits with a timeout for a busy machine.
 fn soon(what: &str, look: impl FnMut() -> Result<()>) -> Result<()> {
     eventually_within(Duration::from_secs(40), what, look)
 }

@@ -1,4 +1,4 @@
-//! As much of a websocket (RFC 6455) as a replay needs: text messages one way and the other.
+//! A minimal websocket client (RFC 6455) for replays: text messages in both directions.
 
 use anyhow::{Context, Result, bail};
 use serde_json::{Value, json};
@@ -10,15 +10,15 @@ const TEXT: u8 = 1;
 const CLOSE: u8 = 8;
 const PING: u8 = 9;
 
-/// What a server said on a websocket, or instead of opening one.
+/// The messages of a server on a websocket, or its refusal.
 #[derive(Debug)]
 pub struct Said {
     pub status: u16,
-    /// Names in lower case.
+    /// The headers; names are in lower case.
     pub headers: Vec<(String, String)>,
-    /// Of an answer that opened nothing.
+    /// The body of a refusal.
     pub body: String,
-    /// Messages as the recordings keep them.
+    /// The messages as the recordings store them.
     pub frames: Vec<Value>,
 }
 
@@ -85,7 +85,7 @@ pub fn talk(address: &str, path: &str, headers: &[(String, String)], messages: &
     Ok(Said { status, headers, body: String::new(), frames })
 }
 
-/// Clients mask what they send; a mask of zeros leaves it readable.
+/// Sends a frame. Clients must mask their frames; a mask of zeros keeps them readable.
 fn send(stream: &mut TcpStream, code: u8, payload: &[u8]) -> Result<()> {
     let mut frame = vec![0x80 | code];
     match u8::try_from(payload.len()) {
@@ -97,12 +97,12 @@ fn send(stream: &mut TcpStream, code: u8, payload: &[u8]) -> Result<()> {
     }
     frame.extend([0; 4]);
     frame.extend(payload);
-    // The server may have closed already: what it said then is what counts.
+    // The server may have closed the connection already; its earlier messages count.
     let _ = stream.write_all(&frame);
     Ok(())
 }
 
-/// One frame, none at the end of the connection.
+/// Reads one frame; `None` at the end of the connection.
 fn read(reader: &mut impl Read) -> Result<Option<(u8, Vec<u8>)>> {
     let mut head = [0; 2];
     if reader.read_exact(&mut head).is_err() {

@@ -1,4 +1,4 @@
-//! The HTTP API over TLS, and those who use it.
+//! The HTTP API over TLS, and its clients.
 
 use super::{Certificates, answers, sleeper};
 use crate::id_of;
@@ -26,7 +26,7 @@ fn the_api_is_spoken_over_tls() -> Result<()> {
     let env = [("CARAVAN_ADDR", address.as_str()), ("NOMAD_CACERT", ca.as_str())];
     answers(&certificates, &agent, &env)?;
 
-    // Everything else that users do: writing, streams, programs in tasks.
+    // Other requests of users: writes, streams, programs in tasks.
     fs::write(certificates.path("sleeper.nomad.hcl"), sleeper())?;
     certificates.run(&env, &["job", "run", "sleeper.nomad.hcl"])?.ok()?;
     let allocs = certificates.run(&env, &["operator", "api", "/v1/job/sleeper/allocations"])?.ok()?;
@@ -49,7 +49,7 @@ fn the_api_is_spoken_over_tls() -> Result<()> {
         "{node:?}"
     );
 
-    // Who does not know the authority is told what to do, and may do without at their own risk.
+    // A user who does not trust the authority gets advice, and may skip the check.
     let run = |args: &[&str]| certificates.run(&[], &[&["node", "status"], args].concat());
     let at = ["-address", address.as_str()];
     let told = run(&at)?.failed()?.stderr;
@@ -66,7 +66,7 @@ fn the_api_is_spoken_over_tls() -> Result<()> {
     ensure!(plain.status == 400, "{}", plain.status);
     ensure!(plain.text() == "Client sent an HTTP request to an HTTPS server.\n", "{}", plain.text());
 
-    // New certificates, of another authority.
+    // New certificates of another authority.
     let others = Certificates::make()?;
     for file in ["global-server-nomad.pem", "global-server-nomad-key.pem"] {
         fs::copy(others.path(file), certificates.path(file))?;
@@ -92,7 +92,7 @@ fn whoever_connects_and_says_nothing_is_closed() -> Result<()> {
     })?;
     let (address, ca) = (https(&agent), certificates.ca());
     answers(&certificates, &agent, &[("CARAVAN_ADDR", address.as_str()), ("CARAVAN_CACERT", ca.as_str())])?;
-    // Nothing, and the beginning of a handshake.
+    // A silent connection, and the beginning of a handshake.
     for bytes in [&[][..], &[0x16, 3, 1]] {
         let mut stream = TcpStream::connect(agent.address())?;
         stream.set_read_timeout(Some(Duration::from_secs(60)))?;
@@ -124,7 +124,7 @@ fn users_show_certificates_where_they_must() -> Result<()> {
     ensure!(told.contains("wants a certificate") && told.contains("-client-cert"), "{told}");
     let told = certificates.run(&env[..3], &["node", "status"])?.failed()?.stderr;
     ensure!(told.contains("without a client key"), "{told}");
-    // A stranger's certificate does not open either.
+    // A stranger's certificate is refused too.
     let others = Certificates::make()?;
     let told = others.run(&env, &["node", "status"])?.failed()?.stderr;
     ensure!(told.contains("does not take this one's certificate"), "{told}");

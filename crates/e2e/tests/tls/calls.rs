@@ -26,7 +26,7 @@ fn client(server: &Agent, extra: String) -> AgentOptions {
     AgentOptions { extra, ..AgentOptions::client_of(server) }
 }
 
-/// Says hello as somebody, with a certificate or without; answers the refusal.
+/// Introduces itself with this identity, with or without a certificate. Returns the refusal.
 fn refusal(
     agent: &Agent,
     identity: PeerIdentity,
@@ -66,7 +66,7 @@ fn calls_between_agents_are_encrypted() -> Result<()> {
     let (certificates, others) = (Certificates::make()?, Certificates::make()?);
     let server = Agent::with(server(&certificates, "server"))?;
     let node = Agent::with(client(&server, certificates.block("client", BOTH)))?;
-    // Calls go both ways over what the client opened.
+    // Calls go in both directions over the connection that the client opened.
     crate::run_job(&server, "sleeper", &sleeper())?;
     let alloc = id_of(&server.wait_alloc("sleeper", "running")?)?;
     eventually("its output, by way of the server", || {
@@ -83,7 +83,7 @@ fn calls_between_agents_are_encrypted() -> Result<()> {
     let told = refusal(&server, somebody(), Some((&certificates, "cli")))?;
     ensure!(told.contains("neither for client.global.nomad nor for server.global.nomad"), "{told}");
 
-    // Agents without a certificate, with a stranger's, and a server that shows a client's.
+    // Agents without a certificate or with a stranger's, and a server that presents a client's certificate.
     let bare = Agent::launch(client(&server, String::new()))?;
     bare.wait_log("encrypted calls only")?;
     let foreign = Agent::launch(client(&server, others.block("client", BOTH)))?;
@@ -101,7 +101,7 @@ fn a_cluster_moves_to_tls_while_it_runs() -> Result<()> {
     let certificates = Certificates::make()?;
     let upgrading = certificates.block("server", "rpc = true\n rpc_upgrade_mode = true");
     let server = Agent::with(AgentOptions { client: false, extra: upgrading, ..AgentOptions::default() })?;
-    // Agents with and without certificates beside each other, called over what they opened.
+    // Agents with and without certificates side by side; servers call them over the connections that they opened.
     let plain = Agent::with(client(&server, String::new()))?;
     let sealed = Agent::with(client(&server, certificates.block("client", "rpc = true")))?;
     let everywhere = sleeper().replace("\"service\"", "\"system\"");
@@ -115,7 +115,8 @@ fn a_cluster_moves_to_tls_while_it_runs() -> Result<()> {
         }
         Ok(())
     })?;
-    // Once all have theirs, the server takes encrypted calls only: without a new start, and without losing anybody.
+    // Once all agents have certificates, the server accepts only encrypted calls: without a restart, and without losing
+    // a node.
     let last = certificates.block("server", "rpc = true\n rpc_upgrade_mode = false");
     fs::write(server.dir().join("agent.d/extra.hcl"), last)?;
     server.signal(Signal::SIGHUP)?;

@@ -6,7 +6,7 @@ use anyhow::{Result, bail, ensure};
 use caravan_testkit::{Answer, Asked, Pair, WebServer, eventually};
 use std::collections::BTreeMap;
 
-/// A check of the port of a label.
+/// Returns a check of the port with a label.
 fn check(name: &str, port: &str, settings: &str) -> String {
     format!(
         "check {{\n name = \"{name}\"\n port = \"{port}\"\n interval = \"1s\"\n timeout = \"5s\"\n {settings}\n }}\n"
@@ -47,7 +47,7 @@ fn checks_are_told_whom_to_trust() -> Result<()> {
     let grpc = "type = \"grpc\"\n grpc_use_tls = true";
     let named = |name: &str| format!("tls_server_name = \"{name}\"");
     let untrusted = "signed by an authority that is not trusted here";
-    // Name, port, settings, and the words of a check that fails.
+    // The name, the port, the settings, and the output of a failing check.
     let table = [
         ("https", "known", web.to_owned(), ""),
         ("https-ill", "known", web.replace("/well", "/ill"), "503"),

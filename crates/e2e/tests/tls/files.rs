@@ -1,4 +1,4 @@
-//! Files that come over TLS: artifacts, and jobs themselves.
+//! Downloads over TLS: artifacts, and job files.
 
 use super::Certificates;
 use crate::{batch_job, id_of};
@@ -26,7 +26,7 @@ fn files_come_over_tls() -> Result<()> {
             "good evening\n",
         ),
     ] {
-        // The job files come the same way.
+        // The job files come over TLS too.
         let jobs = certificates.serve(with_artifact(name, &artifact))?;
         let url = format!("https://{}/job.nomad.hcl", jobs.address());
         certificates.run(&env, &["job", "run", "-detach", &url])?.ok()?;

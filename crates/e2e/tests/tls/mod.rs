@@ -1,5 +1,5 @@
-//! TLS: the HTTP API and its users, files from web servers, checks, calls between agents. All certificates are made by
-//! the program itself.
+//! TLS: the HTTP API and its clients, files from web servers, checks, calls between agents. The program itself creates
+//! all certificates.
 
 mod api;
 mod calls;
@@ -33,7 +33,7 @@ impl Certificates {
         self.path("nomad-agent-ca.pem").display().to_string()
     }
 
-    /// Runs a verb in the directory of the certificates.
+    /// Runs a command in the directory of the certificates.
     fn run(&self, env: &[(&str, &str)], args: &[&str]) -> Result<Output> {
         let mut command = Command::new(program());
         command.args(args).current_dir(self.0.path()).stdin(Stdio::null());
@@ -46,7 +46,7 @@ impl Certificates {
         })
     }
 
-    /// A `tls` block for an agent of a kind.
+    /// Returns a `tls` block for an agent of a kind.
     fn block(&self, kind: &str, more: &str) -> String {
         format!(
             "tls {{\n ca_file = \"{}\"\n cert_file = \"{}\"\n key_file = \"{}\"\n {more}\n}}\n",
@@ -56,25 +56,25 @@ impl Certificates {
         )
     }
 
-    /// An agent on a host that knows this authority.
+    /// Starts an agent on a host that trusts this authority.
     fn trusting_agent(&self) -> Result<Agent> {
         let env = vec![("SSL_CERT_FILE".to_owned(), self.ca())];
         Agent::with(AgentOptions { dev: true, env, ..AgentOptions::default() })
     }
 
-    /// Files of the server's certificate.
+    /// Returns the files of the server's certificate.
     fn pair(&self) -> (PathBuf, PathBuf) {
         (self.path("global-server-nomad.pem"), self.path("global-server-nomad-key.pem"))
     }
 
-    /// A web server that answers everything with a text.
+    /// Starts a web server that answers every request with a text.
     fn serve(&self, text: impl Into<String>) -> Result<WebServer> {
         let ((cert, key), text) = (self.pair(), text.into());
         WebServer::start(Some(Pair { cert: &cert, key: &key }), move |_| Answer::good(text.clone()))
     }
 }
 
-/// A task that says a word and stays.
+/// Returns a task that prints a word and keeps running.
 fn sleeper() -> String {
     crate::script_job("sleeper", "echo awake; exec sleep 1000")
 }

@@ -1,6 +1,6 @@
-//! `caravan-fleet NODES ALLOCATIONS [EACH [IN-FLIGHT [WORKERS [DIRECTORY]]]]`: a fleet under load and its figures, one
-//! JSON object a line. Jobs have EACH allocations; with a directory the log lies there, otherwise in memory.
-//! `caravan-fleet storm [NODES [SEEDS]]`: nodes come, vanish and drain under jobs of all types; what is wrong afterwards.
+//! `caravan-fleet NODES ALLOCATIONS [EACH [IN-FLIGHT [WORKERS [DIRECTORY]]]]`: prints figures of a fleet under load,
+//! one JSON object a line. Jobs have EACH allocations. With a directory the log is on disk, otherwise in memory.
+//! `caravan-fleet storm [NODES [SEEDS]]`: nodes join, vanish and drain under jobs of all types; prints violations.
 
 use caravan_fleet::{Cluster, FleetError, Load, Setup, Storm, run, storm, survey};
 use caravan_sys::heap::Counting;
@@ -46,7 +46,7 @@ fn float(n: usize) -> f64 {
     n as f64
 }
 
-/// Lets storms pass over a fleet, seed after seed.
+/// Runs storms over a fleet, one for each seed.
 async fn storms(nodes: usize, seeds: std::ops::Range<u64>) -> Result<bool, FleetError> {
     let mut well = true;
     for seed in seeds {
@@ -61,7 +61,7 @@ async fn storms(nodes: usize, seeds: std::ops::Range<u64>) -> Result<bool, Fleet
     Ok(well)
 }
 
-/// The number at a place of the arguments.
+/// Returns the number at an index of the arguments.
 fn number(arguments: &[String], at: usize, otherwise: Option<usize>) -> Option<usize> {
     arguments.get(at).map_or(otherwise, |text| text.parse().ok())
 }

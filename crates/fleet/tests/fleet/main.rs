@@ -1,4 +1,4 @@
-//! Small fleets, with the same checks as large ones.
+//! Small fleets, with the checks of large ones.
 
 use caravan_fleet::{Cluster, Load, Setup, Storm, run, storm, survey};
 use std::time::Duration;

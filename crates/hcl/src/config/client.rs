@@ -70,7 +70,7 @@ settings! {
         fingerprint: BTreeMap<String, Raw> = raw_by_label();
     }
 
-    /// What the node keeps for itself.
+    /// Resources that the node reserves for itself.
     ReservedConfig: RESERVED "reserved" {
         cpu: i64 = Int;
         memory: i64 = Int;
@@ -85,21 +85,21 @@ settings! {
         read_only: bool = Bool;
     } blocks {}
 
-    /// A network of the host under a name.
+    /// A named network of the host.
     HostNetworkConfig: HOST_NETWORK "host_network" {
         cidr: String = Str;
         interface: String = Str;
         reserved_ports: String = Str;
     } blocks {}
 
-    /// What happens to tasks when the agent leaves.
+    /// The drain of the node when the agent shuts down.
     DrainOnShutdown: DRAIN_ON_SHUTDOWN "drain_on_shutdown" {
         deadline: Nanos = Duration;
         ignore_system_jobs: bool = Bool;
         force: bool = Bool;
     } blocks {}
 
-    /// Users made up for tasks.
+    /// Users that the client creates for tasks.
     UsersConfig: USERS "users" {
         dynamic_user_min: i64 = Int;
         dynamic_user_max: i64 = Int;

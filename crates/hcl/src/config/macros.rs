@@ -1,4 +1,4 @@
-//! One declaration for a block of the configuration: its type and its table.
+//! Declares a configuration block once: as a type and as its table.
 
 /// Declares `Type: TABLE "name"` with arguments `name: Type = Kind` and blocks `name: Type = BlockType`.
 macro_rules! settings {
@@ -41,12 +41,12 @@ pub(super) use settings;
 
 use crate::schema::{BlockType, Content, Repeat, Schema};
 
-/// The block under the name of its field.
+/// Sets the block's name to the name of its field.
 pub(super) const fn named(name: &'static str, block: BlockType) -> BlockType {
     BlockType { name, key: name, ..block }
 }
 
-/// One block with a table.
+/// Returns a block with a table that may occur once.
 pub(super) const fn block(schema: &'static Schema) -> BlockType {
     BlockType {
         name: "",
@@ -58,7 +58,7 @@ pub(super) const fn block(schema: &'static Schema) -> BlockType {
     }
 }
 
-/// Blocks with a label and a table.
+/// Returns labelled blocks with a table.
 pub(super) const fn by_label(schema: &'static Schema) -> BlockType {
     BlockType {
         name: "",
@@ -70,7 +70,7 @@ pub(super) const fn by_label(schema: &'static Schema) -> BlockType {
     }
 }
 
-/// Names with strings.
+/// Returns a block of names with string values.
 pub(super) const fn strings() -> BlockType {
     BlockType {
         name: "",
@@ -82,17 +82,17 @@ pub(super) const fn strings() -> BlockType {
     }
 }
 
-/// Anything, kept as it is.
+/// Returns a block with any content, kept as raw JSON.
 pub(super) const fn raw() -> BlockType {
     BlockType { name: "", key: "", labels: &[], repeat: Repeat::One, content: Content::Free, doc: "" }
 }
 
-/// Anything, more than once.
+/// Returns a block with any content that may repeat.
 pub(super) const fn raw_many() -> BlockType {
     BlockType { repeat: Repeat::Many, ..raw() }
 }
 
-/// Anything, with a label.
+/// Returns labelled blocks with any content.
 pub(super) const fn raw_by_label() -> BlockType {
     BlockType { labels: &["name"], repeat: Repeat::ByLabel, ..raw() }
 }

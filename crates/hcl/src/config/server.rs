@@ -73,7 +73,7 @@ settings! {
         client_introduction: ClientIntroduction = block(&CLIENT_INTRODUCTION);
     }
 
-    /// How an agent finds the servers.
+    /// The servers that an agent joins, and its retries.
     ServerJoin: SERVER_JOIN "server_join" {
         start_join: Vec<String> = Strings;
         retry_join: Vec<String> = Strings;
@@ -81,14 +81,14 @@ settings! {
         retry_interval: Nanos = Duration;
     } blocks {}
 
-    /// When a node whose plans keep failing is left out.
+    /// The tracker that marks a node as ineligible if its plans keep failing.
     PlanRejectionTracker: PLAN_REJECTION_TRACKER "plan_rejection_tracker" {
         enabled: bool = Bool;
         node_threshold: i64 = Int;
         node_window: Nanos = Duration;
     } blocks {}
 
-    /// Limits of searches.
+    /// Limits of fuzzy and prefix searches.
     SearchConfig: SEARCH "search" {
         fuzzy_enabled: bool = Bool;
         limit_query: i64 = Int;
@@ -96,7 +96,7 @@ settings! {
         min_term_length: i64 = Int;
     } blocks {}
 
-    /// How clients prove themselves when they come first.
+    /// Introduction tokens, with which clients authenticate when they first register.
     ClientIntroduction: CLIENT_INTRODUCTION "client_introduction" {
         enforcement: String = Str;
         default_identity_ttl: Nanos = Duration;

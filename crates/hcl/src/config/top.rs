@@ -1,4 +1,4 @@
-//! The top level and its blocks (docs/reference/jobspec.md, section 11.1).
+//! The top level of the agent's configuration and its blocks (docs/reference/jobspec.md, section 11.1).
 
 use std::collections::BTreeMap;
 
@@ -10,7 +10,7 @@ use super::server::{SERVER, ServerConfig};
 use super::{Hidden, Raw};
 
 settings! {
-    /// Everything that configuration files say.
+    /// All settings of an agent's configuration files.
     AgentConfig: AGENT "agent configuration" {
         region: String = Str;
         datacenter: String = Str;
@@ -63,21 +63,21 @@ settings! {
         serf: i64 = Int;
     } blocks {}
 
-    /// Addresses that the agent listens on; `http` may list several, separated by blanks.
+    /// Addresses that the agent listens on. `http` may list several, separated by spaces.
     AddressesConfig: ADDRESSES "addresses" {
         http: String = Str;
         rpc: String = Str;
         serf: String = Str;
     } blocks {}
 
-    /// Addresses that others reach the agent at.
+    /// Addresses that the agent advertises to other agents.
     AdvertiseConfig: ADVERTISE "advertise" {
         http: String = Str;
         rpc: String = Str;
         serf: String = Str;
     } blocks {}
 
-    /// Access control.
+    /// Settings of access control.
     AclConfig: ACL "acl" {
         enabled: bool = Bool;
         token_ttl: Nanos = Duration;
@@ -88,7 +88,7 @@ settings! {
         token_max_expiration_ttl: Nanos = Duration;
     } blocks {}
 
-    /// Transport security.
+    /// Settings of TLS.
     TlsConfig: TLS "tls" {
         http: bool = Bool;
         rpc: bool = Bool;
@@ -103,7 +103,7 @@ settings! {
         tls_prefer_server_cipher_suites: bool = Bool;
     } blocks {}
 
-    /// Limits of connections.
+    /// Limits of client connections.
     LimitsConfig: LIMITS "limits" {
         https_handshake_timeout: Nanos = Duration;
         http_max_conns_per_client: i64 = Int;
@@ -111,7 +111,7 @@ settings! {
         rpc_max_conns_per_client: i64 = Int;
     } blocks {}
 
-    /// Settings of multiplexed connections.
+    /// Settings of multiplexed RPC connections.
     RpcConfig: RPC "rpc" {
         accept_backlog: i64 = Int;
         keep_alive_interval: Nanos = Duration;
@@ -122,7 +122,7 @@ settings! {
         dial_timeout: Nanos = Duration;
     } blocks {}
 
-    /// Metrics.
+    /// Settings of metrics.
     TelemetryConfig: TELEMETRY "telemetry" {
         collection_interval: Nanos = Duration;
         in_memory_collection_interval: Nanos = Duration;
@@ -159,7 +159,7 @@ settings! {
         circonus_broker_select_tag: String = Str;
     } blocks {}
 
-    /// The web page.
+    /// Settings of the web UI.
     UiConfig: UI "ui" {
         enabled: bool = Bool;
         show_cli_hints: bool = Bool;
@@ -170,7 +170,7 @@ settings! {
         label: Raw = raw();
     }
 
-    /// Care for the set of servers.
+    /// Settings of autopilot, which manages the set of servers.
     AutopilotConfig: AUTOPILOT "autopilot" {
         cleanup_dead_servers: bool = Bool;
         last_contact_threshold: Nanos = Duration;
@@ -182,7 +182,7 @@ settings! {
         enable_custom_upgrades: bool = Bool;
     } blocks {}
 
-    /// A driver or device plugin.
+    /// Settings of a driver or device plugin.
     PluginConfig: PLUGIN "plugin" {
         args: Vec<String> = Strings;
     } blocks {

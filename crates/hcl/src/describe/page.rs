@@ -1,4 +1,4 @@
-//! The page for people.
+//! Renders the description of the job language for people.
 
 use std::fmt::Write as _;
 
@@ -53,7 +53,7 @@ job "web" {
 
 "#;
 
-/// The whole page, in Markdown.
+/// Returns the whole page in Markdown.
 #[must_use]
 pub fn page() -> String {
     let mut out = HEAD.to_owned();
@@ -80,7 +80,7 @@ pub fn page() -> String {
     out
 }
 
-/// What a section is called: the block, and what it stands in where several blocks have the name.
+/// Returns the title of a section: the block's name, and its parent if several blocks share the name.
 fn title(place: &Place, all: &[Place]) -> String {
     let way = &place.ways[0];
     let name = way.last().copied().unwrap_or_default();
@@ -91,7 +91,7 @@ fn title(place: &Place, all: &[Place]) -> String {
     }
 }
 
-/// The name that links within the page use for a heading.
+/// Returns the anchor that links within the page use for a heading.
 fn anchor(title: &str) -> String {
     title.to_lowercase().replace(' ', "-")
 }
@@ -125,7 +125,7 @@ fn section(out: &mut String, place: &Place, all: &[Place]) {
     }
 }
 
-/// Ways that are many are not all worth reading.
+/// Shortens a long list of paths.
 fn shortened(mut ways: Vec<String>) -> String {
     const SHOWN: usize = 4;
     let more = ways.len().saturating_sub(SHOWN);
@@ -198,7 +198,7 @@ fn inner(out: &mut String, block: &BlockType, all: &[Place]) {
     let _ = writeln!(out, "| {name} | {often} | {}{holds} |", cell(block.doc));
 }
 
-/// Text that a cell of a table can hold.
+/// Escapes a text for a table cell.
 fn cell(text: &str) -> String {
     text.replace('|', "\\|").replace('\n', " ")
 }

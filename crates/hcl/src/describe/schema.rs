@@ -1,4 +1,4 @@
-//! The JSON Schema of jobs as clients send them (draft 2020-12).
+//! Generates the JSON Schema of jobs in API JSON (draft 2020-12).
 
 use caravan_types::api;
 use serde_json::{Map, Value as Json, json};
@@ -7,10 +7,10 @@ use super::{Place, places};
 use crate::job::tables::JOB;
 use crate::schema::{Attribute, BlockType, Content, Kind, Repeat, Schema};
 
-/// A schema of a job, bare or as `{"Job": ...}`.
+/// Returns a schema of a job, bare or as `{"Job": ...}`.
 ///
-/// Unset members may be null everywhere. What only servers set is allowed and not described. Members that are not
-/// known are refused, so that editors can point at them.
+/// Every member may be null. Members that only servers set are allowed but not described. Unknown members are
+/// rejected, so that editors can mark them.
 #[must_use]
 pub fn json_schema() -> Json {
     let all = places();
@@ -32,7 +32,7 @@ pub fn json_schema() -> Json {
     })
 }
 
-/// What a definition is called: the block's name, and its parent's where several have it.
+/// Returns the name of a definition: the block's name, and its parent's if several blocks share the name.
 fn name(place: &Place, all: &[Place]) -> String {
     let way = &place.ways[0];
     let last = way.last().copied().unwrap_or_default();
@@ -71,7 +71,7 @@ fn member(attribute: &Attribute) -> Json {
     let or_null = |kind: &str| json!({"type": [kind, "null"]});
     let mut out = match attribute.kind {
         Kind::Str if attribute.values.is_empty() => or_null("string"),
-        // The values are for completion; the servers say what is wrong, and some values are templates.
+        // The enum is for completion only: servers validate values, and some values are templates.
         Kind::Str => json!({"anyOf": [{"enum": attribute.values}, {"type": ["string", "null"]}]}),
         Kind::Bool => or_null("boolean"),
         Kind::Int => or_null("integer"),
@@ -82,7 +82,7 @@ fn member(attribute: &Attribute) -> Json {
         Kind::Port => json!({"type": ["integer", "null"], "minimum": 0, "maximum": u16::MAX}),
         Kind::Unsigned32 => json!({"type": ["integer", "null"], "minimum": 0, "maximum": u32::MAX}),
         Kind::Unsigned => json!({"type": ["integer", "null"], "minimum": 0}),
-        // Text such as "30s", or nanoseconds.
+        // A text such as "30s", or nanoseconds.
         Kind::Duration => json!({"type": ["integer", "string", "null"]}),
         Kind::Strings => json!({"type": ["array", "null"], "items": {"type": "string"}}),
         Kind::Ports => json!({
@@ -104,7 +104,7 @@ fn strings() -> Json {
     json!({"type": ["object", "null"], "additionalProperties": {"type": "string"}})
 }
 
-/// The members that a block becomes.
+/// Returns the members that a block becomes.
 fn block_members(schema: &'static Schema, block: &'static BlockType, all: &[Place]) -> Vec<(String, Json)> {
     let content = match block.content {
         Content::Schema(inner) => reference(inner, all),
@@ -142,7 +142,7 @@ fn block_members(schema: &'static Schema, block: &'static BlockType, all: &[Plac
     vec![(block.key.to_owned(), described(value))]
 }
 
-/// Members that no file sets: labels of blocks, and what only servers write.
+/// Returns members that no file sets: labels of blocks, and members that only servers write.
 fn of_servers(schema: &'static Schema) -> Vec<(String, Json)> {
     let any = |keys: &[&str]| keys.iter().map(|key| ((*key).to_owned(), json!({}))).collect::<Vec<_>>();
     let text = |key: &str| vec![(key.to_owned(), json!({"type": ["string", "null"]}))];

@@ -43,7 +43,7 @@ fn links_have_their_headings() {
     }
 }
 
-/// As much of JSON Schema as the schema uses.
+/// Validates `value` with the subset of JSON Schema that the generated schema uses.
 fn check(schema: &Json, value: &Json, whole: &Json, path: &str, out: &mut Vec<String>) {
     for (word, rule) in schema.as_object().into_iter().flatten() {
         match word.as_str() {

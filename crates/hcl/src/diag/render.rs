@@ -1,4 +1,4 @@
-//! Diagnostics for people: file, line, the text itself and an underline.
+//! Renders diagnostics for people: file, line, source text and an underline.
 
 use std::ops::Range;
 
@@ -9,7 +9,7 @@ use crate::source::Span;
 
 type Place = (String, Range<usize>);
 
-/// All findings with source lines and underlines; `color` adds terminal colours.
+/// Renders all diagnostics with source lines and underlines; `color` adds terminal colours.
 #[must_use]
 pub fn pretty(diagnostics: &Diagnostics, color: bool) -> String {
     let mut out = Vec::new();
@@ -35,8 +35,8 @@ pub fn pretty(diagnostics: &Diagnostics, color: bool) -> String {
     String::from_utf8_lossy(&out).into_owned()
 }
 
-/// All findings for programs: `{"diagnostics": [{severity, code, summary, detail, range, labels, hint}]}`. A range
-/// has a `file`, and `start` and `end` with `line` and `column` (in characters, both from 1) and `byte`.
+/// Renders all diagnostics for programs: `{"diagnostics": [{severity, code, summary, detail, range, labels, hint}]}`.
+/// A range has a `file`, and `start` and `end` with `line` and `column` (in characters, both from 1) and `byte`.
 #[must_use]
 pub fn json(diagnostics: &Diagnostics) -> serde_json::Value {
     use serde_json::json;
@@ -75,7 +75,7 @@ fn report(all: &Diagnostics, item: &Diagnostic, color: bool, out: &mut Vec<u8>) 
         let source = all.sources.get(span.source);
         let name = source.map(|s| s.name.clone()).unwrap_or_default();
         let text = source.map_or("", |s| s.text.as_str());
-        // Places in strings of JSON are as if nothing had been escaped there, so they may be within a character.
+        // Positions in JSON strings ignore escapes, so they may fall within a character.
         let boundary = |at: &usize| text.is_char_boundary(*at);
         let (from, to) = (span.start.min(text.len()), span.end.max(span.start).min(text.len()));
         let start = (0..=from).rev().find(boundary).unwrap_or_default();

@@ -24,38 +24,38 @@ use crate::source::Span;
 use crate::types::type_constraint;
 use crate::value::{Type, Value, convert};
 
-/// Whether file functions work, and where they may look.
+/// The permission of file functions: disabled, or within a directory.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Files {
-    /// They fail with "filesystem function disabled".
+    /// File functions fail with "filesystem function disabled".
     Off,
-    /// Relative to this directory, and never out of it.
+    /// Paths are relative to this directory. Paths outside are refused.
     Within(PathBuf),
 }
 
-/// What a parameter takes.
+/// The type of values that a parameter accepts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum P {
     Str,
     Num,
-    /// A list, or what can be made one: all elements get one type.
+    /// A list, or a value convertible to one: all elements get one type.
     List,
-    /// A set, or what can be made one.
+    /// A set, or a value convertible to one.
     Set,
     /// A list of strings.
     Strs,
-    /// Anything but null.
+    /// Any value except null.
     Some,
-    /// Anything.
+    /// Any value.
     Any,
 }
 
 type Result<T> = std::result::Result<T, Failure>;
 
-/// Why a function has no result.
+/// Why a function returned no value.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Failure {
-    /// The argument that is to blame, where it is one.
+    /// The number of the argument that caused the failure, if one did.
     argument: Option<usize>,
     text: String,
 }
@@ -72,23 +72,23 @@ impl From<&str> for Failure {
     }
 }
 
-/// A failure that one argument is to blame for.
+/// Returns a failure that one argument caused.
 fn blame(argument: usize, text: impl Into<String>) -> Failure {
     Failure { argument: Some(argument), text: text.into() }
 }
 
-/// One function.
+/// A function of the language.
 struct Function {
     name: &'static str,
     parameters: &'static [(&'static str, P)],
-    /// Any number more of these.
+    /// The type of any further arguments.
     rest: Option<(&'static str, P)>,
     run: fn(&Files, Vec<Value>) -> Result<Value>,
-    /// What it takes beyond going through its arguments, in steps.
+    /// The work of a call beyond reading its arguments, in steps.
     work: fn(&[Value]) -> u64,
 }
 
-/// The function of a name.
+/// Returns the function with this name.
 fn by_name(name: &str) -> Option<&'static Function> {
     static INDEX: OnceLock<HashMap<&'static str, &'static Function>> = OnceLock::new();
     INDEX.get_or_init(|| tables().into_iter().flatten().map(|f| (f.name, f)).collect()).get(name).copied()
@@ -111,7 +111,7 @@ const fn v(
     Function { name, parameters, rest: Some(rest), run, work: |_| 0 }
 }
 
-/// Functions whose arguments are not evaluated first.
+/// Functions that evaluate their arguments themselves.
 const SPECIAL: [&str; 3] = ["can", "convert", "try"];
 
 fn tables() -> [&'static [Function]; 10] {
@@ -129,15 +129,15 @@ fn tables() -> [&'static [Function]; 10] {
     ]
 }
 
-/// The names of all functions.
+/// Returns the names of all functions.
 pub fn names() -> impl Iterator<Item = &'static str> {
     SPECIAL.into_iter().chain(tables().into_iter().flatten().map(|f| f.name))
 }
 
-/// Calls a function of one text, for languages that offer the same ones; file functions are off.
+/// Calls a function with one text, for languages that offer the same functions. File functions are disabled.
 ///
 /// # Errors
-/// If there is no such function, or what it says.
+/// No function has this name, or the function fails.
 pub fn of_text(name: &str, text: &str) -> std::result::Result<Value, String> {
     match by_name(name) {
         Some(function) if matches!(function.parameters, [(_, P::Str)]) => {
@@ -147,7 +147,7 @@ pub fn of_text(name: &str, text: &str) -> std::result::Result<Value, String> {
     }
 }
 
-/// A call as it is written.
+/// A function call in the source.
 pub(super) struct Call<'e> {
     pub name: &'e Name,
     pub arguments: &'e [Expr],
@@ -209,7 +209,7 @@ pub(super) fn call(evaluator: &Evaluator, call: &Call<'_>, scope: &Scope) -> Eva
     })
 }
 
-/// An argument: as it is written, or an element of one that is spread.
+/// An argument: an expression, or an element of an expanded argument.
 enum Given<'e> {
     Expr(&'e Expr),
     Value(Value, Span),
@@ -224,7 +224,7 @@ impl Given<'_> {
     }
 }
 
-/// The arguments of a call, the last one spread where it is to be.
+/// Returns the arguments of a call, with the last one expanded if requested.
 fn given<'e>(evaluator: &Evaluator, call: &Call<'e>, scope: &Scope) -> Evaluated<Vec<Given<'e>>> {
     let mut given: Vec<Given<'_>> = call.arguments.iter().map(Given::Expr).collect();
     if call.expand
@@ -245,7 +245,7 @@ fn given<'e>(evaluator: &Evaluator, call: &Call<'e>, scope: &Scope) -> Evaluated
     Ok(given)
 }
 
-/// Refuses a call with fewer arguments than there are parameters, or with more than `most`.
+/// Returns an error if a call has fewer arguments than parameters, or more than `most`.
 fn count(call: &Call<'_>, given: &[Given<'_>], parameters: &[&str], most: Option<usize>) -> Evaluated<()> {
     let (name, whole, fixed) = (&call.name.text, call.whole, parameters.len());
     if let Some(missing) = parameters.get(given.len()) {
@@ -280,7 +280,7 @@ fn converted(value: Value, wanted: P) -> std::result::Result<Value, String> {
     }
 }
 
-/// Functions whose arguments are not evaluated before the call.
+/// Calls a function that evaluates its arguments itself.
 fn special(evaluator: &Evaluator, call: &Call<'_>, scope: &Scope) -> Evaluated<Value> {
     let Call { name, open, .. } = *call;
     let given = given(evaluator, call, scope)?;
@@ -333,7 +333,7 @@ fn special(evaluator: &Evaluator, call: &Call<'_>, scope: &Scope) -> Evaluated<V
     }
 }
 
-// What the modules share to take their arguments apart. Types were checked by `argument`.
+// Helpers with which the modules unpack arguments, whose types `argument` has checked.
 
 fn text(value: &Value) -> String {
     match value {

@@ -1,4 +1,4 @@
-//! Arithmetic, comparison and logic.
+//! Arithmetic, comparison and logical operators.
 
 use super::{Evaluated, Evaluator, Scope, fail};
 use crate::ast::{Binary, Expr, Unary};
@@ -7,7 +7,7 @@ use crate::value::{MapKind, SeqKind, Type, Value, convert};
 
 const SUMMARY: &str = "Invalid operand";
 
-/// Which operand it is, for messages.
+/// The operand that a message is about.
 #[derive(Clone, Copy)]
 enum Side {
     Only,
@@ -24,12 +24,12 @@ pub(super) fn unary(operator: Unary, value: Value, at: &Expr, whole: &Expr) -> E
     }
 }
 
-/// The value as an operator wants it. Null is left: what is wrong with a type is said first.
+/// Converts an operand to the type of its operator. Null is checked later, because a wrong type is reported first.
 fn operand(value: Value, wanted: &Type, at: &Expr, side: Side) -> Evaluated<Value> {
     convert(value, wanted).map_err(|e| unsuitable(at, side, &e))
 }
 
-/// The error for null, which concerns the whole operation.
+/// Returns the error for a null operand, which points at the whole operation.
 fn null(whole: &Expr) -> Box<Diagnostic> {
     fail("E0210", whole.span, "Operation failed", "An operand must not be null.")
 }
@@ -87,7 +87,7 @@ pub(super) fn binary(
     })
 }
 
-/// Equal in type and value; null is equal to null only.
+/// Returns whether two values are equal in type and value. Null equals only null.
 pub(crate) fn equal(a: &Value, b: &Value) -> bool {
     match (a, b) {
         (Value::Seq(k, t, x), Value::Seq(l, u, y)) => {

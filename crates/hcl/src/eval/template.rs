@@ -1,4 +1,4 @@
-//! Putting the parts of a template together.
+//! Evaluates templates.
 
 use super::{Evaluated, Evaluator, MAX_STRING, Scope, elements, fail, weight};
 use crate::ast::{Expr, Part};
@@ -11,7 +11,7 @@ pub(super) fn render(evaluator: &Evaluator, parts: &[Part], scope: &Scope, at: &
     Ok(Value::str(out))
 }
 
-/// The value of an interpolation, with what it takes to write it charged.
+/// Evaluates an interpolation and counts the work of writing its value.
 fn interpolated(evaluator: &Evaluator, expr: &Expr, scope: &Scope) -> Evaluated<Value> {
     let value = evaluator.eval(expr, scope)?;
     evaluator.charge(weight(&value), expr)?;
@@ -67,7 +67,7 @@ fn append(
                 };
                 let items = elements(list).ok_or_else(|| fail("E0207", collection.span, summary, detail))?;
                 for (k, v) in items {
-                    // An empty body makes no steps of its own.
+                    // An empty body counts no steps of its own.
                     evaluator.charge(1, at)?;
                     let mut inner = scope.clone();
                     if let Some(name) = key {

@@ -1,4 +1,4 @@
-//! Expressions and what they come to, as JSON; or the error's words.
+//! Tests of expressions: each result as JSON, or the text of the error.
 
 mod rules;
 

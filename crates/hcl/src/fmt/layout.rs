@@ -1,23 +1,22 @@
-//! How many blanks stand before each token.
+//! Computes the spaces before each token.
 //!
-//! The rules are those of the layout that users of the language know from other tools, so that a file
-//! formatted by one of them stays as it is.
+//! The layout equals that of the tools that users of the language know, so a file formatted by them stays unchanged.
 
 use std::ops::Range;
 
 use super::lex::{Kind, Token};
 
-/// A line: what it begins with, an assignment that ends in it, and a comment behind it. Tokens in order, the
-/// three ranges one after the other.
+/// A line: its first tokens, an assignment that ends on the line, and a trailing comment. The three ranges are
+/// consecutive.
 #[derive(Debug)]
 struct Line {
     lead: Range<usize>,
-    /// From the equals sign on, when what follows is whole.
+    /// The tokens from the equals sign on, if the assignment ends on this line.
     assign: Range<usize>,
     comment: Range<usize>,
 }
 
-/// Sets the blanks before all tokens.
+/// Sets the spaces before all tokens.
 pub(super) fn arrange(tokens: &mut [Token<'_>]) {
     let lines = lines(tokens);
     indent(tokens, &lines);
@@ -54,8 +53,8 @@ fn nesting(tokens: &[Token<'_>]) -> i32 {
     tokens.iter().map(|t| t.kind.nesting()).sum()
 }
 
-/// A line that opens more than it closes indents what follows by one level, however much it opens; lines that close
-/// go back by as many levels as they close lines.
+/// Indents the lines. A line that opens any number of brackets indents the next lines by one level. Closing lines go
+/// back by as many levels as they close lines.
 fn indent(tokens: &mut [Token<'_>], lines: &[Line]) {
     let mut levels: Vec<i32> = Vec::new();
     for line in lines {
@@ -89,7 +88,7 @@ fn space(tokens: &mut [Token<'_>], range: Range<usize>) {
     }
 }
 
-/// Whether a blank stands between two tokens of a line; `before` is what stands before the first of them.
+/// Returns whether a space separates two tokens of a line; `before` is the token before `left`.
 fn apart(before: Option<Kind>, left: &Token<'_>, right: &Token<'_>) -> bool {
     use Kind::{
         Bang, CloseBrace, CloseHeredoc, CloseQuote, CloseTemplate, Colon, Comma, Dot, Ellipsis, Equal, Ident,
@@ -98,17 +97,17 @@ fn apart(before: Option<Kind>, left: &Token<'_>, right: &Token<'_>) -> bool {
     };
     match (left.kind, right.kind) {
         (_, Newline) => false,
-        // A call; member access; what ends an item of a list.
+        // Calls, member access, and the end of a list item.
         (Ident, OpenParen) | (Dot, _) | (_, Dot | Comma | Ellipsis) => false,
         (Comma, _) => true,
-        // Text is as it is.
+        // Literal text stays unchanged.
         (Literal | OpenQuote | OpenHeredoc, _) | (_, Literal | CloseQuote | CloseHeredoc) => false,
-        // `in [` of a for expression is no index.
+        // `in [` of a `for` expression is no index.
         (Ident, _) if left.text == "in" && before == Some(Ident) => true,
         (Ident | Number | CloseQuote, OpenBracket) => false,
         (kind, OpenBracket) if kind.nesting() < 0 => false,
         (Bang, _) => false,
-        // A minus after anything that cannot end an expression is a sign.
+        // A minus is a sign, unless the previous token can end an expression.
         (Minus, _) => !matches!(
             before,
             None | Some(
@@ -135,7 +134,7 @@ fn apart(before: Option<Kind>, left: &Token<'_>, right: &Token<'_>) -> bool {
     }
 }
 
-/// Puts the cells that neighbouring lines have below each other.
+/// Aligns the given ranges of adjacent lines in columns.
 fn align(
     tokens: &mut [Token<'_>],
     lines: &[Line],

@@ -1,8 +1,8 @@
-//! Texts to tokens: everything but blanks is in one of them.
+//! Splits a text into tokens that cover everything except spaces.
 
 use crate::parse::native::{begins_name, continues_name};
 
-/// A piece of text and how many blanks stand before it.
+/// A token and the number of spaces before it.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Token<'t> {
     pub kind: Kind,
@@ -10,7 +10,7 @@ pub(super) struct Token<'t> {
     pub spaces: usize,
 }
 
-/// What a token is, as far as the layout cares.
+/// The kind of a token, as far as the layout depends on it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Kind {
     Ident,
@@ -41,19 +41,19 @@ pub(super) enum Kind {
     Question,
     Bang,
     Minus,
-    /// All other operators.
+    /// Any other operator.
     Operator,
     Newline,
-    /// `#` or `//` up to the end of the line, which belongs to it.
+    /// `#` or `//` up to and including the end of the line.
     LineComment,
     /// `/* */`.
     BlockComment,
-    /// What the language does not know.
+    /// A character that the language does not know.
     Other,
 }
 
 impl Kind {
-    /// How many brackets it opens (or closes, negative).
+    /// Returns the number of brackets that the token opens, negative if it closes them.
     pub(super) fn nesting(self) -> i32 {
         match self {
             Self::OpenBrace | Self::OpenBracket | Self::OpenParen | Self::OpenTemplate => 1,
@@ -62,7 +62,7 @@ impl Kind {
         }
     }
 
-    /// Whether a line ends with it.
+    /// Returns whether the token ends a line.
     pub(super) fn ends_line(self) -> bool {
         matches!(self, Self::Newline | Self::LineComment)
     }
@@ -70,10 +70,10 @@ impl Kind {
 
 #[derive(Debug, Clone, Copy)]
 enum Mode {
-    /// With the number of open braces.
+    /// Code, with the number of open braces.
     Code(usize),
     Quoted,
-    /// Start and end of the line that ends it.
+    /// A heredoc, with the range of the line that ends it.
     Heredoc(usize, usize),
 }
 
@@ -84,7 +84,7 @@ struct Lexer<'t> {
     out: Vec<Token<'t>>,
 }
 
-/// The tokens of a text, without blanks before them.
+/// Returns the tokens of a text, with no spaces before them.
 pub(super) fn tokens(text: &str) -> Vec<Token<'_>> {
     let mut lexer = Lexer { text, pos: 0, modes: vec![Mode::Code(0)], out: Vec::new() };
     if text.starts_with('\u{feff}') {
@@ -104,7 +104,7 @@ pub(super) fn tokens(text: &str) -> Vec<Token<'_>> {
     lexer.out
 }
 
-/// The length of the identifier that the text begins with.
+/// Returns the length of the identifier at the beginning of the text.
 fn identifier(text: &str) -> usize {
     if text.starts_with(begins_name) { text.find(|c| !continues_name(c)).unwrap_or(text.len()) } else { 0 }
 }
@@ -213,7 +213,7 @@ impl<'t> Lexer<'t> {
         self.push(kind, c.len_utf8());
     }
 
-    /// `<<MARK` or `<<-MARK`; two operators when it is neither.
+    /// Scans `<<MARK` or `<<-MARK`, or two operators if no marker follows.
     fn heredoc(&mut self) {
         let rest = self.rest();
         let from = 2 + usize::from(rest[2..].starts_with('-'));
@@ -240,7 +240,7 @@ impl<'t> Lexer<'t> {
         }
     }
 
-    /// A piece of a string or heredoc, up to `to`.
+    /// Scans a piece of a string or heredoc, up to `to`.
     fn template(&mut self, to: usize, quoted: bool) {
         let text = &self.text[..to];
         let rest = &text[self.pos..];
@@ -282,8 +282,8 @@ impl<'t> Lexer<'t> {
     }
 }
 
-/// The length of `${ name.name }` when it is a reference for run time: it becomes its own source text, with the
-/// blanks in it (docs/reference/jobspec.md, section 2.5), so they must stay.
+/// Returns the length of `${ name.name }` if it is a run time reference. It evaluates to its own source text
+/// including spaces (docs/reference/jobspec.md, section 2.5), so they must stay.
 fn runtime_reference(text: &str) -> Option<usize> {
     let mut inner = text.strip_prefix("${")?.trim_start();
     let root = &inner[..identifier(inner)];
@@ -297,7 +297,7 @@ fn runtime_reference(text: &str) -> Option<usize> {
             return Some(text.len() - rest.len());
         }
         if let Some(index) = inner.strip_prefix('[') {
-            // A literal key; anything that needs a closer look is no plain reference.
+            // A literal key. A more complex index is no plain reference.
             let (key, rest) = index.split_once(']')?;
             if key.contains(['$', '%', '\\', '[', '\n', '{']) {
                 return None;

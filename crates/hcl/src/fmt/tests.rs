@@ -5,16 +5,16 @@ use crate::parse::parse;
 use proptest::prelude::*;
 use regex::Regex;
 
-/// The tree without places.
+/// Returns the syntax tree without source ranges.
 fn tree(text: &str) -> Option<String> {
     let mut sources = Sources::default();
     let id = sources.add(Source::new("x", text));
     let body = parse(&sources, id).ok()?;
     let span = Regex::new(r"Span \{ [^}]*\}").unwrap();
-    // What a variable would be at run time says nothing: it is never one then.
+    // Ignore the run time text of variables and locals, which are never run time references.
     let runtime = Regex::new(r#"runtime: "\$\{[ ~]*(var|local)\b(\\.|[^"\\])*""#).unwrap();
     let text = format!("{body:?}");
-    // Blanks between the steps of a reference belong to its text, and are taken out all the same, as in the reference.
+    // Spaces between the steps of a reference belong to its text, but formatting removes them, as in Nomad.
     let steps = Regex::new(r"[ \t]*([.\[])[ \t]*").unwrap();
     let named = Regex::new(r#"runtime: "(\\.|[^"\\])*""#).unwrap();
     let text = span.replace_all(&text, "_");

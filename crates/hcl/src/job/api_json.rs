@@ -1,9 +1,9 @@
-//! Jobs in API JSON.
+//! Parses and prints jobs in API JSON.
 
 use caravan_types::api;
 use serde_json::{Map, Value as Json};
 
-/// Lists whose elements the reference holds as plain values: null is an empty element there.
+/// Lists whose elements are plain values in Nomad: a null element decodes as an empty one.
 const PLAIN: [&str; 3] = ["ReservedPorts", "DynamicPorts", "Checks"];
 
 /// Parses a job in API JSON, alone or under the key `Job`. Members beside `Job` have no effect.
@@ -18,7 +18,7 @@ pub fn parse_api_json(text: &str) -> Result<api::Job, api::DecodeError> {
 /// Returns the job as JSON. An object is null where the API JSON that the job comes from has null.
 ///
 /// # Errors
-/// The job is not JSON.
+/// The job cannot be represented in JSON.
 pub fn printed(job: &api::Job, text: &str) -> Result<Json, serde_json::Error> {
     let mut out = serde_json::to_value(job)?;
     if let Ok(value) = api::decode::<Json>(text.as_bytes()) {
@@ -27,7 +27,7 @@ pub fn printed(job: &api::Job, text: &str) -> Result<Json, serde_json::Error> {
     Ok(out)
 }
 
-/// Returns the member `Job`, or the whole value where there is none.
+/// Returns the member `Job`, or the whole value if absent.
 fn job_in(value: &Json) -> &Json {
     let members = value.as_object().into_iter().flatten();
     let mut jobs = members.filter(|(key, job)| key.eq_ignore_ascii_case("job") && !job.is_null());
@@ -70,7 +70,7 @@ fn restore_elements(source: &Json, out: &mut Json) {
     }
 }
 
-/// Returns the member of a JSON object with this key. The case of the key does not count.
+/// Returns the member of a JSON object with this key. The key's case is ignored.
 fn member<'j>(object: &'j Map<String, Json>, key: &str) -> Option<&'j Json> {
     object
         .get(key)

@@ -1,11 +1,11 @@
-//! What the settings of known drivers are called (docs/reference/jobspec.md, section 10). A task's `config` is for its driver to
-//! judge, on the node where it runs; but a misspelt name can be told right away, as a warning.
+//! The settings of known drivers (docs/reference/jobspec.md, section 10). The driver validates a task's `config` on
+//! its node, but an unknown name is reported here as a warning.
 
 use crate::ast::{Block, Body, ExprKind};
 use crate::diag::{Diagnostic, nearest};
 use crate::value::Value;
 
-/// A driver, what it cannot do without, and everything that it knows.
+/// A driver, its required settings, and all its settings.
 struct Driver {
     name: &'static str,
     required: &'static [&'static str],
@@ -128,7 +128,7 @@ const DRIVERS: &[Driver] = &[
     },
 ];
 
-/// Goes through the tasks of a job in the native notation.
+/// Checks the tasks of a job in the native notation.
 pub(super) fn check(body: &Body, found: &mut Vec<Diagnostic>) {
     for block in &body.blocks {
         let dynamic = block.kind.text == "dynamic";

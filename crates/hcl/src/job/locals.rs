@@ -1,4 +1,4 @@
-//! `locals`, evaluated in the order in which they depend on each other.
+//! Evaluates `locals` in the order of their dependencies.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -10,7 +10,7 @@ use crate::parse::json::{Members, Strings};
 use crate::value::Value;
 
 pub(super) fn load(body: &Body, evaluator: &mut Evaluator, items: &mut Vec<Diagnostic>) {
-    // A name that is defined twice takes its last value, as in the reference.
+    // A name that is defined twice has its last value, as in Nomad.
     let mut all: BTreeMap<String, Expr> = BTreeMap::new();
     for block in body.blocks.iter().filter(|b| b.kind.text == "locals") {
         for label in &block.labels {

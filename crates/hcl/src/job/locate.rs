@@ -1,4 +1,4 @@
-//! Where in a job file a part of its job was written. Servers speak of jobs, people look at files.
+//! Finds the source range of a part of a job. Servers report errors by path; people need the place in the file.
 
 use std::fmt;
 
@@ -8,46 +8,46 @@ use crate::parse;
 use crate::source::{SourceId, Sources, Span};
 use crate::value::Value;
 
-/// One step from a block to a block in it.
+/// A step from a block to an inner block.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Step {
-    /// The block's type in the language.
+    /// The type of the inner block.
     pub kind: &'static str,
-    /// Which of several.
+    /// Which block of that type.
     pub which: Which,
 }
 
-/// Which of several blocks of one type.
+/// The selection of one of several blocks of one type.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Which {
-    /// There is only one, or it is not known.
+    /// The only block, or an unknown one.
     Only,
-    /// The one with this label, or with this `name`.
+    /// The block with this label or `name`.
     Named(String),
-    /// By its number, from 0.
+    /// The block with this index, from 0.
     Nth(usize),
 }
 
 impl Step {
-    /// The only block of a type.
+    /// Returns a step to the only block of a type.
     #[must_use]
     pub fn only(kind: &'static str) -> Self {
         Self { kind, which: Which::Only }
     }
 
-    /// A block with a name.
+    /// Returns a step to a named block.
     pub fn named(kind: &'static str, name: impl Into<String>) -> Self {
         Self { kind, which: Which::Named(name.into()) }
     }
 
-    /// A block by its number, from 0.
+    /// Returns a step to a block by its index, from 0.
     #[must_use]
     pub fn nth(kind: &'static str, number: usize) -> Self {
         Self { kind, which: Which::Nth(number) }
     }
 }
 
-/// `group "a"`, `constraint 2`, `update`.
+/// Writes `group "a"`, `constraint 2`, `update`.
 impl fmt::Display for Step {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.which {
@@ -58,11 +58,11 @@ impl fmt::Display for Step {
     }
 }
 
-/// The place of what a path leads to: as far as the path can be followed in the text. Blocks that other blocks
-/// generate have no place of their own, so the search ends around them. `arguments` are looked for at the end of the
-/// path, the first that is there counts; an argument may stand in a block: `resources.memory`.
+/// Returns the source range that a path leads to, following the path as far as the text allows. Blocks that `dynamic`
+/// generates have no range, so the search ends at the enclosing block. The first of `arguments` that the last block
+/// sets is selected; an argument may be within a block: `resources.memory`.
 ///
-/// `None` for a text that is not in the native notation, or has no job.
+/// Returns `None` if the text is not in the native notation, or has no job.
 #[must_use]
 pub fn locate(sources: &Sources, id: SourceId, path: &[Step], arguments: &[&str]) -> Option<Span> {
     let body = parse::parse(sources, id).ok().filter(|body| body.json.is_none())?;
@@ -74,7 +74,7 @@ pub fn locate(sources: &Sources, id: SourceId, path: &[Step], arguments: &[&str]
     Some(arguments.iter().find_map(|name| argument(&block.body, name)).unwrap_or(block.header))
 }
 
-/// What a server says is wrong with a part of a job, at its place. `whole` names the job: `job "a"`.
+/// Returns a diagnostic for a server's error about a part of a job. `whole` names the job: `job "a"`.
 #[must_use]
 pub fn refused(whole: &str, path: &[Step], message: &str, span: Option<Span>) -> Diagnostic {
     let steps: Vec<String> =
@@ -88,7 +88,7 @@ fn child<'b>(body: &'b Body, step: &Step) -> Option<&'b Block> {
         Which::Only => of_kind.next(),
         Which::Named(name) => of_kind.find(|block| is_named(block, name)),
         Which::Nth(number) => {
-            // Generated ones count as well, but how many there are is not known here.
+            // Generated blocks count too, but their number is unknown here.
             let generated = |block: &Block| {
                 block.kind.text == "dynamic" && block.labels.first().is_some_and(|l| l.text == step.kind)
             };
@@ -111,7 +111,7 @@ fn is_named(block: &Block, name: &str) -> bool {
     }
 }
 
-/// From the name of an argument to the end of its value, or the header of a block.
+/// Returns the range from the name of an argument to the end of its value, or the header of a block.
 fn argument(body: &Body, path: &str) -> Option<Span> {
     let (name, rest) = path.split_once('.').map_or((path, None), |(name, rest)| (name, Some(rest)));
     let block = || body.blocks.iter().find(|block| block.kind.text == name);

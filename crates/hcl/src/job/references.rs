@@ -1,8 +1,8 @@
-//! Which names an expression refers to.
+//! Finds the names that an expression refers to.
 
 use crate::ast::{Expr, ExprKind, Key, Name, Part, Step, Traversal};
 
-/// Calls `see` for every traversal in the expression whose root the expression itself does not name.
+/// Calls `see` for every traversal whose root is not bound within the expression itself.
 pub(super) fn each_traversal<'e>(expr: &'e Expr, see: &mut dyn FnMut(&'e Expr, &'e Traversal)) {
     match &expr.kind {
         ExprKind::Literal(_) | ExprKind::Item => {}
@@ -78,7 +78,7 @@ fn is_named(t: &Traversal, names: [Option<&Name>; 2]) -> bool {
     names.into_iter().flatten().any(|name| name.text == t.root.text)
 }
 
-/// The name after the root, if the first step is one.
+/// Returns the name after the root, if the first step is a name.
 pub(super) fn first_name(t: &Traversal) -> Option<&Name> {
     match t.steps.first() {
         Some(Step::Attribute(name)) => Some(name),

@@ -1,5 +1,5 @@
-//! `variable` blocks and where their values come from (docs/reference/jobspec.md, section 2.1): default, environment, variable files,
-//! command line; later ones win.
+//! Reads `variable` blocks and their values (docs/reference/jobspec.md, section 2.1). Sources in ascending priority:
+//! default, environment, variable files, command line.
 
 mod declare;
 
@@ -16,12 +16,12 @@ use crate::parse::json::{Members, Strings};
 use crate::source::{Source, Sources, Span};
 use crate::value::{Type, Value, convert};
 
-/// A value from the command line, as text.
+/// A variable's value from the command line, as text.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct VarInput {
-    /// The variable.
+    /// The variable's name.
     pub name: String,
-    /// Its value, as it was typed.
+    /// The variable's value, as typed.
     pub value: String,
 }
 
@@ -107,7 +107,8 @@ fn unknown(name: &str, strict: bool, summary: &str, how: &str, span: Option<Span
     }
 }
 
-/// Primitives and variables without any type are the text itself; collections are expressions.
+/// Converts a text to a value. Primitive and untyped variables take the text itself; collections parse it as an
+/// expression.
 fn from_text(
     variable: &mut Variable,
     text: &str,
@@ -162,12 +163,12 @@ fn assign(variable: &mut Variable, value: Value, (how, span): (Origin, Span), it
     }
 }
 
-/// What becomes of a value for a variable that is not declared.
+/// The treatment of a value for an undeclared variable.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Unknown {
     Refused,
     Warned,
-    /// Files that are loaded by themselves may be meant for several jobs.
+    /// Ignore it: files that are loaded by default may serve several jobs.
     Ignored,
 }
 
@@ -232,7 +233,7 @@ fn from_file(
     }
 }
 
-/// Checks the final value only, with nothing in sight but the variable itself.
+/// Validates the final value. A condition can refer only to the variable itself.
 fn validate(variable: &Variable, sources: &Sources, items: &mut Items) {
     let Some(value) = &variable.value else { return };
     for rule in &variable.rules {

@@ -1,4 +1,4 @@
-//! Lists, objects and `for` expressions.
+//! Parses lists, objects and `for` expressions.
 
 use super::native::{Failed, Parsed, Parser, continues_name};
 use crate::ast::{Expr, ExprKind, For, Key, Name};
@@ -163,7 +163,7 @@ impl Parser<'_> {
         }
     }
 
-    /// `k, v in collection`, shared with the template directive.
+    /// Parses `k, v in collection`, also for the template directive.
     pub(super) fn for_intro(&mut self) -> Parsed<(Option<Name>, Name, Expr)> {
         let mut value = self.for_name()?;
         let mut key = None;
@@ -178,7 +178,7 @@ impl Parser<'_> {
         Ok((key, value, self.expression()?))
     }
 
-    /// After the opening bracket, at `for`.
+    /// Parses a `for` expression. The cursor is at `for`, after the opening bracket.
     fn for_expression(&mut self, start: usize, object: bool) -> Parsed<Expr> {
         self.pos += 3;
         let (key, value, collection) = self.for_intro()?;

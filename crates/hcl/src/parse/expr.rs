@@ -1,4 +1,4 @@
-//! Expressions of the native notation.
+//! Parses expressions of the native notation.
 
 use super::MAX_LINKS;
 use super::native::{Failed, Parsed, Parser, begins_name};
@@ -59,12 +59,12 @@ impl Parser<'_> {
         let mut left = self.unary()?;
         loop {
             self.blanks();
-            // A look at the first byte saves a look at every operator: most expressions have none.
+            // Check the first byte before all operators, because most expressions have none.
             let first = self.rest().as_bytes().first();
             if !first.is_some_and(|b| b"|&=!<>+-*/%".contains(b)) {
                 return Ok(left);
             }
-            // A template's "~}" and "%}" are none of ours, and "..." is no operator either.
+            // "~}" and "%}" end a template sequence, and "..." is no operator either.
             let found = OPERATORS.iter().find(|(token, _, level)| self.at(token) && *level > minimum);
             let Some((token, operator, level)) = found else { return Ok(left) };
             if *token == "%" && self.at("%{") || *token == "<" && heredoc_width(self.rest()) > 0 {
@@ -82,7 +82,7 @@ impl Parser<'_> {
         }
     }
 
-    /// Counts one more level of a tree that grows to the left.
+    /// Counts one more level of a left-recursive tree.
     fn link(&mut self) -> Parsed<()> {
         self.links += 1;
         if self.links > MAX_LINKS { Err(self.too_long()) } else { Ok(()) }
@@ -154,7 +154,7 @@ impl Parser<'_> {
         Ok(expr)
     }
 
-    /// Skips blanks, and line ends where these mean nothing in brackets that have just been opened.
+    /// Skips spaces, and also line ends if `brackets` is set, because they have no meaning within brackets.
     fn blanks_within(&mut self, brackets: bool) {
         if brackets {
             self.blank_lines();
@@ -163,7 +163,7 @@ impl Parser<'_> {
         }
     }
 
-    /// What follows a star; `from` is the dot or the bracket before it.
+    /// Parses the rest of a splat after the star; `from` is the position of the dot or bracket before it.
     fn splat(&mut self, source: Expr, from: usize, dot: bool) -> Parsed<Expr> {
         self.link()?;
         let star = self.next_span();
@@ -210,7 +210,7 @@ impl Parser<'_> {
         Expr { kind, span }
     }
 
-    /// A name or an index behind the dot at `from`; `place` is that of a mistake in it.
+    /// Parses a name or an index after the dot at `from`. Errors point at `place`.
     fn dot_step(&mut self, from: usize, place: Span) -> Parsed<Step> {
         if let Some(name) = self.identifier() {
             return Ok(Step::Attribute(Name { text: name.text, span: self.span(from, self.pos) }));
@@ -237,7 +237,7 @@ impl Parser<'_> {
         Ok(Step::Index(number.map_or(Value::NULL, Value::Num), span))
     }
 
-    /// The attributes behind `.*`: no brackets, and no further star.
+    /// Parses the attributes after `.*`: neither brackets nor a further star.
     fn attribute_steps(&mut self, mut expr: Expr, start: usize, star: Span) -> Parsed<Expr> {
         loop {
             let here = self.pos;
@@ -263,7 +263,7 @@ impl Parser<'_> {
         }
     }
 
-    /// `[key]`, cursor behind the bracket, which is at `from`.
+    /// Parses `[key]`. The cursor is after the bracket, which is at `from`.
     fn index(&mut self, expr: Expr, start: usize, from: usize) -> Parsed<Expr> {
         self.newlines.push(true);
         self.blanks();
@@ -297,8 +297,8 @@ impl Parser<'_> {
         Ok(Expr { kind: ExprKind::Index(Box::new(expr), Box::new(key)), span })
     }
 
-    /// Goes to the closing bracket that an index seems to have, or to the end: there the reference shows that one is
-    /// missing. The token that stands here is not looked at.
+    /// Moves to the closing bracket that the index seems to have, or to the end, where Nomad reports a missing
+    /// bracket. Skips the token at the cursor.
     fn next_bracket(&mut self) -> Span {
         let errors = self.errors.len();
         let mut open = 0_usize;
@@ -423,7 +423,7 @@ impl Parser<'_> {
             "false" => literal(Value::Bool(false)),
             "null" => literal(Value::NULL),
             _ => {
-                // What it means at run time is told once all of its steps are read.
+                // The run time text is set after all steps are read.
                 let traversal = Traversal { root: name, steps: Vec::new(), runtime: Box::default() };
                 Ok(Expr { kind: ExprKind::Traversal(traversal), span })
             }
@@ -431,7 +431,7 @@ impl Parser<'_> {
     }
 
     fn call(&mut self, mut name: Name, start: usize) -> Parsed<Expr> {
-        // Names may have namespaces, in which there are no functions.
+        // Names may have namespaces, which contain no functions.
         while self.eat("::") {
             self.blanks();
             let Some(inner) = self.identifier() else {
@@ -495,8 +495,8 @@ impl Parser<'_> {
         Ok(Expr { kind: ExprKind::Call { name, arguments, expand, open }, span })
     }
 
-    /// One argument of a call, an element of a list or the like; where the text ends instead, the error also
-    /// tells what is open.
+    /// Parses one argument of a call, or an element of a list. If the text ends instead, the error points at the open
+    /// bracket too.
     pub(super) fn argument(&mut self, open: Span) -> Parsed<Expr> {
         let at_end = self.pos >= self.limit;
         let out = self.expression();
@@ -506,8 +506,8 @@ impl Parser<'_> {
         out
     }
 
-    /// What a reference for run time becomes: its source text in `${}`, with the blanks that stood there when
-    /// the whole interpolation is this reference (docs/reference/jobspec.md, section 2.5).
+    /// Returns the value of a run time reference: its source text in `${}`, with its spaces if the whole
+    /// interpolation is this reference (docs/reference/jobspec.md, section 2.5).
     fn runtime_text(&self, start: usize, end: usize) -> String {
         let source = &self.text[start..end];
         let before = self.text[..start].trim_end_matches([' ', '\t']);
@@ -517,8 +517,8 @@ impl Parser<'_> {
         }
         let open = before.len() - 2;
         let close = self.limit - after.len() + 1;
-        // The reference adds further braces when more of them follow: one for the first, two for the second
-        // and so on. Jobs in use depend on what they were given, so this is kept.
+        // Nomad appends braces if more of them follow: one for the first, two for the second and so on. Existing jobs
+        // depend on this, so it is kept.
         let more = self.text[close..self.limit].bytes().take_while(|b| *b == b'}').take(32).count();
         format!("{}{}", &self.text[open..close], "}".repeat(more * (more + 1) / 2))
     }

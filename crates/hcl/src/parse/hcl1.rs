@@ -1,5 +1,5 @@
-//! The older notation, HCL 1, of volume specifications and agent configuration: no expressions, several
-//! arguments on one line, `key "label" {`, and `key = { ... }` meaning the same as `key { ... }`.
+//! Parses HCL 1, the notation of volume specifications and agent configuration: no expressions, several arguments on
+//! one line, `key "label" {`, and `key = { ... }` as another form of `key { ... }`.
 
 use super::MAX_DEPTH;
 use crate::ast::{Attribute, Block, Body, Expr, ExprKind, Name};
@@ -7,7 +7,7 @@ use crate::diag::Diagnostic;
 use crate::source::{SourceId, Sources, Span};
 use crate::value::{Number, Value};
 
-/// Parses a file; JSON is taken too.
+/// Parses a file in HCL 1 or JSON.
 ///
 /// # Errors
 /// The first syntax error.
@@ -77,7 +77,7 @@ impl Parser<'_> {
         Ok(())
     }
 
-    /// Items up to the closing brace of `open`, or to the end of the file.
+    /// Parses items up to the closing brace of `open`, or to the end of the file.
     fn body(&mut self, open: Option<usize>) -> Parsed<Body> {
         let mut body = Body::default();
         loop {
@@ -139,7 +139,7 @@ impl Parser<'_> {
                     );
                 }
                 None => {
-                    // Known to clients: policies are refused with it.
+                    // Clients know this text, because it also rejects policies.
                     let names: Vec<&str> = keys.iter().map(|key| key.text.as_str()).collect();
                     let detail = format!(
                         "key '{}' expected start of object ('{{') or assignment ('=')",
@@ -161,7 +161,7 @@ impl Parser<'_> {
         Name { text, span: self.span(start, self.pos) }
     }
 
-    /// `kind "label" {`, cursor at the brace.
+    /// Parses `kind "label" {`. The cursor is at the brace.
     fn block(&mut self, keys: Vec<Name>, body: &mut Body) -> Parsed<()> {
         let open = self.pos;
         self.pos += 1;
@@ -257,7 +257,7 @@ impl Parser<'_> {
         }
     }
 
-    /// A string; `${...}` in it is text, and quotes within it need no backslash.
+    /// Parses a string. `${...}` in it is literal, and quotes within it need no backslash.
     fn string(&mut self) -> Parsed<String> {
         let start = self.pos;
         self.pos += 1;
@@ -346,7 +346,7 @@ impl Parser<'_> {
     }
 }
 
-/// The last of several arguments of one name counts; a list of objects is the block repeated.
+/// Sets an argument. The last of several with one name wins; a list of objects becomes repeated blocks.
 fn assign(body: &mut Body, name: Name, value: Expr) {
     if let ExprKind::Tuple(items) = &value.kind
         && !items.is_empty()
@@ -361,7 +361,7 @@ fn assign(body: &mut Body, name: Name, value: Expr) {
     body.attributes.push(Attribute { name, value });
 }
 
-/// A body within a list, as an expression.
+/// Converts a body within a list to an expression.
 fn object(body: Body) -> Expr {
     use crate::ast::Key;
     let span = body.span;

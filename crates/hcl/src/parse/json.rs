@@ -1,5 +1,5 @@
-//! HCL-JSON: JSON with places, and bodies read from it by a schema, because only the schema tells blocks
-//! from arguments there.
+//! Parses HCL-JSON with source ranges. A schema reads bodies from it, because only it distinguishes blocks from
+//! arguments.
 
 mod body;
 
@@ -12,12 +12,12 @@ use crate::diag::Diagnostic;
 use crate::source::{SourceId, Span};
 use crate::value::Value;
 
-/// A JSON value and its place.
+/// A JSON value with its source range.
 #[derive(Debug, Clone)]
 pub struct Json {
-    /// The value.
+    /// The kind of value, with its content.
     pub kind: JsonKind,
-    /// Its place.
+    /// The source range.
     pub span: Span,
 }
 
@@ -37,14 +37,14 @@ pub enum JsonKind {
 /// The members of an object, in order.
 #[derive(Debug, Clone)]
 pub struct JsonObject {
-    /// Names and values.
+    /// The members' names and values.
     pub members: Vec<(Name, Json)>,
-    /// With the braces.
+    /// The source range, including the braces.
     pub span: Span,
 }
 
 impl Json {
-    /// Returns the bracket or brace that opens the value, and the whole value where it is neither array nor object.
+    /// Returns the bracket or brace that opens the value, or the whole value if it is neither array nor object.
     #[must_use]
     pub fn start(&self) -> Span {
         match self.kind {
@@ -59,7 +59,7 @@ impl Json {
 /// Parses a text that must be one object, or an array of objects.
 ///
 /// # Errors
-/// The text is not JSON, or of another kind.
+/// The text is not JSON, or is another kind of value.
 pub fn parse_body(text: &str, source: SourceId) -> Result<Body, Vec<Diagnostic>> {
     let value = parse_json(text, source)?;
     let span = value.span;
@@ -118,13 +118,13 @@ impl Reader<'_> {
         Box::new(Diagnostic::error("E0130", self.next_span(), summary, detail))
     }
 
-    /// The place of the next token, empty at the end.
+    /// Returns the range of the next token, empty at the end of the text.
     fn next_span(&self) -> Span {
         self.span(self.pos, self.pos + token_width(&self.text[self.pos..]))
     }
 
-    /// An error within an object or array. As in the reference it is shown at the token behind what seems to be
-    /// the end of it; where it really is, is a label.
+    /// Returns an error within an object or array. As in Nomad, it points at the token after the presumed end; a
+    /// label points at the actual place.
     fn fail_behind(&mut self, summary: &str, detail: &str, open: char, close: char) -> Box<Diagnostic> {
         let here = self.next_span();
         let mut level = 1;
@@ -212,7 +212,7 @@ impl Reader<'_> {
                 }
                 Some('"') => {}
                 _ => {
-                    // A bad value is reported as such, a good one as no name.
+                    // An invalid value is reported as such, a valid one as an invalid name.
                     let from = self.pos;
                     self.value()?;
                     self.pos = from;
@@ -356,8 +356,7 @@ impl Reader<'_> {
     }
 }
 
-/// The inside of a JSON string without its escapes. Half of a pair of surrogates stands for a character that is not
-/// known, as in the reference.
+/// Unescapes the content of a JSON string. An unpaired surrogate becomes the replacement character, as in Nomad.
 fn unescaped(text: &str) -> Option<String> {
     let mut out = String::with_capacity(text.len());
     let mut chars = text.chars();
@@ -392,14 +391,14 @@ fn unescaped(text: &str) -> Option<String> {
     Some(out)
 }
 
-/// Four hexadecimal digits.
+/// Parses four hexadecimal digits.
 fn unit(chars: &mut std::str::Chars<'_>) -> Option<u16> {
     let digits = chars.as_str().get(..4).filter(|d| d.bytes().all(|b| b.is_ascii_hexdigit()))?;
     *chars = chars.as_str()[4..].chars();
     u16::from_str_radix(digits, 16).ok()
 }
 
-/// Whether JSON allows this as a number.
+/// Returns whether the text is a valid JSON number.
 fn is_number(text: &str) -> bool {
     let digits = text.strip_prefix('-').unwrap_or(text);
     let whole = digits.bytes().take_while(u8::is_ascii_digit).count();
@@ -409,7 +408,7 @@ fn is_number(text: &str) -> bool {
         && fraction.is_none_or(|f| f.starts_with(|c: char| c.is_ascii_digit()))
 }
 
-/// How many bytes the first token of a JSON text has.
+/// Returns the length in bytes of the first token of a JSON text.
 fn token_width(rest: &str) -> usize {
     let Some(first) = rest.chars().next() else { return 0 };
     let run = |more: fn(char) -> bool| rest.find(|c| !more(c)).unwrap_or(rest.len());

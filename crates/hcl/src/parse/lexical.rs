@@ -1,21 +1,21 @@
-//! What is wrong with a text before it is taken apart: the reference looks at all tokens first, so that a quote that is
-//! missing shows where its line ends, and not where the parser stumbles over it.
+//! Finds lexical errors before parsing. Nomad scans all tokens first, so that a missing quote is reported at the end
+//! of its line, and not where parsing fails later.
 
 use super::native::{Parser, continues_name};
 use super::scan::heredoc_width;
 use crate::diag::Diagnostic;
 use crate::source::Span;
 
-/// What the scanner is within.
+/// The context of the scanner.
 enum Mode {
-    /// Code, with the number of braces that are open.
+    /// Code, with the number of open braces.
     Code(usize),
     Quoted,
-    /// Up to the line with this marker.
+    /// A heredoc up to the line with this marker.
     Heredoc(String),
 }
 
-/// The first character or line end that cannot stand where it does.
+/// Returns an error for the first character or line end that is invalid in its context.
 pub(super) fn first_mistake(parser: &mut Parser<'_>, start: usize) -> Option<Diagnostic> {
     let text = parser.text;
     let mut modes = vec![Mode::Code(0)];
@@ -57,7 +57,7 @@ pub(super) fn first_mistake(parser: &mut Parser<'_>, start: usize) -> Option<Dia
     None
 }
 
-/// The width of what stands here; 0 for what the language does not know.
+/// Returns the width of the token at `pos`, or 0 for an unknown character.
 fn code(parser: &mut Parser<'_>, modes: &mut Vec<Mode>, pos: usize) -> Option<usize> {
     let rest = &parser.text[pos..];
     let line = || rest.find('\n').unwrap_or(rest.len());
@@ -90,7 +90,7 @@ fn code(parser: &mut Parser<'_>, modes: &mut Vec<Mode>, pos: usize) -> Option<us
             }
             1
         }
-        // The end of a sequence that takes blanks away.
+        // The end of a sequence that trims spaces.
         '~' if outer && rest.starts_with("~}") => 1,
         '~' if outer && parser.text[..pos].ends_with(['{']) => 1,
         '&' if rest.starts_with("&&") => 2,
@@ -115,7 +115,7 @@ fn at_line_start(text: &str, pos: usize) -> bool {
     text[..pos].ends_with('\n')
 }
 
-/// Whether the line is the one that ends a heredoc.
+/// Returns whether the line ends a heredoc.
 fn ends(rest: &str, marker: &str) -> bool {
     rest.find('\n').is_some_and(|end| rest[..end].trim() == marker)
 }

@@ -1,7 +1,7 @@
-//! The native notation of HCL2: files, blocks and attributes.
+//! Parses the native notation of HCL2: files, blocks and attributes.
 //!
-//! A parser of our own rather than a library's: places of errors are part of the contract with users
-//! of the reference, and one file can have several (docs/adr/0004-hcl.md).
+//! This is a parser of our own, because the source ranges of errors are part of Nomad compatibility, and one file can
+//! have several errors (docs/adr/0004-hcl.md).
 
 use super::MAX_DEPTH;
 use super::lexical::first_mistake;
@@ -10,33 +10,33 @@ use crate::ast::{Attribute, Block, Body, Expr, Name};
 use crate::diag::Diagnostic;
 use crate::source::{SourceId, Span};
 
-/// How many errors of one file are collected.
+/// The maximum number of errors to collect from one file.
 const MAX_ERRORS: usize = 20;
 
-/// An error has been recorded; the caller recovers or gives up.
+/// An error that has been recorded. The caller recovers or stops.
 #[derive(Debug)]
 pub(super) struct Failed;
 
 pub(super) type Parsed<T> = Result<T, Failed>;
 
-/// A cursor over one text.
+/// A cursor over a text.
 #[derive(Debug)]
 pub(super) struct Parser<'t> {
     pub text: &'t str,
     pub pos: usize,
-    /// The parser looks no further than this byte.
+    /// The parser reads no further than this byte.
     pub limit: usize,
     source: SourceId,
-    /// Texts that stand in a string of another text (JSON strings after unescaping): the place of that string.
+    /// The range of the outer string, if the text is a string of another text (an unescaped JSON string).
     within: Option<Span>,
     pub depth: usize,
-    /// Operators and computed steps of the argument that is being read.
+    /// The number of operators and computed steps of the current argument.
     pub links: usize,
-    /// The comment that was skipped last, with the place behind it: it counts as part of the line end.
+    /// The range of the last skipped comment. The comment counts as part of the line end.
     comment: (usize, usize),
-    /// Where the templates begin that are being read.
+    /// The starts of the enclosing templates.
     pub templates: Vec<usize>,
-    /// Inside parentheses and brackets line ends are blanks; inside braces they are not.
+    /// For each open bracket, whether line ends count as spaces: true in parentheses and brackets, false in braces.
     pub newlines: Vec<bool>,
     pub errors: Vec<Diagnostic>,
 }
@@ -44,7 +44,7 @@ pub(super) struct Parser<'t> {
 /// Parses a whole file.
 ///
 /// # Errors
-/// All syntax errors that were found.
+/// The syntax errors that were found.
 pub fn parse_body(text: &str, source: SourceId) -> Result<Body, Vec<Diagnostic>> {
     let mut parser = Parser::new(text, source, None);
     if text.starts_with('\u{feff}') {
@@ -64,7 +64,7 @@ pub fn parse_body(text: &str, source: SourceId) -> Result<Body, Vec<Diagnostic>>
     Err(errors)
 }
 
-/// Parses an expression that fills the text.
+/// Parses an expression that spans the whole text.
 ///
 /// # Errors
 /// Syntax errors, or text after the expression.
@@ -84,7 +84,7 @@ pub fn parse_expression(text: &str, source: SourceId) -> Result<Expr, Vec<Diagno
     }
 }
 
-/// Parses a text as a template, as strings of HCL-JSON are; `place` is the string with its quotes.
+/// Parses a text as a template, such as a string of HCL-JSON; `place` is the range of the string with its quotes.
 ///
 /// # Errors
 /// Syntax errors in its interpolations.
@@ -96,12 +96,12 @@ pub fn parse_template_text(text: &str, place: Span) -> Result<Expr, Vec<Diagnost
     }
 }
 
-/// Whether a name may begin with this character.
+/// Returns whether a name may begin with this character.
 pub(crate) fn begins_name(c: char) -> bool {
     c == '_' || unicode_ident::is_xid_start(c)
 }
 
-/// Whether a name may go on with this character.
+/// Returns whether a name may continue with this character.
 pub(crate) fn continues_name(c: char) -> bool {
     c == '-' || unicode_ident::is_xid_continue(c)
 }
@@ -125,7 +125,7 @@ impl<'t> Parser<'t> {
 
     pub(super) fn span(&self, start: usize, end: usize) -> Span {
         match self.within {
-            // As if nothing had been escaped, but never beyond the string.
+            // Positions ignore escapes, but never exceed the string.
             Some(outer) => {
                 let last = outer.end.saturating_sub(1).max(outer.start);
                 let place = |at: usize| (outer.start + 1 + at).min(last);
@@ -142,7 +142,7 @@ impl<'t> Parser<'t> {
         summary: &str,
         detail: impl Into<String>,
     ) -> Failed {
-        // What stands here may be nothing that the language knows, which says more than what was expected.
+        // An unknown character is a better explanation than the expected token.
         if self.within.is_none() && span.start == self.pos && self.pos < self.limit {
             if let Some(failed) = self.strange() {
                 return failed;
@@ -167,7 +167,7 @@ impl<'t> Parser<'t> {
         Failed
     }
 
-    /// The error for a comment without its end. To the reference, its first characters are operators.
+    /// Returns the error for an unterminated comment. Nomad reads its first characters as operators.
     fn open_comment(&mut self, span: Span) -> Option<Failed> {
         let begins =
             |at: Option<usize>| at.and_then(|at| self.text.get(at..)).is_some_and(|t| t.starts_with("/*"));
@@ -187,12 +187,12 @@ impl<'t> Parser<'t> {
         &self.text[self.pos..self.limit]
     }
 
-    /// What is left from a place before the end.
+    /// Returns the remaining text from a position.
     pub(super) fn rest_from(&self, from: usize) -> &'t str {
         &self.text[from.min(self.limit)..self.limit]
     }
 
-    /// The bytes that are left: most of what is looked for is ASCII, and bytes need no look at characters.
+    /// Returns the remaining bytes. Most comparisons are with ASCII, and bytes need no UTF-8 decoding.
     fn bytes(&self) -> &'t [u8] {
         &self.text.as_bytes()[self.pos..self.limit]
     }
@@ -217,7 +217,7 @@ impl<'t> Parser<'t> {
         found
     }
 
-    /// The place of the next token, empty at the end.
+    /// Returns the range of the next token, empty at the end of the text.
     pub(super) fn next_span(&self) -> Span {
         let end = self.pos + token_width(self.rest());
         let behind_comment = self.comment.1 == self.pos && self.pos > 0;
@@ -227,12 +227,12 @@ impl<'t> Parser<'t> {
         self.span(self.pos, end)
     }
 
-    /// The place where the text ends.
+    /// Returns the range of the end of the text.
     pub(super) fn end_span(&self) -> Span {
         self.span(self.limit, self.limit)
     }
 
-    /// Skips blanks and comments, and line ends where they mean nothing.
+    /// Skips spaces and comments, and line ends where they are not significant.
     pub(super) fn blanks(&mut self) {
         let newlines = self.newlines.last().copied().unwrap_or_default();
         loop {
@@ -259,7 +259,7 @@ impl<'t> Parser<'t> {
         self.comment = (start, self.pos);
     }
 
-    /// Skips blanks, comments and line ends.
+    /// Skips spaces, comments and line ends.
     pub(super) fn blank_lines(&mut self) {
         self.newlines.push(true);
         self.blanks();
@@ -285,7 +285,7 @@ impl<'t> Parser<'t> {
         Some(name)
     }
 
-    /// One level deeper, or the error that it is too deep.
+    /// Enters one more level of nesting, or returns an error if the depth exceeds the limit.
     pub(super) fn deeper(&mut self) -> Parsed<()> {
         if self.depth >= MAX_DEPTH {
             let span = self.next_span();
@@ -300,8 +300,8 @@ impl<'t> Parser<'t> {
         Ok(())
     }
 
-    /// Items up to the closing brace of `open`, or to the end of the file. Always comes back with what could
-    /// be read; errors are recorded.
+    /// Parses items up to the closing brace of `open`, or to the end of the file. Records errors and returns all
+    /// items that could be read.
     fn body(&mut self, open: Option<usize>) -> Body {
         let start = open.unwrap_or(0);
         let mut body = Body::default();
@@ -338,7 +338,7 @@ impl<'t> Parser<'t> {
         body
     }
 
-    /// After an error: go on at the next line that is not within braces opened since.
+    /// Recovers after an error: continues at the next line outside the braces opened since `from`.
     fn recover(&mut self, from: usize) {
         let opened = |text: &str| text.matches('{').count() as i64 - text.matches('}').count() as i64;
         let mut level = opened(&self.text[from..self.pos.max(from)]).max(0);
@@ -412,7 +412,7 @@ impl<'t> Parser<'t> {
         }
     }
 
-    /// The error for a character that the language has no use for, if the next one is such.
+    /// Returns the error for the next character if the language does not know it.
     pub(super) fn strange(&mut self) -> Option<Failed> {
         let (summary, detail) = match self.peek()? {
             '\'' => (
@@ -496,7 +496,7 @@ impl<'t> Parser<'t> {
         self.end_of_item("block definition")
     }
 
-    /// `{ name = value }` on one line: at most one argument, and no block.
+    /// Parses `{ name = value }` on one line: at most one argument, and no block.
     fn one_line_body(&mut self, open: usize) -> Parsed<Body> {
         const SUMMARY: &str = "Invalid single-argument block definition";
         let Some(name) = self.identifier() else { return Err(self.not_an_item()) };
@@ -548,14 +548,14 @@ impl<'t> Parser<'t> {
         Err(failed)
     }
 
-    /// Adds a related place to the error that was recorded last.
+    /// Adds a related range to the last recorded error.
     pub(super) fn label_last(&mut self, span: Span, text: &str) {
         if let Some(last) = self.errors.pop() {
             self.errors.push(last.label(span, text));
         }
     }
 
-    /// After an item: the end of the line, the end of the block, or the end of the file.
+    /// Parses the end of an item: the end of the line, of the block, or of the file.
     fn end_of_item(&mut self, what: &str) -> Parsed<()> {
         self.blanks();
         match self.peek() {
@@ -589,7 +589,7 @@ impl<'t> Parser<'t> {
         }
     }
 
-    /// A label or key in quotes, without templates.
+    /// Parses a quoted label or key without templates.
     fn quoted_name(&mut self) -> Parsed<Name> {
         let start = self.pos;
         let text = self.plain_string()?;

@@ -1,4 +1,4 @@
-//! What the parser of the native notation looks at: widths of tokens, arguments that were set before.
+//! Helpers of the native parser: token widths and duplicate arguments.
 
 use std::collections::HashMap;
 
@@ -7,7 +7,7 @@ use crate::ast::{Body, Name};
 use crate::diag::Diagnostic;
 use crate::source::Span;
 
-/// Finds arguments that were set before. Few are looked through; of many, the names are kept.
+/// A finder of duplicate arguments. It compares each name while there are few, and keeps a map for many.
 #[derive(Debug, Default)]
 pub(super) struct Seen {
     names: HashMap<String, Span>,
@@ -16,7 +16,7 @@ pub(super) struct Seen {
 impl Seen {
     const FEW: usize = 16;
 
-    /// The place where an argument of this name was set in the body.
+    /// Returns the range of an earlier argument with this name in the body.
     pub(super) fn first(&mut self, body: &Body, name: &str) -> Option<Span> {
         if body.attributes.len() <= Self::FEW {
             return body.attributes.iter().find(|a| a.name.text == name).map(|a| a.name.span);
@@ -28,7 +28,7 @@ impl Seen {
     }
 }
 
-/// How many bytes the first token of a text has.
+/// Returns the length in bytes of the first token of a text.
 pub(super) fn token_width(rest: &str) -> usize {
     let Some(first) = rest.chars().next() else { return 0 };
     if begins_name(first) {
@@ -45,7 +45,7 @@ pub(super) fn token_width(rest: &str) -> usize {
     longer.iter().find(|t| rest.starts_with(**t)).map_or(first.len_utf8(), |t| t.len())
 }
 
-/// How many bytes the beginning of a heredoc has, with its line end; 0 where there is none.
+/// Returns the length in bytes of a heredoc's start, including its line end, or 0 without one.
 pub(super) fn heredoc_width(rest: &str) -> usize {
     let Some(inner) = rest.strip_prefix("<<") else { return 0 };
     let name = inner.strip_prefix('-').unwrap_or(inner);
@@ -63,12 +63,12 @@ pub(super) fn heredoc_width(rest: &str) -> usize {
     rest.len() - after.len() + end
 }
 
-/// How many bytes the number has that the text begins with.
+/// Returns the length in bytes of the number at the beginning of the text.
 pub(super) fn number_width(bytes: &[u8]) -> usize {
     let digit = |at: usize| bytes.get(at).is_some_and(u8::is_ascii_digit);
     let mut length = 0;
     loop {
-        // Several points and exponents make one token as well, which is no number then.
+        // Several points and exponents form one token too, which is an invalid number.
         match bytes.get(length) {
             Some(b'0'..=b'9' | b'.') => length += 1,
             Some(b'e' | b'E') if digit(length + 1) => length += 2,
@@ -84,7 +84,7 @@ pub(super) fn number_width(bytes: &[u8]) -> usize {
     length
 }
 
-/// The error for an argument that was set before. `first` is in the same text.
+/// Returns the error for a duplicate argument. `first` is in the same text.
 pub(super) fn redefined(text: &str, name: &Name, first: Span) -> Diagnostic {
     let line = text[..first.start.min(text.len())].matches('\n').count() + 1;
     Diagnostic::error(

@@ -1,4 +1,4 @@
-//! Strings, heredocs and the templates in them.
+//! Parses strings, heredocs and their templates.
 
 use std::vec::IntoIter;
 
@@ -10,14 +10,14 @@ use crate::ast::{Expr, ExprKind, Name, Part};
 use crate::source::Span;
 use crate::value::Value;
 
-/// What a template is made of before directives are paired.
+/// A piece of a template before directives are paired.
 #[derive(Debug)]
 struct Token {
     kind: Kind,
     span: Span,
-    /// `~` at the opening: blanks before it go.
+    /// Whether `~` at the opening trims the spaces before the sequence.
     trim_before: bool,
-    /// `~` at the closing: blanks after it go.
+    /// Whether `~` at the closing trims the spaces after the sequence.
     trim_after: bool,
 }
 
@@ -36,14 +36,14 @@ enum Kind {
 enum Mode {
     /// Up to the closing quote, with backslash escapes.
     Quoted,
-    /// Up to the limit; each line is a token of its own.
+    /// Up to the limit, with one token per line.
     Heredoc,
     /// Up to the limit.
     Plain,
 }
 
 impl Parser<'_> {
-    /// `"..."`, cursor at the quote.
+    /// Parses `"..."`. The cursor is at the quote.
     pub(super) fn quoted_template(&mut self) -> Parsed<Expr> {
         self.deeper()?;
         let start = self.pos;
@@ -74,14 +74,14 @@ impl Parser<'_> {
         self.finish(tokens, span, end, false)
     }
 
-    /// The inside of a string in which nothing has a meaning of its own, as most are.
+    /// Returns the content of a string without escapes and templates, as most strings are.
     fn without_marks(&self) -> Option<&str> {
         let inside = self.rest().strip_prefix('"')?;
         let end = inside.find(['"', '\\', '$', '%', '\n', '\r'])?;
         inside[end..].starts_with('"').then(|| &inside[..end])
     }
 
-    /// `"..."` without templates, for labels.
+    /// Parses `"..."` without templates, for labels.
     pub(super) fn plain_string(&mut self) -> Parsed<String> {
         let start = self.pos;
         if let Some(text) = self.without_marks() {
@@ -105,13 +105,13 @@ impl Parser<'_> {
         }
     }
 
-    /// The whole text is a template.
+    /// Parses the whole text as a template.
     pub(super) fn whole_template(&mut self, place: Span) -> Parsed<Expr> {
         let tokens = self.tokens(Mode::Plain)?;
         self.finish(tokens, place, place, false)
     }
 
-    /// `<<MARK` or `<<-MARK`, cursor at the first `<`.
+    /// Parses `<<MARK` or `<<-MARK`. The cursor is at the first `<`.
     pub(super) fn heredoc(&mut self) -> Parsed<Expr> {
         let start = self.pos;
         self.pos += 2;
@@ -119,7 +119,7 @@ impl Parser<'_> {
         let marker = self.identifier();
         let line_end = marker.is_some() && (self.eat("\r\n") || self.eat("\n"));
         let Some(marker) = marker.filter(|_| line_end) else {
-            // Without these, "<" is an operator.
+            // Without a marker, "<" is an operator.
             let span = self.span(start, start + 1);
             return Err(self.error(
                 "E0121",
@@ -160,7 +160,7 @@ impl Parser<'_> {
         let end = self.span(to, after);
         let mut expr = self.finish(tokens, span, end, dedent)?;
         if let ExprKind::Literal(Value::Str(text)) = &expr.kind {
-            // Its place is that of the line, not of the markers around it.
+            // The range is that of the lines, without the markers around them.
             let line = self.span(from, to);
             expr.kind = ExprKind::Template(vec![Part::Text(text.to_string(), line)]);
         }
@@ -232,7 +232,7 @@ impl Parser<'_> {
                     }
                 }
                 _ => {
-                    // Up to whatever may mean something: at least this character.
+                    // Read up to the next special character, and at least this one.
                     let rest = self.rest();
                     let marks = ['"', '\\', '$', '%', '\n', '\r'];
                     let length = rest[c.len_utf8()..].find(marks).map_or(rest.len(), |at| c.len_utf8() + at);
@@ -271,7 +271,7 @@ impl Parser<'_> {
         };
         let hex = self.rest().get(..digits).filter(|h| h.bytes().all(|b| b.is_ascii_hexdigit()));
         let value = hex.and_then(|h| u32::from_str_radix(h, 16).ok()).and_then(char::from_u32);
-        // The place has all digits that there are.
+        // The range covers all digits that are present.
         let found = self.rest().bytes().take(digits).take_while(u8::is_ascii_hexdigit).count();
         match value {
             Some(c) => {
@@ -355,12 +355,12 @@ impl Parser<'_> {
         Ok(Token { kind, span: self.span(start, self.pos), trim_before, trim_after })
     }
 
-    /// The error for a sequence that begins at `start` and has no closing brace here.
+    /// Returns the error for a sequence that begins at `start` and has no closing brace.
     fn not_closed(&mut self, start: usize, what: &str) -> Failed {
         let opening = self.span(start, start + 2);
         let unclosed = format!("There is no closing brace for this {what}.");
         if self.pos >= self.limit && self.limit < self.text.len() {
-            // To the language, the line that ends the text is in the sequence.
+            // The line that ends the text counts as part of the sequence.
             let rest = &self.text[self.limit..];
             let at = self.limit + (rest.len() - rest.trim_start().len());
             let span = self.span(at, at + token_width(&self.text[at..]));
@@ -370,7 +370,7 @@ impl Parser<'_> {
             return failed;
         }
         if self.pos >= self.limit {
-            // The place is that of the first part of the template.
+            // The error points at the first part of the template.
             let first = self.templates.last().copied().unwrap_or(start);
             let width = match self.text[first..start].find("${") {
                 _ if self.text[first..].starts_with("${") => 2,
@@ -394,7 +394,7 @@ impl Parser<'_> {
             self.label_last(opening, "it begins here");
             return failed;
         }
-        // To the language a string within the sequence begins here. What follows tells where that goes wrong.
+        // A quote within the sequence begins a string. The rest of the line decides which error to report.
         let line = self.rest().find('\n').map_or(self.rest(), |end| &self.rest()[..end]);
         if line.matches('"').count().is_multiple_of(2) {
             return self.error("E0123", opening, &format!("Unclosed template {what} sequence"), unclosed);
@@ -434,7 +434,7 @@ impl Parser<'_> {
         )
     }
 
-    /// Parts up to a directive that closes or continues an outer one, which is returned.
+    /// Parses parts up to a directive that closes or continues an outer one, and returns that directive.
     fn parts(
         &mut self,
         tokens: &mut IntoIter<Token>,
@@ -499,7 +499,7 @@ impl Parser<'_> {
     }
 }
 
-/// Removes blanks next to `~`. Only the neighbouring token is touched, which in a heredoc is one line.
+/// Removes spaces next to `~`. Only the adjacent token changes, which in a heredoc is one line.
 fn trim(tokens: &mut [Token]) {
     for i in 0..tokens.len() {
         if tokens[i].trim_before
@@ -516,7 +516,7 @@ fn trim(tokens: &mut [Token]) {
     }
 }
 
-/// Removes the indent that all lines share (`<<-`). Lines of nothing but blanks do not count.
+/// Removes the common indent of all lines (`<<-`). Ignores lines that contain only spaces.
 fn remove_indent(tokens: &mut [Token]) {
     let mut line_start = true;
     let mut least = usize::MAX;

@@ -1,4 +1,4 @@
-//! The tables of the files.
+//! The tables of policies, namespaces, node pools and quotas.
 
 use crate::schema::{BlockType, Content, Kind, Repeat, Schema, attr, labelled, many, one, required};
 

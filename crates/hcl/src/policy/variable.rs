@@ -1,29 +1,29 @@
-//! Files of variables.
+//! Parses variable files.
 
 use super::{decoded, read, tables};
 use crate::diag::Diagnostics;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// A variable as a file says it.
+/// A variable as a file describes it.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
 pub struct VariableSpec {
-    /// Path; empty if the file does not say.
+    /// The variable's path. Empty if the file sets none.
     pub path: String,
-    /// Namespace; empty if the file does not say.
+    /// The variable's namespace. Empty if the file sets none.
     pub namespace: String,
-    /// Items. They are secrets.
+    /// The variable's items, which are secrets.
     pub items: BTreeMap<String, String>,
-    /// Index of the last change that the file knows of.
+    /// The modify index, if the file contains one.
     pub modify_index: Option<u64>,
 }
 
-/// Reads a variable: `path`, `namespace` and `items {}`, and what the servers add when they show one, which has no
-/// effect apart from `modify_index`.
+/// Parses a variable: `path`, `namespace` and `items {}`. Of the further arguments that servers show, only
+/// `modify_index` has an effect.
 ///
 /// # Errors
-/// Syntax errors, unknown blocks and arguments. The lines of the file that diagnostics show may hold secrets.
+/// Syntax errors, unknown blocks and arguments. The source lines in diagnostics may contain secrets.
 pub fn parse_variable(text: &str, filename: &str) -> Result<VariableSpec, Diagnostics> {
     read(text, filename, &tables::VARIABLE, |_, object, items| decoded(object, items))
 }

@@ -1,4 +1,4 @@
-//! The words of ACL policies: what a policy and a capability may be called (docs/reference/http-api.md, section 5.8).
+//! The valid policies and capabilities of ACL rules (docs/reference/http-api.md, section 5.8).
 
 use crate::ast::{Block, Body, Expr, ExprKind};
 use crate::diag::{Diagnostic, nearest};
@@ -68,7 +68,7 @@ const NAMESPACE_CAPABILITIES: &[&str] = &[
     "unblock-deployment",
 ];
 
-/// Reports words that are none. The body has been decoded without errors.
+/// Reports unknown policies and capabilities. The body has been decoded without errors.
 pub(super) fn check(body: &Body, items: &mut Vec<Diagnostic>) {
     for block in &body.blocks {
         let (policies, capabilities): (_, &[&str]) = match block.kind.text.as_str() {

@@ -1,4 +1,4 @@
-//! Reading bodies by tables.
+//! Decodes bodies by tables.
 
 use std::borrow::Cow;
 
@@ -13,22 +13,22 @@ use crate::parse::MAX_DEPTH;
 use crate::parse::json::{Members, Strings};
 use crate::value::{Type, Value, convert};
 
-/// A decoded body: only what was set.
+/// A decoded body, which contains only keys that were set.
 pub type Object = Map<String, Json>;
 
-/// At most this many errors are collected.
+/// The maximum number of errors to collect.
 const MAX_ERRORS: usize = 50;
 
 const UNSUITABLE: &str = "Unsuitable value type";
 
-/// Reads bodies and collects what is wrong with them.
+/// A decoder of bodies, which collects their errors.
 #[derive(Debug)]
 pub struct Decoder<'e> {
-    /// For expressions.
+    /// Evaluates the expressions of bodies.
     pub evaluator: &'e Evaluator,
-    /// What was found so far.
+    /// The errors found so far.
     pub errors: Vec<Diagnostic>,
-    /// What works but does not do what it seems to.
+    /// The warnings found so far: input that is valid but has no effect or an unexpected one.
     pub warnings: Vec<Diagnostic>,
     /// Whether strings of JSON texts are templates.
     strings: Strings,
@@ -36,13 +36,13 @@ pub struct Decoder<'e> {
 }
 
 impl<'e> Decoder<'e> {
-    /// A decoder that evaluates with `evaluator`.
+    /// Creates a decoder that evaluates expressions with `evaluator`.
     #[must_use]
     pub fn new(evaluator: &'e Evaluator) -> Self {
         Self { evaluator, errors: Vec::new(), warnings: Vec::new(), strings: Strings::Templates, depth: 0 }
     }
 
-    /// A decoder for notations without expressions.
+    /// Creates a decoder for notations without expressions.
     #[must_use]
     pub fn literal(evaluator: &'e Evaluator) -> Self {
         Self { strings: Strings::Literal, ..Self::new(evaluator) }
@@ -55,7 +55,7 @@ impl<'e> Decoder<'e> {
         }
     }
 
-    /// Evaluates; `None` after an error was recorded.
+    /// Evaluates an expression. Returns `None` after recording an error.
     pub fn eval(&mut self, expr: &Expr, scope: &Scope) -> Option<Value> {
         match self.evaluator.eval(expr, scope) {
             Ok(value) => Some(value),
@@ -66,7 +66,7 @@ impl<'e> Decoder<'e> {
         }
     }
 
-    /// Evaluates a value. Where `is_required`, a second error reports that the value is not known.
+    /// Evaluates a value. If `is_required`, a second error reports that the value is unknown.
     fn eval_known(&mut self, expr: &Expr, scope: &Scope, is_required: bool) -> Option<Value> {
         let value = self.eval(expr, scope);
         if value.is_none() && is_required {
@@ -76,7 +76,7 @@ impl<'e> Decoder<'e> {
         value
     }
 
-    /// The body as the native notation has it; JSON is read by the schema.
+    /// Returns the body in native form; the schema interprets JSON.
     pub(crate) fn native<'b>(&mut self, body: &'b Body, members: Members<'_>) -> Cow<'b, Body> {
         let Some(json) = &body.json else { return Cow::Borrowed(body) };
         let mut found = Vec::new();
@@ -85,7 +85,7 @@ impl<'e> Decoder<'e> {
         Cow::Owned(body)
     }
 
-    /// Reads a body by its table.
+    /// Decodes a body by its table.
     pub fn body(
         &mut self,
         body: &Body,
@@ -359,6 +359,6 @@ impl<'e> Decoder<'e> {
     }
 }
 
-/// Blocks of which one is allowed, with a label where there may be one of each, and the place of the first.
+/// Blocks that may occur only once, with a label if one per label is allowed, and the range of the first.
 #[derive(Debug, Default)]
 pub(super) struct Seen(Vec<(&'static str, String, crate::source::Span)>);

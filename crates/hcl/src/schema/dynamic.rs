@@ -1,4 +1,4 @@
-//! `dynamic "kind" { for_each iterator labels content {} }`: blocks made in a loop.
+//! Expands `dynamic "kind" { for_each iterator labels content {} }`, which generates blocks in a loop.
 
 use super::Schema;
 use super::decode::{Decoder, Object, Seen};
@@ -9,16 +9,16 @@ use crate::parse::json::{Member, Members};
 use crate::source::Span;
 use crate::value::{Type, Value, convert};
 
-/// What a `dynamic` block says, apart from its content.
+/// The arguments of a `dynamic` block, without its content.
 struct Plan<'b> {
     for_each: &'b Expr,
     iterator: String,
-    /// One expression for each label of the blocks that are made.
+    /// One expression for each label of the generated blocks.
     labels: &'b [Expr],
 }
 
 impl Decoder<'_> {
-    /// Makes the blocks of a `dynamic` block and reads them as if they were written out.
+    /// Generates the blocks of a `dynamic` block and decodes them as if written out.
     pub(super) fn dynamic(
         &mut self,
         block: &Block,
@@ -69,7 +69,7 @@ impl Decoder<'_> {
                 self.block(&made, schema, out, seen, &inner);
             }
             if self.errors.len() > before {
-                // The same mistake in every turn of the loop helps nobody.
+                // Report an error only once, not for every iteration.
                 return;
             }
         }
@@ -190,7 +190,7 @@ fn member(name: &str) -> Member {
     }
 }
 
-/// A name on its own; in JSON it stands in a string.
+/// Returns a bare name; in JSON it is a string.
 fn iterator_name(expr: &Expr) -> Option<String> {
     match &expr.kind {
         ExprKind::Traversal(t) if t.steps.is_empty() => Some(t.root.text.clone()),

@@ -1,5 +1,5 @@
-//! Free-form bodies (docs/reference/jobspec.md, section 3): a nested block becomes an array of objects, and so does an argument that
-//! is written as an object in the native notation.
+//! Decodes free-form bodies (docs/reference/jobspec.md, section 3). A nested block becomes an array of objects, and
+//! so does an argument that the native notation writes as an object.
 
 use serde_json::Value as Json;
 
@@ -21,7 +21,7 @@ fn nested(decoder: &mut Decoder<'_>, body: &Body, scope: &Scope, depth: usize) -
     let body = decoder.native(body, Members::Arguments);
     for attribute in &body.attributes {
         let Some(value) = decoder.eval(&attribute.value, scope) else { continue };
-        // In the reference, null at the top level deletes the key; further in, null is a value.
+        // As in Nomad, null at the top level deletes the key; at deeper levels, null is a value.
         if value.is_null() && depth == 0 {
             continue;
         }
@@ -56,7 +56,7 @@ fn nested(decoder: &mut Decoder<'_>, body: &Body, scope: &Scope, depth: usize) -
     out
 }
 
-/// Labels become keys of objects around the body.
+/// Wraps the body in objects whose keys are the labels.
 fn labelled(decoder: &mut Decoder<'_>, block: &Block, scope: &Scope, depth: usize) -> Json {
     let inner = Json::Object(nested(decoder, &block.body, scope, depth + 1));
     block.labels.iter().rev().fold(inner, |inner, label| {
@@ -66,11 +66,11 @@ fn labelled(decoder: &mut Decoder<'_>, block: &Block, scope: &Scope, depth: usiz
     })
 }
 
-/// Returns the value as drivers get it; `None` after an error was recorded.
+/// Returns the value as drivers receive it, or `None` after recording an error.
 fn plain(decoder: &mut Decoder<'_>, expr: &Expr, value: &Value) -> Option<Json> {
     match value {
         Value::Seq(.., items) => items.iter().map(|item| plain(decoder, expr, item)).collect(),
-        // Like a list or a set of maps, a map of maps is an array of them.
+        // Like a list or a set of maps, a map of maps becomes an array of them.
         Value::Map(MapKind::Map, Type::Map(_) | Type::Object(_), items) => {
             items.values().map(|item| plain(decoder, expr, item)).collect()
         }

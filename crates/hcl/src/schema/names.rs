@@ -1,4 +1,4 @@
-//! Errors about names that a table does not have.
+//! Errors for names that a table does not have.
 
 use super::Schema;
 use crate::ast::{Attribute, Block, Body};

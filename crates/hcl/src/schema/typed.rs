@@ -1,4 +1,4 @@
-//! Values as the kinds of arguments want them.
+//! Converts values to the types of arguments.
 
 use std::ops::RangeInclusive;
 
@@ -11,7 +11,7 @@ use crate::value::{Number, Type, Value, convert};
 
 const NULL: &str = "Unsuitable value: null value is not allowed";
 
-/// The value as the argument's kind wants it; `None` for null, which means unset.
+/// Converts a value to the argument's type. Returns `None` for null, which means unset.
 pub(super) fn typed(spec: &Attribute, value: Value) -> Result<Option<Json>, String> {
     let unsuitable = |e: String| format!("Unsuitable value: {e}");
     if spec.kind == Kind::Str
@@ -98,7 +98,7 @@ fn elements(value: Value, element: Type, read: fn(&Value) -> Result<Json, String
     }
 }
 
-/// Reads a map of strings; null is no map.
+/// Reads a map of strings. Returns `None` for null.
 pub(super) fn string_map(value: Value) -> Result<Option<Object>, String> {
     match convert(value, &Type::Map(Box::new(Type::Str))).map_err(|e| format!("Unsuitable value: {e}"))? {
         Value::Map(.., map) => map

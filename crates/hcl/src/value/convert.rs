@@ -1,20 +1,19 @@
-//! Converting values.
+//! Converts values between types.
 //!
-//! Whether there is a conversion is a matter of types: null of a type is converted only where any value of that
-//! type might be.
+//! Types alone decide whether a conversion exists: a typed null converts only if any value of its type may convert.
 
 use std::collections::BTreeMap;
 
 use super::unify::unify;
 use super::{MapKind, Number, SeqKind, Type, Value};
 
-/// Converts a value, or says why not (`string required, but have tuple`).
+/// Converts a value, or explains why it cannot (`string required, but have tuple`).
 ///
 /// # Errors
-/// There is no conversion between the types, or this value has none.
+/// The types have no conversion, or this value has none.
 pub fn convert(value: Value, to: &Type) -> Result<Value, String> {
     match (to, &value) {
-        // By far the most common ones.
+        // The most common cases first.
         (Type::Any, _)
         | (Type::Str, Value::Str(_))
         | (Type::Num, Value::Num(_))
@@ -31,7 +30,7 @@ pub fn convert(value: Value, to: &Type) -> Result<Value, String> {
     apply(value, to)
 }
 
-/// Whether there is a conversion from one type to the other.
+/// Returns whether one type converts to the other.
 pub(super) fn convertible(from: &Type, to: &Type) -> bool {
     let inner = |from: &Type, to: &Type| from == to || convertible(from, to);
     match (from, to) {
@@ -67,12 +66,12 @@ pub(super) fn convertible(from: &Type, to: &Type) -> bool {
     }
 }
 
-/// The type that elements of these types get when they are converted to `to`.
+/// Returns the type of elements of these types after conversion to `to`.
 fn common(from: &[Type], to: &Type) -> Option<Type> {
     if *to == Type::Any { unify(from) } else { Some(to.clone()) }
 }
 
-/// Carries out a conversion that there is.
+/// Applies a conversion that exists.
 fn apply(value: Value, to: &Type) -> Result<Value, String> {
     match (to, value) {
         (Type::Any, v) => Ok(v),
@@ -123,13 +122,13 @@ fn apply(value: Value, to: &Type) -> Result<Value, String> {
     }
 }
 
-/// Within a value: nothing is done where the type is right already.
+/// Converts an inner value, unless it has the type already.
 fn inner(value: Value, to: &Type) -> Result<Value, String> {
     if Type::of(&value) == *to { Ok(value) } else { apply(value, to) }
 }
 
-/// Elements converted to `wanted`, and the type that they have then. `mixed` says that they may have different
-/// types, `from` is their type where they have one.
+/// Converts elements to `wanted` and returns them with their type. `mixed` means that their types may differ; `from`
+/// is their common type if they have one.
 fn elements(
     items: Vec<Value>,
     (mixed, from): (bool, Type),
@@ -152,7 +151,7 @@ fn elements(
     if to.is_exact() {
         return Ok((to, items));
     }
-    // Where the type leaves something open, the elements still have to agree.
+    // If the type is open, the elements must still have a common type.
     let types: Vec<Type> = items.iter().map(Type::of).collect();
     let t = unify(&types).ok_or_else(|| "cannot find a common base type for all elements".to_owned())?;
     items = items.into_iter().map(|v| inner(v, &t)).collect::<Result<_, _>>()?;
@@ -165,7 +164,7 @@ fn elements(
     }
 }
 
-/// The type `to`, with what it leaves open taken from the type that is converted.
+/// Returns the type `to` with its open parts taken from `from`.
 fn filled(from: &Type, to: &Type) -> Type {
     let boxed = |from: &Type, to: &Type| Box::new(filled(from, to));
     let united = |types: &[Type]| unify(types).unwrap_or(Type::Any);
@@ -196,7 +195,7 @@ fn filled(from: &Type, to: &Type) -> Type {
     }
 }
 
-/// Why there is no conversion.
+/// Explains why a conversion does not exist.
 fn mismatch(from: &Type, to: &Type) -> String {
     let inner = |from: &Type, to: &Type| (from != to && !convertible(from, to)).then(|| mismatch(from, to));
     match (from, to) {

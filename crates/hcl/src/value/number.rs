@@ -1,5 +1,5 @@
-//! Numbers as the reference computes with them: binary floating point with a mantissa of up to 512 bits. Every
-//! whole number of 64 bits is exact, and so is what they add up and multiply to.
+//! Numbers with Nomad's arithmetic: binary floating point with a mantissa of up to 512 bits. Integers of 64 bits are
+//! exact, and so are their sums and products.
 
 mod text;
 
@@ -8,59 +8,57 @@ use std::sync::Arc;
 
 use num_bigint::{BigInt, BigUint, Sign};
 
-/// Bits of the mantissa of numbers that were written down.
+/// The bits of the mantissa of a parsed number.
 const WRITTEN: u32 = 512;
-/// Bits of the mantissa of numbers that were counted.
+/// The bits of the mantissa of a number that comes from an integer.
 const COUNTED: u32 = 64;
-/// Bits of the mantissa of numbers that a floating point unit made.
+/// The bits of the mantissa of a number that comes from floating point.
 const FLOAT: u32 = 53;
-/// Numbers with more binary digits before or behind the point are out of range, so that
-/// computing with one and printing it stays cheap.
+/// The maximum number of binary digits before or after the point. The limit keeps arithmetic and printing cheap.
 const RANGE: i64 = 4_000;
 
-/// A number, or an infinity: dividing by zero gives one, as in the reference.
+/// A number or an infinity. As in Nomad, division by zero gives an infinity.
 ///
-/// Two numbers are equal when they have the same value, however many digits they were computed to, and whatever
-/// sign a zero has.
+/// Two numbers are equal if they have the same value, regardless of precision and of the sign of zero.
 #[derive(Debug, Clone)]
 pub struct Number {
     repr: Repr,
-    /// Bits of the mantissa that results computed with this number have at least.
+    /// The minimum precision, in bits of the mantissa, of results computed with this number.
     precision: u32,
 }
 
-/// Whole numbers of 64 bits are always `Small`.
+/// The representation. Whole numbers of 64 bits are always `Small`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Repr {
     Small(i64),
     Big(Arc<Big>),
-    /// Zero with a sign, which is printed.
+    /// A negative zero, which prints with its sign.
     MinusZero,
     Infinite {
         negative: bool,
     },
 }
 
-/// `mantissa * 2^exponent`, the mantissa odd.
+/// `mantissa * 2^exponent`, with an odd mantissa.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Big {
     mantissa: BigInt,
     exponent: i64,
 }
 
-/// The text is no number, or it is out of range.
+/// The error for a text that is no number, or out of range.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("not a number")]
 pub struct NotANumber;
 
 impl Number {
-    /// Zero.
+    /// The number 0.
     pub const ZERO: Self = Self { repr: Repr::Small(0), precision: COUNTED };
-    /// One.
+    /// The number 1.
     pub const ONE: Self = Self { repr: Repr::Small(1), precision: COUNTED };
 
-    /// `mantissa * 2^exponent`, and a little more if `more`, rounded to `precision` bits, half to even; `None`
-    /// when it is out of range.
+    /// Returns `mantissa * 2^exponent`, plus a fraction of the last bit if `more`, rounded to `precision` bits, half
+    /// to even. Returns `None` if it is out of range.
     fn rounded(mantissa: BigInt, exponent: i64, more: bool, precision: u32) -> Option<Self> {
         let (sign, mut magnitude) = mantissa.into_parts();
         let mut exponent = exponent;
@@ -94,7 +92,7 @@ impl Number {
         Some(Self { repr: Repr::Big(Arc::new(Big { mantissa, exponent })), precision })
     }
 
-    /// An infinity.
+    /// Returns an infinity with this sign.
     fn infinite(negative: bool) -> Self {
         Self { repr: Repr::Infinite { negative }, precision: COUNTED }
     }
@@ -103,12 +101,12 @@ impl Number {
         Self { precision, ..self }
     }
 
-    /// A zero of this sign.
+    /// Returns a zero with this sign.
     fn zero(negative: bool, precision: u32) -> Self {
         Self { repr: if negative { Repr::MinusZero } else { Repr::Small(0) }, precision }
     }
 
-    /// Mantissa and exponent; infinities have none, and zeros no sign.
+    /// Returns mantissa and exponent. Infinities give zeros, and a negative zero loses its sign.
     fn parts(&self) -> (BigInt, i64) {
         match &self.repr {
             Repr::Small(n) => (BigInt::from(*n), 0),
@@ -117,7 +115,7 @@ impl Number {
         }
     }
 
-    /// About how many binary digits printing it has to do with; 0 for whole numbers of 64 bits.
+    /// Returns approximately how many binary digits printing handles; 0 for whole numbers of 64 bits.
     pub(crate) fn digits_to_print(&self) -> u64 {
         match &self.repr {
             Repr::Big(big) => big.mantissa.bits() + big.exponent.unsigned_abs(),
@@ -125,19 +123,19 @@ impl Number {
         }
     }
 
-    /// Whether it is zero.
+    /// Returns whether the number is zero.
     #[must_use]
     pub fn is_zero(&self) -> bool {
         matches!(self.repr, Repr::Small(0) | Repr::MinusZero)
     }
 
-    /// Whether it is an infinity.
+    /// Returns whether the number is an infinity.
     #[must_use]
     pub fn is_infinite(&self) -> bool {
         matches!(self.repr, Repr::Infinite { .. })
     }
 
-    /// Whether it is below zero, or the zero that has a sign.
+    /// Returns whether the number is negative, including negative zero.
     #[must_use]
     pub fn has_sign(&self) -> bool {
         match &self.repr {
@@ -148,13 +146,13 @@ impl Number {
         }
     }
 
-    /// Whether it is below zero.
+    /// Returns whether the number is below zero.
     #[must_use]
     pub fn is_negative(&self) -> bool {
         self.has_sign() && !self.is_zero()
     }
 
-    /// Whether it has no fraction.
+    /// Returns whether the number has no fraction.
     #[must_use]
     pub fn is_whole(&self) -> bool {
         match &self.repr {
@@ -164,14 +162,14 @@ impl Number {
         }
     }
 
-    /// The whole number that it is.
+    /// Returns the number as an integer, or `None` if it has a fraction.
     #[must_use]
     pub(crate) fn to_whole(&self) -> Option<BigInt> {
         let (mantissa, exponent) = self.parts();
         self.is_whole().then(|| mantissa << exponent)
     }
 
-    /// As a whole number of 128 bits, if it is one.
+    /// Returns the number as an integer of 128 bits, if it is one.
     #[must_use]
     pub fn to_i128(&self) -> Option<i128> {
         match &self.repr {
@@ -180,7 +178,7 @@ impl Number {
         }
     }
 
-    /// As a whole number of 64 bits, if it is one.
+    /// Returns the number as an integer of 64 bits, if it is one.
     #[must_use]
     pub fn to_i64(&self) -> Option<i64> {
         match &self.repr {
@@ -190,8 +188,8 @@ impl Number {
         }
     }
 
-    /// Returns a whole number of 64 bits that is not negative. A fraction is cut off where the number is at least one and
-    /// has at most 64 significant bits, as by `Uint64` of Go's `big.Float`, which the reference uses.
+    /// Returns an unsigned integer of 64 bits. Truncates a fraction if the number is at least 1 and has at most 64
+    /// significant bits, like `Uint64` of Go's `big.Float`, which Nomad uses.
     #[must_use]
     pub fn to_unsigned(&self) -> Option<u64> {
         match &self.repr {
@@ -203,13 +201,13 @@ impl Number {
         }
     }
 
-    /// Returns the number without its fraction, limited to the range of 64 bits.
+    /// Returns the number truncated and clamped to 64 bits.
     #[must_use]
     pub fn saturated(&self) -> i64 {
         self.truncate().to_i64().unwrap_or(if self.has_sign() { i64::MIN } else { i64::MAX })
     }
 
-    /// The nearest floating point number.
+    /// Returns the nearest floating point number.
     #[must_use]
     pub fn to_f64(&self) -> f64 {
         match self.repr {
@@ -220,11 +218,11 @@ impl Number {
         }
         let (mantissa, exponent) = self.parts();
         let bits = i64::try_from(mantissa.bits()).unwrap_or(RANGE);
-        // Below the smallest normal number there are fewer bits.
+        // Subnormal numbers have fewer bits.
         let room = (bits + exponent + 1074).clamp(0, 53);
         let Ok(room) = u32::try_from(room) else { return 0.0 };
         if room == 0 {
-            // At most half of the smallest number; exactly half goes to zero, which is even.
+            // At most half of the smallest number; exactly half rounds to zero, which is even.
             let tiny = bits + exponent == -1074 && bits > 1;
             return if tiny {
                 f64::from_bits(1).copysign(if self.is_negative() { -1.0 } else { 1.0 })
@@ -241,7 +239,7 @@ impl Number {
         #[expect(clippy::cast_precision_loss, reason = "it was cut to 53 bits, or is a whole number")]
         let mut out = whole as f64;
         let mut left = exponent;
-        // In steps, because the power alone may be out of range.
+        // Apply the power in steps, because it alone may be out of range.
         while left != 0 {
             let step = i32::try_from(left.clamp(-1000, 1000)).unwrap_or_default();
             out *= 2_f64.powi(step);
@@ -250,7 +248,7 @@ impl Number {
         if sign == Sign::Minus { -out } else { out }
     }
 
-    /// From a floating point number; `None` for NaN.
+    /// Converts from floating point. Returns `None` for NaN.
     #[must_use]
     pub fn from_f64(f: f64) -> Option<Self> {
         if f.is_nan() {
@@ -273,13 +271,13 @@ impl Number {
         Self::rounded(mantissa, exponent, false, FLOAT)
     }
 
-    /// From a whole number of any size; `None` when it is out of range.
+    /// Converts from an integer of any size. Returns `None` if it is out of range.
     pub(crate) fn from_whole(n: BigInt) -> Option<Self> {
         let bits = u32::try_from(n.bits()).ok()?;
         Self::rounded(n, 0, false, bits.max(COUNTED))
     }
 
-    /// As JSON: an integer where it fits 64 bits; null for infinities, which JSON has not.
+    /// Converts to JSON: an integer if it fits 64 bits, null for infinities, which JSON lacks.
     #[must_use]
     pub fn to_json(&self) -> serde_json::Value {
         match self.to_i64() {
@@ -288,7 +286,7 @@ impl Number {
         }
     }
 
-    /// The sum; `None` when it is out of range, or none because infinities cancel out.
+    /// Returns the sum; `None` if it is out of range, or undefined because infinities cancel out.
     #[must_use]
     pub fn plus(&self, other: &Self) -> Option<Self> {
         let precision = self.precision.max(other.precision);
@@ -311,7 +309,7 @@ impl Number {
         Self::rounded((a << (x - low)) + (b << (y - low)), low, false, precision)
     }
 
-    /// The negative.
+    /// Returns the negated number.
     #[must_use]
     pub fn negate(&self) -> Self {
         match &self.repr {
@@ -327,14 +325,14 @@ impl Number {
         Self { precision: self.precision, ..negative.unwrap_or(Self::ZERO) }
     }
 
-    /// The difference; `None` as with sums.
+    /// Returns the difference; `None` as for sums.
     #[must_use]
     pub fn minus(&self, other: &Self) -> Option<Self> {
         self.plus(&other.negate())
     }
 
-    /// The product; `None` when it is out of range, or none because an infinity meets zero. It is exact up to
-    /// 512 bits, however few the factors have.
+    /// Returns the product; `None` if it is out of range, or undefined because an infinity meets zero. It is exact up
+    /// to 512 bits, whatever the precision of the factors.
     #[must_use]
     pub fn times(&self, other: &Self) -> Option<Self> {
         let precision = self.precision.max(other.precision);
@@ -356,8 +354,8 @@ impl Number {
         Some(Self { precision: precision.max(needed), ..out })
     }
 
-    /// The quotient, infinite when dividing by zero; `None` when it is out of range, or none because zeros or
-    /// infinities meet.
+    /// Returns the quotient, infinite for division by zero; `None` if it is out of range, or undefined because two
+    /// zeros or two infinities meet.
     #[must_use]
     pub fn over(&self, other: &Self) -> Option<Self> {
         let precision = self.precision.max(other.precision);
@@ -370,7 +368,7 @@ impl Number {
             return Some(Self::zero(negative, precision));
         }
         let ((a, x), (b, y)) = (self.parts(), other.parts());
-        // Enough bits for the result and one to round it by.
+        // Enough bits for the result, and one bit for rounding.
         let shift =
             (i64::from(precision) + 2 + i64::try_from(b.bits()).ok()? - i64::try_from(a.bits()).ok()?).max(0);
         let (sign, a) = (a << shift).into_parts();
@@ -380,8 +378,8 @@ impl Number {
         Self::rounded(quotient, x - y - shift, rest != BigUint::ZERO, precision)
     }
 
-    /// What is left of a division, with the sign of the first, which is all of it when dividing by zero; `None` when
-    /// the quotient is out of range, or one of both is infinite.
+    /// Returns the remainder of a division, with the sign of the dividend; for division by zero, the dividend itself.
+    /// Returns `None` if the quotient is out of range, or one of the numbers is infinite.
     #[must_use]
     pub fn remainder(&self, other: &Self) -> Option<Self> {
         if other.is_zero() {
@@ -397,7 +395,7 @@ impl Number {
             let repr = Repr::Small(a.checked_rem(*b).unwrap_or_default());
             return Some(Self { repr, precision: self.precision });
         }
-        // By way of the rounded quotient, as the reference does.
+        // Uses the rounded quotient, as Nomad does.
         let (times, exponent) = self.over(other)?.truncate().parts();
         let (b, y) = other.parts();
         let product = Self::rounded(times * b, exponent + y, false, self.precision)?;
@@ -406,7 +404,7 @@ impl Number {
         Self::rounded((a << (x - low)) - (p << (z - low)), low, false, self.precision)
     }
 
-    /// Without its fraction.
+    /// Returns the number without its fraction.
     #[must_use]
     pub fn truncate(&self) -> Self {
         match &self.repr {
@@ -420,21 +418,21 @@ impl Number {
         }
     }
 
-    /// The whole number at or below.
+    /// Returns the largest whole number at or below this one.
     #[must_use]
     pub fn floor(&self) -> Self {
         let cut = self.truncate();
         if cut > *self { cut.minus(&Self::ONE.with_precision(1)).unwrap_or(cut) } else { cut }
     }
 
-    /// The whole number at or above.
+    /// Returns the smallest whole number at or above this one.
     #[must_use]
     pub fn ceil(&self) -> Self {
         let cut = self.truncate();
         if cut < *self { cut.plus(&Self::ONE.with_precision(1)).unwrap_or(cut) } else { cut }
     }
 
-    /// Without its sign.
+    /// Returns the absolute value.
     #[must_use]
     pub fn abs(&self) -> Self {
         if self.has_sign() { self.negate() } else { self.clone() }
@@ -472,7 +470,7 @@ impl Ord for Number {
         if let (Repr::Small(a), Repr::Small(b)) = (&self.repr, &other.repr) {
             return a.cmp(b);
         }
-        // Less than all numbers, a number, more than all numbers.
+        // Infinities order before and after all numbers.
         let rank = |n: &Self| match n.repr {
             Repr::Infinite { negative: true } => -1,
             Repr::Infinite { negative: false } => 1,
@@ -526,7 +524,7 @@ mod tests {
         let third = n("1").over(&n("3")).unwrap().to_string();
         assert!(third.starts_with("0.33333333333333333333333333333333"), "{third}");
         assert!((153..=158).contains(&third.len()), "{third}");
-        // Numbers that were counted have fewer.
+        // Numbers from integers have fewer digits.
         let third = Number::ONE.over(&Number::from(3_i64)).unwrap().to_string();
         assert!((20..=23).contains(&third.len()), "{third}");
     }
@@ -564,7 +562,7 @@ mod tests {
             }
         }
 
-        /// What is printed reads back to the very same number.
+        /// Checks that printed numbers parse to exactly the same number.
         #[test]
         fn printed_numbers_read_back(a in "-?[0-9]{1,40}(\\.[0-9]{1,40})?", b in 1_i64..) {
             let x = n(&a).over(&n(&b.to_string())).unwrap();

@@ -1,19 +1,19 @@
-//! The order of the elements of sets.
+//! Orders the elements of sets.
 
 use std::cmp::Ordering;
 use std::fmt::Write as _;
 
 use super::{MapKind, SeqKind, Value};
 
-/// Sorts the elements of a set and leaves each one once. Null is last; of the others, primitives have their natural
-/// order, and all else is in the order of a text that is made of it, as in the reference.
+/// Sorts the elements of a set and removes duplicates. Primitives have their natural order, other values that of a
+/// text made from them, as in Nomad. Null is last.
 pub(super) fn sorted(mut items: Vec<Value>) -> Vec<Value> {
     if items.iter().any(|v| matches!(v, Value::Seq(..) | Value::Map(..))) {
         items.sort_by_cached_key(|v| (v.is_null(), text(v)));
     } else {
         items.sort_by(primitives);
     }
-    // Texts of different elements may be the same: numbers are in them with ten digits.
+    // Different elements may have the same text, because it contains numbers with ten digits.
     let mut out: Vec<Value> = Vec::with_capacity(items.len());
     let mut same_text = 0;
     for item in items {
@@ -43,7 +43,7 @@ fn primitives(a: &Value, b: &Value) -> Ordering {
     }
 }
 
-/// What collections are ordered by.
+/// Returns the text by which collections are ordered.
 fn text(value: &Value) -> String {
     let mut out = String::new();
     write(value, &mut out);
@@ -86,7 +86,7 @@ fn write(value: &Value, out: &mut String) {
     }
 }
 
-/// In quotes, with escapes for all that cannot be seen.
+/// Writes a quoted string, with escapes for invisible characters.
 fn quoted(s: &str, out: &mut String) {
     out.push('"');
     for c in s.chars() {
@@ -119,7 +119,7 @@ fn quoted(s: &str, out: &mut String) {
     out.push('"');
 }
 
-/// Format characters and characters for private use.
+/// Returns whether this is a format character or a character for private use.
 fn is_hidden(c: char) -> bool {
     matches!(c, '\u{ad}' | '\u{200b}'..='\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2060}'..='\u{206f}'
         | '\u{e000}'..='\u{f8ff}' | '\u{feff}' | '\u{fff9}'..='\u{fffb}' | '\u{e0000}'..='\u{e007f}'

@@ -1,12 +1,12 @@
-//! Finding the type that values of several types can be converted to.
+//! Finds the common type of several types.
 
 use std::collections::{BTreeMap, HashSet};
 
 use super::Type;
 use super::convert::convertible;
 
-/// The type that values of all these types can be converted to; `None` where there is none, and for no types at
-/// all. [`Type::Any`] says that the values stay as they are.
+/// Returns the type that values of all these types convert to; `None` without a common type or without any types.
+/// [`Type::Any`] means that the values stay unchanged.
 #[must_use]
 pub fn unify(types: &[Type]) -> Option<Type> {
     let mut seen = HashSet::new();
@@ -14,7 +14,7 @@ pub fn unify(types: &[Type]) -> Option<Type> {
     unify_distinct(&distinct)
 }
 
-/// How many types there are of each kind.
+/// The number of types of each kind.
 #[derive(Default)]
 struct Kinds {
     any: usize,
@@ -45,7 +45,7 @@ fn kinds(types: &[&Type]) -> Kinds {
 fn unify_distinct(types: &[&Type]) -> Option<Type> {
     match types {
         [] => return None,
-        // Objects and tuples are taken apart even when there is one, but come together the same.
+        // Objects and tuples are processed even if there is only one, with the same result.
         [only] => return Some((*only).clone()),
         _ => {}
     }
@@ -95,7 +95,7 @@ fn element(t: &Type) -> Option<Type> {
     }
 }
 
-/// Unifies after the types that `which` finds are replaced by what `become` makes of them together.
+/// Unifies after replacing the types that `which` selects by their combination from `becomes`.
 fn replaced(
     types: &[&Type],
     which: fn(&Type) -> bool,
@@ -121,7 +121,7 @@ fn places(t: &Type) -> &[Type] {
     }
 }
 
-/// Objects with the same names become an object, others a map.
+/// Combines objects: to an object if the names are the same, else to a map.
 fn objects(types: &[&Type]) -> Option<Type> {
     let all: Vec<&BTreeMap<String, Type>> = types.iter().filter_map(|t| attributes(t)).collect();
     let (first, rest) = all.split_first()?;
@@ -144,7 +144,7 @@ fn objects_to_map(types: &[&Type]) -> Option<Type> {
     types.iter().all(|t| fits(t, &out)).then_some(out)
 }
 
-/// Tuples of one length become a tuple, others a list.
+/// Combines tuples: to a tuple if the lengths are the same, else to a list.
 fn tuples(types: &[&Type]) -> Option<Type> {
     let length = places(types.first()?).len();
     if types.iter().any(|t| places(t).len() != length) {
@@ -165,7 +165,7 @@ fn tuples_to_list(types: &[&Type]) -> Option<Type> {
     types.iter().all(|t| fits(t, &out)).then_some(out)
 }
 
-/// The types, those first that are more general than others.
+/// Returns the types sorted so that more general ones come first.
 fn preferred<'t>(types: &[&'t Type]) -> Vec<&'t Type> {
     let mut above = vec![0_usize; types.len()];
     let mut below: Vec<Vec<usize>> = vec![Vec::new(); types.len()];
@@ -198,7 +198,7 @@ fn preferred<'t>(types: &[&'t Type]) -> Vec<&'t Type> {
     order.into_iter().filter_map(|i| types.get(i).copied()).collect()
 }
 
-/// Which of two types is the more general one.
+/// The result of comparing two types: which one is more general.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Preference {
     First,
@@ -229,7 +229,7 @@ fn preference(a: &Type, b: &Type) -> Preference {
     }
 }
 
-/// The preference of all pairs, where they do not contradict each other.
+/// Combines the preferences of all pairs, if they do not contradict each other.
 fn together<'t>(pairs: impl Iterator<Item = (&'t Type, &'t Type)>) -> Preference {
     let (mut first, mut second) = (false, false);
     for (x, y) in pairs {

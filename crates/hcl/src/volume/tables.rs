@@ -5,7 +5,7 @@ use crate::job::tables::CONSTRAINT;
 use crate::schema::{Content, Header, Kind, Object, Schema, attr, many, one};
 use serde_json::Value as Json;
 
-/// Arguments that are sizes: name, key while decoding, keys in the end.
+/// Arguments that are sizes: name, key while decoding, final keys.
 pub(super) const SIZES: [(&str, &str, &[&str]); 3] = [
     ("capacity_min", "~capacity_min", &["RequestedCapacityMin", "RequestedCapacityMinBytes"]),
     ("capacity_max", "~capacity_max", &["RequestedCapacityMax", "RequestedCapacityMaxBytes"]),
@@ -103,7 +103,7 @@ static TOPOLOGY: Schema = Schema {
     finish: None,
 };
 
-/// `required { topology {} }` is a list in JSON.
+/// Converts `required { topology {} }` to a list.
 fn topology_request(object: &mut Object, _: &Header<'_>) -> Result<(), Box<Diagnostic>> {
     for key in ["Preferred", "Required"] {
         if let Some(Json::Object(mut block)) = object.remove(key) {

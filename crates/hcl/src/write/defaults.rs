@@ -1,11 +1,11 @@
-//! What an argument is when a file does not say it: such arguments are not written.
+//! Finds the values of unset arguments. Arguments with these values are not written.
 
 use std::collections::HashMap;
 
 use caravan_types::api;
 use serde_json::{Map, Value as Json, json};
 
-/// Where an object stands in a job, as a job that has nothing else.
+/// The path of an object, represented as a job that contains nothing else.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) struct Path(Vec<(String, Step)>);
 
@@ -27,28 +27,28 @@ impl Path {
         Self(steps)
     }
 
-    /// The object under a key.
+    /// Returns the path of the object under a key.
     pub(super) fn one(&self, key: &str) -> Self {
         self.step(key, Step::Object)
     }
 
-    /// An element of the array under a key.
+    /// Returns the path of an element of the array under a key.
     pub(super) fn many(&self, key: &str) -> Self {
         self.step(key, Step::Element)
     }
 
-    /// An entry of the map under a key.
+    /// Returns the path of an entry of the map under a key.
     pub(super) fn by_label(&self, key: &str) -> Self {
         self.step(key, Step::Entry)
     }
 }
 
-/// The objects that empty blocks become, by their place.
+/// The objects that empty blocks parse to, by path.
 #[derive(Debug, Default)]
 pub(super) struct Defaults(HashMap<Path, Map<String, Json>>);
 
 impl Defaults {
-    /// What an empty block at this place is read as.
+    /// Returns the object that an empty block at this path parses to.
     pub(super) fn at(&mut self, path: &Path) -> &Map<String, Json> {
         self.0.entry(path.clone()).or_insert_with(|| read(path).unwrap_or_default())
     }

@@ -1,13 +1,13 @@
-//! Free-form blocks and plain values.
+//! Writes free-form blocks and plain values.
 //!
-//! Reading makes an array of every nested block and of every argument that is written as an object; an object in
-//! parentheses stays one (docs/reference/jobspec.md, section 3).
+//! Parsing turns every nested block, and every argument that is written as an object, into an array. An object in
+//! parentheses stays an object (docs/reference/jobspec.md, section 3).
 
 use serde_json::{Map, Value as Json};
 
 use super::{Done, WriteError, is_name, text};
 
-/// `name = `.
+/// Writes `name = `.
 pub(super) fn named(out: &mut String, place: &'static str, name: &str) -> Done {
     if !is_name(name) {
         return Err(WriteError::Name { place, name: name.to_owned() });
@@ -17,7 +17,7 @@ pub(super) fn named(out: &mut String, place: &'static str, name: &str) -> Done {
     Ok(())
 }
 
-/// The entries of a free-form block.
+/// Writes the entries of a free-form block.
 pub(super) fn body(out: &mut String, place: &'static str, object: &Map<String, Json>) -> Done {
     for (name, value) in object {
         match value {
@@ -54,7 +54,7 @@ pub(super) fn body(out: &mut String, place: &'static str, object: &Map<String, J
     Ok(())
 }
 
-/// Whether an object can be written as a block without losing anything.
+/// Returns whether an object can be written as a block without loss.
 fn is_block(value: &Json) -> bool {
     let inner = |value: &Json| match value {
         Json::Null => false,
@@ -66,7 +66,7 @@ fn is_block(value: &Json) -> bool {
     value.as_object().is_some_and(|object| object.iter().all(|(key, value)| is_name(key) && inner(value)))
 }
 
-/// A value as an expression.
+/// Writes a value as an expression.
 pub(super) fn expression(out: &mut String, value: &Json) {
     match value {
         Json::Null => out.push_str("null"),

@@ -6,7 +6,7 @@ use crate::source::Source;
 use proptest::prelude::*;
 use serde_json::json;
 
-/// What reading the written text gives.
+/// Returns the written text, and the job that it parses to.
 fn again(job: &api::Job) -> (String, api::Job) {
     let text = super::job(job).unwrap();
     let source = Source::new("written.hcl", text.as_str());
@@ -37,7 +37,7 @@ fn differences(path: &str, want: &Json, have: &Json, out: &mut Vec<String>) {
     }
 }
 
-/// All valid recorded files: as they are read, and in their canonical form.
+/// Tests all valid recorded files: as parsed, and in canonical form.
 #[test]
 fn recorded_jobs_read_back() {
     let dir = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fixtures/jobspec/valid");
@@ -177,12 +177,12 @@ fn what_the_language_cannot_say_is_an_error() {
     assert!(error.to_string().contains("\"a b\""), "{error}");
 }
 
-/// Jobs of all that the tables know, by chance.
+/// A generator of random jobs, from the tables.
 struct Chance(u64);
 
 impl Chance {
     fn below(&mut self, n: usize) -> usize {
-        // The generator of Lehmer with a modulus of 2^31-1.
+        // Lehmer's generator with a modulus of 2^31-1.
         self.0 = (self.0 % 2_147_483_646 + 1) * 48_271 % 2_147_483_647;
         usize::try_from(self.0).unwrap() % n
     }
@@ -327,7 +327,7 @@ proptest! {
         let mut problems = Vec::new();
         differences("", &canonical(&job), &canonical(&back), &mut problems);
         prop_assert!(problems.is_empty(), "{}\n{text}", problems.join("\n"));
-        // Once read, nothing is lost at all.
+        // After one round trip, nothing is lost.
         prop_assert_eq!(&again(&back).1, &back);
     }
 }

@@ -1,17 +1,17 @@
-//! Strings: in quotes, or as heredocs.
+//! Writes strings: quoted, or as heredocs.
 
 use std::fmt::Write as _;
 
-/// What becomes of `${...}` within a text.
+/// The treatment of `${...}` within a text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum References {
-    /// References for run time stay as they are: reading them gives the same text.
+    /// Run time references stay unchanged, because they parse to the same text.
     Kept,
-    /// All of them are text.
+    /// All sequences are escaped.
     Escaped,
 }
 
-/// A string as the value of an argument.
+/// Writes a string as the value of an argument.
 pub(super) fn value(out: &mut String, text: &str) {
     if text.ends_with('\n')
         && text.matches('\n').count() > 1
@@ -35,7 +35,7 @@ fn heredoc(out: &mut String, text: &str) {
     out.push_str(&marker);
 }
 
-/// A string in quotes.
+/// Writes a quoted string.
 pub(super) fn quoted(out: &mut String, text: &str, references: References) {
     out.push('"');
     escaped(out, text, references, |out, c| match c {
@@ -76,8 +76,8 @@ fn escaped(out: &mut String, text: &str, references: References, put: impl Fn(&m
     }
 }
 
-/// The length of a reference that reads back as it is: `${name.name["name"]}`, of something that is known only at run
-/// time, and no further brace behind it (that is read as more than text).
+/// Returns the length of a run time reference that parses back to itself: `${name.name["name"]}` with an unknown
+/// root, and without a further brace after it, which would add braces to the text.
 fn reference(text: &str) -> Option<usize> {
     let inner = text.strip_prefix("${")?;
     let name = |text: &str| {

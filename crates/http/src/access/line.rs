@@ -1,4 +1,4 @@
-//! A line of the route table: the requests that it is about, the right that they need, the handler that answers.
+//! A line of the route table: the requests that it matches, the right that they need, and their handler.
 
 use crate::dispatch::To;
 use caravan_server::{Level, NsCap, PoolCap, VarCap};
@@ -9,11 +9,11 @@ use http::{Method, StatusCode};
 pub(crate) enum On {
     /// Reading.
     Get,
-    /// Writing: PUT and POST are the same.
+    /// Writing: PUT and POST are equivalent.
     Put,
     /// Deleting.
     Delete,
-    /// All of them; the handler may refuse some.
+    /// All methods; the handler may refuse some.
     Any,
 }
 
@@ -31,67 +31,67 @@ impl On {
 /// The right that a route needs. Capabilities are alternatives: one of them is enough.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Need {
-    /// Nothing, not even a token that is known.
+    /// No right; even an unknown token is accepted.
     Open,
-    /// A token that is known, or none: the route shows only what the caller may see.
+    /// A known token or none. The route shows only the objects that the caller may see.
     Shown,
-    /// Everything.
+    /// A management token.
     Management,
     /// No request is allowed: the path is not served, and this is the answer.
     Refused(StatusCode, &'static str),
-    /// In the namespace of the query; `*` in any.
+    /// A capability in the namespace of the query; `*` means in any namespace.
     Namespace(&'static [NsCap]),
-    /// As [`Need::Namespace`], for lists: a list of all namespaces has the rows that the caller may see.
+    /// As [`Need::Namespace`], for lists: a list of all namespaces has only the rows that the caller may see.
     Rows(&'static [NsCap]),
-    /// In the namespace of the job in the body.
+    /// A capability in the namespace of the job in the body.
     Job(&'static [NsCap]),
-    /// To stop a job, or to purge it where the query says so.
+    /// The right to stop a job, or to purge it if the query asks for that.
     Deregister,
-    /// In the namespace of the query, else of the body. Objects of the body may name others: the handler asks
-    /// [`crate::call::Call::permit`] for each.
+    /// A capability in the namespace of the query, or of the body if the query has none. Objects in the body may name
+    /// other namespaces: the handler calls [`crate::call::Call::permit`] for each object.
     Body(&'static [NsCap]),
-    /// In the namespace of the allocation that the segment names.
+    /// A capability in the namespace of the allocation whose id is in this segment.
     Alloc(usize, &'static [NsCap]),
-    /// As [`Need::Alloc`]; an allocation that the caller may not see is answered as if it were not there.
+    /// As [`Need::Alloc`], but without the right the answer is that the allocation does not exist.
     HiddenAlloc(usize, &'static [NsCap]),
-    /// As [`Need::Alloc`], for what a node keeps: an allocation that the servers do not know is nobody's, and its
-    /// files are for management.
+    /// As [`Need::Alloc`], for files on a node. An allocation that the servers do not know has no known namespace, so
+    /// its files need a management token.
     Held(usize, &'static [NsCap]),
-    /// To run a command in the allocation that the segment names.
+    /// The right to run a command in the allocation whose id is in this segment.
     Exec(usize),
-    /// To run an action of a job in the allocation that the query names.
+    /// The right to run an action of a job in the allocation that the query names.
     Action,
-    /// In the namespace of the evaluation that the segment names.
+    /// A capability in the namespace of the evaluation whose id is in this segment.
     Eval(usize, &'static [NsCap]),
-    /// In the namespace of the deployment that the segment names.
+    /// A capability in the namespace of the deployment whose id is in this segment.
     Deployment(usize, &'static [NsCap]),
-    /// In the namespace of the host volume that the segment names.
+    /// A capability in the namespace of the host volume whose id is in this segment.
     HostVolume(usize, &'static [NsCap]),
-    /// In the namespace of the claim on a host volume that the segment names.
+    /// A capability in the namespace of the host volume claim whose id is in this segment.
     HostClaim(usize, &'static [NsCap]),
-    /// Nodes.
+    /// The right to nodes.
     Node(Level),
-    /// Agents.
+    /// The right to agents.
     Agent(Level),
-    /// Settings of the region.
+    /// The right to the region's settings.
     Operator(Level),
-    /// Settings of the region, or the one thing by its name.
+    /// The right to the region's settings, or the named operator capability.
     OperatorCap(&'static str, Level),
-    /// Quotas.
+    /// The right to quotas.
     Quota(Level),
-    /// Storage plugins.
+    /// The right to storage plugins.
     Plugin(Level),
-    /// The node pool that the segment names.
+    /// A capability of the node pool whose name is in this segment.
     Pool(usize, PoolCap),
-    /// The node pool that the body names.
+    /// A capability of the node pool that the body names.
     PoolBody(PoolCap),
-    /// Any node pool.
+    /// A capability of any node pool.
     AnyPool(PoolCap),
-    /// The variable that the path names.
+    /// A capability of the variable that the path names.
     Variable(VarCap),
 }
 
-/// Where a request names its namespace: the first place that names one decides.
+/// The places where a request may name its namespace, in order; the first one present decides.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Names {
     /// The query. A namespace in the body is ignored.
@@ -115,7 +115,7 @@ impl Need {
         }
     }
 
-    /// Returns the capabilities of a namespace that are asked for.
+    /// Returns the namespace capabilities of this need; empty for needs without a namespace.
     pub(crate) fn caps(self) -> &'static [NsCap] {
         match self {
             Self::Namespace(caps)
@@ -137,25 +137,25 @@ impl Need {
 /// A line of the route table.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Line {
-    /// Methods.
+    /// The methods that the line matches.
     pub(crate) on: On,
-    /// Path below `/v1/`, or with a leading slash from the root. `*` is one segment, `**` one or more.
+    /// The path below `/v1/`; a leading slash makes it absolute. `*` is one segment, `**` one or more.
     pub(crate) path: &'static str,
-    /// The right that is needed.
+    /// The right that a caller needs.
     pub(crate) need: Need,
-    /// The handler.
+    /// The handler that answers.
     pub(crate) to: To,
 }
 
-/// Makes a line.
+/// Creates a line.
 pub(super) const fn line(on: On, path: &'static str, need: Need, to: To) -> Line {
     Line { on, path, need, to }
 }
 
-/// The outcome of looking a request up in a table.
+/// The result of a lookup in a table.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Found {
-    /// This line is about the request.
+    /// The line that matches the request.
     Line(&'static Line),
     /// The path is served, but not with this method.
     Method,
@@ -163,8 +163,8 @@ pub(crate) enum Found {
     Nothing,
 }
 
-/// Looks a request up: the first path that fits decides, and of its lines the first one with the method. `segments`
-/// are those of the whole path.
+/// Looks up a request: the first path that matches decides, and among its lines the first one with the method.
+/// `segments` are the segments of the whole path.
 pub(super) fn find(table: &'static [Line], method: &Method, segments: &[&str]) -> Found {
     let Some(first) = table.iter().find(|line| line.is_about(segments)) else { return Found::Nothing };
     let mut same = table.iter().filter(|line| line.path == first.path);
@@ -172,7 +172,7 @@ pub(super) fn find(table: &'static [Line], method: &Method, segments: &[&str]) -
 }
 
 impl Line {
-    /// Whether the path of a request is the line's.
+    /// Returns whether the path of a request matches this line.
     pub(super) fn is_about(&self, segments: &[&str]) -> bool {
         match (self.path.strip_prefix('/'), segments) {
             (Some(path), segments) => fits(path, segments),
@@ -181,7 +181,7 @@ impl Line {
         }
     }
 
-    /// Returns the segments that the stars of the path stand for; those of `**` joined.
+    /// Returns the parts of the path that match the stars; the segments of `**` are joined.
     pub(crate) fn stars(&self, segments: &[&str]) -> Vec<String> {
         let (path, skipped) = match self.path.strip_prefix('/') {
             Some(path) => (path, 0),
@@ -202,7 +202,7 @@ impl Line {
     }
 }
 
-/// Whether a path fits a pattern with at most one `**`.
+/// Returns whether a path matches a pattern with at most one `**`.
 fn fits(pattern: &str, segments: &[&str]) -> bool {
     let parts: Vec<&str> = pattern.split('/').collect();
     let one = |(part, segment): (&&str, &&str)| *part == "*" || part == segment;

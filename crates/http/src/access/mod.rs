@@ -1,4 +1,4 @@
-//! Who may do what: asked once for each request, before its route.
+//! Access control: each request is checked once, before its handler runs.
 
 mod line;
 mod standing;
@@ -26,17 +26,17 @@ use std::sync::Arc;
 
 pub(crate) const TOKEN: HeaderName = HeaderName::from_static("x-nomad-token");
 
-/// Words for whoever may not.
+/// The refusal for callers without the right.
 const DENIED: &str = "Permission denied";
-/// Words for jobs that only operators may register at the moment.
+/// The refusal of registrations while only operators may register jobs.
 const REJECTED: &str = "Job registration, dispatch, and scale are disabled by the scheduler configuration";
 
-/// The request may not.
+/// Returns the error for callers without the right.
 pub(crate) fn denied() -> ApiError {
     ApiError::new(StatusCode::FORBIDDEN, DENIED)
 }
 
-/// The secret that a request carries (docs/reference/http-api.md, section 1.2).
+/// Returns the secret that a request carries (docs/reference/http-api.md, section 1.2).
 pub(crate) fn secret(headers: &HeaderMap) -> String {
     let text = |name: &HeaderName| headers.get(name).and_then(|value| value.to_str().ok()).map(str::trim);
     if let Some(token) = text(&TOKEN).filter(|token| !token.is_empty()) {
@@ -49,15 +49,15 @@ pub(crate) fn secret(headers: &HeaderMap) -> String {
     }
 }
 
-/// Judges a request: finds out who makes it, and whether the caller may. Returns the caller.
+/// Authenticates the caller of a request and checks the right that its route needs. Returns the caller.
 ///
 /// # Errors
-/// The refusal, with the status that clients know.
+/// Returns the refusal, with the status that clients expect.
 pub(crate) fn check(call: &Call, server: &Handle) -> Result<Caller, ApiError> {
     judge(call, server, &server.store().snapshot())
 }
 
-/// Judges a request again, as the state is now, and remembers what the caller may do by now.
+/// Checks a request again against the current state, and stores the caller's current rights in the call.
 ///
 /// # Errors
 /// As [`check`].
@@ -81,20 +81,20 @@ fn judge(call: &Call, server: &Handle, root: &Root) -> Result<Caller, ApiError> 
     let asked = Asked { call, caller: &caller, root };
     match asked.verdict(need) {
         Verdict::Yes => Ok(caller),
-        // A refused write of a variable answers with an index.
+        // The refusal of a variable's write carries index headers.
         Verdict::No if need == Need::Variable(VarCap::Write) => Err(denied().with_index(0)),
         Verdict::No => Err(denied()),
         Verdict::Hidden(error) => Err(error),
     }
 }
 
-/// Returns the namespace that a request is about, as its line of the table says. This is the namespace that is
-/// checked, and the one that the handler gets.
+/// Returns the namespace of a request, from the places that its line of the table names. The check and the handler use
+/// this same namespace.
 pub(crate) fn namespace(need: Need, query: &Query, body: &[u8]) -> Namespace {
     let asked = query.text("namespace");
     let body = match need.names() {
         Names::Query => Value::Null,
-        // A namespace in the query decides before a body is read.
+        // A namespace in the query decides before the body is parsed.
         Names::QueryThenBody | Names::Job if !asked.is_empty() => Value::Null,
         _ => parsed(body),
     };
@@ -108,27 +108,28 @@ pub(crate) fn namespace(need: Need, query: &Query, body: &[u8]) -> Namespace {
     places.into_iter().find(|name| !name.is_empty()).map_or_else(Namespace::default_namespace, Namespace::new)
 }
 
-/// The first JSON value of a body, as the handlers read it; nothing where there is none.
+/// Returns the first JSON value of a body, as the handlers parse it; null without one.
 fn parsed(body: &[u8]) -> Value {
     let mut values = serde_json::Deserializer::from_slice(body).into_iter::<Value>();
     values.next().and_then(Result::ok).unwrap_or_default()
 }
 
-/// Whether a caller may run a command in a task. An allocation that the servers do not know is nobody's.
+/// Returns whether a caller may run a command in a task. For an allocation that the servers do not know, the namespace
+/// `otherwise` applies.
 fn runs_in(caller: &Caller, root: &Root, alloc: &AllocId, task: &str, otherwise: &Namespace) -> Verdict {
     let Some(row) = root.alloc(alloc) else { return unheld(caller, alloc, otherwise, &[NsCap::AllocExec]) };
     let namespace = row.namespace.as_str();
     if !caller.may(namespace, NsCap::AllocExec) {
         return Verdict::No;
     }
-    // A command in such a task runs on the node itself.
+    // In a task without isolation, the command runs on the node itself.
     let bare =
         row.group().is_some_and(|group| group.tasks.iter().any(|t| t.name == task && t.driver == "raw_exec"));
     (!bare || caller.may(namespace, NsCap::AllocNodeExec)).into()
 }
 
-/// The verdict on an allocation that the servers do not know, although a node may still keep it: its namespace is
-/// not known either. Management may look; everybody else learns no more than that it is not there.
+/// Judges access to an allocation that the servers do not know, although a node may still keep its files. Its namespace
+/// is unknown too, so only management tokens have access. Others learn only that it does not exist.
 fn unheld(caller: &Caller, alloc: &AllocId, namespace: &Namespace, caps: &[NsCap]) -> Verdict {
     if caller.is_management() {
         return Verdict::Yes;
@@ -140,7 +141,7 @@ fn unheld(caller: &Caller, alloc: &AllocId, namespace: &Namespace, caps: &[NsCap
     }
 }
 
-/// Judges whether the caller that another agent speaks for may run a command in a task.
+/// Checks whether a caller may run a command in a task. Another agent sends this request for the caller.
 pub(crate) fn may_exec(server: &Handle, asked: &ExecOpen) -> Result<(), ApiError> {
     let caller = server.admin().caller(asked.secret.expose());
     let caller = caller.map_err(|why| ApiError::new(StatusCode::FORBIDDEN, why.to_string()))?;
@@ -184,10 +185,10 @@ impl Asked<'_> {
             Need::Namespace(caps) => self.registers(acl.namespace_any(namespace, caps)),
             Need::Rows(_) if namespace == "*" => Verdict::Yes,
             Need::Rows(caps) | Need::Body(caps) => acl.namespace_any(namespace, caps).into(),
-            // A job is in one namespace.
+            // A job is in one namespace, so `*` is refused.
             Need::Job(caps) => self.registers(namespace != "*" && acl.namespace_any(namespace, caps)),
             Need::Deregister => {
-                // What cannot be read as a flag is refused by the handler.
+                // The handler refuses a value that is not a flag.
                 let purges = !matches!(self.call.query.flag("purge"), Ok(None | Some(false)));
                 let cap = if purges { NsCap::PurgeJob } else { NsCap::DeregisterJob };
                 acl.namespace_any(namespace, &[NsCap::SubmitJob, cap]).into()
@@ -222,7 +223,7 @@ impl Asked<'_> {
                 let row = self.root.host_claims().find(|row| row.id == named);
                 self.in_namespace(row.map(|row| row.namespace.clone()), caps).into()
             }
-            // Tasks find services and nodes by themselves.
+            // Tasks discover services and nodes with their workload identity.
             Need::Node(Level::Read) if self.caller.is_workload() => Verdict::Yes,
             Need::Node(level) => acl.node(level).into(),
             Need::Agent(level) => acl.agent(level).into(),
@@ -234,14 +235,14 @@ impl Asked<'_> {
             Need::PoolBody(cap) => acl.node_pool(text(&parsed(&self.call.body), "Name"), cap).into(),
             Need::AnyPool(cap) => acl.any_node_pool(cap).into(),
             Need::Variable(cap) => match self.named(1).as_str() {
-                // The handler says what is wrong.
+                // The handler reports the missing name.
                 "" => Verdict::Yes,
                 path => self.caller.variable(namespace, path, cap).into(),
             },
         }
     }
 
-    /// What registers, dispatches or scales a job may be closed to all but operators.
+    /// Judges a registration, dispatch or scaling: the scheduler configuration may restrict them to operators.
     fn registers(&self, may: bool) -> Verdict {
         let writes = self.call.is_put()
             && match self.call.line.to {
@@ -262,7 +263,7 @@ impl Asked<'_> {
         }
     }
 
-    /// Returns the name of an object: the part of the path that the star at a segment after `v1` stands for. The
+    /// Returns the name of an object: the part of the path that matches the star at segment `at` after `v1`. The
     /// handler reads the same part.
     fn named(&self, at: usize) -> String {
         let segments: Vec<&str> = self.call.segments.iter().map(String::as_str).collect();
@@ -275,7 +276,7 @@ impl Asked<'_> {
         row.map(|row| row.namespace.clone())
     }
 
-    /// In the namespace of an object; of one that is not there, in that of the query.
+    /// Checks a capability in the namespace of an object; for an unknown object, in the namespace of the query.
     fn in_namespace(&self, namespace: Option<Namespace>, caps: &[NsCap]) -> bool {
         let namespace = namespace.as_ref().unwrap_or(&self.call.namespace);
         self.caller.acl.namespace_any(namespace.as_str(), caps)
@@ -289,8 +290,8 @@ impl Asked<'_> {
 
 static NULL: Value = Value::Null;
 
-/// A field, whatever the case of its name. Of several spellings the last one that says something counts, as for whoever
-/// reads the body: what is checked must be what is done.
+/// Returns a field, ignoring the case of its name. If several spellings occur, the last one that is not null applies,
+/// as in the parser of bodies: the check must read the same value as the handler.
 fn field<'v>(value: &'v Value, name: &str) -> &'v Value {
     let fields = value.as_object().into_iter().flatten();
     let mut named = fields.filter(|(key, value)| key.eq_ignore_ascii_case(name) && !value.is_null());
@@ -301,7 +302,8 @@ fn text<'v>(value: &'v Value, name: &str) -> &'v str {
     field(value, name).as_str().unwrap_or_default()
 }
 
-/// Whether somebody may hear of a topic in a namespace (docs/reference/http-api.md, section 4.3). `topic` may have a key.
+/// Returns whether a caller may receive events of a topic in a namespace (docs/reference/http-api.md, section 4.3).
+/// `topic` may have a key.
 pub(crate) fn event_topic(caller: &Caller, topic: &str, namespace: &str) -> bool {
     let acl = &caller.acl;
     match topic.split(':').next().unwrap_or_default() {
@@ -318,21 +320,21 @@ pub(crate) fn event_topic(caller: &Caller, topic: &str, namespace: &str) -> bool
 }
 
 impl Call {
-    /// Whether the caller may do something in a namespace: for rows of lists over all namespaces.
+    /// Returns whether the caller has a capability in a namespace; for rows of lists over all namespaces.
     pub(crate) fn may(&self, namespace: &Namespace, cap: NsCap) -> bool {
         self.caller.load().may(namespace.as_str(), cap)
     }
 
-    /// Asks for the right of this route in the namespace of an object that the body describes.
+    /// Checks the right of this route in the namespace of an object that the body describes.
     ///
     /// # Errors
-    /// If the caller does not have it.
+    /// Returns the refusal if the caller does not have the right.
     pub(crate) fn permit(&self, namespace: &str) -> Result<(), ApiError> {
         let caps = self.line.need.caps();
         let one = !matches!(namespace, "" | "*");
         match one && self.caller.load().acl.namespace_any(namespace, caps) {
             true => Ok(()),
-            // A name that is none is told by the server, to a caller that may see it.
+            // The server reports an invalid name, to callers that may see it.
             false if self.caller.load().is_management() => Ok(()),
             false => Err(denied()),
         }

@@ -1,6 +1,6 @@
-//! Rights that end while an answer is still on its way: a token is deleted, expires, or loses a policy.
+//! Rights that end while an answer is still being sent: a token is deleted, expires, or loses a policy.
 //!
-//! An answer that takes long is judged again whenever its caller's rights may have changed, and ends when the caller
+//! A long answer is checked again whenever its caller's rights may have changed. It ends when the caller
 //! no longer has them.
 
 use super::{check_again, may_exec};
@@ -13,10 +13,10 @@ use caravan_types::wire::ExecOpen;
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// Longest sleep before an end of a token's time is looked at again: the wall clock may be set meanwhile.
+/// Longest sleep before a token's expiration is checked again, because the wall clock may be set meanwhile.
 const MAX_SLEEP: Duration = Duration::from_secs(60);
 
-/// Returns the rows that a caller's rights follow from.
+/// Returns the rows that determine a caller's rights.
 fn topics(caller: &Caller) -> Vec<Topic> {
     let mut topics = vec![Topic::Table(Table::AclPolicies), Topic::Table(Table::AclRoles)];
     topics.extend(
@@ -32,7 +32,7 @@ fn topics(caller: &Caller) -> Vec<Topic> {
     topics
 }
 
-/// Returns when the rights of a caller should be looked at again although no row changed.
+/// Returns when the rights of a caller must be checked again although no row changed.
 fn again_at(caller: &Caller) -> Option<Instant> {
     let ends = caller.ends()?;
     let now = UnixNanos(caravan_sys::time::wall_nanos());
@@ -40,7 +40,7 @@ fn again_at(caller: &Caller) -> Option<Instant> {
     Some(Instant::now() + left.min(MAX_SLEEP))
 }
 
-/// Waits until then, for ever if there is no such time.
+/// Waits until `at`, or forever without it.
 async fn sleep_until(at: Option<Instant>) {
     match at {
         Some(at) => tokio::time::sleep_until(at).await,
@@ -48,7 +48,7 @@ async fn sleep_until(at: Option<Instant>) {
     }
 }
 
-/// A watch of everything that a caller's rights follow from. Judge after it began.
+/// A watch of everything that determines a caller's rights. Check the rights after it began.
 pub(crate) struct Watched {
     watch: caravan_state::Watch,
     again: Option<Instant>,
@@ -64,7 +64,7 @@ impl Watched {
     }
 }
 
-/// Begins to watch the rights of a caller.
+/// Starts to watch the rights of a caller.
 pub(crate) fn watched(server: &Handle, caller: &Caller) -> Watched {
     let watch = topics(caller).into_iter().fold(server.store().watch(), |watch, topic| watch.on(topic));
     Watched { watch: watch.start(), again: again_at(caller) }
@@ -85,7 +85,7 @@ pub(crate) async fn lost(call: &Call, server: &Handle) -> ApiError {
     }
 }
 
-/// As [`lost`], for a command that another agent opened for a caller.
+/// Waits as [`lost`] does, for a command that another agent opened for a caller.
 pub(crate) async fn exec_lost(server: &Handle, open: &ExecOpen) -> ApiError {
     if !server.admin().acl_enabled() {
         return std::future::pending().await;

@@ -1,7 +1,7 @@
-//! The routes: one table that says for each what a caller needs, where the request names its namespace, and which
-//! handler answers (`docs/design/http-api.md`).
+//! The table of routes. Each line has the right that a caller needs, the place of the request's namespace, and the
+//! handler (`docs/design/http-api.md`).
 //!
-//! Requests are dispatched through this table only, so that no route is served without a line here.
+//! Requests are dispatched only through this table, so no route is served without a line here.
 
 use super::line::{Found, Line, Need, On, find, line};
 use crate::dispatch::{OfJob, OfVolume, To};
@@ -16,13 +16,13 @@ use Need::{
 use NsCap as N;
 use On::{Any, Delete, Get, Put};
 
-/// Either of these lets one see jobs and what they run.
+/// The capabilities to see jobs and their allocations; one of them is enough.
 const READ: &[NsCap] = &[N::ReadJob];
 
 const NO_RESOURCE: Need = Refused(StatusCode::NOT_FOUND, "resource not found");
 const NO_METHOD: Need = Refused(StatusCode::NOT_FOUND, "Invalid method");
 
-/// Of the lines that are about a path the first one decides.
+/// The first line whose path matches decides.
 static TABLE: &[Line] = &[
     line(Any, "/", Open, To::Root),
     line(Any, "/ui", Open, To::Page),
@@ -132,7 +132,7 @@ static TABLE: &[Line] = &[
     line(Any, "client/allocation/*/pause", Held(2, &[N::SubmitJob, N::PauseAllocation]), To::Client),
     line(Any, "client/allocation/*/gc", Held(2, &[N::SubmitJob, N::GcAllocation]), To::Client),
     line(Any, "client/allocation/**", NO_RESOURCE, To::Nowhere),
-    // Lists of volumes of both kinds: the handler asks for the right of the kind.
+    // Lists of volumes of both kinds: the handler checks the right for each kind.
     line(Get, "volumes", Shown, To::Volumes),
     line(Put, "volumes", Body(&[N::CsiWriteVolume]), To::Volumes),
     line(Get, "volumes/external", Namespace(&[N::CsiListVolume]), To::ExternalVolumes),
@@ -170,7 +170,7 @@ static TABLE: &[Line] = &[
     line(Get, "scaling/policy/**", Namespace(&[N::ReadScalingPolicy, N::ReadJob]), To::Scaling),
     line(Put, "search", Shown, To::Search),
     line(Put, "search/fuzzy", Shown, To::FuzzySearch),
-    // A caller without the right gets a stream without a line: the handler asks for the right of each topic.
+    // The handler checks the right for each topic. A caller without the right gets an empty stream.
     line(Get, "event/stream", Open, To::Events),
     line(Get, "namespaces", Shown, To::System),
     line(Get, "namespace/**", Shown, To::System),
@@ -233,7 +233,7 @@ static TABLE: &[Line] = &[
     line(Get, "regions", Open, To::System),
     line(Get, "metrics", Open, To::Metrics),
     line(Get, "operator/raft/configuration", Operator(Level::Read), To::System),
-    // This route refuses without a word.
+    // This route is refused with an empty body.
     line(Any, "operator/raft/configuration", Refused(StatusCode::METHOD_NOT_ALLOWED, ""), To::Nowhere),
     line(Delete, "operator/raft/peer", Operator(Level::Write), To::System),
     line(Any, "operator/raft/peer", Refused(StatusCode::NOT_FOUND, ""), To::Nowhere),
@@ -273,7 +273,7 @@ static TABLE: &[Line] = &[
 
 const NO_ALLOC: Need = Refused(StatusCode::BAD_REQUEST, "must provide a valid alloc id");
 
-/// Returns the line for a request; `segments` are those of the whole path.
+/// Returns the line for a request; `segments` are the segments of the whole path.
 pub(crate) fn find_line(method: &Method, segments: &[&str]) -> Found {
     find(TABLE, method, segments)
 }
@@ -283,17 +283,17 @@ pub(crate) fn find_line(method: &Method, segments: &[&str]) -> Found {
 pub struct Route {
     /// `GET`, `PUT`, `DELETE`, or `*` for all methods.
     pub method: &'static str,
-    /// Path with `*` for one segment and `**` for one or more.
+    /// The path, with `*` for one segment and `**` for one or more.
     pub path: String,
     /// The right that a caller needs.
     pub need: String,
-    /// Where a request names its namespace.
+    /// The places where a request may name its namespace.
     pub names: String,
-    /// No request is allowed: the line only says how the path is refused.
+    /// Whether no request is allowed; the line then only defines the refusal.
     pub refused: bool,
 }
 
-/// Returns all routes that are served, in the order in which they are looked up.
+/// Returns all served routes, in lookup order.
 pub fn routes() -> Vec<Route> {
     let route = |line: &Line| Route {
         method: match line.on {

@@ -1,4 +1,4 @@
-//! What a difference does to allocations.
+//! Annotations of a difference: its effects on allocations.
 
 use super::walk::Parts;
 use super::{FieldDiff, Kind, ObjectDiff};
@@ -10,7 +10,7 @@ const DESTROY: &str = "forces destroy";
 const IN_PLACE: &str = "forces in-place update";
 const REPLACE: &str = "forces create/destroy update";
 
-/// Counts under the words that clients print; those that are zero are left out.
+/// Returns the counts under the names that clients print; omits zero counts.
 pub(super) fn updates(updates: &DesiredUpdates) -> Value {
     let pairs = [
         ("ignore", updates.ignore),
@@ -24,7 +24,7 @@ pub(super) fn updates(updates: &DesiredUpdates) -> Value {
     pairs.into_iter().filter(|(_, n)| *n > 0).map(|(name, n)| (name.to_owned(), json!(n))).collect()
 }
 
-/// A changed count of a group.
+/// Annotates a changed count of a group.
 pub(super) fn counts(fields: &mut [FieldDiff]) {
     for field in fields.iter_mut().filter(|field| field.name == "Count" && field.kind != Kind::None) {
         let count = |text: &str| text.parse::<i64>().unwrap_or(0);
@@ -37,7 +37,7 @@ pub(super) fn counts(fields: &mut [FieldDiff]) {
     }
 }
 
-/// What becomes of the allocations of a task (docs/reference/http-api.md, section 5.6, annotations).
+/// Returns the effect on the allocations of a task (docs/reference/http-api.md, section 5.6, annotations).
 pub(super) fn task(kind: Kind, group: Kind, parts: &Parts) -> Option<&'static str> {
     match (kind, group) {
         (Kind::None, _) => None,

@@ -1,12 +1,12 @@
-//! Lists: which element became which.
+//! Differences of lists: pairs the elements of the old and the new list.
 
 use super::walk::{object, object_name, printed};
 use super::{FieldDiff, Kind, Object, ObjectDiff};
 use serde_json::Value;
 use std::collections::BTreeSet;
 
-/// Lists of scalars are sets. Objects are paired by what people know them by; those without such a name are compared
-/// as wholes.
+/// Compares two lists. Lists of scalars are sets. Objects are paired by their identifying key; objects without such a
+/// key are compared as a whole.
 pub(super) fn of(key: &str, old: Option<&Value>, new: Option<&Value>) -> Vec<ObjectDiff> {
     let items = |value: Option<&Value>| value.and_then(Value::as_array).cloned().unwrap_or_default();
     let (old, new) = (items(old), items(new));
@@ -46,7 +46,7 @@ pub(super) fn of(key: &str, old: Option<&Value>, new: Option<&Value>) -> Vec<Obj
     out
 }
 
-/// Maps of objects, by their keys.
+/// Compares maps of objects by their keys.
 pub(super) fn by_key(key: &str, old: Option<Object>, new: Option<Object>) -> Vec<ObjectDiff> {
     let (old, new) = (old.unwrap_or_default(), new.unwrap_or_default());
     let names: BTreeSet<&String> = old.keys().chain(new.keys()).collect();
@@ -55,7 +55,7 @@ pub(super) fn by_key(key: &str, old: Option<Object>, new: Option<Object>) -> Vec
     names.into_iter().filter_map(pair).collect()
 }
 
-/// Elements with the same text under a key.
+/// Pairs elements with the same text under a key.
 fn same(old: &[Object], new: &[Object], key: &str) -> Vec<(usize, usize)> {
     let mut free: Vec<usize> = (0..new.len()).collect();
     let mut out = Vec::new();
@@ -67,7 +67,7 @@ fn same(old: &[Object], new: &[Object], key: &str) -> Vec<(usize, usize)> {
     out
 }
 
-/// Elements that are equal in all.
+/// Pairs elements that are equal.
 fn whole(old: &[Object], new: &[Object]) -> Vec<(usize, usize)> {
     let mut free: Vec<usize> = (0..new.len()).collect();
     let mut out = Vec::new();
@@ -79,9 +79,9 @@ fn whole(old: &[Object], new: &[Object]) -> Vec<(usize, usize)> {
     out
 }
 
-/// Each old element with the new one that resembles it most; one that resembles none too little has none.
+/// Pairs each old element with the most similar new one. An element below the least similarity has no pair.
 fn best(old: &[Object], new: &[Object], score: fn(&Object, &Object, bool) -> u32) -> Vec<(usize, usize)> {
-    /// Points from which two elements are the same thing.
+    /// The least score of a pair.
     const ENOUGH: u32 = 3;
     if let ([_], [_]) = (old, new) {
         return vec![(0, 0)];
@@ -90,7 +90,7 @@ fn best(old: &[Object], new: &[Object], score: fn(&Object, &Object, bool) -> u32
     let mut out = Vec::new();
     for (o, object) in old.iter().enumerate() {
         let scored = free.iter().map(|n| (score(object, &new[*n], *n == o), *n));
-        // The first of those with most points.
+        // The first element with the highest score wins.
         let found = scored
             .filter(|(points, _)| *points >= ENOUGH)
             .max_by_key(|(points, n)| (*points, usize::MAX - n));
@@ -106,7 +106,8 @@ fn equal(a: &Object, b: &Object, key: &str) -> bool {
     a.get(key) == b.get(key)
 }
 
-/// Names are not unique and may change, nor are ports: both count, and a little the place in the list.
+/// Scores two services. Names and ports are not unique and may change: both count, and the position in the list counts
+/// less.
 fn service(a: &Object, b: &Object, place: bool) -> u32 {
     u32::from(place) + 2 * u32::from(equal(a, b, "PortLabel")) + 3 * u32::from(equal(a, b, "Name"))
 }
@@ -116,7 +117,7 @@ fn template(a: &Object, b: &Object, place: bool) -> u32 {
     u32::from(place) + 2 * u32::from(text) + 3 * u32::from(equal(a, b, "DestPath"))
 }
 
-/// A set of scalars, with those that stayed.
+/// Compares two sets of scalars; the result includes unchanged elements.
 fn set(key: &str, old: &[Value], new: &[Value]) -> Option<ObjectDiff> {
     let texts = |items: &[Value]| items.iter().map(printed).collect::<BTreeSet<String>>();
     let (old, new) = (texts(old), texts(new));

@@ -1,7 +1,7 @@
 //! The difference of two versions of a job, in the shape of docs/reference/http-api.md, section 5.6.
 //!
-//! It is made from the JSON of both: scalars become fields, objects become objects, pairs of a map become
-//! fields `Meta[owner]` of what holds them. Unchanged fields are left out of jobs, groups and tasks; a changed object
+//! The JSON of both versions is compared: scalars become fields, objects become objects, pairs of a map become
+//! fields `Meta[owner]` of the enclosing object. Jobs, groups and tasks omit unchanged fields; a changed object
 //! within them shows all its fields.
 
 mod annotate;
@@ -19,10 +19,10 @@ use std::collections::{BTreeMap, BTreeSet};
 
 pub(crate) type Object = Map<String, Value>;
 
-/// Counts by group that a plan comes with.
+/// The counts of a plan by group.
 pub(crate) type Updates = BTreeMap<String, DesiredUpdates>;
 
-/// What happened to a part.
+/// The kind of a difference.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
     None,
@@ -51,7 +51,7 @@ impl Kind {
     }
 }
 
-/// A scalar.
+/// The difference of a scalar.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct FieldDiff {
     kind: Kind,
@@ -62,7 +62,8 @@ struct FieldDiff {
 }
 
 impl FieldDiff {
-    /// What is absent prints as nothing, so that an absent and an empty value are the same.
+    /// Creates the difference of two printed values. An absent value prints as empty text, so absent and empty are
+    /// equal.
     fn new(name: &str, old: &str, new: &str) -> Self {
         let kind = Kind::of(!old.is_empty(), !new.is_empty(), old != new);
         Self { kind, name: name.to_owned(), old: old.to_owned(), new: new.to_owned(), annotation: None }
@@ -79,7 +80,7 @@ impl FieldDiff {
     }
 }
 
-/// An object within a job, a group, a task or another object.
+/// The difference of an object within a job, a group, a task or another object.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct ObjectDiff {
     kind: Kind,
@@ -99,14 +100,14 @@ impl ObjectDiff {
     }
 }
 
-/// A list, or nothing when it is empty.
+/// Returns a list, or null if the list is empty.
 fn list(items: impl Iterator<Item = Value>) -> Value {
     let items: Vec<Value> = items.collect();
     if items.is_empty() { Value::Null } else { Value::Array(items) }
 }
 
-/// From `old` (none: there was no such job) to `new`. With the counts of a plan, groups and tasks tell what happens
-/// to their allocations.
+/// Returns the difference from `old` (`None`: the job did not exist) to `new`. With the counts of a plan, groups and
+/// tasks are annotated with the effects on their allocations.
 pub(crate) fn job(old: Option<&Job>, new: &Job, updates: Option<&Updates>) -> Value {
     let map = |job: &Job| match serde_json::to_value(job) {
         Ok(Value::Object(map)) => map,
@@ -153,7 +154,7 @@ fn group(old: Option<&Object>, new: Option<&Object>, updates: Option<&Updates>) 
     (kind, value)
 }
 
-/// `group`: what happens to the group, when the task is to say what happens to its allocations.
+/// Compares two tasks. `group` is the kind of the group's difference if the task is to be annotated.
 fn task(old: Option<&Object>, new: Option<&Object>, group: Option<Kind>) -> (Kind, Value) {
     let parts = Parts::of(old, new, Level::Task);
     let kind = Kind::of(old.is_some(), new.is_some(), parts.changed());
@@ -168,7 +169,7 @@ fn task(old: Option<&Object>, new: Option<&Object>, group: Option<Kind>) -> (Kin
     (kind, value)
 }
 
-/// Elements of two lists, paired by name and in the order of their names.
+/// Pairs the elements of two lists by name, in the order of the names.
 fn named<T>(
     old: Option<&Object>,
     new: Option<&Object>,

@@ -1,16 +1,16 @@
-//! Scaling policies as versions of a job tell them.
+//! Scaling policies in the versions of a job.
 //!
-//! Clients know a version of a job to hold the indexes of its policies only where it made or changed them, and zeros
-//! where they are as they were. A policy is therefore told as changed, without a field, between the version that made
-//! it and others, although nothing that users wrote changed.
+//! In Nomad, a version of a job holds the indexes of its policies only if that version created or changed them;
+//! otherwise the indexes are zero. The difference between the version that created a policy and another version
+//! therefore shows the policy as edited, without a changed field.
 
 use super::Object;
 use serde_json::{Value, json};
 
-/// The key under which a policy notes the indexes that its version tells.
+/// The key under which a policy stores the indexes of its version.
 pub(super) const MARK: &str = "Told";
 
-/// The job with each of its policies marked.
+/// Returns the job with each of its policies marked.
 pub(super) fn marked(mut job: Object) -> Object {
     let version = job.get("JobModifyIndex").and_then(Value::as_u64);
     let groups = job.get_mut("TaskGroups").and_then(Value::as_array_mut).into_iter().flatten();
@@ -32,7 +32,7 @@ fn mark(policy: Option<&mut Value>, version: Option<u64>) {
     policy.insert(MARK.to_owned(), json!(told));
 }
 
-/// Whether two versions of a policy tell different indexes.
+/// Returns whether two versions of a policy have different indexes.
 pub(super) fn moved(old: Option<&Object>, new: Option<&Object>) -> bool {
     match (old.and_then(|policy| policy.get(MARK)), new.and_then(|policy| policy.get(MARK))) {
         (Some(old), Some(new)) => old != new,

@@ -106,7 +106,7 @@ fn without_a_plan_nothing_is_annotated() {
     assert!(group["Tasks"][0]["Annotations"].is_null());
 }
 
-/// The group `g` of two jobs with these keys.
+/// Returns the difference of group `g` between two jobs with these keys.
 fn groups(old: Value, new: Value) -> Value {
     let whole = |mut group: Value| {
         group["Name"] = json!("g");
@@ -126,12 +126,12 @@ fn services_are_found_again() {
         objects.iter().map(|o| (text(&o["Type"]), text(&o["Fields"][0]["New"]))).collect()
     };
     let pair = |kind: &str, name: &str| (kind.to_owned(), name.to_owned());
-    // Moved, nothing changed.
+    // The elements changed places, but not their content.
     let (a, b) = (service("a", "x", "1"), service("b", "y", "1"));
     assert_eq!(kinds(json!([a, b]), json!([b, a])), []);
     // A new name at the same port and place.
     assert_eq!(kinds(json!([a, b]), json!([service("c", "x", "1"), b])), [pair("Edited", "c")]);
-    // Nothing in common but the place.
+    // Only the position is the same.
     assert_eq!(
         kinds(json!([a, b]), json!([service("c", "z", "1"), b])),
         [pair("Deleted", ""), pair("Added", "c")]
@@ -162,7 +162,7 @@ fn recorded(file: &str) -> Vec<Value> {
     serde_json::from_str(&std::fs::read_to_string(path).unwrap()).unwrap()
 }
 
-/// Differences between recorded versions, as recorded with them: to the version before, to a version, to a tag.
+/// Compares recorded versions with the previous version, with a version and with a tag, as in the recordings.
 #[test]
 fn recorded_versions_differ_as_recorded() {
     let mut seen = 0;
@@ -184,7 +184,7 @@ fn recorded_versions_differ_as_recorded() {
     assert!(seen > 8, "{seen}");
 }
 
-/// New jobs as they were planned in the recordings: every field of every part.
+/// Compares new jobs with their recorded plans: every field of every part.
 #[test]
 fn recorded_plans_of_new_jobs_show_the_same() {
     let mut seen = 0;
@@ -197,13 +197,13 @@ fn recorded_plans_of_new_jobs_show_the_same() {
             caravan_types::api::from_value(&exchange["request_body"]["Job"]).unwrap();
         caravan_types::api::canonicalize(&mut given);
         let mut kept = caravan_types::api::convert(&given).unwrap();
-        // As admission fills it in.
+        // Admission sets this default.
         kept.node_pool = "default".into();
         let updates: Updates =
             serde_json::from_value(exchange["body"]["Annotations"]["DesiredTGUpdates"].clone()).unwrap();
         let have = job(None, &kept, Some(&updates));
         let mut want = diff.clone();
-        // The servers give every task its default identity; this is only the difference.
+        // The servers give every task its default identity; no other field differs.
         without_identities(&mut want);
         assert_eq!(have, want, "{}", exchange["note"]);
         seen += 1;

@@ -1,20 +1,20 @@
-//! From two objects to what differs between them.
+//! Walks two objects and collects their differences.
 
 use super::{FieldDiff, Kind, Object, ObjectDiff, lists, policies};
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Which keys count, and in which order objects are named.
+/// The level of an object, which determines the compared keys and the order of nested objects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Level {
     Job,
     Group,
     Task,
-    /// Within one of those; the key says which.
+    /// An object within a job, group or task; the key names it.
     Inner(&'static str),
 }
 
-/// Bookkeeping of the servers, and what is shown elsewhere.
+/// Keys that the servers maintain, and keys that are shown elsewhere.
 const NOT_OF_JOBS: &[&str] = &[
     "ID",
     "Status",
@@ -31,7 +31,7 @@ const NOT_OF_JOBS: &[&str] = &[
     "TaskGroups",
 ];
 
-/// Objects in the order in which they are shown; others follow by name.
+/// The order in which objects are shown; other objects follow by name.
 const ORDER: &[&str] = &[
     "Datacenters",
     "Constraints",
@@ -69,7 +69,7 @@ impl Level {
         match self {
             Self::Job => NOT_OF_JOBS.contains(&key),
             Self::Group => matches!(key, "Name" | "Tasks"),
-            // A task that comes or goes whole takes its policies along.
+            // A task that is added or deleted includes its policies.
             Self::Task => key == "Name" || (!both && matches!(key, "RestartPolicy" | "ScalingPolicies")),
             Self::Inner("Update") => key == "Stagger",
             Self::Inner("Scaling" | "ScalingPolicies") => {
@@ -77,13 +77,13 @@ impl Level {
                     ["ID", "Namespace", "Target", "Type", "CreateIndex", "ModifyIndex", policies::MARK];
                 ours.contains(&key)
             }
-            // What the servers noted of a volume is no part of its specification.
+            // The servers' own records of a volume are not part of its specification.
             Self::Inner(_) => key == "CaravanHostAccess",
         }
     }
 }
 
-/// What a key is called as an object.
+/// Returns the name of a key as an object.
 pub(super) fn object_name(key: &str) -> &str {
     match key {
         "Constraints" => "Constraint",
@@ -115,7 +115,7 @@ pub(super) fn object_name(key: &str) -> &str {
     }
 }
 
-/// What differs between two objects.
+/// The differences between two objects.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Parts {
     pub(super) fields: Vec<FieldDiff>,
@@ -165,12 +165,12 @@ impl Parts {
     }
 }
 
-/// How a value is shown.
+/// The form in which a value is shown.
 #[derive(Clone, Copy, Debug)]
 enum Shape {
     Nothing,
     Scalar,
-    /// The user's own names with strings: fields of what holds them.
+    /// A map with the users' own keys and text values: shown as fields of the enclosing object.
     Pairs,
     /// An object of any depth, flattened.
     Free,
@@ -197,7 +197,7 @@ impl Shape {
     }
 }
 
-/// One object; nothing when it did not change.
+/// Compares one object; returns `None` if it did not change.
 pub(super) fn object(key: &str, old: Option<&Object>, new: Option<&Object>) -> Option<ObjectDiff> {
     let level = match key {
         "Update" => "Update",
@@ -207,7 +207,7 @@ pub(super) fn object(key: &str, old: Option<&Object>, new: Option<&Object>) -> O
     let mut parts = Parts::of(old, new, Level::Inner(level));
     let mut changed = parts.changed();
     if !changed && policies::moved(old, new) {
-        // Nothing that users wrote: there is nothing to show of it.
+        // Only the servers' indexes differ, so no part of the policy is shown.
         (changed, parts) = (true, Parts::default());
     }
     let kind = Kind::of(old.is_some(), new.is_some(), changed);
@@ -215,7 +215,7 @@ pub(super) fn object(key: &str, old: Option<&Object>, new: Option<&Object>) -> O
     (kind != Kind::None).then_some(ObjectDiff { kind, name, fields: parts.fields, objects: parts.objects })
 }
 
-/// A free-form object, flattened: `command`, `args[0]`, `mount[0][type]`.
+/// Flattens and compares a free-form object: `command`, `args[0]`, `mount[0][type]`.
 fn free(name: &str, old: Option<&Value>, new: Option<&Value>) -> Option<ObjectDiff> {
     let flat = |value: Option<&Value>| {
         let mut flat = BTreeMap::new();
@@ -251,7 +251,7 @@ fn flatten(path: &str, value: &Value, out: &mut BTreeMap<String, String>) {
     }
 }
 
-/// Fields by name; `everything`: also those that did not change.
+/// Compares fields by name; `everything` includes unchanged fields.
 fn fields(
     old: &BTreeMap<String, String>,
     new: &BTreeMap<String, String>,

@@ -43,7 +43,7 @@ pub(crate) async fn route(call: &Call, rest: &[&str]) -> Result<Reply, ApiError>
     }
 }
 
-/// Why there is no answer without access control: what is no request at all is told as such all the same.
+/// Returns the error while access control is off. An invalid request is reported as such nevertheless.
 fn disabled(call: &Call, rest: &[&str]) -> ApiError {
     let rows = ["policy", "token", "role", "auth-method", "binding-rule"];
     let fits = match rest {
@@ -77,7 +77,7 @@ async fn bootstrap(call: &Call, admin: &Admin) -> Result<Reply, ApiError> {
     Ok(shown(&token)?.index(index))
 }
 
-/// A token with the zero time as the reference writes it.
+/// Answers with a token, with the zero time as Nomad writes it.
 fn shown(token: &Token) -> Result<Reply, ApiError> {
     let mut value = serde_json::to_value(token)
         .map_err(|e| ApiError::internal(format!("the token cannot be encoded: {e}")))?;
@@ -87,7 +87,7 @@ fn shown(token: &Token) -> Result<Reply, ApiError> {
     Ok(Reply::value(value))
 }
 
-/// All policies, or those of the caller.
+/// Lists all policies, or the policies of the caller (`own`).
 async fn policies(call: &Call, own: bool) -> Result<Reply, ApiError> {
     call.only(&Method::GET)?;
     let prefix = call.query.text("prefix");
@@ -149,7 +149,7 @@ async fn tokens(call: &Call) -> Result<Reply, ApiError> {
     let (mut meta, (rows, next)) = blocking::read(call, &[Topic::Table(Table::AclTokens)], |root| {
         let seen = |row: &&Arc<Token>| row.accessor_id.starts_with(prefix);
         let rows: Vec<_> = root.acl_tokens().filter(seen).collect();
-        // Nobody finds a secret by filtering.
+        // Filters do not see secrets, so a filter cannot probe for a secret.
         let (rows, next) = page(
             &call.query,
             rows,
@@ -167,7 +167,7 @@ async fn tokens(call: &Call) -> Result<Reply, ApiError> {
     Ok(Reply::json(rows)?.meta(meta))
 }
 
-/// What everybody is when nobody is asked who they are.
+/// Answers with the token that stands for every caller while access control is off.
 fn everybody() -> Result<Reply, ApiError> {
     let token = Token {
         accessor_id: "acls-disabled".into(),
@@ -220,7 +220,7 @@ async fn token(call: &Call, admin: &Admin, accessor: &str) -> Result<Reply, ApiE
 async fn write_token(call: &Call, admin: &Admin, accessor: &str) -> Result<Reply, ApiError> {
     call.put()?;
     let mut body: Value = typed::row(&call.body)?;
-    // A token that says nothing of its kind is a client's.
+    // A token without a type is a client token.
     if body["Type"].as_str().is_none_or(str::is_empty) {
         body["Type"] = json!(TokenType::Client.as_str());
     }
@@ -249,7 +249,7 @@ async fn exchange(call: &Call, admin: &Admin) -> Result<Reply, ApiError> {
     Ok(Reply::value(json!({"Token": *token, "Index": index})).index(index))
 }
 
-/// All roles, or those of the caller.
+/// Lists all roles, or the roles of the caller.
 async fn roles(call: &Call) -> Result<Reply, ApiError> {
     call.only(&Method::GET)?;
     let prefix = call.query.text("prefix");
@@ -267,7 +267,7 @@ fn sees_role(call: &Call, role: &Role) -> bool {
         || caller.token.as_ref().is_some_and(|token| token.role_links().iter().any(|link| link.id == role.id))
 }
 
-/// A role, found somehow.
+/// Answers with the role that `find` returns.
 async fn show_role(call: &Call, find: impl Fn(&Root) -> Option<Arc<Role>>) -> Result<Reply, ApiError> {
     call.only(&Method::GET)?;
     let (meta, row) = blocking::read(call, &[Topic::Table(Table::AclRoles)], |root| match find(root) {

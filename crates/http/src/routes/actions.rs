@@ -1,4 +1,4 @@
-//! The actions of a job: commands that its tasks offer to be run in them (docs/reference/http-api.md, section 3.1).
+//! The actions of a job: commands that its tasks offer to run (docs/reference/http-api.md, section 3.1).
 
 use crate::blocking;
 use crate::call::Call;
@@ -16,7 +16,7 @@ pub(crate) async fn list(call: &Call, key: JobKey) -> Result<Reply, ApiError> {
         Ok((job.modify_index, of_job(job)))
     })
     .await?;
-    // Nomad tells no index of this list.
+    // Nomad sends no index with this list.
     let meta = Meta { index: 0, known_leader: false, next_token: String::new() };
     Ok(Reply::value(Value::Array(actions)).meta(meta))
 }

@@ -1,4 +1,4 @@
-//! What an agent tells about itself (docs/reference/http-api.md, sections 3.7 and 5.7).
+//! The agent's own status and configuration (docs/reference/http-api.md, sections 3.7 and 5.7).
 
 use super::agent_admin;
 use crate::call::Call;
@@ -38,7 +38,7 @@ pub(crate) fn route(call: &Call, rest: &[&str]) -> Result<Reply, ApiError> {
             if let Some(targets) = &call.state.servers {
                 return Reply::json(targets.list());
             }
-            // Agents without a server are answered by one; a server that is no client has none to name.
+            // For an agent without a server, a server answers. A server without a client has no list of servers.
             if call.state.client.is_none() && call.hops == 0 {
                 return Err(ApiError::new(StatusCode::NOT_IMPLEMENTED, "Invalid method"));
             }
@@ -48,7 +48,7 @@ pub(crate) fn route(call: &Call, rest: &[&str]) -> Result<Reply, ApiError> {
     }
 }
 
-/// This server as a member of its cluster; empty on agents that are none.
+/// Returns this server as a member of its cluster; empty on agents without a server.
 fn member(call: &Call) -> Value {
     let info = &call.state.info;
     let (addr, port) = info.rpc_addr.rsplit_once(':').unwrap_or_default();
@@ -121,7 +121,7 @@ fn stats(call: &Call) -> Value {
                 "num_peers": "0",
             }),
         );
-        // There is no gossip: one member, and nothing that waits.
+        // Caravan has no gossip: one member, and empty queues.
         let mut serf = Map::new();
         serf.extend(
             ["members", "member_time", "event_time", "query_time"].map(|key| (key.to_owned(), json!("1"))),
@@ -161,14 +161,14 @@ fn stats(call: &Call) -> Value {
             "kernel.name": std::env::consts::OS,
             "cpu_count": available_parallelism().map_or(1, usize::from).to_string(),
             "max_procs": runtime.num_workers().to_string(),
-            // What comes closest: tasks of the runtime.
+            // Tasks of the runtime are the closest equivalent.
             "goroutines": runtime.num_alive_tasks().to_string(),
         }),
     );
     Value::Object(groups)
 }
 
-/// The parts asked for (both when none is) that this agent has; 500 if one of them does not work.
+/// Returns the health of the requested roles (both if none is requested) that this agent has; 500 if one is unhealthy.
 fn health(call: &Call) -> Reply {
     let asked: Vec<&str> = call.query.all("type").collect();
     let wants = |part: &str| asked.is_empty() || asked.contains(&part);

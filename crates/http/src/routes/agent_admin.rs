@@ -1,4 +1,4 @@
-//! What operators ask of one agent: members, workers (docs/reference/http-api.md, section 3.7).
+//! Operators' routes of one agent: members, workers (docs/reference/http-api.md, section 3.7).
 
 use crate::body::{bodies, required};
 use crate::call::Call;
@@ -8,13 +8,14 @@ use caravan_server::{Handle, Scheduler, Workers, WorkersError};
 use http::{Method, StatusCode};
 use serde_json::{Value, json};
 
-/// Where servers listen to other agents where nothing is said.
+/// The default RPC port of servers.
 const RPC_PORT: u16 = 4647;
-/// What a setting of the workers is answered that makes no sense.
+/// The answer to invalid settings of the workers.
 const INVALID: &str = "Invalid request";
 
 bodies! {
-    /// How many workers there are to be, and what they take. The name of the server is repeated and means nothing.
+    /// The number of workers and the evaluation types that they process. The name of the server is repeated without
+    /// effect.
     WorkersBody("agentSchedulerWorkerConfig") {
         number: i64 = "num_schedulers";
         enabled: Vec<String> = "enabled_schedulers";
@@ -30,13 +31,13 @@ pub(super) fn route(call: &Call, rest: &[&str]) -> Result<Reply, ApiError> {
         ["join"] => join(call),
         ["force-leave"] => {
             call.put()?;
-            // There is no other member that could be made to leave; asking for one that is not there is no error.
+            // There is no other member to remove. Naming an unknown member is not an error.
             only_servers(call)?;
             Ok(Reply::empty())
         }
         ["keyring", "list" | "install" | "use" | "remove"] => {
             only_servers(call)?;
-            // What servers say to each other is not sealed with a key of its own.
+            // Messages between servers are not encrypted with a gossip key.
             Err(ApiError::internal("1/1 nodes reported failure"))
         }
         ["schedulers"] => {
@@ -88,7 +89,7 @@ fn set_servers(call: &Call) -> Result<Reply, ApiError> {
     Ok(Reply::empty())
 }
 
-/// An address with the usual port where it names none.
+/// Returns an address with the default port if it has none.
 fn with_port(address: &str) -> String {
     let has_port = address.rsplit_once(':').is_some_and(|(host, port)| {
         (!host.contains(':') || host.ends_with(']')) && port.parse::<u16>().is_ok()
@@ -118,7 +119,7 @@ fn own_name(call: &Call) -> String {
     format!("{}.{}", call.state.info.name, call.state.info.region)
 }
 
-/// The server of this agent, for routes about its workers.
+/// Returns the server of this agent, for routes about its workers.
 fn scheduling(call: &Call) -> Result<&Handle, ApiError> {
     call.state.server.as_ref().ok_or_else(|| ApiError::bad_request("Server only endpoint"))
 }
@@ -134,7 +135,7 @@ fn schedulers(call: &Call) -> Result<Reply, ApiError> {
     let settings = server.workers();
     let worker = |n: usize| {
         json!({
-            // Workers have no id of their own: it is made of the server's.
+            // Workers have no id of their own: it is derived from the server's id.
             "id": format!("{}{n:012x}", id.get(..24).unwrap_or("00000000-0000-0000-0000-")),
             "enabled_schedulers": names(&settings),
             "started": call.state.started.to_time(),
@@ -168,7 +169,7 @@ fn settings(body: &WorkersBody) -> Result<Workers, ApiError> {
     let enabled: Result<Vec<Scheduler>, _> = body.enabled.iter().map(|name| name.parse()).collect();
     Workers::new(number, enabled.map_err(|_| invalid())?).map_err(|error| match error {
         WorkersError::NoCore => invalid(),
-        // This limit is our own: clients do not know it.
+        // This limit is Caravan's own, so clients know no specific answer for it.
         WorkersError::TooMany => ApiError::bad_request(error.to_string()),
     })
 }

@@ -17,7 +17,7 @@ use http::Method;
 use serde_json::{Value, json};
 use std::sync::Arc;
 
-/// Elements of a list.
+/// Returns the elements of a list.
 pub(crate) fn stubs<'a>(
     rows: impl IntoIterator<Item = &'a Arc<Allocation>>,
     task_states: bool,
@@ -36,7 +36,7 @@ pub(crate) fn stubs<'a>(
     rows.into_iter().map(stub).collect()
 }
 
-/// An allocation as filter expressions see it; with its job only if they look at it.
+/// Returns an allocation as filter expressions see it; with its job only if they use it.
 fn asked_about(alloc: &Allocation, with_job: bool) -> Value {
     match with_job {
         true => whole_allocation(object(alloc)),
@@ -118,7 +118,7 @@ async fn stop(call: &Call, id: AllocId) -> Result<Reply, ApiError> {
     Ok(Reply::value(json!({"EvalID": eval, "Index": index})).index(index))
 }
 
-/// The whole allocation: display messages and the older views of its resources filled in.
+/// Returns the whole allocation, with display messages and the older views of its resources.
 pub(crate) fn full(alloc: &Allocation) -> Result<Value, ApiError> {
     let mut alloc = Allocation { task_states: alloc.displayed_states(), ..alloc.clone() };
     if let Some(given) = &alloc.allocated_resources {

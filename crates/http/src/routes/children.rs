@@ -1,4 +1,5 @@
-//! Children on demand: dispatches of parameterized jobs, forced launches of periodic ones (docs/reference/http-api.md, section 3.1).
+//! Creation of child jobs: dispatches of parameterized jobs, forced launches of periodic ones
+//! (docs/reference/http-api.md, section 3.1).
 
 use crate::body::{bodies, required};
 use crate::call::Call;
@@ -12,7 +13,7 @@ use serde_json::json;
 use std::collections::BTreeMap;
 
 bodies! {
-    /// What a dispatch gives.
+    /// The input of a dispatch.
     DispatchBody("JobDispatchRequest") {
         job_id: String = "JobID";
         payload: String = "Payload";
@@ -38,7 +39,7 @@ pub(crate) async fn dispatch(call: &Call, key: JobKey) -> Result<Reply, ApiError
     made(call, key, dispatch).await
 }
 
-/// The body is the payload, and there is nothing else to give.
+/// Dispatches with the body as payload and no other input.
 pub(crate) async fn dispatch_payload(call: &Call, key: JobKey) -> Result<Reply, ApiError> {
     call.put()?;
     let dispatch = Dispatch {
@@ -73,7 +74,7 @@ pub(crate) async fn force(call: &Call, key: JobKey) -> Result<Reply, ApiError> {
     Ok(Reply::value(body).index(done.index))
 }
 
-/// The bytes of a payload. Line breaks are left out, as clients do who wrap what they encode.
+/// Decodes a payload. Ignores line breaks, because some clients wrap their base64 text.
 pub(super) fn payload(text: &str) -> Result<Vec<u8>, ApiError> {
     let plain: String = text.chars().filter(|c| !matches!(c, '\r' | '\n')).collect();
     STANDARD.decode(&plain).map_err(|error| {

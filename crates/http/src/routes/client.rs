@@ -1,4 +1,4 @@
-//! What the node itself answers: files, logs, figures and signals of allocations, figures of the host
+//! Routes that the node answers: files, logs, figures and signals of allocations, figures of the host
 //! (docs/reference/http-api.md, sections 3.4 and 4).
 
 use crate::body::{bodies, optional, required};
@@ -17,18 +17,18 @@ use http::{Method, StatusCode};
 use serde_json::json;
 use std::collections::BTreeMap;
 
-/// What is said of an allocation whose files cannot be removed on demand.
+/// The answer if the files of an allocation cannot be removed on demand.
 pub(crate) const NOT_COLLECTED: &str = "No such allocation on client, or allocation not eligible for GC";
 
-/// Which agent answers.
+/// The agent that answers a request.
 pub(crate) enum Place {
-    /// This one.
+    /// This agent.
     Here,
-    /// The one at the other end.
+    /// The agent at the other end of the channel.
     There(Channel),
 }
 
-/// Where a request belongs: to the node that holds the allocation, or the node that is named.
+/// Returns where a request belongs: the node that holds the allocation, or the named node.
 pub(crate) fn place(call: &Call, rest: &[&str]) -> Result<Place, ApiError> {
     let target = match rest {
         ["fs", verb, alloc @ ..] => {
@@ -59,7 +59,8 @@ pub(crate) fn place(call: &Call, rest: &[&str]) -> Result<Place, ApiError> {
     }
     let unknown = || target.unknown();
     let Some(server) = &call.state.server else {
-        // Only what came from outside goes to a server; a server that asks here has looked already.
+        // Only external requests are forwarded to a server; a server that forwarded the request here has searched
+        // already.
         let relay = call.state.relay.clone().filter(|_| call.hops == 0);
         return relay.map(Place::There).ok_or_else(unknown);
     };
@@ -70,7 +71,7 @@ pub(crate) fn place(call: &Call, rest: &[&str]) -> Result<Place, ApiError> {
     };
     let node = node.ok_or_else(unknown)?;
     if client.is_some_and(|client| client.node_id() == node) {
-        // The node is this one, and its client has forgotten the allocation.
+        // This agent is the node, and its client no longer has the allocation.
         return Err(match rest {
             ["allocation", _, "gc"] => ApiError::internal(NOT_COLLECTED),
             _ => unknown(),
@@ -80,19 +81,19 @@ pub(crate) fn place(call: &Call, rest: &[&str]) -> Result<Place, ApiError> {
     Ok(Place::There(channel))
 }
 
-/// What a request for files must say is asked for before the allocation is looked for.
+/// Checks the required parameters of a file request before the allocation is located.
 fn asked(call: &Call, verb: &str) -> Result<(), ApiError> {
     let no_name = "must provide a file name";
     match verb {
         "stat" | "stream" if call.query.text("path").is_empty() => Err(ApiError::bad_request(no_name)),
-        // Of these two a refusal is the content.
+        // These two routes send the refusal as content.
         "cat" | "readat" if call.query.text("path").is_empty() => Err(ApiError::new(StatusCode::OK, no_name)),
         "logs" => log_kind(call).map(drop),
         _ => Ok(()),
     }
 }
 
-/// Which stream of logs is asked for; the task is named as well.
+/// Returns the requested log stream; the request must name the task too.
 fn log_kind(call: &Call) -> Result<LogKind, ApiError> {
     if call.query.text("task").is_empty() {
         return Err(ApiError::bad_request("must provide task name"));
@@ -106,7 +107,7 @@ fn log_kind(call: &Call) -> Result<LogKind, ApiError> {
 
 enum Target {
     Alloc(AllocId),
-    /// Empty: whichever node is asked.
+    /// The named node; an empty id means the agent that receives the request.
     Node(NodeId),
 }
 
@@ -136,7 +137,7 @@ bodies! {
         all: bool = "AllTasks";
     }
 
-    /// Free pairs of a node to change.
+    /// Metadata of a node to change.
     MetadataBody("NodeMetaApplyRequest") {
         node_id: String = "NodeID";
         meta: BTreeMap<String, Option<String>> = "Meta";
@@ -149,7 +150,7 @@ bodies! {
     }
 }
 
-/// The node that a request names, in its query or its body; empty for whichever is asked.
+/// Returns the node that a request names in its query or body; empty means the agent that receives the request.
 fn node_named(call: &Call, rest: &[&str]) -> NodeId {
     let named = call.query.text("node_id");
     if named.is_empty()
@@ -161,7 +162,7 @@ fn node_named(call: &Call, rest: &[&str]) -> NodeId {
     named.into()
 }
 
-/// Answers here; [`place`] has made sure that this is the place.
+/// Answers in this agent; the caller has checked with [`place`] that it belongs here.
 pub(crate) async fn route(call: &Call, rest: &[&str]) -> Result<Reply, ApiError> {
     let client = call.state.client.as_deref().ok_or_else(|| ApiError::not_found("No path to node"))?;
     let named = |task: &str| (!task.is_empty()).then(|| task.to_owned());
@@ -197,7 +198,7 @@ pub(crate) async fn route(call: &Call, rest: &[&str]) -> Result<Reply, ApiError>
             client.collect(&AllocId::new(alloc)).await?;
             Ok(Reply::empty())
         }
-        // Schedules of tasks are not there, as in the reference's free edition.
+        // Task schedules are not implemented, as in Nomad's community edition.
         ["allocation", _, "pause"] => Err(ApiError::internal("Enterprise only")),
         ["fs", verb, alloc @ ..] => files(call, client, verb, &AllocId::new(alloc.join("/"))).await,
         ["allocation", alloc, "stats"] => {
@@ -303,8 +304,8 @@ fn range(call: &Call, follow: bool) -> Result<Range, ApiError> {
     Ok(Range { offset: u64::try_from(offset).unwrap_or(0), origin, follow })
 }
 
-/// Content with the headers that keep a browser from acting on it. A refusal is the content, with status
-/// 200, as clients of these two routes know it.
+/// Answers with content, and with headers that keep browsers from interpreting it. A refusal is sent as content with
+/// status 200, as clients of these two routes expect.
 async fn content(opened: Result<Content, crate::ClientSideError>) -> Reply {
     let mut chunks = match opened {
         Ok(chunks) => chunks,
@@ -322,7 +323,7 @@ async fn content(opened: Result<Content, crate::ClientSideError>) -> Reply {
         .header("x-xss-protection", "1; mode=block")
 }
 
-/// Without an allocation there is nothing to read from, and that is said with a status.
+/// Answers with a refusal. If the allocation is missing, the refusal has an error status.
 fn refusal(error: &crate::ClientSideError) -> Reply {
     let status = match error.status {
         StatusCode::NOT_FOUND if error.message.starts_with("Unknown allocation") => StatusCode::NOT_FOUND,
@@ -331,7 +332,7 @@ fn refusal(error: &crate::ClientSideError) -> Reply {
     Reply::raw(TEXT, error.message.clone()).status(status)
 }
 
-/// Text or not. HTML counts as text, so that no browser shows it as a page.
+/// Returns the media type: text or binary. HTML counts as text, so that browsers do not render it.
 fn sniffed(first: &Bytes) -> &'static str {
     let head = &first[..first.len().min(512)];
     let binary = head.iter().any(|b| *b < 0x20 && !matches!(b, b'\t' | b'\n' | b'\r' | 0x0c | 0x1b));

@@ -1,10 +1,10 @@
-//! From the job that a client sends to the one that the servers keep.
+//! Converts a client's job to the servers' representation.
 
 use caravan_types::api::{self, Misfits};
 use caravan_types::job::Job;
 
-/// Fills the defaults and converts. What of the job does not fit is for the servers to refuse, among everything else
-/// that is wrong with it.
+/// Fills defaults and converts. The servers report the fields that cannot be converted, together with all other errors
+/// of the job.
 pub(crate) fn internal(mut job: api::Job) -> (Job, Misfits) {
     api::canonicalize(&mut job);
     api::fit(&job)

@@ -66,7 +66,7 @@ pub(crate) async fn route(call: &Call, rest: &[&str]) -> Result<Reply, ApiError>
 }
 
 bodies! {
-    /// What is asked of a deployment; each verb reads its own part.
+    /// A change of a deployment; each route reads its own fields.
     ChangeBody("DeploymentUpdateRequest") {
         id: String = "DeploymentID";
         pause: bool = "Pause";

@@ -17,7 +17,7 @@ use serde_json::json;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-/// Whether the list's parameters leave an evaluation in.
+/// Returns whether the list's parameters select an evaluation.
 fn is_selected(call: &Call, eval: &Evaluation) -> bool {
     let namespace = call.list_namespace();
     let (status, job) = (call.query.text("status"), call.query.text("job"));
@@ -27,7 +27,7 @@ fn is_selected(call: &Call, eval: &Evaluation) -> bool {
         && call.may(&eval.namespace, NsCap::ReadJob)
 }
 
-/// The page of the list that is asked for.
+/// Returns the requested page of the list.
 fn selected<'a>(
     call: &Call,
     pager: &Pager<'_>,
@@ -49,7 +49,8 @@ fn selected<'a>(
     }
 }
 
-/// An evaluation as it is told: how many it waits for is told by the one that it came from.
+/// Returns an evaluation as routes show it. A blocked evaluation omits its queued counts; the evaluation that created
+/// it shows them.
 pub(crate) fn shown(eval: &Arc<Evaluation>) -> Arc<Evaluation> {
     if eval.status == EvalStatus::Blocked && !eval.queued_allocations.is_empty() {
         return Arc::new(Evaluation { queued_allocations: BTreeMap::new(), ..Evaluation::clone(eval) });
@@ -58,14 +59,14 @@ pub(crate) fn shown(eval: &Arc<Evaluation>) -> Arc<Evaluation> {
 }
 
 bodies! {
-    /// Evaluations to remove.
+    /// Evaluations to delete.
     DeleteBody("EvalDeleteRequest") {
         ids: Vec<String> = "EvalIDs";
         filter: String = "Filter";
     }
 }
 
-/// Removes evaluations by id or by an expression.
+/// Deletes evaluations by id or by filter expression.
 async fn delete(call: &Call) -> Result<Reply, ApiError> {
     let body: DeleteBody = required(&call.body)?;
     let server = call.server()?;
@@ -168,7 +169,7 @@ async fn get(call: &Call, id: EvalId) -> Result<Reply, ApiError> {
     Ok(Reply::json(eval)?.meta(meta))
 }
 
-/// All evaluations that are linked with one, however far.
+/// Returns all evaluations that are linked with one, directly or indirectly.
 fn related(root: &Root, eval: &Evaluation) -> Vec<EvalStub> {
     let of_job: Vec<_> = root.evals_by_job(&eval.job_key()).collect();
     let links = |e: &Evaluation| [e.next_eval.clone(), e.previous_eval.clone(), e.blocked_eval.clone()];

@@ -1,4 +1,5 @@
-//! The event stream: lines of JSON, one for each index that concerns the subscriber (docs/reference/http-api.md, section 4.3).
+//! The event stream: one line of JSON for each index with events for the subscriber (docs/reference/http-api.md,
+//! section 4.3).
 
 use super::{allocs, evals, volumes};
 use crate::access;
@@ -20,17 +21,17 @@ use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How often a reader that gets nothing is told that the stream lives.
+/// The interval of heartbeats on an idle stream.
 const HEARTBEAT: Duration = Duration::from_secs(30);
-/// How long a stream is open that says nothing. It ends, so that who waits for its first line learns of it.
+/// How long an empty stream stays open. Its end informs clients that wait for the first line.
 const SILENCE: Duration = Duration::from_secs(10);
 
-/// What a subscriber wants to hear of.
+/// The events that a subscriber selects.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Filter {
-    /// Keys by topic; empty for everything.
+    /// The keys by topic; empty for all topics.
     topics: BTreeMap<String, Vec<String>>,
-    /// `None`: of all namespaces.
+    /// The namespace; `None` for all namespaces.
     namespace: Option<String>,
 }
 
@@ -96,28 +97,28 @@ pub(crate) fn stream(call: &Call) -> Result<Reply, ApiError> {
     Ok(Reply::raw(JSON, body).header("cache-control", "no-cache"))
 }
 
-/// What somebody gets who may not hear: a stream without a line (docs/reference/http-api.md, section 4.3).
+/// Answers a caller without the right: a stream without a line (docs/reference/http-api.md, section 4.3).
 fn silent(call: &Call) -> Reply {
     let stopping = call.state.stopping.clone();
     let quiet = stream::once(async move {
-        // Nobody is there to hear how the wait ended.
+        // The timeout and the cancellation have the same effect.
         let _ = tokio::time::timeout(SILENCE, stopping.cancelled()).await;
         Ok::<_, Infallible>(Bytes::new())
     });
     Reply::raw(JSON, Body::from_stream(quiet)).header("cache-control", "no-cache")
 }
 
-/// Who listens, and to what. The right to listen can end while they do.
+/// The subscriber and the requested topics. The right to the events may end during the stream.
 struct Who {
     server: Handle,
     secret: String,
     namespace: String,
-    /// Topics of the query; empty for everything.
+    /// The topics of the query; empty for all topics.
     topics: Vec<String>,
 }
 
 impl Who {
-    /// Whether a caller may hear all of the topics that the query names.
+    /// Returns whether a caller may receive all topics that the query names.
     fn may(&self, caller: &Caller) -> bool {
         let allowed = |topic: &str| access::event_topic(caller, topic, &self.namespace);
         match self.topics.is_empty() {
@@ -126,13 +127,13 @@ impl Who {
         }
     }
 
-    /// Returns the caller as they are now; none once they may no longer listen.
+    /// Returns the caller with its current rights; `None` if it may no longer receive the events.
     fn now(&self) -> Option<Caller> {
         let caller = self.server.admin().caller(&self.secret).ok()?;
         self.may(&caller).then_some(caller)
     }
 
-    /// Waits until the caller may no longer listen.
+    /// Waits until the caller may no longer receive the events.
     async fn lost(&self) {
         if !self.server.admin().acl_enabled() {
             return std::future::pending().await;
@@ -157,9 +158,9 @@ fn hears(caller: &Caller, row: &EventRow) -> bool {
     }
 }
 
-/// Where a stream stands.
+/// The stage of a stream.
 enum Stage {
-    /// Its first line says at once that it lives.
+    /// The first line, a heartbeat, is sent at once.
     Opening,
     Following,
     Over,
@@ -186,7 +187,8 @@ fn lines(
                     match next {
                         Err(_) => return Some((Ok(alive()), (reader, filter, who, Stage::Following))),
                         Ok(Err(missed)) => {
-                            // Clients that know no such key take the line for a heartbeat, and the end for what it is.
+                            // Clients that do not know this key ignore the line as a heartbeat, and then see the end of
+                            // the stream.
                             let line = line(&json!({"Error": missed.to_string()}));
                             return Some((Ok(line), (reader, filter, who, Stage::Over)));
                         }
@@ -213,11 +215,11 @@ fn line(value: &Value) -> Bytes {
     Bytes::from(text)
 }
 
-/// The type of evaluations that changed by themselves. Nomad writes each of them by itself, and clients expect a line
-/// for each.
+/// The type of events that get a line each. Nomad writes every updated evaluation on its own line, and clients
+/// expect that.
 const ALONE: &str = "EvaluationUpdated";
 
-/// Returns the lines for a batch in one piece; none when nothing in it concerns the subscriber.
+/// Returns the lines for a batch; `None` if no event concerns the subscriber.
 fn told(batch: &Arc<EventBatch>, filter: &Filter, caller: &Caller) -> Option<Bytes> {
     let events: Vec<Value> = batch
         .events
@@ -243,7 +245,7 @@ fn told(batch: &Arc<EventBatch>, filter: &Filter, caller: &Caller) -> Option<Byt
 }
 
 fn shaped<T: Serialize + ?Sized>(row: &T) -> Value {
-    // Every shape of ours has string keys, so that encoding cannot fail.
+    // All shapes have string keys, so encoding cannot fail.
     serde_json::to_value(row).unwrap_or_default()
 }
 

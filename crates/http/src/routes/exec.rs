@@ -1,4 +1,4 @@
-//! Running programs in tasks over a websocket (docs/reference/http-api.md, section 4.2).
+//! Runs programs in tasks over a websocket (docs/reference/http-api.md, section 4.2).
 
 use crate::access;
 use crate::call::Call;
@@ -27,21 +27,21 @@ use tokio_tungstenite::tungstenite::handshake::derive_accept_key;
 use tokio_tungstenite::tungstenite::protocol::frame::coding::CloseCode;
 use tokio_tungstenite::tungstenite::protocol::{CloseFrame, Message, Role, WebSocketConfig};
 
-/// Browsers cannot send headers with a websocket: their first message is waited for this long.
+/// Timeout for the first message, which holds the token because browsers cannot send headers with a websocket.
 const HANDSHAKE: Duration = Duration::from_secs(10);
 
-/// After the last word the other side may read for so long before the connection is dropped.
+/// How long the peer may read after the last message before the connection is dropped.
 const LINGER: Duration = Duration::from_secs(1);
 
-/// Longest message that is read; terminals send little.
+/// Maximum size of a message; terminals send little.
 const MAX_MESSAGE: usize = 4 << 20;
 
-/// Longest reason that fits a close frame.
+/// Maximum length of the reason in a close frame.
 const MAX_REASON: usize = 123;
 
 type Socket = WebSocketStream<TokioIo<Upgraded>>;
 
-/// Switches protocols; everything else is told over the socket.
+/// Switches protocols. All later errors are sent over the websocket.
 pub(crate) fn upgrade(call: Call, upgrade: Option<OnUpgrade>) -> Result<Reply, ApiError> {
     let key = accept(&call)?;
     let upgrade = upgrade.ok_or_else(|| ApiError::internal("this connection cannot become a websocket"))?;
@@ -67,7 +67,7 @@ pub(crate) fn upgrade(call: Call, upgrade: Option<OnUpgrade>) -> Result<Reply, A
     Ok(reply)
 }
 
-/// The answer to the client's key, if it really asks for a websocket, and may.
+/// Computes the answer to the client's key, if the request is a valid websocket handshake.
 fn accept(call: &Call) -> Result<HeaderValue, ApiError> {
     let header = |name: &HeaderName| call.headers.get(name).and_then(|v| v.to_str().ok()).unwrap_or_default();
     let has = |name: &HeaderName, token: &str| {
@@ -102,7 +102,7 @@ fn accept(call: &Call) -> Result<HeaderValue, ApiError> {
     }
 }
 
-/// What the query asks for, or why it makes no sense: told over the socket.
+/// Parses the query. The error is sent over the websocket.
 fn asked(call: &Call) -> Result<ExecOpen, ClientSideError> {
     let query = &call.query;
     let bad = |text: &str| ClientSideError::new(StatusCode::BAD_REQUEST, text);
@@ -170,7 +170,7 @@ async fn run(mut socket: Socket, mut call: Call, asked: Result<ExecOpen, ClientS
     }
 }
 
-/// Takes the token of a handshake for the request's own. One that says something else than the headers is refused.
+/// Uses the token of a handshake for the request. Refuses a token that differs from the headers.
 fn identify(call: &mut Call, token: &str) -> Result<(), ClientSideError> {
     let denied = || ClientSideError::from(access::denied());
     match access::secret(&call.headers).as_str() {
@@ -184,7 +184,7 @@ fn identify(call: &mut Call, token: &str) -> Result<(), ClientSideError> {
     }
 }
 
-/// Whether the caller may run something there.
+/// Checks whether the caller may run a command in the task.
 async fn allowed(call: &Call) -> Result<(), ClientSideError> {
     let verdict = match (&call.state.server, &call.state.relay) {
         (Some(server), _) => access::check(call, server).map(|caller| call.caller.store(Arc::new(caller))),
@@ -194,7 +194,7 @@ async fn allowed(call: &Call) -> Result<(), ClientSideError> {
     verdict.map_err(ClientSideError::from)
 }
 
-/// The first message of a browser: `{"version":1,"auth_token":"..."}`. Answers the token.
+/// Reads the first message of a browser: `{"version":1,"auth_token":"..."}`. Returns the token.
 async fn shake(socket: &mut Socket) -> Result<String, ClientSideError> {
     let bad = |text: &str| ClientSideError::new(StatusCode::BAD_REQUEST, text);
     let first = tokio::time::timeout(HANDSHAKE, socket.next()).await;
@@ -210,12 +210,12 @@ async fn shake(socket: &mut Socket) -> Result<String, ClientSideError> {
     }
 }
 
-/// How talking ended.
+/// How a session ended.
 enum End {
-    /// The program ended, and everything was told.
+    /// The program ended, and all its output was sent.
     Told,
     Failed(ClientSideError),
-    /// The client went away.
+    /// The client disconnected.
     Gone,
 }
 
@@ -258,7 +258,7 @@ async fn carry(mut socket: Socket, session: ExecSession, call: &Call) {
                 };
                 match read(&text) {
                     Ok(Some(message)) => if let Some(to) = &input && to.try_send(message).is_err() {
-                        // The program reads nothing more; how it ended comes as an answer.
+                        // The program closed its input; its result arrives as an answer.
                         input = None;
                     },
                     Ok(None) => {}
@@ -274,7 +274,7 @@ async fn carry(mut socket: Socket, session: ExecSession, call: &Call) {
     }
 }
 
-/// A message of the client; `{}` only says that it lives.
+/// Parses a message of the client; `{}` is a heartbeat.
 fn read(text: &str) -> Result<Option<ExecIn>, String> {
     let message: Value =
         serde_json::from_str(text).map_err(|error| format!("a message is not JSON: {error}"))?;
@@ -301,7 +301,7 @@ fn shown(event: &ExecOut) -> Value {
     }
 }
 
-/// Closes with a reason.
+/// Closes the connection with a reason.
 async fn refuse(mut socket: Socket, error: &ClientSideError) {
     let code =
         if error.status == StatusCode::INTERNAL_SERVER_ERROR { CloseCode::Error } else { CloseCode::Policy };
@@ -316,7 +316,7 @@ async fn refuse(mut socket: Socket, error: &ClientSideError) {
     }
 }
 
-/// Ends the connection without a close frame, as clients know it, and without cutting off what is on its way.
+/// Ends the connection without a close frame, as clients expect. Waits so that data in transit still arrives.
 async fn linger(mut socket: Socket) {
     if socket.flush().await.is_err() {
         return;
@@ -329,7 +329,7 @@ async fn linger(mut socket: Socket) {
         let mut rest = [0; 1024];
         while matches!(io.read(&mut rest).await, Ok(n) if n > 0) {}
     };
-    // Whoever does not close is closed.
+    // A peer that does not close is disconnected.
     let _ = tokio::time::timeout(LINGER, drained).await;
 }
 

@@ -1,4 +1,4 @@
-//! Names by any part of them (docs/reference/http-api.md, section 3.7).
+//! Search for names by any part of them (docs/reference/http-api.md, section 3.7).
 
 use super::search::{CONTEXTS, context_error, found, may_search, newest};
 use crate::blocking;
@@ -14,28 +14,28 @@ use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
 
 bodies! {
-    /// What to look for.
+    /// The search request.
     FuzzyBody("FuzzySearchRequest") {
         text: String = "Text";
         context: String = "Context";
     }
 }
 
-/// Shortest text, matches that are looked for among objects of one kind, and those that are answered.
+/// Minimum length of the text, maximum matches collected for one kind of object, and maximum matches returned.
 const SHORTEST: usize = 2;
 const QUERIED: usize = 20;
 const ANSWERED: usize = 100;
 
-/// Kinds that have no names: they are found by how their ids begin.
+/// Kinds without names: they are found by the prefix of their ids.
 const BY_ID: [&str; 6] = ["evals", "deployment", "volumes", "scaling_policy", "host_volumes", "vars"];
 
 /// Kinds that are parts of jobs.
 const OF_JOBS: [&str; 5] = ["groups", "services", "tasks", "images", "commands"];
 
-/// A match: where it is within the name, the name, and where the name is.
+/// A match: its position in the name, the name, and the scope of the name.
 type Match = (usize, String, Vec<String>);
 
-/// Matches by kind, best first in the end.
+/// The matches by kind, in the end best first.
 #[derive(Default)]
 struct Found {
     text: String,
@@ -49,10 +49,10 @@ impl Found {
         }
     }
 
-    /// The kinds as they are answered, and which of them had more.
+    /// Adds the kinds under their answered names, and which of them were truncated.
     fn answer(self, matches: &mut Map<String, Value>, truncations: &mut Map<String, Value>) {
         for (kind, mut all) in self.kinds {
-            // What is near the beginning of a short name is most likely meant.
+            // A match near the beginning of a short name is most likely the intended one.
             all.sort_by(|a, b| (a.0, a.1.len(), &a.1, &a.2).cmp(&(b.0, b.1.len(), &b.1, &b.2)));
             if all.len() > ANSWERED {
                 truncations.insert(kind.into(), json!(true));
@@ -93,7 +93,7 @@ pub(crate) async fn route(call: &Call) -> Result<Reply, ApiError> {
             truncations.insert((*kind).into(), json!(false));
             if BY_ID.contains(kind) {
                 let ids = by_id(&call.caller(), root, kind, namespace.as_ref(), &body.text);
-                // Without a name there is nothing to be found in variables but their beginning.
+                // Variables have no names; only the prefixes of their paths are searched.
                 if *kind != "vars" || !ids.is_empty() {
                     truncations.insert((*kind).into(), json!(ids.len() > QUERIED));
                     let ids = ids.iter().take(QUERIED).map(|id| shown(id, &[])).collect();
@@ -110,7 +110,7 @@ pub(crate) async fn route(call: &Call) -> Result<Reply, ApiError> {
         let seen = wanted.iter().filter(|(kind, _)| allowed(kind));
         let mut tables: Vec<Table> = seen.filter_map(|(_, table)| *table).collect();
         if sub {
-            // Their names are in the rows that they are parts of.
+            // Names of these kinds are parts of other tables' rows.
             tables.push(if body.context == "classes" { Table::Nodes } else { Table::Jobs });
         }
         Ok((newest(root, tables), (matches, truncations)))
@@ -120,7 +120,7 @@ pub(crate) async fn route(call: &Call) -> Result<Reply, ApiError> {
     Ok(Reply::value(meta.merge_into(body)).meta(meta))
 }
 
-/// UUIDs have hexadecimal digits only: another text begins none.
+/// Searches by id prefix. UUIDs have hexadecimal digits only, so other texts match nothing.
 fn by_id(caller: &Caller, root: &Root, kind: &str, namespace: Option<&Namespace>, text: &str) -> Vec<String> {
     let is_hex = text.chars().all(|c| c.is_ascii_hexdigit() || c == '-');
     if is_hex || matches!(kind, "volumes" | "vars") {

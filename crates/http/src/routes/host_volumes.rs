@@ -1,4 +1,4 @@
-//! Host volumes and the holds of groups on them (docs/reference/storage.md, section 8.2).
+//! Host volumes and the claims of groups on them (docs/reference/storage.md, section 8.2).
 
 use super::NO_RESOURCE;
 use crate::blocking;
@@ -24,7 +24,7 @@ bodies! {
     }
 }
 
-/// The keys of a host volume and of the objects within.
+/// The keys of a host volume and its nested objects.
 const KEYS: &[&str] = &[
     "ID",
     "Name",
@@ -53,7 +53,7 @@ fn read(body: &[u8]) -> Result<HostVolumeSpec, ApiError> {
         .map_err(|error| ApiError::bad_request(format!("json: {error}")))
 }
 
-/// Reads the volume of a body in its namespace, which the caller must have the right for.
+/// Parses the volume of a body and checks the caller's right in the volume's namespace.
 fn read_own(call: &Call) -> Result<HostVolumeSpec, ApiError> {
     let mut spec = read(&call.body)?;
     if spec.namespace.is_empty() {
@@ -63,7 +63,7 @@ fn read_own(call: &Call) -> Result<HostVolumeSpec, ApiError> {
     Ok(spec)
 }
 
-/// `/v1/volume/host/...`
+/// Answers `/v1/volume/host/...`.
 pub(crate) async fn route(call: &Call, rest: &[&str]) -> Result<Reply, ApiError> {
     match rest {
         ["create"] => {
@@ -96,7 +96,7 @@ fn written(call: &Call, done: Result<Arc<HostVolume>, ServerError>) -> Result<Re
     Ok(Reply::value(body).index(index))
 }
 
-/// A volume as a caller sees it who may write it and not read it: which one it is, and where.
+/// Returns the part of a volume that a caller with only the right to write sees: its identity and node.
 fn named(volume: &HostVolume) -> HostVolume {
     HostVolume {
         id: volume.id.clone(),
@@ -114,7 +114,7 @@ fn named(volume: &HostVolume) -> HostVolume {
     }
 }
 
-/// A volume with the allocations that use it.
+/// Returns a volume with the allocations that use it.
 fn view(root: &Root, volume: &HostVolume) -> HostVolume {
     let allocations = root.host_volume_users(volume).map(|alloc| alloc.stub()).collect();
     HostVolume { allocations, ..volume.clone() }
@@ -150,7 +150,7 @@ async fn delete(call: &Call, id: &HostVolumeId) -> Result<Reply, ApiError> {
     Ok(Reply::value(json!({"Index": index})).index(index))
 }
 
-/// `/v1/volumes?type=host`
+/// Answers `/v1/volumes?type=host`.
 pub(crate) async fn list(call: &Call) -> Result<Reply, ApiError> {
     let namespace = call.list_namespace();
     let (prefix, node, pool) =
@@ -178,7 +178,7 @@ pub(crate) async fn list(call: &Call) -> Result<Reply, ApiError> {
     Ok(Reply::json(stubs)?.meta(meta))
 }
 
-/// `/v1/volumes/claims`
+/// Answers `/v1/volumes/claims`.
 pub(crate) async fn claims(call: &Call) -> Result<Reply, ApiError> {
     call.only(&Method::GET)?;
     let namespace = call.list_namespace();
@@ -208,7 +208,7 @@ pub(crate) async fn claims(call: &Call) -> Result<Reply, ApiError> {
     Ok(Reply::json(claims)?.meta(meta))
 }
 
-/// `/v1/volumes/claim/:id`
+/// Answers `/v1/volumes/claim/:id`.
 pub(crate) async fn delete_claim(call: &Call, id: &str) -> Result<Reply, ApiError> {
     call.only(&Method::DELETE)?;
     let index = call.server()?.delete_host_claim(id).await.map_err(|e| ApiError::of_change(&e))?;
@@ -226,7 +226,7 @@ mod tests {
         let spec = read(body).unwrap();
         assert_eq!((spec.name.as_str(), spec.node_pool.as_str()), ("data", "default"));
         assert_eq!(spec.parameters["Mode"], "0750");
-        // The servers judge the words.
+        // The servers validate the values.
         assert_eq!(spec.requested_capabilities[0].access_mode, "odd");
         assert_eq!(read(b"{}").unwrap_err().message, "missing volume definition");
         assert_eq!(read(b"{\"Volume\":{\"Name\":1}}").unwrap_err().status, 400);

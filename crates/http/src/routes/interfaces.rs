@@ -1,9 +1,9 @@
-//! The machine's own addresses, each described in every notation that readers of `agent/host` know.
+//! The machine's own addresses, each in all notations that readers of `agent/host` expect.
 
 use serde_json::{Value, json};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-/// An address with the length of its network's prefix, in bits.
+/// Describes an address with the length of its network's prefix, in bits.
 pub(super) fn described(address: IpAddr, prefix: u8) -> Value {
     match address {
         IpAddr::V4(v4) => of_v4(v4, prefix.min(32)),
@@ -11,13 +11,13 @@ pub(super) fn described(address: IpAddr, prefix: u8) -> Value {
     }
 }
 
-/// What programs are given to connect to or to listen at: a host has an address, a network has none.
+/// Returns the addresses to connect to or to listen on; a network without a host has none.
 fn endpoints(protocol: u8, host: Option<String>) -> (String, String, String) {
     let listen = host.unwrap_or_default();
     (
         format!("\"udp{protocol}\" \"{listen}\""),
         format!("\"tcp{protocol}\" \"{listen}\""),
-        // Without a port there is nothing to connect to.
+        // Without a port there is no address to connect to.
         format!("\"{{}}{protocol}\" \"\""),
     )
 }
@@ -65,7 +65,7 @@ fn of_v6(address: Ipv6Addr, prefix: u8) -> Value {
     let mask = u128::MAX.checked_shl(128 - u32::from(prefix)).unwrap_or(0);
     let (network, last) = (bits & mask, bits | !mask);
     let is_host = prefix == 128;
-    // The one size that does not fit is that of everything.
+    // Only the size of a zero-length prefix does not fit.
     let size = 1_u128.checked_shl(128 - u32::from(prefix));
     let size = size.map_or_else(|| "340282366920938463463374607431768211456".to_owned(), |n| n.to_string());
     let (packet, stream, dial) = endpoints(6, is_host.then(|| format!("[{address}]:0")));
@@ -96,7 +96,7 @@ fn of_v6(address: Ipv6Addr, prefix: u8) -> Value {
 mod tests {
     use super::*;
 
-    /// Addresses as they were recorded.
+    /// Compares descriptions with recorded ones.
     #[test]
     fn addresses_are_described_as_recorded() {
         let text = include_str!("../../../../fixtures/http/agent.json");

@@ -1,4 +1,4 @@
-//! One job and what belongs to it. Ids may contain slashes, so the last segments decide.
+//! One job and its parts. Ids may contain slashes, so the last segments decide.
 
 use super::jobs::{self, registered, registration};
 use super::{actions, allocs, children, plan, scaling, tags};
@@ -16,19 +16,19 @@ use serde_json::{Value, json};
 use std::sync::Arc;
 
 bodies! {
-    /// How a job is looked at again.
+    /// An evaluation of a job to create.
     EvaluateBody("JobEvaluateRequest") {
         job_id: String = "JobID";
         options: EvalOptions = "EvalOptions";
     }
 
-    /// What is done with it.
+    /// The options of the evaluation.
     EvalOptions("EvalOptions") {
         force_reschedule: bool = "ForceReschedule";
     }
 }
 
-/// Answers for a part of a job. `stars` are the parts of the path that are not fixed: the id first.
+/// Answers for a part of a job. `stars` are the variable parts of the path, the id first.
 pub(crate) async fn route(call: &Call, of: OfJob, stars: &[String]) -> Result<Reply, ApiError> {
     let star = |at: usize| stars.get(at).map(String::as_str).unwrap_or_default();
     let id = star(0);
@@ -73,7 +73,7 @@ async fn evaluate(call: &Call, id: &str) -> Result<Reply, ApiError> {
     Ok(registered(&done))
 }
 
-/// What a read answers that found nothing.
+/// Returns the error of a read that found nothing.
 fn missing(root: &Root, table: Table, text: &str) -> ApiError {
     let meta = Meta { index: root.table_index(table), known_leader: true, next_token: String::new() };
     ApiError::not_found(text).with_meta(meta)
@@ -115,7 +115,7 @@ async fn deregister(call: &Call, key: JobKey) -> Result<Reply, ApiError> {
     let done = server.deregister_job(key, purge, priority).await.map_err(|e| ApiError::of_change(&e))?;
     let mut value = registration(&done);
     if let Some(answer) = value.as_object_mut() {
-        // Nothing is said against stopping a job.
+        // A deregistration has no warnings.
         answer.remove("Warnings");
     }
     value["VolumeEvalID"] = json!("");
@@ -126,7 +126,7 @@ async fn deregister(call: &Call, key: JobKey) -> Result<Reply, ApiError> {
 async fn allocations(call: &Call, key: JobKey) -> Result<Reply, ApiError> {
     let all = call.query.flag("all")?.unwrap_or(false);
     let (meta, stubs) = blocking::read(call, &[Topic::AllocsOfJob(key.clone())], |root| {
-        // Those of an earlier job of the same id are left out unless asked for.
+        // Allocations of an earlier job with the same id are omitted unless requested.
         let born = root.job(&key).map(|job| job.create_index);
         let own = |create_index: Option<u64>| {
             all || born.is_none() || create_index.is_none_or(|at| Some(at) == born)
@@ -166,7 +166,7 @@ async fn deployments(call: &Call, key: JobKey) -> Result<Reply, ApiError> {
     Ok(Reply::json(rows)?.meta(meta))
 }
 
-/// The newest deployment; `null` when there is none.
+/// Answers with the newest deployment; `null` without one.
 async fn deployment(call: &Call, key: JobKey) -> Result<Reply, ApiError> {
     let (meta, row) = blocking::read(call, &[Topic::DeploymentsOfJob(key.clone())], |root| {
         let row = root.deployments_by_job(&key).max_by_key(|row| row.create_index).cloned();
@@ -209,7 +209,7 @@ async fn versions(call: &Call, key: JobKey) -> Result<Reply, ApiError> {
     Ok(Reply::value(meta.merge_into(body)).meta(meta))
 }
 
-/// The version that all are compared with, if one is named.
+/// Returns the version with which all versions are compared, if the query names one.
 fn base_version(call: &Call, key: &JobKey, versions: &[Arc<Job>]) -> Result<Option<Arc<Job>>, ApiError> {
     let (tag, version) = (call.query.text("diff_tag"), call.query.text("diff_version"));
     let found = match (tag, version) {

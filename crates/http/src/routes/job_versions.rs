@@ -1,4 +1,4 @@
-//! Versions of a job: marking one as good, and going back to one (docs/reference/http-api.md, section 3.1).
+//! Versions of a job: stability and reversion (docs/reference/http-api.md, section 3.1).
 
 use super::jobs::{key, registered};
 use crate::body::{bodies, required};
@@ -8,13 +8,13 @@ use crate::reply::{Meta, Reply};
 use serde_json::json;
 
 bodies! {
-    /// A version to mark.
+    /// A version to mark as stable or unstable.
     StableBody("JobStabilityRequest") {
         id: String = "JobID";
         version: u64 = "JobVersion";
         stable: bool = "Stable";
     }
-    /// A version to go back to.
+    /// A version to revert to.
     RevertBody("JobRevertRequest") {
         id: String = "JobID";
         version: u64 = "JobVersion";
@@ -22,7 +22,7 @@ bodies! {
     }
 }
 
-/// `PUT /v1/job/:id/stable`
+/// Answers `PUT /v1/job/:id/stable`.
 pub(crate) async fn stable(call: &Call, id: &str) -> Result<Reply, ApiError> {
     call.put()?;
     let body: StableBody = required(&call.body)?;
@@ -33,7 +33,7 @@ pub(crate) async fn stable(call: &Call, id: &str) -> Result<Reply, ApiError> {
     Ok(Reply::value(json!({"Index": index})).index(index))
 }
 
-/// `PUT /v1/job/:id/revert`
+/// Answers `PUT /v1/job/:id/revert`.
 pub(crate) async fn revert(call: &Call, id: &str) -> Result<Reply, ApiError> {
     call.put()?;
     let body: RevertBody = required(&call.body)?;
@@ -41,7 +41,7 @@ pub(crate) async fn revert(call: &Call, id: &str) -> Result<Reply, ApiError> {
     let key = key(call.namespace.clone(), id);
     let done = call.server()?.revert_job(call.caller(), key, body.version, body.prior).await;
     let done = done.map_err(|e| ApiError::of_change(&e))?;
-    // This change answers with the headers of a read.
+    // Nomad answers this change with the headers of a read.
     let meta = Meta { index: done.index, known_leader: false, next_token: String::new() };
     Ok(registered(&done).meta(meta))
 }

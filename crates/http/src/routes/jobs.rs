@@ -32,7 +32,7 @@ bodies! {
         namespace: Elsewhere = "Namespace";
     }
 
-    /// The text that a job was made from.
+    /// The source text of a job.
     Submission("JobSubmission") {
         source: String = "Source";
         format: String = "Format";
@@ -40,14 +40,14 @@ bodies! {
         variables: String = "Variables";
     }
 
-    /// A job to check.
+    /// A job to validate.
     ValidateBody("JobValidateRequest") {
         job: Option<api::Job> = "Job";
         region: String = "Region";
         namespace: Elsewhere = "Namespace";
     }
 
-    /// A job file to read.
+    /// A job file to parse.
     ParseBody("JobsParseRequest") {
         text: String = "JobHCL";
         variables: String = "Variables";
@@ -107,7 +107,7 @@ pub(crate) fn stub(root: &Root, job: &Job, with_meta: bool) -> JobListStub {
     }
 }
 
-/// Registers a job; a name in the path must be the job's.
+/// Registers a job; a name in the path must match the job's id.
 pub(crate) async fn register(call: &Call, id: Option<&str>) -> Result<Reply, ApiError> {
     let body: RegisterBody = required(&call.body)?;
     let job = specified(body.job, call, &body.region)?;
@@ -137,7 +137,7 @@ pub(crate) async fn register(call: &Call, id: Option<&str>) -> Result<Reply, Api
     Ok(registered(&done))
 }
 
-/// Returns the job of a body, in the namespace of the request and in the region that wins.
+/// Returns the job of a body, with the request's namespace and the effective region.
 pub(crate) fn specified(job: Option<api::Job>, call: &Call, region: &str) -> Result<api::Job, ApiError> {
     let job = job.ok_or_else(|| ApiError::bad_request("Job must be specified"))?;
     if job.id.as_deref().unwrap_or_default().is_empty() {
@@ -146,7 +146,7 @@ pub(crate) fn specified(job: Option<api::Job>, call: &Call, region: &str) -> Res
     placed(job, call, region)
 }
 
-/// Returns a job in the namespace of the request and in the region that wins.
+/// Returns a job with the request's namespace and the effective region.
 fn placed(mut job: api::Job, call: &Call, region: &str) -> Result<api::Job, ApiError> {
     if let Some(text) = &job.payload {
         super::children::payload(text)?;
@@ -155,7 +155,7 @@ fn placed(mut job: api::Job, call: &Call, region: &str) -> Result<api::Job, ApiE
         texts.into_iter().find(|text| !text.is_empty()).unwrap_or(otherwise).to_owned()
     };
     let own = job.region.clone().unwrap_or_default();
-    // A job of several regions is its first region's to take.
+    // A job with several regions is registered in its first region.
     let of_several = job.multiregion.iter().flat_map(|several| several.regions.iter().flatten()).next();
     let own = match own.as_str() {
         "" | "global" => of_several.map(|region| region.name.clone()).unwrap_or_default(),
@@ -167,7 +167,7 @@ fn placed(mut job: api::Job, call: &Call, region: &str) -> Result<api::Job, ApiE
     Ok(job)
 }
 
-/// The answer to everything that makes an evaluation of a job.
+/// Answers a change that creates an evaluation of a job.
 pub(crate) fn registered(done: &JobRegistered) -> Reply {
     Reply::value(registration(done)).index(done.index)
 }
@@ -185,11 +185,11 @@ pub(crate) fn registration(done: &JobRegistered) -> Value {
     })
 }
 
-/// Checks a job; what is wrong with it is the answer, not an error.
+/// Validates a job; its errors are the answer, not a failed request.
 pub(crate) fn validate(call: &Call) -> Result<Reply, ApiError> {
     call.put()?;
     let body: ValidateBody = required(&call.body)?;
-    // A job without an id is one more finding, not a refusal.
+    // A job without an id is reported among the errors, not refused.
     let job = body.job.ok_or_else(|| ApiError::bad_request("Job must be specified"))?;
     let job = placed(job, call, &body.region)?;
     let (job, misfits) = convert::internal(job);
@@ -203,7 +203,7 @@ pub(crate) fn validate(call: &Call) -> Result<Reply, ApiError> {
     }))
 }
 
-/// Reads a job file. Functions that read files are off: they would read the agent's.
+/// Parses a job file. Functions that read files are disabled, because they would read the agent's files.
 pub(crate) fn parse(call: &Call) -> Result<Reply, ApiError> {
     call.put()?;
     let body: ParseBody = required(&call.body)?;
@@ -227,7 +227,7 @@ pub(crate) fn parse(call: &Call) -> Result<Reply, ApiError> {
     Reply::parsed(job)
 }
 
-/// The key of the job that a path names.
+/// Returns the key of the job that a path names.
 pub(crate) fn key(namespace: Namespace, id: &str) -> caravan_types::JobKey {
     caravan_types::JobKey { namespace, id: JobId::new(id) }
 }

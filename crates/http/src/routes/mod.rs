@@ -1,4 +1,4 @@
-//! The routes, a module for each kind of object.
+//! The handlers of the routes, one module for each kind of object.
 
 pub(crate) mod acl;
 pub(crate) mod actions;
@@ -44,10 +44,10 @@ use crate::error::ApiError;
 use crate::reply::Meta;
 use caravan_state::{Root, Table};
 
-/// What a path answers that names an object and asks nothing that is known of it.
+/// The answer to a path that names an object but no known part of it.
 pub(crate) const NO_RESOURCE: &str = "resource not found";
 
-/// Ids of allocations, evaluations, deployments and nodes are UUIDs; `what` names the kind.
+/// Checks an id of an allocation, evaluation, deployment or node, which is a UUID; `what` names the kind.
 fn check_uuid(what: &str, id: &str) -> Result<(), ApiError> {
     if id.len() == 36 {
         return Ok(());
@@ -61,7 +61,7 @@ fn check_uuid(what: &str, id: &str) -> Result<(), ApiError> {
     }))
 }
 
-/// Prefixes of them are hexadecimal.
+/// Checks a prefix of a UUID, which must be hexadecimal.
 fn check_prefix(what: &str, prefix: &str) -> Result<(), ApiError> {
     let lookup = if what == "deployment" { String::new() } else { format!("{what} lookup failed: ") };
     if prefix.chars().filter(|c| *c != '-').count() % 2 != 0 {
@@ -77,7 +77,7 @@ fn check_prefix(what: &str, prefix: &str) -> Result<(), ApiError> {
     }
 }
 
-/// What is not there, with the index from which on it may be.
+/// Returns the error for a missing object, with the index from which clients can block until it exists.
 fn absent(root: &Root, table: Table, message: &str) -> ApiError {
     let index = root.table_index(table);
     let meta = Meta { index, known_leader: true, next_token: String::new() };

@@ -1,4 +1,4 @@
-//! Looking into an agent: its log, its host, its process (docs/reference/http-api.md, section 3.7).
+//! Inspection of an agent: its log, its host, its process (docs/reference/http-api.md, section 3.7).
 
 use super::client::Place;
 use super::interfaces;
@@ -15,13 +15,13 @@ use http::Method;
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
 
-/// Longest piece of the log in one frame, in bytes.
+/// Maximum length of a piece of the log in one frame, in bytes.
 const FRAME: usize = 1024;
 
-/// Variables of the agent's environment that are no secrets of anybody.
+/// Variables of the agent's environment that never hold secrets.
 const SHOWN: [&str; 8] = ["HOME", "LANG", "PATH", "PWD", "SHELL", "TERM", "TZ", "USER"];
 
-/// Which agent is meant: `node_id` names a node, `server_id` a server.
+/// Returns the agent that the request names: `node_id` for a node, `server_id` for a server.
 pub(crate) fn place(call: &Call) -> Result<Place, ApiError> {
     call.only(&Method::GET)?;
     let (node, server) = (call.query.text("node_id"), call.query.text("server_id"));
@@ -56,7 +56,7 @@ pub(crate) fn place(call: &Call) -> Result<Place, ApiError> {
     ];
     match &call.state.server {
         Some(_) if names.iter().any(|name| name == server) => Ok(Place::Here),
-        // Nomad codes this error on some routes only.
+        // Nomad has a status code for this error on some routes only.
         Some(_) => {
             let error = format!("unknown Nomad server {server}");
             Err(match call.segments.get(2).map(String::as_str) {
@@ -68,7 +68,7 @@ pub(crate) fn place(call: &Call) -> Result<Place, ApiError> {
     }
 }
 
-/// Answers here; [`place`] has made sure that this is the place.
+/// Answers in this agent; the caller has checked with [`place`] that it belongs here.
 pub(crate) async fn route(call: &Call, rest: &[&str]) -> Result<Reply, ApiError> {
     match rest {
         ["monitor"] => monitor(call),
@@ -116,7 +116,7 @@ fn monitor(call: &Call) -> Result<Reply, ApiError> {
     })
 }
 
-/// What the machine is.
+/// Answers with the facts about the host.
 fn host(call: &Call) -> Reply {
     let read = |path: &str| std::fs::read_to_string(path).unwrap_or_default();
     let word = |path: &str| read(path).trim().to_owned();

@@ -1,6 +1,6 @@
-//! What has been kept of an agent's log (docs/reference/http-api.md, section 3.7): by its service manager, read with `journalctl`, because
-//! the journal's files are nobody else's business; or in a file of its own, read with `tail`, which follows it when a new
-//! file begins.
+//! The stored log of an agent (docs/reference/http-api.md, section 3.7). The service manager's journal is read with
+//! `journalctl`, because the format of its files is private. The agent's own log file is read with `tail`, which
+//! continues when a new file replaces the old one.
 
 use crate::call::Call;
 use crate::client_side::{ClientSideError, Frame, Frames};
@@ -16,14 +16,14 @@ use std::time::Duration;
 use tokio::io::AsyncReadExt;
 use tokio::process::{Child, Command};
 
-/// How far back is read where nothing else is said.
+/// The default time span.
 const SINCE: Duration = Duration::from_secs(72 * 3600);
-/// Longest piece in one frame, in bytes.
+/// Maximum length of a piece in one frame, in bytes.
 const FRAME: usize = 1024;
-/// Longest name of a service.
+/// Maximum length of a service's name.
 const LONGEST_NAME: usize = 253;
 
-/// What is asked for.
+/// The requested part of the log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Wanted {
     source: Source,
@@ -32,12 +32,12 @@ struct Wanted {
     plain: bool,
 }
 
-/// What is read.
+/// The source of the log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Source {
-    /// The journal of a service.
+    /// The journal of a systemd unit.
     Service(String),
-    /// The agent's own file.
+    /// The agent's own log file.
     File(PathBuf),
 }
 
@@ -85,7 +85,7 @@ impl Wanted {
         })
     }
 
-    /// A program and its arguments; none of them can be taken for another.
+    /// Returns the program and its arguments; no argument can be mistaken for an option.
     fn program(&self) -> (&'static str, Vec<String>) {
         let service = match &self.source {
             Source::Service(service) => service,
@@ -111,13 +111,13 @@ impl Wanted {
     }
 }
 
-/// Whether a text can be the name of a unit (systemd.unit(5)).
+/// Returns whether a text is a valid unit name (systemd.unit(5)).
 fn is_name(text: &str) -> bool {
     let plain = |c: char| c.is_ascii_alphanumeric() || ":-_.\\@".contains(c);
     text.len() <= LONGEST_NAME && !text.starts_with('-') && text.chars().all(plain)
 }
 
-/// Starts reading.
+/// Starts to stream the log.
 pub(super) fn export(call: &Call) -> Result<Reply, ApiError> {
     let wanted = Wanted::read(call)?;
     let (program, arguments) = wanted.program();
@@ -139,7 +139,7 @@ pub(super) fn export(call: &Call) -> Result<Reply, ApiError> {
     })
 }
 
-/// What a program says, in frames. It ends when nobody reads any more.
+/// Returns the output of a program in frames. Dropping the stream ends the program.
 fn pieces(mut child: Child) -> Frames {
     let output = child.stdout.take();
     let begin = (child, output, 0_u64);

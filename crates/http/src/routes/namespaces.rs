@@ -24,7 +24,7 @@ pub(crate) async fn list(call: &Call) -> Result<Reply, ApiError> {
     Ok(Reply::json(rows)?.meta(meta))
 }
 
-/// `/v1/namespace` and `/v1/namespace/:name`.
+/// Answers `/v1/namespace` and `/v1/namespace/:name`.
 pub(crate) async fn route(call: &Call, name: Option<&str>) -> Result<Reply, ApiError> {
     let admin = call.server()?.admin();
     match name {

@@ -1,4 +1,5 @@
-//! Changes of nodes: drain, eligibility, evaluation, removal (docs/reference/http-api.md, section 3.3).
+//! Changes of nodes: drain, eligibility, evaluation, removal, confirmation that a node is off
+//! (docs/reference/http-api.md, section 3.3).
 
 use super::check_uuid;
 use crate::body::{bodies, optional, required};
@@ -13,25 +14,25 @@ use serde_json::{Value, json};
 use std::collections::BTreeMap;
 
 bodies! {
-    /// A drain, or its end.
+    /// A drain to start or end.
     DrainBody("NodeUpdateDrainRequest") {
         drain_spec: Option<DrainSpecBody> = "DrainSpec";
         mark_eligible: bool = "MarkEligible";
         meta: BTreeMap<String, String> = "Meta";
     }
 
-    /// How to drain.
+    /// The rules of a drain.
     DrainSpecBody("DrainSpec") {
         deadline: Nanos = "Deadline";
         ignore_system_jobs: bool = "IgnoreSystemJobs";
     }
 
-    /// What an operator says of a node's machine.
+    /// An operator's confirmation about a node's machine.
     FenceBody("NodeFenceRequest") {
         confirm_off: bool = "ConfirmOff";
     }
 
-    /// Whether the node takes new work.
+    /// The scheduling eligibility of a node.
     EligibilityBody("NodeUpdateEligibilityRequest") {
         eligibility: String = "Eligibility";
     }
@@ -44,7 +45,7 @@ fn node(id: &str) -> Result<NodeId, ApiError> {
 
 pub(crate) async fn drain(call: &Call, id: &str) -> Result<Reply, ApiError> {
     call.put()?;
-    // Old clients say it in the query; a drain without a deadline of its own is at once then.
+    // Old clients use the query instead of the body. Without a deadline their drain is immediate.
     let body: DrainBody = match call.query.flag("enable")? {
         Some(true) => DrainBody {
             drain_spec: Some(DrainSpecBody { deadline: Nanos::from_secs(-1), ..DrainSpecBody::default() }),
@@ -77,7 +78,7 @@ pub(crate) async fn eligibility(call: &Call, id: &str) -> Result<Reply, ApiError
         .set_node_eligibility(&node(id)?, eligibility)
         .await
         .map_err(|e| ApiError::of_change(&e))?;
-    // The reference leaves the node's index out here.
+    // Nomad omits the node's index here.
     Ok(short(&done, 0))
 }
 
@@ -115,7 +116,7 @@ pub(crate) async fn purge(call: &Call, id: &str) -> Result<Reply, ApiError> {
     Ok(long(&done, done.index, rest))
 }
 
-/// The word of an operator that a node's machine is off. A route of our own.
+/// Records an operator's confirmation that a node's machine is off. Only Caravan has this route.
 pub(crate) async fn fence(call: &Call, id: &str) -> Result<Reply, ApiError> {
     call.put()?;
     let body: FenceBody = required(&call.body)?;
@@ -140,7 +141,7 @@ pub(crate) async fn fence(call: &Call, id: &str) -> Result<Reply, ApiError> {
     Ok(short(&done, done.index))
 }
 
-/// The answer to a change of drain or eligibility.
+/// Answers a change of drain or eligibility.
 fn short(done: &NodeUpdated, node_index: u64) -> Reply {
     let evals = if done.evals.is_empty() { Value::Null } else { json!(done.evals) };
     let eval_index = if done.evals.is_empty() { 0 } else { done.index };
@@ -153,7 +154,7 @@ fn short(done: &NodeUpdated, node_index: u64) -> Reply {
     .index(done.index)
 }
 
-/// The answer that also tells of the servers.
+/// Answers a change with the additional fields `rest`.
 fn long(done: &NodeUpdated, node_index: u64, rest: Value) -> Reply {
     let Value::Object(rest) = rest else { return short(done, node_index) };
     let evals = if done.evals.is_empty() { Value::Null } else { json!(done.evals) };

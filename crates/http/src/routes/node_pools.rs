@@ -15,7 +15,7 @@ use caravan_types::node_pool::{ALL, NodePool};
 use http::Method;
 use std::sync::Arc;
 
-/// `/v1/node/pools`.
+/// Answers `/v1/node/pools`.
 pub(crate) async fn list(call: &Call) -> Result<Reply, ApiError> {
     if call.is_put() {
         return write(call, None).await;
@@ -36,7 +36,8 @@ pub(crate) async fn list(call: &Call) -> Result<Reply, ApiError> {
     Ok(Reply::json(rows)?.meta(meta))
 }
 
-/// `/v1/node/pool/...`. The last segment decides; everything before names the pool, slashes and all.
+/// Answers `/v1/node/pool/...`. The last segment decides; the segments before it are the pool's name, which may have
+/// slashes.
 pub(crate) async fn route(call: &Call, rest: &[&str]) -> Result<Reply, ApiError> {
     match rest {
         [name @ .., "nodes"] if !name.is_empty() => {

@@ -1,4 +1,4 @@
-//! Nodes, to be read; their changes are in [`super::node_changes`] (docs/reference/http-api.md, sections 3.3 and 5.4).
+//! Reads of nodes; changes are in [`super::node_changes`] (docs/reference/http-api.md, sections 3.3 and 5.4).
 
 use super::{allocs, check_prefix, check_uuid, node_changes, node_pools};
 use crate::blocking;
@@ -45,7 +45,7 @@ pub(crate) async fn list(call: &Call) -> Result<Reply, ApiError> {
     Ok(Reply::json(stubs)?.meta(meta))
 }
 
-/// `/v1/node/...`. The last segment decides; everything before names the node, slashes and all.
+/// Answers `/v1/node/...`. The last segment decides; the segments before it are the node's id, which may have slashes.
 pub(crate) async fn route(call: &Call, rest: &[&str]) -> Result<Reply, ApiError> {
     match rest {
         ["pools"] => node_pools::list(call).await,
@@ -83,7 +83,7 @@ async fn get(call: &Call, id: NodeId) -> Result<Reply, ApiError> {
     Ok(Reply::value(value).meta(meta))
 }
 
-/// Lists the allocations of a node. A node that is not known, whatever its name, has none.
+/// Lists the allocations of a node. For an unknown node, the list is empty.
 async fn allocations(call: &Call, id: NodeId) -> Result<Reply, ApiError> {
     let (meta, rows) = blocking::read(call, &[Topic::AllocsOfNode(id.clone())], |root| {
         let seen = |alloc: &&Arc<Allocation>| call.may(&alloc.namespace, NsCap::ReadJob);

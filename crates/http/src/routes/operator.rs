@@ -1,4 +1,4 @@
-//! What operators look at and set: the servers, scheduling, root keys, snapshots (docs/reference/http-api.md, section 3.7).
+//! Operators' routes: the servers, scheduling, root keys, snapshots (docs/reference/http-api.md, section 3.7).
 
 use super::system::enterprise;
 use crate::blocking;
@@ -18,13 +18,13 @@ use http::{HeaderName, HeaderValue, Method, StatusCode};
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 
-/// For how long a key set may be kept: a key that is made ahead is told this long before it is used.
+/// How long a key set may be cached. A prepublished key is visible for this long before its first use.
 const KEYS_FRESH: &str = "max-age=3600";
 
 pub(crate) async fn route(call: &Call, rest: &[&str]) -> Result<Reply, ApiError> {
     match rest {
         ["raft", "configuration"] if call.is_get() => raft(call),
-        // This route says it without a word.
+        // This route is refused with an empty body.
         ["raft", "configuration"] => Err(ApiError::new(StatusCode::METHOD_NOT_ALLOWED, "")),
         ["raft", "peer"] => remove_peer(call),
         ["raft", "transfer-leadership"] => transfer(call),
@@ -83,7 +83,7 @@ fn raft(call: &Call) -> Result<Reply, ApiError> {
     })))
 }
 
-/// There is one server, which cannot be taken out of its own cluster.
+/// Refuses to remove the only server from its own cluster.
 fn remove_peer(call: &Call) -> Result<Reply, ApiError> {
     if !call.is_delete() {
         return Err(ApiError::unknown_path());
@@ -102,7 +102,7 @@ fn remove_peer(call: &Call) -> Result<Reply, ApiError> {
     }
 }
 
-/// Leadership stays where it is: there is nobody else.
+/// Refuses to transfer leadership, because there is no other server.
 fn transfer(call: &Call) -> Result<Reply, ApiError> {
     call.put()?;
     let info = &call.state.info;
@@ -134,7 +134,7 @@ fn check_index(call: &Call) -> Result<Option<u64>, ApiError> {
     }
 }
 
-/// A configuration that cannot be read.
+/// Returns the error for a configuration that cannot be parsed.
 fn unread(what: &str, error: ApiError) -> ApiError {
     ApiError { message: format!("Error parsing {what} config: {}", error.message), ..error }
 }
@@ -201,7 +201,7 @@ async fn scheduler(call: &Call) -> Result<Reply, ApiError> {
     if algorithm.is_empty() {
         body["SchedulerAlgorithm"] = json!("binpack");
     }
-    // What a request does not say is off, also where it is on by default.
+    // Fields that a request omits are off, even if their default is on.
     if let Some(preemption) = body.as_object_mut().and_then(|map| {
         let entry = map.entry("PreemptionConfig").or_insert_with(|| json!({}));
         entry.as_object_mut()
@@ -249,7 +249,7 @@ async fn delete_key(call: &Call, id: &str) -> Result<Reply, ApiError> {
     Ok(Reply::value(json!({"Index": index})).index(index))
 }
 
-/// Milliseconds since the epoch.
+/// Returns the milliseconds since the epoch.
 fn now_ms() -> i64 {
     caravan_sys::time::wall_nanos() / 1_000_000
 }
@@ -284,14 +284,14 @@ async fn restore(call: &Call) -> Result<Reply, ApiError> {
     Ok(Reply::empty())
 }
 
-/// Vault is not contacted, so that nothing depends on tokens of the old kind.
+/// Answers without contacting Vault: nothing depends on legacy Vault tokens.
 async fn upgrade_check(call: &Call) -> Result<Reply, ApiError> {
     let (meta, ()) = blocking::read(call, &[], |root| Ok((root.index(), ()))).await?;
     let body = json!({"JobsWithoutVaultIdentity": [], "OutdatedNodes": [], "VaultTokens": null});
     Ok(Reply::value(meta.merge_into(body)).meta(meta))
 }
 
-/// `/.well-known/...`: the keys that identities are checked with, and where they are (RFC 8414).
+/// Answers `/.well-known/...`: the keys that verify identities, and their location (RFC 8414).
 pub(crate) async fn well_known(call: &Call, name: &str) -> Result<Reply, ApiError> {
     let admin = call.server()?.admin();
     match name {

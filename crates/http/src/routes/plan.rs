@@ -1,4 +1,4 @@
-//! What registering a job would do (docs/reference/http-api.md, section 5.6).
+//! Dry runs of registrations (docs/reference/http-api.md, section 5.6).
 
 use super::{convert, jobs};
 use crate::access;
@@ -23,7 +23,7 @@ bodies! {
     }
 }
 
-/// The warning of a plan whose difference the caller may not see.
+/// The warning of a dry run whose difference the caller may not see.
 const HIDDEN: &str = "the difference is not shown: it needs read-job in the job's namespace";
 
 pub(crate) async fn route(call: &Call, id: &str) -> Result<Reply, ApiError> {
@@ -53,7 +53,7 @@ pub(crate) async fn route(call: &Call, id: &str) -> Result<Reply, ApiError> {
     let imagined: Vec<String> = call.query.all("what-if").map(str::to_owned).collect();
     let consequences = match imagined.is_empty() {
         true => None,
-        // The answer is about nodes, and about every job on them.
+        // The answer describes nodes and all jobs on them.
         false if !caller.node(Level::Read) => return Err(access::denied()),
         false => {
             let asked = server.what_if(caller.clone(), Some(job.clone()), &imagined).await;
@@ -64,16 +64,16 @@ pub(crate) async fn route(call: &Call, id: &str) -> Result<Reply, ApiError> {
     let reads = call.may(&job.namespace, NsCap::ReadJob);
     let mut planned = server.plan_job(&caller, job).map_err(|e| ApiError::of_change(&e))?;
     if let Some(annotations) = &mut planned.annotations {
-        // Preempted allocations may be of any namespace.
+        // Preempted allocations may belong to any namespace.
         annotations.preempted_allocs.retain(|alloc| call.may(&alloc.namespace, NsCap::ReadJob));
     }
     let updates = planned.annotations.as_ref().map(|a| &a.desired_tg_updates);
     let diff = match &planned.planned {
-        // The difference shows the job that is stored.
+        // The difference shows the stored job.
         Some(job) if body.diff && reads => Some(jobdiff::job(planned.current.as_deref(), job, updates)),
         _ => None,
     };
-    // The first evaluation is the one that the plan was made for; clients expect what follows from it.
+    // The first evaluation is the one of the dry run; clients expect only the evaluations that follow from it.
     let created: Vec<_> = planned.created_evals.iter().skip(1).collect();
     if body.diff && !reads && planned.current.is_some() {
         planned.warnings.push(HIDDEN.to_owned());
@@ -89,7 +89,7 @@ pub(crate) async fn route(call: &Call, id: &str) -> Result<Reply, ApiError> {
         "Warnings": warnings,
         "Index": planned.job_modify_index,
     });
-    // Only for those who ask: others expect the keys that they know.
+    // Only on request: clients may reject unknown keys.
     if explains {
         answer["CaravanReasons"] = json!(planned.reasons);
         answer["CaravanPlacements"] = json!(planned.placements);

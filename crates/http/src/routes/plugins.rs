@@ -47,7 +47,7 @@ pub(crate) async fn get(call: &Call, id: &str) -> Result<Reply, ApiError> {
     Ok(Reply::value(value).meta(meta))
 }
 
-/// With the allocations that run it, newest change first.
+/// Returns a plugin with the allocations that run it, newest change first.
 fn full(root: &Root, plugin: &Plugin) -> Result<Value, ApiError> {
     let reports = plugin.controllers.values().chain(plugin.nodes.values());
     let ids: BTreeSet<&AllocId> = reports.map(|report| &report.alloc_id).collect();

@@ -9,14 +9,14 @@ use http::StatusCode;
 use serde_json::json;
 use std::time::Duration;
 
-/// Profiles of a Go program. A program in Rust has none of them.
+/// Profiles of a Go runtime, which a Rust program does not have.
 const OF_GO: [&str; 8] =
     ["allocs", "block", "goroutine", "goroutineleak", "heap", "mutex", "threadcreate", "trace"];
 
-/// The longest profile.
+/// The maximum duration of a profile.
 const MAX_SECONDS: u64 = 300;
 
-/// Answers with a profile. The access table has made sure of `agent:write`.
+/// Answers with a profile. The route table has checked `agent:write`.
 pub(crate) async fn route(call: &Call, kind: &str) -> Result<Reply, ApiError> {
     if !is_allowed(call) {
         return Err(ApiError::new(StatusCode::FORBIDDEN, "Permission denied"));
@@ -37,7 +37,7 @@ pub(crate) async fn route(call: &Call, kind: &str) -> Result<Reply, ApiError> {
     }
 }
 
-/// Whether the process may be looked into: by whom the access control lets, and without access control where
+/// Returns whether profiles are allowed: with access control, callers that passed the check; without it, if
 /// `enable_debug` is set.
 fn is_allowed(call: &Call) -> bool {
     let controlled = match &call.state.server {
@@ -64,7 +64,7 @@ async fn cpu(call: &Call) -> Result<Reply, ApiError> {
         .header("x-content-type-options", "nosniff"))
 }
 
-/// How long a profile takes: one second where nothing else, or nothing that makes sense, is asked for.
+/// Parses the duration of a profile in seconds; an absent or invalid value means one second.
 fn seconds(text: &str) -> Result<u64, ApiError> {
     match text.parse::<i64>().ok().and_then(|seconds| u64::try_from(seconds).ok()) {
         None | Some(0) => Ok(1),

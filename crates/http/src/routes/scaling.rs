@@ -1,4 +1,4 @@
-//! Counts of groups and the policies that bound them (docs/reference/http-api.md, sections 3.1, 3.7 and 5.1).
+//! Counts of groups and scaling policies (docs/reference/http-api.md, sections 3.1, 3.7 and 5.1).
 
 use super::jobs;
 use crate::blocking;
@@ -17,7 +17,7 @@ use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
 
 bodies! {
-    /// A count to set, or an event to keep.
+    /// A count to set, or an event to record.
     ScaleBody("ScalingRequest") {
         count: Option<i64> = "Count";
         target: BTreeMap<String, String> = "Target";
@@ -50,7 +50,7 @@ pub(crate) async fn route(call: &Call, id: &str) -> Result<Reply, ApiError> {
     Ok(Reply::value(value).index(done.index))
 }
 
-/// Wanted and found counts of each group, and what was scaled.
+/// Answers with the desired and actual counts of each group, and its scaling events.
 async fn status(call: &Call, key: JobKey) -> Result<Reply, ApiError> {
     let topics = [Topic::Job(key.clone()), Topic::AllocsOfJob(key.clone())];
     let (meta, value) = blocking::read(call, &topics, |root| match root.job(&key) {
@@ -112,7 +112,7 @@ fn counted(root: &Root, job: &Job) -> (u64, Value) {
     (index, value)
 }
 
-/// `/v1/scaling/...`.
+/// Answers `/v1/scaling/...`.
 pub(crate) async fn policies(call: &Call, rest: &[&str]) -> Result<Reply, ApiError> {
     call.only(&Method::GET)?;
     match rest {
@@ -132,7 +132,7 @@ async fn list(call: &Call) -> Result<Reply, ApiError> {
         let stubs: Vec<Value> = jobs
             .flat_map(|job| scaling::policies(job))
             .filter(|policy| policy.id.starts_with(prefix))
-            // `vertical` is the beginning of two kinds.
+            // A prefix selects the type: `vertical` matches both vertical types.
             .filter(|policy| policy.kind.starts_with(kind))
             .map(stub)
             .collect();
@@ -142,7 +142,7 @@ async fn list(call: &Call) -> Result<Reply, ApiError> {
     Ok(Reply::value(Value::Array(stubs)).meta(meta))
 }
 
-/// Whether the caller may see the policies of a job.
+/// Returns whether the caller may see the policies of a job.
 fn seen(call: &Call, job: &Job) -> bool {
     let caps = [NsCap::ReadJob, NsCap::ReadScalingPolicy, NsCap::ListScalingPolicies];
     call.caller().acl.namespace_any(job.namespace.as_str(), &caps)

@@ -1,4 +1,4 @@
-//! Ids by prefix, over all kinds of objects (docs/reference/http-api.md, section 3.7).
+//! Search for ids by prefix, over all kinds of objects (docs/reference/http-api.md, section 3.7).
 
 use crate::blocking;
 use crate::body::{bodies, required};
@@ -11,17 +11,17 @@ use caravan_types::Namespace;
 use serde_json::{Map, Value, json};
 
 bodies! {
-    /// What to look for.
+    /// The search request.
     SearchBody("SearchRequest") {
         prefix: String = "Prefix";
         context: String = "Context";
     }
 }
 
-/// Most ids of one kind in an answer.
+/// Maximum number of ids of one kind in an answer.
 const LIMIT: usize = 20;
 
-/// Kinds, with their table where there is one.
+/// The kinds of objects, with their tables.
 pub(crate) const CONTEXTS: [(&str, Option<Table>); 12] = [
     ("allocs", Some(Table::Allocs)),
     ("jobs", Some(Table::Jobs)),
@@ -63,8 +63,8 @@ pub(crate) async fn route(call: &Call) -> Result<Reply, ApiError> {
     Ok(Reply::value(meta.merge_into(body)).meta(meta))
 }
 
-/// Returns the index of the newest change of the tables, 0 where none was written. Some namespaces and node pools are
-/// there from the start: as if written at index 1.
+/// Returns the index of the newest change of the tables; 0 if none was written. The built-in namespaces and node pools
+/// count as written at index 1.
 pub(crate) fn newest(root: &Root, tables: impl IntoIterator<Item = Table>) -> u64 {
     let index = |table| match table {
         Table::Namespaces | Table::NodePools => root.table_index(table),
@@ -73,7 +73,7 @@ pub(crate) fn newest(root: &Root, tables: impl IntoIterator<Item = Table>) -> u6
     tables.into_iter().map(index).max().unwrap_or(0)
 }
 
-/// What a kind that is none is answered.
+/// Returns the error for an unknown kind.
 pub(crate) fn context_error(context: &str) -> ApiError {
     let names: Vec<_> = CONTEXTS.iter().map(|(name, _)| *name).collect();
     ApiError::internal(format!(
@@ -82,7 +82,7 @@ pub(crate) fn context_error(context: &str) -> ApiError {
     ))
 }
 
-/// At most one id more than is answered.
+/// Returns at most one id more than the answer holds, which shows whether the answer is truncated.
 pub(crate) fn found(
     caller: &Caller,
     root: &Root,
@@ -154,7 +154,7 @@ pub(crate) fn found(
     }
 }
 
-/// Whether objects of a kind may be looked for at all, at least somewhere.
+/// Returns whether the caller may search for objects of a kind in at least one namespace.
 pub(crate) fn may_search(caller: &Caller, kind: &str, namespace: Option<&Namespace>) -> bool {
     let namespace = namespace.map_or("*", Namespace::as_str);
     match kind {

@@ -1,4 +1,4 @@
-//! Service discovery: the registrations that nodes made (docs/reference/http-api.md, sections 3.7 and 5.3).
+//! Service discovery: the registrations of services by nodes (docs/reference/http-api.md, sections 3.7 and 5.3).
 
 use super::check_uuid;
 use crate::blocking;
@@ -16,7 +16,7 @@ use sha2::{Digest, Sha256};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-/// Names and tags, by namespace.
+/// Lists service names and their tags by namespace.
 pub(crate) async fn list(call: &Call) -> Result<Reply, ApiError> {
     call.only(&Method::GET)?;
     let namespace = call.list_namespace();
@@ -50,7 +50,7 @@ pub(crate) async fn list(call: &Call) -> Result<Reply, ApiError> {
     Ok(Reply::value(Value::Array(value)).meta(meta))
 }
 
-/// Registrations of a name.
+/// Lists the registrations of a service.
 pub(crate) async fn get(call: &Call, name: &str) -> Result<Reply, ApiError> {
     call.only(&Method::GET)?;
     let namespace = call.namespace.clone();
@@ -75,7 +75,7 @@ pub(crate) async fn get(call: &Call, name: &str) -> Result<Reply, ApiError> {
     Ok(Reply::json(rows)?.meta(meta))
 }
 
-/// `<number>|<key>`.
+/// Parses `<number>|<key>`.
 fn choice(text: &str) -> Result<(usize, String), ApiError> {
     let read = || {
         let (count, key) = text.split_once('|')?;
@@ -89,7 +89,7 @@ fn choice(text: &str) -> Result<(usize, String), ApiError> {
     })
 }
 
-/// Rendezvous hashing: each caller gets the same few as long as they exist, and callers spread over all.
+/// Chooses by rendezvous hashing: each caller gets the same instances while they exist, and callers spread over all.
 fn chosen(rows: Vec<Arc<ServiceRegistration>>, count: usize, key: &str) -> Vec<Arc<ServiceRegistration>> {
     let weight = |row: &Arc<ServiceRegistration>| {
         let mut hash = Sha256::new();
@@ -104,7 +104,7 @@ fn chosen(rows: Vec<Arc<ServiceRegistration>>, count: usize, key: &str) -> Vec<A
     weighed.into_iter().map(|(_, row)| row).collect()
 }
 
-/// One registration struck out.
+/// Deregisters a service instance.
 pub(crate) async fn delete(call: &Call, name: &str, id: &str) -> Result<Reply, ApiError> {
     if !call.is_delete() {
         return Err(ApiError::method());
@@ -114,7 +114,7 @@ pub(crate) async fn delete(call: &Call, name: &str, id: &str) -> Result<Reply, A
     Ok(Reply::empty().index(done.map_err(|e| ApiError::of_change(&e))?))
 }
 
-/// Registrations of a job.
+/// Lists the registrations of a job.
 pub(crate) async fn of_job(call: &Call, id: &str) -> Result<Reply, ApiError> {
     call.only(&Method::GET)?;
     let key = JobKey { namespace: call.namespace.clone(), id: id.into() };
@@ -132,7 +132,7 @@ pub(crate) async fn of_job(call: &Call, id: &str) -> Result<Reply, ApiError> {
     Ok(Reply::json(rows)?.meta(meta))
 }
 
-/// Registrations of an allocation.
+/// Lists the registrations of an allocation.
 pub(crate) async fn of_alloc(call: &Call, id: &str) -> Result<Reply, ApiError> {
     call.only(&Method::GET)?;
     check_uuid("alloc", id)?;

@@ -1,5 +1,5 @@
-//! Snapshots of volumes (docs/reference/storage.md, sections 5.1 and 5.7). The plugins keep them, so that answers have no
-//! index of ours that moves with them.
+//! Snapshots of volumes (docs/reference/storage.md, sections 5.1 and 5.7). Plugins store them, so no index of the
+//! servers' state changes with them.
 
 use super::volume::header_secrets;
 use super::volumes::refused;
@@ -22,7 +22,7 @@ pub(crate) async fn route(call: &Call) -> Result<Reply, ApiError> {
     }
 }
 
-/// What the plugin answers has no index of ours.
+/// Returns the metadata of a plugin's answer, which has no index of the servers' state.
 fn meta(next_token: String) -> Meta {
     Meta { index: 0, known_leader: false, next_token }
 }

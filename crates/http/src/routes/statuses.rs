@@ -1,4 +1,4 @@
-//! Jobs with all that a page about them shows (docs/reference/http-api.md, section 3.1).
+//! Jobs with the facts that a status page shows (docs/reference/http-api.md, section 3.1).
 
 use super::jobs;
 use crate::blocking;
@@ -18,7 +18,7 @@ use serde_json::{Value, json};
 use std::sync::Arc;
 
 bodies! {
-    /// Which jobs.
+    /// The requested jobs.
     StatusesBody("JobStatusesRequest") {
         jobs: Vec<Named> = "Jobs";
         include_children: bool = "IncludeChildren";
@@ -43,8 +43,8 @@ pub(crate) async fn route(call: &Call) -> Result<Reply, ApiError> {
     };
     let with_children = call.query.flag("include_children")?.unwrap_or(body.include_children);
     let namespace = call.list_namespace();
-    // The newest first, unless the other way round is asked for. What is wrong with an expression has no
-    // code of its own here.
+    // The newest job is first unless the query reverses the order. An invalid filter expression has no
+    // specific status code here.
     let uncoded = |error: ApiError| ApiError::new(StatusCode::INTERNAL_SERVER_ERROR, error.message);
     call.query.per_page()?;
     let pager = Pager::new(&call.query).map_err(uncoded)?.reversed();

@@ -1,4 +1,4 @@
-//! Status of the servers, their chores, and the objects that are always there
+//! Status of the servers, their maintenance, and the built-in objects
 //! (docs/reference/http-api.md, sections 3.7 and 5.8).
 
 use super::{acl, namespaces, operator};
@@ -28,7 +28,7 @@ pub(crate) async fn route(call: &Call, rest: &[&str]) -> Result<Reply, ApiError>
             call.server()?.collect_garbage().await.map_err(|e| ApiError::of_change(&e))?;
             Ok(Reply::empty())
         }
-        // Summaries are derived whenever they are asked for: they are never out of step.
+        // Summaries are computed on each read, so they are always consistent.
         ["system", "reconcile", "summaries"] => {
             call.only(&Method::PUT)?;
             call.server()?.barrier().await.map_err(|e| ApiError::of_change(&e))?;
@@ -46,7 +46,7 @@ pub(crate) async fn route(call: &Call, rest: &[&str]) -> Result<Reply, ApiError>
     }
 }
 
-/// What the reference keeps for its paying users.
+/// Returns the error for routes of Nomad's Enterprise edition.
 pub(crate) fn enterprise() -> ApiError {
     ApiError::new(StatusCode::NOT_IMPLEMENTED, "Nomad Enterprise only endpoint")
 }

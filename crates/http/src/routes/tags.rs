@@ -1,4 +1,4 @@
-//! Names of versions of a job (docs/reference/http-api.md, section 3.1).
+//! Tags of a job's versions (docs/reference/http-api.md, section 3.1).
 
 use super::jobs;
 use crate::body::{bodies, optional};
@@ -9,7 +9,7 @@ use caravan_types::scaling::VersionTag;
 use serde_json::json;
 
 bodies! {
-    /// The version that gets a name.
+    /// The version to tag.
     TagBody("JobVersionApplyTagRequest") {
         version: Option<u64> = "Version";
         latest: bool = "Latest";

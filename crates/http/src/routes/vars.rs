@@ -29,7 +29,7 @@ pub(crate) async fn list(call: &Call) -> Result<Reply, ApiError> {
             &call.query,
             rows,
             |row: &&Arc<Variable>| Token::Key(row.key.namespace.as_str(), row.key.path.as_str()),
-            // What is stored has its metadata in a part of its own.
+            // A stored variable has its metadata in a field of its own.
             |row| json!({"VariableMetadata": object(&row.metadata())}),
         )?;
         let rows: Vec<_> = rows.into_iter().map(|row| row.metadata()).collect();
@@ -87,7 +87,7 @@ fn check_index(call: &Call) -> Result<Option<u64>, ApiError> {
     }
 }
 
-/// What makes no sense is told with its code.
+/// Converts a refusal; an invalid request has its own status code.
 fn refused(error: &ServerError) -> ApiError {
     match error.kind {
         Kind::BadRequest => ApiError::bad_request(format!("RPC Error:: 400,{}", error.message)),
@@ -95,12 +95,12 @@ fn refused(error: &ServerError) -> ApiError {
     }
 }
 
-/// The same for a write, which tells an index even where nothing was written.
+/// Converts a refused write, whose answer has index headers although nothing was written.
 fn unwritten(error: &ServerError) -> ApiError {
     refused(error).with_index(0)
 }
 
-/// What a request does with a lock.
+/// The operation of a request on a lock.
 #[derive(Clone, Copy)]
 enum Operation {
     Acquire,
@@ -125,7 +125,7 @@ fn lock_operation(call: &Call) -> Result<Option<Operation>, ApiError> {
     Ok(first)
 }
 
-/// The variable that a body is about.
+/// Returns the key of the variable that a body describes.
 fn key_of(call: &Call, path: &str, given: &VariableGiven) -> Result<VariableKey, ApiError> {
     if !given.path.is_empty() && given.path != path {
         return Err(ApiError::bad_request(
@@ -190,7 +190,7 @@ async fn delete(call: &Call, path: &str) -> Result<Reply, ApiError> {
     }
 }
 
-/// A conflict about a lock tells no index.
+/// Removes the index headers, which an answer about a lock conflict does not have.
 fn unindexed(mut reply: Reply) -> Reply {
     if reply.status == StatusCode::CONFLICT {
         reply.indexed = Indexed::None;
@@ -198,8 +198,8 @@ fn unindexed(mut reply: Reply) -> Reply {
     reply
 }
 
-/// Returns the outcome of a write. A caller who may not read the variable gets the items of its own request only: the
-/// variable may hold others by now, or held others before it was locked.
+/// Answers a write. A caller who may not read the variable gets only the items of its own request. The stored
+/// variable may hold other items, for example those from before it was locked.
 fn written(
     call: &Call,
     key: &VariableKey,
@@ -215,7 +215,7 @@ fn written(
         VariableWritten::Done { variable: Some(mut variable), index } => {
             if !reads {
                 variable.items = items.clone();
-                // A lock that somebody else took since is not the caller's to know.
+                // The caller may not see a lock that another caller has acquired since.
                 if variable.metadata.modify_index != index {
                     variable.metadata.lock = None;
                 }

@@ -56,8 +56,8 @@ async fn get(call: &Call, key: VolumeKey) -> Result<Reply, ApiError> {
     Ok(Reply::value(value).meta(meta))
 }
 
-/// Where the volume and each of its claims stand, and why. Calls under way and the reasons of waits are the
-/// servers' own memory: only changes of the records wake a blocking query.
+/// Explains the state of the volume and of each of its claims. Calls in progress and wait reasons are only in the
+/// servers' memory, so only changes of the records wake a blocking query.
 async fn explain(call: &Call, key: VolumeKey) -> Result<Reply, ApiError> {
     let server = call.server()?;
     let topics = [Topic::Volume(key.clone()), Topic::ClaimsOfVolume(key.clone())];
@@ -69,12 +69,12 @@ async fn explain(call: &Call, key: VolumeKey) -> Result<Reply, ApiError> {
         })
     })
     .await?;
-    // Nothing in it is of users' making: its whole numbers stay what they are.
+    // The answer has no values of users, so its integers stay integers.
     Ok(Reply::parsed(told)?.meta(meta))
 }
 
-/// The reference's shape, and what only our agents tell: where the volume's life stands, and how far
-/// each claim got and what it waits for.
+/// Returns the volume in Nomad's shape, with Caravan's additional facts: the phase of the volume, and the phase
+/// and wait reason of each claim.
 fn full(server: &Handle, root: &Root, volume: &Arc<Volume>) -> Result<Value, ApiError> {
     let mut value = serde_json::to_value(volumes::view(root, volume))
         .map_err(|e| ApiError::internal(format!("the volume cannot be encoded: {e}")))?;
@@ -129,13 +129,13 @@ async fn delete(call: &Call, key: &VolumeKey) -> Result<Reply, ApiError> {
     removed(call, done.map_err(|e| volumes::refused(call, &e))?)
 }
 
-/// The secrets that came in the request's header.
+/// Returns the secrets of the request's header.
 pub(super) fn header_secrets(call: &Call) -> Secrets {
     let header = call.headers.get("x-nomad-csi-secrets").and_then(|value| value.to_str().ok());
     secrets(header.unwrap_or_default())
 }
 
-/// `k1=v1,k2=v2`; what is no pair is dropped.
+/// Parses `k1=v1,k2=v2`; drops parts that are not pairs.
 fn secrets(header: &str) -> Secrets {
     let pairs: BTreeMap<String, String> = header
         .split(',')

@@ -1,5 +1,5 @@
-//! CSI volumes: the list, registration, and what plugins list (docs/reference/http-api.md, section 3.5, `storage`
-//! sections 5.1 and 6.1).
+//! CSI volumes: the list, registration, and plugins' own lists (docs/reference/http-api.md, section 3.5, and
+//! docs/reference/storage.md, sections 5.1 and 6.1).
 
 use crate::blocking;
 use crate::body;
@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-/// Everything that a volume's answer is made of: its row, its claims, the health of its plugin.
+/// The tables of a volume's answer: its row, its claims, the health of its plugin.
 pub(crate) const TABLES: [Table; 3] = [Table::Volumes, Table::Claims, Table::Plugins];
 
 pub(crate) async fn route(call: &Call) -> Result<Reply, ApiError> {
@@ -51,7 +51,7 @@ async fn list(call: &Call) -> Result<Reply, ApiError> {
                 && (plugin.is_empty() || volume.plugin_id == *plugin)
         };
         let wanted = |volume: &&Arc<Volume>| wanted(volume) && seen(volume);
-        // The narrowest index first: only rows of the page are built, and only candidates looked at.
+        // The narrowest index comes first: only candidates are examined, and only rows of the page are built.
         let rows = match (&on_node, plugin) {
             (Some(keys), _) => keys.iter().filter_map(|key| root.volume(key)).filter(wanted).collect(),
             (None, "") => root.volumes_with_prefix(namespace.as_ref(), prefix).filter(|v| seen(v)).collect(),
@@ -75,13 +75,13 @@ pub(crate) fn claims<'a>(root: &'a Root, volume: &Volume) -> Vec<&'a Claim> {
     root.claims_of(&volume.key()).filter(|claim| claim.phase.holds()).map(|claim| &**claim).collect()
 }
 
-/// A volume without the allocations that use it.
+/// Returns a volume without the allocations that use it.
 fn bare(root: &Root, volume: &Volume) -> CsiVolume {
     let plugin = root.plugin(&volume.plugin_id).map(|plugin| &**plugin);
     CsiVolume::project(volume, &claims(root, volume), plugin, Vec::new())
 }
 
-/// A volume as clients see it, with the allocations of its claims, readers first.
+/// Returns a volume as clients see it, with the allocations of its claims, readers first.
 pub(crate) fn view(root: &Root, volume: &Volume) -> CsiVolume {
     let held = claims(root, volume);
     let of = |mode: ClaimMode| {
@@ -92,8 +92,8 @@ pub(crate) fn view(root: &Root, volume: &Volume) -> CsiVolume {
     CsiVolume::project(volume, &held, plugin, stubs)
 }
 
-/// A volume as a caller sees it who may write it and not read it: which one it is. A stored volume may hold more than
-/// the caller's request.
+/// Returns the part of a volume that a caller with only the right to write sees: its identity. A stored volume may hold
+/// more than the caller's request.
 fn named(volume: &Volume) -> CsiVolume {
     CsiVolume {
         id: volume.id.clone(),
@@ -109,7 +109,7 @@ fn named(volume: &Volume) -> CsiVolume {
     }
 }
 
-/// Volumes that exist already are recorded.
+/// Registers volumes that exist at their plugins.
 pub(crate) async fn register(call: &Call) -> Result<Reply, ApiError> {
     let volumes = read(call, false)?;
     let server = call.server()?;
@@ -117,7 +117,7 @@ pub(crate) async fn register(call: &Call) -> Result<Reply, ApiError> {
     answer(call, server.register_volumes_as(caller, &call.namespace, volumes).await)
 }
 
-/// Volumes are made by their plugins.
+/// Creates volumes through their plugins.
 pub(crate) async fn create(call: &Call) -> Result<Reply, ApiError> {
     let volumes = read(call, true)?;
     let server = call.server()?;
@@ -125,7 +125,7 @@ pub(crate) async fn create(call: &Call) -> Result<Reply, ApiError> {
     answer(call, server.create_volumes_as(caller, &call.namespace, volumes).await)
 }
 
-/// Reads the volumes of a body, each in its namespace, which the caller must have the right for.
+/// Parses the volumes of a body and checks the caller's right in each volume's namespace.
 fn read(call: &Call, create: bool) -> Result<Vec<VolumeRequestBody>, ApiError> {
     let mut volumes = body::volumes(&call.body, create)?;
     for volume in &mut volumes {
@@ -137,12 +137,12 @@ fn read(call: &Call, create: bool) -> Result<Vec<VolumeRequestBody>, ApiError> {
     Ok(volumes)
 }
 
-/// Whether the caller may see the volumes of a namespace.
+/// Returns whether the caller may see the volumes of a namespace.
 fn sees(call: &Call, namespace: &Namespace) -> bool {
     call.may(namespace, NsCap::CsiListVolume) || call.may(namespace, NsCap::CsiReadVolume)
 }
 
-/// Returns the answer to a refused change, which names the other volume of the refusal to callers who may see it.
+/// Converts a refused change. The answer names the conflicting volume only to callers who may see it.
 pub(super) fn refused(call: &Call, error: &ServerError) -> ApiError {
     let message = error.message_for(|namespace| sees(call, namespace));
     ApiError { message, ..ApiError::of_change(error) }
@@ -165,7 +165,7 @@ fn answer(call: &Call, done: Result<Vec<Arc<Volume>>, ServerError>) -> Result<Re
     Ok(Reply::value(meta.merge_into(body)).meta(meta))
 }
 
-/// Volumes as a plugin lists them, in its own pages.
+/// Lists volumes as a plugin reports them, in the plugin's own pages.
 pub(crate) async fn external(call: &Call) -> Result<Reply, ApiError> {
     call.only(&Method::GET)?;
     let plugin = PluginId::new(call.query.text("plugin_id"));

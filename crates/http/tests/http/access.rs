@@ -1,11 +1,11 @@
-//! Who may do what, where a request says it in more than one way.
+//! Access control of requests that name the same fact in more than one place.
 
 use crate::harness::Api;
 use caravan_server::AclConfig;
 use http::Method;
 use serde_json::json;
 
-/// The secret of somebody who may do everything in the namespace `mine`, and nothing elsewhere.
+/// Returns the secret of a token with all rights in the namespace `mine`, and none elsewhere.
 async fn with_mine(api: &Api) -> String {
     let boot = api.web.put("/v1/acl/bootstrap", &json!({})).await.json();
     let root = boot["SecretID"].as_str().unwrap().to_owned();

@@ -1,4 +1,4 @@
-//! Evaluations that operators take away, identities of nodes, archives of allocations, logs of services.
+//! Deletion of evaluations by operators, identities of nodes, archives of allocations, logs of services.
 
 use crate::harness::{Api, NOBODY};
 use http::Method;
@@ -38,13 +38,13 @@ async fn evaluations_are_deleted_while_scheduling_is_paused() {
     assert_eq!((status, serde_json::from_str::<Value>(&text).unwrap()["Count"].clone()), (200, json!(1)));
     let gone = api.web.get(&format!("/v1/evaluation/{}", id.as_str().unwrap())).await;
     assert_eq!(gone.status, 404);
-    // What is pending goes too: that is what one pauses for.
+    // Pending evaluations are deleted too: that is the purpose of the pause.
     api.register_job("crunch").await;
     let (_, text) = delete(&api, json!({"Filter": "JobID == crunch and Status == pending"})).await;
     assert_eq!(serde_json::from_str::<Value>(&text).unwrap()["Count"], 1, "{text}");
     let (_, text) = delete(&api, json!({"Filter": "JobID == crunch"})).await;
     assert_eq!(serde_json::from_str::<Value>(&text).unwrap()["Count"], 0, "{text}");
-    // Work goes on with what comes later.
+    // The scheduler continues with later evaluations.
     pause(&api, false).await;
     api.register_job("crunch").await;
     let one = |list: &Value| list.as_array().is_some_and(|list| list.len() == 1);
@@ -86,7 +86,7 @@ async fn numbers_that_users_made_up_come_back_as_floats_and_change_nothing() {
     assert_eq!(api.web.put("/v1/jobs", &json!({"Job": job})).await.status, 200);
     let got = api.web.get("/v1/job/crunch").await;
     assert!(got.text().contains("\"exit_code\":7.0"), "{}", got.text());
-    // What was answered is sent again.
+    // The received job is registered again.
     assert_eq!(api.web.put("/v1/jobs", &json!({"Job": got.json()})).await.status, 200);
     assert_eq!(api.web.get("/v1/job/crunch").await.json()["Version"], got.json()["Version"]);
 }

@@ -1,4 +1,4 @@
-//! What published clients of the reference rely on.
+//! Behaviour that published clients of Nomad rely on.
 
 use crate::harness::{Api, Got, NOBODY};
 use caravan_server::AclConfig;
@@ -54,7 +54,7 @@ async fn names_with_slashes_are_names_of_nothing() {
     assert!(got.status == 500 && got.text().contains("not found"), "{}", got.text());
     let got = api.web.put("/v1/node/pool/a/b", &json!({"Name": "a"})).await;
     assert_eq!(answer(&got), (400, "Node pool name does not match request path".into()));
-    // A route about one object leads to the path that may name one.
+    // The route of a single object redirects to the path with a trailing slash, which may be followed by a name.
     let got = api.web.get("/v1/node/pool?x=1").await;
     assert_eq!((got.status.as_u16(), got.header("location")), (307, Some("/v1/node/pool/?x=1")));
 }
@@ -101,7 +101,7 @@ async fn single_schedulers_are_disabled_and_enabled() {
     assert_eq!(api.web.get(path).await.json(), got.json());
     let told = api.web.get("/v1/agent/schedulers").await.json();
     assert_eq!(told["schedulers"][0]["enabled_schedulers"], json!(["_core", "system"]));
-    // What runs once on each node is placed; the batch job waits for its scheduler.
+    // System allocations are placed; the batch job waits for its scheduler.
     api.register_job("crunch").await;
     api.register_job("everywhere").await;
     let one = |list: &Value| list.as_array().is_some_and(|list| list.len() == 1);
@@ -110,7 +110,7 @@ async fn single_schedulers_are_disabled_and_enabled() {
     assert_eq!(evals[0]["Status"], "pending");
     assert_eq!(set(1, &all).await.status, 200);
     api.web.until("/v1/job/crunch/allocations", "an allocation", one).await;
-    // No workers at all, and back.
+    // First no workers at all, then the original number.
     assert_eq!(set(0, &all).await.json()["num_schedulers"], 0);
     assert_eq!(api.web.get("/v1/agent/schedulers").await.json()["schedulers"], json!([]));
     assert_eq!(set(3, &all).await.json()["num_schedulers"], 3);
@@ -154,7 +154,7 @@ async fn client_tokens_are_uploaded_and_keep_their_expiry() {
     assert_eq!((&token["AccessorID"], &token["SecretID"]), (&json!(accessor), &json!(secret)));
     let got = api.web.send_with(Method::GET, "/v1/acl/token/self", &[("x-nomad-token", secret)]).await;
     assert_eq!(got.json()["AccessorID"], accessor);
-    // The token is known now: an update keeps its secret and its expiry.
+    // The token exists now: an update keeps its secret and its expiration.
     token["Name"] = json!("renamed");
     token["SecretID"] = json!("f5b20e34-9a6c-53d2-b8e4-7f1a2c3d5b6e");
     let got = put(&path, token.clone()).await;
@@ -165,7 +165,7 @@ async fn client_tokens_are_uploaded_and_keep_their_expiry() {
     token["ExpirationTTL"] = json!("");
     token["ExpirationTime"] = json!("2035-01-01T00:00:00Z");
     assert_eq!(answer(&put(&path, token).await), refused("cannot update expiration time"));
-    // Sent back as read, a token with an expiry stays as it is.
+    // Sending back a token with an expiration does not change the token.
     let body = json!({"Name": "x", "Type": "client", "Policies": ["p"], "ExpirationTTL": "8h"});
     let mut token = put("/v1/acl/token", body).await.json();
     token["Name"] = json!("y");

@@ -1,4 +1,4 @@
-//! An API over a server that keeps everything in memory, and a node that only says what it is told to.
+//! An API over an in-memory server, and a node that reports only what the test tells it to report.
 
 use async_trait::async_trait;
 use bytes::Bytes;
@@ -38,7 +38,7 @@ pub(crate) const NODE: &str = "01699b02-73ad-eed7-f6f4-9aa9612a238d";
 pub(crate) const NOBODY: &str = "11111111-2222-3333-4444-555555555555";
 const SECRET: &str = "a-secret-of-the-node";
 
-/// A server, its API on a port, and a way to act as its node.
+/// A server, its API on a port, and the means to act as its node.
 pub(crate) struct Api {
     pub(crate) server: Handle,
     pub(crate) registry: ReverseRegistry,
@@ -55,7 +55,7 @@ pub(crate) struct Web {
     client: Client<HttpConnector, Full<Bytes>>,
 }
 
-/// An answer.
+/// A received answer.
 #[derive(Debug)]
 pub(crate) struct Got {
     pub(crate) status: StatusCode,
@@ -87,12 +87,12 @@ impl Web {
         let body = body.collect().await.unwrap().to_bytes();
         Got { status: parts.status, headers: parts.headers, body }
     }
-    /// Begins an answer that goes on.
+    /// Starts to receive a streaming answer.
     pub(crate) async fn open(&self, path: &str) -> Response<Incoming> {
         let uri = format!("http://{}{path}", self.address);
         self.client.request(Request::get(uri).body(Full::default()).unwrap()).await.unwrap()
     }
-    /// A request with headers.
+    /// Sends a request with headers.
     pub(crate) async fn send_with(&self, method: Method, path: &str, headers: &[(&str, &str)]) -> Got {
         let uri = format!("http://{}{path}", self.address);
         let mut request = Request::builder().method(method).uri(uri);
@@ -110,7 +110,7 @@ impl Web {
     pub(crate) async fn put(&self, path: &str, body: &Value) -> Got {
         self.send(Method::PUT, path, body.to_string().into_bytes()).await
     }
-    /// A request of somebody with a token; without one if it is empty.
+    /// Sends a request with a token; without one if `secret` is empty.
     pub(crate) async fn send_as(&self, method: Method, path: &str, body: Vec<u8>, secret: &str) -> Got {
         let uri = format!("http://{}{path}", self.address);
         let mut request = Request::builder().method(method).uri(uri);
@@ -122,13 +122,13 @@ impl Web {
         let body = body.collect().await.unwrap().to_bytes();
         Got { status: parts.status, headers: parts.headers, body }
     }
-    /// Begins an answer that goes on, for somebody with a token.
+    /// Starts to receive a streaming answer, with a token.
     pub(crate) async fn open_as(&self, path: &str, secret: &str) -> Response<Incoming> {
         let uri = format!("http://{}{path}", self.address);
         let request = Request::get(uri).header("X-Nomad-Token", secret).body(Full::default()).unwrap();
         self.client.request(request).await.unwrap()
     }
-    /// The same of somebody with a token.
+    /// Sends a PUT request with a token.
     pub(crate) async fn put_as(&self, path: &str, body: &Value, secret: &str) -> Got {
         let uri = format!("http://{}{path}", self.address);
         let request = Request::put(uri).header("X-Nomad-Token", secret).body(Full::from(body.to_string()));
@@ -140,7 +140,7 @@ impl Web {
     pub(crate) async fn delete(&self, path: &str) -> Got {
         self.send(Method::DELETE, path, Vec::new()).await
     }
-    /// Looks until what is found satisfies, or fails after a while.
+    /// Polls until the answer satisfies `good`, or fails after a timeout.
     pub(crate) async fn until(&self, path: &str, what: &str, good: impl Fn(&Value) -> bool) -> Value {
         let deadline = Instant::now() + Duration::from_secs(20);
         let mut index = 0;
@@ -151,13 +151,13 @@ impl Web {
                 return got.json();
             }
             assert!(Instant::now() < deadline, "waited for {what}, {path} says {}", got.text());
-            // A table that was never written shows 0, and 0 does not wait.
+            // A table that was never written shows index 0, which does not block.
             index = got.index().max(1);
         }
     }
 }
 
-/// Serves a state on a port of its own.
+/// Serves a state on a new port.
 pub(crate) async fn serve(state: HttpState, cancel: CancellationToken) -> Web {
     let listener = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
     let address = listener.local_addr().unwrap();
@@ -170,7 +170,7 @@ impl Api {
         Self::start_with(AclConfig::default()).await
     }
 
-    /// With access control as given.
+    /// Starts an API with this access control configuration.
     pub(crate) async fn start_with(acl: AclConfig) -> Self {
         let cancel = CancellationToken::new();
         let registry = ReverseRegistry::default();
@@ -214,7 +214,7 @@ impl Api {
         self.register_node_as(|_| {}).await;
     }
 
-    /// The same with changes.
+    /// Registers the recorded node with changes.
     pub(crate) async fn register_node_as(&self, edit: impl FnOnce(&mut Node)) {
         let recorded = crate::shape::exchanges("nodes");
         let recorded = recorded.iter().find(|e| e["path"] == format!("/v1/node/{NODE}")).unwrap();
@@ -250,13 +250,13 @@ impl Api {
         got
     }
 
-    /// The node gives a sign of life.
+    /// Sends a heartbeat of the node.
     pub(crate) async fn beat(&self) {
         let beat = NodeHeartbeat { node_id: NodeId::new(NODE), secret: NodeSecret::new(SECRET) };
         self.node.call::<methods::NodeHeartbeat>(beat, None).await.unwrap();
     }
 
-    /// The node asks for a volume until it has it.
+    /// Requests a volume for the node until the claim is granted.
     pub(crate) async fn claim(&self, claim: ClaimId) -> ClaimGrant {
         let request = ClaimVolume { node_id: NodeId::new(NODE), secret: NodeSecret::new(SECRET), claim };
         let mut progress = self.node.stream::<methods::ClaimVolume>(request);
@@ -269,7 +269,7 @@ impl Api {
         }
     }
 
-    /// The node tells that all tasks of an allocation run.
+    /// Reports for the node that all tasks of an allocation run.
     pub(crate) async fn run(&self, alloc: &Value) {
         let id = AllocId::new(alloc["ID"].as_str().unwrap());
         let row = self.server.store().snapshot().alloc(&id).unwrap().clone();
@@ -412,7 +412,7 @@ impl ClientSide for Node1 {
         if open.task == "nope" {
             return Err(refused(StatusCode::INTERNAL_SERVER_ERROR, "task not found"));
         }
-        // Says its command, then what it is told, until its input ends.
+        // The program prints its command and then its input, until the input ends.
         let (input, mut inputs) = tokio::sync::mpsc::channel(4);
         let (outputs, output) = tokio::sync::mpsc::channel(4);
         let words = open.command.join(" ");

@@ -1,4 +1,4 @@
-//! Clients that mean no good, or do not know what they do.
+//! Hostile and faulty clients.
 
 use crate::harness::{Api, serve};
 use caravan_http::{HttpState, Transport};
@@ -85,7 +85,7 @@ async fn malformed_requests_hurt_nobody() {
     }
     let many = format!("GET /v1/jobs HTTP/1.1\r\nHost: x\r\nX-A: {}\r\n\r\n", "a".repeat(300_000));
     let mut stream = TcpStream::connect(api.web.address).await.unwrap();
-    // It may be cut off while it still sends.
+    // The server may close the connection while the client still sends.
     let _ = stream.write_all(many.as_bytes()).await;
     let mut answer = [0; 12];
     if stream.read_exact(&mut answer).await.is_ok() {
@@ -144,7 +144,7 @@ async fn idle_queries_wake_for_their_own_change_only() {
         let web = api.web.clone();
         waiting.push(tokio::spawn(async move {
             let path = format!("/v1/job/j{}", n % JOBS);
-            // Whatever is still to happen to the job without anybody asking for it is waited out.
+            // Waits until the job has no pending change left.
             loop {
                 let before = web.get(&path).await;
                 if before.json()["Meta"]["text"] == "b" {

@@ -1,4 +1,4 @@
-//! Counts, names of versions, statuses and actions of jobs.
+//! Counts, version tags, statuses and actions of jobs.
 
 use crate::harness::Api;
 use http::Method;
@@ -60,7 +60,7 @@ async fn a_group_is_scaled_within_its_bounds_and_tells_its_story() {
     );
     assert!(group["Events"][1]["Meta"]["n"].is_f64() && group["Events"][0]["EvalID"].is_null());
     assert_eq!(api.web.get("/v1/job/web").await.json()["TaskGroups"][0]["Count"], 3);
-    // A new version keeps the policy's id; a job that is stopped has none.
+    // A new version keeps the policy's id; a stopped job has no policy.
     assert_eq!(api.web.put("/v1/jobs", &job(3, "b")).await.status, 200);
     assert_eq!(api.web.get("/v1/scaling/policies").await.json()[0]["ID"], id);
     api.web.delete("/v1/job/web").await;

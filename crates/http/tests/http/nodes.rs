@@ -1,4 +1,4 @@
-//! Nodes and what agents tell about themselves.
+//! Nodes and the facts that agents report about themselves.
 
 use crate::harness::{Api, NODE};
 use crate::shape::{differences, recorded};
@@ -21,7 +21,7 @@ async fn nodes_have_their_recorded_shapes() {
     let api = Api::start().await;
     api.register_node().await;
     let got = api.web.get(&format!("/v1/node/{NODE}")).await;
-    // Topologies of processors and devices are carried, not reported.
+    // CPU topologies and devices are stored, not reported.
     let found = differences(&recorded("nodes", &format!("/v1/node/{NODE}")), &got.json());
     assert!(found.iter().all(|d| d.contains("Topology")), "{found:?}");
     assert_eq!((&got.json()["SecretID"], &got.json()["Drain"]), (&json!(""), &json!(false)));

@@ -1,4 +1,4 @@
-//! Logging in by way of somebody else's page, whose part is played here.
+//! Logins through an OIDC provider, which the test plays.
 
 use crate::harness::{Api, Got};
 use axum::extract::State;
@@ -19,7 +19,7 @@ use tokio::net::TcpListener;
 
 const CALLBACK: &str = "http://127.0.0.1:4649/oidc/callback";
 
-/// A provider: its address, the claims that its next token makes, and what it was asked for tokens with.
+/// A provider: its address, the claims of its next token, and the token requests that it received.
 #[derive(Clone)]
 struct Provider {
     issuer: String,
@@ -85,12 +85,12 @@ async fn user(headers: HeaderMap) -> Json<Value> {
     Json(json!({"sub": "dev", "groups": ["engineering"]}))
 }
 
-/// A request with the first token.
+/// Sends a request with the bootstrap token.
 async fn put(api: &Api, path: &str, body: &Value) -> Got {
     api.web.put(path, body).await
 }
 
-/// An API with a method that trusts the provider, and a rule for those of one group.
+/// Starts an API with a method that trusts the provider, and a binding rule for one group.
 async fn with_method(provider: &Provider) -> Api {
     let api = Api::start_with(AclConfig { enabled: true, ..AclConfig::default() }).await;
     let boot = put(&api, "/v1/acl/bootstrap", &json!({})).await.json();
@@ -158,7 +158,7 @@ async fn who_proves_to_be_somebody_gets_a_token() {
     assert_eq!(asked["authorization"], "Basic dXM6aHVudGVyMg==");
     let challenge = URL_SAFE_NO_PAD.encode(Sha256::digest(&asked["code_verifier"]));
     assert_eq!(field(&url, "code_challenge"), challenge);
-    // A second time the same proof is worth nothing.
+    // The same proof is not accepted twice.
     let again = completed(&api, "n1", &state).await;
     assert_eq!(again.status, 400, "{}", again.text());
 }

@@ -1,4 +1,4 @@
-//! Requests that another agent answers: a client's by a server, a server's by the node.
+//! Forwarded requests: a client's to a server, a server's to the node.
 
 use crate::harness::{Api, NOBODY, NODE, Node1, Web, serve};
 use caravan_http::HttpState;
@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
-/// A server with a node that has one allocation, and the API of an agent that is that node only.
+/// A server with a node that has one allocation, and the API of an agent that is only that node.
 struct Pair {
     api: Api,
     alloc: String,
@@ -156,7 +156,7 @@ async fn a_followed_log_comes_at_once_and_ends_with_the_agent() {
     drop(pair._stop);
     for answer in answers {
         let rest = tokio::time::timeout(Duration::from_secs(20), answer.into_body().collect()).await;
-        // Nothing but heartbeats came before the end.
+        // Only heartbeats came before the end.
         assert!(rest.unwrap().unwrap().to_bytes().chunks(2).all(|beat| beat == b"{}"));
     }
 }

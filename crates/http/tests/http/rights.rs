@@ -1,5 +1,5 @@
-//! Every route with every kind of caller: nobody, a tenant of another namespace, a tenant of the own one. The routes are
-//! those of the table that requests are dispatched through, so that a new one is walked as soon as it is served.
+//! Every route with every kind of caller: anonymous, a tenant of another namespace, a tenant of the same namespace. The
+//! routes come from the table that dispatches requests, so the test includes every new route.
 
 use crate::harness::{Api, Got, NODE};
 use caravan_http::Route;
@@ -11,15 +11,15 @@ use http::Method;
 use serde_json::{Value, json};
 use std::time::Duration;
 
-/// A text in everything that belongs to the victim, and in nothing else.
+/// A text in every object of the victim, and in no other object.
 const CANARY: &str = "canary-of-team-a";
-/// Longest wait for an answer: a stream that goes on is none.
+/// The timeout for an answer; streams never complete within it.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// A region with two tenants, one of which has everything that there is.
+/// A region with two tenants, one of which has an object of each kind.
 pub(crate) struct Tenants {
     pub(crate) api: Api,
-    /// Secrets of: management, a token for everything in `team-a`, the same for `team-b`.
+    /// The secrets of a management token, and of tokens with all rights in `team-a` and in `team-b`.
     pub(crate) root: String,
     pub(crate) a: String,
     pub(crate) b: String,
@@ -38,7 +38,7 @@ fn rules(namespace: &str) -> String {
 }
 
 impl Tenants {
-    /// A request with a token; none that goes on is waited for.
+    /// Sends a request with a token; does not wait for the end of a stream.
     pub(crate) async fn ask(&self, method: &Method, path: &str, body: &Value, secret: &str) -> Option<Got> {
         let body = if body.is_null() { Vec::new() } else { body.to_string().into_bytes() };
         let asked = self.api.web.send_as(method.clone(), path, body, secret);
@@ -55,7 +55,7 @@ impl Tenants {
         if got.body.is_empty() { Value::Null } else { got.json() }
     }
 
-    /// A token with rules of its own.
+    /// Creates a token with its own policy.
     pub(crate) async fn token(&self, name: &str, rules: &str) -> String {
         self.good(&format!("/v1/acl/policy/{name}"), &json!({"Name": name, "Rules": rules}), &self.root)
             .await;
@@ -68,7 +68,7 @@ impl Tenants {
         Self::with(AclConfig { enabled: true, ..AclConfig::default() }).await
     }
 
-    /// The same, with tokens that may be very short-lived.
+    /// Starts the region, with tokens that may expire very soon.
     pub(crate) async fn start_with_ttl() -> Self {
         let min_expiration = caravan_types::Nanos::from_secs(1);
         Self::with(AclConfig { enabled: true, min_expiration, ..AclConfig::default() }).await
@@ -102,7 +102,7 @@ impl Tenants {
         all
     }
 
-    /// Gives `team-a` a row of each kind.
+    /// Creates an object of each kind in `team-a`.
     async fn fill(&mut self) {
         let at = |path: &str| format!("/v1/{path}?namespace=team-a");
         self.good(&at("jobs"), &json!({"Job": job(CANARY)}), &self.a).await;
@@ -124,7 +124,7 @@ impl Tenants {
         (self.alloc, self.eval, self.deployment) = (text("ID"), text("EvalID"), text("DeploymentID"));
     }
 
-    /// Everything of `team-a`, and how often it was written.
+    /// Returns all objects of `team-a` with their modify indexes.
     fn rows(&self) -> Vec<String> {
         let root: &Root = &self.api.server.store().snapshot();
         let own = Namespace::new("team-a");
@@ -150,7 +150,7 @@ impl Tenants {
         rows
     }
 
-    /// A path of a route, with rows of the victim for its stars.
+    /// Returns a path of a route, with the victim's objects for its stars.
     fn path(&self, route: &Route) -> String {
         let known: &[(&str, &str)] = &[
             ("/v1/job/", "secret-job"),
@@ -195,7 +195,7 @@ fn volume(mark: &str) -> Value {
     })
 }
 
-/// The ways in which a body may name the victim's namespace, or what is in it.
+/// Returns bodies that name the victim's namespace or its objects in various ways.
 fn bodies() -> Vec<Value> {
     let in_a = |mut value: Value| {
         value["Namespace"] = json!("team-a");
@@ -225,7 +225,7 @@ fn bodies() -> Vec<Value> {
         with(&[("namespace", "team-a")]),
         with(&[("Namespace", "team-b"), ("namespace", "team-a")]),
         with(&[("NAMESPACE", "team-a"), ("Namespace", "team-b")]),
-        // Snapshots and variables alone: nothing else of the body is in the way.
+        // Snapshots and variables are separate, so that no other field of the body causes the refusal.
         json!({"Namespace": "team-a", "Snapshots": [snapshot]}),
         json!({"Namespace": "team-a", "Items": {"password": "stolen"}}),
         json!({"namespace": "team-a", "Lock": {}}),
@@ -245,7 +245,7 @@ fn methods(route: &Route) -> Vec<Method> {
     }
 }
 
-/// Streams say nothing of their own accord; they are tested apart.
+/// Returns whether the test requests a route. Streams have tests of their own, because they may stay silent.
 fn is_walked(route: &Route) -> bool {
     !route.refused && !matches!(route.path.as_str(), "/v1/event/stream" | "/v1/agent/monitor")
 }
@@ -285,14 +285,14 @@ async fn nobody_gets_more_than_what_is_open() {
     let before = tenants.rows();
     for route in caravan_http::routes().iter().filter(|route| is_walked(route)) {
         tenants.api.beat().await;
-        // A route that shows what the caller may see shows nobody nothing.
+        // A route that filters by the caller's rights answers anonymous callers with nothing.
         let is_open = matches!(route.need.as_str(), "Open" | "Shown") || route.need.starts_with("Rows");
         for method in methods(route) {
             for query in ["", "namespace=team-a", "namespace=*"] {
                 let asked = format!("{}?{query}&type=csi", tenants.path(route));
                 let Some(got) = tenants.ask(&method, &asked, &json!({}), "").await else { continue };
                 let told = got.text();
-                // Metrics name jobs to everybody, as those of Nomad do.
+                // Metrics name jobs to every caller, as in Nomad.
                 let names = route.path != "/v1/metrics" && told.contains("secret-");
                 assert!(!told.contains(CANARY) && !names, "{method} {asked}: {told}");
                 assert!(is_open || !got.status.is_success(), "{method} {asked}: {} {told}", got.status);
@@ -320,7 +320,7 @@ async fn a_tenant_reads_what_is_its_own() {
     assert!(walked > 25 && seen > 10, "{seen} of {walked}");
 }
 
-/// A line without a handler would answer as a path that is not served.
+/// A line without a handler would answer like an unknown path.
 #[tokio::test]
 async fn no_line_of_the_table_leads_nowhere() {
     let tenants = Tenants::start().await;

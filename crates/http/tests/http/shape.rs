@@ -1,17 +1,17 @@
-//! Comparing answers with recorded ones: key sets, types, null and absent and `[]`.
+//! Comparison of answers with recorded ones: key sets, types, null, absent and `[]`.
 
 use serde_json::Value;
 use std::collections::BTreeSet;
 use std::path::Path;
 
-/// The recorded exchanges of a topic.
+/// Returns the recorded exchanges of a topic.
 pub(crate) fn exchanges(topic: &str) -> Vec<Value> {
     let path =
         Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fixtures/http").join(format!("{topic}.json"));
     serde_json::from_slice(&std::fs::read(path).unwrap()).unwrap()
 }
 
-/// The body of a recorded GET.
+/// Returns the body of a recorded GET.
 pub(crate) fn recorded(topic: &str, path: &str) -> Value {
     let all = exchanges(topic);
     let found = all.iter().find(|e| e["method"] == "GET" && e["path"] == path && e.get("query").is_none());
@@ -59,8 +59,8 @@ fn name(value: &Value) -> &'static str {
     }
 }
 
-/// Where two bodies differ in shape, as sentences. Lists and maps of data are compared by their first
-/// elements, if both have one.
+/// Returns the differences in shape between two bodies, as sentences. Lists and maps of data are compared by their
+/// first elements, if both have one.
 pub(crate) fn differences(want: &Value, got: &Value) -> Vec<String> {
     let mut all = Vec::new();
     compare("", want, got, &mut all);
@@ -101,7 +101,7 @@ fn is_map(path: &str) -> bool {
     path.rsplit('.').next().is_some_and(|last| MAPS.contains(&last))
 }
 
-/// Fails unless the differences are exactly those that are explained by the state.
+/// Fails unless the differences are exactly the expected ones.
 #[track_caller]
 pub(crate) fn assert_shape(want: &Value, got: &Value, explained: &[&str]) {
     assert_eq!(differences(want, got), explained, "got {got:#}");

@@ -1,4 +1,4 @@
-//! Jobs, evaluations, allocations, volumes: shapes, errors, blocking, pages.
+//! Jobs, evaluations, allocations, volumes: shapes, errors, blocking queries, pages.
 
 use crate::harness::{Api, NOBODY};
 use crate::shape::{assert_shape, exchanges, recorded};
@@ -6,7 +6,7 @@ use http::Method;
 use serde_json::{Value, json};
 use std::time::{Duration, Instant};
 
-/// Jobs that need nothing that is refused so far.
+/// Jobs without unsupported features.
 const JOBS: [&str; 3] = ["crunch", "everywhere", "toobig"];
 
 #[tokio::test]
@@ -22,7 +22,7 @@ async fn an_empty_cluster_answers_empty_lists_with_the_index_of_their_tables() {
         ("/v1/plugins?type=csi", 0),
         ("/v1/job/nope/allocations", 0),
         ("/v1/job/nope/evaluations", 0),
-        // Of these the reference raises the index itself.
+        // Nomad raises the index of these tables without a write.
         ("/v1/vars", 1),
         ("/v1/services", 1),
         ("/v1/volumes?type=host", 1),
@@ -116,7 +116,7 @@ async fn allocations_have_their_recorded_shapes() {
     let list = api.web.until("/v1/allocations", "a running allocation", runs).await;
     let want = recorded("allocations", "/v1/allocations");
     let want = want.as_array().unwrap().iter().find(|a| a["JobID"] == "crunch").unwrap();
-    // The recorded one has ended.
+    // The recorded task has ended.
     assert_shape(want, &list[0], &[".TaskStates[].FinishedAt is null instead of string"]);
     assert_eq!(list[0]["TaskStates"]["once"]["Events"][0]["DisplayMessage"], "Task started by client");
 
@@ -157,7 +157,7 @@ async fn what_is_not_there_is_told_in_the_recorded_words() {
             if exchange["status"] != 404 && exchange["status"] != 400 || method != Method::GET {
                 continue;
             }
-            // Routes that are not built, and what the earlier exchanges left behind.
+            // Routes that are not implemented, and state that earlier exchanges changed.
             let skipped =
                 ["/scale", "/services", "/actions", "/v1/jobs", "/pool", "/v1/var", "/acl", "/namespace"];
             if skipped.iter().any(|part| path.contains(part))
@@ -176,7 +176,7 @@ async fn what_is_not_there_is_told_in_the_recorded_words() {
     }
 }
 
-/// Jobs that the reference refuses and that are accepted here, because the admission lacks the rule. The list
+/// Jobs that Nomad refuses and this server accepts, because admission lacks the rule. The list
 /// may only shrink.
 const ACCEPTED: &[&str] = &[];
 
@@ -199,7 +199,7 @@ async fn bad_jobs_are_refused_in_the_recorded_words() {
             accepted.push(exchange["request_body"]["Job"]["ID"].as_str().unwrap().to_owned());
             continue;
         }
-        // The texts about jobs that were read are the admission's own test.
+        // Admission's own test compares the texts about parsed jobs.
         let want = exchange["body_text"].as_str().unwrap();
         assert_eq!(
             u64::from(got.status.as_u16()),
@@ -263,11 +263,11 @@ async fn a_blocking_query_waits_for_its_own_object_only() {
     let got = tokio::time::timeout(Duration::from_secs(20), waiting).await.unwrap().unwrap();
     assert!(got.index() >= stopped_at);
     assert_eq!(got.json()["Stop"], true);
-    // A wait that runs out answers what there is.
+    // A wait that times out answers the current state.
     let again = format!("/v1/job/crunch?index={}&wait=50ms", got.index() + 1000);
     let late = api.web.get(&again).await;
     assert_eq!((late.status.as_u16(), &late.json()["ID"]), (200, &json!("crunch")));
-    // So does one for something that never comes.
+    // So does a wait for an object that is never created.
     let before = Instant::now();
     let absent = api.web.get("/v1/job/nope?index=99999&wait=50ms").await;
     assert_eq!((absent.status.as_u16(), absent.text().as_str()), (404, "job not found"));

@@ -13,7 +13,8 @@ use tokio_tungstenite::tungstenite::protocol::{Message, Role};
 use tokio_tungstenite::{WebSocketStream, tungstenite::handshake::client::generate_key};
 use tokio_util::sync::CancellationToken;
 
-/// Upgrades a connection and says something first; what comes back, with the close frame's code and reason last.
+/// Upgrades a connection and sends the first messages. Returns the received messages, with the close frame's code and
+/// reason last.
 pub(crate) async fn talk(web: &Web, path: &str, first: &[Value]) -> Vec<Value> {
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
     let mut stream = TcpStream::connect(web.address).await.unwrap();
@@ -47,7 +48,7 @@ pub(crate) async fn talk(web: &Web, path: &str, first: &[Value]) -> Vec<Value> {
     said
 }
 
-/// A server, and a node with one allocation behind it.
+/// Starts a server, and a node with one allocation.
 async fn node(api: &Api, alloc: &str) -> Box<dyn std::any::Any> {
     let node = Node1 { id: NodeId::new(NODE), allocs: vec![AllocId::new(alloc)] };
     let state = HttpState { client: Some(Arc::new(node)), info: api.info.clone(), ..HttpState::default() };

@@ -1,4 +1,4 @@
-//! What one tenant can do to another, finding by finding: namespaces of bodies, rights that end, answers of writes.
+//! Attacks of one tenant on another: namespaces in bodies, rights that end, answers of writes.
 
 use crate::harness::{Api, NODE, Node1};
 use crate::rights::Tenants;
@@ -16,7 +16,7 @@ use std::time::Duration;
 
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// Gives the recorded node a client with the allocation of `team-a`.
+/// Attaches a client with the allocation of `team-a` to the recorded node.
 fn with_node(tenants: &Tenants, allocs: &[&str]) -> Box<dyn std::any::Any> {
     let api = &tenants.api;
     let allocs = allocs.iter().map(AllocId::new).collect();
@@ -36,7 +36,7 @@ async fn a_snapshot_is_taken_in_the_namespace_that_was_checked() {
         ("", json!({"Namespace": "team-a", "Snapshots": [snapshot]}), 403),
         ("", json!({"NameSpace": "team-a", "Snapshots": [snapshot]}), 403),
         ("", json!({"Namespace": "team-b", "namespace": "team-a", "Snapshots": [snapshot]}), 403),
-        // The query decides: in the own namespace there is no such volume.
+        // The query decides: the caller's own namespace has no such volume.
         ("?namespace=team-b", json!({"Namespace": "team-a", "Snapshots": [snapshot]}), 500),
     ] {
         let got = tenants.put(&format!("/v1/volumes/snapshot{query}"), &body, &tenants.b).await;
@@ -67,14 +67,14 @@ async fn a_write_of_a_variable_shows_it_only_to_its_readers() {
     assert_eq!(got.status, 200, "{}", got.text());
     assert!(!got.text().contains("canary"), "{}", got.text());
     let held = got.json()["Lock"]["ID"].as_str().unwrap().to_owned();
-    // Whoever reads sees what is there; the lock took nothing away.
+    // A reader sees the stored items; the lock removed none.
     let read = tenants.ask(&Method::GET, &format!("{at}?namespace=team-a"), &Value::Null, &tenants.a).await;
     assert!(read.unwrap().json()["Items"][reads].as_str().unwrap().contains("canary"));
     let release = json!({"Namespace": "team-a", "Lock": {"ID": held}});
     let got = tenants.put(&format!("{at}?lock-release"), &release, &writer).await;
     assert_eq!(got.status, 200, "{}", got.text());
     assert!(!got.text().contains("canary"), "{}", got.text());
-    // A conflict shows nothing either.
+    // A conflict shows no stored items either.
     let body = json!({"Namespace": "team-a", "Items": {"password": "mine"}});
     let got = tenants.put(&format!("{at}?cas=1"), &body, &writer).await;
     assert_eq!(got.status, 409, "{}", got.text());
@@ -83,7 +83,7 @@ async fn a_write_of_a_variable_shows_it_only_to_its_readers() {
     let got = tenants.ask(&Method::DELETE, &gone, &Value::Null, &writer).await.unwrap();
     assert_eq!(got.status, 409, "{}", got.text());
     assert!(!got.text().contains("canary"), "{}", got.text());
-    // The own items come back.
+    // The caller's own items are returned.
     let got = tenants.put(at, &body, &writer).await;
     assert_eq!((got.status.as_u16(), got.json()["Items"].clone()), (200, json!({"password": "mine"})));
 }
@@ -103,7 +103,7 @@ async fn writes_of_volumes_and_jobs_show_only_what_the_writer_may_read() {
     assert_eq!((&shown["ID"], &shown["PluginID"]), (&json!("secret-volume"), &json!("disk")));
     assert!(shown["Context"].as_object().is_none_or(serde_json::Map::is_empty), "{shown}");
     assert!(shown["Parameters"].as_object().is_none_or(serde_json::Map::is_empty), "{shown}");
-    // The difference of a plan would show the job that is stored.
+    // The difference of a plan would show the stored job.
     let job = json!({
         "ID": "secret-job", "Name": "secret-job", "Type": "service", "Datacenters": ["dc1"],
         "TaskGroups": [{"Name": "g", "Tasks": [{"Name": "t", "Driver": "mock_driver", "Config": {"run_for": "1s"}}]}]
@@ -118,7 +118,7 @@ async fn writes_of_volumes_and_jobs_show_only_what_the_writer_may_read() {
     assert!(got.json()["Diff"].is_object() && got.text().contains("canary"), "{}", got.text());
 }
 
-/// One storage is one volume, whoever registers it: who may see the other volume reads its name, others do not.
+/// One storage is one volume. A refused registration names the other volume only to callers who may read it.
 #[tokio::test]
 async fn a_refusal_names_another_volume_to_those_who_may_see_it() {
     let tenants = Tenants::start().await;
@@ -160,7 +160,7 @@ async fn a_refusal_names_another_volume_to_those_who_may_see_it() {
             (named, named),
             "{namespace}: {text}"
         );
-        // The route of one volume is the same.
+        // The route of one volume behaves the same.
         let at = format!("/v1/volume/csi/twin?namespace={namespace}");
         let got = tenants.put(&at, &body(namespace, "twin", "the-storage"), secret).await;
         assert_eq!((got.status.as_u16(), got.text().contains(name)), (500, named), "{}", got.text());
@@ -195,7 +195,7 @@ async fn nobody_says_whose_child_a_job_is() {
     let kept = tenants.ask(&Method::GET, "/v1/job/kid?namespace=team-a", &Value::Null, &tenants.a).await;
     let kept = kept.unwrap().json();
     assert!(!kept["NomadTokenID"].as_str().unwrap().is_empty() && kept["NomadTokenID"] != "forged");
-    // A job that is there cannot be made one either.
+    // An existing job cannot be made a child job either.
     let got = tenants.put("/v1/jobs", &job(json!({"ParentID": "secret-job"})), &tenants.a).await;
     assert!(got.text().contains("'ParentID' is read-only"), "{}", got.text());
 }
@@ -226,7 +226,7 @@ async fn what_the_servers_do_not_know_belongs_to_nobody() {
     let api = &tenants.api;
     let allocs = vec![AllocId::new(ghost), AllocId::new(&tenants.alloc)];
     let node = Node1 { id: NodeId::new(NODE), allocs };
-    // An agent that is server and client: the node still has what the server collected.
+    // The agent is server and client: the node still has an allocation that the server has collected.
     let state = HttpState {
         server: Some(api.server.clone()),
         client: Some(Arc::new(node)),
@@ -312,7 +312,7 @@ async fn host_volumes_of_the_configuration_need_the_right_to_their_names() {
     let named = format!("{write}host_volume \"shared\" {{ policy = \"write\" }}");
     let named = tenants.token("named", &named).await;
     assert_eq!(register(&host_job("shared", false, 1), &named).await, 200);
-    // Each allocation has a name of its own.
+    // Each allocation uses a different volume.
     assert_eq!(register(&host_job("data", true, 1), &named).await, 403);
     let base = format!("{write}host_volume \"data\" {{ policy = \"write\" }}");
     let base = tenants.token("base", &base).await;
@@ -330,7 +330,7 @@ async fn host_volumes_of_the_configuration_need_the_right_to_their_names() {
     let scale = json!({"Count": 3, "Target": {"Group": "g"}});
     let got = tenants.put("/v1/job/reader/scale?namespace=team-b", &scale, &first).await;
     assert_eq!(got.status, 403, "{}", got.text());
-    // Nor by a count that is kept.
+    // A kept count does not bypass the check either.
     let mut kept = host_job("data", true, 1);
     kept["PreserveCounts"] = json!(true);
     let one = tenants.token("one", &format!("{write}host_volume \"data[0]\" {{ policy = \"write\" }}")).await;
@@ -361,7 +361,7 @@ async fn a_volume_of_users_must_not_have_the_name_of_one_of_the_configuration() 
             "{}",
             got.text()
         );
-        // In another namespace it is not even tried, wherever the namespace is named.
+        // In another namespace the request is refused before any attempt, wherever the namespace is named.
         let path = format!("/v1/volume/host/{verb}");
         for body in [
             json!({"Volume": {"Name": "x", "NodeID": NODE, "HostPath": "/srv", "Namespace": "team-a"}}),
@@ -372,7 +372,7 @@ async fn a_volume_of_users_must_not_have_the_name_of_one_of_the_configuration() 
     }
 }
 
-/// Ends a right in one of the ways in which rights end.
+/// Ends a right in the named way.
 async fn end(tenants: &Tenants, name: &str, how: &str) {
     let list = tenants.ask(&Method::GET, "/v1/acl/tokens", &Value::Null, &tenants.root).await.unwrap().json();
     let row = list.as_array().unwrap().iter().find(|row| row["Name"] == name).unwrap().clone();

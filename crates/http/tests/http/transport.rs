@@ -1,4 +1,4 @@
-//! What holds for every route: paths, methods, headers, errors.
+//! Properties of every route: paths, methods, headers, errors.
 
 use crate::harness::Api;
 use http::Method;

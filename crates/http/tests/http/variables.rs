@@ -1,4 +1,4 @@
-//! Variables, compared with the recorded exchanges one after the other.
+//! Variables, compared with the recorded exchanges in order.
 
 use crate::harness::Api;
 use crate::shape::exchanges;
@@ -6,7 +6,7 @@ use http::Method;
 use serde_json::{Value, json};
 use std::collections::HashMap;
 
-/// What differs from run to run.
+/// Replaces the values that differ from run to run.
 fn timeless(value: &Value) -> Value {
     match value {
         Value::Array(items) => items.iter().map(timeless).collect(),
@@ -29,7 +29,7 @@ async fn variables_answer_as_recorded() {
     let mut compared = 0;
     for exchange in exchanges("variables") {
         let (method, path) = (exchange["method"].as_str().unwrap(), exchange["path"].as_str().unwrap());
-        // Locks are not built yet.
+        // Locks are not implemented yet.
         let query = exchange.get("query").and_then(Value::as_object).cloned().unwrap_or_default();
         if path.ends_with("/lock") {
             continue;

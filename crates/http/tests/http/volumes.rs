@@ -6,7 +6,7 @@ use caravan_types::plugin::{CsiInfo, CsiNodeInfo};
 use caravan_types::volume::ClaimId;
 use serde_json::{Value, json};
 
-/// Nothing else looks like it.
+/// A text that occurs nowhere else.
 const SECRET: &str = "hunter2-in-no-other-place";
 
 async fn storage() -> Api {
@@ -41,7 +41,7 @@ async fn register(web: &Web, volumes: Vec<Value>) {
     assert!(!got.text().contains(SECRET));
 }
 
-/// A job with two allocations, each of which uses a volume of its own.
+/// Returns a job with two allocations, each of which uses its own volume.
 fn per_alloc_job() -> Value {
     json!({"Job": {
         "ID": "db", "Name": "db", "Type": "service", "Datacenters": ["dc1"],
@@ -90,7 +90,7 @@ async fn storage_is_shared_by_volumes_that_say_so() {
         assert_eq!(got.status, 500);
         assert!(got.text().ends_with("(volume \"one\" in namespace \"default\")"), "{}", got.text());
     }
-    // Names of fields are found however they are written, as those of Nomad are.
+    // Field names are case-insensitive, as in Nomad.
     register(&api.web, vec![reads("one", shares())]).await;
     register(&api.web, vec![reads("two", json!({"caravansharedstorage": true}))]).await;
     for id in ["one", "two"] {
@@ -121,7 +121,7 @@ async fn ids_that_cannot_name_a_directory_are_refused() {
     register(&api.web, vec![volume(&"x".repeat(250), "disk")]).await;
 }
 
-/// docs/design/rough-edges.md, 31: filters go together, every volume of a node is there, the order is that of the ids.
+/// Filters combine, every volume of a node is listed, the order is by id (docs/design/rough-edges.md, 31).
 #[tokio::test]
 async fn lists_take_every_filter_at_once() {
     let api = storage().await;
@@ -168,7 +168,7 @@ async fn ids_with_brackets_are_found_raw_and_escaped() {
     assert_eq!((gone.status.as_u16(), gone.text().as_str()), (500, "volume not found: db[0]"));
 }
 
-/// Reading changes nothing: after ten thousand reads the secret is still delivered, and was never answered.
+/// Reads change nothing: after ten thousand reads the secret is still delivered, and no answer ever contained it.
 #[tokio::test]
 async fn secrets_outlast_ten_thousand_reads() {
     let api = storage().await;

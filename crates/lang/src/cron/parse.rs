@@ -1,4 +1,4 @@
-//! The fields of a cron expression.
+//! Parses the fields of a cron expression.
 
 use super::{Cron, CronError, Days, Weekdays, YEARS};
 
@@ -18,7 +18,7 @@ const MONTHS: [&str; 12] = [
 ];
 const DAYS: [&str; 7] = ["sunday", "monday", "tuesday", "wednesday", "thursday", "friday", "saturday"];
 
-/// What a field is about.
+/// The name, range and value names of a field.
 struct Field {
     name: &'static str,
     least: u16,
@@ -31,7 +31,7 @@ const MINUTE: Field = Field { name: "minute", least: 0, most: 59, names: &[] };
 const HOUR: Field = Field { name: "hour", least: 0, most: 23, names: &[] };
 const DAY: Field = Field { name: "day-of-month", least: 1, most: 31, names: &[] };
 const MONTH: Field = Field { name: "month", least: 1, most: 12, names: &MONTHS };
-// 7 is Sunday as well.
+// 7 is Sunday too.
 const WEEKDAY: Field = Field { name: "day-of-week", least: 0, most: 7, names: &DAYS };
 const YEAR: Field = Field { name: "year", least: 1970, most: 2099, names: &[] };
 
@@ -89,13 +89,13 @@ impl Field {
         Ok(bits)
     }
 
-    /// All values of a list.
+    /// Passes every value of a list to `found`.
     fn each(&self, text: &str, mut found: impl FnMut(u16)) -> Result<(), CronError> {
         text.split(',').try_for_each(|part| self.part(part, &mut found))
     }
 
-    /// All values of one part of a list: `*`, `5`, `2-6`, each with `/2` after it. A step after a single value goes on
-    /// to the end.
+    /// Passes every value of one list element to `found`: `*`, `5` or `2-6`, each with an optional step `/2`. A step
+    /// after a single value continues to the maximum.
     fn part(&self, part: &str, found: &mut impl FnMut(u16)) -> Result<(), CronError> {
         let wrong = || self.wrong(part);
         let (range, step) = match part.split_once('/') {
@@ -119,7 +119,7 @@ impl Field {
         Ok(())
     }
 
-    /// A number or name; names may be shortened to three letters.
+    /// Parses a number or a name, which may be shortened to three letters.
     fn value(&self, text: &str) -> Option<u16> {
         if let Some(number) = number(text) {
             return (self.least..=self.most).contains(&number).then_some(number);
@@ -131,7 +131,7 @@ impl Field {
     }
 }
 
-/// Plain digits.
+/// Parses plain digits.
 fn number(text: &str) -> Option<u16> {
     if text.bytes().all(|byte| byte.is_ascii_digit()) { text.parse().ok() } else { None }
 }

@@ -2,7 +2,7 @@ use proptest::prelude::*;
 
 use super::*;
 
-/// The next times after `after` in a zone, as civil times of the zone.
+/// Returns the next matching times after `after`, as local times of the zone.
 fn next(text: &str, zone: &str, after: &str, count: usize) -> Vec<String> {
     let schedule = Schedule::new([text], zone).expect("it is a schedule");
     let zone = super::zone(zone).expect("it is a zone");
@@ -34,7 +34,7 @@ fn times_are_those_of_the_fields() {
         ("0 0 15W * *", &["2013-09-16T00:00:00"]),
         ("0 0 * * 5L", &["2013-08-30T00:00:00", "2013-09-27T00:00:00"]),
         ("0 0 * * fri#2", &["2013-09-13T00:00:00", "2013-10-11T00:00:00"]),
-        // Six fields end with a year, seven begin with a second.
+        // Six fields end with a year; seven begin with a second.
         ("0 0 1 1 * 2030", &["2030-01-01T00:00:00"]),
         ("*/20 * * * * * *", &["2013-08-29T09:28:20", "2013-08-29T09:28:40", "2013-08-29T09:29:00"]),
         ("0 0 0 1 1 * 2015-2017/2", &["2015-01-01T00:00:00", "2017-01-01T00:00:00"]),
@@ -60,7 +60,7 @@ fn an_instant_within_a_second_counts_to_the_next() {
 fn zones_and_their_changes_of_clocks() {
     let new_york = "America/New_York";
     assert_eq!(next("0 9 * * *", new_york, "2019-01-01T00:00:00Z", 1), ["2019-01-01T09:00:00"]);
-    // 2019-03-10: from 2:00 to 3:00. What does not exist is left out.
+    // On 2019-03-10, clocks go from 2:00 to 3:00. Times that do not exist are skipped.
     assert_eq!(
         next("30 2 * * *", new_york, "2019-03-09T12:00:00Z", 2),
         ["2019-03-11T02:30:00", "2019-03-12T02:30:00"]
@@ -69,7 +69,7 @@ fn zones_and_their_changes_of_clocks() {
         next("0 * * * *", new_york, "2019-03-10T05:30:00Z", 3),
         ["2019-03-10T01:00:00", "2019-03-10T03:00:00", "2019-03-10T04:00:00"]
     );
-    // 2019-11-03: from 2:00 back to 1:00. A time of the day comes once, every hour is every hour.
+    // On 2019-11-03, clocks go from 2:00 back to 1:00. A time of the day occurs once; every hour means every hour.
     assert_eq!(
         next("30 1 * * *", new_york, "2019-11-03T04:00:00Z", 2),
         ["2019-11-03T01:30:00", "2019-11-04T01:30:00"]
@@ -120,7 +120,7 @@ proptest! {
         let _ = Cron::parse(&text).map(|cron| cron.next_after(Timestamp::UNIX_EPOCH, &TimeZone::UTC));
     }
 
-    /// The next time is later, and nothing that is due lies between.
+    /// The next time is later, and no matching time lies between.
     #[test]
     fn the_next_time_is_the_first(minute in 0_u8..60, hour in 0_u8..24, after in 0_i64..4_000_000_000) {
         let cron = Cron::parse(&format!("{minute} {hour} * * *")).expect("it is one");

@@ -1,82 +1,82 @@
-//! What is wrong with a filter expression. The texts that clients of the API know are theirs.
+//! Errors of filter expressions. The texts equal Nomad's if API clients rely on them.
 
-/// Why an expression cannot be parsed or asked.
+/// Why an expression cannot be parsed or evaluated.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum FilterError {
-    /// The text is no expression.
+    /// The text is no valid expression.
     #[error("{line}:{column} ({offset}): no match found, expected: {expected}")]
     Syntax {
-        /// The line of the farthest place that made sense, from 1.
+        /// The line of the farthest position that was parsed, from 1.
         line: usize,
-        /// The character in that line, from 1.
+        /// The character within that line, from 1.
         column: usize,
-        /// The same place as bytes from the beginning.
+        /// The byte offset of that position.
         offset: usize,
-        /// What could have been there.
+        /// The tokens that are valid at that position.
         expected: String,
     },
     /// The text is too long.
     #[error("the expression is longer than {most} bytes")]
     TooLong {
-        /// The bytes that it may have.
+        /// The maximum length in bytes.
         most: usize,
     },
-    /// Parentheses, `not` and blocks go too deep.
+    /// Parentheses, `not` and blocks are nested too deeply.
     #[error("the expression is nested deeper than {most} levels")]
     TooDeep {
-        /// The levels that it may have.
+        /// The maximum number of levels.
         most: usize,
     },
-    /// A regular expression is none.
+    /// A regular expression is invalid.
     #[error("failed to compile regular expression {expression:?}: {problem}")]
     Regex {
         /// The regular expression.
         expression: String,
-        /// What is wrong with it.
+        /// The reason.
         problem: String,
     },
-    /// The object has no such field.
+    /// The object does not have the selected field.
     #[error(
         "error finding value in datum: {pointer} at part {part}: couldn't find key: struct field with name {name:?}"
     )]
     NoField {
-        /// The whole selector.
+        /// The whole selector, as a JSON pointer.
         pointer: String,
-        /// Which part of it, from 0.
+        /// The index of the missing part, from 0.
         part: usize,
-        /// That part.
+        /// The name of the missing part.
         name: String,
     },
-    /// A list has no such element.
+    /// A list does not have the selected element.
     #[error(
         "error finding value in datum: {pointer} at part {part}: couldn't convert {name:?} to an index below {length}"
     )]
     NoElement {
-        /// The whole selector.
+        /// The whole selector, as a JSON pointer.
         pointer: String,
-        /// Which part of it, from 0.
+        /// The index of the missing part, from 0.
         part: usize,
-        /// That part.
+        /// The missing part.
         name: String,
-        /// The elements that there are.
+        /// The number of elements in the list.
         length: usize,
     },
-    /// The value is not of the field's type.
+    /// The value cannot be converted to the field's type.
     #[error("error getting match value in expression: {function}: parsing {value:?}: invalid syntax")]
     Value {
-        /// How values of the field's type are read.
+        /// The Go function that parses values of the field's type.
         function: &'static str,
-        /// The value.
+        /// The value in the expression.
         value: String,
     },
-    /// The field's type cannot answer this.
+    /// The field's type does not support the test.
     #[error("cannot ask whether {pointer}, which is {kind}, {test}")]
     Unsuitable {
-        /// The whole selector.
+        /// The whole selector, as a JSON pointer.
         pointer: String,
-        /// What it finds.
+        /// The type of the selected value.
         kind: &'static str,
-        /// What was asked.
+        /// The test that was applied.
         test: &'static str,
     },
 }

@@ -1,11 +1,11 @@
-//! Asking an expression about an object.
+//! Evaluates an expression for an object.
 
 use serde_json::Value;
 
 use super::{FilterError, Names, Node, Selector, Test};
 
-/// Fields of the API that hold maps: a key that one lacks is no mistake. Other objects are structures, whose fields are
-/// known; their JSON looks the same.
+/// Fields of the API that contain maps, whose missing keys are no error. Other objects are structs with known fields;
+/// both look the same in JSON.
 const MAPS: &[&str] = &[
     "AccountedResources",
     "Args",
@@ -71,7 +71,7 @@ const MAPS: &[&str] = &[
     "WriteClaims",
 ];
 
-/// A name that a block gave, and what it stands for.
+/// A name that a block bound, and its value.
 struct Bound<'a> {
     name: &'a str,
     value: Bind<'a>,
@@ -162,7 +162,7 @@ impl<'a> Scope<'a> {
         Ok(all)
     }
 
-    /// What a selector finds; `None`: a key that a map lacks, or nothing at all.
+    /// Returns the selected value, or `None` for a missing key of a map or an unset value.
     fn find(&self, selector: &Selector) -> Result<Option<Found<'a>>, FilterError> {
         let Some(first) = selector.path.first() else { return Ok(None) };
         match self.bound.iter().rev().find(|bound| bound.name == first) {
@@ -210,7 +210,7 @@ fn walk<'a>(from: &'a Value, selector: &Selector, start: usize) -> Result<Option
                     length: elements.len(),
                 })?
             }
-            // A structure, map or list that is not set.
+            // An unset struct, map or list.
             Value::Null => return Ok(None),
             Value::Bool(_) | Value::Number(_) | Value::String(_) => return Err(no_field(selector, part)),
         };
@@ -218,8 +218,8 @@ fn walk<'a>(from: &'a Value, selector: &Selector, start: usize) -> Result<Option
     Ok(if value.is_null() { None } else { Some(Found::There(value)) })
 }
 
-/// Whether an object is a map rather than a structure: by the field that it is in, or because it has a key that no
-/// field could have.
+/// Returns whether an object is a map rather than a struct: by the field that contains it, or because it has a key
+/// that no field could have.
 fn is_map(fields: &serde_json::Map<String, Value>, field: Option<&String>) -> bool {
     field.is_some_and(|field| MAPS.contains(&field.as_str()))
         || fields.keys().any(|key| !key.starts_with(|c: char| c.is_ascii_uppercase()))
@@ -230,7 +230,7 @@ fn no_field(selector: &Selector, part: usize) -> FilterError {
     FilterError::NoField { pointer: selector.pointer(), part, name }
 }
 
-/// Whether what was found passes a test; what is not there is not equal, in nothing, empty and nil.
+/// Returns whether the value passes a test. A missing value equals nothing, contains nothing, and is empty and nil.
 fn passes(selector: &Selector, test: &Test, found: Option<Found<'_>>) -> Result<bool, FilterError> {
     let Some(found) = found else {
         return Ok(matches!(test, Test::IsEmpty | Test::IsNil));
@@ -268,7 +268,7 @@ fn passes(selector: &Selector, test: &Test, found: Option<Found<'_>>) -> Result<
     }
 }
 
-/// Whether a value is the one that is written there, read as its type; `None`: values of its type cannot be written.
+/// Returns whether a value equals a text, parsed as the value's type. Returns `None` if the type has no text form.
 fn equals(value: &Value, wanted: &str) -> Result<Option<bool>, FilterError> {
     let invalid = |function| FilterError::Value { function, value: wanted.to_owned() };
     Ok(match value {
@@ -290,7 +290,7 @@ fn equals(value: &Value, wanted: &str) -> Result<Option<bool>, FilterError> {
     })
 }
 
-/// The spellings of a boolean in Go.
+/// Parses a boolean in any of Go's spellings.
 fn boolean(text: &str) -> Option<bool> {
     match text {
         "1" | "t" | "T" | "true" | "TRUE" | "True" => Some(true),
@@ -299,7 +299,7 @@ fn boolean(text: &str) -> Option<bool> {
     }
 }
 
-/// A whole number as Go reads one whose base follows from its prefix.
+/// Parses an integer whose prefix determines its base, as in Go.
 fn integer(text: &str) -> Option<i128> {
     let (negative, digits) = match text.strip_prefix(['+', '-']) {
         Some(digits) => (text.starts_with('-'), digits),

@@ -1,13 +1,13 @@
-//! The grammar of filter expressions.
+//! Parses filter expressions.
 //!
-//! The farthest place at which nothing fits, with all that would have fitted there, is the error: like the generated
-//! parser of the reference, which tries all ways there are.
+//! An error reports the farthest position where parsing failed, with everything expected there. Nomad's
+//! generated parser does the same, as it tries all alternatives.
 
 use std::collections::BTreeSet;
 
 use super::{DEEPEST, FilterError, Names, Node, Selector, Test};
 
-/// White space, as the grammar and its errors spell it.
+/// White space, in the notation of the grammar and its errors.
 const SPACE: &str = r"[ \t\r\n]";
 
 pub(super) fn parse(text: &str) -> Result<Node, FilterError> {
@@ -29,12 +29,12 @@ pub(super) fn parse(text: &str) -> Result<Node, FilterError> {
 
 struct Parser<'a> {
     text: &'a str,
-    /// Bytes that are read.
+    /// The number of bytes read.
     at: usize,
     farthest: usize,
     expected: BTreeSet<&'static str>,
     depth: usize,
-    /// An error that no other way of reading can mend.
+    /// An error that no alternative can avoid.
     fatal: Option<FilterError>,
 }
 
@@ -43,7 +43,7 @@ impl Parser<'_> {
         self.text.get(self.at..).unwrap_or_default()
     }
 
-    /// Notes what would have fitted here.
+    /// Records an alternative that is expected at this position.
     fn miss(&mut self, label: &'static str) {
         if self.at > self.farthest {
             self.farthest = self.at;
@@ -57,7 +57,7 @@ impl Parser<'_> {
     fn error(&self) -> FilterError {
         let before = self.text.get(..self.farthest).unwrap_or_default();
         let line_start = before.rfind('\n').map_or(0, |at| at + 1);
-        // The end comes last, whatever the order of the others.
+        // Nomad lists the end of the text last, whatever the order of the others.
         let mut labels: Vec<&str> = self.expected.iter().copied().filter(|label| *label != "EOF").collect();
         labels.extend(self.expected.get("EOF"));
         let expected = match labels.split_last() {
@@ -73,7 +73,7 @@ impl Parser<'_> {
         }
     }
 
-    /// A literal; `label` is how errors quote it.
+    /// Parses a literal; `label` is its name in errors.
     fn literal(&mut self, literal: &str, label: &'static str) -> bool {
         if self.rest().starts_with(literal) {
             self.at += literal.len();
@@ -83,7 +83,7 @@ impl Parser<'_> {
         false
     }
 
-    /// White space, if there is some.
+    /// Skips white space. Returns whether there was any.
     fn space(&mut self) -> bool {
         let rest = self.rest();
         let length = rest.len() - rest.trim_start_matches([' ', '\t', '\r', '\n']).len();
@@ -92,7 +92,8 @@ impl Parser<'_> {
         length > 0
     }
 
-    /// Words with white space before, between and after; back to the beginning when they are not there.
+    /// Parses words with white space before, between and, if `after`, after them. Restores the position if they do
+    /// not match.
     fn words(&mut self, words: &[(&str, &'static str)], after: bool) -> bool {
         let start = self.at;
         let there = words.iter().all(|(word, label)| self.space() && self.literal(word, label));
@@ -103,7 +104,7 @@ impl Parser<'_> {
         false
     }
 
-    /// Counts a level of nesting while `inner` is read.
+    /// Parses with `inner` at one more level of nesting.
     fn deeper<T>(&mut self, inner: impl FnOnce(&mut Self) -> Option<T>) -> Option<T> {
         if self.depth == DEEPEST {
             self.fatal = Some(FilterError::TooDeep { most: DEEPEST });
@@ -142,7 +143,7 @@ impl Parser<'_> {
         if self.fatal.is_some() {
             return None;
         }
-        // A field may begin with the word.
+        // A field name may begin with the word.
         self.at = start;
         self.primary()
     }
@@ -169,7 +170,7 @@ impl Parser<'_> {
         self.comparison()
     }
 
-    /// The rest of `any Selector as name, name { ... }`.
+    /// Parses the rest of `any Selector as name, name { ... }`.
     fn block(&mut self, all: bool) -> Option<Node> {
         let selector = self.selector()?;
         if !self.words(&[("as", r#""as""#)], true) {
@@ -195,7 +196,7 @@ impl Parser<'_> {
         self.literal("}", r#""}""#).then(|| Node::Each { all, selector, names, inner: Box::new(inner) })
     }
 
-    /// A name in a block, `None` for `_`.
+    /// Parses a name in a block, `None` for `_`.
     fn name(&mut self) -> Option<Option<String>> {
         if self.literal("_", r#""_""#) {
             return Some(None);
@@ -225,7 +226,7 @@ impl Parser<'_> {
         Some(Node::Match { selector: self.selector()?, test: Test::Holds(value), opposite })
     }
 
-    /// What is asked of the selector before.
+    /// Parses the test after a selector.
     fn test(&mut self) -> Option<(Test, bool)> {
         const NOT: (&str, &str) = ("not", r#""not""#);
         const IS: (&str, &str) = ("is", r#""is""#);
@@ -301,7 +302,7 @@ impl Parser<'_> {
         }
     }
 
-    /// A JSON pointer in quotes.
+    /// Parses a quoted JSON pointer.
     fn pointer(&mut self) -> Option<Selector> {
         let inner = self.rest().strip_prefix("\"/")?;
         let length = inner.find('"')?;
@@ -319,7 +320,7 @@ impl Parser<'_> {
         Some(selector)
     }
 
-    /// `[a-zA-Z][a-zA-Z0-9_/]*`
+    /// Parses `[a-zA-Z][a-zA-Z0-9_/]*`.
     fn identifier(&mut self) -> Option<String> {
         let rest = self.rest();
         if !rest.starts_with(|c: char| c.is_ascii_alphabetic()) {
@@ -343,7 +344,7 @@ impl Parser<'_> {
         (!digits.is_empty()).then_some(digits)
     }
 
-    /// A value: a word, a number or a string.
+    /// Parses a value: a word, a number or a string.
     fn value(&mut self) -> Option<String> {
         let start = self.at;
         if let Some(selector) = self.selector() {
@@ -357,7 +358,7 @@ impl Parser<'_> {
         self.string()
     }
 
-    /// `-?(0|[1-9][0-9]*)(\.[0-9]+)?`, with an end after it.
+    /// Parses `-?(0|[1-9][0-9]*)(\.[0-9]+)?` with a delimiter after it.
     fn number(&mut self) -> Option<String> {
         let start = self.at;
         self.literal("-", r#""-""#);
@@ -382,7 +383,7 @@ impl Parser<'_> {
         self.text.get(start..self.at).map(str::to_owned)
     }
 
-    /// A string: between backticks as it is, between quotes with escapes.
+    /// Parses a string: raw between backticks, with escapes between quotes.
     fn string(&mut self) -> Option<String> {
         if self.literal("`", "\"`\"") {
             let length = match self.rest().find('`') {
@@ -418,7 +419,7 @@ impl Parser<'_> {
     }
 }
 
-/// The character that an escape stands for (the escapes of Go strings).
+/// Returns the character of an escape sequence, as in Go strings.
 fn escape(characters: &mut std::str::CharIndices<'_>) -> Option<char> {
     let (count, radix, first) = match characters.next()?.1 {
         'n' => return Some('\n'),

@@ -206,7 +206,7 @@ proptest! {
         }
     }
 
-    /// What is written as a string is compared as it is.
+    /// A quoted string compares equal to its own content.
     #[test]
     fn strings_are_equal_to_themselves(word: String) {
         prop_assume!(!word.contains('`'));

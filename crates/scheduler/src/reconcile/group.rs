@@ -1,4 +1,4 @@
-//! One group of a service or batch job.
+//! Reconciles one group of a service or batch job.
 
 use super::reschedule::{self, Verdict};
 use super::{
@@ -15,7 +15,7 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-/// What the groups of a job are looked at with.
+/// The inputs of reconciling the groups of a job.
 pub(super) struct Pass<'a, V> {
     pub view: &'a V,
     pub job: &'a Job,
@@ -25,21 +25,21 @@ pub(super) struct Pass<'a, V> {
     pub changes: &'a mut Changes,
 }
 
-/// A place of the group where nothing runs.
+/// An index of the group without a running allocation.
 struct Gap {
     index: u32,
     why: Why,
 }
 
-/// Why nothing runs there.
+/// Why an index has no running allocation.
 enum Why {
-    /// Nothing ever did, or what did has long been succeeded or is of no concern.
+    /// No allocation ever ran, or the last one has a successor or does not matter.
     New,
-    /// What ran had to leave, or its node is gone.
+    /// The allocation had to leave, or its node is down.
     Left(Arc<Allocation>),
-    /// What ran failed, and its time to be placed anew has come.
+    /// The allocation failed and is due for rescheduling.
     Failed(Arc<Allocation>),
-    /// What ran is unknown, and another one runs meanwhile.
+    /// The allocation is unknown, and a replacement runs meanwhile.
     Silent(Arc<Allocation>),
 }
 
@@ -52,25 +52,25 @@ impl Why {
     }
 }
 
-/// What the places of a group come to.
+/// The state of all indexes of a group.
 #[derive(Default)]
 struct Survey {
     destructive: Vec<(u32, Arc<Allocation>)>,
     in_place: Vec<Arc<Allocation>>,
     leaving: Vec<(u32, Arc<Allocation>)>,
     gaps: Vec<Gap>,
-    /// Allocations of the deployment that are not known to be well yet.
+    /// The number of allocations of the deployment that are not yet healthy.
     unsettled: u32,
-    /// One of them is known not to be.
+    /// Whether an allocation of the deployment is known to be unhealthy.
     unhealthy: bool,
 }
 
-/// What canaries come to.
+/// The state of a group's canaries.
 #[derive(Default)]
 struct Canaries {
-    /// Indexes of those that stay or are waited for.
+    /// Indexes of the canaries that stay or wait.
     taken: BTreeSet<u32>,
-    /// Failed or gone ones to place anew.
+    /// Failed or lost canaries to place again.
     again: Vec<Option<Arc<Allocation>>>,
 }
 
@@ -99,7 +99,7 @@ impl<V: View> Pass<'_, V> {
             None => usize::MAX,
             Some(_) if !ready || survey.unhealthy => 0,
             Some(update) => {
-                // Those that the deployment takes over as they are may still have to get well after the one before.
+                // Allocations that move to this deployment in place count as down until they are healthy.
                 let taken_over = survey.in_place.iter().filter(|alloc| alloc.health() != Some(true)).count();
                 let open = survey.gaps.len() + survey.leaving.len() + taken_over;
                 let open = u32::try_from(open).unwrap_or(u32::MAX);
@@ -133,7 +133,7 @@ impl<V: View> Pass<'_, V> {
         }
     }
 
-    /// Lets a deployment begin with this group, if its version is new to it.
+    /// Adds this group to the deployment, if the group's version is new.
     fn begin(
         &mut self,
         group: &TaskGroup,
@@ -164,8 +164,8 @@ impl<V: View> Pass<'_, V> {
         }
     }
 
-    /// A place for what takes over from another one. While the new version is tried out or held, it runs the
-    /// version that the other one ran.
+    /// Returns a placement that replaces an allocation. During canaries or a paused or failed deployment, it runs the
+    /// version of that allocation.
     fn successor(
         &self,
         at: usize,
@@ -183,7 +183,8 @@ impl<V: View> Pass<'_, V> {
         Place { previous: Some(previous), version: earlier, deployment, ..place }
     }
 
-    /// Whether the newest version may not be placed freely: its deployment is held, or tries it out.
+    /// Returns whether the newest version may not be placed freely: its deployment has unpromoted canaries, is paused
+    /// or failed.
     fn is_held(&self, group: &TaskGroup) -> bool {
         let rollout = &self.changes.rollout;
         let tries = rollout.group(&group.name).is_some_and(|state| state.is_canarying());
@@ -200,7 +201,7 @@ impl<V: View> Pass<'_, V> {
         reschedule::verdict(alloc, self.clock.now, held, due)
     }
 
-    /// Canaries of the deployment in hand stay until they are promoted; those of others go.
+    /// Keeps canaries of the current deployment until they are promoted, and stops canaries of other deployments.
     fn canaries(
         &mut self,
         group: &TaskGroup,
@@ -255,7 +256,7 @@ impl<V: View> Pass<'_, V> {
         found
     }
 
-    /// Places canaries, beside what they are to take over from.
+    /// Places canaries beside the allocations that they will replace.
     fn place_canaries(
         &mut self,
         at: usize,
@@ -298,7 +299,7 @@ impl<V: View> Pass<'_, V> {
         let mut survey = Survey::default();
         let mut slots: BTreeMap<u32, Vec<Arc<Allocation>>> = BTreeMap::new();
         for alloc in live {
-            // A name without a number cannot be kept apart from others: it counts as beyond the last.
+            // A name without an index cannot be told apart from others: it counts as beyond the last index.
             slots.entry(alloc.index().unwrap_or(u32::MAX)).or_default().push(alloc);
         }
         let mut ended: BTreeMap<u32, Vec<Arc<Allocation>>> = BTreeMap::new();
@@ -331,7 +332,7 @@ impl<V: View> Pass<'_, V> {
             here.into_iter().partition(|alloc| self.ground(alloc) == Ground::Silent);
         silent.iter().for_each(|alloc| disconnect::mark(alloc, self.clock, self.changes));
         let mut here = disconnect::reconcile(self.job, here, self.changes);
-        // The one that needs the least change stays; duplicates of a name go.
+        // The allocation that needs the least change stays; duplicates of a name are stopped.
         here.sort_by_key(|a| (!is_current(a, self.job), Reverse(a.create_index)));
         let mut here = here.into_iter();
         match here.next() {
@@ -353,7 +354,7 @@ impl<V: View> Pass<'_, V> {
                 None => survey.unsettled += 1,
             }
         }
-        // What is lost or silent is not kept here.
+        // Lost allocations and those of disconnected nodes are not handled here.
         if alloc.desired_transition.migrate == Some(true) {
             survey.leaving.push((index, alloc));
             return;
@@ -366,7 +367,7 @@ impl<V: View> Pass<'_, V> {
         }
     }
 
-    /// Nothing runs at a place: finds out why, and whether something should.
+    /// Handles an index without a running allocation: finds the reason, and whether to place one.
     fn vacant(
         &mut self,
         group: &TaskGroup,
@@ -390,7 +391,7 @@ impl<V: View> Pass<'_, V> {
         }
         let failed = open().filter(|alloc| {
             let older = !is_current(alloc, self.job);
-            // An older version may well have failed: the newest one is tried at once, unless it is held.
+            // A failure of an older version does not matter: the newest one is placed at once, unless it is held.
             (!older || self.is_held(group))
                 && !alloc.server_terminal()
                 && alloc.client_status == ClientStatus::Failed
@@ -425,8 +426,8 @@ impl<V: View> Pass<'_, V> {
         survey.gaps.push(Gap { index, why });
     }
 
-    /// Places what is missing, as far as the deployment lets it: while it is held, or canaries are tried out, only
-    /// what ran before is made up for.
+    /// Places missing allocations as far as the deployment allows. While the deployment is held or has unpromoted
+    /// canaries, only allocations that ran before are replaced.
     fn fill(&mut self, at: usize, group: &TaskGroup, gap: Gap, ready: bool) {
         let held = !ready && gap.why.previous().is_none_or(|previous| self.may_not_return(previous));
         if held {
@@ -448,8 +449,8 @@ impl<V: View> Pass<'_, V> {
         self.changes.places.push(place);
     }
 
-    /// Whether a held deployment keeps an allocation from being made up for: one that made way for the new version
-    /// while it still goes on, or one that failed within it.
+    /// Returns whether a held deployment prevents the replacement of an allocation. That is so for one that was stopped
+    /// for the new version while the deployment is active, and for one that failed within the deployment.
     fn may_not_return(&self, previous: &Allocation) -> bool {
         let rollout = &self.changes.rollout;
         let made_way = previous.desired_description == UPDATING && !rollout.is_failed();

@@ -1,4 +1,4 @@
-//! Wanted against existing: which allocations of a job stop, change, are made.
+//! Reconciles the wanted with the existing allocations of a job: which are stopped, updated or placed.
 
 mod group;
 pub(crate) mod reschedule;
@@ -20,7 +20,7 @@ use rollout::Rollout;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-/// Reasons of stops, as clients know them (docs/reference/http-api.md, section 6.1).
+/// The reasons of stops, as clients know them (docs/reference/http-api.md, section 6.1).
 pub(crate) const NOT_NEEDED: &str = "alloc not needed due to job update";
 pub(crate) const UPDATING: &str = "alloc is being updated due to job update";
 pub(crate) const MIGRATING: &str = "alloc is being migrated";
@@ -36,36 +36,36 @@ pub(crate) struct Stop {
     pub lost: bool,
 }
 
-/// An allocation to make.
+/// An allocation to place.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Place {
     /// Position of the group in the job.
     pub group: usize,
-    /// `job.group[index]`.
+    /// Name of the allocation: `job.group[index]`.
     pub name: String,
-    /// The one that it replaces.
+    /// The allocation that it replaces.
     pub previous: Option<Arc<Allocation>>,
-    /// The previous one still runs and stops only for this one.
+    /// Whether the previous allocation still runs and stops only if this one is placed.
     pub replaces: bool,
-    /// The previous one failed; it stops only for this one, which remembers the attempt.
+    /// Whether the previous allocation failed; it is stopped only if this one is placed, which records the attempt.
     pub reschedules: bool,
-    /// The only node that is meant (system jobs).
+    /// The only node that is allowed (system jobs).
     pub only_on: Option<NodeId>,
-    /// Nodes on which it failed.
+    /// Nodes on which the group failed before.
     pub penalties: BTreeSet<NodeId>,
-    /// It tries the new version out.
+    /// Whether this allocation is a canary.
     pub canary: bool,
-    /// The deployment that it belongs to.
+    /// The deployment of the allocation.
     pub deployment: DeploymentId,
-    /// The earlier version of the job that it runs, where it is not the newest.
+    /// The earlier version of the job that the allocation runs, if not the newest.
     pub version: Option<Arc<Job>>,
 }
 
-/// All that changes.
+/// All changes of a reconciliation.
 #[derive(Debug, Default)]
 pub(crate) struct Changes {
     pub stops: Vec<Stop>,
-    /// Allocations that take the new version over, and the deployment that they belong to with it.
+    /// Allocations that are updated in place, and the deployment that they then belong to.
     pub in_place: Vec<(Arc<Allocation>, DeploymentId)>,
     pub places: Vec<Place>,
     pub updates: BTreeMap<String, DesiredUpdates>,
@@ -73,13 +73,13 @@ pub(crate) struct Changes {
     pub unknown: Vec<(Arc<Allocation>, UnixNanos)>,
     /// Allocations that stay unknown, and until when they may come back.
     pub still_unknown: Vec<(Arc<Allocation>, UnixNanos)>,
-    /// When to look again, because something may not be replaced before.
+    /// When to evaluate again, because an allocation may not be replaced before.
     pub later: BTreeSet<UnixNanos>,
-    /// Failed allocations, and when they are placed anew.
+    /// Failed allocations, and when they are rescheduled.
     pub failed_until: Vec<(Arc<Allocation>, UnixNanos)>,
     /// When the next batch of an update is due.
     pub next_batch: Option<UnixNanos>,
-    /// The deployment of the version in hand.
+    /// The deployment of the current version.
     pub rollout: Rollout,
     /// Deployments that end.
     pub ended: Vec<Verdict>,
@@ -95,20 +95,20 @@ impl Changes {
     }
 }
 
-/// Where the node of an allocation leaves it.
+/// How the state of an allocation's node affects the allocation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Ground {
-    /// All is well.
+    /// The node does not require any change.
     Firm,
-    /// A drain or a user wants the allocation elsewhere.
+    /// A drain or a user requests that the allocation moves.
     Leaving,
-    /// The node is out of contact, and may come back with the allocation.
+    /// The node is disconnected and may come back with the allocation.
     Silent,
-    /// The node is gone.
+    /// The node is down or does not exist.
     Lost,
 }
 
-/// Sorts an allocation by the state of its node and by what users want of it.
+/// Classifies an allocation by the state of its node and by the users' wishes.
 pub(crate) fn ground(node: Option<&Node>, alloc: &Allocation, clock: Clock<'_>) -> Ground {
     let silent = || match disconnect::kept_for(alloc, clock) {
         Some(_) => Ground::Silent,
@@ -118,15 +118,15 @@ pub(crate) fn ground(node: Option<&Node>, alloc: &Allocation, clock: Clock<'_>) 
         None => Ground::Lost,
         Some(node) if node.status == NodeStatus::Down => Ground::Lost,
         Some(node) if node.status == NodeStatus::Disconnected => silent(),
-        // The node is back, and has not said yet what became of it.
+        // The node is in contact again and has not yet reported the allocation's state.
         _ if alloc.client_status == ClientStatus::Unknown => silent(),
         _ if alloc.desired_transition.migrate == Some(true) => Ground::Leaving,
         Some(_) => Ground::Firm,
     }
 }
 
-/// The allocations that are still to be dealt with: neither stopped nor over. Those whose node is gone
-/// are declared lost on the way, also when they were stopping: their clients never will say so.
+/// Returns the allocations that are neither stopped nor terminal. Allocations whose node is lost are declared lost,
+/// even if they were stopping, because their clients will never report the end.
 pub(crate) fn live<V: View>(
     view: &V,
     key: &JobKey,
@@ -146,7 +146,7 @@ pub(crate) fn live<V: View>(
     live
 }
 
-/// What a stopped or removed job needs: everything stops.
+/// Returns the changes for a stopped or deregistered job: every allocation stops.
 pub(crate) fn stop_all<V: View>(view: &V, key: &JobKey, clock: Clock<'_>) -> Changes {
     let mut changes = Changes::default();
     for alloc in live(view, key, clock, &mut changes) {
@@ -157,20 +157,20 @@ pub(crate) fn stop_all<V: View>(view: &V, key: &JobKey, clock: Clock<'_>) -> Cha
     changes
 }
 
-/// Whether a specification that an allocation runs is the newest.
+/// Returns whether the allocation runs the newest specification.
 pub(crate) fn is_current(alloc: &Allocation, job: &Job) -> bool {
     alloc.job.as_ref().is_some_and(|old| old.create_index == job.create_index && old.version == job.version)
 }
 
-/// Whether an allocation of a system job that is over leaves its place to another one. One that completed its
-/// batch job never runs again.
+/// Returns whether a terminal allocation of a system job is replaced. A completed allocation of a batch job never runs
+/// again.
 pub(crate) fn gives_way(alloc: &Allocation, job: &Job) -> bool {
     if !is_current(alloc, job) || alloc.server_terminal() {
         return true;
     }
     let forced = alloc.desired_transition.force_reschedule == Some(true);
     match alloc.client_status {
-        // What its node had to end was no fault of its own.
+        // The node stopped it because the lease expired; that is not the allocation's failure.
         ClientStatus::Failed => {
             job.kind == JobType::System || forced || alloc.client_description == LEASE_EXPIRED
         }
@@ -179,7 +179,7 @@ pub(crate) fn gives_way(alloc: &Allocation, job: &Job) -> bool {
     }
 }
 
-/// The newest allocation of a name that had to leave and has no successor yet.
+/// Returns the newest allocation of a name that had to leave and has no successor yet.
 pub(crate) fn to_succeed<'a>(gone: impl Iterator<Item = &'a Arc<Allocation>>) -> Option<&'a Arc<Allocation>> {
     gone.filter(|a| a.next_allocation.is_empty())
         .filter(|a| {
@@ -189,7 +189,7 @@ pub(crate) fn to_succeed<'a>(gone: impl Iterator<Item = &'a Arc<Allocation>>) ->
         .max_by_key(|a| a.create_index)
 }
 
-/// How a running allocation gets to the newest version, its node considered.
+/// Returns how a running allocation moves to the newest version, with its node taken into account.
 pub(crate) fn update_of(
     matcher: &mut Matcher,
     job: &Job,
@@ -209,7 +209,7 @@ pub(crate) fn update_of(
     if stays { Update::InPlace } else { Update::Destructive }
 }
 
-/// What a service or batch job needs. `id` is for a deployment that begins.
+/// Returns the changes that a service or batch job needs. `id` is for a new deployment.
 pub(crate) fn changes<V: View>(
     view: &V,
     job: &Job,
@@ -245,7 +245,7 @@ pub(crate) fn changes<V: View>(
         let live = by_group.remove(&group.name).unwrap_or_default();
         pass.group(at, group, live, over.remove(&group.name).unwrap_or_default());
     }
-    // Updates first: they bring their own room with them.
+    // Updates come first, because they free the room that they need.
     changes.places.sort_by_key(|place| !place.replaces);
     changes
 }

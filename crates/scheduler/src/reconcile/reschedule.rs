@@ -1,28 +1,28 @@
-//! When a failed allocation is placed anew: the `reschedule` block (docs/reference/jobspec.md, sections 4.4 and 5).
+//! Rescheduling of failed allocations: the `reschedule` block (docs/reference/jobspec.md, sections 4.4 and 5).
 
 use caravan_types::alloc::{Allocation, ClientStatus, LEASE_EXPIRED, RescheduleEvent, RescheduleTracker};
 use caravan_types::job::ReschedulePolicy;
 use caravan_types::{Nanos, NodeId, UnixNanos};
 use std::collections::BTreeSet;
 
-/// Attempts that are remembered of a group without a limit; one more is the newest.
+/// The number of past attempts that are recorded for a group without a limit, beside the newest.
 const REMEMBERED: usize = 5;
 
-/// What is due soon is due now: an evaluation for it would come too late to help.
+/// A reschedule that is due within this span happens now: an evaluation for it would run too late.
 const SOON: Nanos = Nanos(1_000_000_000);
 
-/// What becomes of a failed allocation.
+/// What happens to a failed allocation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
-    /// Another one takes its place.
+    /// It is replaced now.
     Now,
-    /// Another one takes its place at this time.
+    /// It is replaced at this time.
     Later(UnixNanos),
-    /// It stays failed.
+    /// It is never replaced.
     Never,
 }
 
-/// When it failed: when the last of its tasks ended.
+/// Returns when the allocation failed: when the last of its tasks ended.
 fn failed_at(alloc: &Allocation) -> UnixNanos {
     let ends = alloc.task_states.values().map(|task| task.finished_at.0);
     UnixNanos(ends.max().filter(|at| *at > 0).unwrap_or(alloc.modify_time.0))
@@ -36,12 +36,12 @@ fn policy(alloc: &Allocation) -> Option<&ReschedulePolicy> {
     alloc.group()?.reschedule_policy.as_ref().filter(|policy| policy.is_enabled())
 }
 
-/// The wait before the next attempt.
+/// Returns the delay before the next attempt.
 fn delay(policy: &ReschedulePolicy, events: &[RescheduleEvent], failed: UnixNanos) -> Nanos {
     let last = events.last();
     let wanted = match (policy.delay_function.as_str(), events) {
         ("exponential", [.., last]) => Nanos(last.delay.0.saturating_mul(2)),
-        // Back at the beginning after the ceiling: a new series begins.
+        // The sequence has restarted after the maximum delay: it continues as a new sequence.
         ("fibonacci", [.., before, last])
             if before.delay == policy.max_delay && last.delay == policy.delay =>
         {
@@ -53,12 +53,12 @@ fn delay(policy: &ReschedulePolicy, events: &[RescheduleEvent], failed: UnixNano
     if policy.max_delay <= Nanos::ZERO || wanted <= policy.max_delay {
         return wanted;
     }
-    // What ran for longer than the ceiling was well: it begins anew.
+    // An allocation that ran longer than the maximum delay was healthy: the delays start again.
     let well = last.is_some_and(|last| failed.since(last.reschedule_time) > policy.max_delay);
     if well && policy.delay_function != "constant" { policy.delay } else { policy.max_delay }
 }
 
-/// What becomes of an allocation that failed, by its group's policy alone.
+/// Returns what happens to a failed allocation by its group's policy alone.
 pub(crate) fn by_policy(alloc: &Allocation, now: UnixNanos) -> Verdict {
     let Some(policy) = policy(alloc) else { return Verdict::Never };
     let failed = failed_at(alloc);
@@ -75,19 +75,19 @@ pub(crate) fn by_policy(alloc: &Allocation, now: UnixNanos) -> Verdict {
     if at <= now.plus(SOON) { Verdict::Now } else { Verdict::Later(at) }
 }
 
-/// Whether a failed allocation can still be placed anew at some time, by its group's policy.
+/// Returns whether the group's policy will allow rescheduling a failed allocation, now or later.
 pub fn can_reschedule(alloc: &Allocation) -> bool {
     by_policy(alloc, failed_at(alloc)) != Verdict::Never
 }
 
-/// What becomes of a failed allocation. `held`: its deployment goes on and has not allowed it yet, or has failed.
-/// `due`: the evaluation in hand was made for it.
+/// Returns what happens to a failed allocation. `held`: its active deployment has not allowed it yet, or has failed.
+/// `due`: the current evaluation was created for the reschedule.
 pub(crate) fn verdict(alloc: &Allocation, now: UnixNanos, held: bool, due: bool) -> Verdict {
     debug_assert_eq!(alloc.client_status, ClientStatus::Failed, "only failed allocations are placed anew");
     if alloc.desired_transition.force_reschedule == Some(true) {
         return Verdict::Now;
     }
-    // What its node had to end was no fault of its own.
+    // The node stopped it because the lease expired; that is not the allocation's failure.
     if alloc.client_description == LEASE_EXPIRED {
         return Verdict::Now;
     }
@@ -100,7 +100,7 @@ pub(crate) fn verdict(alloc: &Allocation, now: UnixNanos, held: bool, due: bool)
     }
 }
 
-/// What the successor of a failed allocation remembers.
+/// Returns the reschedule attempts that the successor of a failed allocation records.
 pub(crate) fn tracker(previous: &Allocation, now: UnixNanos) -> RescheduleTracker {
     let failed = failed_at(previous);
     let known = events(previous);
@@ -122,7 +122,7 @@ pub(crate) fn tracker(previous: &Allocation, now: UnixNanos) -> RescheduleTracke
     RescheduleTracker { events: kept, last_reschedule: "ok".to_owned() }
 }
 
-/// Nodes on which an allocation and those before it failed.
+/// Returns the nodes on which an allocation and its predecessors failed.
 pub(crate) fn penalties(previous: &Allocation) -> BTreeSet<NodeId> {
     let earlier = events(previous).iter().map(|event| event.prev_node_id.clone());
     earlier.chain([previous.node_id.clone()]).collect()

@@ -1,5 +1,5 @@
-//! The deployment of a job's version, as far as reconciling goes (docs/reference/http-api.md, section 6.3): whether there is one,
-//! whether it goes on, and what a new one looks like.
+//! The deployment of a job's version during reconciliation (docs/reference/http-api.md, section 6.3): whether one
+//! exists, whether it is active, and the contents of a new one.
 
 use crate::view::View;
 use caravan_types::DeploymentId;
@@ -9,21 +9,21 @@ use caravan_types::eval::Evaluation;
 use caravan_types::job::{Job, TaskGroup, UpdateStrategy};
 use caravan_types::{JobKey, Nanos};
 
-/// The deployment of the version in hand.
+/// The deployment of the current version.
 #[derive(Debug, Default)]
 pub(crate) struct Rollout {
     deployment: Option<Deployment>,
-    /// It does not exist yet.
+    /// Whether the deployment does not exist in the state yet.
     fresh: bool,
-    /// The plan writes it.
+    /// Whether the plan writes the deployment.
     changed: bool,
-    /// The version was rolled out before, and well.
+    /// Whether the version was rolled out successfully before.
     done: bool,
     /// Deployments that end with the plan.
     pub ended: Vec<Verdict>,
 }
 
-/// Ends what goes on of a job that is stopped or gone.
+/// Ends the active deployments of a stopped or deregistered job.
 pub(crate) fn end_all<V: View>(view: &V, key: &JobKey) -> Vec<Verdict> {
     let active = view.deployments_by_job(key).filter(|row| !row.status.is_terminal());
     active.map(|row| cancelled(row, description::JOB_STOPPED)).collect()
@@ -34,7 +34,7 @@ fn cancelled(row: &Deployment, why: &str) -> Verdict {
 }
 
 impl Rollout {
-    /// Finds the deployment of the newest version; those of others end. `id` is for a new one.
+    /// Finds the deployment of the newest version and ends those of other versions. `id` is for a new deployment.
     pub fn of<V: View>(view: &V, job: &Job, eval: &Evaluation, id: DeploymentId) -> Self {
         let mut rollout = Self::default();
         let mut newest: Option<&Deployment> = None;
@@ -76,45 +76,45 @@ impl Rollout {
         self.deployment.as_ref().filter(|_| !self.fresh)
     }
 
-    /// Whether it failed: then nothing more of this version is placed for its sake.
+    /// Returns whether the deployment failed; then no more allocations of this version are placed for it.
     pub fn is_failed(&self) -> bool {
         self.existing().is_some_and(|row| row.status == DeploymentStatus::Failed)
     }
 
-    /// Whether somebody holds it.
+    /// Returns whether the deployment is paused, pending, blocked or initializing.
     pub fn is_paused(&self) -> bool {
         use DeploymentStatus::{Blocked, Initializing, Paused, Pending};
         self.existing().is_some_and(|row| matches!(row.status, Paused | Pending | Blocked | Initializing))
     }
 
-    /// Whether the version was rolled out to its end before.
+    /// Returns whether the version was rolled out completely before.
     pub fn is_done(&self) -> bool {
         self.done
     }
 
-    /// What is known of a group; of one that was added in this very pass as well.
+    /// Returns the state of a group, also if this pass added it.
     pub fn group(&self, name: &str) -> Option<&DeploymentState> {
         self.deployment.as_ref()?.task_groups.get(name)
     }
 
-    /// Its id, if what is placed of a group belongs to it.
+    /// Returns the deployment's id, if placements of a group belong to it.
     pub fn id_for(&self, group: &str) -> Option<&DeploymentId> {
         let row = self.deployment.as_ref().filter(|row| !row.status.is_terminal())?;
         row.task_groups.contains_key(group).then_some(&row.id)
     }
 
-    /// Whether an allocation belongs to it.
+    /// Returns whether an allocation belongs to the deployment.
     pub fn holds(&self, alloc: &Allocation) -> bool {
         self.existing().is_some_and(|row| row.holds(alloc))
     }
 
-    /// Whether a failed allocation waits for the word of its deployment, which goes on, or had it: a failed
-    /// deployment does not try again.
+    /// Returns whether the deployment prevents the rescheduling of a failed allocation. An active deployment prevents
+    /// it until it allows it; a failed one always does.
     pub fn holds_back(&self, alloc: &Allocation) -> bool {
         self.holds(alloc) && (self.is_failed() || alloc.desired_transition.reschedule != Some(true))
     }
 
-    /// Adds a group, unless the deployment knows it.
+    /// Adds a group, unless the deployment contains it.
     pub fn begin(&mut self, group: &TaskGroup, strategy: &UpdateStrategy, total: u32, canaries: u32) {
         let Some(row) = self.deployment.as_mut().filter(|row| !row.status.is_terminal()) else { return };
         if row.task_groups.contains_key(&group.name) {
@@ -132,12 +132,12 @@ impl Rollout {
         row.task_groups.insert(group.name.clone(), state);
     }
 
-    /// Whether it does not exist yet.
+    /// Returns whether the deployment does not exist in the state yet.
     pub fn is_fresh(&self) -> bool {
         self.fresh
     }
 
-    /// Changes how many allocations a group needs in all.
+    /// Sets the desired total of a group.
     pub fn expect(&mut self, group: &str, total: u32) {
         if let Some(state) = self.deployment.as_mut().and_then(|row| row.task_groups.get_mut(group))
             && state.desired_total != total
@@ -147,7 +147,7 @@ impl Rollout {
         }
     }
 
-    /// The deployment as the plan writes it, if it does, and the one that the evaluation belongs to.
+    /// Returns the deployment to write, if the plan changes it, and the deployment id for the evaluation.
     pub fn finish(self) -> (Option<Deployment>, DeploymentId) {
         let Some(mut row) = self.deployment.filter(|row| !row.task_groups.is_empty()) else {
             return (None, DeploymentId::default());

@@ -1,4 +1,4 @@
-//! Nodes out of contact: what is lost, what is unknown, and who stays when a node comes back.
+//! Nodes out of contact: which allocations are lost or unknown, and which stay when a node comes back.
 
 use crate::world::{NOW, World, job, placed, stopped};
 use caravan_scheduler::{Params, Passed, absent_since, schedule};
@@ -30,7 +30,7 @@ fn run_at(world: &mut World, now: UnixNanos) -> Decision {
     decision
 }
 
-/// A job that runs on one of two nodes, whose node is then `status`; answers the allocation.
+/// Returns the allocation of a job on one of two nodes, whose node then gets `status`.
 fn cut_off(block: DisconnectStrategy, status: NodeStatus) -> (World, Arc<Allocation>) {
     let mut world = World::with_nodes(&["n1", "n2"]);
     world.register(with(JobType::Service, block));
@@ -63,7 +63,7 @@ fn what_may_come_back_is_unknown_replaced_and_lost_when_its_time_is_up() {
     let replacement = world.alloc_named("web.g[0]");
     assert_eq!((&replacement.previous_allocation, replacement.node_id != alloc.node_id), (&alloc.id, true));
 
-    // Looking again changes nothing, and plans nothing twice.
+    // A second evaluation changes nothing and creates no follow-up twice.
     let again = run_at(&mut world, NOW.plus(Nanos::from_secs(59)));
     assert!(again.plan.is_empty() && again.follow_ups.is_empty(), "{again:?}");
     let end = run_at(&mut world, NOW.plus(MINUTE));
@@ -78,7 +78,7 @@ fn without_replacement_the_place_is_kept() {
         cut_off(DisconnectStrategy { replace: Some(false), ..keeping() }, NodeStatus::Disconnected);
     run_at(&mut world, NOW);
     assert_eq!(world.allocs.len(), 1);
-    // The node is back, and has not told yet.
+    // The node is back and has not yet reported its allocations.
     world.change_node(alloc.node_id.clone().as_str(), |node| node.status = NodeStatus::Ready);
     assert!(run_at(&mut world, NOW).plan.is_empty());
     let end = run_at(&mut world, NOW.plus(MINUTE));
@@ -97,7 +97,7 @@ fn what_may_not_come_back_is_lost_at_once() {
         assert_eq!(placed(&decision).len(), 1);
     }
     let (mut world, alloc) = cut_off(keeping(), NodeStatus::Disconnected);
-    // Not running yet: nothing would come back.
+    // The allocation does not run yet: nothing would come back.
     world.change_alloc(&alloc.id, |alloc| alloc.client_status = ClientStatus::Pending);
     run_at(&mut world, NOW);
     assert_eq!(world.allocs[&alloc.id].client_status, ClientStatus::Lost);
@@ -115,7 +115,7 @@ fn runs_since(world: &mut World, id: &AllocId, since: i64, score: f64) {
     });
 }
 
-/// Whether the original stays when its node comes back; `original` and `other` are start and score.
+/// Returns whether the original stays when its node comes back; `original` and `other` are start time and score.
 fn original_stays(strategy: &str, original: (i64, f64), other: (i64, f64)) -> bool {
     let block = DisconnectStrategy { reconcile: strategy.into(), ..keeping() };
     let (mut world, alloc) = cut_off(block, NodeStatus::Disconnected);
@@ -150,7 +150,7 @@ fn a_replacement_that_does_not_run_yet_goes() {
     runs_since(&mut world, &alloc.id, 9, -1.0);
     let decision = run_at(&mut world, NOW);
     assert_ne!(decision.plan.stops.values().flatten().next().unwrap().alloc_id, alloc.id);
-    // An original of an old version does.
+    // An original of an old version is replaced.
     let (mut world, alloc) = cut_off(keeping(), NodeStatus::Disconnected);
     run_at(&mut world, NOW);
     let replacement = world.alloc_named("web.g[0]").id.clone();
@@ -199,7 +199,7 @@ fn no_other_comes_before_the_node_has_certainly_stopped_the_first() {
     assert_eq!(placed(&run_at(&mut world, NOW.plus(MINUTE))).len(), 1);
 }
 
-/// Looks at the job so long after the server saw the allocation absent, whatever the wall clock says.
+/// Evaluates the job after the server measured this absence of the allocation, whatever the wall clock shows.
 fn run_after(world: &mut World, wall: UnixNanos, alloc: &AllocId, waited: Nanos) -> Decision {
     let eval = world.eval("web", Trigger::NodeUpdate);
     let passed = Passed::Measured(BTreeMap::from([(alloc.clone(), waited)]));
@@ -243,7 +243,7 @@ fn a_wall_clock_that_steps_ends_no_wait_and_prolongs_none() {
 fn a_look_that_comes_too_early_is_followed_by_another_and_only_one() {
     let (mut world, alloc) = cut_off(keeping(), NodeStatus::Disconnected);
     let first = run_at(&mut world, NOW);
-    // The follow-up itself comes early: its server began the wait anew.
+    // The follow-up itself comes early: its server started the wait again.
     let eval = follow_up(&first, Trigger::MaxDisconnectTimeout).clone();
     let params = |wall| Params { passed: Passed::Measured(BTreeMap::new()), ..Params::new(wall, 2) };
     let wall = NOW.plus(Nanos::from_secs(40));

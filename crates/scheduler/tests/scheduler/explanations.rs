@@ -1,4 +1,4 @@
-//! What a user reads.
+//! The sentences that users read.
 
 use crate::world::{World, job, volume, with_volume};
 use caravan_scheduler::explain;

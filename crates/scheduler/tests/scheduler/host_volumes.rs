@@ -1,4 +1,4 @@
-//! Host volumes that users made: states, modes, and holds of sticky groups.
+//! Host volumes that users created: states, modes, and claims of sticky groups.
 
 use crate::world::{World, job, placed, stopped};
 use caravan_types::alloc::ClientStatus;
@@ -96,7 +96,7 @@ fn the_use_must_be_one_that_the_volume_was_made_for() {
             assert_eq!(placed(&world.run("web")).len(), usize::from(made == wanted), "{made} {wanted}");
         }
     }
-    // What is not said is to read or to write, as the request is.
+    // A request without modes matches by whether it is read-only.
     let mut world = World::with_nodes(&["n1"]);
     add(&mut world, "v1", "data", "n1", &[AccessMode::SingleNodeReaderOnly]);
     world.register(using("reader", 1, VolumeRequest { read_only: true, ..VolumeRequest::default() }));
@@ -105,7 +105,7 @@ fn the_use_must_be_one_that_the_volume_was_made_for() {
     assert!(placed(&world.run("writer")).is_empty());
 }
 
-/// The other writer may be of this plan, of another job, or on its way out.
+/// The other writer may be of this plan, of another job, or stopping.
 #[test]
 fn an_only_writer_is_the_only_one() {
     let mut world = World::with_nodes(&["n1"]);
@@ -152,7 +152,7 @@ fn a_volume_for_each_allocation_is_found_by_its_number() {
     assert_eq!(decision.eval.queued_allocations["g"], 1);
 }
 
-/// docs/design/rough-edges.md, 44: what another group of the job holds does not count.
+/// docs/design/rough-edges.md, 44: claims of another group of the job do not count.
 #[test]
 fn a_sticky_group_comes_back_to_its_volumes() {
     let mut world = World::with_nodes(&["n1", "n2", "n3"]);
@@ -166,7 +166,7 @@ fn a_sticky_group_comes_back_to_its_volumes() {
     assert_eq!(first.alloc_id, world.alloc_named("web.g[0]").id);
     let home = world.alloc_named("web.g[0]").node_id.clone();
 
-    // Whatever the seed, the replacement goes there, with the same hold.
+    // Whatever the seed, the replacement runs on the same node with the same claim.
     for seed in 0..8 {
         job.task_groups[0].tasks[0].env.insert("V".into(), seed.to_string());
         world.register(job.clone());
@@ -178,7 +178,7 @@ fn a_sticky_group_comes_back_to_its_volumes() {
         world.settle();
     }
 
-    // Elsewhere is no place as long as the hold is there; another group is not concerned.
+    // No other node suits as long as the claim exists; another group is not affected.
     world.change_node(home.as_str(), |node| node.scheduling_eligibility = Eligibility::Ineligible);
     let id = world.alloc_named("web.g[0]").id.clone();
     world.change_alloc(&id, |alloc| alloc.desired_transition.migrate = Some(true));
@@ -191,7 +191,7 @@ fn a_sticky_group_comes_back_to_its_volumes() {
     assert!(names.len() == 1 && names[0].starts_with("web.other[0]"), "{names:?}");
     let reasons = &decision.eval.failed_tg_allocs["g"].constraint_filtered;
     assert!(reasons.contains_key("host volume data is claimed on another node"), "{reasons:?}");
-    // Removed by hand: any volume will do.
+    // After the claim is removed, any volume suits.
     world.settle();
     world.host_claims.retain(|_, claim| claim.task_group_name == "other");
     let decision = world.run("web");

@@ -1,4 +1,4 @@
-//! What happens to allocations when jobs and nodes change.
+//! Changes of allocations when jobs and nodes change.
 
 use crate::world::{World, job, node, placed, stopped};
 use caravan_types::alloc::ClientStatus;
@@ -13,7 +13,7 @@ fn a_new_service_is_placed_and_names_are_counted() {
     let mut world = World::with_nodes(&["n1", "n2"]);
     world.register(job("web", JobType::Service, 2));
     let decision = world.run("web");
-    // The two keep apart.
+    // The two allocations run on different nodes.
     assert_eq!(world.running().len(), 2);
     assert_ne!(world.alloc_named("web.g[0]").node_id, world.alloc_named("web.g[1]").node_id);
     assert_eq!(decision.eval.status, EvalStatus::Complete);
@@ -42,7 +42,7 @@ fn count_changes_stop_the_highest_and_fill_the_gaps() {
         stopped(&world, &decision),
         ["web.g[1]: alloc not needed due to job update", "web.g[2]: alloc not needed due to job update"]
     );
-    // The one that stays takes the new version over in place.
+    // The allocation that stays is updated in place.
     assert_eq!(placed(&decision), ["web.g[0] on n1"]);
     assert_eq!(world.alloc_named("web.g[0]").job.as_ref().unwrap().version, 1);
     world.register(job("web", JobType::Service, 2));
@@ -143,7 +143,7 @@ fn what_a_drain_sends_away_leaves_and_nothing_else_does() {
         n.drain_strategy = Some(DrainStrategy { deadline: Nanos(1), ..DrainStrategy::default() });
         n.scheduling_eligibility = Eligibility::Ineligible;
     });
-    // The drain itself says which allocations leave, and when.
+    // The drain decides which allocations leave, and when.
     assert!(world.run("web").plan.is_empty());
     let old = world.alloc_named("web.g[0]").id.clone();
     world.change_alloc(&old, |a| a.desired_transition.migrate = Some(true));
@@ -211,7 +211,7 @@ fn system_jobs_run_once_on_every_node_that_suits_them() {
     assert!(world.blocked().is_empty());
     world.set_node(node("n4"));
     assert_eq!(placed(&world.run("sys")), ["sys.g[0] on n4"]);
-    // One that failed is made anew at the next occasion; sysbatch work that is done is not.
+    // A failed allocation is replaced at the next evaluation; completed sysbatch work is not.
     world.client("sys.g[0]", ClientStatus::Failed);
     assert_eq!(placed(&world.run("sys")).len(), 1);
 
@@ -235,7 +235,7 @@ fn a_system_job_that_suits_no_node_says_why() {
     assert_eq!(decision.eval.queued_allocations["g"], 0);
 }
 
-/// A plugin that mounts for others is root on the node: under exec only where the node says so.
+/// A CSI node plugin is root on the node: under exec only where the node allows it.
 #[test]
 fn a_privileged_plugin_goes_only_where_the_node_allows_it() {
     let mut world = World::with_nodes(&["n1", "n2"]);
@@ -314,10 +314,10 @@ fn a_task_that_adds_capabilities_goes_only_where_the_node_allows_them() {
     assert_eq!(failed["node does not allow the capabilities sys_time"], 1);
     allow(&mut world, "n1", Some("all"));
     assert_eq!(run(&mut world, "exec", json!(["sys_time"])).0, ["n1"]);
-    // An older client does not report them, and its driver decides.
+    // An older client does not report capabilities, and its driver decides.
     allow(&mut world, "n1", None);
     assert_eq!(run(&mut world, "exec", json!(["sys_time"])).0, ["n1"]);
-    // Nothing is allowed: all of nothing is asked for, or something that only the client knows.
+    // The node allows no capability: `all` then asks for none, and a variable is known to the client only.
     for node in ["n1", "n2"] {
         allow(&mut world, node, Some(""));
     }
@@ -379,11 +379,11 @@ fn what_was_left_over_is_put_back_and_older_waits_are_cancelled() {
     assert_eq!(blocked.status_description, "created to place remaining allocations");
     assert!(blocked.class_eligibility[&world.nodes["n1"].computed_class]);
     assert_eq!(blocked.failed_tg_allocs["g"].coalesced_failures, left - 1);
-    // Woken in vain: the same evaluation waits on.
+    // Unblocked in vain: the same evaluation is blocked again.
     let again = world.decide(&blocked, 2);
     assert_eq!((again.eval.id.clone(), again.eval.status), (blocked.id.clone(), EvalStatus::Blocked));
     assert!(again.follow_ups.is_empty());
-    // A new submission takes over.
+    // A new registration takes over.
     world.register(job("web", JobType::Service, 1));
     world.run("web");
     assert_eq!(world.evals[&blocked.id].status, EvalStatus::Canceled);

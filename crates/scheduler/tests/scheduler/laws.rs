@@ -1,4 +1,4 @@
-//! What holds whatever jobs ask for: cores, devices, ports, limits, spreads, distinct hosts and properties, and
+//! Invariants for all kinds of jobs: cores, devices, ports, limits, spreads, distinct hosts and properties, and
 //! preemption.
 
 use crate::world::{NOW, World, job, node};
@@ -135,7 +135,7 @@ fn wanted(world: &World) -> impl Iterator<Item = &Allocation> {
     world.allocs.values().map(AsRef::as_ref).filter(|alloc| !alloc.terminal())
 }
 
-/// Nothing is given twice and no condition of a job is broken by what its newest version placed.
+/// Checks that nothing is given twice and that the plan's placements break no condition of the job.
 fn check(world: &World, decision: &Decision) {
     for node in world.nodes.values() {
         let here: Vec<&Allocation> = wanted(world).filter(|alloc| alloc.node_id == node.id).collect();
@@ -168,7 +168,8 @@ fn check(world: &World, decision: &Decision) {
     }
 }
 
-/// Who goes is at least ten less important, goes for somebody of this plan, and all of them were needed.
+/// Checks that victims are at least ten less important, are evicted for an allocation of this plan, and were all
+/// needed.
 fn check_preemption(before: &World, decision: &Decision) {
     let mut victims: BTreeMap<_, Vec<_>> = BTreeMap::new();
     for stop in decision.plan.stops.values().flatten().filter(|stop| !stop.preempted_by.is_empty()) {
@@ -190,8 +191,8 @@ fn check_preemption(before: &World, decision: &Decision) {
     }
 }
 
-/// Nobody goes who could have stayed. Told of nodes where the plan places one allocation only: others would use the
-/// room of those who went.
+/// Checks that no victim could have stayed. Only nodes with one placement of the plan are checked, because other
+/// placements would use the freed room.
 fn check_need(before: &World, decision: &Decision, winner: &Allocation, victims: &[AllocId]) {
     let here: Vec<&Allocation> =
         decision.plan.placements.get(&winner.node_id).into_iter().flatten().collect();

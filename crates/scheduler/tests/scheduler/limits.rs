@@ -1,5 +1,5 @@
-//! What is given is given once, within what there is, and only where the job's conditions hold: told here without the
-//! scheduler's own arithmetic and languages.
+//! Every resource is given once, within the capacity, and only where the job's conditions hold. The checks do not use
+//! the scheduler's own arithmetic and languages.
 
 use crate::world::{NOW, World, job, node, volume, with_volume};
 use caravan_scheduler::{Params, schedule};
@@ -15,9 +15,9 @@ use std::collections::{BTreeMap, BTreeSet};
 const NODES: [&str; 4] = ["n0", "n1", "n2", "n3"];
 const JOBS: [&str; 4] = ["a", "b", "c", "d"];
 const KINDS: [JobType; 4] = [JobType::Service, JobType::Batch, JobType::System, JobType::Service];
-/// Each with writers on one node, but the last, which all may write to.
+/// Volumes with writers on one node, except the last, which all nodes may write to.
 const VOLUMES: [&str; 4] = ["v0", "v1", "v2", "shared"];
-/// As many volumes of the plugin as a node takes.
+/// The most volumes of the plugin on a node.
 const MOST_VOLUMES: usize = 2;
 
 /// Conditions, and the nodes that meet them.
@@ -185,7 +185,7 @@ fn build(wish: &Wish) -> Job {
     made
 }
 
-/// What a node gave away, held against what it has.
+/// Checks the resources that a node gave away against its capacity.
 fn check_node(world: &World, node: &Node) {
     let here: Vec<&Allocation> =
         world.allocs.values().map(AsRef::as_ref).filter(|a| a.node_id == node.id && !a.terminal()).collect();
@@ -232,7 +232,7 @@ fn check_node(world: &World, node: &Node) {
     assert!(volumes.len() <= MOST_VOLUMES, "{} has {volumes:?}", node.id);
 }
 
-/// What a plan places meets what its job asks for.
+/// Checks that a plan's placements meet the job's requests.
 fn check_new(world: &World, wish: &Wish, new: &[Allocation]) {
     for alloc in new {
         let at = NODES.iter().position(|id| alloc.node_id == *id).expect("a node of ours");
@@ -243,7 +243,7 @@ fn check_new(world: &World, wish: &Wish, new: &[Allocation]) {
         let given = &alloc.allocated_resources.as_ref().unwrap().tasks["t"];
         assert_eq!(given.cpu.reserved_cores.len(), usize::try_from(wish.cores).unwrap());
         if wish.cores > 0 {
-            // A core is a quarter of the node, whatever the host keeps.
+            // A core is a quarter of the node, whatever the host reserves.
             assert_eq!(given.cpu.cpu_shares, wish.cores * 1000);
             let places: BTreeSet<u16> = given.cpu.reserved_cores.iter().map(|core| core / 2).collect();
             assert!(wish.numa < 2 || places.len() == 1, "{:?} are apart", given.cpu.reserved_cores);

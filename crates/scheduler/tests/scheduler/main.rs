@@ -1,4 +1,4 @@
-//! The scheduler over small clusters: what it decides, and what always holds.
+//! The scheduler over small clusters: its decisions and invariants.
 
 mod disconnect;
 mod explanations;

@@ -1,4 +1,4 @@
-//! Which node, and what it gives.
+//! The choice of a node, and the resources that it gives.
 
 use crate::world::{World, job, node, placed};
 use caravan_types::job::{Affinity, Constraint, Job, JobType, Network, Port, VolumeRequest, VolumeType};

@@ -1,4 +1,4 @@
-//! Who makes room for whom.
+//! Preemption: which allocations are evicted for which jobs.
 
 use crate::world::{World, job, node, placed, stopped};
 use caravan_scheduler::Preemption;
@@ -55,7 +55,7 @@ fn the_least_important_go_and_no_more_than_needed() {
         world.register(sized(id, JobType::Service, 1, priority, cpu));
         assert_eq!(placed(&world.run(id)).len(), 1);
     }
-    // The one of 300 suffices; neither the least important of 100 nor the one of 40 goes with it.
+    // The allocation of 300 suffices; neither the least important one of 100 nor the one of 40 is evicted with it.
     world.register(sized("web", JobType::Service, 1, 50, 300));
     let decision = world.run("web");
     let gone = stopped(&world, &decision);

@@ -1,4 +1,4 @@
-//! What holds whatever happens.
+//! Invariants under random events.
 
 use crate::world::{NOW, World, job, node, volume, with_volume};
 use caravan_scheduler::{Params, schedule};
@@ -42,7 +42,7 @@ fn event() -> impl Strategy<Value = Event> {
 fn build(event: &Event) -> Option<Job> {
     let Event::Register { name, count, cpu, memory, ports, volume, ssd } = event else { return None };
     let kinds = [JobType::Service, JobType::Batch, JobType::System, JobType::Sysbatch];
-    // The kind of a job never changes: it follows from the name.
+    // The type of a job never changes: it is derived from the name.
     let kind = kinds[*name];
     let count = if kind == JobType::System { (*count).min(1) } else { *count };
     let mut made = job(JOBS[*name], kind, count);
@@ -88,7 +88,7 @@ fn happen(world: &mut World, event: &Event) {
     }
 }
 
-/// Everything that must hold of what is wanted now.
+/// Checks the invariants of all wanted allocations.
 fn check(world: &World) {
     for node in world.nodes.values() {
         let wanted: Vec<_> =
@@ -139,9 +139,9 @@ proptest! {
                 let seed = seed.wrapping_add(n as u64);
                 let eval = world.eval(name, Trigger::JobRegister);
                 let decision = schedule(&world, &eval, &Params::new(NOW, seed));
-                // The same seed, the same decision.
+                // The same seed gives the same decision.
                 prop_assert_eq!(&decision, &schedule(&world, &eval, &Params::new(NOW, seed)));
-                // New placements meet the constraints and sit on nodes that are ready.
+                // New placements meet the constraints and are on ready nodes.
                 let placements: Vec<_> = decision.plan.placements.values().flatten().collect();
                 let job = decision.plan.job.clone();
                 for alloc in placements.iter().filter(|a| a.create_index == 0) {
@@ -152,7 +152,7 @@ proptest! {
                 }
                 world.apply(&decision);
                 check(&world);
-                // Looking again changes nothing, whatever the ties.
+                // A second evaluation changes nothing, whatever the tie breaks.
                 let again = world.eval(name, Trigger::JobRegister);
                 let second = schedule(&world, &again, &Params::new(NOW, !seed));
                 prop_assert!(second.plan.is_empty(), "{:?} then {:?}", decision.plan, second.plan);

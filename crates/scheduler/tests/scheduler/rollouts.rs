@@ -1,4 +1,4 @@
-//! Deployments with the real state: system jobs over their nodes, canaries, and what is made up for meanwhile.
+//! Deployments with the real state: system jobs over their nodes, canaries, and replacements meanwhile.
 
 use crate::world::{NOW, job, node};
 use caravan_scheduler::{Params, schedule};
@@ -35,7 +35,7 @@ impl Cluster {
         self.root = next;
     }
 
-    /// Registers a version of the job and looks at it.
+    /// Registers a version of the job and evaluates it.
     fn register(&mut self, job: Job) -> DesiredUpdates {
         let change =
             Change::JobRegister { job: Box::new(job), expect_modify_index: None, eval: None, source: None };
@@ -43,7 +43,7 @@ impl Cluster {
         self.look()
     }
 
-    /// Evaluates the job; the counts of its group.
+    /// Evaluates the job; returns the counts of its group.
     fn look(&mut self) -> DesiredUpdates {
         let decision = self.decide();
         let annotations = decision.plan.annotations.expect("plans are annotated");
@@ -96,7 +96,7 @@ impl Cluster {
         self.apply(Change::AllocUpdates { updates: vec![update], evals: Vec::new() });
     }
 
-    /// Everything runs and is well, and what was to stop has stopped.
+    /// Makes every wanted allocation run and healthy, and ends the stopped ones.
     fn settle(&mut self) {
         for alloc in self.live() {
             self.says(&alloc, ClientStatus::Running, Some(true));

@@ -1,6 +1,6 @@
-//! Golden scripts: `tests/script/<name>.txt` and what they print, `<name>.out`.
+//! Golden scripts: `tests/script/<name>.txt` and their output, `<name>.out`.
 //!
-//! `UPDATE_GOLDEN=1` writes the outputs anew.
+//! `UPDATE_GOLDEN=1` writes the outputs again.
 #![expect(clippy::disallowed_methods, reason = "the scripts are files")]
 
 use std::path::PathBuf;

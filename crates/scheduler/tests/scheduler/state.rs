@@ -1,4 +1,4 @@
-//! With the real state: a volume changes hands through scheduler, state and the rules of claims.
+//! With the real state: a volume moves between allocations through scheduler, state and the rules of claims.
 
 use crate::world::{NOW, job, node, placed, volume, with_volume};
 use caravan_scheduler::{Params, schedule};
@@ -64,7 +64,7 @@ impl Cluster {
         self.apply(Change::ClaimStep { id: claim.id, expect_modify_index: claim.modify_index, step });
     }
 
-    /// What the servers would do next about the claim.
+    /// Returns the servers' next action for the claim.
     fn next(&self) -> Action {
         let claim = self.claim();
         reconcile::next(&Facts {
@@ -92,7 +92,7 @@ impl Cluster {
         assert_eq!(self.next(), Action::Nothing);
     }
 
-    /// The client ends the allocation and lets go, the servers detach.
+    /// The client ends the allocation and unmounts, the servers detach.
     fn take_down(&mut self, alloc: &AllocId) {
         let update = AllocUpdate {
             alloc_id: alloc.clone(),
@@ -156,7 +156,7 @@ fn a_volume_changes_hands_with_every_proof() {
     assert!(decision.plan.placements.is_empty());
     let waiting = decision.follow_ups[0].clone();
     assert_eq!(waiting.missing_non_node_resources, ["csi-claim:default:data"]);
-    // Stopping is not enough: the claim holds until the client and the plugin have proven its end.
+    // Stopping is not enough: the claim is active until the client and the plugin have proven its end.
     assert_eq!(cluster.decide(waiting.clone()).eval.status, EvalStatus::Blocked);
 
     cluster.take_down(&first);

@@ -64,7 +64,7 @@ fn a_second_writer_waits_for_the_claim() {
     let waiting = blocked(&decision).clone();
     assert_eq!(waiting.missing_non_node_resources, ["csi-claim:default:data"]);
     assert!(waiting.escaped_computed_class);
-    // The first is stopped, but holds until its mounts are proven gone.
+    // The first job is stopped, but its claim is active until its mounts are proven removed.
     world.jobs.remove(&caravan_types::JobKey::new("default", "first"));
     world.run("first");
     assert!(world.decide(&waiting, 2).plan.is_empty());
@@ -93,13 +93,13 @@ fn an_update_hands_the_volume_over() {
     let old = world.alloc_named("writer.g[0]").id.clone();
     writer.meta.insert("v".into(), "2".into());
     world.register(writer);
-    // The old one goes first; the new one waits for its claim.
+    // The old allocation stops first; the new one waits for its claim.
     let decision = world.run("writer");
     assert_eq!(stopped(&world, &decision), ["writer.g[0]: alloc is being updated due to job update"]);
     assert!(decision.plan.placements.is_empty());
     let waiting = blocked(&decision).clone();
     assert_eq!(waiting.missing_non_node_resources, ["csi-claim:default:data"]);
-    // That is how an update of an only writer goes; nothing failed.
+    // Every update of an only writer waits like this; nothing failed.
     assert!(decision.eval.failed_tg_allocs.is_empty() && waiting.failed_tg_allocs.is_empty());
     assert_eq!(decision.eval.queued_allocations["g"], 1);
     assert!(world.run("writer").plan.is_empty());

@@ -1,4 +1,4 @@
-//! A cluster in memory: answers the scheduler's questions and applies its decisions.
+//! A cluster in memory: implements the scheduler's view and applies its decisions.
 
 use caravan_scheduler::{Params, Rules, View, schedule};
 use caravan_types::alloc::{AllocStateChange, Allocation, ClientStatus, DesiredStatus};
@@ -75,7 +75,7 @@ impl View for World {
         self.evals.values().filter(move |e| e.job_key() == *key)
     }
     fn deployments_by_job(&self, _: &JobKey) -> impl Iterator<Item = &Arc<Deployment>> {
-        // Deployments are looked at with the real state.
+        // Tests of deployments use the real state.
         std::iter::empty()
     }
     fn rules(&self, _pool: &str) -> Rules {
@@ -83,7 +83,7 @@ impl View for World {
     }
 }
 
-/// A node with 4000 MHz, 4000 MB, the driver raw_exec and the address 10.0.0.1.
+/// Returns a node with 4000 MHz, 4000 MB, the driver raw_exec and the address 10.0.0.1.
 pub fn node(id: &str) -> Node {
     let mut node = caravan_sim::node(id);
     node.name = format!("host-{id}").into();
@@ -95,7 +95,7 @@ pub fn node(id: &str) -> Node {
     node
 }
 
-/// A job of one group `g` with one task of 500 MHz and 256 MB.
+/// Returns a job of one group `g` with one task of 500 MHz and 256 MB.
 pub fn job(id: &str, kind: JobType, count: u32) -> Job {
     let mut job = caravan_sim::job(id, kind, count);
     job.datacenters = vec!["dc1".into()];
@@ -159,7 +159,7 @@ impl World {
         self.volumes.insert(volume.key(), Arc::new(volume));
     }
 
-    /// A healthy plugin `p` on all nodes, controller included.
+    /// Installs a healthy plugin `p` on all nodes, controller included.
     pub fn install_plugin(&mut self, max_volumes: i64) {
         let mut plugin = Plugin { id: "p".into(), controller_required: true, ..Plugin::default() };
         let ids: Vec<NodeId> = self.nodes.keys().cloned().collect();
@@ -194,7 +194,7 @@ impl World {
         }
     }
 
-    /// Evaluates a job and applies what comes of it.
+    /// Evaluates a job and applies the decision.
     pub fn run(&mut self, job: &str) -> Decision {
         self.run_seeded(job, 1)
     }
@@ -260,7 +260,7 @@ impl World {
         self.allocs.insert(id.clone(), Arc::new(alloc));
     }
 
-    /// The newest allocation of a name.
+    /// Returns the newest allocation of a name.
     pub fn alloc_named(&self, name: &str) -> Arc<Allocation> {
         let of_name = self.allocs.values().filter(|a| a.name == name);
         Arc::clone(of_name.max_by_key(|a| a.create_index).expect("there is one"))
@@ -271,7 +271,7 @@ impl World {
         self.change_alloc(&id, |alloc| alloc.client_status = status);
     }
 
-    /// All allocations that were told to stop are over, their claims released.
+    /// Ends all allocations that were stopped, and releases their claims.
     pub fn settle(&mut self) {
         let stopping: Vec<AllocId> =
             self.allocs.values().filter(|a| a.server_terminal()).map(|a| a.id.clone()).collect();
@@ -290,7 +290,7 @@ impl World {
         }
     }
 
-    /// Names and nodes of what runs or is to run.
+    /// Returns names and nodes of the allocations that run or will run.
     pub fn running(&self) -> Vec<String> {
         let mut names: Vec<String> = self
             .allocs
@@ -307,7 +307,7 @@ impl World {
     }
 }
 
-/// Names of what a decision places.
+/// Returns the names of a decision's placements.
 pub fn placed(decision: &Decision) -> Vec<String> {
     let mut names: Vec<String> =
         decision.plan.placements.values().flatten().map(|a| format!("{} on {}", a.name, a.node_id)).collect();
@@ -315,7 +315,7 @@ pub fn placed(decision: &Decision) -> Vec<String> {
     names
 }
 
-/// What a decision stops, with the reasons.
+/// Returns the names of a decision's stops, with the reasons.
 pub fn stopped(world: &World, decision: &Decision) -> Vec<String> {
     let mut names: Vec<String> = decision
         .plan

@@ -1,11 +1,11 @@
-//! Several policies as one answer to "may it?".
+//! Merges several policies into one set of rights.
 
 use super::privilege::{HostVolumeCap, Level, NsCap, PoolCap, VarCap};
 use caravan_lang::glob;
 use caravan_types::acl::Rules;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// What somebody may do. Compiled once from the rules of policies, then asked for each request.
+/// The rights of a caller. Compiled once from the rules of policies, then consulted for each request.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Acl {
     management: bool,
@@ -21,15 +21,15 @@ pub struct Acl {
     plugin: Level,
 }
 
-/// Sets of capabilities by pattern. The most specific pattern that fits a name decides alone.
+/// Sets of capabilities by pattern. Only the most specific pattern that matches a name applies.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Scopes(BTreeMap<String, u64>);
 
-/// The bit that takes all others away.
+/// The capability that removes all others.
 const DENY: u64 = 1;
 
 impl Scopes {
-    /// Adds what one policy says about a pattern; a denial in any policy stays.
+    /// Adds the capabilities that one policy grants for a pattern; a denial in any policy wins.
     fn add(&mut self, pattern: &str, bits: u64) {
         let all = self.0.entry(pattern.to_owned()).or_default();
         *all |= bits;
@@ -38,7 +38,7 @@ impl Scopes {
         }
     }
 
-    /// What is said about a name: by its own name, else by the closest pattern.
+    /// Returns the capabilities for a name: by an exact entry, otherwise by the closest pattern.
     fn of(&self, name: &str) -> u64 {
         if let Some(bits) = self.0.get(name) {
             return *bits;
@@ -52,13 +52,14 @@ impl Scopes {
         bits & DENY == 0 && bits & bit != 0
     }
 
-    /// Whether anything at all is allowed somewhere that fits.
+    /// Whether any matching pattern grants any capability.
     fn any(&self, bit: u64) -> bool {
         self.0.values().any(|bits| bits & DENY == 0 && bits & bit != 0)
     }
 }
 
-/// How far a pattern is from a name: characters that the stars stand for; the pattern breaks ties.
+/// Returns the distance of a pattern from a name: the number of characters that the stars match; the pattern breaks
+/// ties.
 fn distance<'p>(pattern: &'p str, name: &str) -> (usize, &'p str) {
     let stars = pattern.bytes().filter(|b| *b == b'*').count();
     ((name.len() + stars).saturating_sub(pattern.len()), pattern)
@@ -72,18 +73,18 @@ fn bits<T: Copy>(
     names.into_iter().flatten().filter_map(|name| parse(name)).map(bit).fold(0, |all, one| all | one)
 }
 
-/// Between namespace and path, where neither can hold it.
+/// Separates namespace and path; neither can contain it.
 fn variable_key(namespace: &str, path: &str) -> String {
     format!("{namespace}\0{path}")
 }
 
 impl Acl {
-    /// Everything is allowed.
+    /// Returns all rights.
     pub fn management() -> Self {
         Self { management: true, ..Self::default() }
     }
 
-    /// What policies allow together.
+    /// Returns the merged rights of several policies.
     pub fn of<'r>(policies: impl IntoIterator<Item = &'r Rules>) -> Self {
         let mut acl = Self::default();
         for rules in policies {
@@ -123,12 +124,12 @@ impl Acl {
         }
     }
 
-    /// Whether everything is allowed.
+    /// Whether the caller has all rights.
     pub fn is_management(&self) -> bool {
         self.management
     }
 
-    /// Whether something is allowed in a namespace; `*` asks whether it is in any.
+    /// Whether a capability is granted in a namespace; `*` asks about any namespace.
     pub fn namespace(&self, namespace: &str, cap: NsCap) -> bool {
         self.management
             || match namespace {
@@ -137,12 +138,12 @@ impl Acl {
             }
     }
 
-    /// Whether one of several things is allowed in a namespace.
+    /// Whether one of several capabilities is granted in a namespace.
     pub fn namespace_any(&self, namespace: &str, caps: &[NsCap]) -> bool {
         caps.iter().any(|cap| self.namespace(namespace, *cap))
     }
 
-    /// Whether a namespace may be seen: something in it is allowed.
+    /// Whether the namespace is visible: any capability in it is granted.
     pub fn sees_namespace(&self, namespace: &str) -> bool {
         let bits = self.namespaces.of(namespace);
         self.management
@@ -153,12 +154,12 @@ impl Acl {
                 }))
     }
 
-    /// Whether something is allowed on a variable.
+    /// Whether a capability is granted on a variable.
     pub fn variable(&self, namespace: &str, path: &str, cap: VarCap) -> bool {
         self.management || self.variables.allows(&variable_key(namespace, path), cap.bit())
     }
 
-    /// Whether something is allowed on some variable of a namespace; `*`: of any.
+    /// Whether a capability is granted on some variable of a namespace; `*` asks about any namespace.
     pub fn any_variable(&self, namespace: &str) -> bool {
         self.management
             || self.variables.0.iter().any(|(key, bits)| {
@@ -167,47 +168,47 @@ impl Acl {
             })
     }
 
-    /// Whether something is allowed on a node pool.
+    /// Whether a capability is granted on a node pool.
     pub fn node_pool(&self, name: &str, cap: PoolCap) -> bool {
         self.management || self.node_pools.allows(name, cap.bit())
     }
 
-    /// Whether something is allowed on some node pool.
+    /// Whether a capability is granted on some node pool.
     pub fn any_node_pool(&self, cap: PoolCap) -> bool {
         self.management || self.node_pools.any(cap.bit())
     }
 
-    /// Whether something is allowed on a host volume of the agents' configuration.
+    /// Whether a capability is granted on a host volume of the agents' configuration.
     pub fn host_volume(&self, name: &str, cap: HostVolumeCap) -> bool {
         self.management || self.host_volumes.allows(name, cap.bit())
     }
 
-    /// Whether nodes may be looked at or changed.
+    /// Whether a level of access to nodes is granted.
     pub fn node(&self, level: Level) -> bool {
         self.management || self.node.allows(level)
     }
 
-    /// Whether agents may be looked at or changed.
+    /// Whether a level of access to agents is granted.
     pub fn agent(&self, level: Level) -> bool {
         self.management || self.agent.allows(level)
     }
 
-    /// Whether settings of the region may be looked at or changed.
+    /// Whether a level of access to settings of the region is granted.
     pub fn operator(&self, level: Level) -> bool {
         self.management || self.operator.allows(level)
     }
 
-    /// Whether one thing that operators do is allowed, by its name or with everything.
+    /// Whether one capability of operators is granted, by its name or by the level.
     pub fn operator_cap(&self, cap: &str, level: Level) -> bool {
         self.operator(level) || (self.operator != Level::Deny && self.operator_caps.contains(cap))
     }
 
-    /// Whether quotas may be looked at or changed.
+    /// Whether a level of access to quotas is granted.
     pub fn quota(&self, level: Level) -> bool {
         self.management || self.quota.allows(level)
     }
 
-    /// Whether storage plugins may be listed or looked at.
+    /// Whether a level of access to storage plugins is granted.
     pub fn plugin(&self, level: Level) -> bool {
         self.management || self.plugin.allows(level)
     }

@@ -1,6 +1,6 @@
-//! Access control: rules of policies, what they allow, who a request comes from.
+//! Access control: the rules of policies, the rights they grant, and the caller of a request.
 //!
-//! Pure but for [`resolve`], which reads the newest state and keeps compiled sets of policies.
+//! Pure except for [`resolve`], which reads the newest state and caches compiled sets of policies.
 
 mod compiled;
 mod parse;
@@ -18,11 +18,11 @@ use caravan_types::Nanos;
 /// Settings of access control.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AclConfig {
-    /// Whether it is on.
+    /// Whether access control is enabled.
     pub enabled: bool,
-    /// Shortest life of a token that ends.
+    /// Shortest lifetime of a token that expires.
     pub min_expiration: Nanos,
-    /// Longest life of a token that ends.
+    /// Longest lifetime of a token that expires.
     pub max_expiration: Nanos,
 }
 

@@ -1,4 +1,4 @@
-//! Rules of a policy: HCL 1 or JSON to data, shorthands written out (docs/reference/http-api.md, section 5.8).
+//! Parses the rules of a policy: HCL 1 or JSON, with shorthands expanded (docs/reference/http-api.md, section 5.8).
 
 use super::privilege::{self, Level, NsCap, OPERATOR, PoolCap, VarCap};
 use caravan_hcl::ast::{Block, Body};
@@ -11,7 +11,7 @@ use caravan_types::acl::{
 };
 use serde_json::{Map, Value};
 
-/// Why rules are none, in words that clients of the reference know.
+/// Why rules are invalid, with texts that clients of Nomad know.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct RulesError(String);
@@ -29,7 +29,7 @@ struct Tree {
     blocks: Vec<(String, String, Tree)>,
 }
 
-/// Blocks, and whether they carry a name.
+/// The known blocks, and whether each has a label.
 const BLOCKS: [(&str, bool); 11] = [
     ("namespace", true),
     ("node_pool", true),
@@ -48,10 +48,10 @@ fn named(kind: &str) -> Option<bool> {
     BLOCKS.iter().find(|(name, _)| *name == kind).map(|(_, named)| *named)
 }
 
-/// Reads rules.
+/// Parses rules.
 ///
 /// # Errors
-/// Syntax, unknown blocks, shorthands and capabilities; one sentence.
+/// On invalid syntax, unknown blocks, shorthands or capabilities; one sentence.
 pub fn parse(text: &str) -> Parsed<Rules> {
     let mut rules = if text.trim().is_empty() { Rules::default() } else { read(&tree(text)?)? };
     text.clone_into(&mut rules.raw);
@@ -101,7 +101,7 @@ fn from_hcl(body: &Body) -> Parsed<Tree> {
     for Block { kind, labels, body, .. } in &body.blocks {
         let label = labels.first().map(|label| label.text.clone()).unwrap_or_default();
         if labels.is_empty() && named(&kind.text) == Some(true) {
-            // The name may stand as a key within.
+            // The label may be a key within the block.
             for inner in &body.blocks {
                 let name = inner.kind.text.clone();
                 tree.blocks.push((kind.text.clone(), name, from_hcl(&inner.body)?));
@@ -136,7 +136,7 @@ fn blocks_of(kind: &str, value: &Value) -> Vec<(String, String, Tree)> {
     labelled.map(|(label, value)| (kind.to_owned(), label.clone(), from_json(value))).collect()
 }
 
-/// A list, or the one thing that stands for a list.
+/// Returns a list; a single value becomes a list of one.
 fn list(value: &Value) -> impl Iterator<Item = &Value> {
     match value {
         Value::Array(items) => items.as_slice().iter(),
@@ -186,7 +186,7 @@ fn read(tree: &Tree) -> Parsed<Rules> {
     Ok(rules)
 }
 
-/// A list of strings as the reference prints it.
+/// Formats a list of strings as Nomad does.
 fn go_strings(list: Option<&Vec<String>>) -> String {
     match list {
         None => "[]string(nil)".to_owned(),
@@ -242,7 +242,7 @@ fn variable(namespace: &str, path: &str, tree: &Tree) -> Parsed<VariablePath> {
         }
     }
     if let Some(caps) = &mut capabilities {
-        // Who may read or write may also see that it is there.
+        // The capabilities to read or write include the capability to list.
         let implies = caps.iter().any(|cap| matches!(cap.as_str(), "read" | "write"));
         if implies && !caps.iter().any(|cap| matches!(cap.as_str(), "list" | "deny")) {
             caps.push("list".to_owned());
@@ -273,8 +273,8 @@ fn node_pool(name: &str, tree: &Tree) -> Parsed<NodePoolRules> {
     Ok(NodePoolRules { name: name.to_owned(), policy, capabilities })
 }
 
-/// The name of a host volume without the number of an allocation (`data[0]`), or the star for all of them (`data[*]`):
-/// each allocation of a `per_alloc` request has a volume of its own.
+/// Returns the name of a host volume without the index of an allocation (`data[0]`), or with a star for all of them
+/// (`data[*]`): each allocation of a `per_alloc` request has a separate volume.
 fn without_number(name: &str) -> &str {
     let parts = name.strip_suffix(']').and_then(|name| name.rsplit_once('['));
     let is_number =

@@ -1,4 +1,4 @@
-//! What can be allowed (docs/reference/http-api.md, section 5.8).
+//! Capabilities and levels of access (docs/reference/http-api.md, section 5.8).
 
 /// Declares a set of capabilities: an enum with names, and a set of them as bits.
 macro_rules! capabilities {
@@ -9,17 +9,17 @@ macro_rules! capabilities {
         pub enum $name { $($variant,)* }
 
         impl $name {
-            /// All of them.
+            /// All capabilities of the set.
             pub const ALL: &'static [Self] = &[$(Self::$variant,)*];
-            /// The name in policies.
+            /// Returns the name that policies use.
             pub fn as_str(self) -> &'static str {
                 match self { $(Self::$variant => $text,)* }
             }
-            /// Reads a name.
+            /// Parses a name.
             pub fn parse(text: &str) -> Option<Self> {
                 match text { $($text => Some(Self::$variant),)* _ => None }
             }
-            /// As a set.
+            /// Returns the set with this capability only.
             pub(crate) fn bit(self) -> u64 {
                 1 << (self as u64)
             }
@@ -28,7 +28,7 @@ macro_rules! capabilities {
 }
 
 capabilities! {
-    /// In a namespace.
+    /// Capabilities in a namespace.
     NsCap {
         Deny = "deny",
         ListJobs = "list-jobs",
@@ -79,7 +79,7 @@ capabilities! {
 }
 
 capabilities! {
-    /// On variables of a path.
+    /// Capabilities on variables of a path.
     VarCap {
         Deny = "deny",
         List = "list",
@@ -90,7 +90,7 @@ capabilities! {
 }
 
 capabilities! {
-    /// On node pools.
+    /// Capabilities on node pools.
     PoolCap {
         Deny = "deny",
         Delete = "delete",
@@ -100,7 +100,7 @@ capabilities! {
 }
 
 capabilities! {
-    /// On host volumes of a name.
+    /// Capabilities on host volumes of a name.
     HostVolumeCap {
         Deny = "deny",
         MountReadonly = "mount-readonly",
@@ -108,24 +108,24 @@ capabilities! {
     }
 }
 
-/// How much of something is allowed as a whole.
+/// The level of access to a class of objects.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Level {
-    /// Nothing is said.
+    /// No policy specifies a level.
     #[default]
     None,
-    /// Lists.
+    /// May list.
     List,
-    /// Reading.
+    /// May read.
     Read,
-    /// Everything.
+    /// May read and write.
     Write,
-    /// Nothing, whatever others say.
+    /// Denied; overrides all other policies.
     Deny,
 }
 
 impl Level {
-    /// Reads the shorthand of a policy.
+    /// Parses the shorthand of a policy.
     pub fn parse(text: &str) -> Option<Self> {
         Some(match text {
             "deny" => Self::Deny,
@@ -136,7 +136,7 @@ impl Level {
         })
     }
 
-    /// Whether it allows what needs `wanted`.
+    /// Whether this level includes `wanted`.
     pub fn allows(self, wanted: Self) -> bool {
         self != Self::Deny && self != Self::None && self >= wanted
     }
@@ -178,7 +178,7 @@ const NAMESPACE_SCALE: [NsCap; 6] = [
     NsCap::SubmitRecommendation,
 ];
 
-/// What a shorthand stands for in a namespace; none if it is unknown.
+/// Returns the capabilities of a namespace shorthand; `None` if it is unknown.
 pub(super) fn namespace(policy: &str) -> Option<Vec<NsCap>> {
     Some(match policy {
         "deny" => vec![NsCap::Deny],
@@ -189,7 +189,7 @@ pub(super) fn namespace(policy: &str) -> Option<Vec<NsCap>> {
     })
 }
 
-/// What a shorthand stands for on node pools; none if it is unknown.
+/// Returns the capabilities of a node pool shorthand; `None` if it is unknown.
 pub(super) fn node_pool(policy: &str) -> Option<Vec<PoolCap>> {
     Some(match policy {
         "deny" => vec![PoolCap::Deny],
@@ -199,7 +199,7 @@ pub(super) fn node_pool(policy: &str) -> Option<Vec<PoolCap>> {
     })
 }
 
-/// What a shorthand stands for on host volumes; none if it is unknown.
+/// Returns the capabilities of a host volume shorthand; `None` if it is unknown.
 pub(super) fn host_volume(policy: &str) -> Option<Vec<HostVolumeCap>> {
     Some(match policy {
         "deny" => vec![HostVolumeCap::Deny],

@@ -1,4 +1,4 @@
-//! Who a request comes from: the token or the identity that it carries, and what that allows.
+//! Resolves the caller of a request: the token or the identity that the request carries, and its rights.
 
 use super::{Acl, Level, NsCap, VarCap, parse};
 use crate::keyring::{Keyring, Signer};
@@ -10,60 +10,60 @@ use caravan_types::{JobId, UnixNanos};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// Compiled sets of policies that are kept.
+/// Maximum number of cached sets of compiled policies.
 const KEPT: usize = 512;
 
-/// Why somebody may not, in words that clients know.
+/// Why a caller is refused, with texts that clients know.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Denied {
-    /// It may not, or nobody knows who it is.
+    /// The caller lacks the right, or its secret is unknown.
     #[error("Permission denied")]
     Permission,
-    /// Its time is over.
+    /// The token or identity has expired.
     #[error("ACL token expired")]
     Expired,
 }
 
-/// Who a request comes from.
+/// The caller of a request.
 #[derive(Clone, Debug)]
 pub struct Caller {
-    /// What it may do.
+    /// The rights of the caller.
     pub acl: Arc<Acl>,
-    /// Its token; none while access control is off, and for workloads.
+    /// The caller's token; `None` while access control is off, and for workloads.
     pub token: Option<Arc<Token>>,
-    /// Who it is, for workloads.
+    /// The caller's task, for workload identities.
     pub claims: Option<Arc<Workload>>,
 }
 
-/// A task that speaks for itself.
+/// A task that authenticates by its workload identity.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Workload {
-    /// What it proved.
+    /// The verified claims of the identity.
     pub claims: Claims,
-    /// Its group.
+    /// The group of the task.
     pub group: String,
-    /// Policies that it has.
+    /// The policies of the task.
     pub policies: Vec<String>,
 }
 
 impl Caller {
-    /// Everybody may do everything: access control is off.
+    /// Returns a caller with all rights: access control is off.
     pub fn unrestricted() -> Self {
         Self { acl: Arc::new(Acl::management()), token: None, claims: None }
     }
 
-    /// Somebody who may nothing.
+    /// Returns a caller without rights.
     pub fn nobody() -> Self {
         Self { acl: Arc::default(), token: None, claims: None }
     }
 
-    /// Whether something is allowed in a namespace.
+    /// Whether the caller has a capability in a namespace.
     pub fn may(&self, namespace: &str, cap: NsCap) -> bool {
         self.acl.namespace(namespace, cap)
     }
 
-    /// Whether something is allowed on a variable. Workloads may read what belongs to them (`http-api`
-    /// section 5.9).
+    /// Whether the caller has a capability on a variable. Workloads may read their own variables
+    /// (docs/reference/http-api.md, section 5.9).
     pub fn variable(&self, namespace: &str, path: &str, cap: VarCap) -> bool {
         let own = || {
             self.claims.as_ref().is_some_and(|workload| {
@@ -75,12 +75,12 @@ impl Caller {
         self.acl.variable(namespace, path, cap) || own()
     }
 
-    /// Whether it is a task of an allocation of this job's namespace that asks about nodes or services.
+    /// Whether the caller is a task of this job's namespace that asks about nodes or services.
     pub fn is_workload(&self) -> bool {
         self.claims.is_some()
     }
 
-    /// Names of the policies that it has, its roles' included.
+    /// Returns the names of the caller's policies, those of its roles included.
     pub fn policies(&self, root: &Root) -> BTreeSet<String> {
         let mut names: BTreeSet<String> = BTreeSet::new();
         if let Some(token) = &self.token {
@@ -98,18 +98,18 @@ impl Caller {
         token.or_else(|| self.claims.as_ref().and_then(|workload| workload.claims.ends()))
     }
 
-    /// Whether it may do everything.
+    /// Whether the caller has management rights.
     pub fn is_management(&self) -> bool {
         self.acl.is_management()
     }
 
-    /// Whether nodes may be looked at or changed.
+    /// Whether the caller has a level of rights on nodes.
     pub fn node(&self, level: Level) -> bool {
         self.acl.node(level)
     }
 }
 
-/// Whether a path is one that a workload may read without a policy.
+/// Whether a workload may read a path without a policy.
 fn belongs(workload: &Workload, path: &str) -> bool {
     let Some(rest) = path.strip_prefix("nomad/jobs") else { return false };
     let claims = &workload.claims;
@@ -122,13 +122,13 @@ fn belongs(workload: &Workload, path: &str) -> bool {
     own.iter().any(|own| own == rest)
 }
 
-/// The job that a task's identity names: a child of a job speaks for that job.
+/// Returns the job that a task's identity names: a child job acts for its parent job.
 pub(crate) fn claimed_job(alloc: &Allocation) -> &JobId {
     let parent = alloc.job.as_ref().map(|job| &job.parent_id).filter(|parent| !parent.is_empty());
     parent.unwrap_or(&alloc.job_id)
 }
 
-/// A task with its policies.
+/// Returns a task with its policies.
 fn speaker(root: &Root, claims: Claims, group: String) -> Arc<Workload> {
     let covered = |policy: &&Arc<Policy>| {
         policy
@@ -148,10 +148,10 @@ fn policies_of(root: &Root, token: &Token) -> BTreeSet<String> {
     names
 }
 
-/// Compiled policies by name and index of each: what a changed policy was compiled to is not found again.
+/// The name and index of each policy; a changed policy therefore never finds an outdated compilation.
 type Compiled = HashMap<Vec<(String, u64)>, Arc<Acl>>;
 
-/// Finds out who a request comes from; cheap to clone.
+/// Resolves the callers of requests; cheap to clone.
 #[derive(Clone, Debug)]
 pub(crate) struct Resolver {
     enabled: bool,
@@ -168,7 +168,7 @@ impl Resolver {
         self.enabled
     }
 
-    /// Who holds a secret; an empty one is nobody in particular.
+    /// Returns the caller that a secret identifies; an empty secret is the anonymous caller.
     pub(crate) fn resolve(&self, root: &Root, secret: &str, now: UnixNanos) -> Result<Caller, Denied> {
         if !self.enabled {
             return Ok(Caller { claims: self.workload(root, secret, now).ok(), ..Caller::unrestricted() });
@@ -193,8 +193,8 @@ impl Resolver {
         Ok(Caller { acl, token: Some(token.clone()), claims: None })
     }
 
-    /// The task that an identity speaks for, while its allocation lives. An identity for a third party is none of
-    /// ours: whoever a task shows it to could act as the task.
+    /// Returns the task of an identity, while its allocation lives. An identity for another audience is refused: a
+    /// party that received it from a task could act as the task.
     fn workload(&self, root: &Root, token: &str, now: UnixNanos) -> Result<Arc<Workload>, Denied> {
         let signer = Signer::key_of(token).and_then(|key| self.keyring.known_signer(&key));
         let claims = signer.and_then(|signer| signer.open(token).ok()).ok_or(Denied::Permission)?;
@@ -211,7 +211,7 @@ impl Resolver {
         Ok(speaker(root, claims, alloc.task_group.to_string()))
     }
 
-    /// A task of an allocation that its node speaks for.
+    /// Returns the caller for a task of an allocation, on whose behalf its node sends a request.
     pub(crate) fn task(&self, root: &Root, alloc: &Allocation, task: &str) -> Caller {
         let claims = Claims {
             namespace: alloc.namespace.to_string(),
@@ -233,7 +233,7 @@ impl Resolver {
             names.iter().filter_map(|name| Some((name.as_str(), root.acl_policy(name)?))).collect();
         let key: Vec<(String, u64)> =
             found.iter().map(|(name, policy)| ((*name).to_owned(), policy.modify_index)).collect();
-        // A thread that panicked left whole entries only.
+        // A panic leaves only complete entries.
         let mut compiled = self.compiled.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(acl) = compiled.get(&key) {
             return acl.clone();
@@ -241,7 +241,7 @@ impl Resolver {
         if compiled.len() >= KEPT {
             compiled.clear();
         }
-        // What cannot be read gives nothing; such rules are refused when they are written.
+        // Rules that cannot be parsed grant nothing; the endpoint refuses to store such rules.
         let rules: Vec<Rules> =
             found.values().map(|policy| parse(&policy.rules).unwrap_or_default()).collect();
         let acl = Arc::new(Acl::of(&rules));
@@ -308,7 +308,7 @@ mod tests {
         let caller = resolver.resolve(&root, "s1", UnixNanos(2)).unwrap();
         assert!(caller.may("default", NsCap::ReadJob) && caller.node(Level::Write));
         assert!(!caller.may("default", NsCap::SubmitJob) && !caller.is_management());
-        // A policy that is written anew counts at once.
+        // A policy that is written again takes effect at once.
         let root = with(root, policy("readers", "namespace \"default\" { policy = \"write\" }"));
         assert!(resolver.resolve(&root, "s1", UnixNanos(2)).unwrap().may("default", NsCap::SubmitJob));
     }

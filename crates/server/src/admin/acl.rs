@@ -11,7 +11,7 @@ use caravan_types::admin::AdminChange;
 use caravan_types::{Nanos, Time};
 use std::sync::Arc;
 
-/// How long a secret can be exchanged.
+/// How long a one-time secret can be exchanged.
 const ONE_TIME: Nanos = Nanos::from_secs(600);
 
 /// Whether a text has the form of a UUID.
@@ -19,7 +19,7 @@ fn is_uuid(text: &str) -> bool {
     text.len() == 36 && uuid::Uuid::parse_str(text).is_ok()
 }
 
-/// Checks an accessor and a secret that a new token brings along.
+/// Checks the accessor and the secret that a request gives for a new token.
 fn check_upload(root: &Root, token: &Token) -> Result<(), ServerError> {
     let (accessor, secret) = (token.accessor_id.as_str(), &token.secret_id);
     if secret.is_empty() {
@@ -28,7 +28,7 @@ fn check_upload(root: &Root, token: &Token) -> Result<(), ServerError> {
             unknown => Err(bad(format!("cannot find token {unknown}"))),
         };
     }
-    // Only the servers choose the secret of a token that may do everything.
+    // Only the servers choose the secret of a management token.
     if token.kind == TokenType::Management {
         return Err(bad("cannot upload management tokens"));
     }
@@ -49,16 +49,16 @@ fn named(error: &ServerError) -> bool {
 }
 
 impl Admin {
-    /// The limits of a token's life.
+    /// Returns the limits of a token's lifetime.
     pub(super) fn life(&self) -> (Nanos, Nanos) {
         (self.config.min_expiration, self.config.max_expiration)
     }
 
-    /// Makes the first token. `secret`: its secret, where the operator brings one. It is made again only if the
-    /// index of the bootstrap before stands in the file `acl-bootstrap-reset` of this server.
+    /// Creates the first token. `secret` is its secret, if the operator provides one. A second bootstrap requires the
+    /// index of the previous one in the file `acl-bootstrap-reset` of this server.
     ///
     /// # Errors
-    /// If it was done, or the secret is none.
+    /// If the bootstrap was done before, or the secret is not a UUID.
     pub async fn bootstrap(&self, secret: Option<String>) -> Result<(Arc<Token>, u64), ServerError> {
         if secret.as_deref().is_some_and(|secret| !is_uuid(secret)) {
             return Err(bad("invalid acl token"));
@@ -83,7 +83,7 @@ impl Admin {
         Ok((self.stored(&accessor)?, index))
     }
 
-    /// What the reset file says, if it is about the bootstrap that was done.
+    /// Returns the content of the reset file, if it matches the previous bootstrap.
     fn reset(&self, done: u64) -> Result<Option<u64>, ServerError> {
         let Some(path) = &self.reset_file else { return Ok(None) };
         let text = match std::fs::read_to_string(path) {
@@ -132,7 +132,7 @@ impl Admin {
         self.commit(AdminChange::PolicyWrite(Box::new(policy))).await
     }
 
-    /// Removes a policy; one that is not there is as wished.
+    /// Removes a policy; succeeds if it does not exist.
     ///
     /// # Errors
     /// If the change cannot be made durable.
@@ -140,7 +140,7 @@ impl Admin {
         self.commit(AdminChange::PolicyDelete(name)).await
     }
 
-    /// Makes a token, or changes the one of its accessor.
+    /// Creates a token, or updates the token with its accessor.
     ///
     /// # Errors
     /// With every problem.
@@ -174,7 +174,7 @@ impl Admin {
         if let Some(roles) = &mut token.roles {
             *roles = linked(&root, roles)?;
         }
-        // Who has roles has policies as well, if only none.
+        // A token with roles also has a list of policies, possibly empty.
         if token.roles.is_some() && token.policies.is_none() {
             token.policies = Some(Vec::new());
         }
@@ -188,12 +188,12 @@ impl Admin {
     /// Removes tokens by their accessors.
     ///
     /// # Errors
-    /// If one of them is not there.
+    /// If one of the tokens does not exist.
     pub async fn delete_tokens(&self, accessors: Vec<String>) -> Result<u64, ServerError> {
         self.commit_as(AdminChange::TokensDelete(accessors), Kind::BadRequest).await
     }
 
-    /// A secret that can be exchanged once for the token's.
+    /// Creates a one-time secret that can be exchanged once for the token's secret.
     ///
     /// # Errors
     /// If the change cannot be made durable.
@@ -208,10 +208,10 @@ impl Admin {
         Ok((OneTimeToken { create_index: index, modify_index: index, ..row }, index))
     }
 
-    /// The token that a secret stands for; the secret is used up.
+    /// Exchanges a one-time secret for its token; the secret is used up.
     ///
     /// # Errors
-    /// If it stands for none, any more.
+    /// If the secret is not valid (any more).
     pub async fn exchange(&self, secret: Secret) -> Result<(Arc<Token>, u64), ServerError> {
         let denied = || ServerError::new(Kind::Forbidden, "Permission denied");
         let root = self.core.snapshot();
@@ -223,7 +223,7 @@ impl Admin {
         if over { Err(denied()) } else { Ok((token, index)) }
     }
 
-    /// Makes a role, or changes the one of its id.
+    /// Creates a role, or updates the role with its id.
     ///
     /// # Errors
     /// With every problem.
@@ -259,12 +259,12 @@ impl Admin {
     /// Removes a role.
     ///
     /// # Errors
-    /// If it is not there.
+    /// If the role does not exist.
     pub async fn delete_role(&self, id: String) -> Result<u64, ServerError> {
         self.commit(AdminChange::RoleDelete(id)).await
     }
 
-    /// Removes tokens and one-time secrets whose time is over.
+    /// Removes expired tokens and expired one-time secrets.
     ///
     /// # Errors
     /// If the change cannot be made durable.
@@ -285,7 +285,7 @@ impl Admin {
     }
 }
 
-/// Roles named by id or by name, each with both, once.
+/// Returns roles, each named by id or by name, with both; without duplicates.
 fn linked(root: &Root, roles: &[RoleLink]) -> Result<Vec<RoleLink>, ServerError> {
     let mut out: Vec<RoleLink> = Vec::new();
     for link in roles {

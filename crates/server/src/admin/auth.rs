@@ -1,4 +1,4 @@
-//! Ways to log in, and what a login gives.
+//! Auth methods and their binding rules.
 
 use super::{Admin, bad, hash_of};
 use crate::admission::joined;
@@ -9,11 +9,11 @@ use caravan_types::acl::{AuthMethod, BindingRule};
 use caravan_types::admin::AdminChange;
 use std::sync::Arc;
 
-/// The name that tokens get unless the method says otherwise.
+/// The token name format of methods that specify none.
 const TOKEN_NAME: &str = "${auth_method_type}-${auth_method_name}";
 
 impl Admin {
-    /// Makes a way to log in, or changes it: what the change does not name stays.
+    /// Creates or updates an auth method; fields that the change omits stay.
     ///
     /// # Errors
     /// With every problem.
@@ -40,15 +40,15 @@ impl Admin {
         Ok((method.ok_or_else(|| ServerError::not_found("ACL auth-method not found"))?, index))
     }
 
-    /// Removes a way to log in, with its binding rules.
+    /// Removes an auth method with its binding rules.
     ///
     /// # Errors
-    /// If it is not there.
+    /// If the method does not exist.
     pub async fn delete_auth_method(&self, name: String) -> Result<u64, ServerError> {
         self.commit(AdminChange::AuthMethodDelete(name)).await
     }
 
-    /// Makes a binding rule, or changes it: what the change does not name stays.
+    /// Creates or updates a binding rule; fields that the change omits stay.
     ///
     /// # Errors
     /// With every problem.
@@ -82,7 +82,7 @@ impl Admin {
     /// Removes a binding rule.
     ///
     /// # Errors
-    /// If it is not there.
+    /// If the rule does not exist.
     pub async fn delete_binding_rule(&self, id: String) -> Result<u64, ServerError> {
         self.commit(AdminChange::BindingRuleDelete(id)).await
     }

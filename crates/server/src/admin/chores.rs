@@ -1,4 +1,4 @@
-//! What follows from operators' changes by itself: keys that become active, tokens whose time is over.
+//! Periodic maintenance for operators' objects: activates prepublished keys and removes expired tokens.
 
 use super::Admin;
 use caravan_state::{Table, Topic};
@@ -7,12 +7,12 @@ use caravan_types::operator::RootKeyState;
 use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 
-/// How often tokens are looked at.
+/// Interval between checks for expired tokens.
 const ROUND: Duration = Duration::from_secs(300);
-/// Longest wait for a key, so that a clock that was set is noticed.
+/// Longest wait for a key, so that a step of the clock is noticed.
 const LONGEST: Duration = Duration::from_secs(60);
 
-/// Does the chores.
+/// Performs the maintenance.
 #[derive(Debug)]
 pub(crate) struct Chores(Admin);
 
@@ -21,7 +21,7 @@ impl Chores {
         Self(admin)
     }
 
-    /// Until cancelled.
+    /// Runs until cancelled.
     pub(crate) async fn run(self, cancel: CancellationToken) {
         let mut keys = self.0.core.store.watch().on(Topic::Table(Table::RootKeys)).start();
         let mut round = tokio::time::interval(ROUND);
@@ -46,7 +46,7 @@ impl Chores {
         }
     }
 
-    /// How long until a key that was made ahead is to be used.
+    /// Returns the time until a prepublished key becomes active.
     fn until_publish(&self) -> Duration {
         let (root, now) = (self.0.core.snapshot(), self.0.core.now());
         let ahead = root.root_keys().filter(|key| key.state == RootKeyState::Prepublished);

@@ -16,29 +16,29 @@ use caravan_types::{Nanos, NodeId, UnixNanos};
 use serde_json::{Value, json};
 use std::sync::Arc;
 
-/// What secrets are sealed with.
+/// The algorithm that seals secrets.
 const ALGORITHM: &str = "xchacha20-poly1305";
-/// Rows that are sealed anew in one command.
+/// Maximum number of rows that one command seals again.
 const BATCH: usize = 256;
-/// For how long a node may be introduced, unless the request says less.
+/// Default lifetime of a node introduction token.
 const INTRODUCTION: Nanos = Nanos::from_secs(300);
-/// For how long at most.
+/// Maximum lifetime of a node introduction token.
 const LONGEST_INTRODUCTION: Nanos = Nanos::from_secs(1800);
 
-/// A node that is to be let in.
+/// A node to introduce.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Introduction {
-    /// Its name; empty: any.
+    /// The node's name; empty: any name.
     pub node_name: String,
-    /// Its pool; empty: `default`.
+    /// The node's pool; empty: `default`.
     pub node_pool: String,
-    /// For how long; 0: five minutes.
+    /// Lifetime of the token; 0: five minutes.
     pub ttl: Nanos,
 }
 
 impl Admin {
-    /// Brings what is known of root keys and the keys of this server in step: at the start, and when a key that
-    /// was made ahead is to be used.
+    /// Synchronizes the recorded root keys with the keys of this server: at the start, and when a prepublished key
+    /// becomes active.
     pub(crate) async fn settle_keys(&self) -> Result<(), ServerError> {
         let (root, now) = (self.core.snapshot(), self.core.now());
         let due = root.root_keys().find(|key| {
@@ -55,7 +55,8 @@ impl Admin {
         }
         match root.active_root_key() {
             Some(key) if self.core.keyring.has(&key.key_id) => self.core.keyring.activate(&key.key_id),
-            // A state from elsewhere: what it sealed cannot be opened, and from now on our key is used.
+            // The state comes from another cluster: its sealed data cannot be opened, and this server's key is used
+            // from now on.
             _ => {
                 let id = self.core.keyring.active();
                 self.write_key(&id, RootKeyState::Active, UnixNanos(0), false).await?;
@@ -84,11 +85,11 @@ impl Admin {
         Ok((key, index))
     }
 
-    /// Makes a new root key. `publish`: it seals and signs from then on, until then it is only told; `full`: what
-    /// the others sealed is sealed anew.
+    /// Creates a root key. With `publish`, the key becomes active at that time and is only announced until then. With
+    /// `full`, data sealed with other keys is sealed again.
     ///
     /// # Errors
-    /// If both are asked for, or the key cannot be kept.
+    /// If both are requested, or the key cannot be stored.
     pub async fn rotate_key(
         &self,
         full: bool,
@@ -111,7 +112,7 @@ impl Admin {
         Ok(done)
     }
 
-    /// Seals everything with the key in use. What is written meanwhile is sealed with it already.
+    /// Seals all data with the active key. Concurrent writes use the active key already.
     async fn reseal(&self) -> Result<(), ServerError> {
         let (root, active) = (self.core.snapshot(), self.core.keyring.active());
         let mut rows: Vec<Resealed> = Vec::new();
@@ -125,7 +126,7 @@ impl Admin {
         for batch in rows.chunks(BATCH) {
             self.commit(AdminChange::Reseal(batch.to_vec())).await?;
         }
-        // Nothing is left for them to do.
+        // The other keys seal no data any more.
         let done: Vec<Arc<RootKeyMeta>> = self
             .core
             .snapshot()
@@ -140,10 +141,10 @@ impl Admin {
         Ok(())
     }
 
-    /// Forgets a root key.
+    /// Removes a root key.
     ///
     /// # Errors
-    /// If it is in use, or what it sealed is there (unless `force`), or it is not there.
+    /// If it is active, data sealed with it exists (unless `force`), or it does not exist.
     pub async fn delete_key(&self, id: &str, force: bool) -> Result<u64, ServerError> {
         let index = self.commit(AdminChange::RootKeyDelete { id: id.to_owned(), force }).await?;
         self.core.keyring.forget(id)?;
@@ -154,10 +155,10 @@ impl Admin {
         self.core.keyring.signer(&self.core.keyring.active()).await
     }
 
-    /// The public keys that identities are checked with, as a JSON web key set.
+    /// Returns the public keys that verify identities, as a JSON web key set.
     ///
     /// # Errors
-    /// If the key in use cannot be kept.
+    /// If the active key cannot be stored.
     pub async fn key_set(&self) -> Result<Value, ServerError> {
         let root = self.core.snapshot();
         let mut keys: Vec<Jwk> = Vec::new();
@@ -173,17 +174,17 @@ impl Admin {
         Ok(json!({"keys": keys}))
     }
 
-    /// Who issues identities, as others reach it.
+    /// Returns the issuer of identities, as a URL that others can reach.
     pub fn issuer(&self) -> Option<&str> {
         self.issuer.as_deref()
     }
 
-    /// Signs claims: when, for how long and by whom is filled in.
+    /// Signs claims, after filling in the issuer, the time of issue and the expiry.
     pub(crate) async fn sign(&self, claims: Claims, ttl: Nanos) -> Result<String, ServerError> {
         self.active_signer().await?.sign(&self.issued(claims, ttl))
     }
 
-    /// Claims with when, for how long and by whom they are made.
+    /// Returns claims with the issuer, the time of issue and the expiry.
     fn issued(&self, mut claims: Claims, ttl: Nanos) -> Claims {
         let now = self.core.now();
         claims.iss = self.issuer.clone().unwrap_or_default();
@@ -193,7 +194,7 @@ impl Admin {
         claims
     }
 
-    /// The identity of a node: good for as long as its pool says.
+    /// Returns the identity of a node, with the lifetime that its pool specifies.
     pub(crate) async fn sign_node(&self, id: &NodeId) -> Result<wire::SignedNode, ServerError> {
         let root = self.core.snapshot();
         let node = root.node(id).ok_or_else(|| ServerError::not_found("node not found"))?;
@@ -212,7 +213,7 @@ impl Admin {
         Ok(wire::SignedNode { token, claims })
     }
 
-    /// The identities of an allocation's tasks that its node asks for.
+    /// Returns the identities of an allocation's tasks that its node requests.
     pub(crate) async fn sign_identities(
         &self,
         request: wire::SignIdentities,
@@ -257,10 +258,10 @@ impl Admin {
         Ok(wire::SignedIdentities { tokens })
     }
 
-    /// A token that lets a node in.
+    /// Returns a token that introduces a node.
     ///
     /// # Errors
-    /// If there is no such pool, or nothing can be signed.
+    /// If the pool does not exist, or no key can sign.
     pub async fn introduce(&self, introduction: Introduction) -> Result<String, ServerError> {
         let pool = match introduction.node_pool.as_str() {
             "" => DEFAULT,
@@ -284,7 +285,7 @@ impl Admin {
     }
 }
 
-/// Everything sealed, with what each is bound to.
+/// Returns all sealed data, with the owner to which each item is bound.
 fn sealed(root: &Root) -> Vec<(SealedRow, caravan_types::sealed::SealedSecrets, String)> {
     let variables = root.variables().map(|row| {
         (SealedRow::Variable(row.key.clone()), row.items.clone(), crate::variables::owner(&row.key))

@@ -1,4 +1,4 @@
-//! Logging in with a signed token of somebody else (docs/reference/http-api.md, section 3.6, RFC 7519).
+//! Login with a signed token of another issuer (docs/reference/http-api.md, section 3.6, RFC 7519).
 
 use super::{Admin, bad, hash_of};
 use crate::core::new_id;
@@ -15,12 +15,12 @@ use serde_json::{Map, Value};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-/// How far a clock may be off where the method does not say.
+/// Default tolerance for clock skew.
 const SKEW: Nanos = Nanos::from_secs(60);
-/// For how long a token without an end holds after it was made, and before.
+/// Validity of a token without an expiry after its time of issue, and without a time of issue before its expiry.
 const LEEWAY: Nanos = Nanos::from_secs(150);
 
-/// Algorithms that a public key can check; shared secrets are none.
+/// Algorithms that a public key can verify; algorithms with shared secrets are excluded.
 const ALGORITHMS: [(&str, Algorithm); 9] = [
     ("RS256", Algorithm::RS256),
     ("RS384", Algorithm::RS384),
@@ -41,10 +41,10 @@ fn unproved(why: &str) -> ServerError {
 }
 
 impl Admin {
-    /// Exchanges a signed token for one of ours.
+    /// Exchanges a signed token for a Caravan token.
     ///
     /// # Errors
-    /// If there is no such method, the token proves nothing, or no rule is about who it names.
+    /// If the method does not exist, the token is not valid, or no binding rule matches it.
     pub async fn login(&self, method: &str, token: &str) -> Result<Arc<Token>, ServerError> {
         let root = self.core.snapshot();
         let method = root
@@ -57,7 +57,7 @@ impl Admin {
         let config = method.config.clone().unwrap_or_default();
         let keys = keys_of(&self.documents, &config, Age::Any).await?;
         let claims = match verified(&config, keys.all(), token, self.core.now()) {
-            // The issuer may have changed its keys.
+            // The issuer may have rotated its keys.
             Err(_) if !keys.know(token) => {
                 let keys = keys_of(&self.documents, &config, Age::Newer).await?;
                 verified(&config, keys.all(), token, self.core.now())
@@ -67,7 +67,7 @@ impl Admin {
         self.let_in(&method, &facts_of(&config, &claims)).await
     }
 
-    /// Makes the token of somebody who proved who they are.
+    /// Creates the token of an authenticated login.
     pub(super) async fn let_in(&self, method: &AuthMethod, facts: &Facts) -> Result<Arc<Token>, ServerError> {
         let (root, now) = (self.core.snapshot(), self.core.now());
         let mut token =
@@ -88,7 +88,7 @@ impl Admin {
     }
 }
 
-/// What the binding rules of a method give to somebody: none if no rule is about them.
+/// Returns the policies and roles that the binding rules of a method grant to a login; `None` if no rule matches.
 fn bound(root: &Root, method: &AuthMethod, facts: &Facts) -> Option<Token> {
     let (mut roles, mut policies, mut management) = (Vec::new(), BTreeSet::new(), false);
     for rule in root.binding_rules().filter(|rule| rule.auth_method == method.name) {
@@ -148,7 +148,7 @@ fn key_of(pem: &str) -> Option<DecodingKey> {
     rsa.or_else(|_| DecodingKey::from_ec_pem(pem)).or_else(|_| DecodingKey::from_ed_pem(pem)).ok()
 }
 
-/// The claims of a token that one of the keys signed, now, for us.
+/// Returns the claims of a token, if one of the keys signed it and it is valid now and for this audience.
 pub(super) fn verified(
     config: &AuthConfig,
     keys: &[DecodingKey],
@@ -168,7 +168,7 @@ pub(super) fn verified(
     if !allowed.contains(&algorithm) {
         return Err(unproved("token signed with unexpected algorithm"));
     }
-    // Times, audience and issuer are looked at below, in words that clients know.
+    // Times, audience and issuer are checked below, with error texts that clients know.
     let mut validation = Validation::new(algorithm);
     (validation.validate_exp, validation.validate_nbf, validation.validate_aud) = (false, false, false);
     validation.required_spec_claims.clear();
@@ -239,13 +239,13 @@ fn times(config: &AuthConfig, claims: &Map<String, Value>, now: i64) -> Result<(
     Ok(())
 }
 
-/// Seconds as a whole number.
+/// Returns seconds as an integer.
 fn whole(seconds: Option<f64>) -> Option<i64> {
     #[expect(clippy::cast_possible_truncation, reason = "a float is cut to the range of the integer")]
     seconds.filter(|n| n.is_finite()).map(|n| n as i64)
 }
 
-/// What the claims say, by the names that the method gives them.
+/// Maps the claims to the names that the method gives them.
 pub(super) fn facts_of(config: &AuthConfig, claims: &Map<String, Value>) -> Facts {
     let claims = Value::Object(claims.clone());
     let find = |path: &str| {

@@ -1,4 +1,4 @@
-//! What operators change: namespaces, node pools, settings of the region, access control, root keys.
+//! The objects that operators change: namespaces, node pools, settings of the region, access control, root keys.
 
 mod acl;
 mod auth;
@@ -30,20 +30,20 @@ use serde::Serialize;
 use sha2::{Digest as _, Sha256};
 use std::path::PathBuf;
 
-/// Serves operators; cheap to clone.
+/// Serves operators' requests; cheap to clone.
 #[derive(Clone, Debug)]
 pub struct Admin {
     core: Core,
     region: String,
     config: AclConfig,
     resolver: Resolver,
-    /// Who issues identities, as others reach it; none: it is not said.
+    /// The issuer of identities, as a URL that others can reach; `None` if not configured.
     issuer: Option<String>,
-    /// Where an operator writes the index of a bootstrap that is to be done again.
+    /// The file in which an operator writes the index of the bootstrap to be repeated.
     reset_file: Option<PathBuf>,
-    /// Logins that were begun at the page of somebody else.
+    /// Pending logins at the pages of OpenID providers.
     logins: oidc::Logins,
-    /// Key sets of others.
+    /// Cached key sets and discovery documents of other parties.
     documents: Documents,
 }
 
@@ -51,9 +51,9 @@ fn bad(message: impl Into<String>) -> ServerError {
     ServerError::new(Kind::BadRequest, message)
 }
 
-/// What tells one content from another.
+/// Returns a hash that differs for different content.
 fn hash_of(content: &impl Serialize) -> String {
-    // Rows of ours have text keys only; nothing else can fail in memory.
+    // All rows have text keys, and serialization in memory cannot fail otherwise.
     let bytes = serde_json::to_vec(content).unwrap_or_default();
     BASE64.encode(Sha256::digest(bytes))
 }
@@ -73,30 +73,30 @@ impl Admin {
         }
     }
 
-    /// With the file that lets the first token be made again.
+    /// Sets the file that permits another bootstrap.
     pub(crate) fn with_reset_file(self, reset_file: Option<PathBuf>) -> Self {
         Self { reset_file, ..self }
     }
 
-    /// Whether access control is on.
+    /// Whether access control is enabled.
     pub fn acl_enabled(&self) -> bool {
         self.resolver.enabled()
     }
 
-    /// A task of an allocation that its node speaks for.
+    /// Returns the caller for a task of an allocation, on whose behalf its node sends a request.
     pub(crate) fn task(&self, root: &Root, alloc: &Allocation, task: &str) -> Caller {
         self.resolver.task(root, alloc, task)
     }
 
-    /// Who holds a secret; an empty one is nobody in particular.
+    /// Returns the caller that a secret identifies; an empty secret is the anonymous caller.
     ///
     /// # Errors
-    /// If nobody holds it, or its time is over.
+    /// If the secret is unknown or expired.
     pub fn caller(&self, secret: &str) -> Result<Caller, Denied> {
         self.resolver.resolve(&self.core.snapshot(), secret, self.core.now())
     }
 
-    /// As [`Admin::caller`], as a state says it that is looked at anyway.
+    /// As [`Admin::caller`], with a state that the caller has already read.
     ///
     /// # Errors
     /// As [`Admin::caller`].
@@ -108,7 +108,7 @@ impl Admin {
         self.core.propose(Change::Admin(change)).await
     }
 
-    /// The index; a refusal is an error of a kind that the caller chooses.
+    /// Commits a change and returns the index; a refusal becomes an error of the given kind.
     async fn commit_as(&self, change: AdminChange, kind: Kind) -> Result<u64, ServerError> {
         let outcome = self.propose(change).await?;
         match outcome.refused {
@@ -141,10 +141,10 @@ impl Admin {
         self.commit(AdminChange::NamespaceWrite(Box::new(row))).await
     }
 
-    /// Removes a namespace that nothing is in.
+    /// Removes an empty namespace.
     ///
     /// # Errors
-    /// If something is in it, or it is not there.
+    /// If the namespace is not empty, or does not exist.
     pub async fn delete_namespace(&self, name: Namespace) -> Result<u64, ServerError> {
         let region = self.region.clone();
         self.commit(AdminChange::NamespaceDelete { name, region }).await
@@ -170,17 +170,17 @@ impl Admin {
         self.commit(AdminChange::NodePoolWrite(Box::new(row))).await
     }
 
-    /// Removes a node pool that nothing is in.
+    /// Removes an empty node pool.
     ///
     /// # Errors
-    /// If something is in it, or it is not there.
+    /// If the node pool is not empty, or does not exist.
     pub async fn delete_node_pool(&self, name: String) -> Result<u64, ServerError> {
         let region = self.region.clone();
         self.commit(AdminChange::NodePoolDelete { name, region }).await
     }
 
-    /// Sets how scheduling is done. Answers whether it was set (`check_index`: only if it was last changed
-    /// there), and the index.
+    /// Writes the scheduler configuration. With `check_index`, only if it was last changed at that index. Returns
+    /// whether it was written, and the index.
     ///
     /// # Errors
     /// If the change cannot be made durable.
@@ -192,7 +192,7 @@ impl Admin {
         set(self.propose(AdminChange::Scheduler { config: Box::new(config), check_index }).await?)
     }
 
-    /// Sets how the servers are cared for; as [`Admin::set_scheduler`].
+    /// Writes the autopilot configuration; as [`Admin::set_scheduler`].
     ///
     /// # Errors
     /// If the change cannot be made durable.
@@ -207,7 +207,7 @@ impl Admin {
     /// Replaces the whole state by a snapshot.
     ///
     /// # Errors
-    /// If the bytes are no snapshot, or the change cannot be made durable.
+    /// If the bytes are not a snapshot, or the change cannot be made durable.
     pub async fn restore(&self, snapshot: Vec<u8>) -> Result<u64, ServerError> {
         caravan_state::decode(&snapshot).map_err(|e| ServerError::refused(e.to_string()))?;
         self.core.commit(Change::Restore { snapshot }).await

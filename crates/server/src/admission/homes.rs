@@ -1,4 +1,4 @@
-//! Where a job lives: its namespace and node pool, and what the namespace lets it use.
+//! Checks the namespace and node pool of a job, and the features that the namespace permits.
 
 use caravan_state::Root;
 use caravan_types::Namespace;
@@ -7,7 +7,7 @@ use caravan_types::job::Job;
 use caravan_types::namespace::AllowedConfig;
 use caravan_types::node_pool::DEFAULT;
 
-/// Fills in namespace and node pool where the job does not name them, and the identity of each task.
+/// Fills in the namespace and the node pool if absent, and the identity of each task.
 pub(crate) fn localised(root: &Root, job: &mut Job) {
     if job.namespace.is_empty() {
         job.namespace = Namespace::default_namespace();
@@ -35,7 +35,7 @@ pub(crate) fn localised(root: &Root, job: &mut Job) {
     }
 }
 
-/// What is wrong with where a job is to live.
+/// Returns the problems of the job's namespace and node pool.
 pub(crate) fn homes(root: &Root, job: &Job) -> Vec<String> {
     let mut errors = Vec::new();
     let Some(namespace) = root.namespace(&job.namespace) else {
@@ -77,7 +77,7 @@ pub(crate) fn homes(root: &Root, job: &Job) -> Vec<String> {
     errors
 }
 
-/// Whether a name may be used: the default always, else what is allowed, or all that is not denied.
+/// Whether a name is permitted: the default always, otherwise the allowed names, or all names that are not denied.
 fn allows(config: &AllowedConfig, name: &str) -> bool {
     let fits = |patterns: &[String]| patterns.iter().any(|p| caravan_lang::glob::matches(p, name));
     if config.default == name {

@@ -1,6 +1,7 @@
-//! Constraints that follow from what a group uses: it runs only where that is there (docs/reference/http-api.md, section 5.1).
+//! Constraints that follow from the features that a group uses: it runs only on nodes that have them
+//! (docs/reference/http-api.md, section 5.1).
 //!
-//! They are part of the stored job, so that they show in it and in its differences.
+//! They are part of the stored job, so they appear in it and in its differences.
 
 use caravan_types::job::{Constraint, Job, Task, TaskGroup};
 use caravan_types::service::ServiceSpec;
@@ -13,7 +14,7 @@ fn constraint(attribute: &str, operand: &str, value: &str) -> Constraint {
     Constraint { l_target: attribute.to_owned(), r_target: value.to_owned(), operand: operand.to_owned() }
 }
 
-/// Adds what each group needs of its nodes. What is there already is not added again.
+/// Adds each group's implied constraints. Existing constraints are not added again.
 pub(crate) fn imply(job: &mut Job) {
     for group in &mut job.task_groups {
         for needed in needs(group) {
@@ -24,7 +25,7 @@ pub(crate) fn imply(job: &mut Job) {
     }
 }
 
-/// What a group needs, in the order in which it is added.
+/// Returns the implied constraints of a group, in the order in which they are added.
 fn needs(group: &TaskGroup) -> Vec<Constraint> {
     let mut out = Vec::new();
     if group.tasks.iter().any(|task| task.vault.is_some()) {
@@ -73,7 +74,7 @@ fn secrets(group: &TaskGroup) -> impl Iterator<Item = &str> {
     group.tasks.iter().flat_map(|task| &task.secrets).filter_map(|secret| secret.0["Provider"].as_str())
 }
 
-/// Signals that a task may be sent.
+/// Returns the signals that a task may receive.
 fn signals(task: &Task) -> Vec<&str> {
     let mut out: Vec<&str> = Vec::new();
     out.extend(task.vault.as_ref().and_then(|block| signal_of(&block.0)));
@@ -84,7 +85,7 @@ fn signals(task: &Task) -> Vec<&str> {
     out
 }
 
-/// The signal of something that signals a task when it changes.
+/// Returns the signal of a template or identity that signals its task when it changes.
 fn signal_of(block: &Value) -> Option<&str> {
     let mode = block["ChangeMode"].as_str()?;
     block["ChangeSignal"].as_str().filter(|_| mode.eq_ignore_ascii_case("signal"))

@@ -3,7 +3,7 @@
 use caravan_types::api;
 use caravan_types::job::Job;
 
-/// A service with one group of one task, all defaults filled in.
+/// Returns a service job with one group of one task, all defaults filled in.
 pub(crate) fn minimal() -> Job {
     let mut job: api::Job = api::decode(
         br#"{"ID": "web", "Datacenters": ["*"], "NodePool": "default",

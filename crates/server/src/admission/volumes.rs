@@ -1,4 +1,4 @@
-//! What the volumes that there are rule out.
+//! The restrictions that existing volumes impose on a job.
 
 use caravan_state::Root;
 use caravan_types::VolumeKey;
@@ -6,8 +6,8 @@ use caravan_types::job::Job;
 use caravan_types::volume::ClaimMode;
 use caravan_volumes::modes;
 
-/// What the volumes themselves, as they are registered now, rule out for good: only another registration
-/// of a volume or another job helps. A volume that is not there, or is in use, is waited for.
+/// Returns the permanent conflicts with volumes as they are registered now: only another registration of a volume or
+/// another job resolves them. A job waits for a volume that does not exist or is in use.
 pub(crate) fn against(root: &Root, job: &Job) -> Vec<String> {
     let mut errors = Vec::new();
     for group in job.task_groups.iter().filter(|group| group.count > 0) {

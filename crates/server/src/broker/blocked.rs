@@ -1,41 +1,41 @@
-//! Blocked evaluations and what wakes them, as a pure state machine.
+//! Blocked evaluations and the changes that unblock them, as a pure state machine.
 
 use caravan_types::eval::Evaluation;
 use caravan_types::{BootInstant, EvalId, JobKey};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
-/// A change that may let something be placed.
+/// A change that may make a placement possible.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Wake {
-    /// A node may take more than before: it came, became eligible, reported something new, or an
-    /// allocation on it ended. Its computed class; none if any node may.
+    /// A node may have more capacity than before: it registered, became eligible, reported changed attributes, or an
+    /// allocation on it ended. Contains its computed class; `None` if any node may have changed.
     Capacity(Option<String>),
-    /// Something other than a node that evaluations wait for by name (texts of `WaitsFor`).
+    /// A change, other than of a node, that evaluations wait for by name (the text of a `WaitsFor`).
     Named(String),
-    /// A claim ended that evaluations wait for by name. The job that held it goes first: an update of an
-    /// only writer must not lose its volume to whoever waits for it.
+    /// A claim ended that evaluations wait for by name. The job that held it goes first: the update of a single writer
+    /// must not lose its volume to another waiting job.
     Freed {
-        /// Text of `WaitsFor`.
+        /// Text of the `WaitsFor`.
         name: String,
-        /// The job that held it, if that is known.
+        /// The job that held the claim, if known.
         heir: Option<JobKey>,
     },
 }
 
-/// What became of a newly blocked evaluation.
+/// The result of blocking an evaluation.
 #[derive(Debug, PartialEq)]
 pub(crate) enum Blocked {
     /// It waits.
     Waits,
-    /// What it waits for happened since the scheduler looked: queue it again.
+    /// The awaited change happened after the scheduler's snapshot: queue the evaluation again.
     WakeNow(Arc<Evaluation>),
 }
 
-/// Names remembered for the race between a change and the block that waits for it.
+/// Maximum number of remembered names, for the race between a change and the block that waits for it.
 const REMEMBERED_NAMES: usize = 4096;
 
-/// Whether a node of a class may help an evaluation: unless the scheduler looked at such a node and it can never do.
+/// Whether a node of a class may help an evaluation. It may not if the scheduler found that class infeasible.
 fn may_help(eval: &Evaluation, class: &str) -> bool {
     class.is_empty() || eval.escaped_computed_class || eval.class_eligibility.get(class) != Some(&false)
 }
@@ -45,9 +45,9 @@ fn may_help(eval: &Evaluation, class: &str) -> bool {
 pub(crate) struct BlockedSet {
     by_job: BTreeMap<JobKey, Arc<Evaluation>>,
     ids: HashMap<EvalId, JobKey>,
-    /// Woken, but only once the evaluation before them has been dealt with.
+    /// Unblocked evaluations that wait until the evaluation before them is complete.
     behind: HashMap<EvalId, Vec<Arc<Evaluation>>>,
-    /// When to look again at those that lost to other plans: what they wait for may never change.
+    /// When to retry evaluations that lost to other plans, because no change may unblock them.
     conflicts: BTreeSet<(BootInstant, EvalId)>,
     capacity_index: u64,
     /// By computed class.
@@ -57,8 +57,8 @@ pub(crate) struct BlockedSet {
 }
 
 impl BlockedSet {
-    /// Takes in a blocked evaluation. A second one of the same job replaces the first, which is
-    /// answered so that it can be cancelled.
+    /// Adds a blocked evaluation. A second one of the same job replaces the first, which is returned so that it can be
+    /// cancelled.
     pub(crate) fn block(&mut self, eval: Arc<Evaluation>) -> (Blocked, Option<Arc<Evaluation>>) {
         let mut duplicate = None;
         if let Some(other) = self.by_job.get(&eval.job_key()).filter(|other| other.id != eval.id).cloned() {
@@ -78,23 +78,24 @@ impl BlockedSet {
         (Blocked::Waits, duplicate)
     }
 
-    /// The jobs that wait, and how many of them wait for any change because of what they ask of single nodes.
+    /// Returns the number of waiting jobs, and of those that any change of capacity unblocks because of their
+    /// constraints.
     pub(crate) fn jobs(&self) -> (Vec<JobKey>, usize) {
         let escaped = self.by_job.values().filter(|eval| eval.escaped_computed_class).count();
         (self.by_job.keys().cloned().collect(), escaped)
     }
 
-    /// Has an evaluation looked at again at a time, if it still waits then.
+    /// Schedules a retry of an evaluation, if it is still blocked then.
     pub(crate) fn again_at(&mut self, at: BootInstant, id: EvalId) {
         self.conflicts.insert((at, id));
     }
 
-    /// When the next one is to be looked at again.
+    /// Returns the time of the next retry.
     pub(crate) fn next(&self) -> Option<BootInstant> {
         self.conflicts.first().map(|(at, _)| *at)
     }
 
-    /// Takes out and answers those whose time has come.
+    /// Removes and returns the evaluations whose retry is due.
     pub(crate) fn due(&mut self, now: BootInstant) -> Vec<Arc<Evaluation>> {
         let mut due = Vec::new();
         while self.next().is_some_and(|at| at <= now) {
@@ -116,7 +117,7 @@ impl BlockedSet {
             })
     }
 
-    /// A change happened at an index: takes out and answers those that it may help.
+    /// Records a change at an index; removes and returns the evaluations that it may help.
     pub(crate) fn wake(&mut self, wake: &Wake, index: u64) -> Vec<Arc<Evaluation>> {
         match wake {
             Wake::Capacity(None) => self.capacity_index = self.capacity_index.max(index),
@@ -160,12 +161,12 @@ impl BlockedSet {
         first
     }
 
-    /// An evaluation ended or waits again: answers those that had to let it go first.
+    /// Records that an evaluation ended or blocked again; returns the evaluations that waited for it.
     pub(crate) fn dealt_with(&mut self, id: &EvalId) -> Vec<Arc<Evaluation>> {
         self.behind.remove(id).unwrap_or_default()
     }
 
-    /// Forgets all that wait, before they are read anew; what happened when is still known.
+    /// Removes all blocked evaluations before they are read again; the indexes of changes stay.
     pub(crate) fn clear(&mut self) {
         self.by_job.clear();
         self.ids.clear();
@@ -173,14 +174,14 @@ impl BlockedSet {
         self.conflicts.clear();
     }
 
-    /// Forgets an evaluation that ended or became pending elsewhere.
+    /// Removes an evaluation that ended or became pending elsewhere.
     pub(crate) fn remove(&mut self, id: &EvalId) {
         if let Some(key) = self.ids.remove(id) {
             self.by_job.remove(&key);
         }
     }
 
-    /// How many wait.
+    /// Returns the number of blocked evaluations.
     pub(crate) fn len(&self) -> usize {
         self.by_job.len() + self.behind.values().map(Vec::len).sum::<usize>()
     }
@@ -242,7 +243,7 @@ mod tests {
         assert_eq!(set.len(), 1, "the rival is not forgotten");
         assert_eq!(ids(set.dealt_with(&"successor".into())), ["rival"]);
         assert_eq!(set.len(), 0);
-        // Without a successor nobody waits for one.
+        // Without a successor, no evaluation waits for one.
         set.block(eval("rival", "j1", 7, &[name]));
         assert_eq!(ids(set.wake(&freed("j3"), 8)), ["rival"]);
     }
@@ -272,7 +273,7 @@ mod tests {
         assert_eq!(set.wake(&capacity("c1"), 6).iter().map(|e| e.id.as_str()).collect::<Vec<_>>(), ["b"]);
         assert_eq!(set.block(waits("b", "j2", true)).0, Blocked::WakeNow(waits("b", "j2", true)));
         assert_eq!(set.block(waits("c", "j3", false)).0, Blocked::Waits);
-        // One that the scheduler has not seen may do.
+        // A class that the scheduler has not seen may help.
         assert_eq!(set.wake(&capacity("c3"), 7).len(), 2);
     }
 

@@ -1,4 +1,4 @@
-//! The broker: which evaluation is worked on next, which wait, and what wakes them.
+//! The broker: selects the next evaluation, keeps the waiting ones, and unblocks them.
 //!
 //! [`Queue`] and [`BlockedSet`] decide; this module feeds them with changes of the state.
 
@@ -20,18 +20,19 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
-/// How long an evaluation waits that lost too often to other plans. The reference's time, and long after those ended.
+/// How long an evaluation is blocked that lost too often to other plans. Nomad's value; far longer than these plans
+/// take.
 const CONFLICT: Nanos = Nanos(60_000_000_000);
 
 #[derive(Debug, Default)]
 struct Sets {
     queue: Queue,
     blocked: BlockedSet,
-    /// Pending ones that a newer one of their job makes needless, until that is written.
+    /// Pending evaluations that a newer one of their job makes redundant, until the cancellation is written.
     moot: Vec<Arc<Evaluation>>,
 }
 
-/// Shared by the broker's service and the workers.
+/// The state shared by the broker's service and the workers.
 #[derive(Clone, Debug)]
 pub(crate) struct Broker {
     core: Core,
@@ -40,37 +41,37 @@ pub(crate) struct Broker {
     delays: Arc<Notify>,
 }
 
-/// Depths for metrics and the agent's page.
+/// Depths of the queues, for metrics and the agent's page.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct BrokerDepth {
-    /// Wait for a worker.
+    /// Evaluations that wait for a worker.
     pub ready: usize,
-    /// With a worker.
+    /// Evaluations with a worker.
     pub in_flight: usize,
-    /// Wait for their time.
+    /// Evaluations that wait for their time.
     pub delayed: usize,
-    /// Wait for the cluster to change.
+    /// Evaluations that wait for a change of the cluster.
     pub blocked: usize,
 }
 
-/// What waits where, for metrics.
+/// Numbers of waiting evaluations, plans and nodes, for metrics.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct QueueFigures {
     /// By type of job: evaluations that are ready, and those with a worker.
     pub kinds: BTreeMap<String, (usize, usize)>,
-    /// Wait until a worker is done with another one of their job.
+    /// Evaluations that wait for a worker to finish another one of their job.
     pub behind: usize,
-    /// Wait for their time.
+    /// Evaluations that wait for their time.
     pub delayed: usize,
-    /// Are about to be cancelled, because a newer one looks at the same.
+    /// Evaluations about to be cancelled, because a newer one covers the same work.
     pub moot: usize,
-    /// Jobs that wait for the cluster to change.
+    /// Jobs that wait for a change of the cluster.
     pub blocked: Vec<JobKey>,
-    /// Those of them that any change of capacity wakes.
+    /// The jobs among them that any change of capacity unblocks.
     pub escaped: usize,
     /// Plans that wait to be written.
     pub plans: usize,
-    /// Nodes whose heartbeats are waited for.
+    /// Nodes with a heartbeat deadline.
     pub heartbeats: usize,
 }
 
@@ -89,7 +90,7 @@ impl Broker {
         BrokerDepth { ready, in_flight, delayed, blocked: sets.blocked.len() }
     }
 
-    /// What waits here.
+    /// Returns the numbers of waiting evaluations.
     pub(crate) fn figures(&self) -> QueueFigures {
         let sets = self.sets();
         let (kinds, behind) = sets.queue.by_kind();
@@ -99,12 +100,12 @@ impl Broker {
         QueueFigures { kinds, behind, delayed, moot, blocked, escaped, ..QueueFigures::default() }
     }
 
-    /// Returns the next evaluation that a worker takes; waits for one.
+    /// Returns the next evaluation that a worker takes; waits until there is one.
     pub(crate) async fn dequeue(&self, takes: impl Fn(&Evaluation) -> bool) -> (Arc<Evaluation>, Receipt) {
         loop {
             let notified = self.ready.notified();
             if let Some(found) = self.sets().queue.dequeue(&takes) {
-                // Others may be ready too: a notification wakes one worker only.
+                // Other evaluations may be ready too, and a notification wakes only one worker.
                 self.ready.notify_one();
                 return found;
             }
@@ -159,7 +160,7 @@ impl Broker {
         }
     }
 
-    /// Looks at every evaluation: at start, and when changes were missed.
+    /// Reads every evaluation: at the start, and after missed changes.
     async fn resync(&self) {
         let root = self.core.snapshot();
         let (mut duplicates, mut woken) = (Vec::new(), Vec::new());
@@ -253,7 +254,7 @@ impl Broker {
         self.rewrite(duplicates, canceled, "duplicate evaluations could not be cancelled").await;
     }
 
-    /// Writes what becomes of evaluations that are still blocked.
+    /// Writes the results for evaluations that are still blocked.
     async fn rewrite(
         &self,
         evals: Vec<Arc<Evaluation>>,
@@ -264,7 +265,7 @@ impl Broker {
             return;
         }
         let root = self.core.snapshot();
-        // The set lags behind the state: what ended meanwhile must not come back to life.
+        // The set lags behind the state: evaluations that ended meanwhile must not be revived.
         let blocked = evals
             .iter()
             .filter_map(|eval| root.eval(&eval.id))
@@ -275,7 +276,7 @@ impl Broker {
         }
     }
 
-    /// Writes that pending evaluations are needless; those that were written meanwhile are left alone.
+    /// Writes the cancellation of redundant evaluations; evaluations that were written meanwhile are skipped.
     async fn cancel_moot(&self) {
         let moot = std::mem::take(&mut self.sets().moot);
         if moot.is_empty() {
@@ -305,10 +306,10 @@ impl Broker {
     }
 }
 
-/// What a change may help.
+/// Returns the wakes that a change causes.
 fn wake_of(root: &Root, changed: &Changed) -> Option<Wake> {
     match changed {
-        // What made its class unfit may be what changed.
+        // The change may concern the attribute that made its class infeasible.
         Changed::Node(id) => root.node(id)?.is_schedulable().then_some(Wake::Capacity(None)),
         Changed::Alloc(id) => {
             let alloc = root.alloc(id)?;
@@ -321,7 +322,7 @@ fn wake_of(root: &Root, changed: &Changed) -> Option<Wake> {
             .phase
             .is_usable()
             .then(|| Wake::Named(WaitsFor::Volume(key.clone()).to_string())),
-        // Another one may stand for the same storage.
+        // Another volume may stand for the same storage.
         Changed::VolumeRemoved(_) => Some(Wake::Capacity(None)),
         Changed::ClaimRemoved(id) => Some(freed(&id.volume, None)),
         Changed::Claim(id) => match root.claim(id) {
@@ -337,7 +338,7 @@ fn wake_of(root: &Root, changed: &Changed) -> Option<Wake> {
             let wait = WaitsFor::HostVolume(row.namespace.clone(), row.name.clone());
             row.is_usable().then(|| Wake::Named(wait.to_string()))
         }
-        // Removed by hand or with its job: a sticky group may go elsewhere now.
+        // The hold was removed by a user or with its job: a sticky group may now move to another node.
         Changed::HostClaimRemoved(_) => Some(Wake::Capacity(None)),
         _ => None,
     }
@@ -353,12 +354,12 @@ fn wakes_of_twins(root: &Root, id: &ClaimId) -> Vec<Wake> {
         }
         (Some(_), _) => Vec::new(),
         (None, Some(volume)) => root.twins(volume).map(wake).collect(),
-        // The claim outlived its volume, and which storage it held is not known any more.
+        // The claim outlived its volume, and its storage is no longer known.
         (None, None) => vec![Wake::Capacity(None)],
     }
 }
 
-/// A node may take more than before.
+/// Returns the wake for a node that may have more capacity than before.
 fn capacity(root: &Root, id: &NodeId) -> Wake {
     let class = root.node(id).map(|node| node.computed_class.clone());
     Wake::Capacity(class.filter(|class| !class.is_empty()))
@@ -368,7 +369,7 @@ fn freed(volume: &VolumeKey, heir: Option<JobKey>) -> Wake {
     Wake::Freed { name: WaitsFor::Claim(volume.clone()).to_string(), heir }
 }
 
-/// Sleeps until a wall time, for ever if there is none: for what a calendar says, not for waits that guard data.
+/// Sleeps until a wall time, or for ever without one: for calendars, not for waits that protect data.
 pub(crate) async fn until(at: Option<UnixNanos>, now: UnixNanos) {
     match at {
         Some(at) => tokio::time::sleep(at.since(now).to_std()).await,
@@ -392,7 +393,7 @@ mod tests {
             snapshot_index: 1,
             ..Default::default()
         };
-        // Twice: the second time the broker already knows of changes newer than what the scheduler saw.
+        // Twice: the second time, the broker already knows of changes newer than the scheduler's snapshot.
         for _ in 0..2 {
             core.commit(Change::Evals { evals: vec![blocked.clone()] }).await.unwrap();
             broker.resync().await;

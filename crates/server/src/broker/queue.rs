@@ -6,19 +6,19 @@ use caravan_types::{BootInstant, EvalId, JobKey, Nanos};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
-/// Deliveries of one evaluation before it is declared failed.
+/// Maximum number of deliveries of one evaluation before it fails.
 pub(crate) const DELIVERY_LIMIT: u32 = 3;
 
-/// Proof that an evaluation was handed to whoever returns it.
+/// Identifies one delivery of an evaluation to a worker, which returns it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Receipt(u64);
 
-/// What becomes of an evaluation that a worker gave back.
+/// The result of returning an evaluation after a failure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Returned {
-    /// It is queued again, not before this time.
+    /// The evaluation is queued again, not before this time.
     Requeued(BootInstant),
-    /// It was delivered too often.
+    /// The evaluation reached the maximum number of deliveries.
     GivenUp,
     /// The receipt is not valid (any more).
     Stale,
@@ -30,7 +30,7 @@ struct Delivery {
     receipt: Receipt,
 }
 
-/// Order among those that are ready: priority first, then age.
+/// The order of ready evaluations: priority first, then age.
 type Rank = (std::cmp::Reverse<i64>, u64, EvalId);
 
 /// Pending evaluations: at most one per job is with a worker at any time.
@@ -41,16 +41,16 @@ pub(crate) struct Queue {
     delayed: BTreeSet<(BootInstant, EvalId)>,
     behind: BTreeMap<JobKey, BTreeSet<Rank>>,
     in_flight: HashMap<EvalId, Delivery>,
-    /// With a worker, and pending anew since it was handed out.
+    /// Evaluations with a worker that were written again after their delivery.
     again: HashMap<EvalId, Arc<Evaluation>>,
     busy_jobs: HashMap<JobKey, EvalId>,
     deliveries: HashMap<EvalId, u32>,
     next_receipt: u64,
-    /// Waited behind another one of their job, and a newer one looks at everything that they would.
+    /// Evaluations that waited behind another one of their job, and that a newer one makes redundant.
     surplus: Vec<Arc<Evaluation>>,
 }
 
-/// Whether somebody may follow an evaluation of this kind.
+/// Whether a user may monitor an evaluation with this trigger, so that it must not be cancelled.
 fn is_watched(trigger: Trigger) -> bool {
     matches!(
         trigger,
@@ -67,8 +67,8 @@ fn rank(eval: &Evaluation) -> Rank {
 }
 
 impl Queue {
-    /// Takes in a pending evaluation; one that is known already changes nothing, unless it was written
-    /// since it was handed to a worker: then it is queued again once the worker has returned it.
+    /// Adds a pending evaluation; a known one changes nothing. If it was written after its delivery to a worker, it is
+    /// queued again once the worker has returned it.
     pub(crate) fn enqueue(&mut self, eval: Arc<Evaluation>, now: Moment) {
         if let Some(delivery) = self.in_flight.get(&eval.id) {
             if eval.modify_index > delivery.eval.modify_index {
@@ -98,7 +98,7 @@ impl Queue {
         }
     }
 
-    /// Moves what is due to the ready ones; answers when to look again.
+    /// Moves due evaluations to the ready ones; returns the time of the next move.
     pub(crate) fn tick(&mut self, now: BootInstant) -> Option<BootInstant> {
         while let Some((at, id)) = self.delayed.first().cloned() {
             if at > now {
@@ -112,7 +112,7 @@ impl Queue {
         None
     }
 
-    /// Hands out the most urgent evaluation that the worker takes and whose job nobody works on.
+    /// Delivers the most urgent evaluation that the worker takes and whose job no other worker holds.
     pub(crate) fn dequeue(
         &mut self,
         takes: impl Fn(&Evaluation) -> bool,
@@ -138,7 +138,7 @@ impl Queue {
         None
     }
 
-    /// The work is done: forgets the evaluation and lets the next one of the job go.
+    /// Removes a completed evaluation, and releases the next one of its job.
     pub(crate) fn ack(&mut self, id: &EvalId, receipt: Receipt, now: Moment) -> bool {
         if self.in_flight.get(id).is_none_or(|d| d.receipt != receipt) {
             return false;
@@ -155,7 +155,7 @@ impl Queue {
         true
     }
 
-    /// The work failed: queued again after a growing pause, or given up.
+    /// Returns a failed evaluation: it is queued again after a growing pause, or given up.
     pub(crate) fn nack(&mut self, id: &EvalId, receipt: Receipt, now: BootInstant) -> Returned {
         if self.in_flight.get(id).is_none_or(|d| d.receipt != receipt) {
             return Returned::Stale;
@@ -177,7 +177,8 @@ impl Queue {
         }
     }
 
-    /// Of the evaluations that wait behind another one of a job, the newest is enough. Those that users wait for stay.
+    /// Cancels the evaluations of a job that wait behind another one. The newest one stays, and so does each one that
+    /// a user may monitor.
     fn thin_out(&mut self, key: &JobKey) {
         let Some(waiting) = self.behind.get_mut(key) else { return };
         let newest = waiting.iter().map(|(_, index, _)| *index).max();
@@ -195,7 +196,7 @@ impl Queue {
         }
     }
 
-    /// Evaluations that are to be cancelled.
+    /// Returns the evaluations to cancel.
     pub(crate) fn take_surplus(&mut self) -> Vec<Arc<Evaluation>> {
         std::mem::take(&mut self.surplus)
     }
@@ -210,7 +211,7 @@ impl Queue {
         Some(eval)
     }
 
-    /// Forgets an evaluation that ended elsewhere; one with a worker stays until it is returned.
+    /// Removes an evaluation that ended elsewhere; one with a worker stays until it is returned.
     pub(crate) fn forget(&mut self, id: &EvalId) {
         self.again.remove(id);
         if self.in_flight.contains_key(id) {
@@ -226,7 +227,7 @@ impl Queue {
         }
     }
 
-    /// Forgets all that are not among these, as [`Queue::forget`].
+    /// Removes all evaluations that no longer exist, as [`Queue::forget`].
     pub(crate) fn keep(&mut self, exists: impl Fn(&EvalId) -> bool) {
         let gone: Vec<EvalId> = self.known.keys().filter(|id| !exists(id)).cloned().collect();
         for id in &gone {
@@ -234,7 +235,8 @@ impl Queue {
         }
     }
 
-    /// By type of job: how many are ready, and with workers; then how many wait behind another one of their job.
+    /// Returns, by type of job, the number of ready evaluations and of those with workers; then the number of those
+    /// that wait behind another one of their job.
     pub(crate) fn by_kind(&self) -> (BTreeMap<String, (usize, usize)>, usize) {
         let mut kinds: BTreeMap<String, (usize, usize)> = BTreeMap::new();
         for eval in self.ready.iter().filter_map(|(_, _, id)| self.known.get(id)) {
@@ -246,7 +248,7 @@ impl Queue {
         (kinds, self.behind.values().map(BTreeSet::len).sum())
     }
 
-    /// How many are ready, with workers, and delayed.
+    /// Returns the number of ready evaluations, of those with workers, and of delayed ones.
     pub(crate) fn depth(&self) -> (usize, usize, usize) {
         let behind: usize = self.behind.values().map(BTreeSet::len).sum();
         (self.ready.len() + behind, self.in_flight.len(), self.delayed.len())
@@ -325,7 +327,7 @@ mod tests {
         let at = |index| Arc::new(Evaluation { modify_index: index, ..(*eval("a", "j", 50, 1)).clone() });
         q.enqueue(at(5), Moment::default());
         let (_, receipt) = q.dequeue(|_| true).unwrap();
-        // The same row seen once more is not news; the worker's own write and a wake after it are.
+        // Seeing the same row again is no change; the worker's own write and a later wake are.
         q.enqueue(at(5), Moment::default());
         q.enqueue(at(7), Moment::default());
         assert!(q.dequeue(|_| true).is_none());
@@ -348,7 +350,7 @@ mod tests {
         assert!(q.dequeue(|_| true).is_some());
     }
 
-    /// A wall clock that was set back between the writing of an evaluation and its arrival here.
+    /// The wall clock was set back between the writing of an evaluation and its arrival here.
     #[test]
     fn nothing_waits_longer_than_it_was_made_to_wait() {
         let mut q = Queue::default();

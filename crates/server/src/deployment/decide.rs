@@ -1,4 +1,4 @@
-//! What is to be done about a deployment. Pure.
+//! Decides the next step of a deployment. Pure.
 
 use caravan_scheduler::can_reschedule;
 use caravan_state::Root;
@@ -8,20 +8,20 @@ use caravan_types::job::Job;
 use caravan_types::{AllocId, Nanos, UnixNanos};
 use std::sync::Arc;
 
-/// What is to be done; the default is nothing.
+/// The next step of a deployment; the default is none.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Step {
-    /// It ends: how, and why.
+    /// The final status of the deployment, and its description.
     pub(crate) end: Option<(DeploymentStatus, String)>,
-    /// The version to go back to with its end.
+    /// The version to which the job reverts when the deployment ends.
     pub(crate) revert: Option<Arc<Job>>,
-    /// Its canaries are promoted.
+    /// Whether the canaries are promoted.
     pub(crate) promote: bool,
-    /// Failed allocations that may be placed anew.
+    /// Failed allocations that may be rescheduled.
     pub(crate) reschedule: Vec<AllocId>,
-    /// The job is looked at: the next ones may be updated.
+    /// Whether to create an evaluation of the job, so that the next allocations may be updated.
     pub(crate) evaluate: bool,
-    /// When to look again, if nothing changes before.
+    /// When to check again, if nothing changes before.
     pub(crate) again: Option<UnixNanos>,
 }
 
@@ -60,7 +60,7 @@ pub(crate) fn decide(root: &Root, row: &Deployment, now: UnixNanos) -> Step {
     step
 }
 
-/// What an unhealthy allocation means.
+/// Decides the consequence of an unhealthy allocation.
 enum Fate {
     Wait,
     TryAgain,
@@ -71,7 +71,7 @@ fn fate(group: &DeploymentState, alloc: &Allocation) -> Fate {
     if group.progress_deadline <= Nanos::ZERO {
         return Fate::Fail;
     }
-    // Allowed already, or it still runs and may recover until the deadline.
+    // It is allowed already, or it still runs and may recover until the deadline.
     if alloc.client_status != ClientStatus::Failed || !alloc.next_allocation.is_empty() {
         return Fate::Wait;
     }
@@ -82,7 +82,7 @@ fn fate(group: &DeploymentState, alloc: &Allocation) -> Fate {
     }
 }
 
-/// Until when a group must make progress; none if nothing is expected of it at this moment.
+/// Returns the progress deadline of a group; `None` if no progress is expected at this moment.
 fn deadline(group: &DeploymentState) -> Option<UnixNanos> {
     let enough = if group.is_canarying() { group.desired_canaries } else { group.desired_total };
     let waits = group.progress_deadline > Nanos::ZERO
@@ -91,7 +91,7 @@ fn deadline(group: &DeploymentState) -> Option<UnixNanos> {
     waits.then(|| group.require_progress_by.to_unix())
 }
 
-/// Whether as many allocations as are wanted are well, and none of an earlier version is left.
+/// Whether the desired number of allocations is healthy, and none of an earlier version remains.
 fn is_complete(root: &Root, row: &Deployment) -> bool {
     let done = |group: &DeploymentState| !group.is_canarying() && group.healthy_allocs >= group.desired_total;
     if row.task_groups.is_empty() || !row.task_groups.values().all(done) {
@@ -109,7 +109,7 @@ fn is_complete(root: &Root, row: &Deployment) -> bool {
     !allocs.any(older)
 }
 
-/// Whether every group has as many healthy canaries as it wants.
+/// Whether every group has its desired number of healthy canaries.
 fn canaries_are_well(root: &Root, row: &Deployment) -> bool {
     let well = |id: &&AllocId| root.alloc(id).is_some_and(|a| a.health() == Some(true) && !a.terminal());
     row.task_groups.values().filter(|group| group.is_canarying()).all(|group| {
@@ -118,7 +118,7 @@ fn canaries_are_well(root: &Root, row: &Deployment) -> bool {
     })
 }
 
-/// The end of a deployment that failed. `reverts`: a group that failed asks to go back to the last good version.
+/// Returns the end of a failed deployment. `reverts`: a failed group requests a revert to the last stable version.
 pub(crate) fn failed(root: &Root, row: &Deployment, why: &str, reverts: bool) -> Step {
     let (text, revert) = match reverts {
         false => (why.to_owned(), None),
@@ -137,8 +137,8 @@ pub(crate) fn failed(root: &Root, row: &Deployment, why: &str, reverts: bool) ->
     Step { end: Some((DeploymentStatus::Failed, text)), revert, evaluate: true, ..Step::default() }
 }
 
-/// The newest good version before the one that failed, and whether it says the same. None as well once the job has
-/// moved on.
+/// Returns the newest stable version before the failed one, and whether its specification is the same. Returns `None`
+/// once the job has a newer version.
 fn target(root: &Root, row: &Deployment) -> Option<(Arc<Job>, bool)> {
     let key = row.job_key();
     let current = root.job(&key).filter(|job| job.version == row.job_version)?;

@@ -1,8 +1,9 @@
-//! Deployments: a watcher that brings them on, and what users ask of them (docs/reference/http-api.md, sections 3.2 and 6.3).
+//! Deployments: a watcher that advances them, and the users' requests (docs/reference/http-api.md, sections 3.2 and
+//! 6.3).
 //!
-//! The scheduler begins a deployment with the first placements of a version and decides how many allocations may be
-//! updated at a time. Whether it goes on, succeeds, fails or is undone is decided by [`decide`] from what the clients
-//! say about health; [`Watcher`] carries that out, woken by changes and by deadlines.
+//! The scheduler creates a deployment with the first placements of a version, and decides how many allocations may be
+//! updated at a time. [`decide`] determines from the reported health whether the deployment continues, succeeds, fails
+//! or is reverted. [`Watcher`] executes this; changes and deadlines wake it.
 
 mod decide;
 mod requests;
@@ -24,14 +25,14 @@ use decide::{Step, decide};
 use std::collections::{BTreeMap, BTreeSet};
 use tokio_util::sync::CancellationToken;
 
-/// When to try again what could not be made durable.
+/// The pause before a failed commit is retried.
 const PAUSE: Nanos = Nanos(1_000_000_000);
 
-/// Brings deployments on; one per leader.
+/// Advances deployments; one per leader.
 #[derive(Debug)]
 pub(crate) struct Watcher {
     core: Core,
-    /// Deployments to look at, and when at the latest.
+    /// Deployments to check, and the latest time of the check.
     timers: BTreeMap<DeploymentId, UnixNanos>,
 }
 
@@ -93,14 +94,14 @@ impl Watcher {
         }
         let outcome = self.core.propose(Change::Deployment(Box::new(change))).await?;
         if let Some(refusal) = outcome.refused {
-            // It ended, or changed, since it was looked at: the change of it is looked at next.
+            // The deployment ended or changed since the check; that change causes the next check.
             tracing::debug!(deployment = %row.id, %refusal, "a step of a deployment came too late");
         }
         Ok(())
     }
 }
 
-/// The change that carries a step out; none if it changes nothing.
+/// Returns the change that executes a step; `None` if it changes nothing.
 fn change_of(root: &Root, row: &Deployment, step: Step, now: UnixNanos) -> Option<DeploymentChange> {
     let evals: Vec<Evaluation> =
         if step.evaluate { eval(root, row, now).into_iter().collect() } else { Vec::new() };
@@ -116,13 +117,13 @@ fn change_of(root: &Root, row: &Deployment, step: Step, now: UnixNanos) -> Optio
     (change != DeploymentChange { id: row.id.clone(), ..DeploymentChange::default() }).then_some(change)
 }
 
-/// An evaluation of the deployment's job.
+/// Returns an evaluation of the deployment's job.
 fn eval(root: &Root, row: &Deployment, now: UnixNanos) -> Option<Evaluation> {
     let job = root.job(&row.job_key())?;
     let priority = if row.eval_priority > 0 { row.eval_priority } else { job.priority };
     Some(Evaluation {
         deployment_id: row.id.clone(),
-        // Clients know these by their deployment; an index of the job is not told.
+        // Clients identify these evaluations by their deployment, so they carry no index of the job.
         job_modify_index: 0,
         priority,
         ..evaluation(job, Trigger::DeploymentWatcher, now)
@@ -133,7 +134,7 @@ fn all(root: &Root) -> BTreeSet<DeploymentId> {
     root.deployments().filter(|row| !row.status.is_terminal()).map(|row| row.id.clone()).collect()
 }
 
-/// The deployments that changes may concern.
+/// Returns the deployments that changes may concern.
 fn concerned(root: &Root, changes: &[Changed]) -> BTreeSet<DeploymentId> {
     let mut found = BTreeSet::new();
     for changed in changes {
@@ -143,7 +144,7 @@ fn concerned(root: &Root, changes: &[Changed]) -> BTreeSet<DeploymentId> {
             }
             Changed::Alloc(id) => {
                 let Some(alloc) = root.alloc(id) else { continue };
-                // The end of an earlier version's allocation may be the last thing that is waited for.
+                // The deployment may wait only for the end of an earlier version's allocation.
                 let of_job = root.deployments_by_job(&alloc.job_key());
                 found.extend(of_job.filter(|row| !row.status.is_terminal()).map(|row| row.id.clone()));
             }

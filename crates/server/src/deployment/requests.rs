@@ -1,4 +1,4 @@
-//! What users ask of deployments.
+//! The users' requests about deployments.
 
 use super::{decide, eval};
 use crate::core::Core;
@@ -9,28 +9,28 @@ use caravan_types::job::Job;
 use caravan_types::{AllocId, DeploymentId, EvalId};
 use std::collections::BTreeMap;
 
-/// A change that a user asks for.
+/// A change that a user requests.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum DeploymentRequest {
-    /// It fails, and goes back to the last good version where a group says so.
+    /// Fails the deployment, and reverts the job if a group has `auto_revert`.
     Fail,
-    /// It stands still (`true`) or goes on.
+    /// Pauses (`true`) or resumes the deployment.
     Pause(bool),
-    /// Canaries are promoted, of these groups, or of all.
+    /// Promotes the canaries of these groups, or of all groups.
     Promote(Option<Vec<String>>),
-    /// A deployment that waits for another region goes on.
+    /// Unblocks a deployment that waits for another region.
     Unblock,
-    /// Health of allocations.
+    /// Sets the health of allocations.
     Health {
-        /// These are well.
+        /// Healthy allocations.
         healthy: Vec<AllocId>,
-        /// These are not: the deployment fails.
+        /// Unhealthy allocations; with any, the deployment fails.
         unhealthy: Vec<AllocId>,
     },
 }
 
 impl DeploymentRequest {
-    /// What cannot be done with a deployment that is over, in the reference's words.
+    /// Returns the refusal of a change of an ended deployment, in Nomad's words.
     fn verb(&self) -> &'static str {
         match self {
             Self::Fail => "fail",
@@ -43,22 +43,22 @@ impl DeploymentRequest {
     }
 }
 
-/// What became of it.
+/// The result of a request.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DeploymentUpdated {
-    /// The evaluation that follows; empty if none does.
+    /// Id of the evaluation that follows; empty if none does.
     pub eval_id: EvalId,
-    /// Its index.
+    /// Index of the evaluation.
     pub eval_create_index: u64,
-    /// The deployment's index.
+    /// Index of the deployment.
     pub deployment_modify_index: u64,
-    /// The version that the job goes back to.
+    /// The version to which the job reverts.
     pub reverted_job_version: Option<u64>,
     /// Index of the change.
     pub index: u64,
 }
 
-/// Serves what users ask of deployments.
+/// Serves the users' requests about deployments.
 #[derive(Clone, Debug)]
 pub(crate) struct Deployments {
     pub(crate) core: Core,
@@ -91,7 +91,7 @@ impl Deployments {
                 change.verdict = verdict(DeploymentStatus::Running, description::RUNNING);
             }
             DeploymentRequest::Promote(None) => change.promote = Some(Vec::new()),
-            // Nothing is named, and nothing changes but that the job is looked at.
+            // No group is named: the only effect is an evaluation of the job.
             DeploymentRequest::Promote(Some(groups)) if groups.is_empty() => {}
             DeploymentRequest::Promote(groups) => change.promote = groups,
             DeploymentRequest::Fail => {

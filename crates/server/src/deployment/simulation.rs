@@ -1,5 +1,5 @@
-//! Random histories of a job with deployments: scheduler, state and watcher together, with a clock and clients of
-//! their own making.
+//! Random histories of a job with deployments: scheduler, state and watcher together, with a simulated clock and
+//! simulated clients.
 
 use super::{change_of, decide};
 use caravan_scheduler::{Params, schedule};
@@ -28,7 +28,7 @@ enum Event {
         destructive: bool,
     },
     Stop,
-    /// All that is to stop has stopped.
+    /// The clients stop all allocations that should stop.
     Settle,
     Runs {
         pick: usize,
@@ -160,7 +160,7 @@ impl World {
                         evals,
                         ..DeploymentChange::default()
                     };
-                    // Refused while the canaries are not well.
+                    // Refused while the canaries are not healthy.
                     self.apply(Change::Deployment(Box::new(change)));
                 }
             }
@@ -237,7 +237,7 @@ impl World {
         self.root.evals().find(due).map(|e| Evaluation::clone(e))
     }
 
-    /// Does everything that is to be done at this moment. Must come to an end.
+    /// Executes all work that is due at this moment. Must terminate.
     fn work(&mut self) {
         for round in 0.. {
             assert!(round < 200, "evaluations go on for ever");
@@ -275,8 +275,8 @@ impl World {
         for row in self.active().iter().filter(|row| row.status == DeploymentStatus::Running) {
             let Some(job) = self.root.job_version(&Self::key(), row.job_version) else { continue };
             let parallel = job.task_groups[0].update.as_ref().map_or(0, |update| update.max_parallel);
-            // Places whose allocation made way for the new version, which is not well yet. Those that an earlier
-            // deployment updated, and this one took over, went by the limit of that one.
+            // Places whose allocation was stopped for the new version, which is not healthy yet. Places that this
+            // deployment took over from an earlier one followed the limit of that one.
             let down = live.iter().filter(|alloc| {
                 let before = self.root.alloc(&alloc.previous_allocation);
                 row.holds(alloc)
@@ -290,7 +290,7 @@ impl World {
         assert_eq!(caravan_state::check(&self.root), Vec::<String>::new());
     }
 
-    /// Lets everything run, become well, and be promoted, until nothing is left to do.
+    /// Lets all allocations run, become healthy and be promoted, until no work remains.
     fn calm(&mut self) {
         for id in NODES {
             if self.root.node(&id.into()).is_some_and(|node| node.status != NodeStatus::Ready) {
@@ -325,7 +325,7 @@ proptest! {
         if let Some(job) = world.root.job(&World::key()).cloned() {
             let wanted = if job.stop { 0 } else { job.task_groups[0].count };
             let live = world.allocs(|a| !a.terminal());
-            // A version that failed may leave places empty that never ran anything else.
+            // A failed version may leave places empty that never ran any other version.
             let failed = world.root.deployments_by_job(&World::key()).any(|row| {
                 row.job_version == job.version && row.status == DeploymentStatus::Failed
             });
@@ -334,7 +334,7 @@ proptest! {
                 "{} of {wanted} run", live.len()
             );
         }
-        // Looking again changes nothing.
+        // Another check changes nothing.
         let eval = world.eval(Trigger::JobRegister);
         let again = schedule(&world.root, &eval, &Params::new(world.now, 7));
         prop_assert!(again.plan.is_empty(), "{:?}", again.plan);

@@ -1,4 +1,4 @@
-//! What a drain does next. Pure.
+//! Decides the next step of a drain. Pure.
 
 use caravan_state::Root;
 use caravan_types::alloc::{Allocation, ClientStatus};
@@ -9,35 +9,35 @@ use caravan_types::{AllocId, PluginId, UnixNanos};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-/// What is to be done about a draining node.
+/// The next step for a draining node.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Decision {
-    /// Allocations to send away now.
+    /// Allocations to migrate now.
     pub(crate) mark: BTreeSet<AllocId>,
-    /// Nothing is left that the drain should end.
+    /// Whether the drain is complete: no allocation remains that it should stop.
     pub(crate) finished: bool,
-    /// The deadline has passed (or the drain was forced from the beginning).
+    /// Whether the deadline has passed (or the drain was forced from the beginning).
     pub(crate) deadline_reached: bool,
-    /// When to look again, if nothing changes before.
+    /// When to check again, if nothing changes before.
     pub(crate) again: Option<UnixNanos>,
     /// Volumes whose mounts keep a plugin on the node, each with its reason.
     pub(crate) held_by: BTreeMap<String, String>,
 }
 
-/// What kind of work an allocation is to a drain.
+/// How a drain treats an allocation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Work {
-    /// Leaves a few at a time, as its group's `migrate` block says.
+    /// Migrates a few at a time, as its group's `migrate` block specifies.
     Service,
-    /// Runs to its end, or to the deadline.
+    /// Runs to its end, or until the deadline.
     Batch,
-    /// Leaves last.
+    /// Stops last.
     System,
-    /// Serves volumes on this node: leaves after the last mount that needs it (design section 4.2, rule 7).
+    /// Serves volumes on this node: stops after the last mount that needs it (docs/design/volumes.md).
     Plugin,
 }
 
-/// Decides about one node. `volume_wait` tells why a claim that is being released waits.
+/// Decides about one node. `volume_wait` returns the wait reason of a claim that is being released.
 pub(crate) fn decide(
     root: &Root,
     node: &Node,
@@ -132,7 +132,7 @@ fn work_of(alloc: &Allocation) -> Option<Work> {
     })
 }
 
-/// Claims on the node that need a plugin of this allocation to be let go of.
+/// Returns the claims on the node whose release needs a plugin of this allocation.
 fn mounts<'a>(root: &'a Root, node: &Node, alloc: &Allocation) -> Vec<&'a Arc<Claim>> {
     let Some((_, group)) = group_of(alloc) else { return Vec::new() };
     let plugins: BTreeSet<&PluginId> = group
@@ -149,7 +149,7 @@ fn mounts<'a>(root: &'a Root, node: &Node, alloc: &Allocation) -> Vec<&'a Arc<Cl
     root.claims_by_node(&node.id).filter(needs).collect()
 }
 
-/// Whether a volume is still to be detached, and nobody but this node's controller can do it.
+/// Whether a volume must still be detached, and only this node's controller can do it.
 fn is_detached_by(root: &Root, node: &Node, claim: &Claim) -> bool {
     if !matches!(claim.phase, ClaimPhase::Unstaged | ClaimPhase::Detaching) {
         return false;
@@ -159,8 +159,8 @@ fn is_detached_by(root: &Root, node: &Node, claim: &Claim) -> bool {
     plugin.controllers.contains_key(&node.id) && !elsewhere
 }
 
-/// Whether an allocation does its work. What took over from another one must be healthy, as the `migrate` block (or its
-/// deployment) says, if anybody judges that.
+/// Whether an allocation is in service. An allocation that replaced another one must be healthy by its `migrate` block
+/// or its deployment, if its health is checked.
 fn is_well(alloc: &Allocation) -> bool {
     let judged = || {
         group_of(alloc).is_some_and(|(_, group)| match &group.update {
@@ -172,8 +172,8 @@ fn is_well(alloc: &Allocation) -> bool {
         && alloc.health().unwrap_or_else(|| alloc.previous_allocation.is_empty() || !judged())
 }
 
-/// How many more running allocations of a group may leave at this moment, wherever they are: as many stay
-/// as the group wants, less `migrate.max_parallel`.
+/// Returns how many more running allocations of a group may stop at this moment, on any node: the group's count, less
+/// `migrate.max_parallel`, must stay.
 fn room(root: &Root, of: &Allocation) -> usize {
     let Some(job) = root.job(&of.job_key()).cloned().or_else(|| of.job.clone()) else { return usize::MAX };
     let Some(group) = job.group(&of.task_group) else { return usize::MAX };

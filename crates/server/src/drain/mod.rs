@@ -1,7 +1,7 @@
-//! Drains of nodes: work leaves in order, and a volume plugin leaves after the last mount that needs it.
+//! Drains of nodes: allocations leave in order, and a volume plugin leaves after the last mount that needs it.
 //!
-//! Woken by changes of nodes, allocations and claims, and by deadlines. What is done next is decided by
-//! [`decide`]; this module carries it out.
+//! Changes of nodes, allocations and claims, and deadlines, wake the drainer. [`decide`] determines the next step; this
+//! module executes it.
 
 mod decide;
 
@@ -27,7 +27,7 @@ use tokio_util::sync::CancellationToken;
 pub(crate) struct Drainer {
     pub(crate) core: Core,
     pub(crate) waits: ClaimWaits,
-    /// Since when mounts hold a drain up, and what was last said about them, by node.
+    /// The beginning of a delay by mounts, and the last log message about it, by node.
     held: BTreeMap<NodeId, Held>,
 }
 
@@ -37,10 +37,10 @@ struct Held {
     said: BTreeMap<String, String>,
 }
 
-/// A mount that ends within this is not worth a word.
+/// A shorter delay by mounts is not logged.
 const QUIET: caravan_types::Nanos = caravan_types::Nanos(2_000_000_000);
 
-/// When to try again what could not be made durable.
+/// The pause before a failed commit is retried.
 const PAUSE: caravan_types::Nanos = caravan_types::Nanos(1_000_000_000);
 
 impl Drainer {
@@ -64,7 +64,7 @@ impl Drainer {
         }
     }
 
-    /// Looks at all draining nodes. Answers when to look again, and whether mounts hold one up.
+    /// Checks all draining nodes. Returns when to check again, and whether mounts delay a drain.
     async fn look(&mut self) -> (Option<UnixNanos>, bool) {
         let root = self.core.snapshot();
         let draining: Vec<Arc<Node>> = root.nodes().filter(|n| n.drain_strategy.is_some()).cloned().collect();
@@ -119,7 +119,7 @@ impl Drainer {
         self.tell(node, decision.held_by).await
     }
 
-    /// Names the mounts that hold the drain up for long, once per change.
+    /// Logs the mounts that delay a drain for long, once per change.
     async fn tell(&mut self, node: &Node, held_by: BTreeMap<String, String>) -> Result<(), ServerError> {
         let (now, aged) = (self.core.now(), self.core.aged());
         let Some(held) = self.held.get_mut(&node.id) else { return Ok(()) };
@@ -140,15 +140,15 @@ fn leave() -> DesiredTransition {
     DesiredTransition { migrate: Some(true), ..DesiredTransition::default() }
 }
 
-/// One evaluation for each job of the allocations.
+/// Returns one evaluation for each job of the allocations.
 fn evaluations(root: &Root, allocs: &BTreeSet<AllocId>, now: UnixNanos) -> Vec<Evaluation> {
     let keys: BTreeSet<JobKey> = allocs.iter().filter_map(|id| root.alloc(id)).map(|a| a.job_key()).collect();
     keys.iter().filter_map(|key| root.job(key)).map(|job| evaluation(job, Trigger::NodeDrain, now)).collect()
 }
 
-/// Waits for a change that may concern a drain; `false` at the end of the feed.
+/// Waits for a change that may concern a drain; returns `false` at the end of the feed.
 ///
-/// While no node drains, only nodes can begin one: allocations change by the thousand then.
+/// While no node drains, only a change of a node can begin a drain; thousands of allocation changes are skipped then.
 async fn relevant(core: &Core, feed: &mut caravan_state::Feed) -> bool {
     let drains = core.snapshot().nodes().any(|node| node.drain_strategy.is_some());
     loop {

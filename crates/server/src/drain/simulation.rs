@@ -1,5 +1,5 @@
 //! Random clusters under jobs of all types whose nodes are drained: scheduler, state and drainer together, with a
-//! clock and clients of their own making. A drained node ends empty.
+//! simulated clock and simulated clients. A drained node ends empty.
 
 use super::{decide::decide, leave};
 use caravan_scheduler::{Params, schedule};
@@ -26,15 +26,15 @@ enum Event {
         cpu: i64,
         parallel: u32,
     },
-    /// For so many seconds; 0 without a deadline, less: at once.
+    /// Deadline in seconds; 0 without a deadline, negative: at once.
     Drain {
         node: usize,
         deadline: i64,
         ignore_system: bool,
     },
-    /// The clients do what they were told.
+    /// The clients execute their allocations.
     Obey,
-    /// Batch work ends.
+    /// Batch allocations end.
     Ends {
         pick: usize,
     },
@@ -65,7 +65,7 @@ struct World {
     root: Root,
     now: UnixNanos,
     evals: u64,
-    /// Nodes that were drained, and whether work of system jobs may stay.
+    /// Nodes that were drained, and whether allocations of system jobs may stay.
     drained: BTreeMap<NodeId, bool>,
 }
 
@@ -125,7 +125,7 @@ impl World {
         let group = &mut job.task_groups[0];
         group.tasks[0].resources.cpu = cpu;
         group.tasks[0].resources.memory_mb = 10;
-        // Without one, what failed stays where it failed.
+        // Without a reschedule policy, a failed allocation stays on its node.
         group.reschedule_policy = (kind == JobType::Service).then(|| ReschedulePolicy {
             delay: Nanos::from_secs(5),
             delay_function: "constant".into(),
@@ -204,7 +204,7 @@ impl World {
         self.root.evals().find(due).map(|eval| Evaluation::clone(eval))
     }
 
-    /// Does everything that is to be done at this moment. Must come to an end.
+    /// Executes all work that is due at this moment. Must terminate.
     fn work(&mut self) {
         for round in 0.. {
             assert!(round < 500, "it goes on for ever");
@@ -259,7 +259,7 @@ impl World {
 
     fn check(&self) {
         for node in self.root.nodes() {
-            // What a plan stops makes room for what it places.
+            // A plan's stops make room for its placements.
             let used = self.root.allocs_by_node(&node.id).filter(|alloc| !alloc.terminal());
             let cpu: i64 = used
                 .filter_map(|alloc| alloc.allocated_resources.clone())
@@ -270,7 +270,7 @@ impl World {
         assert_eq!(caravan_state::check(&self.root), Vec::<String>::new());
     }
 
-    /// Lets deadlines pass and batch work end, until nothing is left to do.
+    /// Lets deadlines pass and batch allocations end, until no work remains.
     fn calm(&mut self) {
         for _ in 0..12 {
             for _ in 0..8 {
@@ -298,7 +298,7 @@ proptest! {
             world.work();
         }
         world.calm();
-        // Without a deadline, a drain waits until what leaves runs elsewhere. Where there is no room, somebody must
+        // Without a deadline, a drain waits until the replacements run elsewhere. If there is no room, an operator must
         // force it.
         for (id, system_stays) in world.drained.clone() {
             let Some(drain) = world.root.node(&id).unwrap().drain_strategy.clone() else { continue };
@@ -320,7 +320,7 @@ proptest! {
                 world.root.allocs_by_node(id).filter(stays).map(|alloc| alloc.name.as_str()).collect();
             prop_assert!(left.is_empty(), "{id} still runs {left:?}");
         }
-        // Where there is room, whoever left runs elsewhere.
+        // If there is room, all migrated allocations run elsewhere.
         let key = JobKey::new("default", "job-0");
         if let Some(job) = world.root.job(&key) {
             let runs = world.root.allocs_by_job(&key).filter(|alloc| !alloc.terminal()).count();

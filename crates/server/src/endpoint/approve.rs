@@ -1,9 +1,9 @@
-//! Whether the submitter of a job may use what the job asks for beside a place in its namespace: volumes of both kinds,
-//! and to be a storage plugin.
+//! Checks whether the submitter of a job has the rights for its requests beyond `submit-job`: volumes of both kinds,
+//! and registration of a storage plugin.
 //!
-//! The job is judged as it will be stored. How a host volume was allowed stays with the request, because nodes may
-//! offer volumes of one name in two ways: by their configuration, for which a rule with the name is needed, and made
-//! by users of a namespace. Scheduler, planner and client hold to it.
+//! The check applies to the job as it will be stored. Each request of a host volume records how it was allowed, because
+//! a node may offer two volumes of one name. One is from the agent's configuration, which requires a rule with the
+//! name; the other was created by users of a namespace. Scheduler, planner and client respect this record.
 
 use crate::acl::{Caller, HostVolumeCap, NsCap};
 use crate::error::{Kind, ServerError};
@@ -11,14 +11,15 @@ use caravan_state::Root;
 use caravan_types::Namespace;
 use caravan_types::job::{HostAccess, Job, TaskGroup, VolumeRequest, VolumeType};
 
-/// Allocations of a group whose volumes are looked at one by one; the volumes of a larger group are no one's by name.
+/// Maximum number of allocations of a group whose volumes are checked by name; the volumes of a larger group cannot be
+/// allowed by name.
 const MAX_ALLOCS: u32 = 10_000;
 
 fn denied() -> ServerError {
     ServerError::new(Kind::Forbidden, "Permission denied")
 }
 
-/// Judges a job, and notes with each request of a host volume how it was allowed.
+/// Checks a job, and records with each request of a host volume how it was allowed.
 pub(super) fn job(caller: &Caller, root: &Root, job: &mut Job) -> Result<(), ServerError> {
     let namespace = job.namespace.clone();
     for group in &mut job.task_groups {
@@ -39,7 +40,7 @@ pub(super) fn job(caller: &Caller, root: &Root, job: &mut Job) -> Result<(), Ser
     Ok(())
 }
 
-/// The way in which a caller may use a host volume.
+/// Returns the way in which a caller may use a host volume.
 fn host(
     caller: &Caller,
     root: &Root,
@@ -69,12 +70,12 @@ fn by_name(caller: &Caller, request: &VolumeRequest, allocs: std::ops::Range<u32
         return caller.acl.host_volume(&request.source, cap);
     }
     let name = |at: u32| format!("{}[{at}]", request.source);
-    // The name without a number stands for a group without allocations.
+    // The name without an index stands for a group without allocations.
     let none = allocs.is_empty() && !caller.acl.host_volume(&request.source, cap);
     !none && allocs.end <= MAX_ALLOCS && allocs.into_iter().all(|at| caller.acl.host_volume(&name(at), cap))
 }
 
-/// Judges a larger count of a group: each new allocation has host volumes of its own.
+/// Checks a larger count of a group: each new allocation has separate host volumes.
 pub(super) fn scale(caller: &Caller, group: &TaskGroup, count: u32) -> Result<(), ServerError> {
     if caller.is_management() || count <= group.count {
         return Ok(());

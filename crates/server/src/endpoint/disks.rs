@@ -1,6 +1,7 @@
-//! Data of allocations that goes from one node to another (`ephemeral_disk { migrate = true }`, docs/reference/jobspec.md, section 4.2).
+//! Transfer of allocation data between nodes (`ephemeral_disk { migrate = true }`, docs/reference/jobspec.md, section
+//! 4.2).
 //!
-//! Nodes need not reach each other: the servers pass the data on.
+//! Nodes need not reach each other: the servers relay the data.
 
 use super::Nodes;
 use crate::error::ServerError;
@@ -11,7 +12,7 @@ use caravan_types::alloc::ClientStatus;
 use caravan_types::wire::{DiskChunk, FetchDisk, GiveDisk};
 
 impl Nodes {
-    /// The data of an allocation's predecessor, once that is over. Only the node of the successor gets it.
+    /// Returns the data of an allocation's predecessor, once that has ended. Only the node of the successor gets it.
     pub(crate) async fn fetch_disk(
         &self,
         registry: &ReverseRegistry,

@@ -13,30 +13,30 @@ use caravan_types::job::{Job, JobStatus, Parameterized};
 use caravan_types::{EvalId, JobId, JobKey};
 use std::collections::BTreeMap;
 
-/// Most bytes of a payload.
+/// Maximum size of a payload in bytes.
 const MAX_PAYLOAD: usize = 16 * 1024;
 
-/// What a dispatch gives.
+/// A dispatch request.
 #[derive(Clone, Debug, Default)]
 pub struct Dispatch {
-    /// Bytes for the tasks.
+    /// The payload for the tasks.
     pub payload: Vec<u8>,
-    /// Pairs that go over those of the job.
+    /// Metadata that overrides the job's.
     pub meta: BTreeMap<String, String>,
-    /// Text for the id of the child, empty for none.
+    /// Prefix of the child's id; empty for none.
     pub id_prefix: String,
-    /// Priority of the child, 0: the job's.
+    /// Priority of the child; 0: the job's.
     pub priority: i64,
-    /// Of all dispatches with the same one, only the first makes a child; empty: no such promise.
+    /// Idempotency token: of all dispatches with the same token, only the first creates a child. Empty: none.
     pub idempotency_token: String,
 }
 
-/// The child that a dispatch made, or made before.
+/// The child that this dispatch or an earlier one created.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Dispatched {
-    /// The child.
+    /// Id of the child.
     pub job_id: JobId,
-    /// Its evaluation; empty for a child that was there.
+    /// Id of its evaluation; empty for a child that existed before.
     pub eval_id: EvalId,
     /// Index of the evaluation, or 0.
     pub eval_create_index: u64,
@@ -87,13 +87,13 @@ impl Jobs {
         if dispatch.priority != 0 {
             job.priority = dispatch.priority;
         }
-        // A child that has times of its own waits for them.
+        // A periodic child waits for its launch times.
         let eval = (!job.is_template()).then(|| evaluation(&job, Trigger::JobRegister, now));
         let eval_id = eval.as_ref().map(|eval| eval.id.clone()).unwrap_or_default();
         let change = Change::JobChild { job: Box::new(job), eval, launched: None };
         let outcome = self.core.propose(change).await?;
         if let Some(refusal) = outcome.refused {
-            // Two dispatches with one token at the same time: one of them was first.
+            // Two concurrent dispatches have the same token, and the other one was first.
             return match self.core.snapshot().dispatched_with(&key, &dispatch.idempotency_token) {
                 Some(found) => Ok(existing(found)),
                 None => Err(refusal.into()),
@@ -104,7 +104,7 @@ impl Jobs {
         Ok(Dispatched { job_id: id, eval_id, eval_create_index, job_create_index: index, index })
     }
 
-    /// Makes a child of a periodic job now, whatever its times, and whether or not another one lives.
+    /// Creates a child of a periodic job now, regardless of its schedule and of other children.
     pub(crate) async fn force_periodic(&self, key: JobKey) -> Result<Dispatched, ServerError> {
         let root = self.core.snapshot();
         let refused = |text: &str| Err(ServerError::new(Kind::Refused, text));
@@ -136,7 +136,7 @@ impl Jobs {
                         index,
                     });
                 }
-                // Ids count seconds: the second child of one second takes the next.
+                // Ids count seconds: the second child of one second gets the next second.
                 Some(refusal) if periodic::is_there(&refusal) => unix += 1,
                 Some(refusal) => return Err(refusal.into()),
             }
@@ -154,7 +154,7 @@ fn existing(child: &Job) -> Dispatched {
     }
 }
 
-/// What is wrong with a dispatch, in the words that clients know.
+/// Returns the problem of a dispatch, with texts that clients know.
 fn check(rule: &Parameterized, dispatch: &Dispatch) -> Result<(), String> {
     match rule.payload.as_str() {
         "required" if dispatch.payload.is_empty() => {

@@ -1,14 +1,14 @@
-//! Evaluations that operators take away, most of all when far too many are waiting.
+//! Deletion of evaluations by operators, mainly when far too many are pending.
 
 use crate::core::Core;
 use crate::error::ServerError;
 use caravan_types::EvalId;
 use caravan_types::command::Change;
 
-/// Ids in one command: it must not grow without limit.
+/// Maximum number of ids in one command, to bound its size.
 const BATCH: usize = 2_048;
 
-/// Whether evaluations may be taken away at the moment.
+/// Whether evaluations may be deleted at the moment.
 fn check_paused(core: &Core) -> Result<(), ServerError> {
     if core.snapshot().scheduler_config().pause_eval_broker {
         return Ok(());
@@ -16,7 +16,7 @@ fn check_paused(core: &Core) -> Result<(), ServerError> {
     Err(ServerError::refused("eval broker is enabled; eval broker must be paused to delete evals"))
 }
 
-/// Removes evaluations by id, all of them or none.
+/// Deletes evaluations by id, all of them or none.
 async fn delete_named(core: &Core, ids: Vec<EvalId>) -> Result<(usize, u64), ServerError> {
     check_paused(core)?;
     let root = core.snapshot();
@@ -40,19 +40,19 @@ async fn delete(core: &Core, ids: Vec<EvalId>) -> Result<(usize, u64), ServerErr
 }
 
 impl crate::Handle {
-    /// Removes evaluations by id. Answers how many, and the index.
+    /// Deletes evaluations by id. Returns their number, and the index.
     ///
     /// # Errors
-    /// Unless scheduling is paused, and if one of them is not there or something depends on it.
+    /// If scheduling is not paused, if an evaluation does not exist, or if an object depends on it.
     pub async fn delete_evals(&self, ids: Vec<EvalId>) -> Result<(usize, u64), ServerError> {
         delete_named(&self.core, ids).await
     }
 
-    /// Removes those of some evaluations that nothing depends on. `choose` is asked once scheduling is known to be
+    /// Deletes the selected evaluations on which no object depends. `choose` is called once scheduling is known to be
     /// paused.
     ///
     /// # Errors
-    /// Unless scheduling is paused, and what `choose` answers.
+    /// If scheduling is not paused, or if `choose` fails.
     pub async fn delete_needless_evals<E: From<ServerError>>(
         &self,
         choose: impl FnOnce(&caravan_state::Root) -> Result<Vec<EvalId>, E>,

@@ -1,4 +1,4 @@
-//! Questions about placements that change nothing: why something waits, and what would move where.
+//! Questions about placements, which change nothing: the reason of a wait, and the consequences of a change.
 
 use super::jobs::Jobs;
 use crate::acl::{Caller, NsCap};
@@ -12,8 +12,8 @@ use caravan_types::{EvalId, JobKey, Namespace};
 use std::sync::Arc;
 use tokio::sync::Semaphore;
 
-/// Looks at the job of an evaluation as if it were evaluated now: what is in the way of what is not placed, and
-/// what would change it.
+/// Evaluates the job of an evaluation as of now: returns what prevents its missing placements, and what would permit
+/// them.
 pub(crate) fn evaluation(core: &Core, id: &EvalId) -> Result<Vec<String>, ServerError> {
     let root = core.snapshot();
     let eval = root.eval(id).ok_or_else(|| ServerError::not_found("eval not found"))?;
@@ -25,12 +25,12 @@ pub(crate) fn evaluation(core: &Core, id: &EvalId) -> Result<Vec<String>, Server
     Ok(sentences)
 }
 
-/// Jobs that one question about consequences looks at, at most.
+/// Maximum number of jobs that one question about consequences evaluates.
 const MAX_JOBS: usize = 500;
-/// Questions about consequences that are worked on at a time: each schedules every job of a node.
+/// Maximum number of concurrent questions about consequences: each schedules every job of a node.
 const MAX_QUESTIONS: usize = 2;
 
-/// Counts the questions about consequences that are worked on; clones share the count.
+/// Counts the questions about consequences in progress; clones share the count.
 #[derive(Clone, Debug)]
 pub(crate) struct Questions(Arc<Semaphore>);
 
@@ -40,11 +40,11 @@ impl Default for Questions {
     }
 }
 
-/// Returns what would move where if all this happened, with a job as it would be stored if one is given. Lines about
-/// jobs that the caller may not read are left out and counted.
+/// Returns the placements that would change if all these events happened, with the registration of a job if one is
+/// given. Lines about jobs that the caller may not read are omitted and counted.
 ///
 /// # Errors
-/// If a text cannot be read, a node is not known, or too many ask at a time.
+/// If a text cannot be parsed, a node is not known, or too many of these questions are in progress.
 pub(crate) async fn what_if(
     jobs: &Jobs,
     caller: Arc<Caller>,

@@ -22,67 +22,67 @@ use std::sync::Arc;
 /// A job to register.
 #[derive(Clone, Debug, Default)]
 pub struct JobSubmission {
-    /// The job, defaults filled in.
+    /// The job, with defaults filled in.
     pub job: Job,
-    /// What of it did not fit into the job: reasons to refuse it.
+    /// Parts of the submission that could not be converted: reasons to refuse it.
     pub misfits: Misfits,
-    /// Refuse unless the job's `JobModifyIndex` is this; 0: unless it is new.
+    /// The required `JobModifyIndex` of the job; 0 requires a new job; `None` requires nothing.
     pub enforce_index: Option<u64>,
-    /// Keep the counts of groups that exist already.
+    /// Keeps the counts of existing groups.
     pub preserve_counts: bool,
-    /// Keep the resources of tasks that exist already.
+    /// Keeps the resources of existing tasks.
     pub preserve_resources: bool,
-    /// Priority of the evaluation, where it is not the job's.
+    /// Priority of the evaluation; the job's priority if absent.
     pub eval_priority: Option<i64>,
     /// The submitted text.
     pub source: Option<JobSource>,
-    /// Who submits it; none for the servers themselves, whose jobs were submitted before.
+    /// The submitter; `None` for the servers themselves, which register only jobs that were submitted before.
     pub caller: Option<Arc<Caller>>,
 }
 
-/// What came of a registration.
+/// The result of a registration.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct JobRegistered {
-    /// The evaluation.
+    /// Id of the evaluation.
     pub eval_id: EvalId,
-    /// Its index.
+    /// Index of the evaluation.
     pub eval_create_index: u64,
-    /// The job's.
+    /// `JobModifyIndex` of the job.
     pub job_modify_index: u64,
-    /// Warnings, one text.
+    /// Warnings, as one text.
     pub warnings: String,
     /// Index of the change.
     pub index: u64,
 }
 
-/// What a job would do.
+/// The consequences of a registration.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct JobPlanned {
-    /// Counts by group.
+    /// Planned changes of counts, by group.
     pub annotations: Option<PlanAnnotations>,
-    /// What could not be placed.
+    /// Allocations that could not be placed.
     pub failed: BTreeMap<String, AllocMetric>,
-    /// The job's index now; 0 if it is new.
+    /// The current `JobModifyIndex` of the job; 0 if it is new.
     pub job_modify_index: u64,
-    /// Evaluations that would be made.
+    /// Evaluations that the registration would create.
     pub created_evals: Vec<Evaluation>,
     /// Warnings.
     pub warnings: Vec<String>,
-    /// The job as it is now, for the difference.
+    /// The current job, for the difference.
     pub current: Option<std::sync::Arc<Job>>,
-    /// The job as it would be stored, with everything filled in, for the difference.
+    /// The job as it would be stored, with all defaults, for the difference.
     pub planned: Option<std::sync::Arc<Job>>,
-    /// When it would make its next child, if it is periodic.
+    /// The next launch, if the job is periodic.
     pub next_periodic_launch: Option<UnixNanos>,
-    /// Index of the state that was used.
+    /// Index of the state that the plan used.
     pub index: u64,
-    /// What was in the way of what would not be placed, and what would change it, in sentences.
+    /// Sentences on what prevents the missing placements, and what would permit them.
     pub reasons: Vec<String>,
-    /// What was looked at, filtered and scored for what would be placed, in sentences.
+    /// Sentences on the nodes that were evaluated, filtered and scored for the placements.
     pub placements: Vec<String>,
 }
 
-/// Serves everything about jobs.
+/// Serves the requests about jobs.
 #[derive(Clone, Debug)]
 pub(crate) struct Jobs {
     pub(crate) core: Core,
@@ -90,7 +90,7 @@ pub(crate) struct Jobs {
     pub(crate) questions: Questions,
 }
 
-/// The verdict on a job that can run, by itself and with the volumes that there are.
+/// Returns the verdict on a job, checked alone and against the existing volumes. A refused job is an error.
 fn admitted(root: &Root, job: &Job, misfits: Misfits) -> Result<admission::Verdict, ServerError> {
     let mut verdict = admission::check_all(job, misfits);
     verdict.errors.extend(admission::homes(root, job));
@@ -101,7 +101,7 @@ fn admitted(root: &Root, job: &Job, misfits: Misfits) -> Result<admission::Verdi
     }
 }
 
-/// Gives tasks that run already the resources that they run with.
+/// Copies the resources of existing tasks from the current job.
 fn keep_resources(job: &mut Job, current: &Job) {
     for group in &mut job.task_groups {
         let Some(before) = current.group(&group.name) else { continue };
@@ -150,7 +150,7 @@ impl Jobs {
         let verdict = admitted(&root, &job, Misfits::default())?;
         job.stop = false;
         job.submit_time = now;
-        // A job that only makes others has nothing to place.
+        // A parent job has nothing to place.
         let mut eval = (!job.is_template()).then(|| evaluation(&job, Trigger::JobRegister, now));
         if let (Some(eval), Some(priority)) = (&mut eval, eval_priority.filter(|p| *p > 0)) {
             eval.priority = priority;
@@ -172,8 +172,8 @@ impl Jobs {
         })
     }
 
-    /// Fills what only the servers know: the region (`global` means the one that is asked), and where the job
-    /// may run if it does not say (docs/reference/jobspec.md, sections 4.1 and 7).
+    /// Fills in values that only the servers know: the region (`global` means the region of this server), and the
+    /// datacenters if the job names none (docs/reference/jobspec.md, sections 4.1 and 7).
     pub(crate) fn localise(&self, job: &mut Job) -> Result<(), ServerError> {
         if job.datacenters.is_empty() {
             job.datacenters = vec!["*".into()];
@@ -190,7 +190,7 @@ impl Jobs {
         Ok(())
     }
 
-    /// Refuses a job of which not everything fitted, with all that is wrong with it.
+    /// Refuses a job that could not be converted completely, with all its problems.
     pub(crate) fn fits(&self, job: &Job, misfits: Misfits) -> Result<(), ServerError> {
         if misfits.is_empty() {
             return Ok(());
@@ -212,7 +212,7 @@ impl Jobs {
         }
     }
 
-    /// Returns what would happen if the job were registered. Nothing is stored.
+    /// Returns the consequences of a registration. Nothing is stored.
     pub(crate) fn plan(&self, caller: &Caller, mut job: Job) -> Result<JobPlanned, ServerError> {
         self.localise(&mut job)?;
         let (root, now) = (self.core.snapshot(), self.core.now());
@@ -226,7 +226,7 @@ impl Jobs {
         job.submit_time = now;
         let mut eval = evaluation(&job, Trigger::JobRegister, now);
         eval.annotate_plan = true;
-        // What a job places that only makes others is what each of those would.
+        // A parent job places nothing itself; plan one of its children instead.
         let placing =
             job.is_template().then(|| Job { periodic: None, parameterized_job: None, ..job.clone() });
         let imagine = |job: Job| {
@@ -246,15 +246,15 @@ impl Jobs {
         let reasons = caravan_scheduler::explain_decision(&decision);
         let placements = caravan_scheduler::describe(&decision);
         let mut created_evals = vec![decision.eval.clone()];
-        // Those that end are there already.
+        // Follow-ups with a creation index are in the state already.
         let new = decision.follow_ups.into_iter().filter(|eval| eval.create_index == 0);
-        // They are not made, so that there is nothing that they were made from.
+        // The evaluations are not stored, so they have no job index and no snapshot index.
         created_evals.extend(new.map(|eval| Evaluation { job_modify_index: 0, snapshot_index: 0, ..eval }));
         let mut annotations = decision.plan.annotations;
         if let (Some(annotations), true) =
             (&mut annotations, imagined.job(&key).is_some_and(|j| j.kind.is_system()))
         {
-            // Clients know a system job to tell updates as placements as well.
+            // For a system job, clients expect updates to be counted as placements as well.
             for updates in annotations.desired_tg_updates.values_mut() {
                 updates.place += updates.in_place_update + updates.destructive_update;
             }
@@ -282,7 +282,7 @@ impl Jobs {
     ) -> Result<JobRegistered, ServerError> {
         let (root, now) = (self.core.snapshot(), self.core.now());
         let Some(job) = root.job(&key) else {
-            // Stopping what does not exist is no error (docs/reference/http-api.md, section 3.1).
+            // Stopping a job that does not exist is no error (docs/reference/http-api.md, section 3.1).
             return Ok(JobRegistered::default());
         };
         let mut eval = (!job.is_template()).then(|| evaluation(job, Trigger::JobDeregister, now));
@@ -324,7 +324,7 @@ impl Jobs {
         })
     }
 
-    /// Asks that an allocation be stopped and replaced.
+    /// Marks an allocation to be stopped and replaced.
     pub(crate) async fn stop_alloc(
         &self,
         id: caravan_types::AllocId,

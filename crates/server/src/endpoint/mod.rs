@@ -1,4 +1,4 @@
-//! What others call: users about jobs, clients about their nodes.
+//! The RPC and API endpoints: users' requests about jobs, clients' requests about their nodes.
 
 mod approve;
 mod disks;

@@ -1,4 +1,4 @@
-//! What users change about nodes: drains, eligibility, removal (docs/reference/http-api.md, sections 3.3 and 6.5).
+//! Users' changes of nodes: drains, eligibility, removal (docs/reference/http-api.md, sections 3.3 and 6.5).
 
 use super::Nodes;
 use crate::error::{Kind, ServerError};
@@ -11,22 +11,22 @@ use caravan_types::{Nanos, NodeId};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// A drain as users ask for it.
+/// A drain request.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DrainRequest {
-    /// Time for work to leave: negative forces, 0 is without limit. None ends the drain in force.
+    /// The time for allocations to stop: negative forces them, 0 is without limit. `None` ends the current drain.
     pub deadline: Option<Nanos>,
-    /// Leave system jobs.
+    /// Keeps system jobs on the node.
     pub ignore_system_jobs: bool,
-    /// When ending a drain: take new work again.
+    /// Makes the node eligible when a drain ends.
     pub mark_eligible: bool,
-    /// Free pairs, kept with the drain.
+    /// Metadata, stored with the drain.
     pub meta: BTreeMap<String, String>,
 }
 
 impl Nodes {
     fn row(&self, id: &NodeId) -> Result<Arc<Node>, ServerError> {
-        // The reference answers 500, and clients match on it.
+        // Nomad returns 500, and clients match on it.
         self.core
             .snapshot()
             .node(id)
@@ -34,12 +34,12 @@ impl Nodes {
             .ok_or_else(|| ServerError::new(Kind::Refused, "node not found"))
     }
 
-    /// Makes a change that nobody's jobs need hear of.
+    /// Commits a change that concerns no job.
     async fn change(&self, change: Change) -> Result<NodeUpdated, ServerError> {
         Ok(NodeUpdated { index: self.core.commit(change).await?, evals: Vec::new() })
     }
 
-    /// Makes a change with evaluations of all jobs that the node concerns.
+    /// Commits a change with evaluations of all jobs that the node concerns.
     async fn whole(
         &self,
         id: &NodeId,
@@ -86,7 +86,7 @@ impl Nodes {
         if turns { self.whole(id, change).await } else { self.change(change(Vec::new())).await }
     }
 
-    /// Has all jobs with work on the node looked at again.
+    /// Creates evaluations for all jobs with allocations on the node.
     pub(crate) async fn evaluate(&self, id: &NodeId) -> Result<NodeUpdated, ServerError> {
         self.row(id)?;
         let evals = node_evals::for_node(&self.core.snapshot(), id, Trigger::NodeUpdate, self.core.now());
@@ -95,8 +95,8 @@ impl Nodes {
         Ok(NodeUpdated { evals: ids, ..done })
     }
 
-    /// Takes the word of an operator that the machine of a node is off: what it held is handed on without a wait for
-    /// its lease.
+    /// Records an operator's confirmation that the machine of a node is off: its volumes are handed over without
+    /// waiting for its lease.
     pub(crate) async fn fence(&self, id: &NodeId, off: ConfirmedOff) -> Result<NodeUpdated, ServerError> {
         tracing::warn!(node = %id, by = off.by(), "a node is confirmed to be off");
         let outcome = self.core.propose(Change::NodeFence { node: id.clone(), off }).await?;
@@ -105,12 +105,12 @@ impl Nodes {
             Some(Refusal::NotFound { .. }) => {
                 Err(ServerError::not_found(format!("node {id} is not known, and no volume waits for it")))
             }
-            // It is about what the caller says of the node.
+            // The error concerns the caller's statement about the node.
             Some(refusal) => Err(ServerError::new(Kind::BadRequest, refusal.to_string())),
         }
     }
 
-    /// Forgets a node. What it ran counts as lost, and its claims are fenced before volumes are handed on.
+    /// Deregisters a node. Its allocations count as lost, and its claims are fenced before volumes are handed over.
     pub(crate) async fn purge(&self, id: &NodeId) -> Result<NodeUpdated, ServerError> {
         let node = self.row(id)?;
         if node.status == NodeStatus::Ready {

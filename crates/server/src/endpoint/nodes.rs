@@ -1,4 +1,4 @@
-//! What clients call about themselves and their allocations.
+//! The requests of clients about themselves and their allocations.
 
 use crate::core::Core;
 use crate::error::{Kind, ServerError};
@@ -16,19 +16,19 @@ use futures::Stream;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// Serves the calls of clients about nodes.
+/// Serves the clients' requests about nodes.
 #[derive(Clone, Debug)]
 pub(crate) struct Nodes {
     pub(crate) core: Core,
     pub(crate) heartbeats: Heartbeats,
     pub(crate) addresses: Arc<Vec<String>>,
-    /// For how long after a heartbeat nodes may use volumes that only one node may write.
+    /// How long after a heartbeat a node may use single-writer volumes.
     pub(crate) lease_ttl: Nanos,
     pub(crate) reports: Reports,
 }
 
 impl Nodes {
-    /// The node's row, if the secret is its own.
+    /// Returns the node's row, if the secret matches.
     pub(crate) fn authentic(&self, id: &NodeId, secret: &NodeSecret) -> Result<Arc<Node>, ServerError> {
         let root = self.core.snapshot();
         let node = root.node(id).ok_or_else(|| unknown(id))?;
@@ -74,7 +74,7 @@ impl Nodes {
         let id = node.id.clone();
         let node = Box::new(node);
         let index = if concerns_jobs(before.as_deref(), &node) {
-            // The rows that the evaluations look at are written by the same command.
+            // The same command writes the rows that the evaluations concern.
             let register = |_: &Root, evals| Some(Change::NodeRegister { node: node.clone(), evals });
             let done = node_evals::commit(&self.core, &id, Trigger::NodeUpdate, register).await?;
             done.map_or(0, |done| done.index)
@@ -108,14 +108,14 @@ impl Nodes {
         self.heard(&node, contact).await
     }
 
-    /// The node gave a sign of life: it is as it should be then.
+    /// Records a heartbeat of a node, and updates its status.
     async fn heard(&self, node: &Node, contact: NodeContact) -> Result<NodeContact, ServerError> {
         let (root, now) = (self.core.snapshot(), self.core.now());
         let status = on_contact(&root, node);
         if status == node.status {
             return Ok(contact);
         }
-        // Said once, when the node is heard again.
+        // Logged once, at the first heartbeat after a silence.
         let missed = matches!(node.status, NodeStatus::Down | NodeStatus::Disconnected);
         let event = missed.then(|| event("Cluster", "Node reregistered by heartbeat", now));
         let change =
@@ -140,11 +140,11 @@ impl Nodes {
     pub(crate) async fn alloc_status(&self, request: wire::AllocStatus) -> Result<Done, ServerError> {
         let node = self.authentic(&request.node_id, &request.secret)?;
         if node.status == NodeStatus::Disconnected {
-            // Heard before its heartbeat: what it says must not be judged by its silence.
+            // The report counts as a heartbeat, so that it is not judged by the node's earlier silence.
             self.heard(&node, self.contact(&node)).await?;
         }
         let root = self.core.snapshot();
-        // A node speaks for its own allocations only; those that are gone concern nobody.
+        // A node reports its own allocations only; reports about removed allocations have no effect.
         let updates: Vec<_> = request
             .updates
             .into_iter()
@@ -156,13 +156,13 @@ impl Nodes {
         let index = self.reports.submit(updates).await?;
         let node = self.core.snapshot().node(&request.node_id).cloned();
         if let Some(node) = node.filter(|node| node.status == NodeStatus::Initializing) {
-            // In step now: it need not wait for its next heartbeat.
+            // The node is up to date and need not wait for its next heartbeat.
             self.heard(&node, NodeContact::default()).await?;
         }
         Ok(Done { index })
     }
 
-    /// The stream of a node's allocations: everything first, then what changes.
+    /// Returns the stream of a node's allocations: first all of them, then changes.
     pub(crate) fn watch(
         &self,
         request: wire::WatchAllocs,
@@ -181,7 +181,7 @@ struct AllocWatch {
     core: Core,
     node: NodeId,
     work: NodeWork,
-    /// Index of the state that the node was told as a whole; none at the beginning.
+    /// Index of the state that the node received in full; `None` at the beginning.
     whole: Option<u64>,
 }
 
@@ -203,8 +203,8 @@ impl AllocWatch {
     }
 }
 
-/// What a node may not know yet, after it was told the whole state of an index. It may be told the newest row of an
-/// allocation twice: a snapshot can be newer than what has arrived.
+/// Returns changes that a node may not know after it received the whole state of an index. The node may receive the
+/// newest row of an allocation twice, because a snapshot can be newer than the last change that arrived.
 fn delta(root: &Root, node: &NodeId, arrivals: Arrivals, whole: Option<u64>) -> Option<AllocDelta> {
     let empty = AllocDelta { index: root.index(), ..AllocDelta::default() };
     let (Arrivals::Some(mut ids), Some(whole)) = (arrivals, whole) else {
@@ -231,8 +231,8 @@ fn unknown(id: &NodeId) -> ServerError {
     ServerError::not_found(format!("node {id} not found"))
 }
 
-/// What a node is once it is heard. One that was disconnected is ready only after it has told how its allocations do,
-/// so that nothing is decided about what is unknown.
+/// Returns the status of a node after a heartbeat. A disconnected node becomes ready only after it has reported its
+/// allocations, so that no decision uses unknown states.
 fn on_contact(root: &Root, node: &Node) -> NodeStatus {
     if matches!(node.status, NodeStatus::Ready | NodeStatus::Down) {
         return NodeStatus::Ready;
@@ -246,7 +246,7 @@ fn on_contact(root: &Root, node: &Node) -> NodeStatus {
     }
 }
 
-/// Whether a report says nothing new.
+/// Whether a report contains no change.
 fn unchanged(before: &Node, report: &Node) -> bool {
     let kept = Node {
         status: before.status,
@@ -266,7 +266,7 @@ fn unchanged(before: &Node, report: &Node) -> bool {
     before.status == NodeStatus::Ready && kept == *before
 }
 
-/// Whether jobs must be looked at again: system jobs may fit now, or not any more.
+/// Whether jobs must be evaluated again: system jobs may fit now, or no longer fit.
 fn concerns_jobs(before: Option<&Node>, report: &Node) -> bool {
     let Some(before) = before else { return true };
     let healthy = |node: &Node| -> Vec<String> {

@@ -1,4 +1,4 @@
-//! Counts of groups, and names of versions.
+//! Counts of groups, and tags of versions.
 
 use super::approve;
 use super::jobs::{JobRegistered, Jobs};
@@ -14,20 +14,20 @@ use caravan_types::job::Job;
 use caravan_types::scaling::{self, Scale, ScalingEvent, VersionTag};
 use serde_json::Value;
 
-/// What is wanted of a group's count (docs/reference/http-api.md, section 3.1).
+/// A scaling request (docs/reference/http-api.md, section 3.1).
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ScaleRequest {
-    /// The group; empty: none was named.
+    /// The group; empty if none was named.
     pub group: String,
-    /// The new count; none: only the event is kept.
+    /// The new count; `None`: only the event is recorded.
     pub count: Option<i64>,
-    /// Words for the event.
+    /// Message of the event.
     pub message: String,
-    /// Something went wrong.
+    /// Whether the event reports an error.
     pub error: bool,
-    /// Facts for the event.
+    /// Metadata of the event.
     pub meta: Value,
-    /// Refuse unless the job's `JobModifyIndex` is this; 0: in any case.
+    /// The required `JobModifyIndex` of the job; 0 requires nothing.
     pub job_modify_index: u64,
 }
 
@@ -35,7 +35,7 @@ fn bad(message: impl Into<String>) -> ServerError {
     ServerError::new(Kind::BadRequest, message)
 }
 
-/// What the request says by itself.
+/// Checks the request alone.
 fn check(request: &ScaleRequest) -> Result<(), ServerError> {
     if request.group.is_empty() {
         return Err(bad("missing task group name for scaling action"));
@@ -50,7 +50,7 @@ fn check(request: &ScaleRequest) -> Result<(), ServerError> {
     }
 }
 
-/// What it says of this job.
+/// Checks the request against the job.
 fn check_job(root: &Root, job: &Job, request: &ScaleRequest) -> Result<(), ServerError> {
     if job.group(&request.group).is_none() {
         return Err(bad(format!(
@@ -95,7 +95,7 @@ impl Jobs {
             approve::scale(caller, group, count)?;
         }
         check_job(&root, job, &request)?;
-        // Periodic and parameterized jobs are only templates: there is nothing to place.
+        // Periodic and parameterized jobs are parent jobs: they have nothing to place.
         let eval = (request.count.is_some() && !job.is_template())
             .then(|| evaluation(job, Trigger::JobScaling, now));
         let eval = eval.map(|eval| caravan_types::eval::Evaluation { job_modify_index: 0, ..eval });
@@ -124,7 +124,7 @@ impl Jobs {
         })
     }
 
-    /// Names a version; without a version the newest.
+    /// Tags a version, or the newest version.
     pub(crate) async fn tag(
         &self,
         key: JobKey,
@@ -144,12 +144,12 @@ impl Jobs {
         Ok((tag, self.core.commit(change).await?))
     }
 
-    /// Takes a name away.
+    /// Removes a tag.
     pub(crate) async fn untag(&self, key: JobKey, name: &str) -> Result<u64, ServerError> {
         self.core.commit(Change::JobTag { key, version: None, name: name.to_owned(), tag: None }).await
     }
 
-    /// Has a job looked at again, its failed allocations placed anew at once.
+    /// Creates an evaluation for a job that reschedules its failed allocations at once.
     pub(crate) async fn force_reschedule(&self, key: JobKey) -> Result<JobRegistered, ServerError> {
         use caravan_types::alloc::{ClientStatus, DesiredTransition};
         let (root, now) = (self.core.snapshot(), self.core.now());
@@ -178,7 +178,7 @@ impl Jobs {
         })
     }
 
-    /// Asks that allocations that are about to be stopped do not wait before their tasks are.
+    /// Lets allocations skip their shutdown delays when they are stopped.
     pub(crate) async fn without_delay(&self, key: &JobKey) -> Result<(), ServerError> {
         use caravan_types::alloc::DesiredTransition;
         let root = self.core.snapshot();

@@ -1,4 +1,4 @@
-//! Services of allocations: told by their nodes, struck out by users.
+//! Service instances of allocations: reported by their nodes, deregistered by users.
 
 use super::Nodes;
 use crate::error::ServerError;
@@ -9,14 +9,14 @@ use caravan_types::wire::{Done, ServiceSync};
 use caravan_types::{AllocId, Namespace, NodeId, ServiceId};
 use std::collections::BTreeSet;
 
-/// What a node's word changes: rows to write and rows to strike out.
+/// The effect of a node's report: rows to write and rows to remove.
 fn difference(
     root: &Root,
     node: &NodeId,
     alloc: &AllocId,
     told: Vec<ServiceRegistration>,
 ) -> (Vec<ServiceRegistration>, Vec<ServiceId>) {
-    // A node speaks for its own allocations only; those that are gone concern nobody.
+    // A node reports its own allocations only; reports about removed allocations have no effect.
     let Some(row) = root.alloc(alloc).filter(|row| row.node_id == *node) else { return Default::default() };
     let told: Vec<ServiceRegistration> = told
         .into_iter()
@@ -38,7 +38,7 @@ fn difference(
         .iter()
         .filter(|service| {
             let old = root.service(&service.id);
-            // Nobody takes over what belongs to another allocation.
+            // An allocation cannot take over a registration of another one.
             old.is_none_or(|old| old.alloc_id == *alloc && !old.same(service))
         })
         .cloned()
@@ -47,7 +47,7 @@ fn difference(
 }
 
 impl Nodes {
-    /// Takes a node's word for the services of one of its allocations.
+    /// Applies a node's report about the services of one of its allocations.
     pub(crate) async fn sync_services(&self, request: ServiceSync) -> Result<Done, ServerError> {
         self.authentic(&request.node_id, &request.secret)?;
         let root = self.core.snapshot();
@@ -62,7 +62,7 @@ impl Nodes {
         Ok(Done { index })
     }
 
-    /// Strikes a registration out because a user asks.
+    /// Deregisters a service instance at a user's request.
     pub(crate) async fn deregister_service(
         &self,
         namespace: &Namespace,

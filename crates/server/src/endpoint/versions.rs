@@ -1,4 +1,4 @@
-//! Versions of jobs: marking one as good, and going back to one (docs/reference/http-api.md, section 3.1).
+//! Versions of jobs: marking one as stable, and reverting to one (docs/reference/http-api.md, section 3.1).
 
 use super::jobs::{JobRegistered, JobSubmission, Jobs};
 use crate::acl::Caller;
@@ -9,7 +9,7 @@ use caravan_types::job::Job;
 use std::sync::Arc;
 
 impl Jobs {
-    /// Marks a version as good, or not. Answers the index.
+    /// Marks a version as stable or not stable. Returns the index.
     pub(crate) async fn set_stable(
         &self,
         key: JobKey,
@@ -22,8 +22,8 @@ impl Jobs {
         self.core.commit(Change::JobStable { key, version, stable }).await
     }
 
-    /// Registers an earlier version again. `prior`: refuse unless this is the version that is there now.
-    /// The caller is asked for the rights of a registration.
+    /// Registers an earlier version again. `prior` is the required current version. The caller needs the rights of a
+    /// registration.
     pub(crate) async fn revert(
         &self,
         caller: Arc<Caller>,
@@ -47,7 +47,7 @@ impl Jobs {
         let earlier = root.job_version(&key, version).ok_or_else(|| no_version(&key, version))?;
         self.register(JobSubmission {
             job: Job { stable: false, version_tag: None, ..(**earlier).clone() },
-            // What was looked at must not change in between.
+            // The versions that were compared must not change before the write.
             enforce_index: Some(current.job_modify_index),
             source: root.submission(&key, version).map(|source| (**source).clone()),
             caller: Some(caller),

@@ -1,4 +1,4 @@
-//! What may be forgotten. Pure.
+//! Selects objects that are eligible for garbage collection. Pure.
 
 use caravan_state::Root;
 use caravan_types::alloc::{Allocation, ClientStatus, DesiredStatus};
@@ -9,17 +9,17 @@ use caravan_types::node::{Node, NodeStatus};
 use caravan_types::{AllocId, DeploymentId, EvalId, JobKey, Nanos, UnixNanos};
 use std::collections::BTreeSet;
 
-/// Rows that one command removes: a command must not grow without limit.
+/// Maximum number of rows that one command removes, to bound its size.
 const BATCH: usize = 2_048;
 
-/// How old what is over must be before it is forgotten; all zero forgets everything that is over.
+/// The minimum ages of ended objects; with all zero, every ended object is eligible.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Ages {
     /// Evaluations, with their allocations.
     pub evals: Nanos,
-    /// Evaluations of batch jobs that were stopped, with their allocations.
+    /// Evaluations of stopped batch jobs, with their allocations.
     pub batch_evals: Nanos,
-    /// Jobs, with all that belongs to them.
+    /// Jobs, with all their objects.
     pub jobs: Nanos,
     /// Deployments.
     pub deployments: Nanos,
@@ -27,12 +27,12 @@ pub struct Ages {
     pub nodes: Nanos,
 }
 
-/// Whether something that last changed at a time is old enough.
+/// Whether an object whose last change was at a time has the minimum age.
 fn old(at: UnixNanos, age: Nanos, now: UnixNanos) -> bool {
     age <= Nanos::ZERO || at.plus(age) <= now
 }
 
-/// Changes that remove what is over, old enough, and what nothing holds on to.
+/// Returns changes that remove ended objects of the minimum age on which no other object depends.
 pub(crate) fn collectable(root: &Root, ages: &Ages, now: UnixNanos) -> Vec<Change> {
     let jobs: BTreeSet<JobKey> =
         root.jobs().filter(|job| job_goes(root, job, ages.jobs, now)).map(|job| job.key()).collect();
@@ -54,7 +54,7 @@ pub(crate) fn collectable(root: &Root, ages: &Ages, now: UnixNanos) -> Vec<Chang
             evals.insert(eval.id.clone());
         }
     }
-    // Those whose evaluation is gone already.
+    // Allocations whose evaluation no longer exists.
     let orphans = root.allocs().filter(|alloc| root.eval(&alloc.eval_id).is_none());
     let orphans = orphans.filter(|a| old(a.modify_time, ages.evals, now) && alloc_goes(root, a, &jobs));
     allocs.extend(orphans.map(|alloc| alloc.id.clone()));
@@ -85,16 +85,16 @@ pub(crate) fn collectable(root: &Root, ages: &Ages, now: UnixNanos) -> Vec<Chang
     changes
 }
 
-/// How old an evaluation must be; none if it is kept for as long as its job.
+/// Returns the minimum age of an evaluation; `None` if it is kept as long as its job.
 fn age_of(root: &Root, eval: &Evaluation, ages: &Ages) -> Option<Nanos> {
     match root.job(&eval.job_key()) {
-        // What a batch job has done must be remembered, or it would be done again.
+        // Keep the results of a batch job, because the scheduler would run it again without them.
         Some(job) if job.kind.is_batch() => job.is_stopped().then_some(ages.batch_evals),
         _ => Some(ages.evals),
     }
 }
 
-/// Whether a job is over for good, with everything that belongs to it.
+/// Whether a job has ended permanently, with all its objects.
 fn job_goes(root: &Root, job: &Job, age: Nanos, now: UnixNanos) -> bool {
     let template = job.periodic.is_some() || (job.parameterized_job.is_some() && !job.dispatched);
     let done = job.is_stopped() || (job.kind.is_batch() && !template);
@@ -112,13 +112,13 @@ fn is_claimed(root: &Root, alloc: &Allocation) -> bool {
     root.claims_by_alloc(&alloc.id).any(|claim| claim.phase.holds())
 }
 
-/// Whether the successor of an allocation has not begun: it may still take the data of its sticky disk over.
+/// Whether the successor of an allocation has not started: it may still take over the data of its sticky disk.
 fn is_awaited(root: &Root, alloc: &Allocation) -> bool {
     let next = root.alloc(&alloc.next_allocation);
     next.is_some_and(|next| !next.terminal() && next.client_status == ClientStatus::Pending)
 }
 
-/// Whether nobody needs to know of an allocation any more. `jobs` go as a whole.
+/// Whether an allocation is no longer needed. `jobs` are removed as a whole.
 fn alloc_goes(root: &Root, alloc: &Allocation, jobs: &BTreeSet<JobKey>) -> bool {
     if !alloc.client_terminal() || is_claimed(root, alloc) || is_awaited(root, alloc) {
         return false;
@@ -132,14 +132,14 @@ fn alloc_goes(root: &Root, alloc: &Allocation, jobs: &BTreeSet<JobKey>) -> bool 
     if job.kind.is_batch() && same {
         return false;
     }
-    // A failed one that has no successor keeps its place from being filled again, or will be made anew.
+    // A failed allocation without a successor prevents another placement, or will be rescheduled.
     let keeps = alloc.client_status == ClientStatus::Failed
         && alloc.desired_status == DesiredStatus::Run
         && alloc.next_allocation.is_empty();
     !(keeps && same)
 }
 
-/// Whether a node is gone for long and nothing of it is left.
+/// Whether a node has been down for the minimum age, and no allocation, claim or host volume keeps its row.
 fn node_goes(root: &Root, node: &Node, age: Nanos, now: UnixNanos) -> bool {
     let since = UnixNanos(node.status_updated_at.saturating_mul(1_000_000_000));
     node.status == NodeStatus::Down

@@ -1,7 +1,7 @@
-//! Forgetting what is over: by age, every now and then, and at once when a user asks (docs/reference/jobspec.md, section 11.2).
+//! Garbage collection: by age at intervals, and at once at a user's request (docs/reference/jobspec.md, section 11.2).
 //!
-//! Rows of plugins and ends of claims need no thresholds of their own: they are derived, and go with the last thing
-//! that they are derived from.
+//! Rows of plugins and ended claims need no thresholds: they are derived, and are deleted with the last object from
+//! which they are derived.
 
 mod collect;
 
@@ -12,12 +12,12 @@ use crate::error::ServerError;
 use caravan_types::Nanos;
 use tokio_util::sync::CancellationToken;
 
-/// When what is collected.
+/// The interval and the thresholds of garbage collection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GcConfig {
-    /// Between two looks (`job_gc_interval`).
+    /// The interval between two collections (`job_gc_interval`).
     pub interval: Nanos,
-    /// How old what is collected is.
+    /// The minimum ages of collected objects.
     pub ages: Ages,
 }
 
@@ -45,7 +45,7 @@ impl Default for GcConfig {
     }
 }
 
-/// Collects; one per leader.
+/// Collects garbage; one per leader.
 #[derive(Debug)]
 pub(crate) struct Collector {
     pub(crate) core: Core,
@@ -68,11 +68,11 @@ impl Collector {
     }
 }
 
-/// Collects everything that is over and at least so old.
+/// Collects all objects that have ended and have the minimum ages.
 pub(crate) async fn collect(core: &Core, ages: &Ages) -> Result<(), ServerError> {
     let root = core.snapshot();
     for change in collect::collectable(&root, ages, core.aged()) {
-        // A row that changed meanwhile is refused, and looked at next time.
+        // A row that changed meanwhile is refused; the next collection checks it again.
         core.propose(change).await?;
     }
     Ok(())

@@ -1,4 +1,4 @@
-//! Who is at work on a host volume: one at a time, a command or what takes intents up.
+//! Exclusive access to a host volume: only one command, or the resumption of intents, works on it at a time.
 
 use caravan_types::HostVolumeId;
 use std::collections::BTreeSet;
@@ -6,20 +6,20 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::sync::Notify;
 
-/// Volumes that somebody is at work on; cheap to clone.
+/// Volumes with an owner; cheap to clone.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Busy(Arc<Inner>);
 
 #[derive(Debug, Default)]
 struct Inner {
     taken: Mutex<BTreeSet<HostVolumeId>>,
-    /// Wakes commands that wait.
+    /// Wakes waiting commands.
     freed: Notify,
-    /// For the one that takes intents up: remembered until it looks.
+    /// For the service that resumes intents: the notification is kept until it checks.
     left: Notify,
 }
 
-/// The right to work on a volume; given back when dropped.
+/// Exclusive access to a volume; released when dropped.
 #[derive(Debug)]
 pub(super) struct Own {
     owners: Arc<Inner>,
@@ -34,22 +34,22 @@ impl Drop for Own {
     }
 }
 
-/// Each holder makes one whole change, so a panic leaves nothing half done.
+/// Each lock holder makes one complete change, so a panic leaves the data consistent.
 fn lock(inner: &Inner) -> MutexGuard<'_, BTreeSet<HostVolumeId>> {
     inner.taken.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Busy {
-    /// The right, unless somebody has it.
+    /// Acquires the volume, unless it has an owner.
     pub(super) fn take(&self, id: &HostVolumeId) -> Option<Own> {
         lock(&self.0).insert(id.clone()).then(|| Own { owners: self.0.clone(), id: id.clone() })
     }
 
-    /// The right for a command, which waits for it for as long as it has patience.
+    /// Acquires the volume for a command; waits for at most the given time.
     pub(super) async fn for_command(&self, id: &HostVolumeId, patience: Duration) -> Option<Own> {
         let wait = async {
             loop {
-                // Counts from its creation on, so that no release falls between look and wait.
+                // The future counts from its creation, so no release is missed between check and wait.
                 let freed = self.0.freed.notified();
                 if let Some(own) = self.take(id) {
                     return own;
@@ -60,7 +60,7 @@ impl Busy {
         tokio::time::timeout(patience, wait).await.ok()
     }
 
-    /// Ends once somebody has let go.
+    /// Waits until an owner has released a volume.
     pub(super) async fn left(&self) {
         self.0.left.notified().await;
     }

@@ -1,7 +1,7 @@
-//! Host volumes that users make on nodes: the commands, and what takes them up when they were cut off.
+//! Host volumes that users create on nodes: the commands, and the resumption of interrupted ones.
 //!
-//! A command writes its intent before the node is called, and the outcome after. Whoever leads takes up
-//! intents that nobody works on, so that an interrupted command comes to one directory and one record.
+//! A command writes its intent before it calls the node, and the outcome afterwards. The leader resumes intents without
+//! an owner, so that an interrupted command results in one directory and one record.
 
 mod busy;
 mod resume;
@@ -22,30 +22,30 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio_util::task::TaskTracker;
 
-/// How long a command waits for another one on the same volume.
+/// How long a command waits for another command on the same volume.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// Longest time for a node to make or delete a volume. The plugin itself gets a minute.
+/// Timeout of a call to a node that creates or deletes a volume. The plugin itself has one minute.
 const NODE_DEADLINE: Duration = Duration::from_secs(75);
-/// Tries of a write that others keep overtaking.
+/// Attempts to write a row that other writers keep changing.
 const WRITE_TRIES: usize = 16;
 
-/// Serves the calls of users about host volumes; cheap to clone.
+/// Serves the users' requests about host volumes; cheap to clone.
 #[derive(Clone, Debug)]
 pub(crate) struct HostVolumes {
     core: Core,
     nodes: Controllers,
     busy: Busy,
-    /// Commands that are under way.
+    /// Ownership of volumes by commands in progress.
     pub(crate) commands: TaskTracker,
 }
 
-/// What came of a call to a node.
+/// The result of a failed call to a node.
 #[derive(Debug)]
 enum Called {
     Made(HostVolumeCreated),
-    /// Certainly nothing was changed.
+    /// The call was certainly not executed.
     Refused(String),
-    /// It may have been carried out, or will be.
+    /// The call may have been executed, or may still be.
     Unknown(String),
 }
 
@@ -68,7 +68,7 @@ impl HostVolumes {
         Self { core, nodes, busy: Busy::default(), commands: TaskTracker::new() }
     }
 
-    /// A specification as a row, its namespace filled in and known.
+    /// Returns the row of a specification, with its namespace filled in and checked.
     fn read(&self, namespace: &Namespace, mut spec: HostVolumeSpec) -> Result<HostVolume, ServerError> {
         if spec.namespace.is_empty() {
             spec.namespace = namespace.to_string();
@@ -80,7 +80,7 @@ impl HostVolumes {
         Ok(volume)
     }
 
-    /// Makes a volume by its plugin on a node, or brings the one of the given id up to date.
+    /// Creates a volume by its plugin on a node, or updates the volume with the given id.
     pub(crate) async fn create(
         &self,
         namespace: &Namespace,
@@ -102,7 +102,7 @@ impl HostVolumes {
         self.carry_out(row, index, None).await
     }
 
-    /// Makes known a directory that is there already.
+    /// Registers an existing directory.
     pub(crate) async fn register(
         &self,
         namespace: &Namespace,
@@ -132,8 +132,7 @@ impl HostVolumes {
         own.ok_or_else(|| ServerError::unavailable(format!("another command is at work on volume {id}")))
     }
 
-    /// Chooses the node and writes the intent. If somebody else took the name there meanwhile, another
-    /// node is looked for.
+    /// Chooses the node and writes the intent. If the name was taken there meanwhile, chooses another node.
     async fn intend_new(&self, volume: HostVolume, place: bool) -> Result<(HostVolume, u64), ServerError> {
         for _ in 0..WRITE_TRIES {
             let root = self.core.snapshot();
@@ -168,10 +167,10 @@ impl HostVolumes {
             let mut row = spec::merge(current, given.clone(), &users)?;
             let made_by_plugin = !current.plugin_id.is_empty();
             if made_by_plugin {
-                // Where it lies is the plugin's to say.
+                // The plugin decides on the path.
                 row.host_path.clone_from(&current.host_path);
             }
-            // What a plugin made and is only described anew concerns no node.
+            // An update that only changes the description of a plugin's volume does not concern the node.
             let concerns_node = !(register && made_by_plugin);
             if concerns_node {
                 row.intent = HostVolumeIntent::Create;
@@ -185,15 +184,14 @@ impl HostVolumes {
         Err(ServerError::unavailable(format!("volume {id} keeps changing")))
     }
 
-    /// Has the node do what was intended, and records what came of it. `before` is the row as it was; none
-    /// if there was none.
+    /// Executes the intent on the node, and records the outcome. `before` is the previous row; `None` for a new volume.
     async fn carry_out(
         &self,
         row: HostVolume,
         index: u64,
         before: Option<&Arc<HostVolume>>,
     ) -> Result<Arc<HostVolume>, ServerError> {
-        // The node may have reported in between, which is another index but the same intent.
+        // A report of the node meanwhile changes the index, but not the intent.
         debug_assert!(index > 0, "the intent was written");
         let (id, call) = (row.id.clone(), if row.plugin_id.is_empty() { "Register" } else { "Create" });
         match self.call_create(&row).await {
@@ -227,7 +225,7 @@ impl HostVolumes {
         }
     }
 
-    /// Asks the node to make, update or offer a volume.
+    /// Asks the node to create, update or register a volume.
     async fn call_create(&self, row: &HostVolume) -> Called {
         let (node, volume) = (&row.node_id, row.clone());
         if row.plugin_id.is_empty() {
@@ -248,7 +246,7 @@ impl HostVolumes {
         Called::of(done.map(|_| HostVolumeCreated::default()))
     }
 
-    /// Deletes a volume: by its plugin on its node, then the record. Answers the index.
+    /// Deletes a volume by its plugin on its node, then its row. Returns the index.
     pub(crate) async fn delete(
         &self,
         namespace: &Namespace,
@@ -304,7 +302,7 @@ impl HostVolumes {
         self.core.commit(Change::HostVolumeDelete { namespace, id, force }).await
     }
 
-    /// Removes the hold of a group on a volume. Answers the index.
+    /// Removes the hold of a group on a volume. Returns the index.
     pub(crate) async fn delete_claim(&self, id: &str) -> Result<u64, ServerError> {
         let outcome = self.core.propose(Change::HostClaimDelete { id: id.to_owned() }).await?;
         match outcome.refused {
@@ -321,7 +319,7 @@ impl HostVolumes {
         found.ok_or_else(|| ServerError::refused(format!("volume {id} was deleted meanwhile")))
     }
 
-    /// Writes a row if nobody else did since; answers the index, none if somebody did.
+    /// Writes a row if it has not changed since; returns the index, or `None` if it has changed.
     async fn write(&self, volume: HostVolume, expect: u64) -> Result<Option<u64>, ServerError> {
         let change = Change::HostVolumeWrite { volume: Box::new(volume), expect_modify_index: expect };
         let outcome = self.core.propose(change).await?;
@@ -334,7 +332,7 @@ impl HostVolumes {
         }
     }
 
-    /// Changes the newest row: its node may report at any time, which is a change too.
+    /// Changes the newest row: a report of its node is a change too, and may arrive at any time.
     async fn change(&self, id: &HostVolumeId, change: impl Fn(&mut HostVolume)) -> Result<(), ServerError> {
         for _ in 0..WRITE_TRIES {
             let current = self.row(id)?;
@@ -348,7 +346,7 @@ impl HostVolumes {
     }
 }
 
-/// What the node made, and that nothing is in progress any more.
+/// Records the properties that the node returned, and the end of the intent.
 fn settle(row: &mut HostVolume, made: &HostVolumeCreated) {
     row.host_path.clone_from(&made.host_path);
     row.capacity_bytes = made.capacity_bytes;
@@ -364,7 +362,7 @@ fn find<'r>(root: &'r Root, namespace: &Namespace, id: &HostVolumeId) -> Option<
     root.host_volume(id).filter(|row| row.namespace == *namespace)
 }
 
-/// Refuses what allocations use or groups hold.
+/// Refuses if allocations use the volume or groups hold it.
 fn unused(root: &Root, row: &HostVolume) -> Result<(), ServerError> {
     let users: Vec<&str> = root.host_volume_users(row).map(|alloc| alloc.id.as_str()).collect();
     if !users.is_empty() {

@@ -1,5 +1,5 @@
-//! Takes up what was intended with host volumes and is not done: after a restart of the server, after a
-//! node came back, after a plugin failed.
+//! Resumes incomplete intents of host volumes: after a restart of the server, after a node came back, after a plugin
+//! failed.
 
 use super::{Called, HostVolumes, settle};
 use crate::error::ServerError;
@@ -12,14 +12,14 @@ use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-/// How long the end waits for calls under way. What is cut off then is taken up after the restart.
+/// How long shutdown waits for calls in progress. Interrupted calls are resumed after the restart.
 const SHUTDOWN_PATIENCE: Duration = Duration::from_secs(2);
 
-/// Failed tries of a volume, and when it is tried again.
+/// Failed attempts of a volume, and the time of the next one.
 type Failures = Arc<Mutex<BTreeMap<HostVolumeId, (u32, BootInstant)>>>;
 
 impl HostVolumes {
-    /// Runs until cancelled. Calls under way are then waited for, for a short time.
+    /// Runs until cancelled. Then waits a short time for calls in progress.
     pub(crate) async fn run(self, cancel: CancellationToken) {
         let mut feed = self.core.store.feed();
         let mut connections = self.nodes.nodes.changes();
@@ -31,7 +31,7 @@ impl HostVolumes {
                 () = cancel.cancelled() => break,
                 () = self.busy.left() => {}
                 Ok(()) = connections.changed() => {
-                    // A node that is back is asked at once.
+                    // A node that is back is called at once.
                     failures.lock().unwrap_or_else(PoisonError::into_inner).clear();
                 }
                 () = self.core.until(next) => {}
@@ -51,7 +51,7 @@ impl HostVolumes {
         }
     }
 
-    /// Begins what can be begun; answers when to look again.
+    /// Starts all possible work; returns when to check again.
     fn look(&self, tasks: &TaskTracker, failures: &Failures) -> Option<BootInstant> {
         let (root, now) = (self.core.snapshot(), self.core.boot());
         let mut known = failures.lock().unwrap_or_else(PoisonError::into_inner);
@@ -85,17 +85,17 @@ impl HostVolumes {
                     }
                 }
                 drop(failures);
-                // Only now, so that the look that it wakes knows of the failure.
+                // Release only now, so that the check that it wakes sees the failure.
                 drop(own);
             });
         }
         next
     }
 
-    /// Carries out what is intended with a volume.
+    /// Executes the intent of a volume.
     async fn resume(&self, id: &HostVolumeId) -> Result<(), ServerError> {
         let root = self.core.snapshot();
-        // The command that had it may have finished since the look.
+        // The command that owned the volume may have finished since the check.
         let Some(row) = root.host_volume(id).cloned() else { return Ok(()) };
         match row.intent {
             HostVolumeIntent::None => Ok(()),
@@ -110,7 +110,7 @@ impl HostVolumes {
         }
     }
 
-    /// Keeps the plugin's words where users see them; one line in the log for each change.
+    /// Stores the plugin's error for users; logs one line for each change.
     async fn failed(&self, row: &HostVolume, message: String) -> Result<(), ServerError> {
         if row.last_error != message {
             tracing::warn!(volume = %row.id, node = %row.node_id, error = message, "a host volume's call failed; trying again");
@@ -120,7 +120,7 @@ impl HostVolumes {
     }
 }
 
-/// Ends with the next change that may let something be done.
+/// Waits for the next change that may make an intent possible.
 async fn concerned(feed: &mut caravan_state::Feed) {
     loop {
         match feed.next().await {

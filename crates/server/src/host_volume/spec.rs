@@ -1,5 +1,5 @@
-//! Specifications of host volumes: what is refused, how an update merges with the row, and which node a new one
-//! goes to. Pure; rules and texts are those of docs/reference/storage.md, section 8.2.
+//! Specifications of host volumes: their validation, their merge into an existing row, and the choice of a node. Pure;
+//! rules and texts are those of docs/reference/storage.md, section 8.2.
 
 use crate::admission::joined;
 use crate::error::ServerError;
@@ -13,7 +13,7 @@ use caravan_types::volume::{AccessMode, AttachmentMode, Capability};
 use std::str::FromStr;
 use std::sync::Arc;
 
-/// One problem as it is, several as a list.
+/// Formats one problem as it is, several as a list.
 fn told(prefix: &str, problems: &[String]) -> Result<(), ServerError> {
     match problems {
         [] => Ok(()),
@@ -22,7 +22,7 @@ fn told(prefix: &str, problems: &[String]) -> Result<(), ServerError> {
     }
 }
 
-/// Reads a specification into a row without identity, naming all that makes no sense.
+/// Parses a specification into a row without id, and returns all problems.
 pub(super) fn parse(spec: &HostVolumeSpec) -> Result<HostVolume, ServerError> {
     let mut problems: Vec<String> = Vec::new();
     if !spec.id.is_empty() && uuid::Uuid::parse_str(&spec.id).is_err() {
@@ -31,7 +31,7 @@ pub(super) fn parse(spec: &HostVolumeSpec) -> Result<HostVolume, ServerError> {
     if spec.name.is_empty() {
         problems.push("missing name".into());
     } else if let Err(error) = check_component("name", &spec.name) {
-        // No job can ask for such a name.
+        // No job could request a volume of such a name.
         problems.push(error.to_string());
     }
     if !spec.plugin_id.is_empty()
@@ -49,7 +49,7 @@ pub(super) fn parse(spec: &HostVolumeSpec) -> Result<HostVolume, ServerError> {
         let attachment = AttachmentMode::from_str(&given.attachment_mode)
             .ok()
             .filter(|mode| *mode == AttachmentMode::FileSystem);
-        // One problem of each capability, as clients know it.
+        // Clients expect one problem for each capability.
         match (attachment, access) {
             (None, _) => problems.push(format!("invalid attachment mode: \"{}\"", given.attachment_mode)),
             (_, None) => problems.push(format!("invalid access mode: \"{}\"", given.access_mode)),
@@ -101,7 +101,8 @@ pub(super) fn default_capabilities(volume: &mut HostVolume) {
     }
 }
 
-/// The row after an update, or why it cannot be. What is not given stays; node, pool and constraints always do.
+/// Returns the row after an update, or the reason of the refusal. Fields that the update omits stay; node, pool and
+/// constraints always stay.
 pub(super) fn merge(
     current: &HostVolume,
     given: HostVolume,
@@ -155,14 +156,14 @@ fn pool_of(name: &str) -> &str {
     if name.is_empty() { "default" } else { name }
 }
 
-/// Whether there is a pool of this name: one that was made, or that nodes say they are in.
+/// Whether a pool of this name exists: one that an operator created, or that nodes report.
 pub(super) fn pool_exists(root: &Root, pool: &str) -> bool {
     root.node_pool(pool).is_some()
         || matches!(pool, "default" | "all")
         || root.nodes().any(|node| pool_of(&node.node_pool) == pool)
 }
 
-/// Checks what a specification says of nodes, and fills in the node's pool.
+/// Checks the nodes that a specification names, and fills in the node's pool.
 pub(super) fn locate(root: &Root, volume: &mut HostVolume) -> Result<(), ServerError> {
     let name = &volume.name;
     let refused = |why: String| {
@@ -188,14 +189,14 @@ pub(super) fn locate(root: &Root, volume: &mut HostVolume) -> Result<(), ServerE
     Ok(())
 }
 
-/// Whether a node may hold a volume at all: its constraints, and that it has the plugin.
+/// Whether a node can hold a volume: it satisfies the constraints, and has the plugin.
 fn feasible(node: &Node, volume: &HostVolume) -> bool {
     node.attributes.contains_key(&HostVolume::plugin_attribute(&volume.plugin_id))
         && caravan_scheduler::meets(node, &volume.constraints)
 }
 
-/// The node for a new volume: the given one, or of all that are ready and eligible and will do, the one with the
-/// fewest volumes.
+/// Returns the node for a new volume: the given one, or the one with the fewest volumes among the suitable nodes that
+/// are ready and eligible.
 pub(super) fn place(root: &Root, volume: &HostVolume) -> Result<Arc<Node>, ServerError> {
     if let Some(node) = root.node(&volume.node_id) {
         if !feasible(node, volume) {
@@ -231,8 +232,8 @@ pub(super) fn place(root: &Root, volume: &HostVolume) -> Result<Arc<Node>, Serve
     })
 }
 
-/// Whether the node has another volume of the name already: of any namespace, or of its agent's configuration, which a
-/// volume of users must not hide.
+/// Whether the node already has another volume of the name: of any namespace, or of its agent's configuration, which a
+/// user's volume must not hide.
 pub(super) fn has_name(root: &Root, node: &Node, volume: &HostVolume) -> bool {
     let reported = node.host_volumes.get(&volume.name);
     root.host_volumes_by_node(&node.id).any(|row| row.name == volume.name && row.id != volume.id)

@@ -1,8 +1,8 @@
-//! The servers' root key, and sealing with it: secrets are in the log and in snapshots in this form only.
+//! The servers' root keys, which seal secrets: log and snapshots contain secrets in sealed form only.
 //!
-//! The algorithm is XChaCha20-Poly1305 (RFC 8439 with the extended nonce of draft-irtf-cfrg-xchacha), whose
-//! nonces are long enough to be drawn by lot. What is sealed is bound to the object that it belongs to, so
-//! that nobody who can write the state can have one object's secrets opened as another's.
+//! The algorithm is XChaCha20-Poly1305 (RFC 8439 with the extended nonce of draft-irtf-cfrg-xchacha), whose nonces are
+//! long enough to be random. The seal binds the data to its owner. A writer of the state therefore cannot have the
+//! secrets of one object opened as those of another.
 
 mod sign;
 
@@ -23,21 +23,21 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
-/// Bytes of a root key.
+/// Size of a root key in bytes.
 const KEY: usize = 32;
-/// Bytes of a nonce.
+/// Size of a nonce in bytes.
 const NONCE: usize = 24;
-/// Ending of key files.
+/// File extension of root keys.
 const SUFFIX: &str = ".key";
 
-/// Root keys by id, one of which seals; cheap to clone.
+/// Root keys by id, one of which is active; cheap to clone.
 #[derive(Clone)]
 pub(crate) struct Keyring(Arc<Shared>);
 
 struct Shared {
     keys: RwLock<Keys>,
     signers: Signers,
-    /// Where keys are kept; none: they end with the process.
+    /// The directory of the keys; `None`: the keys exist in memory only.
     dir: Option<PathBuf>,
 }
 
@@ -63,14 +63,14 @@ fn random<const N: usize>() -> Result<[u8; N], ServerError> {
     Ok(bytes)
 }
 
-/// What a key is called, in the form of a UUID; says nothing about it, but tells a damaged one.
+/// Returns the id of a key, in the form of a UUID. It reveals nothing about the key, but detects a damaged one.
 fn id_of(key: &[u8]) -> String {
     let digest = Sha256::digest(key);
     let hex: String = digest.iter().take(16).map(|byte| format!("{byte:02x}")).collect();
     format!("{}-{}-{}-{}-{}", &hex[..8], &hex[8..12], &hex[12..16], &hex[16..20], &hex[20..])
 }
 
-/// The name that keys had before they were called like UUIDs.
+/// Returns the id of a key in the format of earlier versions.
 fn old_id_of(key: &[u8]) -> String {
     Sha256::digest(key).iter().take(8).map(|byte| format!("{byte:02x}")).collect()
 }
@@ -80,12 +80,12 @@ fn bytes_of(secrets: &Secrets) -> Result<Vec<u8>, ServerError> {
 }
 
 impl Keyring {
-    /// One key that ends with the process, for servers that keep nothing.
+    /// Returns a keyring with one key in memory, for servers that store nothing.
     pub(crate) fn memory() -> Result<Self, ServerError> {
         Ok(Self::of(&[random::<KEY>()?], None, Signers::default()))
     }
 
-    /// The keys of a directory; the first one is made if there is none.
+    /// Reads the keys of a directory; creates the first one if there is none.
     pub(crate) fn dir(dir: &Path) -> Result<Self, ServerError> {
         caravan_sys::files::durable_private_dir(dir).map_err(failed)?;
         let mut keys: Vec<[u8; KEY]> = Vec::new();
@@ -111,7 +111,7 @@ impl Keyring {
         }
         keys.sort_unstable_by_key(|key| id_of(key));
         let ring = Self::of(&keys, Some(dir.to_owned()), Signers::read(dir)?);
-        // What was sealed under an old name must still be opened.
+        // Data sealed under an id of the old format must still be opened.
         for key in keys.iter().filter(|key| old_names.contains(&old_id_of(*key))) {
             ring.keys_mut().by_id.insert(old_id_of(key), XChaCha20Poly1305::new(key.into()));
         }
@@ -124,7 +124,7 @@ impl Keyring {
         Self(Arc::new(Shared { keys: RwLock::new(Keys { by_id, active }), signers, dir }))
     }
 
-    /// Whoever held the lock left it whole: each change is one assignment.
+    /// A panic of a lock holder leaves the data consistent, because each change is one assignment.
     fn keys(&self) -> RwLockReadGuard<'_, Keys> {
         self.0.keys.read().unwrap_or_else(PoisonError::into_inner)
     }
@@ -133,7 +133,7 @@ impl Keyring {
         self.0.keys.write().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The key that seals.
+    /// Returns the active key.
     pub(crate) fn active(&self) -> String {
         self.keys().active.clone()
     }
@@ -143,7 +143,7 @@ impl Keyring {
         self.keys().by_id.contains_key(id)
     }
 
-    /// Makes another key, which does not seal yet; its id.
+    /// Creates another key, which is not active yet; returns its id.
     pub(crate) fn make(&self) -> Result<String, ServerError> {
         let key = random::<KEY>()?;
         if let Some(dir) = &self.0.dir {
@@ -154,7 +154,7 @@ impl Keyring {
         Ok(id)
     }
 
-    /// From now on this key seals, if this server has it.
+    /// Makes a key active, if this server has it.
     pub(crate) fn activate(&self, id: &str) {
         let mut keys = self.keys_mut();
         if keys.by_id.contains_key(id) {
@@ -162,7 +162,7 @@ impl Keyring {
         }
     }
 
-    /// Forgets a key for good.
+    /// Deletes a key permanently.
     pub(crate) fn forget(&self, id: &str) -> Result<(), ServerError> {
         self.keys_mut().by_id.remove(id);
         self.0.signers.forget(id);
@@ -179,17 +179,17 @@ impl Keyring {
         Ok(())
     }
 
-    /// What signs with a key; made when it is asked for first, because that takes long.
+    /// Returns the signer of a key. The first request creates it, because creation takes long.
     pub(crate) async fn signer(&self, id: &str) -> Result<Arc<Signer>, ServerError> {
         self.0.signers.get_or_make(id, self.0.dir.clone()).await
     }
 
-    /// What signed with a key, if anything ever did.
+    /// Returns the signer of a key, if it was ever created.
     pub(crate) fn known_signer(&self, id: &str) -> Option<Arc<Signer>> {
         self.0.signers.get(id)
     }
 
-    /// Seals the secrets of an object, which `owner` names. No secrets are sealed to nothing.
+    /// Seals the secrets of an object, which `owner` names. Empty secrets seal to the empty value.
     pub(crate) fn seal(&self, owner: &str, secrets: &Secrets) -> Result<SealedSecrets, ServerError> {
         if secrets.is_empty() {
             return Ok(SealedSecrets::default());
@@ -206,7 +206,7 @@ impl Keyring {
         Ok(SealedSecrets { key: keys.active.clone(), text })
     }
 
-    /// Opens what was sealed for the same object.
+    /// Opens data that was sealed for the same object.
     pub(crate) fn open(&self, owner: &str, sealed: &SealedSecrets) -> Result<Secrets, ServerError> {
         if sealed.is_empty() {
             return Ok(Secrets::default());

@@ -1,6 +1,6 @@
-//! Signing with a root key: an RSA pair beside each, made when it is needed first.
+//! Signing with a root key: each has an RSA key pair, created on first use.
 //!
-//! RS256 (RFC 7518 section 3.3), because everybody who reads key sets knows it.
+//! The algorithm is RS256 (RFC 7518 section 3.3), because all readers of key sets support it.
 
 use super::failed;
 use crate::error::ServerError;
@@ -21,12 +21,12 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, PoisonError, RwLock};
 
-/// Ending of files with a pair.
+/// File extension of key pairs.
 pub(super) const SUFFIX: &str = ".rsa";
-/// Bits of a modulus.
+/// Size of a modulus in bits.
 const BITS: usize = 2048;
 
-/// Signs and checks with the pair of one root key.
+/// Signs and verifies with the key pair of one root key.
 pub(crate) struct Signer {
     id: String,
     signing: SigningKey<Sha256>,
@@ -40,7 +40,7 @@ impl fmt::Debug for Signer {
     }
 }
 
-/// The public half as others read it (RFC 7517).
+/// The public key as a JSON web key (RFC 7517).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(crate) struct Jwk {
     #[serde(rename = "use")]
@@ -52,7 +52,7 @@ pub(crate) struct Jwk {
     e: String,
 }
 
-/// Why a text is no identity of ours, in one sentence.
+/// Why a text is not an identity of this cluster, in one sentence.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub(crate) struct Unsigned(pub(crate) &'static str);
@@ -65,7 +65,7 @@ impl Signer {
         Self { id: id.to_owned(), signing, verifying, public }
     }
 
-    /// The public half.
+    /// Returns the public key.
     pub(crate) fn jwk(&self) -> Jwk {
         Jwk {
             purpose: "sig",
@@ -77,7 +77,7 @@ impl Signer {
         }
     }
 
-    /// Claims as a signed token.
+    /// Signs claims and returns the token.
     pub(crate) fn sign(&self, claims: &Claims) -> Result<String, ServerError> {
         let header = json!({"alg": "RS256", "kid": self.id, "typ": "JWT"});
         let claims = serde_json::to_vec(claims).map_err(failed)?;
@@ -86,7 +86,7 @@ impl Signer {
         Ok(format!("{text}.{}", BASE64URL.encode(signature.to_bytes())))
     }
 
-    /// The claims of a token that this key signed. Their time may be over.
+    /// Returns the claims of a token that this key signed. The token may have expired.
     pub(crate) fn open(&self, token: &str) -> Result<Claims, Unsigned> {
         let malformed = Unsigned("the token is malformed");
         let (text, signature) = token.rsplit_once('.').ok_or_else(|| malformed.clone())?;
@@ -100,7 +100,7 @@ impl Signer {
         serde_json::from_slice(&claims).map_err(|_| malformed)
     }
 
-    /// Which key a token says that it was signed with.
+    /// Returns the id of the key that a token names.
     pub(crate) fn key_of(token: &str) -> Option<String> {
         let (header, _) = token.split_once('.')?;
         let header: Value = serde_json::from_slice(&BASE64URL.decode(header).ok()?).ok()?;
@@ -111,7 +111,7 @@ impl Signer {
     }
 }
 
-/// The pairs that were made.
+/// The key pairs that exist.
 #[derive(Debug, Default)]
 pub(super) struct Signers {
     known: RwLock<BTreeMap<String, Arc<Signer>>>,
@@ -119,7 +119,7 @@ pub(super) struct Signers {
 }
 
 impl Signers {
-    /// The pairs of a directory.
+    /// Reads the key pairs of a directory.
     pub(super) fn read(dir: &Path) -> Result<Self, ServerError> {
         let mut known = BTreeMap::new();
         let entries = std::fs::read_dir(dir).map_err(|e| failed(format!("{}: {e}", dir.display())))?;

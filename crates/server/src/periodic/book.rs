@@ -1,4 +1,4 @@
-//! Which periodic jobs are due, and when the next one is. Pure.
+//! Decides which periodic jobs are due, and when the next one is due. Pure.
 
 use caravan_lang::cron::Schedule;
 use caravan_state::Root;
@@ -7,7 +7,7 @@ use caravan_types::{JobKey, UnixNanos};
 use jiff::Timestamp;
 use std::collections::BTreeMap;
 
-/// The times of all periodic jobs.
+/// The launch times of all periodic jobs.
 #[derive(Debug, Default)]
 pub(crate) struct Book {
     jobs: BTreeMap<JobKey, Entry>,
@@ -17,28 +17,28 @@ pub(crate) struct Book {
 struct Entry {
     schedule: Schedule,
     prohibit_overlap: bool,
-    /// Up to when all launches are made or left out.
+    /// The time up to which all launches are made or skipped.
     until: UnixNanos,
     next: Option<UnixNanos>,
 }
 
-/// A child that is to be made.
+/// A child to create.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Launch {
     pub(crate) key: JobKey,
-    /// When it was due.
+    /// The time at which it was due.
     pub(crate) at: UnixNanos,
 }
 
 impl Book {
-    /// The times of the jobs that there are.
+    /// Returns the launch times of the existing jobs.
     pub(crate) fn read(root: &Root) -> Self {
         let mut book = Self::default();
         root.jobs().filter(|job| job.periodic.is_some()).for_each(|job| book.follow(root, &job.key()));
         book
     }
 
-    /// A job may have changed.
+    /// Updates the launch times of a job that may have changed.
     pub(crate) fn follow(&mut self, root: &Root, key: &JobKey) {
         let Some(job) = root.job(key).filter(|job| job.is_periodic_active()) else {
             self.jobs.remove(key);
@@ -48,14 +48,14 @@ impl Book {
             self.jobs.remove(key);
             return;
         };
-        // What was due before a job was submitted anew is of its old times.
+        // Launches that were due before a job was registered again belong to its old schedule.
         let launched = root.periodic_launch(key).unwrap_or_default().max(job.submit_time);
         let until = self.jobs.get(key).map_or(launched, |entry| entry.until.max(launched));
         let next = after(&schedule, until);
         self.jobs.insert(key.clone(), Entry { schedule, prohibit_overlap, until, next });
     }
 
-    /// What is due now. Of several launches of one job that were missed, one is made up for.
+    /// Returns the due launches. If several launches of one job were missed, only one is made up for.
     pub(crate) fn due(&mut self, root: &Root, now: UnixNanos) -> Vec<Launch> {
         let mut due = Vec::new();
         for (key, entry) in &mut self.jobs {
@@ -69,7 +69,7 @@ impl Book {
                 entry.until = now;
             } else {
                 due.push(Launch { key: key.clone(), at });
-                // Until it is made, the job's record says otherwise.
+                // Until the child exists, the job's record shows the previous launch.
                 entry.until = at;
             }
             entry.next = after(&entry.schedule, entry.until);
@@ -77,14 +77,14 @@ impl Book {
         due
     }
 
-    /// A launch was not made: it is due still.
+    /// Marks a launch as due again after its creation failed.
     pub(crate) fn again(&mut self, launch: &Launch) {
         if let Some(entry) = self.jobs.get_mut(&launch.key) {
             entry.next = Some(launch.at);
         }
     }
 
-    /// When the next job is due.
+    /// Returns the time at which the next job is due.
     pub(crate) fn next(&self) -> Option<UnixNanos> {
         self.jobs.values().filter_map(|entry| entry.next).min()
     }
@@ -95,7 +95,7 @@ fn schedule(job: &Job) -> Option<(Schedule, bool)> {
     match Schedule::new(rule.expressions(), &rule.time_zone) {
         Ok(schedule) => Some((schedule, rule.prohibit_overlap)),
         Err(error) => {
-            // It was checked when it was submitted; another host may know less time zones.
+            // The schedule was checked at registration, but another host may know fewer time zones.
             tracing::error!(job = %job.id, %error, "the times of a periodic job cannot be told here");
             None
         }
@@ -108,7 +108,7 @@ fn after(schedule: &Schedule, at: UnixNanos) -> Option<UnixNanos> {
     i64::try_from(next.as_nanosecond()).ok().map(UnixNanos)
 }
 
-/// When a job would be launched next if it were registered.
+/// Returns when a job would be launched next if it were registered.
 pub(crate) fn next_launch(job: &Job, now: UnixNanos) -> Option<UnixNanos> {
     let (schedule, _) = schedule(job).filter(|_| job.is_periodic_active())?;
     after(&schedule, now)
@@ -170,7 +170,7 @@ mod tests {
         assert!(root.job(&JobKey { id: "web/periodic-600".into(), ..due[0].key.clone() }).is_some());
         assert_eq!(Book::read(&root).next(), Some(at(20)), "another server knows as well");
 
-        // One that could not be made is due still.
+        // A launch whose creation failed is still due.
         let due = book.due(&root, at(20));
         book.again(&due[0]);
         assert_eq!(book.due(&root, at(20)), due);

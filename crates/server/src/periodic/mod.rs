@@ -1,4 +1,4 @@
-//! Periodic jobs: the launcher makes their children when their time has come. What is due is decided by [`book`].
+//! Periodic jobs: the launcher creates their children when they are due. [`book`] decides which jobs are due.
 
 mod book;
 
@@ -15,10 +15,10 @@ use tokio_util::sync::CancellationToken;
 
 pub(crate) use book::next_launch;
 
-/// When to try again what could not be made durable.
+/// The pause before a failed commit is retried.
 const PAUSE: Nanos = Nanos(1_000_000_000);
 
-/// Makes the children of periodic jobs; one per leader.
+/// Creates the children of periodic jobs; one per leader.
 #[derive(Debug)]
 pub(crate) struct Launcher {
     pub(crate) core: Core,
@@ -57,14 +57,14 @@ impl Launcher {
         }
     }
 
-    /// Makes a child. Answers whether there is nothing left to do for this launch.
+    /// Creates a child. Returns whether this launch is complete.
     async fn launch(&self, launch: &Launch) -> bool {
         let Some(parent) = self.core.snapshot().job(&launch.key).cloned() else { return true };
         let now = self.core.now();
         let (job, eval) = child(&parent, launch.at.as_secs(), now);
         let change = Change::JobChild { job: Box::new(job), eval: Some(eval), launched: Some(launch.at) };
         match self.core.propose(change).await {
-            // Somebody forced it at the same second, or it was stopped.
+            // A user forced a launch in the same second, or the job was stopped.
             Ok(outcome) => {
                 if let Some(refusal) = outcome.refused {
                     tracing::info!(job = %launch.key.id, %refusal, "no launch");
@@ -79,7 +79,7 @@ impl Launcher {
     }
 }
 
-/// The child of a periodic job for a time in Unix seconds, and its evaluation.
+/// Returns the child of a periodic job for a time in Unix seconds, and its evaluation.
 pub(crate) fn child(parent: &Job, unix: i64, now: UnixNanos) -> (Job, Evaluation) {
     let id = parent.periodic_child_id(unix);
     let job = Job {
@@ -101,7 +101,7 @@ pub(crate) fn child(parent: &Job, unix: i64, now: UnixNanos) -> (Job, Evaluation
     (job, eval)
 }
 
-/// Whether a command was refused because its job is there already.
+/// Whether a command was refused because its job already exists.
 pub(crate) fn is_there(refusal: &Refusal) -> bool {
     matches!(refusal, Refusal::JobModifyIndex { expected: 0, .. })
 }

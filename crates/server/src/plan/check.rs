@@ -1,4 +1,4 @@
-//! Whether a plan still fits the newest state, node by node. Pure.
+//! Checks whether a plan still fits the newest state, node by node. Pure.
 
 use caravan_scheduler::Room;
 use caravan_state::Root;
@@ -17,13 +17,13 @@ pub(crate) struct Accepted {
     pub(crate) stops: Vec<StopAlloc>,
     pub(crate) claims: Vec<Claim>,
     pub(crate) host_claims: Vec<HostVolumeClaim>,
-    /// Placements that do not fit any more, with the reason.
+    /// Placements that no longer fit, with the reason.
     pub(crate) refused: Vec<(AllocId, String)>,
-    /// Nodes that do not take what was meant for them.
+    /// Nodes that reject their placements.
     pub(crate) refusing: BTreeSet<NodeId>,
 }
 
-/// Checks every placement against the newest state, and takes it out of the plan; stops are always accepted.
+/// Checks every placement against the newest state, and removes misfits from the plan. Stops are always accepted.
 pub(crate) fn check(root: &Root, plan: &mut Plan) -> Accepted {
     let wanted = std::mem::take(&mut plan.placements);
     let plan = &*plan;
@@ -39,12 +39,12 @@ pub(crate) fn check(root: &Root, plan: &mut Plan) -> Accepted {
         let mut on_node = room_of(root, plan, &node_id, &stopped, &wanted);
         for alloc in wanted {
             if alloc.client_terminal() {
-                // Something is noted on it; it needs no room.
+                // The plan only annotates this allocation, which needs no room.
                 placements.push(alloc);
                 continue;
             }
             let of_alloc = claims.get(&alloc.id).map(Vec::as_slice).unwrap_or_default();
-            // The node last: what it takes is taken.
+            // Check the node last, because an accepted placement takes its resources.
             let verdict = volumes_take(root, of_alloc, &given)
                 .and_then(|()| limits_take(root, &node_id, of_alloc, &given))
                 .and_then(|()| super::host::takes(root, plan, &stopped, &alloc, &placements))
@@ -63,7 +63,7 @@ pub(crate) fn check(root: &Root, plan: &mut Plan) -> Accepted {
                     placements.push(alloc);
                 }
                 Err(reason) => {
-                    // Nobody makes room for what does not come.
+                    // A rejected placement preempts nothing.
                     victims_of(root, plan, &alloc.id).for_each(|victim| on_node.put(victim));
                     accepted.refused.push((alloc.id.clone(), reason));
                 }
@@ -71,7 +71,7 @@ pub(crate) fn check(root: &Root, plan: &mut Plan) -> Accepted {
         }
     }
     if plan.all_at_once && !accepted.refused.is_empty() {
-        // What would be replaced goes on.
+        // The allocation that it would replace keeps running.
         accepted.stops.clear();
         return accepted;
     }
@@ -84,13 +84,13 @@ pub(crate) fn check(root: &Root, plan: &mut Plan) -> Accepted {
     accepted
 }
 
-/// What a plan evicts for an allocation.
+/// Returns the allocations that a plan preempts for an allocation.
 fn victims_of<'a>(root: &'a Root, plan: &'a Plan, id: &'a AllocId) -> impl Iterator<Item = &'a Allocation> {
     let stops = plan.stops.values().flatten().filter(move |stop| stop.preempted_by == *id);
     stops.filter_map(|stop| root.alloc(&stop.alloc_id)).map(|alloc| &**alloc)
 }
 
-/// What is taken of a node without what the plan stops or writes anew there.
+/// Returns the resources in use on a node, without the allocations that the plan stops or rewrites there.
 fn room_of(
     root: &Root,
     plan: &Plan,
@@ -100,7 +100,7 @@ fn room_of(
 ) -> Room {
     let updated: BTreeSet<&AllocId> = wanted.iter().map(|a| &a.id).collect();
     if wanted.iter().all(Room::is_plain) {
-        // Sums will do, and they are kept: the node may have hundreds of allocations.
+        // Use the stored sums: the node may have hundreds of allocations.
         let mut room = Room::of_used(root.used_of_node(node));
         let stops = plan.stops.get(node).into_iter().flatten().map(|stop| &stop.alloc_id);
         let gone: BTreeSet<&AllocId> = stops.chain(updated).collect();
@@ -115,7 +115,7 @@ fn room_of(
     room
 }
 
-/// Adds an allocation to what is on its node, if it takes it.
+/// Adds an allocation to its node, if it fits.
 fn node_takes(root: &Root, id: &NodeId, alloc: &Allocation, on_node: &mut Room) -> Result<(), String> {
     let node = root.node(id).ok_or_else(|| format!("node {} is gone", id.short()))?;
     let is_new = root.alloc(&alloc.id).is_none();
@@ -145,14 +145,14 @@ fn volumes_take(root: &Root, claims: &[&Claim], given: &[Claim]) -> Result<(), S
     Ok(())
 }
 
-/// Whether the plugins of the node take so many volumes (CSI, `max_volumes_per_node`). A volume that is in
-/// use there already, by whatever claim, counts once.
+/// Whether the plugins of the node accept so many volumes (CSI, `max_volumes_per_node`). A volume that any claim
+/// already uses there counts once.
 fn limits_take(root: &Root, node_id: &NodeId, claims: &[&Claim], given: &[Claim]) -> Result<(), String> {
     let Some(node) = root.node(node_id) else { return Ok(()) };
     let plugins: BTreeSet<&PluginId> = claims.iter().map(|c| &c.plugin_id).collect();
     for plugin in plugins {
         let info = node.csi_node_plugins.get(plugin).and_then(|info| info.node_info.as_ref());
-        // Zero means that the plugin names no limit (CSI specification, NodeGetInfo).
+        // Zero means that the plugin sets no limit (CSI specification, NodeGetInfo).
         let limit = info.map(|info| info.max_volumes).filter(|limit| *limit > 0);
         let Some(limit) = limit.and_then(|limit| usize::try_from(limit).ok()) else { continue };
         let existing = root.claims_by_node(node_id).map(|c| &**c).filter(|c| c.phase.holds());

@@ -1,5 +1,5 @@
-//! The planner: plans are checked one after the other against the newest state, and what fits is
-//! written in one step, claims included.
+//! The planner: it checks plans one after the other against the newest state, and writes the part that fits in one
+//! command, claims included.
 
 mod check;
 mod host;
@@ -26,16 +26,16 @@ use std::time::Instant;
 use tokio::sync::{OwnedRwLockWriteGuard, RwLock, mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
 
-/// What became of a plan.
+/// The result of a plan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Submitted {
-    /// All of it is written, the verdict on the evaluation too.
+    /// The whole plan is written, with the verdict on the evaluation.
     Whole,
-    /// Some of it did not fit any more; the rest is written at this index. Look again.
+    /// A part of the plan no longer fit; the rest is written at this index. The worker must plan again.
     Partly {
-        /// State that the next attempt must have seen.
+        /// Index of the state that the next attempt must include.
         index: u64,
-        /// Whether anything of it is written.
+        /// Whether any part of the plan is written.
         progress: bool,
     },
 }
@@ -50,11 +50,12 @@ struct Submission {
 #[derive(Clone, Debug)]
 pub(crate) struct Planner {
     submissions: mpsc::Sender<Submission>,
-    /// Read by whoever submits, written by whoever lost to others and has its turn.
+    /// Submitters hold the read lock. A worker retrying after a conflict holds the write lock, so no other plan is
+    /// applied meanwhile.
     turns: Arc<RwLock<()>>,
 }
 
-/// While it is held no other plan is written. Who takes it before looking at the state cannot lose to other workers.
+/// Excludes other plans while it is held. A worker that takes it before reading the state cannot lose to other workers.
 #[derive(Debug)]
 pub(crate) struct Turn {
     _others_wait: OwnedRwLockWriteGuard<()>,
@@ -76,17 +77,18 @@ impl Planner {
         (planner, PlannerService { core, config, rejections, submissions: receiver })
     }
 
-    /// Waits until the plans under way are written, and keeps others from being submitted.
+    /// Waits until the plans in progress are written, and blocks the submission of others.
     pub(crate) async fn turn(&self) -> Turn {
         Turn { _others_wait: Arc::clone(&self.turns).write_owned().await }
     }
 
-    /// How many plans wait to be written.
+    /// Returns the number of plans that wait to be written.
     pub(crate) fn depth(&self) -> usize {
         self.submissions.max_capacity() - self.submissions.capacity()
     }
 
-    /// Submits a plan; `evals` are written with it if all of it fits. Waits for the turn of another.
+    /// Submits a plan; `evals` are written with it if all of it fits. Waits while another worker holds the exclusive
+    /// turn.
     pub(crate) async fn submit(
         &self,
         plan: Plan,
@@ -116,12 +118,12 @@ impl PlannerService {
                 },
             };
             let result = self.write(submission.plan, submission.evals).await;
-            // The worker may be gone, with the server stopping.
+            // The worker may have stopped with the server.
             let _ = submission.answer.send(result);
         }
     }
 
-    /// Takes out nodes that refuse too often what is meant for them.
+    /// Marks nodes that repeatedly reject placements as ineligible.
     async fn take_out(&mut self, root: &Root, refusing: &BTreeSet<NodeId>) {
         let now = self.core.now();
         for id in refusing {
@@ -157,7 +159,7 @@ impl PlannerService {
         }
         self.take_out(&root, &accepted.refusing).await;
         let whole = accepted.refused.is_empty();
-        // What would be begun or ended with it is decided anew by the next attempt.
+        // The next attempt decides again about the deployments that this plan would start or end.
         if accepted.placements.is_empty() && accepted.stops.is_empty() && !whole {
             return Ok(Submitted::Partly { index: root.index(), progress: false });
         }
@@ -181,7 +183,7 @@ impl PlannerService {
         match outcome.refused {
             None if whole => Ok(Submitted::Whole),
             None => Ok(Submitted::Partly { index: outcome.index, progress: true }),
-            // A node or a volume went away between the check and the write.
+            // A node or a volume was removed between the check and the write.
             Some(Refusal::ClaimRefused(_) | Refusal::NotFound { .. } | Refusal::Changed { .. }) => {
                 Ok(Submitted::Partly { index: outcome.index, progress: false })
             }
@@ -190,7 +192,7 @@ impl PlannerService {
     }
 }
 
-/// Notes the root key that the identities of new allocations are signed with, so that it is kept while they live.
+/// Records the root key that signs the identities of new allocations, so that it is kept while they live.
 fn sign(root: &Root, placements: &mut [Allocation]) {
     let Some(key) = root.active_root_key() else { return };
     for alloc in placements.iter_mut().filter(|alloc| alloc.create_index == 0) {
@@ -198,7 +200,7 @@ fn sign(root: &Root, placements: &mut [Allocation]) {
     }
 }
 
-/// The jobs of evicted allocations look for another place.
+/// Creates evaluations for the jobs of preempted allocations.
 fn evals_of_preempted(root: &Root, stops: &[StopAlloc], now: UnixNanos) -> Vec<Evaluation> {
     let evicted = stops.iter().filter(|stop| !stop.preempted_by.is_empty());
     let jobs: BTreeSet<JobKey> =
@@ -207,8 +209,7 @@ fn evals_of_preempted(root: &Root, stops: &[StopAlloc], now: UnixNanos) -> Vec<E
     jobs.map(|job| evaluation(job, Trigger::Preemption, now)).collect()
 }
 
-/// New holds get their ids here and not when the command is applied, so that all servers know them by the
-/// same ones.
+/// Assigns the ids of new holds. The command carries them, so that all servers use the same ids.
 fn with_id(mut claim: HostVolumeClaim) -> HostVolumeClaim {
     if claim.id.is_empty() {
         claim.id = new_id();
@@ -246,7 +247,7 @@ mod tests {
         let (other, verdict_of_other) = (planner.clone(), verdict("other"));
         let waits =
             tokio::spawn(async move { other.submit(Plan::default(), vec![verdict_of_other], None).await });
-        // Written through, so that the other one had its chance.
+        // Waits for the write, so that the other submitter had time to overtake.
         let own = planner.submit(Plan::default(), vec![verdict("own")], Some(&turn)).await.unwrap();
         assert_eq!(own, Submitted::Whole);
         let known = |id: &str| core.snapshot().eval(&id.into()).is_some();

@@ -1,15 +1,15 @@
-//! Nodes whose placements are refused again and again: what the scheduler sees of them and what is true differ, and
-//! placing there only wastes attempts (`plan_rejection_tracker`, docs/reference/jobspec.md, section 11.2). Pure.
+//! Nodes that repeatedly reject placements: the scheduler's view of them differs from the actual state, so placements
+//! there only waste attempts (`plan_rejection_tracker`, docs/reference/jobspec.md, section 11.2). Pure.
 
 use caravan_types::{Nanos, NodeId, UnixNanos};
 use std::collections::{BTreeMap, VecDeque};
 
-/// When a node is taken out.
+/// When a node becomes ineligible.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RejectionConfig {
-    /// Whether nodes are taken out at all.
+    /// Whether the tracker is enabled.
     pub enabled: bool,
-    /// With so many refusals …
+    /// Rejections of one node that mark it …
     pub threshold: usize,
     /// … within this time.
     pub window: Nanos,
@@ -21,14 +21,14 @@ impl Default for RejectionConfig {
     }
 }
 
-/// Refusals of late, by node.
+/// Recent rejections, by node.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Rejections {
     by_node: BTreeMap<NodeId, VecDeque<UnixNanos>>,
 }
 
 impl Rejections {
-    /// Takes note of a refusal. Answers whether it is one too many; counting begins anew then.
+    /// Records a rejection. Returns whether the limit is reached; the count then starts again.
     pub(super) fn record(&mut self, node: &NodeId, now: UnixNanos, config: &RejectionConfig) -> bool {
         let fresh = |at: &UnixNanos| at.plus(config.window) > now;
         self.by_node.retain(|_, seen| seen.back().is_some_and(fresh));

@@ -1,4 +1,4 @@
-//! What others ask of a server.
+//! The requests that other parts make of a server.
 
 use super::Handle;
 use crate::acl::Caller;
@@ -25,37 +25,37 @@ use caravan_types::{AllocId, DeploymentId, EvalId, JobKey, NodeId, ServiceId};
 use std::sync::Arc;
 
 impl Handle {
-    /// The state.
+    /// Returns the state store.
     pub fn store(&self) -> &Arc<Store> {
         &self.core.store
     }
 
-    /// What operators change.
+    /// Returns the endpoint for operators' changes.
     pub fn admin(&self) -> &Admin {
         &self.admin
     }
 
-    /// RPC addresses of the servers.
+    /// Returns the RPC addresses of the servers.
     pub fn addresses(&self) -> &[String] {
         &self.addresses
     }
 
-    /// Whether this server leads.
+    /// Whether this server is the leader.
     pub fn is_leader(&self) -> bool {
         self.core.log.is_leader()
     }
 
-    /// Facts about the log.
+    /// Returns facts about the replicated log.
     pub fn log_metrics(&self) -> caravan_consensus::Metrics {
         self.core.log.metrics()
     }
 
-    /// Depths of the queues.
+    /// Returns the depths of the queues.
     pub fn broker_depth(&self) -> BrokerDepth {
         self.broker.depth()
     }
 
-    /// What waits where.
+    /// Returns the numbers of waiting evaluations and plans, by cause.
     pub fn queues(&self) -> QueueFigures {
         QueueFigures {
             plans: self.planner.depth(),
@@ -64,7 +64,7 @@ impl Handle {
         }
     }
 
-    /// What was counted and timed since the server started: scheduling and plans.
+    /// Returns counters and timings of scheduling and plans since the server started.
     pub fn meters(&self) -> &Meters {
         &self.core.meters
     }
@@ -79,7 +79,7 @@ impl Handle {
         self.pool.set(workers);
     }
 
-    /// A way to a node.
+    /// Returns a connection to a node.
     ///
     /// # Errors
     /// If the node is not connected.
@@ -87,7 +87,7 @@ impl Handle {
         self.registry.get(node.as_str())
     }
 
-    /// Whether the secret is the node's: none if the node is not known (yet).
+    /// Whether the secret belongs to the node; `None` if the node is not registered (yet).
     pub fn is_node(&self, node: &NodeId, secret: &str) -> Option<bool> {
         let root = self.core.snapshot();
         root.node(node).map(|n| n.secret_id == caravan_types::node::NodeSecret::new(secret))
@@ -106,10 +106,10 @@ impl Handle {
         self.jobs.validate(job, misfits)
     }
 
-    /// Whether all of a job fitted.
+    /// Checks that every part of a job could be converted.
     ///
     /// # Errors
-    /// With all problems of the job in one text, if it did not.
+    /// With all problems of the job in one text.
     pub fn job_fits(&self, job: &Job, misfits: Misfits) -> Result<(), ServerError> {
         self.jobs.fits(job, misfits)
     }
@@ -122,7 +122,7 @@ impl Handle {
         self.jobs.plan(caller, job)
     }
 
-    /// Why what an evaluation was about is not placed, if it is looked at now, and what would change it.
+    /// Explains why the allocations of an evaluation are not placed now, and what would change that.
     ///
     /// # Errors
     /// If the evaluation does not exist.
@@ -130,11 +130,11 @@ impl Handle {
         crate::endpoint::explain::evaluation(&self.jobs.core, id)
     }
 
-    /// Returns what would move where if something happened to nodes (`node=<id>:down`, or `drain`, `ineligible`,
-    /// `up`), and if this job were registered: as far as the caller may read the jobs concerned.
+    /// Returns the consequences of changes of nodes (`node=<id>:down`, or `drain`, `ineligible`, `up`), and of the
+    /// registration of this job. Jobs that the caller may not read are omitted.
     ///
     /// # Errors
-    /// If a text cannot be read, a node is not known, or too many ask at a time.
+    /// If a text cannot be parsed, a node is not known, or too many of these requests are in progress.
     pub async fn what_if(
         &self,
         caller: Arc<Caller>,
@@ -157,7 +157,7 @@ impl Handle {
         self.jobs.deregister(key, purge, eval_priority).await
     }
 
-    /// Has a job looked at again.
+    /// Creates an evaluation for a job.
     ///
     /// # Errors
     /// If there is no such job.
@@ -165,34 +165,34 @@ impl Handle {
         self.jobs.evaluate(key).await
     }
 
-    /// Makes a child of a parameterized job.
+    /// Creates a child of a parameterized job.
     ///
     /// # Errors
-    /// If there is no such job, it cannot be dispatched, or what is given is not what it wants.
+    /// If the job does not exist, cannot be dispatched, or does not accept the payload or metadata.
     pub async fn dispatch_job(&self, key: JobKey, dispatch: Dispatch) -> Result<Dispatched, ServerError> {
         self.jobs.dispatch(key, dispatch).await
     }
 
-    /// Makes a child of a periodic job now.
+    /// Creates a child of a periodic job now.
     ///
     /// # Errors
-    /// If there is no such job, or it is not periodic, stopped or switched off.
+    /// If the job does not exist, is not periodic, or is stopped or disabled.
     pub async fn force_periodic(&self, key: JobKey) -> Result<Dispatched, ServerError> {
         self.jobs.force_periodic(key).await
     }
 
-    /// Marks a version of a job as good, or not. Answers the index.
+    /// Marks a version of a job as stable or not stable. Returns the index.
     ///
     /// # Errors
-    /// If there is no such version.
+    /// If the version does not exist.
     pub async fn set_job_stable(&self, key: JobKey, version: u64, stable: bool) -> Result<u64, ServerError> {
         self.jobs.set_stable(key, version, stable).await
     }
 
-    /// Registers an earlier version of a job again. With `prior`, only if that is the version there is.
+    /// Registers an earlier version of a job again. With `prior`, only if that is the current version.
     ///
     /// # Errors
-    /// If there is no such version, or it is the one there is, or the job has problems by now.
+    /// If the version does not exist, it is the current one, or the job has problems by now.
     pub async fn revert_job(
         &self,
         caller: Arc<Caller>,
@@ -206,7 +206,7 @@ impl Handle {
     /// Changes a deployment.
     ///
     /// # Errors
-    /// If there is no such deployment, it is over, or too few of its canaries are healthy.
+    /// If the deployment does not exist, it has ended, or too few of its canaries are healthy.
     pub async fn change_deployment(
         &self,
         id: &DeploymentId,
@@ -215,15 +215,15 @@ impl Handle {
         Deployments { core: self.core.clone() }.change(id, request).await
     }
 
-    /// Has a job looked at again, its failed allocations placed anew at once.
+    /// Creates an evaluation for a job that reschedules its failed allocations at once.
     ///
     /// # Errors
-    /// If there is no such job.
+    /// If the job does not exist.
     pub async fn force_reschedule(&self, key: JobKey) -> Result<JobRegistered, ServerError> {
         self.jobs.force_reschedule(key).await
     }
 
-    /// Stops a job's allocations without their shutdown delays, once they are stopped.
+    /// Lets a job's allocations skip their shutdown delays when they are stopped.
     ///
     /// # Errors
     /// If the change cannot be made durable.
@@ -231,10 +231,10 @@ impl Handle {
         self.jobs.without_delay(key).await
     }
 
-    /// Changes the count of a group, or keeps an event about it.
+    /// Changes the count of a group, or records a scaling event about it.
     ///
     /// # Errors
-    /// If there is no such job or group, or the count is out of bounds.
+    /// If the job or group does not exist, or the count is out of bounds.
     pub async fn scale_job(
         &self,
         caller: &Caller,
@@ -244,10 +244,10 @@ impl Handle {
         self.jobs.scale(caller, key, request).await
     }
 
-    /// Names a version of a job; without a version the newest. Answers the tag and the index.
+    /// Tags a version of a job, or the newest version. Returns the tag and the index.
     ///
     /// # Errors
-    /// If there is no such version, or another one has the name.
+    /// If the version does not exist, or another version has the tag.
     pub async fn tag_version(
         &self,
         key: JobKey,
@@ -258,26 +258,26 @@ impl Handle {
         self.jobs.tag(key, name, version, description).await
     }
 
-    /// Takes a version's name away. Answers the index.
+    /// Removes a tag from its version. Returns the index.
     ///
     /// # Errors
-    /// If no version has the name.
+    /// If no version has the tag.
     pub async fn untag_version(&self, key: JobKey, name: &str) -> Result<u64, ServerError> {
         self.jobs.untag(key, name).await
     }
 
-    /// Has an allocation stopped and replaced. Answers the evaluation and its index.
+    /// Stops and replaces an allocation. Returns the evaluation and its index.
     ///
     /// # Errors
-    /// If there is no such allocation.
+    /// If the allocation does not exist.
     pub async fn stop_alloc(&self, id: AllocId) -> Result<(EvalId, u64), ServerError> {
         self.jobs.stop_alloc(id, false, false).await
     }
 
-    /// The same; `at_once`: without waiting for the shutdown delay of its tasks; `reschedule`: as if it had failed.
+    /// As [`Handle::stop_alloc`]; `at_once` skips the shutdown delay of its tasks; `reschedule` treats it as failed.
     ///
     /// # Errors
-    /// If there is no such allocation.
+    /// If the allocation does not exist.
     pub async fn stop_alloc_with(
         &self,
         id: AllocId,
@@ -290,15 +290,15 @@ impl Handle {
     /// Starts, changes or ends the drain of a node.
     ///
     /// # Errors
-    /// If there is no such node.
+    /// If the node does not exist.
     pub async fn drain_node(&self, id: &NodeId, request: DrainRequest) -> Result<NodeUpdated, ServerError> {
         self.nodes.drain(id, request).await
     }
 
-    /// Sets whether a node takes new work.
+    /// Sets whether a node accepts new placements.
     ///
     /// # Errors
-    /// If there is no such node, or it is to be eligible while it drains.
+    /// If the node does not exist, or it is draining and would become eligible.
     pub async fn set_node_eligibility(
         &self,
         id: &NodeId,
@@ -307,18 +307,18 @@ impl Handle {
         self.nodes.eligibility(id, eligibility).await
     }
 
-    /// Has the jobs with work on a node looked at again.
+    /// Creates evaluations for the jobs with allocations on a node.
     ///
     /// # Errors
-    /// If there is no such node.
+    /// If the node does not exist.
     pub async fn evaluate_node(&self, id: &NodeId) -> Result<NodeUpdated, ServerError> {
         self.nodes.evaluate(id).await
     }
 
-    /// Confirms that the machine of a node is off: the volumes that it held are handed on without a wait for its lease.
+    /// Confirms that the machine of a node is off. Its volumes are then handed over without waiting for its lease.
     ///
     /// # Errors
-    /// If the node is in contact, or nothing is known of it.
+    /// If the node is in contact, or neither it nor its claims exist.
     pub async fn fence_node(
         &self,
         id: &NodeId,
@@ -329,18 +329,18 @@ impl Handle {
         self.nodes.fence(id, off).await
     }
 
-    /// Forgets a node.
+    /// Deregisters a node.
     ///
     /// # Errors
-    /// If there is no such node.
+    /// If the node does not exist.
     pub async fn purge_node(&self, id: &NodeId) -> Result<NodeUpdated, ServerError> {
         self.nodes.purge(id).await
     }
 
-    /// Strikes a registration of a service out. Answers the index.
+    /// Deregisters a service instance. Returns the index.
     ///
     /// # Errors
-    /// If there is no such registration.
+    /// If the service instance does not exist.
     pub async fn deregister_service(
         &self,
         namespace: &caravan_types::Namespace,
@@ -350,7 +350,7 @@ impl Handle {
         self.nodes.deregister_service(namespace, name, id).await
     }
 
-    /// Collects everything that is over, however young: evaluations, allocations, deployments, jobs, nodes.
+    /// Deletes all evaluations, allocations, deployments, jobs and nodes that have ended, regardless of age.
     ///
     /// # Errors
     /// If the change cannot be made durable.
@@ -358,7 +358,7 @@ impl Handle {
         gc::collect(&self.core, &gc::Ages::default()).await
     }
 
-    /// An index that includes everything committed before the call.
+    /// Returns an index that includes everything committed before the call.
     ///
     /// # Errors
     /// If there is no leader.

@@ -1,4 +1,4 @@
-//! The server as a whole: its parts, their start and stop, and the handle that others hold.
+//! The server as a whole: its services, their start and stop, and its handle.
 
 mod handle;
 mod rpc;
@@ -38,36 +38,36 @@ use tokio_util::task::TaskTracker;
 /// Settings of a server.
 #[derive(Clone, Debug)]
 pub struct ServerConfig {
-    /// Region.
+    /// The region of this cluster.
     pub region: String,
-    /// The replicated log.
+    /// Settings of the replicated log.
     pub log: LogConfig,
-    /// RPC addresses told to clients, `host:port`.
+    /// RPC addresses that clients receive, `host:port`.
     pub addresses: Vec<String>,
-    /// Workers that schedule.
+    /// Settings of the scheduling workers.
     pub workers: Workers,
-    /// Heartbeats.
+    /// Timing of heartbeats.
     pub heartbeat: HeartbeatConfig,
-    /// The fence.
+    /// Durations of the fence.
     pub lease: Lease,
-    /// Calls of one kind that one storage plugin gets at the same time.
+    /// Maximum number of concurrent calls of one kind to one storage plugin.
     pub volume_calls_per_plugin: usize,
-    /// When what is over is forgotten.
+    /// Ages at which garbage collection removes objects that have ended.
     pub gc: GcConfig,
-    /// When nodes are taken out that refuse placements.
+    /// When a node that repeatedly rejects placements becomes ineligible.
     pub rejections: RejectionConfig,
-    /// Directory of the keys that secrets are sealed with; none: one key that ends with the process.
+    /// Directory of the root keys; without one, the server uses a single key in memory.
     pub keyring: Option<PathBuf>,
-    /// Access control.
+    /// Settings of access control.
     pub acl: AclConfig,
-    /// Who issues identities, as others reach it (`oidc_issuer`).
+    /// The issuer of workload identities, as a URL that others can reach (`oidc_issuer`).
     pub issuer: Option<String>,
 }
 
-/// The file beside the keyring that lets the first token be made again.
+/// The file beside the keyring that permits another bootstrap of access control.
 const RESET_FILE: &str = "acl-bootstrap-reset";
 
-/// What others hold of a server; cheap to clone.
+/// The interface of a running server for other parts; cheap to clone.
 #[derive(Clone, Debug)]
 pub struct Handle {
     pub(crate) core: Core,
@@ -87,7 +87,7 @@ pub struct Handle {
     addresses: Arc<Vec<String>>,
 }
 
-/// The server's long-lived parts.
+/// The server's long-lived services.
 #[derive(Debug)]
 pub struct Service {
     handle: Handle,
@@ -100,8 +100,8 @@ pub struct Service {
 }
 
 impl Service {
-    /// Opens the log, brings the state up to date and makes the parts. `registry` holds the ways to
-    /// the clients.
+    /// Opens the log, brings the state up to date and creates the services. `registry` holds the connections to the
+    /// clients.
     ///
     /// # Errors
     /// If the log cannot be opened.
@@ -121,7 +121,7 @@ impl Service {
         let (meters, clock, absences) = (Meters::default(), Clock::default(), Absences::default());
         let aging = Aging::new(config.gc.longest());
         let core = Core { store, log, keyring, meters, clock, absences, aging };
-        // Everything committed before the restart is applied before anybody asks.
+        // Apply everything committed before the restart before serving requests.
         core.log.barrier().await?;
         let heartbeats = Heartbeats::new(core.clone(), config.heartbeat);
         let broker = Broker::new(core.clone());
@@ -172,7 +172,7 @@ impl Service {
     /// Runs until cancelled, or until the log fails, which is final for this process.
     ///
     /// # Errors
-    /// If the log failed: what the disk holds is not certain any more.
+    /// If the log failed: the content of the disk is then uncertain.
     pub async fn run(self, cancel: CancellationToken) -> Result<(), ServerError> {
         let stop = cancel.child_token();
         let tracker = TaskTracker::new();
@@ -201,7 +201,7 @@ impl Service {
         };
         tracker.spawn(crew.run(stop.clone()));
         tracker.close();
-        // The log outlives the parts that write to it.
+        // The log stops after the services that write to it.
         let end_of_log = CancellationToken::new();
         let log = self.log.run(end_of_log.clone());
         tokio::pin!(log);
@@ -221,8 +221,7 @@ impl Service {
     }
 }
 
-/// Carries a command to its end although whoever asked may go away meanwhile. The server's end waits
-/// for it.
+/// Completes a command even if its caller disconnects. The server's shutdown waits for it.
 pub(crate) async fn to_the_end<T: Send + 'static>(
     commands: &TaskTracker,
     command: impl Future<Output = Result<T, ServerError>> + Send + 'static,

@@ -5,7 +5,7 @@ use caravan_rpc::{RouterBuilder, RpcError, methods};
 use caravan_types::wire::Done;
 
 impl Handle {
-    /// The calls of clients, to be served over RPC.
+    /// Returns the methods of clients, to be served over RPC.
     pub fn rpc(&self) -> RouterBuilder {
         let builder = caravan_rpc::Router::builder();
         let nodes = self.nodes.clone();

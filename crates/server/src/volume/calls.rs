@@ -1,6 +1,6 @@
-//! Calls to plugins: which are under way, how long they took, and how many one plugin gets at a time.
+//! Calls to plugins: those in progress, their durations, and the limit of concurrent calls to one plugin.
 //!
-//! Nothing here is durable. It is what `volume explain` and the metrics tell, and the lanes.
+//! This data is not durable. It feeds `volume explain`, the metrics and the lanes.
 
 use caravan_meters::{Aggregate, Recent};
 use caravan_sys::time::wall_nanos;
@@ -12,10 +12,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-/// Calls of one kind that one plugin gets at the same time, unless configured otherwise.
+/// Default number of concurrent calls of one kind to one plugin.
 pub const CALLS_PER_PLUGIN: usize = 8;
 
-/// Which kind of call; each has its own lane, so that none waits for calls of another kind.
+/// A kind of call; each kind has a separate limit, so that it does not wait for calls of other kinds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Lane {
     /// ControllerPublishVolume.
@@ -24,13 +24,13 @@ pub(crate) enum Lane {
     Detach,
     /// NodeExpandVolume.
     Grow,
-    /// Making, growing and deleting volumes and snapshots.
+    /// Calls that create, expand and delete volumes and snapshots.
     Manage,
 }
 
 impl Lane {
-    /// The lane that the call takes by itself. Attaching and detaching take theirs before the intent is
-    /// written, and questions need none.
+    /// Returns the lane that the call acquires itself. Attach and detach acquire theirs before the intent is written,
+    /// and queries need none.
     pub(super) fn of(operation: &ControllerOperation) -> Option<Self> {
         use ControllerOperation as Op;
         match operation {
@@ -48,16 +48,16 @@ impl Lane {
     }
 }
 
-/// How a kind of call of a plugin went since the server started. Times are milliseconds.
+/// Statistics of one kind of call to a plugin since the server started. Times are in milliseconds.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct CallFigures {
-    /// Times of the calls that ended.
+    /// Durations of the completed calls.
     pub times: Aggregate,
-    /// The latest of these times.
+    /// Duration of the latest call.
     pub recent: Recent,
-    /// Those that failed.
+    /// Number of failed calls.
     pub errors: u64,
-    /// Under way now.
+    /// Number of calls in progress.
     pub in_flight: usize,
 }
 
@@ -85,7 +85,7 @@ pub(crate) struct Calls {
     width: usize,
 }
 
-/// A call under way; over when dropped, and counted as failed unless [`Call::done`] said otherwise.
+/// A call in progress. It ends when dropped, and counts as failed unless [`Call::done`] reported success.
 #[derive(Debug)]
 pub(crate) struct Call {
     calls: Calls,
@@ -99,23 +99,23 @@ impl Calls {
         Self { book: Arc::default(), width: width.max(1) }
     }
 
-    /// Each holder makes one whole change, so a panic leaves nothing half done.
+    /// Each lock holder makes one complete change, so a panic leaves the data consistent.
     fn book(&self) -> MutexGuard<'_, Book> {
         self.book.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The right to make a call of this kind; waits for its turn.
+    /// Waits for the permit to make a call of this kind.
     pub(crate) async fn permit(&self, plugin: &PluginId, lane: Lane) -> Option<OwnedSemaphorePermit> {
         let lane = {
             let mut book = self.book();
             let lane = book.lanes.entry((plugin.clone(), lane));
             lane.or_insert_with(|| Arc::new(Semaphore::new(self.width))).clone()
         };
-        // It is never closed.
+        // The semaphore is never closed.
         lane.acquire_owned().await.ok()
     }
 
-    /// A call begins.
+    /// Records the beginning of a call.
     pub(crate) fn begin(
         &self,
         plugin: &PluginId,
@@ -140,7 +140,7 @@ impl Calls {
         Call { calls: self.clone(), number, begun, good: false }
     }
 
-    /// What is under way for a volume, oldest first.
+    /// Returns the calls in progress for a volume, oldest first.
     pub(crate) fn of(&self, volume: &VolumeKey) -> Vec<CallInFlight> {
         let book = self.book();
         let of_volume = book.running.values().filter(|r| r.volume.as_ref() == Some(volume));
@@ -148,7 +148,7 @@ impl Calls {
         of_volume.map(|r| CallInFlight { running_for: running_for(r), ..r.call.clone() }).collect()
     }
 
-    /// All kinds of calls so far, by plugin and name.
+    /// Returns statistics of all kinds of calls, by plugin and name.
     pub(crate) fn figures(&self) -> BTreeMap<(PluginId, &'static str), CallFigures> {
         let book = self.book();
         let mut figures = book.figures.clone();
@@ -169,14 +169,14 @@ impl Calls {
 }
 
 impl Call {
-    /// The node that makes it.
+    /// Records the node that makes the call.
     pub(crate) fn at(&self, node: &NodeId) {
         if let Some(running) = self.calls.book().running.get_mut(&self.number) {
             running.call.node_id = node.clone();
         }
     }
 
-    /// It was answered well, or not.
+    /// Records whether the call succeeded.
     pub(crate) fn done(mut self, good: bool) {
         self.good = good;
     }

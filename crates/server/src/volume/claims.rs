@@ -1,4 +1,4 @@
-//! What clients ask and report about claims.
+//! The clients' requests and reports about claims.
 
 use crate::core::Core;
 use crate::error::{Kind, ServerError};
@@ -13,7 +13,7 @@ use caravan_types::volume::{Claim, ClaimId, ClaimPhase, Volume};
 use caravan_types::wire::{self, ClaimGrant, ClaimProgress, Done};
 use futures::Stream;
 
-/// Serves clients' calls about claims.
+/// Serves clients' requests about claims.
 #[derive(Clone, Debug)]
 pub(crate) struct Claims {
     pub(crate) core: Core,
@@ -21,7 +21,8 @@ pub(crate) struct Claims {
 }
 
 impl Claims {
-    /// Progress of a claim until it is attached, or never will be. Every change of the reason is sent.
+    /// Returns the progress of a claim until it is attached or has failed for good. Each change of the wait reason is
+    /// sent.
     pub(crate) fn claim(
         &self,
         request: wire::ClaimVolume,
@@ -33,10 +34,10 @@ impl Claims {
         })
     }
 
-    /// Records what a client proved.
+    /// Records the proofs that a client reports.
     pub(crate) async fn report(&self, report: wire::ClaimReport) -> Result<Done, ServerError> {
         let mut done = None;
-        // A report may prove several steps at once, and a lost race with the reconciler is tried again.
+        // A report may prove several steps at once, and a step that lost a race with the reconciler is retried.
         for _ in 0..16 {
             let root = self.core.snapshot();
             let Some(claim) = root.claim(&report.claim) else {

@@ -1,4 +1,4 @@
-//! Calls to a plugin's controller, through whichever node runs a healthy one.
+//! Calls to a plugin's controller, on any node that runs a healthy one.
 
 use crate::secrets::Unresolved;
 use crate::volume::calls::{Calls, Lane};
@@ -12,25 +12,25 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 
-/// Longest time for one controller call, the plugin's own deadline included.
+/// Timeout of one controller call, the plugin's own deadline included.
 const DEADLINE: Duration = Duration::from_secs(150);
 
-/// Why a controller call did not succeed.
+/// Why a controller call failed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
 pub(crate) struct CallError {
-    /// The call may have been carried out.
+    /// The call may have been executed.
     pub(crate) outcome_unknown: bool,
-    /// The plugin refused for good: the same call will not succeed later by itself.
+    /// The plugin refused permanently: the same call will not succeed later by itself.
     pub(crate) refused: bool,
     /// The plugin does not know the volume.
     pub(crate) missing: bool,
-    /// The plugin refused because of what is going on with the volume: it is in use, for example.
+    /// The plugin refused because of the volume's current use.
     pub(crate) conflict: bool,
-    /// The call was certainly not carried out: it was not made, or its refusal says so (CSI specification, errors of
-    /// ControllerPublishVolume). `conflict` does not: the volume may be attached in another way.
+    /// The call was certainly not executed: it was not made, or its refusal proves that (CSI specification, errors of
+    /// ControllerPublishVolume). `conflict` proves nothing: the volume may be attached in another way.
     pub(crate) not_done: bool,
-    /// The plugin's words, or why it was not reached.
+    /// The plugin's error, or the reason why it was not reached.
     pub(crate) message: String,
 }
 
@@ -46,12 +46,12 @@ impl CallError {
         }
     }
 
-    /// The call was not made: its secrets are not there.
+    /// Returns the error of a call that was not made because its secrets are missing.
     pub(crate) fn waits(wait: &Unresolved) -> Self {
         Self::not_reached(wait.to_string())
     }
 
-    /// The answer belongs to another call: what was done is anybody's guess.
+    /// Returns the error for a response that belongs to another call: the outcome is unknown.
     pub(crate) fn nonsense(name: &str) -> Self {
         let message = format!("{name}: the controller answered something else than was asked");
         Self {
@@ -69,18 +69,18 @@ impl CallError {
 #[derive(Clone, Debug)]
 pub(crate) struct Controllers {
     pub(crate) nodes: ReverseRegistry,
-    /// Cancelled when the server cannot wait any more: calls end, their outcome unknown.
+    /// Cancelled when the server must stop: calls end, with unknown outcome.
     pub(crate) cut: CancellationToken,
-    /// What is under way, and how much may be.
+    /// The calls in progress, and their limits.
     pub(crate) calls: Calls,
-    /// What the calls are about, for those who ask.
+    /// The volume and allocation of the calls, for `volume explain`.
     about: Option<(VolumeKey, AllocId)>,
-    /// Where a call was made whose end is not known, by plugin and subject: the next one goes there as well, because
-    /// that client makes it wait for the one before.
+    /// The node of a call whose outcome is unknown, by plugin and subject. The next call goes to the same node, because
+    /// that client delays it until the previous one has ended.
     unclear: Arc<Mutex<HashMap<(PluginId, String), NodeId>>>,
 }
 
-/// Nodes with a healthy controller of the plugin, in a fixed order.
+/// Returns the nodes with a healthy controller of the plugin, in a fixed order.
 pub(crate) fn candidates(root: &Root, plugin: &PluginId) -> Vec<NodeId> {
     let Some(row) = root.plugin(plugin) else { return Vec::new() };
     row.controllers
@@ -102,7 +102,7 @@ impl Controllers {
         }
     }
 
-    /// The same, for calls about a volume and perhaps an allocation: `explain` shows them.
+    /// Returns a handle for calls about a volume and perhaps an allocation, which `volume explain` shows.
     pub(crate) fn about(&self, volume: &VolumeKey, alloc: Option<&AllocId>) -> Self {
         Self { about: Some((volume.clone(), alloc.cloned().unwrap_or_default())), ..self.clone() }
     }
@@ -112,7 +112,7 @@ impl Controllers {
         candidates(root, plugin).iter().any(|node| self.nodes.get(node.as_str()).is_ok())
     }
 
-    /// Calls a node, for at most `deadline` and not beyond the server's end.
+    /// Calls a node, for at most `deadline`, and only until the server stops.
     pub(crate) async fn node<M: Method>(
         &self,
         node: &NodeId,
@@ -139,7 +139,7 @@ impl Controllers {
     ) {
         let Some(subject) = subject else { return };
         match result {
-            // It was not made, so that an earlier one is as unclear as before.
+            // The call was not made, so the outcome of an earlier one is still unknown.
             Err(error) if error.code == Code::NoPath => {}
             Err(error) if classify("", error).outcome_unknown => {
                 self.unclear().insert(subject.clone(), node.clone());
@@ -150,7 +150,7 @@ impl Controllers {
         }
     }
 
-    /// Makes one call; tries the next controller only when the one before was not reached.
+    /// Makes one call; tries the next controller only if the previous one was not reached.
     pub(crate) async fn call(
         &self,
         root: &Root,
@@ -162,7 +162,7 @@ impl Controllers {
         let subject = operation.subject().map(|subject| (plugin.clone(), subject.to_owned()));
         if let Some(before) = subject.as_ref().and_then(|subject| self.unclear().get(subject).cloned()) {
             nodes.sort_by_key(|node| *node != before);
-            // One that is out of contact, or whose plugin has ended, has no say any more.
+            // A node that is out of contact, or whose plugin has ended, is no longer a candidate.
             if nodes.first() == Some(&before) {
                 nodes.truncate(1);
             }

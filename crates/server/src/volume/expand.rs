@@ -1,9 +1,9 @@
-//! Growing volumes.
+//! Expansion of volumes.
 //!
-//! What an update asks for is decided by [`wanted`] (rules and texts: docs/reference/storage.md, section 5.3). It is
-//! recorded first, with the phase *expanding*; then a controller of the plugin grows the volume; then, if
-//! the plugin says so, every node grows what it has mounted, now or later. Every part is taken up again
-//! after a crash, and nobody is kept from the volume meanwhile.
+//! [`wanted`] decides which expansion an update requests (rules and texts: docs/reference/storage.md, section 5.3). It
+//! is recorded first, with the phase *expanding*. Then a controller of the plugin expands the volume. If the plugin
+//! requires it, every node then expands its mounts, now or later. Each part is resumed after a crash, and the volume
+//! stays usable meanwhile.
 
 use super::lifecycle::{postpone, settle, waits, write};
 use super::merged_options;
@@ -24,11 +24,11 @@ use std::time::Duration;
 
 /// The CSI call that a node makes.
 const NODE_CALL: &str = "NodeExpandVolume";
-/// Longest time for a node to grow what it mounted, the plugin's own deadline included.
+/// Timeout of an expansion on a node, the plugin's own deadline included.
 const NODE_DEADLINE: Duration = Duration::from_secs(150);
 
-/// The row with another capacity, if the specification asks for one; in phase expanding when the plugin
-/// has to be called. A smaller wish takes back an expansion that has not succeeded. Pure.
+/// Returns the row with another capacity, if the specification requests one; in phase expanding if the plugin must be
+/// called. A smaller request cancels an expansion that has not succeeded. Pure.
 pub(super) fn wanted(current: &Volume, body: &VolumeRequestBody) -> Result<Option<Volume>, ServerError> {
     let (min, max) = (body.requested_capacity_min, body.requested_capacity_max);
     let have = current.capacity;
@@ -50,7 +50,7 @@ pub(super) fn wanted(current: &Volume, body: &VolumeRequestBody) -> Result<Optio
     let mut next = current.clone();
     next.capacity.wanted_min = min;
     next.capacity.wanted_max = max;
-    // What is not made yet is made as it is wanted now.
+    // A volume that is not yet created is created with the new capacity.
     if current.phase != VolumePhase::Creating {
         next.phase = if min > have.accepted { VolumePhase::Expanding } else { VolumePhase::Ready };
         settle(&mut next);
@@ -58,7 +58,7 @@ pub(super) fn wanted(current: &Volume, body: &VolumeRequestBody) -> Result<Optio
     Ok(Some(next))
 }
 
-/// Refuses when the plugin cannot grow volumes.
+/// Refuses if the plugin cannot expand volumes.
 pub(super) fn supported(plugin: &Plugin) -> Result<(), ServerError> {
     let known = plugin.controllers.values().filter(|c| c.healthy).find_map(|c| c.controller_info);
     match known {
@@ -70,7 +70,7 @@ pub(super) fn supported(plugin: &Plugin) -> Result<(), ServerError> {
     }
 }
 
-/// Bytes with decimal units and one digit: `1.0 GB`, as the reference prints them.
+/// Formats bytes with decimal units and one digit: `1.0 GB`, as Nomad prints them.
 fn decimal(bytes: i64) -> String {
     const UNITS: [&str; 7] = ["B", "kB", "MB", "GB", "TB", "PB", "EB"];
     let mut unit = 0;
@@ -94,8 +94,8 @@ fn failed(error: &impl std::fmt::Display) -> String {
     format!("unable to expand volume: {error}")
 }
 
-/// Has a controller grow a volume in phase expanding, and records the outcome. `index` is the row's;
-/// `before` is the row as it was when a command asked for more, if this is the command's own try.
+/// Calls a controller to expand a volume in phase expanding, and records the outcome. `index` is the row's; `before` is
+/// the row before a command requested the expansion, if this is the command's own attempt.
 pub(super) async fn controller(
     reconciler: &Reconciler,
     volume: &Volume,
@@ -153,7 +153,7 @@ pub(super) async fn controller(
             volume.id
         )));
     }
-    // Certainly nothing was done: the wish is taken back, and the user hears why.
+    // The call was certainly not executed: the request is cancelled, and the user gets the reason.
     if let Some(before) = before.filter(|b| error.refused && !error.conflict && b.phase == VolumePhase::Ready)
     {
         let mut kept = Volume { capacity: before.capacity, phase: VolumePhase::Ready, ..volume.clone() };
@@ -170,8 +170,7 @@ pub(super) async fn controller(
     )))
 }
 
-/// Has every node that mounts the volume, can be reached and owes it grow what it mounted, once. What
-/// remains is the reconciler's.
+/// Asks every reachable node that owes the expansion to expand its mounts, once. The reconciler does the rest.
 pub(super) async fn nodes(reconciler: &Reconciler, key: &VolumeKey) -> Result<(), ServerError> {
     let root = reconciler.core.snapshot();
     let Some(volume) = root.volume(key) else { return Ok(()) };
@@ -191,7 +190,7 @@ pub(super) async fn nodes(reconciler: &Reconciler, key: &VolumeKey) -> Result<()
     }
 }
 
-/// Has a node grow what it mounted for a claim to at least `to` bytes, and records how it went.
+/// Asks a node to expand the mount of a claim to at least `to` bytes, and records the result.
 pub(super) async fn node(
     reconciler: &Reconciler,
     claim: &Claim,
@@ -227,7 +226,7 @@ pub(super) async fn node(
         Ok(grown) => {
             let step = ClaimStep::Expanded { capacity: grown.capacity_bytes.max(to) };
             reconciler.step(&claim.id, claim.modify_index, step).await?;
-            // The row is written by nobody else: whoever is here has the volume.
+            // Only the owner of the volume writes the row.
             let mut seen = (**volume).clone();
             seen.capacity.actual = grown.capacity_bytes.max(0);
             if seen.capacity != volume.capacity {

@@ -1,4 +1,4 @@
-//! Where a volume stands, and why (`volume explain`).
+//! The state of a volume and its reasons (`volume explain`).
 
 use super::reconciler::Reconciler;
 use super::usage::UsageBook;
@@ -10,7 +10,7 @@ use caravan_types::{Nanos, UnixNanos, VolumeKey};
 use caravan_volumes::reconcile::{Action, fence_left, in_the_way, unused};
 use std::sync::Arc;
 
-/// The explanation; none if there is neither the volume nor a claim on it.
+/// Explains a volume; `None` if neither the volume nor a claim on it exists.
 pub(crate) fn explain(reconciler: &Reconciler, usage: &UsageBook, key: &VolumeKey) -> Option<VolumeExplain> {
     let root = reconciler.core.snapshot();
     let mut rows: Vec<Arc<Claim>> = root.claims_of(key).cloned().collect();
@@ -82,7 +82,7 @@ fn of_claim(reconciler: &Reconciler, root: &Root, claim: &Claim) -> ClaimExplain
                 _ => claim.next_try.min(now),
             };
             let mut waits = match action {
-                // What could be done at once is done, unless somebody else is at work on the volume.
+                // A step that needs no wait is executed at once, unless another caller holds the volume.
                 Action::Nothing => String::new(),
                 action => match action.reason() {
                     Some(reason) => reason.to_owned(),
@@ -125,7 +125,7 @@ fn of_claim(reconciler: &Reconciler, root: &Root, claim: &Claim) -> ClaimExplain
     }
 }
 
-/// One sentence about a volume that is being made, grown or deleted.
+/// Returns one sentence about a volume that is being created, expanded or deleted.
 fn in_progress(
     volume: &Volume,
     calls: &[CallInFlight],
@@ -151,7 +151,7 @@ fn in_progress(
     format!("{what}: the plugin is about to be called")
 }
 
-/// One sentence about a volume that is ready: the oldest wait, or the number of its users.
+/// Returns one sentence about a ready volume: the oldest wait, or the number of its users.
 fn at_work(claims: &[ClaimExplain], calls: &[CallInFlight]) -> String {
     let held = || claims.iter().filter(|c| c.phase.holds());
     let waiting = held().filter(|c| !c.waits_for.is_empty()).min_by_key(|c| c.since);

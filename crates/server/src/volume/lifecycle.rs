@@ -1,5 +1,5 @@
-//! Making and destroying volumes: the intent is durable before the plugin is called, and whatever was
-//! cut off is taken up again, so that one command makes one external volume.
+//! Creation and deletion of volumes. The intent is durable before the plugin is called, and interrupted steps are
+//! resumed, so that one command creates one external volume.
 
 use crate::core::Core;
 use crate::error::ServerError;
@@ -14,8 +14,8 @@ use caravan_types::ser::Secrets;
 use caravan_types::volume::{Volume, VolumePhase};
 use caravan_types::wire::{ControllerAnswer, ControllerOperation};
 
-/// Writes a volume's row if nobody else did since; answers the index, none if somebody did. What is new is
-/// noted in the volume's history.
+/// Writes a volume's row if it has not changed since; returns the index, or `None` if it has changed. Adds changes of
+/// phase and new failures to the volume's history.
 pub(super) async fn write(core: &Core, mut volume: Volume, expect: u64) -> Result<Option<u64>, ServerError> {
     let (root, key) = (core.snapshot(), volume.key());
     note(&mut volume, root.volume(&key).map(|row| &**row), core.now());
@@ -29,7 +29,7 @@ pub(super) async fn write(core: &Core, mut volume: Volume, expect: u64) -> Resul
     }
 }
 
-/// Refuses a row whose storage is another one's. The state refuses it as well, when the row is written.
+/// Refuses a row whose storage belongs to another row. The state also refuses it when the row is written.
 pub(super) fn owned(root: &Root, row: &Volume) -> Result<(), ServerError> {
     let known = root.volume(&row.key()).is_some_and(|known| known.storage() == row.storage());
     let apart = |twin: &Volume| !(row.shares_storage() && twin.shares_storage());
@@ -50,7 +50,7 @@ fn taken(row: &Volume, other: &Volume) -> ServerError {
     Refusal::StorageTaken { plugin, storage, other: other.key() }.into()
 }
 
-/// Notes a change of the phase, or a new failure. The history is that of the row that is replaced.
+/// Adds a change of the phase, or a new failure, to the history of the row that is replaced.
 fn note(volume: &mut Volume, before: Option<&Volume>, now: UnixNanos) {
     let (phase, error) = (volume.phase, volume.last_error.clone());
     match before {
@@ -65,7 +65,7 @@ fn note(volume: &mut Volume, before: Option<&Volume>, now: UnixNanos) {
     }
 }
 
-/// Takes up what is in progress with a volume. Answers whether its row moved on.
+/// Resumes the intent of a volume. Returns whether its row changed.
 pub(super) async fn resume(reconciler: &Reconciler, volume: &Volume) -> bool {
     let index = volume.modify_index;
     let result = match volume.phase {
@@ -80,11 +80,11 @@ pub(super) async fn resume(reconciler: &Reconciler, volume: &Volume) -> bool {
     reconciler.core.snapshot().volume(&volume.key()).is_none_or(|now| now.modify_index != index)
 }
 
-/// Calls CreateVolume for a row in phase creating, and records the outcome. `index` is the row's;
-/// `first` says that the plugin was certainly not asked before.
+/// Calls CreateVolume for a row in phase creating, and records the outcome. `index` is the row's; `first` states that
+/// no earlier call was made.
 ///
-/// The call is idempotent by name (CSI specification, CreateVolume), so repeating it after a crash
-/// finds the volume that the first call made.
+/// The call is idempotent by name (CSI specification, CreateVolume), so repeating it after a crash finds the volume
+/// that the first call created.
 pub(super) async fn create(
     reconciler: &Reconciler,
     volume: &Volume,
@@ -101,7 +101,8 @@ pub(super) async fn create(
             ready.phase = VolumePhase::Ready;
             settle(&mut ready);
             match write(core, ready, index).await {
-                // Nothing was made for this one: the intent is taken back, and the storage stays the other's.
+                // No storage was created for this row: the intent is cancelled, and the storage stays with the other
+                // row.
                 Err(error) if !error.about.is_empty() => {
                     core.commit(Change::VolumeDelete { key: volume.key(), force: true }).await?;
                     Err(error.after(&format!(
@@ -113,7 +114,7 @@ pub(super) async fn create(
             }
         }
         Err(error) if error.refused && first => {
-            // Nothing was made: the intent is taken back, and the user hears why.
+            // No storage was created: the intent is cancelled, and the user gets the reason.
             core.commit(Change::VolumeDelete { key: volume.key(), force: true }).await?;
             Err(ServerError::refused(format!("controller create volume: {error}")))
         }
@@ -127,7 +128,7 @@ pub(super) async fn create(
     }
 }
 
-/// The row with what the plugin made, or had made before.
+/// Returns the row with the properties that the plugin returned.
 async fn make(reconciler: &Reconciler, volume: &Volume, secrets: &Secrets) -> Result<Volume, CallError> {
     let (root, call) = (reconciler.core.snapshot(), create_call(volume, secrets));
     let name = call.name();
@@ -150,11 +151,11 @@ async fn make(reconciler: &Reconciler, volume: &Volume, secrets: &Secrets) -> Re
     }
 }
 
-/// Stands before what the plugin says about a deletion.
+/// Precedes the plugin's error about a deletion.
 const DELETING: &str = "controller delete volume: ";
 
-/// Calls DeleteVolume for a row in phase deleting, and removes the row. `index` is the row's; `before`
-/// is the row as it was when the deletion was asked for, if this is the first try.
+/// Calls DeleteVolume for a row in phase deleting, and removes the row. `index` is the row's; `before` is the row
+/// before the deletion was requested, if this is the first attempt.
 pub(super) async fn delete(
     reconciler: &Reconciler,
     volume: &Volume,
@@ -168,17 +169,17 @@ pub(super) async fn delete(
     };
     let (mut made, mut index) = (volume.clone(), index);
     if made.external_id.is_empty() {
-        // The outcome of its creation is not known: ask again, to learn what to delete.
+        // The outcome of its creation is not known: call CreateVolume again, to learn the id to delete.
         made = match make(reconciler, volume, &secrets).await {
             Ok(made) => made,
             Err(error) if error.refused => return forget(core, volume).await,
             Err(error) => return in_doubt(core, volume, index, &error).await,
         };
-        // Plugins know volumes by their names, of whatever namespace: what the plugin has may be another's. It is
-        // deleted only once it is on record as this one's.
+        // Plugins identify volumes by name, across namespaces, so the plugin's volume may belong to another row. It is
+        // deleted only after the record names it as this row's.
         index = match write(core, made.clone(), index).await {
             Ok(Some(index)) => index,
-            // Somebody else changed the row: what is intended now is looked at anew.
+            // Another writer changed the row: read the new intent.
             Ok(None) => return Ok(()),
             Err(error) if !error.about.is_empty() => return forget(core, volume).await,
             Err(error) => return Err(error),
@@ -186,7 +187,7 @@ pub(super) async fn delete(
     }
     let root = core.snapshot();
     if let Err(error) = deletable(&root, &made) {
-        // Begun by an earlier version.
+        // An earlier version began this deletion.
         return stays(core, made, index, before, error).await;
     }
     let call = ControllerOperation::Delete { external_id: made.external_id.clone(), secrets };
@@ -200,7 +201,7 @@ pub(super) async fn delete(
     match answer {
         Ok(()) => forget(core, volume).await,
         Err(error) if error.missing => forget(core, volume).await,
-        // Only a refusal proves that an earlier try has not destroyed it.
+        // Only a refusal proves that an earlier attempt has not deleted it.
         Err(error) if error.outcome_unknown || (before.is_none() && !error.refused) => {
             in_doubt(core, volume, index, &error).await
         }
@@ -211,7 +212,7 @@ pub(super) async fn delete(
     }
 }
 
-/// The plugin still has the volume, which is as usable as before.
+/// Records that the plugin still has the volume, which is as usable as before.
 async fn stays(
     core: &Core,
     mut volume: Volume,
@@ -248,8 +249,8 @@ pub(super) fn settle(volume: &mut Volume) {
     volume.expand_offline = false;
 }
 
-/// The call is not made before its secrets are there: no failure, nothing is counted. The reconciler is
-/// woken when the variable is written.
+/// Handles missing secrets: the call is not made, which is no failure and does not count. A write of the variable wakes
+/// the reconciler.
 pub(super) async fn waits(
     core: &Core,
     volume: &Volume,

@@ -1,4 +1,4 @@
-//! Figures about volumes: claims by phase, what waits and for how long, calls, fill.
+//! Metrics of volumes: claims by phase, waits and their ages, calls, fill.
 
 use super::calls::CallFigures;
 use super::reconciler::Reconciler;
@@ -9,18 +9,18 @@ use caravan_types::{Nanos, NodeId, PluginId, UnixNanos, VolumeKey};
 use caravan_volumes::reconcile::owes_growth;
 use std::collections::BTreeMap;
 
-/// Figures about volumes, taken at one moment.
+/// Metrics of volumes at one moment.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct VolumeFigures {
-    /// Volumes by the word of their phase.
+    /// Number of volumes by the name of their phase.
     pub volumes: BTreeMap<&'static str, usize>,
-    /// Claims that hold by the word of their phase; every phase is there.
+    /// Number of live claims by the name of their phase; every phase is present.
     pub claims: BTreeMap<&'static str, usize>,
-    /// Claims that are on their way: neither in use nor over.
+    /// Number of claims that are neither mounted nor gone.
     pub backlog: usize,
-    /// How long the oldest of them has been in its phase.
+    /// How long the oldest of these claims has been in its phase.
     pub oldest_wait: Nanos,
-    /// Calls by plugin and name.
+    /// Statistics of calls, by plugin and name.
     pub calls: BTreeMap<(PluginId, &'static str), CallFigures>,
     /// Fill, by volume and node.
     pub usage: Vec<(VolumeKey, NodeId, VolumeUsage)>,

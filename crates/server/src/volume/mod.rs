@@ -1,4 +1,4 @@
-//! Volumes: the calls of users, the claims of clients, and the reconciler.
+//! Volumes: the requests of users, the claims of clients, and the reconciler.
 
 mod calls;
 mod claims;
@@ -39,14 +39,14 @@ use caravan_types::{Namespace, NodeId, PluginId, UnixNanos, VolumeKey};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How long a command waits for a plugin that is being started.
+/// How long a command waits for a plugin that is starting.
 const PLUGIN_PATIENCE: Duration = Duration::from_secs(5);
-/// How long a command waits for another one on the same volume.
+/// How long a command waits for another command on the same volume.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// Longest time for a node to let go of a volume.
+/// Timeout of a node's unpublish and unstage of a volume.
 const NODE_DEADLINE: Duration = Duration::from_secs(120);
 
-/// Serves the calls of users about volumes.
+/// Serves the users' requests about volumes.
 #[derive(Clone, Debug)]
 pub(crate) struct Volumes {
     pub(crate) core: Core,
@@ -54,7 +54,7 @@ pub(crate) struct Volumes {
 }
 
 impl Volumes {
-    /// Records volumes that exist already.
+    /// Registers volumes that already exist.
     pub(crate) async fn register(
         &self,
         caller: &Caller,
@@ -64,7 +64,7 @@ impl Volumes {
         self.each(caller, namespace, bodies, false).await
     }
 
-    /// Makes volumes by their plugins and records them.
+    /// Creates volumes by their plugins and registers them.
     pub(crate) async fn create(
         &self,
         caller: &Caller,
@@ -119,7 +119,7 @@ impl Volumes {
             0 => Ok(written),
             1 if !create => Err(errors.remove(0)),
             _ => {
-                // What goes wrong in the making is told as a list, also of one.
+                // The creation of a single volume also reports its problems as a list.
                 let texts: Vec<String> = errors.iter().map(|e| e.message.clone()).collect();
                 let kind = if errors.len() == 1 { errors[0].kind } else { Kind::Refused };
                 let about = errors.into_iter().flat_map(|error| error.about).collect();
@@ -140,8 +140,8 @@ impl Volumes {
         }
     }
 
-    /// Waits for a plugin that is being started: its job runs, and it has not told yet what it can. One that is
-    /// not expected, or stays away, is the caller's business.
+    /// Waits for a plugin that is starting: its job runs, but it has not reported its capabilities. The caller handles
+    /// a plugin that is not expected or does not start.
     async fn await_controller(&self, id: &PluginId) {
         let starting = |plugin: &Plugin| plugin.controllers_expected > 0 && plugin.controllers_healthy == 0;
         let told = async {
@@ -153,7 +153,7 @@ impl Volumes {
                 watch.changed().await;
             }
         };
-        // Not coming is no error here: what follows says what is missing.
+        // A timeout is no error here: the next step reports what is missing.
         let _ = tokio::time::timeout(PLUGIN_PATIENCE, told).await;
     }
 
@@ -167,7 +167,7 @@ impl Volumes {
         Ok(plugin.clone())
     }
 
-    /// The plugin, if it makes volumes.
+    /// Returns the plugin, if it can create volumes.
     fn makes(&self, root: &Root, id: &PluginId) -> Result<Arc<Plugin>, ServerError> {
         let plugin = self.plugin(root, id)?;
         match plugin.controllers.values().find_map(|c| c.controller_info) {
@@ -205,7 +205,7 @@ impl Volumes {
         };
         let before = root.volume(&key).cloned();
         self.growable(&row, &plugin)?;
-        // Before the plugin is asked about what may be somebody else's.
+        // Check before calling the plugin about a volume of another owner.
         lifecycle::owned(&root, &row)?;
         if plugin.controllers_healthy > 0 {
             let operation = ControllerOperation::Validate {
@@ -233,12 +233,12 @@ impl Volumes {
         self.store_and_grow(row, expect, before.as_deref()).await
     }
 
-    /// Refuses to intend an expansion that the plugin cannot make.
+    /// Refuses to record an expansion that the plugin cannot perform.
     fn growable(&self, row: &Volume, plugin: &Plugin) -> Result<(), ServerError> {
         if row.phase == VolumePhase::Expanding { expand::supported(plugin) } else { Ok(()) }
     }
 
-    /// Writes the row; what it says about growing is then done, as far as it can be done now.
+    /// Writes the row, then performs the expansion that it records, as far as possible now.
     async fn store_and_grow(
         &self,
         row: Volume,
@@ -255,7 +255,7 @@ impl Volumes {
         self.row(&key)
     }
 
-    /// `doing` stands before the reason why it cannot be.
+    /// `doing` precedes the reason of a refusal.
     fn merged(
         &self,
         root: &Root,
@@ -304,7 +304,7 @@ impl Volumes {
                 self.growable(&merged, &plugin)?;
                 return self.store_and_grow(merged, current.modify_index, Some(current)).await;
             }
-            // The same command again, after the first one was cut off.
+            // The user repeated a command that was interrupted.
             Some(current) => {
                 let merged = self.merged(&root, current, &body, "")?;
                 let row = Volume { next_try: UnixNanos(0), ..merged };
@@ -342,7 +342,7 @@ impl Volumes {
         })
     }
 
-    /// Forgets a volume; the plugin is not asked.
+    /// Deregisters a volume without calling the plugin.
     pub(crate) async fn deregister(&self, key: &VolumeKey, force: bool) -> Result<u64, ServerError> {
         self.core.snapshot().volume(key).ok_or_else(|| not_found(key))?;
         let _own = self.own(key).await?;
@@ -350,16 +350,16 @@ impl Volumes {
         self.core.commit(Change::VolumeDelete { key: key.clone(), force }).await
     }
 
-    /// Refuses while claims hold. Forced: only while allocations still run with it.
+    /// Refuses while claims hold the volume. Forced: only while allocations still run with it.
     fn in_use(&self, key: &VolumeKey, force: bool) -> Result<(), ServerError> {
         let root = self.core.snapshot();
         let over = |claim: &Claim| root.alloc(&claim.id.alloc).is_none_or(|alloc| alloc.terminal());
         let held = root.claims_of(key).any(|claim| claim.phase.holds() && !(force && over(claim)));
-        // By whom is shown with the volume.
+        // The volume's status shows the users.
         if held { Err(ServerError::refused(format!("volume in use: {}", key.id))) } else { Ok(()) }
     }
 
-    /// Refuses to destroy a storage that others use: also by claims of a row that was removed by force.
+    /// Refuses to delete a storage that other claims use, including claims of a row that was removed by force.
     fn storage_in_use(&self, key: &VolumeKey) -> Result<(), ServerError> {
         self.in_use(key, false)?;
         match self.core.snapshot().claims_beside(key).any(|claim| claim.phase.holds()) {
@@ -371,7 +371,7 @@ impl Volumes {
         }
     }
 
-    /// Has the plugin destroy a volume, then forgets it.
+    /// Deletes a volume by its plugin, then removes its row.
     pub(crate) async fn delete(&self, key: &VolumeKey, secrets: &Secrets) -> Result<u64, ServerError> {
         self.core.snapshot().volume(key).ok_or_else(|| not_found(key))?;
         let _own = self.own(key).await?;
@@ -409,25 +409,25 @@ impl Volumes {
             lifecycle::write(&self.core, row.clone(), volume.modify_index).await?.ok_or_else(|| {
                 ServerError::refused(format!("volume {} was changed by somebody else meanwhile", key.id))
             })?;
-        // A claim may have been granted between the look and the write; none can be from now on.
+        // A claim may have been granted between the check and the write; none can be from now on.
         if let Err(error) = self.storage_in_use(key) {
             lifecycle::write(&self.core, (**volume).clone(), index).await?;
             return Err(error);
         }
-        // An earlier try may have destroyed it already: then only the plugin's own word says that it has not.
+        // An earlier try may have deleted the volume already: only the plugin's response proves that it still exists.
         let before = (volume.phase != VolumePhase::Deleting).then_some(&**volume);
         lifecycle::delete(&self.reconciler, &row, index, before).await?;
         Ok(self.core.snapshot().index())
     }
 
-    /// Ends the claims of a volume on a node whose allocations are over.
+    /// Releases the claims of a volume on a node whose allocations have ended.
     pub(crate) async fn detach(&self, key: &VolumeKey, node: &NodeId) -> Result<u64, ServerError> {
         let root = self.core.snapshot();
         root.volume(key).ok_or_else(|| not_found(key))?;
         let claims: Vec<Arc<Claim>> =
             root.claims_of(key).filter(|c| c.phase.holds() && c.node_id == *node).cloned().collect();
         if claims.is_empty() {
-            // It is detached, which is what was wished for; only a node that nobody ever heard of is a mistake.
+            // The volume is detached, as requested; only a node that was never known is an error.
             let known = root.node(node).is_some() || root.claims_of(key).any(|c| c.node_id == *node);
             return match known {
                 true => Ok(root.index()),
@@ -438,7 +438,7 @@ impl Volumes {
             };
         }
         let gone = root.node(node).is_none_or(|n| n.status != NodeStatus::Ready);
-        // Its tasks count, not what the servers want of it: they may take long to end.
+        // The state of the tasks counts, not the desired status, because tasks may take long to stop.
         let running = claims.iter().find(|c| root.alloc(&c.id.alloc).is_some_and(|a| !a.client_terminal()));
         if let Some(claim) = running.filter(|_| !gone) {
             return Err(ServerError::refused(format!(
@@ -461,7 +461,7 @@ impl Volumes {
         Ok(index)
     }
 
-    /// Begins the release of a claim, or has it tried again at once. Answers the index of the change.
+    /// Begins the release of a claim, or retries it at once. Returns the index of the change.
     async fn hurry(&self, id: &ClaimId) -> Result<Option<u64>, ServerError> {
         for _ in 0..16 {
             let root = self.core.snapshot();
@@ -477,7 +477,7 @@ impl Volumes {
             let outcome = self.core.propose(change).await?;
             match outcome.refused {
                 None => return Ok(Some(outcome.index)),
-                // The reconciler or the client moved it: look again.
+                // The reconciler or the client changed the claim: read it again.
                 Some(Refusal::Changed { .. } | Refusal::NotFound { .. }) => {}
                 Some(refusal) => return Err(refusal.into()),
             }
@@ -485,7 +485,7 @@ impl Volumes {
         Err(ServerError::unavailable(format!("the claim of allocation {} keeps changing", id.alloc)))
     }
 
-    /// Asks the node to let go of what it may still have mounted.
+    /// Asks the node to unpublish and unstage the mounts that it may still have.
     async fn ask_node(&self, id: &ClaimId) -> Result<(), ServerError> {
         let root = self.core.snapshot();
         let on_node = |c: &&Arc<Claim>| matches!(c.phase, ClaimPhase::Releasing | ClaimPhase::Unpublished);
@@ -524,7 +524,7 @@ impl Volumes {
             Ok(ControllerAnswer::Listed { mut volumes, next_token }) => {
                 let caps = [NsCap::CsiListVolume, NsCap::CsiReadVolume];
                 volumes.retain(|volume| {
-                    // A volume that is nobody's yet may be registered by everybody.
+                    // Any caller may register a volume that no namespace has registered.
                     let owners = rights::owners(&root, plugin, &volume.external_id);
                     owners.is_empty() || rights::may_with(caller, &owners, &caps)
                 });
@@ -542,7 +542,7 @@ fn not_found(key: &VolumeKey) -> ServerError {
     ServerError::not_found(format!("volume not found: {}", key.id))
 }
 
-/// The volume's mount options with those of the claim on top.
+/// Returns the volume's mount options, overridden by those of the claim.
 fn merged_options(volume: &Volume, claim: &Claim) -> Option<MountOptions> {
     match (&volume.mount_options, &claim.mount_options) {
         (Some(base), Some(top)) => Some(base.merged(top)),

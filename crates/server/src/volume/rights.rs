@@ -1,8 +1,9 @@
-//! The rights of a caller to more than the volume of its request: the variables that the volume's secrets come from,
-//! and the volume that a copy is made of.
+//! The rights of a caller beyond the volume of its request: to the variables that contain the volume's secrets, and to
+//! the volume that is cloned.
 //!
-//! A plugin knows the volumes of all namespaces by its own ids, and so does whoever may list them. An id alone
-//! therefore gives no right: a copy of a volume, or a snapshot of one, belongs to the namespace of that volume.
+//! A plugin identifies the volumes of all namespaces by its own ids, and any caller who may list volumes knows these
+//! ids. An id alone therefore gives no right: a copy of a volume, or a snapshot of one, belongs to the namespace of
+//! that volume.
 
 use crate::acl::{Caller, NsCap, VarCap};
 use crate::error::{Kind, ServerError};
@@ -16,7 +17,7 @@ fn denied(what: impl std::fmt::Display) -> ServerError {
     ServerError::new(Kind::Forbidden, format!("Permission denied: {what}"))
 }
 
-/// Refuses references to variables that the caller may not read, unless they are there already.
+/// Refuses references to variables that the caller may not read, unless the volume has these references already.
 pub(super) fn check_secrets(
     caller: &Caller,
     root: &Root,
@@ -26,7 +27,7 @@ pub(super) fn check_secrets(
     let current = root.volume(&key);
     for (name, reference) in &body.secrets_from {
         let is_there = current.is_some_and(|row| row.secrets_from.get(name) == Some(reference));
-        // A text that is no reference is refused for what it is.
+        // Another check refuses a text that is not a reference.
         let Ok((path, _)) = parse_reference(reference) else { continue };
         if !is_there && !caller.variable(body.namespace.as_str(), path, VarCap::Read) {
             return Err(denied(format!(
@@ -38,22 +39,22 @@ pub(super) fn check_secrets(
     Ok(())
 }
 
-/// Returns the namespaces of the volumes that a plugin knows by an id.
+/// Returns the namespaces of the volumes with an external id.
 pub(super) fn owners(root: &Root, plugin: &PluginId, external_id: &str) -> BTreeSet<Namespace> {
     let is = |row: &Volume| row.external_id == external_id || row.remote_id() == external_id;
     let rows = root.volumes_by_plugin(plugin).filter(|row| is(row));
     rows.map(|row| row.namespace.clone()).collect()
 }
 
-/// Whether a caller may do something with what a plugin knows by the id of a volume: in the namespace of that volume,
-/// and only as management where there is no such volume.
+/// Whether a caller has a capability for the volume with an external id: in the namespace of that volume, or as
+/// management if no such volume is registered.
 pub(super) fn may_with(caller: &Caller, owners: &BTreeSet<Namespace>, caps: &[NsCap]) -> bool {
     let mut all = owners.iter();
     caller.is_management()
         || (!owners.is_empty() && all.all(|namespace| caller.acl.namespace_any(namespace.as_str(), caps)))
 }
 
-/// Refuses a copy of a volume that the caller may not write to.
+/// Refuses to clone a volume that the caller may not write.
 pub(super) fn check_clone(caller: &Caller, root: &Root, body: &VolumeRequestBody) -> Result<(), ServerError> {
     let source = body.clone_id.as_str();
     if source.is_empty() {
@@ -61,7 +62,7 @@ pub(super) fn check_clone(caller: &Caller, root: &Root, body: &VolumeRequestBody
     }
     let mut owners = owners(root, &body.plugin_id, source);
     if owners.is_empty() {
-        // The caller's own volume may be named by its id here.
+        // The caller may name a volume of the same namespace by its Caravan id here.
         let key = VolumeKey { namespace: body.namespace.clone(), id: VolumeId::new(source) };
         owners.extend(root.volume(&key).map(|row| row.namespace.clone()));
     }
@@ -71,7 +72,7 @@ pub(super) fn check_clone(caller: &Caller, root: &Root, body: &VolumeRequestBody
     }
 }
 
-/// The refusal of a snapshot whose source volume is not the caller's.
+/// Returns the refusal of a snapshot of a volume outside the caller's rights.
 pub(super) fn not_own_snapshot(snapshot: &str) -> ServerError {
     denied(format!("the volume of snapshot \"{snapshot}\" is not the caller's, or is not known"))
 }

@@ -1,5 +1,5 @@
-//! Snapshots. They are the plugin's: nothing of them is kept here, and its calls are idempotent by the
-//! snapshot's name (CSI specification, CreateSnapshot), so a command that was cut off is just given again.
+//! Snapshots. The plugin stores them, and the servers keep no record. Plugin calls are idempotent by the snapshot's
+//! name (CSI specification, CreateSnapshot), so a user may repeat an interrupted command.
 
 use super::controller::CallError;
 use super::{Volumes, rights};
@@ -14,20 +14,20 @@ use caravan_types::wire::{ControllerAnswer, ControllerOperation};
 use caravan_types::{Namespace, PluginId, VolumeKey};
 use std::collections::BTreeSet;
 
-/// Pages of a plugin's snapshots that are looked through for one, at most: plugins may ignore which one is asked for.
+/// Maximum number of pages to search for one snapshot: plugins may ignore the filter by id.
 const MAX_PAGES: usize = 64;
 
-/// What a plugin says of the origin of a snapshot.
+/// The plugin's information about the origin of a snapshot.
 enum Source {
-    /// A volume with rows in these namespaces; none where the volume is not known here.
+    /// The namespaces of the source volume's rows; empty where the volume is not registered.
     Volume(BTreeSet<Namespace>),
-    /// There is no such snapshot.
+    /// The snapshot does not exist.
     NoSnapshot,
-    /// The plugin cannot say.
+    /// The plugin does not support the query.
     Unknown,
 }
 
-/// Whether some controller of the plugin says that it can; none if the plugin is not known.
+/// Whether some controller of the plugin has a capability; `None` if the plugin is not known.
 fn can(root: &Root, plugin: &PluginId, what: impl Fn(&CsiControllerInfo) -> bool) -> Option<bool> {
     let row = root.plugin(plugin)?;
     Some(row.controllers.values().filter_map(|c| c.controller_info).any(|info| what(&info)))
@@ -66,7 +66,7 @@ impl Volumes {
         if self.core.snapshot().volume(&key).is_none() {
             return Err(nothing());
         }
-        // The calls of one volume go one after the other.
+        // The calls of one volume are made one after the other.
         let _own = self.own(&key).await?;
         let root = self.core.snapshot();
         let volume = root.volume(&key).ok_or_else(nothing)?;
@@ -125,14 +125,14 @@ impl Volumes {
         }
     }
 
-    /// Refuses a volume that is made of a volume or snapshot of a namespace where the caller may not write.
+    /// Refuses to clone a volume or a snapshot of a namespace where the caller may not write.
     pub(super) async fn check_origin(
         &self,
         caller: &Caller,
         body: &VolumeRequestBody,
     ) -> Result<(), ServerError> {
         let root = self.core.snapshot();
-        // A volume that is there is not made again.
+        // An existing volume is not created again.
         let key = VolumeKey { namespace: body.namespace.clone(), id: body.id.clone() };
         if root.volume(&key).is_some_and(|row| row.phase != VolumePhase::Creating) {
             return Ok(());
@@ -148,7 +148,7 @@ impl Volumes {
         }
     }
 
-    /// Finds the volume that a snapshot was taken of, by asking the plugin for the snapshot.
+    /// Finds the source volume of a snapshot by asking the plugin for the snapshot.
     async fn source_of(&self, plugin: &PluginId, snapshot: &str, secrets: &Secrets) -> Source {
         let root = self.core.snapshot();
         if can(&root, plugin, |info| info.supports_list_snapshots) != Some(true) {
@@ -166,7 +166,7 @@ impl Volumes {
             let Ok(ControllerAnswer::Snapshots { snapshots, next_token }) = answer else {
                 return Source::Unknown;
             };
-            // A plugin may list others as well.
+            // A plugin may return other snapshots as well.
             if let Some(found) = snapshots.iter().find(|found| found.id == snapshot) {
                 let owners = rights::owners(&root, plugin, &found.external_source_volume_id);
                 return Source::Volume(owners);
@@ -199,7 +199,7 @@ impl Volumes {
         if !caller.is_management() {
             match self.source_of(plugin, snapshot, &secrets).await {
                 Source::Volume(owners) if rights::may_with(caller, &owners, &[NsCap::CsiWriteVolume]) => {}
-                // As it should be.
+                // The snapshot is deleted.
                 Source::NoSnapshot => return Ok(()),
                 _ => return Err(rights::not_own_snapshot(snapshot)),
             }
@@ -210,7 +210,7 @@ impl Volumes {
             Ok(_) => {
                 refused(format!("could not delete \"{snapshot}\": {}", CallError::nonsense("DeleteSnapshot")))
             }
-            // As it should be, whoever was first.
+            // The snapshot does not exist, whichever caller deleted it.
             Err(error) if error.missing => Ok(()),
             Err(error) => refused(format!("could not delete \"{snapshot}\": {error}")),
         }

@@ -1,4 +1,4 @@
-//! Volume specifications: what is refused, and how an update merges with the row. Pure.
+//! Volume specifications: their validation, and their merge into an existing row. Pure.
 //!
 //! Rules and texts: docs/reference/storage.md, section 5.3.
 
@@ -12,8 +12,8 @@ use caravan_types::variable::parse_reference;
 use caravan_types::volume::{Capacity, Claim, Volume, VolumePhase, VolumeRequestBody};
 use caravan_types::{Namespace, UnixNanos, VolumeId, VolumeKey};
 
-/// Refuses a specification that makes no sense, naming all of its problems. Whether the sizes of a volume that is
-/// to be made fit each other is judged when it is made.
+/// Refuses an invalid specification, with all of its problems. The sizes of a volume to create are checked at its
+/// creation.
 pub(super) fn validate(body: &VolumeRequestBody, create: bool) -> Result<(), ServerError> {
     let mut problems: Vec<String> = Vec::new();
     if body.id.is_empty() {
@@ -79,7 +79,7 @@ pub(super) fn validate(body: &VolumeRequestBody, create: bool) -> Result<(), Ser
     }
 }
 
-/// The row of a new volume; `secrets` are those of the specification.
+/// Returns the row of a new volume; `secrets` are those of the specification.
 pub(super) fn fresh(
     body: &VolumeRequestBody,
     secrets: SealedSecrets,
@@ -92,7 +92,7 @@ pub(super) fn fresh(
     } else {
         body.topologies.clone()
     };
-    // What exists already is known to the plugin by its id when no other is given.
+    // Without an external id, a registered volume has its id as external id.
     let external_id = if body.external_id.is_empty() && phase == VolumePhase::Ready {
         body.id.to_string()
     } else {
@@ -129,8 +129,8 @@ pub(super) fn fresh(
     }
 }
 
-/// The row after an update by a specification, or why it cannot be; `secrets` are those of the
-/// specification, and `doing` stands before the reason.
+/// Returns the row after an update by a specification, or the reason of the refusal. `secrets` are those of the
+/// specification; `doing` precedes the reason.
 pub(super) fn merge(
     current: &Volume,
     body: &VolumeRequestBody,
@@ -198,10 +198,10 @@ pub(super) fn merge(
     Ok(merged)
 }
 
-/// The plugin's id of the volume that another is cloned from, where the user named it by ours; empty
-/// where the name is passed on as it is.
+/// Returns the external id of the volume to clone, where the user named it by its Caravan id; empty where the name is
+/// passed on unchanged.
 ///
-/// The reference passes every name on, so an id that the plugin uses for a known volume means that one.
+/// Nomad passes every name on, so a name that is the external id of a registered volume means that volume.
 pub(super) fn clone_source(root: &Root, volume: &Volume) -> Result<String, ServerError> {
     let name = volume.clone_id.as_str();
     if name.is_empty() || root.volumes_by_plugin(&volume.plugin_id).any(|v| v.external_id == name) {
@@ -224,7 +224,7 @@ pub(super) fn clone_source(root: &Root, volume: &Volume) -> Result<String, Serve
     Ok(source.remote_id().to_owned())
 }
 
-/// Fills the namespace of the request where the specification names none.
+/// Fills in the namespace of the request where the specification names none.
 pub(super) fn localise(body: &mut VolumeRequestBody, namespace: &Namespace) {
     if body.namespace.is_empty() {
         body.namespace = namespace.clone();
@@ -295,7 +295,7 @@ mod tests {
         }
     }
 
-    /// A specification of a volume that shares its storage.
+    /// Returns a specification of a volume that shares its storage.
     fn shares() -> VolumeRequestBody {
         let mut body = VolumeRequestBody { shared_storage: true, ..body() };
         body.requested_capabilities[0].access_mode = AccessMode::MultiNodeReaderOnly;

@@ -1,4 +1,5 @@
-//! How full volumes are, as nodes tell. Kept in memory only: the next message of a node replaces the last.
+//! How full volumes are, as reported by nodes. Kept in memory only: the next report of a node replaces the previous
+//! one.
 
 use caravan_state::Root;
 use caravan_types::volume::{Claim, VolumeUsage};
@@ -8,24 +9,24 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 type ByNode = HashMap<NodeId, HashMap<VolumeKey, VolumeUsage>>;
 
-/// What nodes told last; cheap to clone.
+/// The latest reports of the nodes; cheap to clone.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct UsageBook(Arc<Mutex<ByNode>>);
 
 impl UsageBook {
-    /// Each holder makes one whole change, so a panic leaves nothing half done.
+    /// Each lock holder makes one complete change, so a panic leaves the data consistent.
     fn lock(&self) -> MutexGuard<'_, ByNode> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes in what a node tells about all volumes that it has mounted. Nodes that are gone are forgotten.
+    /// Stores a node's report about all volumes that it has mounted. Removes the reports of deregistered nodes.
     pub(crate) fn replace(&self, root: &Root, node: &NodeId, usage: Vec<(VolumeKey, VolumeUsage)>) {
         let mut book = self.lock();
         book.retain(|id, _| root.node(id).is_some());
         book.insert(node.clone(), usage.into_iter().collect());
     }
 
-    /// What is known of a volume, by the nodes that still use it.
+    /// Returns the reports about a volume from the nodes that still use it.
     pub(crate) fn of(&self, root: &Root, volume: &VolumeKey) -> BTreeMap<NodeId, VolumeUsage> {
         let book = self.lock();
         let told = |claim: &Arc<Claim>| {
@@ -35,7 +36,7 @@ impl UsageBook {
         root.claims_of(volume).filter_map(told).collect()
     }
 
-    /// Everything that is known, in no order.
+    /// Returns all reports, in no order.
     pub(crate) fn all(&self, root: &Root) -> Vec<(VolumeKey, NodeId, VolumeUsage)> {
         let book = self.lock();
         let mut found = Vec::new();
@@ -50,7 +51,7 @@ impl UsageBook {
     }
 }
 
-/// What was told in an earlier life of the mount says nothing about this one.
+/// A report about an earlier mount does not apply to the current one.
 fn counts(claim: &Claim, usage: &VolumeUsage) -> bool {
     claim.phase.may_be_on_node() && usage.sampled_at >= claim.create_time
 }

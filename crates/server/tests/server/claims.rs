@@ -1,4 +1,4 @@
-//! The life of a claim, seen from the client, the plugin and whoever waits.
+//! The life of a claim, observed by the client, the plugin and the waiting allocations.
 
 use crate::make;
 use crate::plugin::{PUBLISH, Plugin, Reply, UNPUBLISH};
@@ -500,7 +500,8 @@ async fn what_nodes_tell_of_the_fill_is_forgotten_with_the_claim() {
     assert!(seen().is_empty());
 }
 
-/// docs/design/rough-edges.md, 24: whether a plugin attaches is told by its controller. While none is there, nothing is mounted
+/// docs/design/rough-edges.md, 24: the controller reports whether a plugin attaches.
+/// While none is there, nothing is mounted
 /// without attaching: the job waits, and goes on by itself.
 #[tokio::test]
 async fn a_plugin_that_has_lost_its_controller_is_not_taken_for_one_that_does_not_attach() {

@@ -163,7 +163,7 @@ async fn a_plugin_that_grows_only_unused_volumes_is_asked_again_once_it_is() {
     assert!(error.message.contains("once its last claim has ended"), "{error}");
     let told = cluster.handle.explain_volume(&key()).unwrap();
     assert!(told.summary.contains("waits until nobody uses the volume"), "{told:?}");
-    // Whoever waits for the volume gets it grown.
+    // An allocation that waits for the volume gets the expanded one.
     cluster.run_job(make::writer("two", "data")).await;
     cluster.blocked("two").await;
     assert_eq!(plugin.count(EXPAND), 1);

@@ -339,7 +339,7 @@ async fn what_is_used_or_held_stays_and_a_node_that_is_gone_needs_force() {
     let error = create(&cluster, again).await.unwrap_err();
     assert!(error.message.ends_with(&format!("claimed by allocs ({})", alloc.id)), "{error}");
 
-    // docs/design/rough-edges.md, 39: the hold has one id, whoever asks; its replacement takes it over.
+    // docs/design/rough-edges.md, 39: the hold has one id for all callers; its replacement takes it over.
     let hold = cluster.root().host_claims().next().unwrap().clone();
     assert_eq!((hold.id.len(), &hold.alloc_id), (36, &alloc.id));
     cluster.stop_job("web").await;

@@ -164,7 +164,7 @@ async fn a_claim_waits_for_its_variable_and_goes_on_by_itself() {
     let grant = grant.unwrap();
     assert_eq!(grant.secrets.expose()["token"], "second");
     assert_eq!(told(&plugin.last(PUBLISH))["token"], "second");
-    // Looked up anew at each call.
+    // Looked up again at each call.
     write(&cluster, &secrets("key", "third")).await;
     client.prove(&grant.claim, mounted()).await.unwrap();
     cluster.stop_job("one").await;

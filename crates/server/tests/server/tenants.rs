@@ -75,7 +75,7 @@ async fn secrets_come_from_variables_that_the_caller_may_read() {
     }
     assert!(plugin.count(CREATE) == 0 && cluster.root().volumes_with_prefix(None, "").next().is_none());
     create(&reader, referring("v", "app/db#pw")).await.unwrap();
-    // What is there stays, whoever writes the volume; another reference needs the right again.
+    // Existing references stay, whichever caller writes the volume; another reference needs the right again.
     create(&blind, referring("v", "app/db#pw")).await.unwrap();
     let error = create(&blind, referring("v", "app/other#pw")).await.unwrap_err();
     assert_eq!(error.kind, Kind::Forbidden, "{error}");
@@ -186,7 +186,7 @@ async fn an_identity_for_somebody_else_is_none_here() {
     cluster.stop().await;
 }
 
-/// A node that was purged cannot be called, whoever holds its connection; nor can one whose place another took.
+/// A node that was purged cannot be called over any connection; nor can a node that another one replaced.
 #[tokio::test]
 async fn a_way_back_ends_with_the_secret_that_it_was_opened_with() {
     use caravan_rpc::{
@@ -276,7 +276,7 @@ async fn a_deleted_root_key_takes_no_variable_with_it() {
         let before: Vec<String> = cluster.root().root_keys().map(|key| key.key_id.clone()).collect();
         admin.rotate_key(true, None).await.unwrap();
         for key in before {
-            // What is sealed with it is sealed anew; a key that is in use stays.
+            // Data sealed with it is sealed again; a key that is in use stays.
             let _ = admin.delete_key(&key, false).await;
         }
     }

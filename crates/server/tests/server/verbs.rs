@@ -195,7 +195,8 @@ async fn without_a_controller_nothing_is_deleted() {
     assert_eq!(plugin.calls(), Vec::<String>::new());
 }
 
-/// docs/design/rough-edges.md, 25: an unclear deletion stays one until the plugin's own word, whoever asks again meanwhile.
+/// docs/design/rough-edges.md, 25: an unclear deletion stays unclear until the plugin responds,
+/// whichever caller retries.
 #[tokio::test]
 async fn a_deletion_asked_for_twice_is_not_taken_for_undone() {
     let (cluster, plugin, _client) = storage().await;

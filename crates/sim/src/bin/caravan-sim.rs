@@ -1,5 +1,5 @@
-//! `caravan-sim bench`: figures of the scheduler; `fill NODES ALLOCATIONS`: of state and scheduler while a cluster
-//! fills; `script FILE`: a script and what comes of it.
+//! `caravan-sim bench` prints figures of the scheduler; `fill NODES ALLOCATIONS` prints figures of state and scheduler
+//! while a cluster fills; `script FILE` runs a script and prints its output.
 
 use caravan_sys::heap::Counting;
 use std::process::ExitCode;

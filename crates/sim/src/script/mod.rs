@@ -1,4 +1,4 @@
-//! Scheduling by script: a text of a few lines builds nodes, volumes and jobs, and tells what was decided and why.
+//! Scheduling by script: a text of a few lines builds nodes, volumes and jobs, and prints decisions with their reasons.
 //!
 //! ```text
 //! node n1..n4 dc=dc1 cpu=4000 memory=8192 meta.rack=r%2
@@ -13,22 +13,22 @@
 //! show
 //! ```
 //!
-//! A `job` is submitted and looked at at once. Lines that are indented belong to the job above them; `#` begins a
-//! comment. Each command is repeated in the output, with what came of it below.
+//! A `job` is submitted and scheduled at once. Indented lines belong to the job above them; `#` begins a
+//! comment. The output repeats each command, with its result below.
 //!
-//! | Command | What |
+//! | Command | Meaning |
 //! |---|---|
 //! | `node NAMES key=value…` | nodes: `dc class pool cpu memory disk cores numa reserved_cores drivers max_allocs reserved_ports`, `meta.K`, `attr.K`, `device=vendor/type/name:count`; `%N` in a value is the node's number modulo N |
 //! | `plugin ID on NAMES [max=N]` | a healthy CSI plugin with a controller |
-//! | `volume ID plugin=ID [mode=MODE]` | a CSI volume; `single-node-writer` unless said otherwise |
+//! | `volume ID plugin=ID [mode=MODE]` | a CSI volume; `single-node-writer` by default |
 //! | `job ID key=value…` | `type count priority driver cpu memory disk cores numa pool dc network`, then `constraint`, `affinity`, `spread`, `port`, `volume`, `device` |
-//! | `eval ID`, `stop ID` | look again; stop |
-//! | `up`, `down`, `drain`, `ineligible` `NAMES` | what becomes of nodes |
-//! | `status ALLOC STATUS` | what a client says of an allocation |
-//! | `settle` | all that was told to stop is over |
+//! | `eval ID`, `stop ID` | creates an evaluation of the job; stops the job |
+//! | `up`, `down`, `drain`, `ineligible` `NAMES` | changes the status, drain or eligibility of nodes |
+//! | `status ALLOC STATUS` | reports the client status of an allocation |
+//! | `settle` | reports all stopped allocations as complete |
 //! | `rules key=value…` | `algorithm=spread`, `oversubscription=true`, `preempt=service,batch` |
-//! | `what-if NODE:down …` | what would move where; also `drain`, `ineligible`, `up` |
-//! | `show` | what is wanted where |
+//! | `what-if NODE:down …` | shows which allocations would move where; also `drain`, `ineligible`, `up` |
+//! | `show` | lists the desired allocations by node |
 
 mod job;
 mod parse;
@@ -43,20 +43,20 @@ use caravan_types::{AllocId, JobKey, Namespace, NodeId};
 use parse::{Line, lines};
 use std::collections::BTreeMap;
 
-/// What is wrong with a script.
+/// The error of a script.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("line {line}: {message}")]
 pub struct ScriptError {
-    /// Counted from 1.
+    /// The number of the line, counted from 1.
     pub line: usize,
-    /// What.
+    /// The reason of the error.
     pub message: String,
 }
 
-/// Runs a script and answers what to print.
+/// Runs a script and returns its output.
 ///
 /// # Errors
-/// At the first line that cannot be carried out.
+/// Fails at the first line that cannot be executed.
 pub fn run(text: &str) -> Result<String, ScriptError> {
     let mut runner = Runner { cluster: Cluster::new(), output: String::new(), names: BTreeMap::new() };
     for line in lines(text)? {
@@ -69,7 +69,7 @@ pub fn run(text: &str) -> Result<String, ScriptError> {
 struct Runner {
     cluster: Cluster,
     output: String,
-    /// Names of allocations, for the output: ids say nothing.
+    /// The names of allocations for the output, because their ids are random.
     names: BTreeMap<AllocId, String>,
 }
 
@@ -183,7 +183,7 @@ impl Runner {
         match what {
             "up" => {
                 self.change(status(NodeStatus::Ready))?;
-                // Ends a drain as well, if one is in force.
+                // Also ends a drain that is in force.
                 self.change(Change::NodeDrain {
                     node: node.clone(),
                     drain: None,

@@ -1,4 +1,4 @@
-//! Lines and words of scripts.
+//! Parses lines and words of scripts.
 
 use super::ScriptError;
 use crate::samples;
@@ -6,7 +6,7 @@ use caravan_scheduler::{Algorithm, Preemption, Rules};
 use caravan_types::node::{DriverInfo, Hardware, Node};
 use caravan_types::volume::{AccessMode, AttachmentMode, Capability, Volume};
 
-/// A command with the lines that belong to it.
+/// A command with its indented lines.
 #[derive(Debug)]
 pub(super) struct Line {
     pub number: usize,
@@ -23,7 +23,7 @@ impl Line {
             .ok_or_else(|| format!("a word is missing after {:?}", self.text))
     }
 
-    /// The `key=value` words after the first so many.
+    /// Returns the `key=value` words after the first `skip` words.
     pub fn pairs(&self, skip: usize) -> Result<Vec<(&str, &str)>, String> {
         pairs(self.words.get(skip..).unwrap_or_default())
     }
@@ -58,7 +58,7 @@ pub(super) fn lines(text: &str) -> Result<Vec<Line>, ScriptError> {
     Ok(lines)
 }
 
-/// `a`, `a,b`, or `n1..n4`.
+/// Expands `a`, `a,b`, or `n1..n4`.
 pub(super) fn names(text: &str) -> Result<Vec<String>, String> {
     let mut names = Vec::new();
     for part in text.split(',') {
@@ -79,7 +79,7 @@ pub(super) fn names(text: &str) -> Result<Vec<String>, String> {
     Ok(names)
 }
 
-/// `%N` becomes the number modulo N.
+/// Replaces `%N` by the number modulo N.
 fn vary(value: &str, number: usize) -> String {
     let Some((before, after)) = value.split_once('%') else { return value.to_owned() };
     match after.parse::<usize>() {
@@ -117,7 +117,7 @@ fn set(node: &mut Node, key: &str, value: &str) -> Result<(), String> {
             let cores = caravan_types::cores::parse(value).map_err(|error| error.to_string())?;
             node.reserved_resources.cpu.reserved_cpu_cores = cores.into_iter().collect();
         }
-        // So many cores are of one NUMA node; said after `cores`.
+        // The number of cores of each NUMA node; must follow `cores`.
         "numa" => {
             let each = number::<u16>(value)?.max(1);
             let core = |id: &u16| serde_json::json!({"ID": id, "NodeID": id / each});
@@ -148,7 +148,7 @@ fn set(node: &mut Node, key: &str, value: &str) -> Result<(), String> {
     Ok(())
 }
 
-/// `vendor/type/name:count`.
+/// Parses `vendor/type/name:count`.
 fn device(text: &str) -> Result<Hardware, String> {
     let (name, count) = text.split_once(':').unwrap_or((text, "1"));
     let parts: Vec<&str> = name.split('/').collect();
@@ -163,7 +163,7 @@ fn device(text: &str) -> Result<Hardware, String> {
     })))
 }
 
-/// `plugin ID on NAMES [max=N]`: what it makes of one of the nodes.
+/// Applies `plugin ID on NAMES [max=N]` to one of the nodes.
 pub(super) fn install(line: &Line, node: &mut Node) -> Result<(), String> {
     let id = line.word(1)?;
     let mut max_volumes = 0;

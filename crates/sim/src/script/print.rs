@@ -1,4 +1,4 @@
-//! What scripts print.
+//! Formats the output of scripts.
 
 use caravan_scheduler::Consequences;
 use caravan_state::Root;
@@ -41,7 +41,7 @@ pub(super) fn decision(root: &Root, decision: &Decision, names: &BTreeMap<AllocI
     lines.into_iter().map(|line| format!("  {line}\n")).collect()
 }
 
-/// What sets one allocation apart from others of its group.
+/// Returns the facts that distinguish an allocation from others of its group.
 fn given(alloc: &Allocation) -> String {
     let Some(given) = &alloc.allocated_resources else { return String::new() };
     let mut text = String::new();
@@ -68,7 +68,7 @@ pub(super) fn consequences(found: &Consequences) -> String {
     if lines.is_empty() { "  nothing moves\n".to_owned() } else { lines.concat() }
 }
 
-/// All that is wanted, by node.
+/// Lists all desired allocations by node.
 pub(super) fn wanted(root: &Root) -> String {
     let mut text = String::new();
     for node in root.nodes() {

@@ -17,7 +17,7 @@ fn missing(what: &str) -> Refusal {
     Refusal::NotFound { what: what.to_owned() }
 }
 
-/// Several reasons as one text, in the shape that clients of the reference know.
+/// Joins several reasons into one text, in the format that clients of Nomad know.
 fn reasons(all: &[String]) -> Done {
     if all.is_empty() {
         return Ok(());
@@ -38,7 +38,7 @@ macro_rules! put {
     }};
 }
 
-/// Removes a row; answers it.
+/// Removes a row and returns it.
 macro_rules! remove {
     ($tx:ident, $table:ident, $key:expr, $changed:expr) => {{
         let old = $tx.root.tenancy.$table.remove($key);
@@ -50,7 +50,7 @@ macro_rules! remove {
 }
 
 impl Tx {
-    /// Replaces everything but the index, which goes on.
+    /// Replaces everything except for the index, which continues.
     pub(super) fn restore(&mut self, snapshot: &[u8]) -> Done {
         let restored = crate::snapshot::decode(snapshot);
         self.root = restored.map_err(|error| Refusal::Invalid(error.to_string()))?;
@@ -182,7 +182,7 @@ impl Tx {
             AdminChange::RootKeyWrite { key, full } => self.root_key_write(key, *full),
             AdminChange::RootKeyDelete { id, force } => self.root_key_delete(id, *force)?,
             AdminChange::Reseal(rows) => {
-                // A row that was sealed with a key that is gone stays as it is: it can be opened still.
+                // A new seal with a removed key is skipped: the stored row can still be opened.
                 let known: Vec<_> =
                     rows.iter().filter(|row| self.can_be_opened(&row.after, None).is_ok()).collect();
                 known.into_iter().for_each(|row| self.reseal(row));
@@ -218,7 +218,7 @@ impl Tx {
         put!(self, node_pools, name.clone(), row, AdminRow::NodePool(name));
     }
 
-    /// A node may come with a pool that nobody made: it is made with it.
+    /// Creates the pool of a node if no operator has created it.
     pub(super) fn ensure_node_pool(&mut self, name: &str) {
         if !name.is_empty() && self.root.node_pool(name).is_none() {
             self.put_node_pool(NodePool { name: name.to_owned(), ..NodePool::default() });

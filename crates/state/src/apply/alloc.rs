@@ -1,4 +1,4 @@
-//! Commands about allocations that exist (docs/reference/http-api.md, section 6.1).
+//! Commands about existing allocations (docs/reference/http-api.md, section 6.1).
 
 use crate::tx::{By, Tx};
 use caravan_types::alloc::{
@@ -8,9 +8,8 @@ use caravan_types::node::Node;
 use caravan_types::{AllocId, UnixNanos};
 use std::collections::BTreeMap;
 
-/// The status after a report. An end is final: a report that overtook another on its way must not bring
-/// an allocation back to life whose claims are already being released. An allocation declared lost is
-/// over as well, but its client may still tell how it ended.
+/// Returns the status after a report. An end is final: a delayed report must not revive an allocation whose claims are
+/// already being released. An allocation declared lost has ended as well, but its client may still report its result.
 fn status_after(old: ClientStatus, reported: ClientStatus) -> ClientStatus {
     match (old, reported) {
         (ClientStatus::Lost, end) if end.is_terminal() => end,
@@ -19,7 +18,7 @@ fn status_after(old: ClientStatus, reported: ClientStatus) -> ClientStatus {
     }
 }
 
-/// The client's view of its health, with the index at which it last turned.
+/// Returns the client's report of its health, with the index of the last change.
 fn health(
     old: Option<&AllocDeploymentStatus>,
     reported: Option<&AllocDeploymentStatus>,
@@ -31,7 +30,7 @@ fn health(
     }
     Some(AllocDeploymentStatus {
         modify_index: index,
-        // Which ones are canaries is the servers' word.
+        // The servers decide which allocations are canaries.
         canary: old.map_or(reported.canary, |old| old.canary),
         ..reported.clone()
     })
@@ -50,7 +49,7 @@ fn merged(old: &Allocation, update: &AllocUpdate, index: u64, now: UnixNanos) ->
         let value = status.as_str().to_owned();
         history.push(AllocStateChange { field: 0, value, time: now.to_time() });
     }
-    // What was seen within another deployment says nothing about this one.
+    // Health from another deployment does not apply to this one.
     let seen = update.deployment_status.as_ref().filter(|_| update.deployment_id == old.deployment_id);
     let states = if update.task_states.is_empty() { &old.task_states } else { &update.task_states };
     Allocation {
@@ -64,7 +63,7 @@ fn merged(old: &Allocation, update: &AllocUpdate, index: u64, now: UnixNanos) ->
     }
 }
 
-/// Whether a report changed anything of what reports change.
+/// Whether a report changed any field that reports can change.
 fn says_more(old: &Allocation, new: &Allocation) -> bool {
     old.client_status != new.client_status
         || old.client_description != new.client_description
@@ -89,7 +88,7 @@ impl Tx {
             if says_more(&old, &alloc) {
                 self.put_alloc(alloc, By::Client);
             }
-            // The first report after missed heartbeats: from now on the node's allocations are in step.
+            // The first report after missed heartbeats: from now on the node's allocations are up to date.
             let stale = |n: &Node| n.last_missed_heartbeat_index > n.last_alloc_update_index;
             if let Some(node) = self.root.node(&node).filter(|n| stale(n)).cloned() {
                 self.put_node(Node { last_alloc_update_index: self.index, ..(*node).clone() });

@@ -1,5 +1,5 @@
-//! Deployments: their beginning with a plan, the counts that follow from their allocations, promotion, and
-//! their end (docs/reference/http-api.md, sections 5.5 and 6.3).
+//! Deployments: their creation by a plan, the counts derived from their allocations, promotion, and their end
+//! (docs/reference/http-api.md, sections 5.5 and 6.3).
 
 use super::Done;
 use crate::tx::{By, Tx};
@@ -10,7 +10,7 @@ use caravan_types::job::Job;
 use caravan_types::{AllocId, DeploymentId, JobKey, Nanos, UnixNanos};
 use std::collections::BTreeMap;
 
-/// Gives a group time to make progress, if it is under a deadline; never takes any away.
+/// Extends the progress deadline of a group, if it has one; never shortens it.
 fn prolong(group: &mut DeploymentState, from: UnixNanos) {
     if group.progress_deadline > Nanos::ZERO {
         let by = from.plus(group.progress_deadline).to_time();
@@ -19,7 +19,7 @@ fn prolong(group: &mut DeploymentState, from: UnixNanos) {
 }
 
 impl Tx {
-    /// A deployment as a plan wants it. What is counted of one that exists stays as it is.
+    /// Writes a deployment of a plan. The derived counts of an existing deployment stay.
     pub(super) fn deployment_begins(&mut self, wanted: &Deployment) {
         let row = match self.root.deployment(&wanted.id).cloned() {
             None => wanted.clone(),
@@ -38,7 +38,7 @@ impl Tx {
         self.put_deployment(row);
     }
 
-    /// Ends a deployment, unless it is over. Success marks the version of its job as good.
+    /// Ends a deployment that has not ended. Success marks the version of its job as stable.
     pub(super) fn deployment_verdict(&mut self, verdict: &Verdict) {
         let Some(old) = self.root.deployment(&verdict.id).filter(|d| !d.status.is_terminal()).cloned() else {
             return;
@@ -48,19 +48,19 @@ impl Tx {
         row.status_description.clone_from(&verdict.description);
         if verdict.status == DeploymentStatus::Running {
             for group in row.task_groups.values_mut().filter(|g| !g.require_progress_by.is_zero()) {
-                // The time during which it stood still does not count.
+                // The paused time does not count.
                 prolong(group, self.now);
             }
         }
         let key = row.job_key();
         self.put_deployment(row);
         if verdict.status == DeploymentStatus::Successful {
-            // The version may be gone: then there is nothing to remember.
+            // The version may have been removed; then no row changes.
             let _ = self.job_stable(&key, old.job_version, true);
         }
     }
 
-    /// Counts what an allocation brings to its deployment.
+    /// Adds an allocation to the counts of its deployment.
     pub(crate) fn tally_deployment(&mut self, old: Option<&Allocation>, new: &Allocation) {
         if new.deployment_id.is_empty() {
             return;
@@ -126,7 +126,7 @@ impl Tx {
         Ok(())
     }
 
-    /// Health of allocations as users say it.
+    /// Sets the health of allocations at a user's request.
     fn say_health(&mut self, row: &Deployment, said: &BTreeMap<AllocId, bool>) -> Done {
         for (id, healthy) in said {
             let alloc = self.root.alloc(id).filter(|alloc| row.holds(alloc)).cloned();
@@ -148,8 +148,8 @@ impl Tx {
         Ok(())
     }
 
-    /// Promotes canaries: from now on they are allocations like any other. Groups without canaries, and
-    /// unknown ones, are passed over.
+    /// Promotes canaries: from now on they are ordinary allocations. Groups without canaries, and unknown ones, are
+    /// skipped.
     fn promote(&mut self, id: &DeploymentId, groups: &[String]) -> Done {
         let Some(row) = self.root.deployment(id).cloned() else { return Ok(()) };
         let mut row = (*row).clone();
@@ -213,7 +213,7 @@ impl Tx {
         Ok(())
     }
 
-    /// Removes deployments that are over.
+    /// Removes deployments that have ended.
     pub(super) fn deployments_collect(&mut self, ids: &[DeploymentId]) {
         for id in ids {
             if self.root.deployment(id).is_some_and(|row| row.status.is_terminal()) {

@@ -13,8 +13,8 @@ fn missing(id: &HostVolumeId) -> Refusal {
 }
 
 impl Tx {
-    /// Writes a row. One name is on a node only once, whichever namespaces ask for it: two creations that
-    /// chose the same node at the same time cannot both win (docs/design/rough-edges.md, 40).
+    /// Writes a row. A node has each name only once, across all namespaces. If two concurrent creations choose the same
+    /// node, only one succeeds (docs/design/rough-edges.md, 40).
     pub(super) fn host_volume_write(&mut self, volume: &HostVolume, expect: u64) -> Done {
         let old = self.root.host_volume(&volume.id).cloned();
         let actual = old.as_ref().map_or(0, |row| row.modify_index);
@@ -70,8 +70,7 @@ impl Tx {
         Ok(())
     }
 
-    /// A new allocation may not begin to use what is about to be deleted: between the planner's look and
-    /// this command the deletion may have been decided.
+    /// Refuses a new allocation of a volume whose deletion was decided between the planner's check and this command.
     pub(super) fn host_volumes_stay(&self, alloc: &Allocation) -> Done {
         let Some(node) = self.root.node(&alloc.node_id) else { return Ok(()) };
         for (_, request) in alloc.group().into_iter().flat_map(|group| group.host_volumes()) {
@@ -85,10 +84,10 @@ impl Tx {
         Ok(())
     }
 
-    /// Writes the hold of an allocation's group. Whoever held it before was replaced: the planner saw to it.
+    /// Writes the hold of an allocation's group. The planner checked that its previous holder was replaced.
     pub(super) fn host_claim(&mut self, wanted: &HostVolumeClaim) -> Done {
         let key = JobKey { namespace: wanted.namespace.clone(), id: wanted.job_id.clone() };
-        // Purged meanwhile: nothing of the job is kept any more.
+        // The job was purged meanwhile: none of its rows is kept.
         if self.root.job(&key).is_none() {
             return Ok(());
         }

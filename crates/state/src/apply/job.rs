@@ -29,12 +29,12 @@ impl Tx {
             self.changed(Changed::ScalingPolicies(key.clone()));
         }
         let version = match &old {
-            // The same specification again: only the evaluation is new.
+            // The specification is unchanged: only the evaluation is new.
             Some(old) if old.same_spec(&submitted) => {
                 if let Some(source) = source.filter(|_| self.root.submission(&key, old.version).is_none()) {
                     self.put_submission(key.clone(), old.version, source.clone());
                 }
-                // The same specification from somebody who may use more.
+                // The specification is unchanged, but the submitter has more rights.
                 if let Some(widened) = old.widened(&submitted) {
                     self.put_job(widened);
                 }
@@ -87,7 +87,7 @@ impl Tx {
         Ok(())
     }
 
-    /// The evaluation that goes with a job's command. Its proposer could not know the index yet.
+    /// Completes the evaluation of a job's command. Its proposer could not know the index yet.
     fn job_eval(&mut self, key: &JobKey, eval: Option<&Evaluation>, job_modify_index: u64) {
         let Some(eval) = eval else { return };
         debug_assert_eq!(eval.job_key(), *key, "the evaluation of a job's command is about that job");

@@ -20,13 +20,13 @@ use caravan_types::command::{Change, Command, Outcome, Refusal};
 use caravan_types::eval::{EvalStatus, Evaluation};
 use caravan_types::{AllocId, EvalId};
 
-/// What a part of a command comes to.
+/// The result of a part of a command.
 type Done = Result<(), Refusal>;
 
 impl Root {
-    /// Applies a command: the next root, the answer to the proposer and what changed.
+    /// Applies a command: returns the next root, the outcome for the proposer, and the changes.
     ///
-    /// Depends on nothing but its arguments. A refused command changes nothing but the root's index.
+    /// The result depends on the arguments only. A refused command changes only the root's index.
     pub fn apply(&self, index: u64, command: &Command) -> (Self, Outcome, ChangeSet) {
         let mut tx = Tx::new(self, index, command.now);
         let refused = match tx.change(&command.change) {
@@ -135,8 +135,8 @@ impl Tx {
         Ok(())
     }
 
-    /// Writes evaluations. One that ends having placed everything makes older blocked ones of its job
-    /// pointless: they are canceled with it.
+    /// Writes evaluations. One that ends with everything placed makes older blocked ones of its job redundant: they are
+    /// canceled with it.
     pub(crate) fn evals(&mut self, evals: &[Evaluation]) {
         for eval in evals {
             self.put_eval(eval.clone());
@@ -158,7 +158,7 @@ impl Tx {
         }
     }
 
-    /// Removes evaluations that nothing depends on.
+    /// Removes evaluations on which no other object depends.
     fn evals_delete(&mut self, evals: &[EvalId]) {
         for id in evals {
             if self.root.eval(id).is_some_and(|eval| self.root.is_needless(eval)) {
@@ -167,7 +167,7 @@ impl Tx {
         }
     }
 
-    /// Removes evaluations that are over, and allocations of which nothing can run any more.
+    /// Removes evaluations that have ended, and allocations of which nothing can run any more.
     fn collect(&mut self, evals: &[EvalId], allocs: &[AllocId]) {
         for id in evals {
             if self.root.eval(id).is_some_and(|eval| eval.status.is_terminal()) {

@@ -33,7 +33,7 @@ impl Tx {
         node.push_event(event);
     }
 
-    /// Evaluations that follow from a node: they remember which state of it made them.
+    /// Returns evaluations that follow from a node's change, with the index of that change.
     pub(super) fn node_evals(&mut self, node: &NodeId, evals: &[Evaluation]) {
         let stamped: Vec<Evaluation> = evals
             .iter()
@@ -48,7 +48,7 @@ impl Tx {
         self.evals(&stamped);
     }
 
-    /// Whether evaluations reach all jobs that a node concerns.
+    /// Whether the evaluations cover all jobs that a node concerns.
     pub(super) fn reaches_all(&self, node: &NodeId, evals: &[Evaluation]) -> Done {
         let reached: BTreeSet<JobKey> = evals.iter().map(Evaluation::job_key).collect();
         if self.root.jobs_of_node(node).is_subset(&reached) {
@@ -58,8 +58,8 @@ impl Tx {
         }
     }
 
-    /// Refuses a node that comes with another secret than the one that is known by its id. Servers look before they
-    /// propose; of two first registrations only this order tells which one came first.
+    /// Refuses a node whose secret differs from the recorded one. Servers check before they propose; of two concurrent
+    /// first registrations, only the order of the commands decides.
     pub(super) fn is_own(&self, node: &Node) -> Done {
         match self.root.node(&node.id) {
             Some(known) if known.secret_id != node.secret_id => {
@@ -103,14 +103,14 @@ impl Tx {
         for event in events {
             self.push(&mut node, event);
         }
-        // A report that says nothing new must not wake those who watch the node.
+        // A report without a change must not wake the watchers of the node.
         if old.is_none_or(|old| *old != node) {
             self.put_node(node);
         }
     }
 
-    /// Notes a change of status. A silence keeps the index with which it began: waits for the node's lease count
-    /// from there.
+    /// Records a change of status. A silence keeps the index with which it began, because waits for the node's lease
+    /// count from there.
     fn status_moved(&self, node: &mut Node, before: NodeStatus) {
         node.status_updated_at = self.now.as_secs();
         if before.in_contact() && !node.status.in_contact() {
@@ -230,7 +230,7 @@ impl Tx {
         Ok(())
     }
 
-    /// Notes with a node and its claims that an operator confirmed that its machine is off.
+    /// Records with a node and its claims that an operator confirmed that its machine is off.
     pub(super) fn node_fence(&mut self, id: &NodeId, off: &ConfirmedOff) -> Done {
         let claims: Vec<Arc<Claim>> =
             self.root.claims_by_node(id).filter(|claim| claim.phase.holds()).cloned().collect();

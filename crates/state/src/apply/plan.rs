@@ -37,8 +37,8 @@ impl Tx {
         Ok(())
     }
 
-    /// The stored row of the same version, if it is the same: all allocations of a version then share one
-    /// job in memory.
+    /// Returns the stored row of the same version, if it is equal: all allocations of a version then share one job in
+    /// memory.
     fn shared_job(&self, job: &Arc<Job>) -> Arc<Job> {
         let stored = self.root.job_version(&job.key(), job.version);
         let same =
@@ -66,13 +66,13 @@ impl Tx {
                 let Some(node) = self.root.node(&alloc.node_id) else {
                     return Err(Refusal::NotFound { what: what() });
                 };
-                // Whoever took the node out of service saw nothing of this plan.
+                // The command that made the node ineligible was unaware of this plan.
                 if !node.is_schedulable() {
                     return Err(Refusal::Changed { what: what() });
                 }
                 self.host_volumes_stay(&alloc)?;
             }
-            // What the client said stays, unless the servers now know better.
+            // The client's report stays, unless the servers now know better.
             Some(old) => {
                 if !matches!(alloc.client_status, ClientStatus::Lost | ClientStatus::Unknown)
                     || old.client_terminal()
@@ -80,7 +80,7 @@ impl Tx {
                     alloc.client_status = old.client_status;
                     alloc.client_description = old.client_description.clone();
                 }
-                // An allocation never moves: another node gets another allocation.
+                // An allocation never moves: another node requires another allocation.
                 alloc.node_id = old.node_id.clone();
                 alloc.task_states = old.task_states.clone();
                 alloc.network_status = old.network_status.clone();
@@ -95,7 +95,7 @@ impl Tx {
         if old.is_none()
             && let Some(previous) = self.root.alloc(&previous).cloned()
         {
-            // The client has nothing to do about its successor, so it is not told.
+            // The client has no task for the successor, so it is not notified.
             self.put_alloc(Allocation { next_allocation: id, ..(*previous).clone() }, By::Client);
         }
         Ok(())
@@ -126,8 +126,8 @@ impl Tx {
         self.put_alloc(alloc, By::Servers);
     }
 
-    /// Grants a claim after checking again that it fits: of two plans made from the same snapshot only the
-    /// first may win.
+    /// Grants a claim after another check that it fits: of two plans made from the same snapshot only the first
+    /// succeeds.
     fn grant(&mut self, wanted: &Claim) -> Done {
         let id = &wanted.id;
         let Some(alloc) = self.root.alloc(&id.alloc).cloned() else {
@@ -140,7 +140,7 @@ impl Tx {
             return Err(Refusal::ClaimRefused(text));
         }
         let old = self.root.claim(id).cloned();
-        // An in-place update keeps the claim that it has.
+        // An in-place update keeps its claim.
         if old.as_ref().is_some_and(|old| old.phase.is_live()) {
             return Ok(());
         }

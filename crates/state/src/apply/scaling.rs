@@ -1,4 +1,4 @@
-//! Commands about counts of groups, and names of versions.
+//! Commands about counts of groups, and tags of versions.
 
 use super::Done;
 use crate::changes::Changed;
@@ -11,7 +11,7 @@ use caravan_types::scaling::{KEPT_EVENTS, Scale, ScalingEvent, VersionTag};
 use std::sync::Arc;
 
 impl Tx {
-    /// Changes a count and keeps the event, in one step.
+    /// Changes a count and records the event, in one step.
     pub(super) fn job_scale(&mut self, scale: &Scale, eval: Option<&Evaluation>) -> Done {
         let Scale { key, group, count, expect_modify_index, event } = scale;
         let not_found = || Refusal::NotFound { what: format!("job \"{}\"", key.id) };
@@ -47,7 +47,7 @@ impl Tx {
         Ok(())
     }
 
-    /// Names a version of a job (no version: the newest), or takes the name away.
+    /// Tags a version of a job (no version: the newest), or removes the tag.
     pub(super) fn job_tag(
         &mut self,
         key: &JobKey,

@@ -1,4 +1,4 @@
-//! Commands about services that clients registered. A registration lives no longer than its allocation and its node.
+//! Commands about services that clients registered. A registration is removed with its allocation or its node.
 
 use super::Done;
 use crate::tx::Tx;
@@ -7,8 +7,7 @@ use caravan_types::service::ServiceRegistration;
 use caravan_types::{AllocId, NodeId, ServiceId};
 
 impl Tx {
-    /// Writes registrations. Those of allocations that are over or gone are passed over: what they say was true when
-    /// it was sent.
+    /// Writes registrations. Those of ended or removed allocations are skipped: the report was sent before the end.
     pub(super) fn services_register(&mut self, services: &[ServiceRegistration]) {
         for row in services {
             let live = self.root.alloc(&row.alloc_id).is_some_and(|alloc| !alloc.client_terminal());
@@ -19,7 +18,7 @@ impl Tx {
         }
     }
 
-    /// Strikes registrations out; `strict` refuses ids that are not there.
+    /// Removes registrations; `strict` refuses ids that do not exist.
     pub(super) fn services_deregister(&mut self, ids: &[ServiceId], strict: bool) -> Done {
         for id in ids {
             if strict && self.root.service(id).is_none() {

@@ -28,12 +28,12 @@ impl Tx {
         }
     }
 
-    /// Refuses a row that would stand for the storage of another one, whatever the phase of either; both may say that
-    /// they share it. What an earlier version let happen goes on, but nobody deletes what is not the row's alone.
+    /// Refuses a row that would stand for the storage of another row, whatever the phase of either, unless both declare
+    /// that they share it. Rows of an earlier version stay, but a shared storage cannot be deleted.
     fn owns_its_storage(&self, volume: &Volume) -> Done {
         let old = self.root.volume(&volume.key()).filter(|old| old.plugin_id == volume.plugin_id);
         let Some(storage) = volume.storage() else {
-            // Both would get the same storage from the plugin, which knows names and no volumes of ours.
+            // Both would get the same storage, because the plugin identifies volumes by name only.
             let new = old.is_none_or(|old| old.name != volume.name || old.storage().is_some());
             return match self.root.namesakes(volume).next().filter(|_| new) {
                 None => Ok(()),
@@ -73,8 +73,7 @@ impl Tx {
         if in_use {
             return Err(Refusal::VolumeInUse { volume: key.id.to_string() });
         }
-        // What still holds a volume must be let go of, with or without its row: the reconciler goes on
-        // with the claim alone.
+        // Existing claims must be released even without the row: the reconciler continues with the claims alone.
         let row = self.root.volume(key).cloned();
         for claim in &claims {
             match &row {
@@ -104,8 +103,8 @@ impl Tx {
         Ok(())
     }
 
-    /// The step, if the node is as silent as it was when the step was decided. A node that came back renews its
-    /// lease, so that time proves nothing about it.
+    /// Applies the step, if the node's silence is the one with which the step was decided. A node that came back renews
+    /// its lease, so the elapsed time proves nothing.
     fn by_silence(&self, claim: &Claim, step: &ClaimStep) -> Result<ClaimStep, Refusal> {
         let node = self.root.node(&claim.node_id);
         let changed = || Refusal::Changed { what: format!("node {}", claim.node_id) };
@@ -116,13 +115,13 @@ impl Tx {
         let mut step = step.clone();
         let valid = match &mut step {
             ClaimStep::Fence { silence: Some(silence), .. } if node.is_none() => {
-                // Nothing tells when it was in contact last: its silence begins here.
+                // The time of its last contact is unknown: its silence begins here.
                 *silence = self.index;
                 true
             }
             ClaimStep::Fence { silence: Some(silence), .. } => same(*silence),
             ClaimStep::Waited { fence, .. } => same(*fence),
-            // As earlier versions wrote them.
+            // Earlier versions wrote the claims in this form.
             ClaimStep::Fence { silence: None, .. } => {
                 node.is_none_or(|node| node.status != NodeStatus::Ready)
             }

@@ -1,4 +1,4 @@
-//! The offline check: what must hold of every root.
+//! The offline check: invariants of every root.
 
 mod volumes;
 
@@ -12,10 +12,10 @@ use crate::{plugins, status};
 use caravan_types::{JobKey, PluginId};
 use std::collections::BTreeSet;
 
-/// Everything that is wrong with a root, one sentence each; empty for a sound one.
+/// Returns all violations of a root's invariants, one sentence each; empty for a sound root.
 ///
-/// Secondary indexes are compared with freshly built ones, derived rows with freshly derived ones, and
-/// the references between rows and their indexes are followed, and the rules of volumes are asked.
+/// Secondary indexes are compared with rebuilt ones, derived rows are derived again, the references between rows and
+/// their indexes are followed, and the rules of volumes are checked.
 pub fn check(root: &Root) -> Vec<String> {
     let mut wrong = Vec::new();
     if root.secondary != Indexes::rebuilt(root) {

@@ -1,5 +1,4 @@
-//! What must hold of volumes and claims: the rules of `caravan-volumes` over records, and the references between
-//! claims and everything that they name.
+//! Invariants of volumes and claims: the rules of `caravan-volumes` over records, and the references of claims.
 
 use crate::root::Root;
 use caravan_types::VolumeKey;
@@ -9,7 +8,7 @@ use caravan_types::volume::{Claim, ClaimId, ClaimPhase, Volume};
 use caravan_volumes::{invariants, modes};
 use std::collections::BTreeSet;
 
-/// Rules 2, 3, 4 and 6 of the design, volume by volume.
+/// Checks rules 2, 3, 4 and 6 of `caravan_volumes::invariants`, volume by volume.
 pub(super) fn rules(root: &Root, wrong: &mut Vec<String>) {
     let keys: BTreeSet<&VolumeKey> =
         root.claims.keys().map(|id| &id.volume).chain(root.volumes.keys()).collect();
@@ -31,8 +30,8 @@ pub(super) fn rules(root: &Root, wrong: &mut Vec<String>) {
     }
 }
 
-/// Rows that stand for one storage without sharing it knowingly: no command of this version writes one, and an earlier
-/// version may have.
+/// Returns rows that stand for one storage without being declared as sharing it. No command of this version writes such
+/// rows, but an earlier version may have.
 pub(crate) fn storages(root: &Root) -> Vec<String> {
     let mut wrong = Vec::new();
     for volume in root.volumes() {
@@ -59,10 +58,10 @@ pub(crate) fn storages(root: &Root) -> Vec<String> {
     wrong
 }
 
-/// What no sound cluster has, although single commands would allow it: a reference that dangles, an allocation
-/// without the claims that it was placed with, a detach under a claim that is in use.
+/// Returns violations that no sound cluster has, although single commands would permit them: a dangling reference, an
+/// allocation without its claims, a detach under a claim in use.
 ///
-/// For the offline check of volumes; what [`super::check`] finds is not repeated.
+/// For the offline check of volumes; findings of [`super::check`] are not repeated.
 pub fn check_volumes(root: &Root) -> Vec<String> {
     let mut wrong = storages(root);
     for claim in root.claims().filter(|claim| claim.phase.holds()) {
@@ -95,7 +94,7 @@ fn references(root: &Root, claim: &Claim, wrong: &mut Vec<String>) {
     }
     if let Some(row) = root.volume(volume)
         && row.plugin_id != claim.plugin_id
-        // The row may be another volume, made since under the same id.
+        // The row may be another volume, created later under the same id.
         && !claim.forsaken
     {
         wrong.push(format!(
@@ -103,7 +102,7 @@ fn references(root: &Root, claim: &Claim, wrong: &mut Vec<String>) {
             claim.plugin_id, row.plugin_id
         ));
     }
-    // Without an allocation nobody but the node can end it, and a node that is gone cannot.
+    // Without an allocation only the node can end the claim, and a removed node cannot.
     let nobody = root.alloc(alloc).is_none() && root.node(&claim.node_id).is_none();
     if nobody && matches!(claim.phase, ClaimPhase::Releasing | ClaimPhase::Unpublished) {
         wrong.push(format!(

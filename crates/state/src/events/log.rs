@@ -1,4 +1,4 @@
-//! The newest events, for readers who follow them.
+//! The newest events, for readers that follow them.
 
 use super::{Event, events};
 use crate::changes::ChangeSet;
@@ -20,7 +20,7 @@ pub struct EventBatch {
 #[derive(Debug, Default)]
 struct Ring {
     batches: VecDeque<Arc<EventBatch>>,
-    /// How many batches were dropped from the front since the beginning.
+    /// Number of batches dropped from the front since the beginning.
     dropped: u64,
 }
 
@@ -30,7 +30,7 @@ impl Ring {
     }
 }
 
-/// The newest events. Whoever falls behind what is remembered is told so.
+/// The newest events. A reader that falls behind the kept batches receives an error.
 #[derive(Debug)]
 pub struct EventLog {
     capacity: AtomicUsize,
@@ -64,11 +64,12 @@ impl EventLog {
         self.end.send_replace(end);
     }
 
-    /// The whole state was replaced: what was remembered is of another history, and readers have to begin anew.
+    /// Clears the log after the whole state was replaced: the events belong to another history, and readers must start
+    /// again.
     pub(crate) fn reset(&self) {
         let end = {
             let mut ring = self.lock();
-            // One more than there were, so that a reader at the end has missed something too.
+            // One more than the number of batches, so that a reader at the end also receives the error.
             ring.dropped = ring.end() + 1;
             ring.batches.clear();
             ring.end()
@@ -76,30 +77,30 @@ impl EventLog {
         self.end.send_replace(end);
     }
 
-    /// Remembers so many indexes from now on, at least one.
+    /// Sets the number of kept indexes, at least one.
     pub fn remember(&self, indexes: usize) {
         self.capacity.store(indexes.max(1), Ordering::Relaxed);
     }
 
-    /// Reads from the first remembered batch on whose index is at least this.
+    /// Returns a reader that starts at the first kept batch with at least this index.
     pub fn follow(self: &Arc<Self>, index: u64) -> EventReader {
         let ring = self.lock();
         let older = ring.batches.iter().take_while(|batch| batch.index < index).count() as u64;
         EventReader { log: self.clone(), next: ring.dropped + older, end: self.end.subscribe() }
     }
 
-    /// A thread that panicked while it held the lock left whole entries only.
+    /// A panic of a lock holder leaves only complete entries.
     fn lock(&self) -> MutexGuard<'_, Ring> {
         self.ring.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// The reader was too slow, or the state was replaced: events are lost to it.
+/// The reader was too slow, or the state was replaced: it missed events.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("events were missed: the reader fell behind what is remembered")]
 pub struct EventsMissed;
 
-/// A place in the log.
+/// A position in the log.
 #[derive(Debug)]
 pub struct EventReader {
     log: Arc<EventLog>,
@@ -108,10 +109,10 @@ pub struct EventReader {
 }
 
 impl EventReader {
-    /// The next batch. Cancel safe.
+    /// Returns the next batch. Cancel safe.
     ///
     /// # Errors
-    /// When batches were dropped that this reader has not seen; it cannot go on.
+    /// If batches were dropped that this reader has not received; it cannot continue.
     pub async fn next(&mut self) -> Result<Arc<EventBatch>, EventsMissed> {
         loop {
             self.end.borrow_and_update();

@@ -1,5 +1,5 @@
-//! What happened, as users hear of it: the rows that a command wrote, named and typed as the event stream tells them
-//! (docs/reference/http-api.md, section 4.3), and a bounded memory of the newest of them.
+//! Events for users: the rows that a command wrote, with the names and types of the event stream
+//! (docs/reference/http-api.md, section 4.3), and a bounded log of the newest of them.
 
 mod log;
 #[cfg(test)]
@@ -25,10 +25,10 @@ use caravan_types::volume::Volume;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-/// Indexes that are remembered where nothing else is said.
+/// Default number of kept indexes.
 pub const EVENT_BUFFER: usize = 100;
 
-/// The row of an event, as it was after the command, or before it where it was removed.
+/// The row of an event, after the command, or before it if the command removed the row.
 #[derive(Clone, Debug)]
 #[expect(missing_docs, reason = "each is a row of the table of its name")]
 pub enum EventRow {
@@ -40,7 +40,7 @@ pub enum EventRow {
     Allocation(Arc<Allocation>),
     Deployment(Arc<Deployment>),
     Node(Arc<Node>),
-    /// A node that told how its allocations do, and at what index. The row itself does not change with that.
+    /// A node that reported its allocations, and the index of the report. The report does not change the row itself.
     NodeReport {
         row: Arc<Node>,
         index: u64,
@@ -50,7 +50,7 @@ pub enum EventRow {
     CsiVolume {
         /// The row.
         row: Arc<Volume>,
-        /// The state after the command, for its claims.
+        /// The state after the command, for the volume's claims.
         root: Snapshot,
     },
     CsiPlugin(Arc<Plugin>),
@@ -67,7 +67,7 @@ pub enum EventRow {
 }
 
 impl EventRow {
-    /// The topic that it belongs to.
+    /// Returns the topic of the event.
     pub fn topic(&self) -> &'static str {
         match self {
             Self::Job { .. } => "Job",
@@ -89,7 +89,7 @@ impl EventRow {
         }
     }
 
-    /// The id that a subscriber names.
+    /// Returns the id that a subscriber names.
     pub fn key(&self) -> String {
         match self {
             Self::Job { row, .. } => row.id.to_string(),
@@ -98,7 +98,7 @@ impl EventRow {
             Self::Deployment(row) => row.id.to_string(),
             Self::Node(row) | Self::NodeReport { row, .. } => row.id.to_string(),
             Self::Service(row) => row.id.to_string(),
-            // The reference leaves this one empty: subscribers find it by the other keys.
+            // Nomad leaves this key empty: subscribers find the event by the other keys.
             Self::HostVolume(_) => String::new(),
             Self::CsiVolume { row, .. } => row.id.to_string(),
             Self::CsiPlugin(row) => row.id.to_string(),
@@ -112,7 +112,7 @@ impl EventRow {
         }
     }
 
-    /// Other ids under which it is found; none where the reference has none.
+    /// Returns other ids that select the event; none where Nomad has none.
     pub fn filter_keys(&self) -> Option<Vec<String>> {
         Some(match self {
             Self::Evaluation(row) => vec![row.job_id.to_string(), row.deployment_id.to_string()],
@@ -137,7 +137,7 @@ impl EventRow {
         })
     }
 
-    /// The namespace; empty for what has none.
+    /// Returns the namespace; empty for rows without one.
     pub fn namespace(&self) -> &str {
         match self {
             Self::Job { row, .. } => row.namespace.as_str(),
@@ -161,19 +161,19 @@ impl EventRow {
     }
 }
 
-/// Something that happened to a row.
+/// A change of a row.
 #[derive(Clone, Debug)]
 pub struct Event {
-    /// What kind of command did it, in the reference's words.
+    /// The type of the event, with Nomad's name.
     pub kind: &'static str,
-    /// To what.
+    /// The changed row.
     pub row: EventRow,
 }
 
-/// The kind of an event by the kind of its command. Commands that are chores of the servers tell nothing (`None`);
-/// commands that this table does not know are named by their row.
+/// Returns the event type for the kind of a command. Internal commands of the servers cause no events (`None`); unknown
+/// commands get the type of their row.
 fn kind_of(command: &str, row: &EventRow, removed: bool) -> Option<&'static str> {
-    // What carries its own words, whichever command it was.
+    // Types that do not depend on the command.
     match row {
         EventRow::HostVolume(_) => {
             return Some(if removed { "HostVolumeDeleted" } else { "HostVolumeRegistered" });
@@ -229,7 +229,7 @@ fn kind_of(command: &str, row: &EventRow, removed: bool) -> Option<&'static str>
     })
 }
 
-/// The row that an operator wrote, if it has a topic.
+/// Returns the row that an operator wrote, if it has a topic.
 fn operators_row(root: &Root, id: &AdminRow) -> Option<EventRow> {
     match id {
         AdminRow::NodePool(name) => root.node_pool(name).cloned().map(EventRow::NodePool),
@@ -244,7 +244,7 @@ fn operators_row(root: &Root, id: &AdminRow) -> Option<EventRow> {
     }
 }
 
-/// What users hear of a command: one event for each row, in the order of the set.
+/// Returns the events of a command: one for each row, in the order of the set.
 pub fn events(set: &ChangeSet, before: &Root, after: &Snapshot) -> Vec<Event> {
     let volume = |row: Arc<Volume>| EventRow::CsiVolume { row, root: after.clone() };
     let mut out = Vec::new();
@@ -286,22 +286,22 @@ pub fn events(set: &ChangeSet, before: &Root, after: &Snapshot) -> Vec<Event> {
             }
             Changed::Admin(id) => (operators_row(after, id), false),
             Changed::AdminRemoved(id) => (operators_row(before, id), true),
-            // Collected rows, derived counts and rows without a topic.
+            // Garbage-collected rows, derived counts and rows without a topic.
             _ => (None, false),
         };
         if let Some(row) = row
             && let Some(kind) = kind_of(set.kind, &row, removed)
         {
-            // What is one step here and two elsewhere is told as two: whoever waits for the second waits for it under
-            // its own name.
+            // One command here corresponds to two in Nomad, so it causes two events: subscribers wait for the second
+            // one under its own name.
             match (kind, &row) {
-                // A plan ends its evaluation.
+                // A plan completes its evaluation.
                 ("PlanResult", EventRow::Evaluation(eval)) => {
                     let planned = before.eval(&eval.id).unwrap_or(eval).clone();
                     out.push(Event { kind, row: EventRow::Evaluation(planned) });
                     out.push(Event { kind: "EvaluationUpdated", row });
                 }
-                // A node that comes is ready.
+                // A node that registers is ready.
                 ("NodeRegistration", EventRow::Node(node)) => {
                     let was = before.node(&node.id).map(|node| node.status);
                     let turns = node.status == NodeStatus::Ready && was != Some(NodeStatus::Ready);
@@ -319,14 +319,14 @@ pub fn events(set: &ChangeSet, before: &Root, after: &Snapshot) -> Vec<Event> {
     out
 }
 
-/// The nodes whose allocations were updated, once each. Those are many, so the rows are shared, not written.
+/// Returns the nodes whose allocations were updated, once each. They are many, so their rows are shared.
 fn reports(index: u64, after: &Root, out: &mut Vec<Event>) {
     let node = |event: &Event| match &event.row {
         EventRow::Allocation(alloc) => Some(alloc.node_id.clone()),
         _ => None,
     };
     let told: BTreeSet<_> = out.iter().filter_map(node).collect();
-    // One that was written with it is told as it is now, by this alone.
+    // A node that the command also wrote appears in its current form, by this event alone.
     out.retain(|event| !matches!(&event.row, EventRow::Node(row) if told.contains(&row.id)));
     let rows = told.iter().filter_map(|id| after.node(id));
     let kind = "AllocationUpdated";

@@ -1,4 +1,4 @@
-//! What is told of which change, and who hears it.
+//! The events of each change, and their subscribers.
 
 use super::*;
 use crate::Store;

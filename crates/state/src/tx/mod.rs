@@ -1,6 +1,6 @@
-//! One command being applied: the root as it becomes, and what was touched.
+//! The application of one command: the next root, and its changed rows.
 //!
-//! Every write goes through here, so that indexes of rows, tables and secondaries cannot be forgotten.
+//! Every write passes here, so that row indexes, table indexes and secondary indexes are always updated.
 
 mod storage;
 
@@ -24,26 +24,26 @@ use caravan_types::{
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-/// Who changed an allocation: clients only look again when the servers did.
+/// The origin of a change of an allocation: clients are notified only of changes by servers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum By {
     Servers,
     Client,
 }
 
-/// A command being applied.
+/// A command in progress.
 pub(crate) struct Tx {
     pub(crate) root: Root,
     pub(crate) index: u64,
     pub(crate) now: UnixNanos,
     pub(crate) changes: BTreeSet<Changed>,
-    /// Jobs whose status may move.
+    /// Jobs whose status may change.
     pub(crate) jobs: BTreeSet<JobKey>,
-    /// Jobs that lost evaluations to collection in this command.
+    /// Jobs whose evaluations this command collected.
     pub(crate) collected: BTreeSet<JobKey>,
-    /// Jobs whose specification was written in this command.
+    /// Jobs whose specification this command wrote.
     pub(crate) registered: BTreeSet<JobKey>,
-    /// Plugins whose row may move.
+    /// Plugins whose row may change.
     pub(crate) plugins: BTreeSet<PluginId>,
 }
 
@@ -76,13 +76,13 @@ impl Tx {
         self.plugins.extend(ids.into_iter().cloned());
     }
 
-    /// Plugins that jobs run: how many of them are expected may depend on the nodes within reach.
+    /// Marks the plugins that jobs run: their expected number of instances may depend on the eligible nodes.
     fn touch_job_plugins(&mut self) {
         let run = self.root.secondary.jobs_by_plugin.iter().map(|(plugin, _)| plugin.clone());
         self.plugins.extend(run);
     }
 
-    /// Writes a node as it should be.
+    /// Writes a node, and sets its indexes.
     pub(crate) fn put_node(&mut self, mut node: Node) {
         node.modify_index = self.index;
         let old = self.root.nodes.get(&node.id).cloned();
@@ -123,7 +123,7 @@ impl Tx {
         }
     }
 
-    /// Writes the newest version of a job; all of its indexes but the modify index are the caller's.
+    /// Writes the newest version of a job; the caller sets all of its indexes except for the modify index.
     pub(crate) fn put_job(&mut self, mut job: Job) {
         job.modify_index = self.index;
         let key = job.key();
@@ -148,7 +148,7 @@ impl Tx {
         self.jobs.insert(key);
     }
 
-    /// Keeps the time of the last launch for jobs that have launches: from now on for one that just began to.
+    /// Keeps the time of the last launch of periodic jobs; for a job that becomes periodic, from now on.
     fn track_launches(&mut self, key: &JobKey) {
         let active = self.root.jobs.get(key).is_some_and(|job| job.is_periodic_active());
         match (active, self.root.periodic_launches.contains_key(key)) {
@@ -161,13 +161,13 @@ impl Tx {
         }
     }
 
-    /// Notes when a periodic job made its last child.
+    /// Records when a periodic job created its last child.
     pub(crate) fn put_launch(&mut self, key: &JobKey, at: UnixNanos) {
         self.root.periodic_launches.insert(key.clone(), at);
         self.touch(Table::PeriodicLaunches);
     }
 
-    /// Drops the oldest versions beyond those kept; the newest one and tagged ones always stay.
+    /// Removes the oldest versions beyond the limit; the newest one and tagged ones always stay.
     pub(crate) fn trim_versions(&mut self, key: &JobKey) {
         let surplus: Vec<u64> = self
             .root
@@ -181,7 +181,7 @@ impl Tx {
         }
     }
 
-    /// Writes a version that is kept, whose specification stays what it was.
+    /// Writes a kept version whose specification is unchanged.
     pub(crate) fn put_version(&mut self, mut job: Job) {
         job.modify_index = self.index;
         let (key, job) = (job.key(), Arc::new(job));
@@ -274,8 +274,8 @@ impl Tx {
         }
     }
 
-    /// Writes an allocation. When its client says that nothing of it runs any more, its claims begin
-    /// their release in the same step: nobody else could know later that they are left over.
+    /// Writes an allocation. If its client reports that no task of it runs any more, the release of its claims begins
+    /// in the same step; no later command could detect that they are orphaned.
     pub(crate) fn put_alloc(&mut self, mut alloc: Allocation, by: By) {
         alloc.modify_index = self.index;
         alloc.modify_time = self.now;
@@ -315,7 +315,7 @@ impl Tx {
         }
     }
 
-    /// What is counted of a job moved: its summary, perhaps its status, perhaps its plugins' rows.
+    /// Marks a job whose counts changed: its summary, perhaps its status, perhaps its plugins' rows.
     fn counts_moved(&mut self, key: &JobKey) {
         if let Some(job) = self.root.jobs.get(key).cloned() {
             self.touch_plugins(plugins_of_job(&job));

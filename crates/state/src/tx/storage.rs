@@ -1,4 +1,4 @@
-//! Writes of volumes and what holds them.
+//! Writes of volumes, and of the claims and holds on them.
 
 use super::Tx;
 use crate::changes::Changed;
@@ -35,7 +35,7 @@ impl Tx {
         }
     }
 
-    /// Writes a claim. One that is over is history of its volume, and goes if that is gone.
+    /// Writes a claim. A claim that has ended is history of its volume, and is removed if the volume no longer exists.
     pub(crate) fn put_claim(&mut self, mut claim: Claim) {
         if claim.forsaken && !claim.phase.holds() {
             self.remove_claim(&claim.id);
@@ -52,8 +52,8 @@ impl Tx {
         self.changed(Changed::Claim(id));
     }
 
-    /// A node is in contact again and its lease may be renewed: what was waited out before counts no more, nor does
-    /// the word of an operator that the node is off.
+    /// Records that a node is in contact again and may renew its lease: earlier waits, and an operator's confirmation
+    /// that the node is off, no longer apply.
     pub(super) fn void_waits(&mut self, node: &NodeId) {
         let waited =
             |claim: &Claim| claim.fence_index.is_some_and(|index| index > 0) || claim.node_off.is_some();
@@ -86,8 +86,8 @@ impl Tx {
         }
     }
 
-    /// Brings the states of a node's host volumes in step with its row. Whatever changes the node comes by
-    /// here, so that no report and no loss of a node can be missed (docs/design/rough-edges.md, 43, 44).
+    /// Updates the states of a node's host volumes from its row. Every change of a node passes here, so that no report
+    /// and no loss of a node is missed (docs/design/rough-edges.md, 43, 44).
     pub(super) fn derive_host_volumes(&mut self, node: &NodeId) {
         let row = self.root.nodes.get(node);
         let moved: Vec<HostVolume> = self
@@ -146,7 +146,7 @@ impl Tx {
         self.changed(Changed::HostClaim(id));
     }
 
-    /// Removes a hold; answers whether there was one.
+    /// Removes a hold; returns whether it existed.
     pub(crate) fn remove_host_claim(&mut self, id: &str) -> bool {
         let Some(old) = self.root.host_claims.remove(id) else { return false };
         self.root.secondary.host_claim(&old, false);

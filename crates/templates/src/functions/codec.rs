@@ -1,4 +1,4 @@
-//! Data in text: JSON, YAML, base64, digests, numbers.
+//! Functions that encode, decode and convert: JSON, YAML, base64, digests, numbers.
 
 use super::{Function, f};
 use crate::session::Answer;
@@ -54,13 +54,13 @@ pub(super) fn decode64(from: &str) -> Answer {
     String::from_utf8(bytes).map(text).map_err(|_| "what was encoded is not text".to_owned())
 }
 
-/// A function of the job language.
+/// Calls a function of the job language.
 pub(super) fn hcl(name: &str, from: &str) -> Answer {
     let value = caravan_hcl::eval::functions::of_text(name, from)?;
     Ok(json::value(&value.to_json()))
 }
 
-/// RFC 2104.
+/// Returns the HMAC of a message (RFC 2104).
 fn hmac(key: &[u8], message: &[u8]) -> [u8; 32] {
     const BLOCK: usize = 64;
     let short = if key.len() > BLOCK { Sha256::digest(key).to_vec() } else { key.to_vec() };
@@ -70,13 +70,13 @@ fn hmac(key: &[u8], message: &[u8]) -> [u8; 32] {
     Sha256::new().chain_update(padded(0x5c)).chain_update(inner).finalize().into()
 }
 
-/// Text as a number; none is zero.
+/// Parses a text as a number. An absent value gives `zero`.
 fn number(value: &Value, what: &str, zero: Value, read: impl Fn(&str) -> Option<Value>) -> Answer {
     let given = shown(value);
     let given = given.trim();
     match given.is_empty() {
         true => Ok(zero),
-        // What it is may be secret.
+        // The error does not contain the text, which may be secret.
         false => read(given).ok_or_else(|| format!("the text is not {what}")),
     }
 }

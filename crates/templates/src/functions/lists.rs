@@ -1,4 +1,4 @@
-//! Lists and maps.
+//! Functions for lists and maps.
 
 use super::{Function, f, v};
 use crate::session::Answer;
@@ -33,7 +33,7 @@ pub(super) const TABLE: &[Function] = &[
         Ok(map(groups.into_iter().map(|(tag, services)| (tag, Value::List(services.into())))))
     }),
     f("byKey", 1, |_, a| {
-        // Groups pairs by the first part of their keys.
+        // Group pairs by the first segment of their keys.
         let mut groups: BTreeMap<String, BTreeMap<Arc<str>, Value>> = BTreeMap::new();
         for pair in as_list(&a[0])? {
             let field = |name| pair.field(name).cloned().unwrap_or(Value::Nil);
@@ -62,7 +62,7 @@ pub(super) const TABLE: &[Function] = &[
     f("mergeMapWithOverride", 2, |_, a| Ok(Value::Map(merged(&as_map(&a[1])?, &as_map(&a[0])?, true, 0)?))),
 ];
 
-/// Whether a list has an element, a map a key, a text a part.
+/// Returns whether a list contains an element, a map a key, or a text a substring.
 pub(super) fn contains(element: &Value, of: &Value) -> Answer {
     Ok(Value::Bool(match of {
         Value::List(items) => items.iter().any(|item| same(item, element)),
@@ -73,7 +73,7 @@ pub(super) fn contains(element: &Value, of: &Value) -> Answer {
     }))
 }
 
-/// How many elements there are in the first list, and how many of them the second has.
+/// Returns the length of the first list, and how many of its elements the second list contains.
 fn count(wanted: &Value, of: &Value) -> Result<(usize, usize), String> {
     let wanted = as_list(wanted)?;
     let mut found = 0;
@@ -83,7 +83,7 @@ fn count(wanted: &Value, of: &Value) -> Result<(usize, usize), String> {
     Ok((wanted.len(), found))
 }
 
-/// What a map becomes when its keys are paths.
+/// The nested map that a map becomes if its keys are paths.
 #[derive(Default)]
 struct Tree {
     leaf: Option<Value>,
@@ -112,7 +112,7 @@ impl Tree {
     }
 }
 
-/// What both have, going into maps that both have.
+/// Merges two maps, recursively for keys whose values are maps in both.
 pub(super) fn merged(into: &Map, from: &Map, replace: bool, depth: usize) -> Result<Map, String> {
     if depth > crate::limits::DEPTH {
         return Err("a value nests too deeply".to_owned());
@@ -129,7 +129,7 @@ pub(super) fn merged(into: &Map, from: &Map, replace: bool, depth: usize) -> Res
     Ok(Arc::new(out))
 }
 
-/// Keys of a map.
+/// Returns the keys of a map.
 pub(super) fn keys(items: &Map) -> Value {
     Value::List(items.keys().map(text).collect())
 }

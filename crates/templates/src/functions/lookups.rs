@@ -1,5 +1,5 @@
-//! What is not in the template: the task's environment and files, variables, services; and what a template keeps for
-//! itself while it is rendered.
+//! Functions that read data from outside the template: environment, files, variables and services. Also `scratch`,
+//! the storage of a template during one render.
 
 use super::{Function, f, v};
 use crate::Need;
@@ -31,7 +31,7 @@ pub(super) const TABLE: &[Function] = &[
     }),
     v("nomadVarList", 0, 1, |s, a| Ok(list(s, a)?.1)),
     v("nomadVarListSafe", 0, 1, |s, a| {
-        // As the other, but it waits until there is something.
+        // Unlike `nomadVarList`, wait until the list is not empty.
         let (lookup, found) = list(s, a)?;
         if matches!(&found, Value::List(items) if items.is_empty()) {
             s.need(Need::Lookup(lookup), true);
@@ -69,7 +69,7 @@ pub(super) const TABLE: &[Function] = &[
     }),
 ];
 
-/// Methods of `scratch` and the functions behind them.
+/// The methods of `scratch` and their functions.
 pub(super) const SCRATCH: [(&str, &str); 7] = [
     ("Key", "\u{0}scratchKey"),
     ("Get", "\u{0}scratchGet"),
@@ -80,7 +80,7 @@ pub(super) const SCRATCH: [(&str, &str); 7] = [
     ("MapValues", "\u{0}scratchMapValues"),
 ];
 
-/// Most that a template keeps at a time.
+/// The maximum number of values in `scratch`.
 const KEPT: usize = 10_000;
 
 fn keep(session: &Session, key: &Value, value: Value, replace: bool) -> Answer {
@@ -108,7 +108,7 @@ fn keep_in_map(session: &Session, args: &[Value], replace: bool) -> Answer {
     keep(session, &args[0], whole, true)
 }
 
-/// `namespace.region`, either of which may be left out.
+/// Parses `namespace.region`, where both parts are optional.
 fn home(session: &Session, place: &str) -> Result<Namespace, String> {
     let (namespace, region) = place.split_once('.').unwrap_or((place, ""));
     if !region.is_empty() && region != session.inputs.region {
@@ -117,7 +117,7 @@ fn home(session: &Session, place: &str) -> Result<Namespace, String> {
     Ok(if namespace.is_empty() { session.inputs.namespace.clone() } else { namespace.into() })
 }
 
-/// `path@namespace.region`.
+/// Parses `path@namespace.region`.
 fn path(session: &Session, given: &str) -> Result<(Namespace, String), String> {
     let (path, place) = given.split_once('@').unwrap_or((given, ""));
     Ok((home(session, place)?, path.to_owned()))
@@ -134,7 +134,7 @@ fn variable(session: &Session, given: &str) -> Answer {
     let VariableFound { stub, items } = match session.look_up(lookup.clone()) {
         Some(Found::Variable(Some(found))) => *found,
         Some(_) => {
-            // Known not to be there: waited for all the same.
+            // The variable is known to be absent. Wait for it all the same.
             session.need(Need::Lookup(lookup), true);
             VariableFound::default()
         }
@@ -155,7 +155,8 @@ fn list(session: &Session, args: &[Value]) -> Result<(Lookup, Value), String> {
     Ok((lookup, Value::List(stubs.iter().map(of_stub).collect())))
 }
 
-/// `[tag.]name[@region]`, or a number, a key, and that: so many of them, the same for the same key as far as possible.
+/// Lists the instances of `[tag.]name[@region]`. With a number and a key before the name, returns that many
+/// instances, as stable as possible for the same key.
 fn service(session: &Session, args: &[Value]) -> Answer {
     let (choice, given) = match args {
         [name] => (None, name),
@@ -195,7 +196,7 @@ fn of_registration(row: &ServiceRegistration) -> Value {
     ])
 }
 
-/// Rendezvous hashing, as the HTTP API chooses: each caller gets the same few as long as they exist.
+/// Selects instances by rendezvous hashing, like the HTTP API: a key gets the same instances as long as they exist.
 fn chosen(rows: Vec<ServiceRegistration>, count: usize, key: &str) -> Vec<ServiceRegistration> {
     let weight = |row: &ServiceRegistration| {
         let mut hash = Sha256::new();

@@ -1,4 +1,4 @@
-//! Arithmetic. The second argument is what is worked on, so that it can be piped: `{{ 5 | subtract 2 }}` is 3.
+//! Arithmetic functions. The second argument is the operand, so that it can be piped: `{{ 5 | subtract 2 }}` is 3.
 
 use super::{Function, f};
 use crate::session::Answer;
@@ -18,7 +18,7 @@ pub(super) const TABLE: &[Function] = &[
     f("maximum", 2, |_, a| work(&a[1], &a[0], |x, y| Some(x.max(y)), f64::max)),
 ];
 
-/// In whole numbers if both are.
+/// Computes with integers if both arguments are integers, otherwise with floating point.
 fn work(x: &Value, y: &Value, whole: fn(i64, i64) -> Option<i64>, broken: fn(f64, f64) -> f64) -> Answer {
     if matches!(x, Value::Float(_)) || matches!(y, Value::Float(_)) {
         return Ok(Value::Float(broken(as_float(x)?, as_float(y)?)));

@@ -1,4 +1,4 @@
-//! The functions of templates.
+//! The table of the functions that templates can call.
 
 mod codec;
 mod lists;
@@ -16,12 +16,12 @@ use caravan_types::words;
 use gotmpl::{FuncMap, Value, ValueFunc};
 use std::sync::Arc;
 
-/// Follows fields; no name that a job file can write.
+/// The name of the function that follows fields. No job file can contain this name.
 pub(crate) const GET: &str = "\u{0}get";
-/// Counts steps.
+/// The name of the function that counts steps.
 pub(crate) const COUNT: &str = "\u{0}count";
 
-/// One function.
+/// A function of templates.
 pub(crate) struct Function {
     name: &'static str,
     least: usize,
@@ -29,23 +29,23 @@ pub(crate) struct Function {
     run: fn(&Session, &[Value]) -> Answer,
 }
 
-/// With so many arguments.
+/// Declares a function with a fixed number of arguments.
 const fn f(name: &'static str, arguments: usize, run: fn(&Session, &[Value]) -> Answer) -> Function {
     Function { name, least: arguments, most: arguments, run }
 }
 
-/// With from so many to so many arguments.
+/// Declares a function with a range of argument counts.
 const fn v(name: &'static str, least: usize, most: usize, run: fn(&Session, &[Value]) -> Answer) -> Function {
     Function { name, least, most, run }
 }
 
-/// Any number.
+/// The maximum of a function with any number of arguments.
 const MANY: usize = usize::MAX;
 
-/// Those of the engine that are used as they are.
+/// Functions of the engine that are used unchanged.
 const BUILT_IN: [&str; 12] = ["and", "call", "eq", "ge", "gt", "index", "le", "len", "lt", "ne", "not", "or"];
 
-/// Those that ask what is not asked here.
+/// Functions that query Consul or Vault, which this crate does not.
 const CONSUL: [&str; 21] = [
     "byMeta",
     "caLeaf",
@@ -70,7 +70,7 @@ const CONSUL: [&str; 21] = [
     "tree",
 ];
 const VAULT: [&str; 3] = ["pkiCert", "secret", "secrets"];
-/// Those that reach out of the template in ways that are closed.
+/// Functions that act outside the template and are disabled.
 const CLOSED: [&str; 4] = ["executeTemplate", "plugin", "sockaddr", "writeToFile"];
 
 fn tables() -> [&'static [Function]; 8] {
@@ -86,12 +86,12 @@ fn tables() -> [&'static [Function]; 8] {
     ]
 }
 
-/// The function behind a method of `scratch`.
+/// Returns the function behind a method of `scratch`.
 pub(crate) fn scratch(method: &str) -> Option<&'static str> {
     lookups::SCRATCH.iter().find(|(name, _)| *name == method).map(|(_, function)| *function)
 }
 
-/// Whether a function is there.
+/// Returns an error if a function does not exist or is disabled.
 pub(crate) fn check(name: &str) -> Result<(), Fault> {
     let ours = || tables().into_iter().flatten().map(|f| f.name);
     if BUILT_IN.contains(&name) || ours().any(|known| known == name) {
@@ -109,7 +109,7 @@ pub(crate) fn check(name: &str) -> Result<(), Fault> {
     }))
 }
 
-/// All functions, for one render.
+/// Returns all functions for one render.
 pub(crate) fn all(session: &Arc<Session>) -> FuncMap {
     let mut all = FuncMap::new();
     for function in tables().into_iter().flatten() {
@@ -128,7 +128,7 @@ pub(crate) fn all(session: &Arc<Session>) -> FuncMap {
     all
 }
 
-/// A function that counts what goes in and comes out.
+/// Wraps a function to count the work of its arguments and its result.
 fn metered(session: &Arc<Session>, function: &'static Function) -> ValueFunc {
     let session = Arc::clone(session);
     Arc::new(move |args: &[Value]| {

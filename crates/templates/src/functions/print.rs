@@ -1,4 +1,4 @@
-//! The engine's functions that make text, each with a bound on how much.
+//! The engine's text functions, each with a limit on the length of its result.
 
 use super::{Function, MANY, v};
 use crate::session::{Answer, Bounded, Session};
@@ -21,9 +21,9 @@ pub(super) const TABLE: &[Function] = &[
     v("sprig_cat", 0, MANY, |_, a| Ok(text(a.iter().map(shown).collect::<Vec<_>>().join(" ")))),
 ];
 
-/// Asks the engine's own function of a name.
+/// Calls the engine's function with this name.
 fn engine(session: &Session, name: &str, args: &[Value]) -> Answer {
-    // The longest that escaping makes of one byte.
+    // Escaping turns one byte into at most six.
     let most = args.iter().map(|arg| shown_length(arg).saturating_mul(6)).fold(0, usize::saturating_add);
     if most > 16 * usize::try_from(limits::VALUE).unwrap_or(usize::MAX) {
         return Err(session.fail("a value is too large"));
@@ -39,7 +39,7 @@ fn engine(session: &Session, name: &str, args: &[Value]) -> Answer {
 
 fn printf(session: &Session, args: &[Value]) -> Answer {
     let format = as_text(&args[0])?;
-    // Each verb may name the longest argument, and a width.
+    // Each verb may use the longest argument, and a width.
     let verbs = format.bytes().filter(|b| *b == b'%').count();
     let width =
         if format.bytes().any(|b| b.is_ascii_digit() || b == b'*') { usize::from(u16::MAX) } else { 64 };
@@ -52,7 +52,7 @@ fn printf(session: &Session, args: &[Value]) -> Answer {
     engine(session, "printf", args)
 }
 
-/// How long a value is in print, about; it was measured before.
+/// Returns the approximate length of a printed value, whose size was measured before.
 fn shown_length(value: &Value) -> usize {
     match value {
         Value::String(text) => text.len(),

@@ -1,4 +1,4 @@
-//! Functions of the sprig library, under the names with its prefix: those that are used most, and that need nothing
+//! The most common functions of the sprig library, with the prefix `sprig_`: only functions that depend on nothing
 //! but their arguments.
 
 use super::codec::{decode64, hcl, hex};
@@ -18,7 +18,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 pub(super) const TABLE: &[Function] = &[
-    // Text.
+    // Text functions.
     f("sprig_upper", 1, |_, a| Ok(text(as_text(&a[0])?.to_uppercase()))),
     f("sprig_lower", 1, |_, a| Ok(text(as_text(&a[0])?.to_lowercase()))),
     f("sprig_title", 1, |_, a| Ok(text(title(as_text(&a[0])?)))),
@@ -96,7 +96,7 @@ pub(super) const TABLE: &[Function] = &[
         let (pattern, whole) = (pattern(&a[0])?, as_text(&a[1])?);
         Ok(texts(pattern.splitn(whole, most).map(str::to_owned)))
     }),
-    // Defaults.
+    // Default values.
     f("sprig_default", 2, |_, a| Ok(if a[1].is_truthy() { a[1].clone() } else { a[0].clone() })),
     f("sprig_empty", 1, |_, a| Ok(Value::Bool(!a[0].is_truthy()))),
     v("sprig_coalesce", 0, MANY, |_, a| {
@@ -119,7 +119,7 @@ pub(super) const TABLE: &[Function] = &[
             Value::Function(_) => "func",
         }))
     }),
-    // Numbers.
+    // Number functions.
     v("sprig_add", 0, MANY, |_, a| fold(a, 0, i64::checked_add)),
     f("sprig_add1", 1, |_, a| fold(a, 1, i64::checked_add)),
     v("sprig_mul", 1, MANY, |_, a| fold(a, 1, i64::checked_mul)),
@@ -141,7 +141,7 @@ pub(super) const TABLE: &[Function] = &[
     f("sprig_float64", 1, |_, a| Ok(Value::Float(as_float(&a[0]).unwrap_or(0.0)))),
     f("sprig_until", 1, |_, a| Ok(Value::List((0..count(&a[0])?).map(Value::Int).collect()))),
     f("sprig_untilStep", 3, until_step),
-    // Lists.
+    // List functions.
     v("sprig_list", 0, MANY, |_, a| Ok(Value::List(Arc::from(a)))),
     v("sprig_tuple", 0, MANY, |_, a| Ok(Value::List(Arc::from(a)))),
     f("sprig_first", 1, |_, a| Ok(as_list(&a[0])?.first().cloned().unwrap_or(Value::Nil))),
@@ -195,7 +195,7 @@ pub(super) const TABLE: &[Function] = &[
         let length = a[0].len().ok_or("it has no length")?;
         Ok(Value::Int(i64::try_from(length).unwrap_or(i64::MAX)))
     }),
-    // Maps.
+    // Map functions.
     v("sprig_dict", 0, MANY, |_, a| {
         let pairs =
             a.chunks(2).map(|pair| (shown(&pair[0]), pair.get(1).cloned().unwrap_or_else(|| text(""))));
@@ -238,7 +238,7 @@ pub(super) const TABLE: &[Function] = &[
         }
         Ok(at)
     }),
-    // Codes.
+    // Encodings.
     f("sprig_b64enc", 1, |_, a| Ok(text(STANDARD.encode(as_text(&a[0])?)))),
     f("sprig_b64dec", 1, |_, a| decode64(as_text(&a[0])?)),
     f("sprig_sha256sum", 1, |_, a| Ok(text(hex(&Sha256::digest(as_text(&a[0])?))))),
@@ -247,7 +247,7 @@ pub(super) const TABLE: &[Function] = &[
     f("sprig_toRawJson", 1, |_, a| Ok(text(json::of(&a[0]).to_string()))),
     f("sprig_toPrettyJson", 1, |_, a| Ok(text(json::escaped(&json::pretty(&json::of(&a[0])))))),
     f("sprig_fromJson", 1, |_, a| json::read(as_text(&a[0])?)),
-    // Chance: the same for the same seed, so that a render can be repeated.
+    // Random functions: the same seed gives the same values, so that a render is repeatable.
     f("sprig_uuidv4", 0, |s, _| Ok(text(uuid(s)))),
     f("sprig_randInt", 2, |s, a| {
         let (from, to) = (as_int(&a[0])?, as_int(&a[1])?);
@@ -272,7 +272,7 @@ fn quoted(args: &[Value], mark: char) -> Answer {
     Ok(text(args.iter().filter(|value| **value != Value::Nil).map(quote).collect::<Vec<_>>().join(" ")))
 }
 
-/// Words of a name in any of the usual cases, in small letters.
+/// Splits a name in any usual case into lower case words.
 fn words(name: &str) -> Vec<String> {
     let mut out: Vec<String> = Vec::new();
     let mut before = ' ';
@@ -291,7 +291,7 @@ fn words(name: &str) -> Vec<String> {
     out
 }
 
-/// A list, or what is not one as its only element.
+/// Returns a list, or a list of one element for any other value.
 fn listed(value: &Value) -> Value {
     match value {
         Value::List(_) | Value::Nil => value.clone(),
@@ -308,7 +308,7 @@ fn fold(args: &[Value], from: i64, step: fn(i64, i64) -> Option<i64>) -> Answer 
     Ok(Value::Int(out))
 }
 
-/// What is not a number is zero.
+/// Returns a whole number, or zero for any other value.
 #[expect(clippy::cast_possible_truncation, reason = "a conversion that saturates, as wished")]
 fn whole(value: &Value) -> Answer {
     Ok(Value::Int(as_int(value).or_else(|_| as_float(value).map(|f| f as i64)).unwrap_or(0)))
@@ -357,7 +357,7 @@ fn square(n: usize) -> u64 {
     n.saturating_mul(n)
 }
 
-/// RFC 9562, version 4.
+/// Returns a random UUID (RFC 9562, version 4).
 fn uuid(session: &Session) -> String {
     let (high, low) = (session.random(), session.random());
     let (high, low) = ((high & !0xf000) | 0x4000, (low & !(0b11 << 62)) | (1 << 63));

@@ -1,4 +1,4 @@
-//! Text. Arguments stand as users of such templates know them: what is worked on comes last, so that it can be piped.
+//! Text functions. The text to process is the last argument, so that it can be piped, as in other Go templates.
 
 use super::{Function, f};
 use crate::limits;
@@ -45,7 +45,7 @@ pub(super) const TABLE: &[Function] = &[
     f("join", 2, |_, a| join(as_text(&a[0])?, &a[1])),
 ];
 
-/// The first letter of each word as a capital, as Go's `strings.Title`.
+/// Capitalizes the first letter of each word, like Go's `strings.Title`.
 pub(super) fn title(from: &str) -> String {
     let mut before = ' ';
     let mut out = String::with_capacity(from.len());
@@ -63,7 +63,7 @@ pub(super) fn title(from: &str) -> String {
 
 pub(super) fn split<'a>(whole: &'a str, separator: &str) -> Vec<&'a str> {
     match separator {
-        // Go splits into characters then.
+        // As in Go, an empty separator splits into characters.
         "" => whole.char_indices().map(|(i, c)| &whole[i..i + c.len_utf8()]).collect(),
         separator => whole.split(separator).collect(),
     }
@@ -85,12 +85,12 @@ pub(super) fn indent(width: usize, whole: &str) -> Answer {
     fits(whole.lines().count().saturating_mul(width).saturating_add(whole.len()))?;
     let blanks = " ".repeat(width);
     let lines: Vec<String> = whole.split('\n').map(|line| format!("{blanks}{line}")).collect();
-    // What ends with a line's end does not begin another.
+    // A trailing line end begins no further line.
     let out = lines.join("\n");
     Ok(text(if whole.ends_with('\n') { &out[..out.len() - width] } else { &out }))
 }
 
-/// Before something long is made.
+/// Returns an error if a result of this length would be too long.
 pub(super) fn fits(length: usize) -> Result<(), String> {
     match u64::try_from(length).is_ok_and(|length| length <= limits::VALUE) {
         true => Ok(()),
@@ -103,7 +103,7 @@ pub(super) fn pattern(value: &Value) -> Result<Regex, String> {
     built.map_err(|error| format!("the pattern cannot be used: {error}"))
 }
 
-/// Go's notation of what is put in: `$1`, `${name}`, `$$`; a name goes as far as it can.
+/// Expands Go's replacement syntax: `$1`, `${name}`, `$$`. A name is as long as possible.
 pub(super) fn regex_replace(pattern: &Regex, whole: &str, with: &str) -> Answer {
     fits(pattern.find_iter(whole).count().saturating_mul(with.len()).saturating_add(whole.len()))?;
     Ok(text(pattern.replace_all(whole, with)))

@@ -1,4 +1,4 @@
-//! Times.
+//! Time functions.
 
 use super::{Function, v};
 use crate::go_time;

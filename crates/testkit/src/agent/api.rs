@@ -1,4 +1,4 @@
-//! What an agent answers, by its API and by the verbs.
+//! Requests to an agent, by its API and by commands of the program.
 
 use super::Agent;
 use crate::cli::{Output, program};
@@ -10,10 +10,10 @@ use std::net::{SocketAddr, TcpStream};
 use std::process::{Command, Stdio};
 
 impl Agent {
-    /// Id of the agent's own node.
+    /// Returns the id of the agent's own node.
     ///
     /// # Errors
-    /// If it has none.
+    /// Fails if the agent has no node.
     pub fn node_id(&self) -> Result<String> {
         let own = self.get("/v1/agent/self")?;
         own["stats"]["client"]["node_id"]
@@ -23,7 +23,7 @@ impl Agent {
             .ok_or_else(|| anyhow!("the agent has no node yet"))
     }
 
-    /// A connection to the HTTP API, from the agent's own host.
+    /// Connects to the HTTP API from the agent's own host.
     fn connect(&self) -> Result<TcpStream> {
         let address: SocketAddr = self.address().parse()?;
         match &self.options.host {
@@ -32,10 +32,10 @@ impl Agent {
         }
     }
 
-    /// Runs a verb against this agent.
+    /// Runs a command of the program against this agent.
     ///
     /// # Errors
-    /// If the program cannot be run.
+    /// Fails if the program cannot be run.
     pub fn caravan(&self, args: &[&str]) -> Result<Output> {
         let mut command = Command::new(program());
         command
@@ -52,34 +52,34 @@ impl Agent {
         })
     }
 
-    /// `GET` as JSON.
+    /// Sends a `GET` request and returns the JSON of the answer.
     ///
     /// # Errors
-    /// If the answer is not 200 with JSON.
+    /// Fails if the answer is not 200 with JSON.
     pub fn get(&self, path: &str) -> Result<Value> {
         self.request("GET", path, None)?.json().with_context(|| format!("GET {path}"))
     }
 
-    /// Any request.
+    /// Sends a request with a JSON body.
     ///
     /// # Errors
-    /// If nobody answers.
+    /// Fails if the agent does not answer.
     pub fn request(&self, method: &str, path: &str, body: Option<&Value>) -> Result<Reply> {
         request_over(self.connect()?, &self.address(), method, path, body)
     }
 
-    /// Any request with headers and a body of its own.
+    /// Sends a request with its own headers and body.
     ///
     /// # Errors
-    /// If nobody answers.
+    /// Fails if the agent does not answer.
     pub fn send(&self, call: &Call) -> Result<Reply> {
         send(self.connect()?, &self.address(), call)
     }
 
-    /// Allocations of a job, newest first.
+    /// Returns the allocations of a job, newest first.
     ///
     /// # Errors
-    /// If the API does not answer.
+    /// Fails if the API does not answer.
     pub fn allocs(&self, job: &str) -> Result<Vec<Value>> {
         let mut list =
             self.get(&format!("/v1/job/{job}/allocations"))?.as_array().cloned().unwrap_or_default();
@@ -87,10 +87,10 @@ impl Agent {
         Ok(list)
     }
 
-    /// Waits until the newest allocation of a job has a client status; answers the allocation.
+    /// Waits until the newest allocation of a job has a client status. Returns the allocation.
     ///
     /// # Errors
-    /// If it does not get there.
+    /// Fails after the timeout.
     pub fn wait_alloc(&self, job: &str, status: &str) -> Result<Value> {
         eventually(&format!("job {job} to be {status}"), || {
             let allocs = self.allocs(job)?;
@@ -106,18 +106,18 @@ impl Agent {
         .with_context(|| format!("--- log of the agent\n{}", self.log_tail()))
     }
 
-    /// A volume with its claims.
+    /// Returns a volume with its claims.
     ///
     /// # Errors
-    /// If there is no such volume.
+    /// Fails if the volume does not exist.
     pub fn volume(&self, id: &str) -> Result<Value> {
         self.get(&format!("/v1/volume/csi/{id}"))
     }
 
-    /// Waits until no claim of a volume is left.
+    /// Waits until a volume has no claims.
     ///
     /// # Errors
-    /// If some stay.
+    /// Fails if claims remain after the timeout.
     pub fn wait_no_claims(&self, id: &str) -> Result<()> {
         eventually(&format!("no claim on volume {id}"), || {
             let volume = self.volume(id)?;
@@ -136,7 +136,7 @@ impl Agent {
     /// Waits until a plugin's node and controller services are healthy.
     ///
     /// # Errors
-    /// If they do not get there.
+    /// Fails if they are unhealthy after the timeout.
     pub fn wait_plugin(&self, id: &str) -> Result<Value> {
         eventually(&format!("plugin {id} to be healthy"), || {
             let plugin = self.get(&format!("/v1/plugin/csi/{id}"))?;
@@ -148,10 +148,10 @@ impl Agent {
         .with_context(|| format!("--- log of the agent\n{}", self.log_tail()))
     }
 
-    /// What a task of an allocation printed so far.
+    /// Returns the current output of a task.
     ///
     /// # Errors
-    /// If the API does not answer.
+    /// Fails if the API does not answer.
     pub fn logs(&self, alloc: &str, task: &str, stream: &str) -> Result<String> {
         let path = format!("/v1/client/fs/logs/{alloc}?task={task}&type={stream}&plain=true");
         let reply = self.request("GET", &path, None)?;
@@ -161,7 +161,7 @@ impl Agent {
         Ok(reply.text())
     }
 
-    /// Stops and removes all jobs, so that nothing of them outlives the agent.
+    /// Stops and purges all jobs, so that none of their processes outlives the agent.
     pub(super) fn stop_jobs(&self) -> Result<()> {
         let jobs = self.get("/v1/jobs")?;
         let mut ids: Vec<(bool, String)> = jobs
@@ -170,7 +170,7 @@ impl Agent {
             .flatten()
             .filter_map(|j| Some((j["Type"] == "system", j["ID"].as_str()?.to_owned())))
             .collect();
-        // Plugins go last: they are needed to unmount.
+        // Plugins are stopped last, because unmounting needs them.
         ids.sort();
         for (_, id) in ids {
             self.request("DELETE", &format!("/v1/job/{id}"), None)?;

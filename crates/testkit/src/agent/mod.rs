@@ -1,4 +1,4 @@
-//! An agent as a process of its own, on ports and directories of its own.
+//! An agent as a separate process, with its own ports and directories.
 
 mod api;
 mod process;
@@ -14,28 +14,28 @@ use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
-/// How an agent is set up.
+/// The options of an agent.
 #[derive(Clone, Debug)]
 pub struct AgentOptions {
-    /// `-dev`: nothing survives.
+    /// Whether to run with `-dev`, where nothing survives a restart.
     pub dev: bool,
-    /// A server part.
+    /// Whether the agent has a server.
     pub server: bool,
-    /// A client part.
+    /// Whether the agent has a client.
     pub client: bool,
     /// RPC addresses of servers, for an agent without one.
     pub servers: Vec<String>,
-    /// A second configuration, merged over the first: HCL, or JSON if it begins with a brace.
+    /// A second configuration that is merged over the first: HCL, or JSON if it begins with a brace.
     pub extra: String,
-    /// Further arguments.
+    /// Additional arguments.
     pub args: Vec<String>,
-    /// Variables of its environment, besides those of this process.
+    /// Additional environment variables.
     pub env: Vec<(String, String)>,
-    /// Where it runs: this machine, on ports that are free, or a host of its own, on the usual ports.
+    /// The network of the agent: absent means this machine with free ports; a host of its own has the default ports.
     pub host: Option<Host>,
-    /// Mounts of its own; without, those of this process.
+    /// The mount namespace of the agent; absent means that of this process.
     pub space: Option<Space>,
-    /// The data directory below the test's own.
+    /// The name of the data directory below the test's own directory.
     pub data: String,
 }
 
@@ -57,18 +57,18 @@ impl Default for AgentOptions {
 }
 
 impl AgentOptions {
-    /// A client and nothing else, of a server that runs.
+    /// Returns options for an agent that is only a client of a running server.
     pub fn client_of(server: &Agent) -> Self {
         Self { server: false, servers: vec![server.rpc_address()], ..Self::default() }
     }
 }
 
-/// A running agent. Dropped: ended, with all that it ran, and its mounts removed.
+/// A running agent. Dropping it ends the agent and all its tasks, and removes its mounts.
 #[derive(Debug)]
 pub struct Agent {
     options: AgentOptions,
     child: Option<Child>,
-    /// Bytes of the log when the process was started.
+    /// The length of the log in bytes when the process was started.
     log_before: u64,
     dir: tempfile::TempDir,
     http_port: u16,
@@ -80,7 +80,7 @@ impl Agent {
     /// ready.
     ///
     /// # Errors
-    /// If it does not get there.
+    /// Fails if the node is not ready after the timeout.
     pub fn start() -> Result<Self> {
         Self::with(AgentOptions::default())
     }
@@ -88,17 +88,17 @@ impl Agent {
     /// Starts an agent and waits until it answers, and until its node is ready if it has one.
     ///
     /// # Errors
-    /// If it does not get there; the end of its log is in the text.
+    /// Fails after the timeout; the error has the end of the log.
     pub fn with(options: AgentOptions) -> Result<Self> {
         let mut agent = Self::launch(options)?;
         agent.wait_ready()?;
         Ok(agent)
     }
 
-    /// Starts an agent and does not wait: for those that are not to get ready.
+    /// Starts an agent without waiting, for agents that are not expected to become ready.
     ///
     /// # Errors
-    /// If the process cannot be started.
+    /// Fails if the process cannot be started.
     pub fn launch(options: AgentOptions) -> Result<Self> {
         let dir = tempfile::Builder::new().prefix("caravan-test-").tempdir()?;
         let (http_port, rpc_port) = match options.host {
@@ -110,19 +110,19 @@ impl Agent {
         Ok(agent)
     }
 
-    /// Starts the process (again) on the same directories and ports.
+    /// Starts the process (again) with the same directories and ports, and waits until it is ready.
     ///
     /// # Errors
-    /// If it does not get ready.
+    /// Fails if it is not ready after the timeout.
     pub fn run(&mut self) -> Result<()> {
         self.spawn()?;
         self.wait_ready()
     }
 
-    /// Starts the process (again) and does not wait.
+    /// Starts the process (again) without waiting.
     ///
     /// # Errors
-    /// If it cannot be started, or runs already.
+    /// Fails if the process cannot be started, or runs already.
     pub fn spawn(&mut self) -> Result<()> {
         if let Some(child) = &mut self.child
             && child.try_wait()?.is_none()
@@ -151,29 +151,29 @@ impl Agent {
         Ok(())
     }
 
-    /// The file with the steps of the agent's wall clock.
+    /// Returns the path of the file with the offset of the agent's wall clock.
     fn clock_step(&self) -> PathBuf {
         self.dir.path().join("clock-step")
     }
 
-    /// Steps the wall clock of the agent, and of what it starts, by some seconds: forward, or back if negative. Its
-    /// other clocks go on as they do.
+    /// Steps the wall clock of the agent and of its child processes by some seconds: forward, or back if negative.
+    /// Their other clocks are not affected.
     ///
     /// # Errors
-    /// If the step cannot be written.
+    /// Fails if the step cannot be written.
     pub fn step_clock(&self, seconds: i64) -> Result<()> {
         let file = self.clock_step();
         let before: i64 = match fs::read_to_string(&file) {
             Ok(text) => text.trim().parse().context("a step that is no number")?,
             Err(_) => 0,
         };
-        // A reader must not see half of it.
+        // The file is replaced by a rename, so that a reader never sees a part of it.
         let next = file.with_extension("next");
         fs::write(&next, (before + seconds).to_string())?;
         Ok(fs::rename(next, file)?)
     }
 
-    /// Does something on the agent's host.
+    /// Runs a function on the agent's host.
     fn inside<T: Send>(&self, work: impl FnOnce() -> T + Send) -> Result<T> {
         let in_space = || match &self.options.space {
             Some(space) => space.inside(work),
@@ -185,12 +185,12 @@ impl Agent {
         }
     }
 
-    /// Gives it other mounts, from its next start on.
+    /// Sets the mount namespace for the agent's next start.
     pub fn set_space(&mut self, space: Space) {
         self.options.space = Some(space);
     }
 
-    /// The address that it listens on.
+    /// Returns the IP address on which the agent listens.
     fn ip(&self) -> String {
         self.options.host.as_ref().map_or_else(|| "127.0.0.1".to_owned(), |h| h.address().to_string())
     }
@@ -216,7 +216,7 @@ impl Agent {
     /// Waits until the agent answers, and until its node is ready if it has one.
     ///
     /// # Errors
-    /// If it does not get there; the end of its log is in the text.
+    /// Fails after the timeout; the error has the end of the log.
     pub fn wait_ready(&mut self) -> Result<()> {
         let wants_node = self.options.client || self.options.dev;
         let ready = eventually("the agent to be ready", || {
@@ -236,22 +236,22 @@ impl Agent {
         ready.with_context(|| format!("--- log of the agent\n{}", self.log_tail()))
     }
 
-    /// `address:port` of the HTTP API.
+    /// Returns `address:port` of the HTTP API.
     pub fn address(&self) -> String {
         format!("{}:{}", self.ip(), self.http_port)
     }
 
-    /// `address:port` of the agents' own transport.
+    /// Returns `address:port` of the RPC transport.
     pub fn rpc_address(&self) -> String {
         format!("{}:{}", self.ip(), self.rpc_port)
     }
 
-    /// Data directory.
+    /// Returns the data directory.
     pub fn data_dir(&self) -> PathBuf {
         self.dir.path().join(&self.options.data)
     }
 
-    /// Directory of this test, above the data directory.
+    /// Returns the directory of this test, above the data directory.
     pub fn dir(&self) -> &Path {
         self.dir.path()
     }
@@ -260,7 +260,7 @@ impl Agent {
 impl Drop for Agent {
     fn drop(&mut self) {
         if self.child.is_some() {
-            // Best effort: the test has said what it had to say.
+            // Best effort: the test has its result already.
             let _ = self.stop_jobs();
             let _ = self.stop();
         }
@@ -270,7 +270,7 @@ impl Drop for Agent {
                 let _ = nix::mount::umount2(mount.as_str(), nix::mount::MntFlags::MNT_DETACH);
             }
         }
-        // What a killed agent has sealed beneath its mounts could not be removed.
+        // Directories that a killed agent sealed beneath its mounts could not be removed otherwise.
         caravan_sys::seal::unseal_tree(self.dir.path());
     }
 }

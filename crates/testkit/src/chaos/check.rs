@@ -1,4 +1,4 @@
-//! What must hold: of the stamps at any time, of the whole cluster once it is quiet.
+//! The checks of a chaos run: of the stamps at any time, and of the whole cluster when it is quiet.
 
 use super::schedule::{JobPlan, Schedule, VolumePlan};
 use crate::cluster::{Cluster, SanVolume, Stamp};
@@ -11,17 +11,17 @@ use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-/// A stamp that is older than this is not of a writer that writes now.
+/// The maximum age in nanoseconds of the latest stamp of an active writer.
 const FRESH: u64 = 3_000_000_000;
 
-/// Boot time in nanoseconds, the clock of the stamps.
+/// Returns the boot time in nanoseconds, the clock of the stamps.
 pub(crate) fn boot_time() -> Result<u64> {
     let now = clock_gettime(ClockId::CLOCK_BOOTTIME)?;
     Ok(u64::try_from(now.tv_sec())? * 1_000_000_000 + u64::try_from(now.tv_nsec())?)
 }
 
-/// Whether writers of a single-writer volume followed each other: no stamp of one lies between those of
-/// another, in the order of the file. Rule 2 of the storage rules.
+/// Checks that writers of a single-writer volume followed each other: in the order of the file, no stamp of one writer
+/// lies between stamps of another. Rule 2 of the storage rules.
 pub fn one_writer_at_a_time(stamps: &[Stamp]) -> Result<(), String> {
     let mut over: BTreeMap<(&str, &str), u64> = BTreeMap::new();
     for pair in stamps.windows(2) {
@@ -41,7 +41,7 @@ pub fn one_writer_at_a_time(stamps: &[Stamp]) -> Result<(), String> {
     Ok(())
 }
 
-/// The allocations that may still do something, of a job.
+/// Returns the allocations of a job that may still run.
 fn live(cluster: &Cluster, job: &str) -> Result<Vec<Value>> {
     let mut allocs = cluster.server().allocs(job)?;
     allocs.retain(|a| !matches!(a["ClientStatus"].as_str(), Some("complete" | "failed" | "lost")));
@@ -52,7 +52,7 @@ fn text<'a>(value: &'a Value, field: &str) -> &'a str {
     value[field].as_str().unwrap_or_default()
 }
 
-/// Claims of a volume that are not over: allocation and phase.
+/// Returns the active claims of a volume: phase by allocation.
 fn claims(cluster: &Cluster, volume: &str) -> Result<BTreeMap<String, String>> {
     let whole = cluster.volume(volume)?;
     let claims = whole["CaravanClaims"].as_array().cloned().unwrap_or_default();
@@ -60,7 +60,7 @@ fn claims(cluster: &Cluster, volume: &str) -> Result<BTreeMap<String, String>> {
     Ok(held.map(|c| (text(c, "AllocID").to_owned(), text(c, "Phase").to_owned())).collect())
 }
 
-/// All volume mounts of all nodes, as node and path.
+/// Returns all volume mounts of all nodes, as node and path.
 fn mounts(cluster: &Cluster) -> Result<Vec<(String, String)>> {
     let mut all = Vec::new();
     for node in cluster.nodes() {
@@ -74,7 +74,7 @@ fn known(cluster: &Cluster, volume: &VolumePlan) -> Result<SanVolume> {
     found.with_context(|| format!("the plugin has lost volume {}", volume.id))
 }
 
-/// Whether everything that is wanted runs and writes, and claims = consumers = published = mounts.
+/// Checks that all desired allocations run and write, and that claims = consumers = published = mounts.
 pub(crate) fn settled(cluster: &Cluster, schedule: &Schedule) -> Result<()> {
     let mut mounts = mounts(cluster)?;
     for (number, volume) in schedule.volumes.iter().enumerate() {
@@ -95,7 +95,7 @@ pub(crate) fn settled(cluster: &Cluster, schedule: &Schedule) -> Result<()> {
     Ok(())
 }
 
-/// Allocations of a job and their nodes, if they are as many as are wanted and all run.
+/// Returns the allocations of a job and their nodes, if their number is `wanted` and all run.
 fn of_job(cluster: &Cluster, job: &JobPlan, wanted: u32) -> Result<BTreeMap<String, String>> {
     let live = live(cluster, &job.id)?;
     let told: Vec<String> = live
@@ -158,7 +158,7 @@ fn of_volume(
     Ok(())
 }
 
-/// Whether nothing is left of any use of any volume.
+/// Checks that no volume is used in any way.
 pub(crate) fn nothing_left(cluster: &Cluster, schedule: &Schedule) -> Result<()> {
     for job in &schedule.jobs {
         of_job(cluster, job, 0)?;
@@ -174,7 +174,7 @@ pub(crate) fn nothing_left(cluster: &Cluster, schedule: &Schedule) -> Result<()>
     Ok(())
 }
 
-/// What must hold whatever happened: no two writers at once, no stamp on a local disk.
+/// Checks the rules that hold at any time: no two concurrent writers, no stamp on a local disk.
 pub(crate) fn never(cluster: &Cluster, schedule: &Schedule) -> Result<()> {
     for volume in &schedule.volumes {
         let images = cluster.plugin(&volume.plugin).is_some_and(|p| p.images);
@@ -193,8 +193,9 @@ pub(crate) fn never(cluster: &Cluster, schedule: &Schedule) -> Result<()> {
     Ok(())
 }
 
-/// A process may begin while the one before it still serves, as in an update of the plugin's job: to the checker,
-/// which takes a beginning for the death of the others of the instance, it is told after their last line.
+/// Moves starts of processes behind the last line of their predecessors. A process may start while its predecessor
+/// still serves, as in an update of the plugin's job. The checker, however, treats a start as the death of the
+/// instance's other processes.
 fn starts_after_deaths(lines: &mut [Line]) {
     let mut spans: BTreeMap<(String, u32), (u64, u64)> = BTreeMap::new();
     for line in lines.iter() {
@@ -211,17 +212,17 @@ fn starts_after_deaths(lines: &mut [Line]) {
     lines.sort_by_key(|line| line.t_ns);
 }
 
-/// How long the last answers of plugins are waited for.
+/// The timeout for the plugins' last answers.
 const LAST_ANSWERS: Duration = Duration::from_secs(20);
 
-/// Whether the plugins were called as the CSI specification says: in order, one call at a time on each volume,
-/// nothing without its undoing. `notes` are what the schedule did to nodes.
+/// Checks that the plugins were called as the CSI specification requires: in order, one call at a time on each volume,
+/// and every effect undone. `notes` are the schedule's actions on nodes.
 pub(crate) fn calls(cluster: &Cluster, schedule: &Schedule, notes: &[Note]) -> Result<()> {
     for volume in &schedule.volumes {
         let plugin = cluster.plugin(&volume.plugin).context("a plugin of no cluster")?;
         let needs = Needs { attach: plugin.attach, stage: plugin.stage, shared: volume.shared };
         let path = cluster.san(&volume.plugin).trace();
-        // A call that a dying plugin did not answer is repeated, perhaps only now.
+        // A call that a dying plugin did not answer is retried, possibly only now.
         eventually_within(LAST_ANSWERS, "the plugin's log to tell the whole story", || {
             let log = std::fs::read_to_string(&path).with_context(|| format!("read {}", path.display()))?;
             let mut lines = trace::read([log.as_str()])?;

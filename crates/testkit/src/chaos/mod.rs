@@ -1,15 +1,15 @@
-//! Chaos: random schedules of everything that happens to machines, agents, plugins and jobs, then quiet, then
-//! a look at whether all that was promised of volumes holds.
+//! Chaos tests: random schedules of failures of machines, agents, plugins and jobs, then a quiet phase, then
+//! checks of all guarantees for volumes.
 //!
-//! A schedule follows from its seed alone; when its steps meet what goes on in the cluster does not, so a seed
-//! that failed is run more than once.
+//! A seed determines its schedule. It does not determine how the steps interleave with the cluster's own work, so a
+//! failed seed is run more than once.
 
 mod check;
 mod rng;
 mod run;
 mod schedule;
 
-/// Schedules of the project's tests: together they meet every plugin and the steps that matter most.
+/// The schedules of the project's tests: together they cover every plugin and the most important steps.
 pub const SUITE_SEEDS: [u64; 3] = [3, 18, 21];
 
 pub use check::one_writer_at_a_time;

@@ -1,16 +1,16 @@
-//! Random numbers that are the same everywhere and for ever: SplitMix64.
+//! Random numbers that never differ between machines or versions: SplitMix64.
 
-/// A stream of numbers from a seed.
+/// A stream of random numbers.
 #[derive(Clone, Debug)]
 pub(crate) struct Rng(u64);
 
 impl Rng {
-    /// The stream of a seed.
+    /// Creates the stream of a seed.
     pub(crate) fn new(seed: u64) -> Self {
         Self(seed)
     }
 
-    /// The next number.
+    /// Returns the next number.
     pub(crate) fn next(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut mixed = self.0;
@@ -19,23 +19,23 @@ impl Rng {
         mixed ^ (mixed >> 31)
     }
 
-    /// A number below `end`, which is not zero.
+    /// Returns a number below `end`, which is not zero.
     pub(crate) fn below(&mut self, end: u64) -> u64 {
-        // That small numbers are a little likelier does not matter here.
+        // Small numbers are slightly more likely, which does not matter here.
         self.next() % end
     }
 
-    /// A place in something that is not empty.
+    /// Returns an index into a non-empty sequence.
     pub(crate) fn index(&mut self, length: usize) -> usize {
         usize::try_from(self.below(length as u64)).expect("below a length")
     }
 
-    /// One of some things.
+    /// Returns one element.
     pub(crate) fn pick<'a, T>(&mut self, things: &'a [T]) -> &'a T {
         &things[self.index(things.len())]
     }
 
-    /// True in so many of a hundred.
+    /// Returns true with a probability in percent.
     pub(crate) fn percent(&mut self, of_hundred: u64) -> bool {
         self.below(100) < of_hundred
     }

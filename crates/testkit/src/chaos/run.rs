@@ -1,4 +1,4 @@
-//! Schedules, carried out: first what happens, then quiet, then the checks.
+//! Runs schedules: first the steps, then a quiet phase, then the checks.
 
 use super::check::{boot_time, calls, never, nothing_left, settled};
 use super::schedule::{Action, Schedule, Shape, Step, draw};
@@ -12,22 +12,22 @@ use std::path::Path;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-/// How long a cluster may take to get to where it should be, once it is left alone.
+/// The timeout for a cluster to settle once it is quiet.
 const QUIET: Duration = Duration::from_secs(60);
 
 /// The lease of the clusters' nodes, in nanoseconds.
 const LEASE: u64 = 2_000_000_000;
 
-/// How schedules are run.
+/// The options of chaos runs.
 #[derive(Clone, Debug)]
 pub struct ChaosOptions {
-    /// How many nodes.
+    /// The number of nodes.
     pub nodes: usize,
-    /// How many steps a schedule has, apart from the first jobs.
+    /// The number of steps of a schedule, without the first jobs.
     pub steps: usize,
-    /// More configuration of the server, HCL; empty for the usual one.
+    /// Additional configuration of the server in HCL; empty for the usual one.
     pub server: String,
-    /// Third number of the hosts' addresses.
+    /// The third number of the hosts' addresses.
     pub subnet: u8,
 }
 
@@ -37,7 +37,7 @@ impl Default for ChaosOptions {
     }
 }
 
-/// Returns the plugins of every schedule: each has habits that real plugins have.
+/// Returns the plugins of every schedule: each imitates behaviour of real plugins.
 pub(super) fn plugins() -> Vec<FaultPlugin> {
     vec![
         FaultPlugin::new(
@@ -52,18 +52,18 @@ pub(super) fn plugins() -> Vec<FaultPlugin> {
     ]
 }
 
-/// What a schedule that passed took.
+/// The times of a schedule that passed.
 #[derive(Clone, Copy, Debug)]
 pub struct Passed {
-    /// All of it.
+    /// The total time.
     pub took: Duration,
-    /// From the moment that everything was left alone until it was as it should be.
+    /// The time from the start of the quiet phase until the cluster had settled.
     pub settled: Duration,
-    /// From the moment that everything was to end until nothing was left.
+    /// The time from the stop of all jobs until no use of a volume was left.
     pub ended: Duration,
 }
 
-/// A cluster for schedules, one after the other.
+/// A cluster that runs schedules one after the other.
 #[derive(Debug)]
 pub struct Chaos {
     cluster: Cluster,
@@ -74,7 +74,7 @@ impl Chaos {
     /// Starts a cluster with plugins of all kinds.
     ///
     /// # Errors
-    /// If it does not get there.
+    /// Fails if the cluster is not ready after the timeout.
     pub fn start(options: &ChaosOptions) -> Result<Self> {
         let mut settings =
             ClusterOptions { nodes: options.nodes, subnet: options.subnet, ..Default::default() };
@@ -91,11 +91,11 @@ impl Chaos {
         Ok(Self { cluster, shape })
     }
 
-    /// Draws the schedule of a seed, carries it out and checks.
+    /// Draws the schedule of a seed, runs it and checks the result.
     ///
     /// # Errors
-    /// If something does not hold. The text has the seed, the schedule and what happened; logs and traces are
-    /// copied to a folder below `artifacts`. The cluster is of no use afterwards.
+    /// Fails if a check fails. The error has the seed, the schedule and the events; logs and traces are
+    /// copied to a directory below `artifacts`. The cluster cannot be used afterwards.
     pub fn run(&mut self, seed: u64, artifacts: &Path) -> Result<Passed> {
         let schedule = draw(seed, &self.shape);
         let mut journal = Journal { began: Instant::now(), text: String::new(), notes: Vec::new() };
@@ -150,14 +150,14 @@ impl Chaos {
     fn step(&mut self, schedule: &Schedule, step: &Step, journal: &mut Journal) -> Result<()> {
         sleep(Duration::from_millis(step.pause_ms));
         journal.note(&step.action.to_string());
-        // What began before and is still under way is nobody's from here on, and again once it is done: calls
-        // arrive in between.
+        // The note is written before and after the action, because calls arrive during the action. Calls that began
+        // earlier have lost their caller.
         self.deeds(&step.action, journal)?;
         self.act(schedule, &step.action, journal)?;
         self.deeds(&step.action, journal)
     }
 
-    /// What the checker of the plugins' logs has to know of an action.
+    /// Records the facts about an action that the checker of the plugins' logs needs.
     fn deeds(&self, action: &Action, journal: &mut Journal) -> Result<()> {
         let name = |node: &usize| self.cluster.nodes()[*node].name.clone();
         let now = boot_time()?;
@@ -174,11 +174,11 @@ impl Chaos {
                     note(now, Deed::Wiped { node: name(node) });
                 }
                 if !matches!(action, Action::KillPlugin { .. }) {
-                    // No sooner can the servers believe that nothing of it writes any more.
+                    // Before this time the servers cannot assume that the node's writers have ended.
                     note(now + LEASE, Deed::Lost { node: name(node) });
                 }
             }
-            // A server that begins knows nothing of the calls that the one before was waiting for.
+            // A new server does not know the calls for which its predecessor waited.
             Action::RestartServer { .. } => {
                 for node in self.cluster.nodes() {
                     note(now, Deed::AgentDied { node: node.name.clone() });
@@ -194,7 +194,7 @@ impl Chaos {
         match action {
             Action::Submit { job, count, version } => {
                 let text = stamper(schedule, *job, *count, *version);
-                // A server that is not there takes nothing; in the end what is wanted is asked for again.
+                // An absent server refuses the request; the desired jobs are submitted again at the end.
                 journal.ignore(cluster.run_job(&schedule.jobs[*job].id, &text));
             }
             Action::Stop(job) => journal.ignore(cluster.stop_job(&schedule.jobs[*job].id, false)),
@@ -245,7 +245,7 @@ impl Chaos {
         Ok(())
     }
 
-    /// Ends everything that is done to the cluster, and does nothing else for it.
+    /// Ends all faults of the cluster, without any other help.
     fn calm(&mut self) -> Result<()> {
         self.clear_faults()?;
         self.cluster.start_server()?;
@@ -264,7 +264,7 @@ impl Chaos {
         Ok(())
     }
 
-    /// Asks for what is to run in the end, and for nothing else.
+    /// Submits the jobs that must run in the end, and nothing else.
     fn want(&self, schedule: &Schedule) -> Result<()> {
         for (number, wanted) in schedule.finally.iter().enumerate() {
             let id = &schedule.jobs[number].id;
@@ -291,11 +291,11 @@ fn stamper(schedule: &Schedule, job: usize, count: u32, version: u32) -> String 
     })
 }
 
-/// What happened, and when.
+/// The events of a run with their times.
 struct Journal {
     began: Instant,
     text: String,
-    /// For the checker of the plugins' logs.
+    /// Notes for the checker of the plugins' logs.
     notes: Vec<Note>,
 }
 
@@ -312,10 +312,10 @@ impl Journal {
     }
 }
 
-/// Runs the schedules of some seeds, a cluster for as many as pass; tells each result.
+/// Runs the schedules of some seeds; a cluster is used until a schedule fails. Passes each result to `tell`.
 ///
 /// # Errors
-/// If a cluster cannot be started. Schedules that fail are told, not answered.
+/// Fails if a cluster cannot be started. A failed schedule is passed to `tell`, not returned.
 pub fn run_seeds(
     seeds: impl IntoIterator<Item = u64>,
     options: &ChaosOptions,
@@ -337,7 +337,7 @@ pub fn run_seeds(
     Ok(())
 }
 
-/// A result as one JSON object.
+/// Formats a result as one JSON object.
 pub fn told(seed: u64, result: &Result<Passed>) -> serde_json::Value {
     let ms = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
     match result {

@@ -1,4 +1,4 @@
-//! A schedule: what happens to a cluster, drawn from a seed.
+//! A schedule: the steps of a chaos run, drawn from a seed.
 
 use super::rng::Rng;
 use crate::cluster::FaultPlugin;
@@ -8,16 +8,16 @@ use std::fmt;
 /// A volume of a schedule.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct VolumePlan {
-    /// Volume id.
+    /// The id of the volume.
     pub id: String,
-    /// Plugin id.
+    /// The id of the plugin.
     pub plugin: String,
-    /// Several writers on several nodes are wanted.
+    /// Whether the volume has several writers on several nodes.
     pub shared: bool,
 }
 
 impl VolumePlan {
-    /// The access mode that it is made and asked for with.
+    /// Returns the access mode with which the volume is created and requested.
     pub fn access_mode(&self) -> &'static str {
         if self.shared { "multi-node-multi-writer" } else { "single-node-writer" }
     }
@@ -26,81 +26,81 @@ impl VolumePlan {
 /// A job of a schedule: a writer on a volume.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct JobPlan {
-    /// Job id.
+    /// The id of the job.
     pub id: String,
-    /// Number of its volume.
+    /// The index of its volume.
     pub volume: usize,
 }
 
-/// One thing that happens.
+/// One action on the cluster.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Action {
-    /// A job is submitted, changed or scaled.
+    /// Submits, changes or scales a job.
     Submit {
-        /// Number of the job.
+        /// The index of the job.
         job: usize,
-        /// How many.
+        /// The number of allocations.
         count: u32,
-        /// Another one is another version.
+        /// A different number makes a different version of the job.
         version: u32,
     },
-    /// A job is stopped.
+    /// Stops a job.
     Stop(usize),
-    /// A writer of a job is killed, wherever it runs.
+    /// Kills a writer of a job on any node.
     KillTask(usize),
-    /// An agent is killed outright.
+    /// Kills an agent with SIGKILL.
     KillAgent(usize),
-    /// A node's agent, or its whole machine, is started.
+    /// Starts a node's agent, and its machine if it is off.
     StartAgent(usize),
-    /// An agent is asked to end and started again.
+    /// Stops an agent in order and starts it again.
     RestartAgent(usize),
-    /// An agent is suspended.
+    /// Suspends an agent.
     Suspend(usize),
-    /// It goes on.
+    /// Resumes a suspended agent.
     Resume(usize),
-    /// A node's cable is pulled.
+    /// Disconnects a node's network.
     Cut(usize),
-    /// It is put back.
+    /// Reconnects a node's network.
     Mend(usize),
-    /// A node's machine loses power.
+    /// Powers a node's machine off.
     PowerOff(usize),
-    /// The process of a plugin on a node is killed.
+    /// Kills the process of a plugin on a node.
     KillPlugin {
-        /// Number of the node.
+        /// The index of the node.
         node: usize,
-        /// Plugin id.
+        /// The id of the plugin.
         plugin: String,
     },
-    /// The server is ended and started again.
+    /// Ends the server and starts it again.
     RestartServer {
-        /// Killed, not asked.
+        /// Whether the server is killed instead of stopped in order.
         outright: bool,
-        /// Milliseconds that it is away.
+        /// The milliseconds until the server starts again.
         away_ms: u64,
     },
-    /// A plugin gets a rule of faults.
+    /// Adds a fault rule to a plugin.
     Fault {
-        /// Plugin id.
+        /// The id of the plugin.
         plugin: String,
-        /// The rule.
+        /// The fault rule.
         rule: Value,
     },
-    /// All faults end.
+    /// Removes all fault rules.
     ClearFaults,
-    /// A node is drained.
+    /// Drains a node.
     Drain {
-        /// Number of the node.
+        /// The index of the node.
         node: usize,
-        /// Seconds after which what is left is stopped; 0 stops all at once.
+        /// The seconds after which remaining allocations are stopped; 0 stops all at once.
         deadline: u64,
     },
-    /// The drain ends, the node takes work again.
+    /// Ends a drain; the node becomes eligible again.
     Undrain(usize),
-    /// The wall clock of an agent steps.
+    /// Steps the wall clock of an agent.
     StepClock {
-        /// Number of the node; none for the server.
+        /// The index of the node; `None` for the server.
         node: Option<usize>,
-        /// Forward, or back if negative.
+        /// The step in seconds: forward, or back if negative.
         seconds: i64,
     },
 }
@@ -114,40 +114,41 @@ impl fmt::Display for Action {
     }
 }
 
-/// A step: wait, then do.
+/// A step: a pause, then an action.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Step {
-    /// Milliseconds to wait before.
+    /// The pause in milliseconds.
     pub pause_ms: u64,
-    /// What to do.
+    /// The action after the pause.
     pub action: Action,
 }
 
-/// What a run may do to its cluster.
+/// The limits of a run on its cluster.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Shape {
-    /// How many nodes there are.
+    /// The number of nodes.
     pub nodes: usize,
     /// The plugins that run.
     pub plugins: Vec<FaultPlugin>,
-    /// How many steps.
+    /// The number of steps.
     pub steps: usize,
-    /// Nodes can be drained.
+    /// Whether nodes can be drained.
     pub drains: bool,
 }
 
-/// All of a run.
+/// The full plan of a run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Schedule {
-    /// Where it came from.
+    /// The seed from which the schedule was drawn.
     pub seed: u64,
-    /// Volumes.
+    /// The volumes of the run.
     pub volumes: Vec<VolumePlan>,
-    /// Jobs.
+    /// The jobs of the run.
     pub jobs: Vec<JobPlan>,
-    /// What happens.
+    /// The steps in order.
     pub steps: Vec<Step>,
-    /// Which jobs are to run in the end, and how many of each. At most one on a volume that is not shared.
+    /// For each job the number of allocations that must run in the end. At most one job runs on a volume that is not
+    /// shared.
     pub finally: Vec<Option<u32>>,
 }
 
@@ -169,7 +170,7 @@ impl fmt::Display for Schedule {
     }
 }
 
-/// What a node is like while a schedule is drawn.
+/// The condition of a node while a schedule is drawn.
 #[derive(Clone, Copy, Debug, Default)]
 struct Condition {
     off: bool,
@@ -178,7 +179,7 @@ struct Condition {
     drained: bool,
 }
 
-/// Calls that are worth a fault.
+/// The calls that faults apply to.
 const CALLS: [&str; 6] = [
     "ControllerPublishVolume",
     "ControllerUnpublishVolume",
@@ -188,20 +189,20 @@ const CALLS: [&str; 6] = [
     "NodeUnpublishVolume",
 ];
 
-/// Calls that may succeed half way.
+/// The calls that may succeed partially.
 const NODE_CALLS: [&str; 4] =
     ["NodeStageVolume", "NodeUnstageVolume", "NodePublishVolume", "NodeUnpublishVolume"];
 
-/// Codes that plugins answer when something is wrong with them, not with the caller.
+/// The codes with which plugins report their own failures rather than those of the caller.
 const CODES: [&str; 5] = ["Unavailable", "Internal", "Aborted", "DeadlineExceeded", "ResourceExhausted"];
 
-/// Draws a schedule.
+/// Draws the schedule of a seed.
 pub fn draw(seed: u64, shape: &Shape) -> Schedule {
     let mut rng = Rng::new(seed);
     let (mut volumes, mut jobs, mut finally) = (Vec::new(), Vec::new(), Vec::new());
     let count = 2 + rng.index(2);
     for number in 0..count {
-        // At least one volume has a single writer: that is what must hold.
+        // At least one volume has a single writer, because that is the property under test.
         let shared = number > 0 && rng.percent(35);
         let plugin = rng.pick(&shape.plugins).id.clone();
         volumes.push(VolumePlan { id: format!("s{seed}v{number}"), plugin, shared });
@@ -225,7 +226,7 @@ pub fn draw(seed: u64, shape: &Shape) -> Schedule {
     Schedule { seed, volumes, jobs, steps, finally }
 }
 
-/// How far clocks step, in seconds: as a first correction after the boot, a machine that resumes, or a hand does.
+/// Steps of clocks in seconds: like a first correction after the boot, a resumed machine, or a manual change.
 const STEPS: [i64; 4] = [120, -120, 3600, -3600];
 
 struct Drawing<'a> {
@@ -236,7 +237,7 @@ struct Drawing<'a> {
 }
 
 impl Drawing<'_> {
-    /// Mostly short, so that things meet; sometimes as long as a lease and a fence.
+    /// Returns a pause: mostly short, so that actions overlap; sometimes as long as a lease and a fence.
     fn pause(&mut self) -> u64 {
         match self.rng.below(100) {
             0..45 => self.rng.below(150),
@@ -336,7 +337,7 @@ impl Drawing<'_> {
             0..40 => {
                 rule["action"] = json!("fail");
                 rule["code"] = json!(*self.rng.pick(&CODES));
-                // A plugin that refuses for ever to undo what it knows is broken: nothing but its repair helps.
+                // A plugin that permanently refuses to undo a known step is broken: only its repair helps.
                 if rule["code"] == "Internal" && rule.get("times").is_none() {
                     rule["times"] = json!(1 + self.rng.below(4));
                 }
@@ -354,7 +355,7 @@ impl Drawing<'_> {
             }
             _ => {
                 rule["action"] = json!("exit");
-                // A plugin that dies at each call for ever is no more than one that is not there.
+                // A plugin that dies at every call is equivalent to an absent one, so the number is limited.
                 rule["times"] = json!(1 + self.rng.below(2));
             }
         }

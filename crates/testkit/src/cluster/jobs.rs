@@ -1,50 +1,50 @@
-//! The jobs and volumes of a cluster with the fault plugin, as text.
+//! Texts of the jobs and volumes of a cluster with the fault plugin.
 
 use std::path::Path;
 
-/// A fault plugin that runs on every node as a monolith.
+/// A fault plugin that runs on every node, with controller and node service in one.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FaultPlugin {
-    /// Plugin id; its storage system has the same name.
+    /// The plugin's id; its storage system has the same name.
     pub id: String,
-    /// With ControllerPublishVolume.
+    /// Whether the plugin has ControllerPublishVolume.
     pub attach: bool,
-    /// With NodeStageVolume.
+    /// Whether the plugin has NodeStageVolume.
     pub stage: bool,
-    /// Volumes are file systems in images on loop devices, rather than directories.
+    /// Whether volumes are file systems in images on loop devices instead of directories.
     pub images: bool,
-    /// Further flags: the habits of other plugins.
+    /// Additional flags that imitate behaviour of other plugins.
     pub habits: Vec<String>,
 }
 
 impl FaultPlugin {
-    /// A plugin that attaches and stages or does not, with these habits.
+    /// Creates a plugin that attaches and stages as given, with these habits.
     pub fn new(id: &str, attach: bool, stage: bool, habits: &[&str]) -> Self {
         let habits = habits.iter().map(|habit| (*habit).to_owned()).collect();
         Self { id: id.to_owned(), attach, stage, images: false, habits }
     }
 }
 
-/// A job whose tasks stamp a volume all the time.
+/// A job whose tasks stamp a volume continuously.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Stamper {
-    /// Job id.
+    /// The id of the job.
     pub id: String,
-    /// Driver.
+    /// The driver of the tasks.
     pub driver: String,
-    /// Volume id.
+    /// The id of the volume.
     pub volume: String,
-    /// Access mode.
+    /// The access mode of the request.
     pub access_mode: String,
-    /// How many.
+    /// The number of allocations.
     pub count: u32,
-    /// Another number makes another version of the job.
+    /// A different number makes a different version of the job.
     pub version: u32,
-    /// What becomes of the writer when its mount breaks.
+    /// The setting for a task whose mount breaks.
     pub broken_mount: String,
 }
 
-/// Text of the plugin's job.
+/// Returns the text of the plugin's job.
 pub fn fault_plugin_job(plugin: &FaultPlugin, san: &Path) -> String {
     let FaultPlugin { id, attach, stage, images, habits } = plugin;
     let flags = [(!attach, "--no-attach"), (!stage, "--no-stage"), (*images, "--loop")];
@@ -86,7 +86,7 @@ job "plugin-{id}" {{
     )
 }
 
-/// Text of a volume specification.
+/// Returns the text of a volume specification.
 pub fn fault_volume_spec(id: &str, plugin: &str, access_mode: &str) -> String {
     format!(
         r#"
@@ -102,7 +102,7 @@ capability {{
     )
 }
 
-/// Text of the writer's job. A writer that cannot write ends, and is started again soon.
+/// Returns the text of the writer's job. A writer that cannot write ends and is restarted soon.
 pub fn stamper_job(stamper: &Stamper) -> String {
     let Stamper { id, driver, volume, access_mode, count, version, broken_mount: broken } = stamper;
     format!(

@@ -1,8 +1,8 @@
-//! A cluster on one machine: a server and clients, each an agent of its own on a host of its own (network
-//! namespace), the clients with mounts of their own, and a storage system that all of them reach.
+//! A cluster on one machine: a server and clients as separate agents. Each agent has its own host (network
+//! namespace), each client its own mounts, and all of them share a storage system.
 //!
-//! Everything that can happen to machines can be done to them: agents are killed, suspended and started
-//! again, cables pulled, plugins killed, machines booted anew.
+//! Tests can inject the failures of real machines: kill, suspend and restart agents, disconnect networks,
+//! kill plugins, and reboot machines.
 
 mod jobs;
 mod san;
@@ -22,16 +22,16 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// How a cluster is set up.
+/// The options of a cluster.
 #[derive(Clone, Debug)]
 pub struct ClusterOptions {
-    /// How many clients.
+    /// The number of clients.
     pub nodes: usize,
-    /// Third number of the hosts' addresses; any will do.
+    /// The third number of the hosts' addresses; any value works.
     pub subnet: u8,
-    /// More configuration of the server, HCL.
+    /// Additional configuration of the server in HCL.
     pub server: String,
-    /// The data directory of a node below its own.
+    /// The name of a node's data directory below its own directory.
     pub data: String,
 }
 
@@ -41,14 +41,14 @@ impl Default for ClusterOptions {
     }
 }
 
-/// Nodes are missed within seconds, and their volumes handed on soon after.
+/// Settings by which the server notices lost nodes within seconds, and reuses their volumes soon after.
 const SHORT: &str = "server {\n heartbeat_grace = \"1s\"\n min_heartbeat_ttl = \"1s\"\n lease_ttl = \"2s\"\n \
                      lease_kill_grace = \"500ms\"\n lease_margin = \"500ms\"\n}\n";
 
-/// A client with its machine.
+/// A client and its machine.
 #[derive(Debug)]
 pub struct Node {
-    /// Name of the node.
+    /// The name of the node.
     pub name: String,
     agent: Agent,
     host: Host,
@@ -57,7 +57,7 @@ pub struct Node {
     suspended: bool,
 }
 
-/// A running cluster. Dropped: everything on its machines is killed, the rest goes with the namespaces.
+/// A running cluster. Dropping it kills all processes of its machines; the rest disappears with the namespaces.
 #[derive(Debug)]
 pub struct Cluster {
     nodes: Vec<Node>,
@@ -65,7 +65,7 @@ pub struct Cluster {
     server_host: Host,
     plugins: Vec<FaultPlugin>,
     dir: tempfile::TempDir,
-    /// The data directory of a node below its own.
+    /// The name of a node's data directory below its own directory.
     data: String,
 }
 
@@ -73,7 +73,7 @@ impl Cluster {
     /// Starts a cluster and waits until all nodes are ready.
     ///
     /// # Errors
-    /// If it does not get there.
+    /// Fails if a node is not ready after the timeout.
     pub fn start(options: &ClusterOptions) -> Result<Self> {
         let dir = tempfile::Builder::new().prefix("caravan-cluster-").tempdir()?;
         let switch = Switch::new(options.subnet)?;
@@ -118,30 +118,30 @@ impl Cluster {
         Ok(Node { name: name.to_owned(), agent, host, space, boots: 1, suspended: false })
     }
 
-    /// The server's agent.
+    /// Returns the server's agent.
     pub fn server(&self) -> &Agent {
         &self.server
     }
 
-    /// The nodes.
+    /// Returns the nodes.
     pub fn nodes(&self) -> &[Node] {
         &self.nodes
     }
 
-    /// A node to do something to.
+    /// Returns a node for changes.
     ///
     /// # Panics
-    /// If there is none with this number.
+    /// Panics if there is no node with this number.
     pub fn node(&mut self, number: usize) -> &mut Node {
         &mut self.nodes[number]
     }
 
-    /// The directory of everything that is not an agent's.
+    /// Returns the directory of all files that do not belong to an agent.
     pub fn dir(&self) -> &Path {
         self.dir.path()
     }
 
-    /// The storage system behind a fault plugin.
+    /// Returns the storage system behind a fault plugin.
     pub fn san(&self, plugin: &str) -> San {
         San::new(self.dir.path().join("san").join(plugin))
     }
@@ -149,7 +149,7 @@ impl Cluster {
     /// Runs a fault plugin on all nodes and waits until it is healthy on each.
     ///
     /// # Errors
-    /// If it does not get there.
+    /// Fails if the plugin is unhealthy after the timeout.
     pub fn run_plugin(&mut self, plugin: &FaultPlugin) -> Result<()> {
         self.plugins.push(plugin.clone());
         let san = self.san(&plugin.id);
@@ -164,27 +164,27 @@ impl Cluster {
         .with_context(|| format!("--- log of the server\n{}", self.server.log_tail()))
     }
 
-    /// A plugin that was run.
+    /// Returns a plugin that was run.
     pub fn plugin(&self, id: &str) -> Option<&FaultPlugin> {
         self.plugins.iter().find(|plugin| plugin.id == id)
     }
 
-    /// Whether the agents can drain nodes.
+    /// Returns whether the agents can drain nodes.
     ///
     /// # Errors
-    /// If nobody answers.
+    /// Fails if the server does not answer.
     pub fn can_drain(&self) -> Result<bool> {
         let id = self.nodes.first().context("a cluster without nodes")?.agent.node_id()?;
-        // A change that changes nothing.
+        // The request does not change the node.
         let body = serde_json::json!({ "Eligibility": "eligible" });
         let reply = self.server.request("PUT", &format!("/v1/node/{id}/eligibility"), Some(&body))?;
         Ok(reply.status == 200)
     }
 
-    /// Drains a node and does not wait; what is left after `deadline` seconds is stopped.
+    /// Drains a node without waiting; allocations that remain after `deadline` seconds are stopped.
     ///
     /// # Errors
-    /// If the server does not take it.
+    /// Fails if the server refuses.
     pub fn drain(&self, node: usize, deadline: u64) -> Result<()> {
         let id = self.id_of(node)?;
         let deadline = format!("{deadline}s");
@@ -194,20 +194,20 @@ impl Cluster {
         Ok(())
     }
 
-    /// Ends a drain; the node takes work again.
+    /// Ends a drain; the node becomes eligible again.
     ///
     /// # Errors
-    /// If the server does not take it.
+    /// Fails if the server refuses.
     pub fn undrain(&self, node: usize) -> Result<()> {
         let id = self.id_of(node)?;
         self.server.caravan(&["node", "drain", "-disable", "-detach", "-yes", &id])?.ok()?;
         Ok(())
     }
 
-    /// A node's id, as the server knows it.
+    /// Returns a node's id in the server.
     ///
     /// # Errors
-    /// If the server does not know it.
+    /// Fails if the server does not know the node.
     pub fn id_of(&self, node: usize) -> Result<String> {
         let (nodes, name) = (self.server.get("/v1/nodes")?, &self.nodes[node].name);
         let row = nodes.as_array().into_iter().flatten().find(|n| n["Name"] == name.as_str());
@@ -215,10 +215,10 @@ impl Cluster {
         id.with_context(|| format!("the server does not know node {name}"))
     }
 
-    /// Submits a job and does not wait for what comes of it.
+    /// Submits a job without waiting for its allocations.
     ///
     /// # Errors
-    /// If the server does not take it.
+    /// Fails if the server refuses.
     pub fn run_job(&self, name: &str, text: &str) -> Result<()> {
         let path = self.dir.path().join(format!("{name}.nomad.hcl"));
         fs::write(&path, text)?;
@@ -226,10 +226,10 @@ impl Cluster {
         Ok(())
     }
 
-    /// Stops a job and does not wait for its end.
+    /// Stops a job without waiting for its end.
     ///
     /// # Errors
-    /// If the server does not take it.
+    /// Fails if the server refuses.
     pub fn stop_job(&self, name: &str, purge: bool) -> Result<()> {
         let reply = self.server.request("DELETE", &format!("/v1/job/{name}?purge={purge}"), None)?;
         match reply.status {
@@ -238,10 +238,10 @@ impl Cluster {
         }
     }
 
-    /// Makes a volume.
+    /// Creates a volume.
     ///
     /// # Errors
-    /// If it cannot be made.
+    /// Fails if the volume cannot be created.
     pub fn create_volume(&self, id: &str, plugin: &str, access_mode: &str) -> Result<()> {
         let path = self.dir.path().join(format!("{id}.volume.hcl"));
         fs::write(&path, fault_volume_spec(id, plugin, access_mode))?;
@@ -249,18 +249,18 @@ impl Cluster {
         Ok(())
     }
 
-    /// A volume with its claims.
+    /// Returns a volume with its claims.
     ///
     /// # Errors
-    /// If there is none, or nobody answers.
+    /// Fails if the volume does not exist, or the server does not answer.
     pub fn volume(&self, id: &str) -> Result<Value> {
         self.server.volume(id)
     }
 
-    /// Kills the server's agent outright, or asks it to end.
+    /// Kills the server's agent, or stops it in order.
     ///
     /// # Errors
-    /// If it does not end.
+    /// Fails if the agent does not end.
     pub fn end_server(&mut self, outright: bool) -> Result<()> {
         if outright { self.server.kill_9() } else { self.server.stop_by(Signal::SIGTERM) }
     }
@@ -268,7 +268,7 @@ impl Cluster {
     /// Starts the server's agent if it does not run, and waits until it answers.
     ///
     /// # Errors
-    /// If it does not get there.
+    /// Fails if the agent does not answer after the timeout.
     pub fn start_server(&mut self) -> Result<()> {
         if !self.server.is_started() {
             self.server.run()?;
@@ -276,15 +276,15 @@ impl Cluster {
         Ok(())
     }
 
-    /// Copies what a failure is found by into a directory: logs, traces, state of the storage systems, and
-    /// what the server says of volumes, allocations and evaluations.
+    /// Copies the material for an analysis into a directory: logs, traces, the state of the storage systems, and
+    /// the server's volumes, allocations and evaluations.
     ///
     /// # Errors
-    /// If the directory cannot be written; what is not there to be copied is left out.
+    /// Fails if the directory cannot be written; missing sources are skipped.
     pub fn save(&self, to: &Path) -> Result<()> {
         fs::create_dir_all(to)?;
         let copy = |from: PathBuf, name: String| {
-            // Not everything is there in every failure.
+            // Some failures leave files missing.
             let _ = fs::copy(from, to.join(name));
         };
         copy(self.server.log_path(), "server.log".into());
@@ -322,7 +322,7 @@ impl Cluster {
 
 impl Drop for Cluster {
     fn drop(&mut self) {
-        // Best effort: the test has said what it had to say.
+        // Best effort: the test has its result already.
         for node in &mut self.nodes {
             let _ = node.end_all();
         }
@@ -332,21 +332,21 @@ impl Drop for Cluster {
 }
 
 impl Node {
-    /// Its agent.
+    /// Returns the node's agent.
     pub fn agent(&self) -> &Agent {
         &self.agent
     }
 
-    /// Its machine's network.
+    /// Returns the network of the node's machine.
     pub fn host(&self) -> &Host {
         &self.host
     }
 
-    /// Mount points in its data directory that are volumes', as seen by the machine itself: stages, publish
-    /// targets, and what is bound into tasks from them.
+    /// Returns the mount points of volumes in the node's data directory, as the machine itself sees them: staging
+    /// paths, publish targets, and their bind mounts in tasks.
     ///
     /// # Errors
-    /// If the mount table cannot be read.
+    /// Fails if the mount table cannot be read.
     pub fn volume_mounts(&self) -> Result<Vec<String>> {
         let mut mounts = self.space.mounts_below(&self.agent.data_dir().to_string_lossy())?;
         mounts
@@ -354,40 +354,40 @@ impl Node {
         Ok(mounts)
     }
 
-    /// Files named `stamps` below its data directory as they are on the local disk: under whatever is mounted
-    /// there. There must never be one.
+    /// Returns the files named `stamps` below the data directory on the local disk, beneath any mounts.
+    /// There must never be one.
     ///
     /// # Errors
-    /// If the directory cannot be read.
+    /// Fails if the directory cannot be read.
     pub fn stamps_on_local_disk(&self) -> Result<Vec<PathBuf>> {
         let mut found = Vec::new();
-        // This process does not see the machine's mounts.
+        // The machine's mounts are not visible in this process.
         find(&self.agent.data_dir(), "stamps", &mut found)?;
         Ok(found)
     }
 
-    /// Kills the agent outright.
+    /// Kills the agent with SIGKILL.
     ///
     /// # Errors
-    /// If it cannot be waited for.
+    /// Fails if the process cannot be waited for.
     pub fn kill_agent(&mut self) -> Result<()> {
         self.suspended = false;
         self.agent.kill_9()
     }
 
-    /// Asks the agent to end, as a service manager does.
+    /// Stops the agent in order, as a service manager does.
     ///
     /// # Errors
-    /// If it does not.
+    /// Fails if the agent does not end.
     pub fn stop_agent(&mut self) -> Result<()> {
         self.resume()?;
         self.agent.stop_by(Signal::SIGTERM)
     }
 
-    /// Starts the agent if it does not run; does not wait.
+    /// Starts the agent if it does not run, without waiting.
     ///
     /// # Errors
-    /// If it cannot be started.
+    /// Fails if the agent cannot be started.
     pub fn start_agent(&mut self) -> Result<()> {
         if self.agent.is_started() { Ok(()) } else { self.agent.spawn() }
     }
@@ -395,48 +395,48 @@ impl Node {
     /// Waits until the agent is ready.
     ///
     /// # Errors
-    /// If it does not get there.
+    /// Fails if the agent is not ready after the timeout.
     pub fn wait_ready(&mut self) -> Result<()> {
         self.agent.wait_ready()
     }
 
-    /// Suspends the agent (SIGSTOP): it does nothing and keeps everything.
+    /// Suspends the agent (SIGSTOP): it does nothing and keeps all its resources.
     ///
     /// # Errors
-    /// If it does not run.
+    /// Fails if the agent does not run.
     pub fn suspend(&mut self) -> Result<()> {
         self.suspended = true;
         self.agent.signal(Signal::SIGSTOP)
     }
 
-    /// Lets a suspended agent go on.
+    /// Resumes a suspended agent.
     ///
     /// # Errors
-    /// If it does not run.
+    /// Fails if the agent does not run.
     pub fn resume(&mut self) -> Result<()> {
         if std::mem::take(&mut self.suspended) { self.agent.signal(Signal::SIGCONT) } else { Ok(()) }
     }
 
-    /// Pulls its cable.
+    /// Disconnects the machine's network.
     ///
     /// # Errors
-    /// If ip(8) refuses.
+    /// Fails if ip(8) refuses.
     pub fn cut(&self) -> Result<()> {
         self.host.cut()
     }
 
-    /// Puts it back.
+    /// Reconnects the machine's network.
     ///
     /// # Errors
-    /// If ip(8) refuses.
+    /// Fails if ip(8) refuses.
     pub fn mend(&self) -> Result<()> {
         self.host.mend()
     }
 
-    /// Processes on it whose command line holds all of these texts.
+    /// Returns the machine's processes whose command line contains all of these texts.
     ///
     /// # Errors
-    /// If `/proc` cannot be read.
+    /// Fails if `/proc` cannot be read.
     pub fn processes_with(&self, texts: &[&str]) -> Result<Vec<u32>> {
         let mut pids = self.host.processes()?;
         pids.retain(|pid| {
@@ -447,23 +447,23 @@ impl Node {
         Ok(pids)
     }
 
-    /// Kills the processes on it whose command line holds all of these texts; answers how many.
+    /// Kills the machine's processes whose command line contains all of these texts. Returns their number.
     ///
     /// # Errors
-    /// If `/proc` cannot be read.
+    /// Fails if `/proc` cannot be read.
     pub fn kill_with(&self, texts: &[&str]) -> Result<usize> {
         let pids = self.processes_with(texts)?;
         for pid in &pids {
-            // It may have ended meanwhile.
+            // The process may have ended in the meantime.
             let _ = kill(Pid::from_raw(i32::try_from(*pid)?), Signal::SIGKILL);
         }
         Ok(pids.len())
     }
 
-    /// The machine loses power: every process ends and every mount is gone; the disk stays.
+    /// Powers the machine off: every process ends and every mount disappears; the disk stays.
     ///
     /// # Errors
-    /// If something of it does not end.
+    /// Fails if a process does not end.
     pub fn power_off(&mut self) -> Result<()> {
         self.end_all()?;
         self.boots += 1;
@@ -479,19 +479,19 @@ impl Node {
     }
 }
 
-/// Kills all processes of a host, and those that they start meanwhile.
+/// Kills all processes of a host, including children that they start in the meantime.
 fn kill_all(host: &Host) -> Result<()> {
     eventually_within(Duration::from_secs(30), "the processes of a host to end", || {
         let left = host.processes()?;
         for pid in &left {
-            // It may have ended meanwhile.
+            // The process may have ended in the meantime.
             let _ = kill(Pid::from_raw(i32::try_from(*pid)?), Signal::SIGKILL);
         }
         if left.is_empty() { Ok(()) } else { bail!("{left:?}") }
     })
 }
 
-/// A boot id in the kernel's form, of a node's nth boot.
+/// Returns the boot id, in the kernel's form, of a node's nth boot.
 fn boot_id(name: &str, boots: u32) -> String {
     let number: u32 = name.bytes().fold(0, |sum, byte| sum.wrapping_mul(31).wrapping_add(byte.into()));
     format!("{number:08x}-0000-4000-8000-{boots:012x}")
@@ -500,7 +500,7 @@ fn boot_id(name: &str, boots: u32) -> String {
 fn find(below: &Path, name: &str, found: &mut Vec<PathBuf>) -> Result<()> {
     for entry in fs::read_dir(below).into_iter().flatten() {
         let entry = entry?;
-        // Directories of allocations come and go.
+        // The entry may have been removed in the meantime, as directories of allocations are.
         let Ok(kind) = entry.file_type() else { continue };
         if kind.is_dir() {
             find(&entry.path(), name, found)?;

@@ -1,4 +1,4 @@
-//! The storage system behind a fault plugin, from outside: what it knows, what was written, and its faults.
+//! The storage system behind a fault plugin, seen from outside: its records, the written stamps, and its faults.
 
 use anyhow::{Context, Result};
 use nix::fcntl::{Flock, FlockArg};
@@ -13,25 +13,25 @@ pub struct San {
     dir: PathBuf,
 }
 
-/// What a storage system knows of a volume.
+/// The storage system's record of a volume.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SanVolume {
-    /// Nodes that it is attached to.
+    /// The nodes to which the volume is attached.
     pub attached: Vec<String>,
-    /// Nodes and paths where it is staged.
+    /// The nodes and paths where the volume is staged.
     pub staged: Vec<(String, String)>,
-    /// Nodes and paths where it is published.
+    /// The nodes and paths where the volume is published.
     pub published: Vec<(String, String)>,
 }
 
 /// One line of a writer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Stamp {
-    /// Allocation of the writer.
+    /// The allocation of the writer.
     pub alloc: String,
     /// The run of the writer within the allocation.
     pub run: String,
-    /// Boot time in nanoseconds.
+    /// The boot time in nanoseconds.
     pub at: u64,
 }
 
@@ -40,20 +40,20 @@ impl San {
         Self { dir }
     }
 
-    /// The directory.
+    /// Returns the shared directory.
     pub fn dir(&self) -> &Path {
         &self.dir
     }
 
-    /// The plugin's log of calls.
+    /// Returns the path of the plugin's log of calls.
     pub fn trace(&self) -> PathBuf {
         self.dir.join("trace.jsonl")
     }
 
-    /// What it knows of a volume; nothing if there is no such volume.
+    /// Returns the record of a volume; `None` if the volume does not exist.
     ///
     /// # Errors
-    /// If its state cannot be read.
+    /// Fails if the state cannot be read.
     pub fn volume(&self, id: &str) -> Result<Option<SanVolume>> {
         let state: Value = match fs::read(self.dir.join("state.json")) {
             Ok(text) => serde_json::from_slice(&text).context("read the state of the storage system")?,
@@ -75,19 +75,19 @@ impl San {
         Ok(Some(found))
     }
 
-    /// Sets the rules of faults (see the plugin's `faults.rs`); none ends all faults.
+    /// Sets the fault rules (see the plugin's `faults.rs`); an empty list removes all faults.
     ///
     /// # Errors
-    /// If they cannot be written.
+    /// Fails if the rules cannot be written.
     pub fn set_faults(&self, rules: &[Value]) -> Result<()> {
         let _lock = self.lock_faults()?;
         self.save_faults(rules)
     }
 
-    /// Adds a rule.
+    /// Adds a fault rule.
     ///
     /// # Errors
-    /// If it cannot be written.
+    /// Fails if the rule cannot be written.
     pub fn add_fault(&self, rule: Value) -> Result<()> {
         let _lock = self.lock_faults()?;
         let mut rules: Vec<Value> = match fs::read(self.dir.join("faults.json")) {
@@ -105,16 +105,16 @@ impl San {
         Ok(fs::rename(new, self.dir.join("faults.json"))?)
     }
 
-    /// The plugin counts rules down under the same lock.
+    /// Locks the fault rules. The plugin counts rules down under the same lock.
     fn lock_faults(&self) -> Result<Flock<File>> {
         let file = File::options().create(true).append(true).open(self.dir.join("faults.lock"))?;
         Flock::lock(file, FlockArg::LockExclusive).map_err(|(_, error)| error).context("lock the faults")
     }
 
-    /// All stamps on a volume that is a directory, in the order in which they were written.
+    /// Returns all stamps on a volume that is a directory, in the order of writing.
     ///
     /// # Errors
-    /// If they cannot be read.
+    /// Fails if the stamps cannot be read.
     pub fn stamps(&self, volume: &str) -> Result<Vec<Stamp>> {
         let path = self.dir.join("data").join(volume).join("stamps");
         let text = match fs::read_to_string(&path) {

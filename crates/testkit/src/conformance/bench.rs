@@ -1,4 +1,4 @@
-//! The plugin under test, and calls with everything that a caller owes it.
+//! The plugin under test, and calls with all fields that a caller must send.
 
 use super::{Report, Settings};
 use anyhow::{Context, Result};
@@ -16,13 +16,13 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// A deadline that no plugin keeps.
+/// A deadline that no plugin can meet.
 const HURRY: Duration = Duration::from_millis(1);
 
-/// What the plugin says it has.
+/// The features that the plugin reports.
 pub(super) struct Offered {
     pub(super) plugin: CapabilitySet<PluginCapability>,
-    /// Empty without a controller.
+    /// The controller's capabilities; empty without a controller.
     pub(super) controller: CapabilitySet<ControllerCapability>,
     pub(super) node: CapabilitySet<NodeCapability>,
 }
@@ -44,24 +44,24 @@ impl Offered {
 /// The plugin under test.
 pub(super) struct Bench<'a> {
     pub(super) client: CsiClient,
-    /// The same plugin, with a deadline that no call keeps.
+    /// A client of the same plugin, with a deadline that no call meets.
     pub(super) hurried: CsiClient,
     pub(super) offered: Offered,
     pub(super) node: NodeInfo,
     pub(super) settings: &'a Settings,
-    /// Told from names of earlier runs.
+    /// A name that distinguishes this run from earlier ones.
     pub(super) run: String,
-    /// Where this run mounts.
+    /// The directory in which this run mounts.
     pub(super) directory: tempfile::TempDir,
     pub(super) report: &'a mut Report,
 }
 
-/// Deadlines of a client in a hurry.
+/// Returns deadlines that no call meets.
 pub(super) fn hurried() -> Deadlines {
     Deadlines { volume: HURRY, stats: HURRY, ..Deadlines::default() }
 }
 
-/// Makes a call until the plugin does not say any more that another one is under way.
+/// Repeats a call while the plugin answers that another call is in progress.
 pub(super) async fn patiently<T, F>(patience: Duration, mut call: impl FnMut() -> F) -> Result<T, CsiError>
 where
     F: Future<Output = Result<T, CsiError>>,
@@ -77,7 +77,7 @@ where
     }
 }
 
-/// A volume in use, with what has to be undone.
+/// A volume in use, with the steps to undo.
 pub(super) struct Volume {
     pub(super) made: CreatedVolume,
     pub(super) capability: VolumeCapability,
@@ -120,7 +120,7 @@ impl Bench<'_> {
         patiently(self.settings.patience, || self.client.create_volume(request.clone())).await
     }
 
-    /// A copy of something, by another name.
+    /// Returns the request for a copy with another name.
     pub(super) fn copy(&self, name: &str, of: &Volume, content: ContentSource) -> CreateVolumeRequest {
         CreateVolumeRequest {
             capacity_range: Some(CapacityRange {
@@ -132,7 +132,7 @@ impl Bench<'_> {
         }
     }
 
-    /// The places of a volume.
+    /// Returns a volume with its paths.
     pub(super) fn volume(
         &self,
         made: CreatedVolume,
@@ -296,7 +296,7 @@ impl Bench<'_> {
         patiently(self.settings.patience, || self.client.delete_snapshot(request.clone())).await
     }
 
-    /// From nothing to published at a target, without checks.
+    /// Brings a volume from creation to a published target, without checks.
     pub(super) async fn bring(&self, volume: &mut Volume, target: &Path) -> Result<(), CsiError> {
         if self.offered.attaches() {
             volume.context = self.attach(volume).await?;
@@ -307,7 +307,7 @@ impl Bench<'_> {
         self.publish(volume, target, false).await
     }
 
-    /// Undoes everything for a volume, whatever there is of it; what cannot be undone is told.
+    /// Undoes every step for a volume; reports the steps that cannot be undone.
     pub(super) async fn clear(&mut self, volume: &Volume) {
         let mut problems = Vec::new();
         let targets: Vec<PathBuf> =

@@ -1,4 +1,4 @@
-//! Writing to volumes and reading back, as a task would.
+//! Writes to volumes and reads back, as a task does.
 
 use super::bench::Volume;
 use anyhow::{Context, Result, bail};
@@ -8,14 +8,14 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// Bytes of a device that are written at a time: a multiple of every sector.
+/// The bytes of a device that are written at a time: a multiple of every sector size.
 const BLOCK: usize = 4096;
 
 fn place(volume: &Volume, target: &Path) -> PathBuf {
     if volume.is_device() { target.to_owned() } else { target.join("conformance") }
 }
 
-/// Writes a word where the volume is published, so that it is on its disk.
+/// Writes a word where the volume is published, and flushes it to the disk.
 pub(super) fn write(volume: &Volume, target: &Path, word: &str) -> Result<()> {
     let place = place(volume, target);
     let mut block = vec![0; BLOCK];
@@ -43,7 +43,7 @@ pub(super) fn read(volume: &Volume, target: &Path) -> Result<String> {
     Ok(String::from_utf8_lossy(&word).into_owned())
 }
 
-/// Fails unless there is a device, or a directory on which something is mounted.
+/// Fails unless the target is a device, or a directory with a mount.
 pub(super) fn look(volume: &Volume, target: &Path) -> Result<()> {
     let metadata = fs::metadata(target).with_context(|| format!("look at {}", target.display()))?;
     if volume.is_device() {
@@ -61,7 +61,7 @@ pub(super) fn look(volume: &Volume, target: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Bytes of a device, or of the file system at a directory.
+/// Returns the bytes of a device, or of the file system at a directory.
 pub(super) fn size(volume: &Volume, target: &Path) -> Result<u64> {
     if volume.is_device() {
         let mut device = File::open(target)?;

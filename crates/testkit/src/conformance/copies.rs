@@ -1,4 +1,4 @@
-//! Growing a volume, and copies of it.
+//! Expansion of a volume, and copies of it.
 
 use super::{
     Outcome,
@@ -178,7 +178,7 @@ impl Bench<'_> {
                 }
             }
         }
-        // What is written after the cut is not in it.
+        // The copy does not contain later writes.
         let written = contents::write(volume, &volume.target("one"), "later");
         self.report.is("the volume can be written after a snapshot", written.is_ok(), || problem(&written));
         let source = ContentSource::Snapshot(snapshot.snapshot_id.clone());

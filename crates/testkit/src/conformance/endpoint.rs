@@ -1,4 +1,4 @@
-//! The checks that are made by calling a plugin directly.
+//! The checks that call a plugin directly.
 
 use super::{
     Report, Settings,
@@ -15,7 +15,7 @@ use std::{
     time::{Duration, Instant, SystemTime},
 };
 
-/// How volumes are used, one after the other.
+/// The combinations of attachment mode and access mode, tested in this order.
 const WAYS: [(AttachmentMode, AccessMode); 4] = [
     (AttachmentMode::FileSystem, AccessMode::SingleNodeWriter),
     (AttachmentMode::FileSystem, AccessMode::MultiNodeMultiWriter),
@@ -27,7 +27,7 @@ const WAYS: [(AttachmentMode, AccessMode); 4] = [
 /// volumes.
 ///
 /// # Errors
-/// If the plugin does not answer at all, or the run itself cannot go on; what the plugin does wrong is in the report.
+/// Fails if the plugin does not answer at all, or the run itself cannot continue. The report has the plugin's errors.
 pub fn endpoint(endpoint: &str, settings: &Settings, report: &mut Report) -> Result<()> {
     let path =
         endpoint.strip_prefix("unix:").map_or(endpoint, |rest| rest.strip_prefix("//").unwrap_or(rest));
@@ -134,7 +134,8 @@ fn say_what_is_missing(
     }
 }
 
-/// "GetPluginInfoResponse.name": domain name notation, at most 63 characters, a letter or digit at both ends.
+/// Returns whether a name follows "GetPluginInfoResponse.name": domain name notation, at most 63 characters, a letter
+/// or digit at both ends.
 fn is_name(name: &str) -> bool {
     let plain = |c: char| c.is_ascii_alphanumeric();
     name.len() <= 63
@@ -144,7 +145,7 @@ fn is_name(name: &str) -> bool {
 }
 
 impl Bench<'_> {
-    /// Requests that lack what the specification requires, and such about what does not exist.
+    /// Sends requests without required fields, and requests for objects that do not exist.
     async fn wrong_requests(&mut self) {
         let capability = VolumeCapability::file_system(AccessMode::SingleNodeWriter);
         let nameless = CreateVolumeRequest { name: String::new(), ..self.creation("x", &capability) };

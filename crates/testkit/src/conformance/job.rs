@@ -1,4 +1,4 @@
-//! The checks that are made by an agent: the plugin is a job, and tasks use its volumes.
+//! The checks through an agent: the plugin is a job, and tasks use its volumes.
 
 use super::{Report, Settings};
 use crate::{Agent, AgentOptions, Reply, eventually, mounts_below};
@@ -10,7 +10,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// How volumes are used, one after the other: attachment mode and access mode.
+/// The combinations of attachment mode and access mode, tested in this order.
 const WAYS: [(&str, &str); 4] = [
     ("file-system", "single-node-writer"),
     ("file-system", "multi-node-multi-writer"),
@@ -18,15 +18,15 @@ const WAYS: [(&str, &str); 4] = [
     ("block-device", "multi-node-multi-writer"),
 ];
 
-/// What an answer says when a plugin does not have something, in small letters.
+/// Texts, in lower case, by which answers report a feature that the plugin does not have.
 const MISSING: [&str; 6] =
     ["not support", "not implemented", "unimplemented", "invalid_argument", "does not have", "lacks"];
 
-/// Runs the job of a plugin with an agent of its own, once for each driver, and lets tasks of the same driver use
+/// Runs the job of a plugin with a new agent, once for each driver, and lets tasks of the same driver use
 /// its volumes through their whole life. `plugin` names one of several plugins of the job.
 ///
 /// # Errors
-/// If an agent cannot be started or the job is not one of a plugin; what the plugin does wrong is in the report.
+/// Fails if an agent cannot be started or the job does not run a plugin. The report has the plugin's errors.
 pub fn job(
     file: &Path,
     plugin: Option<&str>,
@@ -69,7 +69,7 @@ struct Stage<'a> {
     settings: &'a Settings,
 }
 
-/// One way of using a volume.
+/// One combination of volume and modes.
 struct Usage<'a> {
     volume: String,
     attachment: &'a str,
@@ -123,7 +123,7 @@ impl<'a> Stage<'a> {
         self.ask("DELETE", path, None).map(drop)
     }
 
-    /// A request, made again while the plugin says that another call is under way.
+    /// Sends a request, and repeats it while the plugin answers that another call is in progress.
     fn ask(&self, method: &str, path: &str, body: Option<&Value>) -> Result<Reply> {
         let deadline = Instant::now() + self.settings.patience;
         loop {
@@ -140,7 +140,7 @@ impl<'a> Stage<'a> {
         }
     }
 
-    /// Waits until the plugin serves, with a controller if it has one; adds its own words to the error.
+    /// Waits until the plugin serves, with a controller if it has one. Errors include the plugin's own output.
     fn agent_has_plugin(&self) -> Result<()> {
         let healthy = eventually("the plugin to be healthy", || {
             let plugin = self.agent.get(&format!("/v1/plugin/csi/{}", self.plugin))?;
@@ -177,15 +177,15 @@ impl<'a> Stage<'a> {
         Ok(self.agent.volume(id)?["ExternalID"].as_str().unwrap_or_default().to_owned())
     }
 
-    /// A job whose task runs a script with the volume: `$V` is where the word is written to.
+    /// Returns a job whose task runs a script with the volume: `$V` is the path for the word.
     fn consumer(&self, usage: &Usage<'_>, id: &str, kind: &str, script: &str) -> Value {
         let (place, word) = match usage.attachment {
             "block-device" => ("${NOMAD_TASK_DIR}/volume", "V=$NOMAD_TASK_DIR/volume"),
             _ => ("${NOMAD_TASK_DIR}/volume", "V=$NOMAD_TASK_DIR/volume/word"),
         };
-        // A device belongs to the superuser, who is not what a task is by itself.
+        // A device belongs to root, and tasks do not run as root by default.
         let user = if usage.attachment == "block-device" { "root" } else { "" };
-        // The word fills a block, as devices are written.
+        // The word fills a block, because devices are written in blocks.
         let functions = "put() { printf '%-4096s' \"$1\" | dd of=\"$V\" bs=4096 conv=notrunc,fsync status=none; }; \
              get() { dd if=\"$V\" bs=4096 count=1 status=none | tr -d ' '; }";
         json!({ "Job": {
@@ -276,7 +276,7 @@ impl<'a> Stage<'a> {
         Ok(())
     }
 
-    /// A task keeps using the volume while things happen to it.
+    /// Checks operations on the volume while a task uses it.
     fn in_use(&self, usage: &Usage<'_>, report: &mut Report) -> Result<()> {
         let id = format!("{}-hold", usage.volume);
         let script = "while put first && [ \"$(get)\" = first ]; do sleep 0.1; done; exit 1";
@@ -367,7 +367,7 @@ impl<'a> Stage<'a> {
     }
 
     fn copies(&self, usage: &Usage<'_>, report: &mut Report) -> Result<()> {
-        // Not every plugin can copy what is in use; what is beside the agent is checked by its endpoint.
+        // Some plugins cannot copy a volume in use. The checks of the endpoint cover operations without the agent.
         self.agent.wait_no_claims(&usage.volume)?;
         let cut = json!({ "Snapshots": [{
             "SourceVolumeID": usage.volume, "PluginID": self.plugin, "Name": format!("{}-cut", usage.volume),
@@ -428,7 +428,7 @@ impl<'a> Stage<'a> {
         Ok(())
     }
 
-    /// Waits until nothing of a volume is mounted below the plugin's root on this host.
+    /// Waits until no volume is mounted below the plugin's root on this host.
     fn nothing_is_mounted(&self) -> Result<()> {
         let root = self.agent.data_dir().join("client/csi").display().to_string();
         eventually("no mount of a volume", || {
@@ -439,7 +439,7 @@ impl<'a> Stage<'a> {
     }
 }
 
-/// What happened to the tasks of an allocation, in its own words.
+/// Returns the events of an allocation's tasks.
 fn history(alloc: &Value) -> String {
     let states = alloc["TaskStates"].as_object();
     let events = states.into_iter().flatten().filter_map(|(_, state)| state["Events"].as_array()).flatten();

@@ -1,4 +1,4 @@
-//! The life of one volume, in one way of use.
+//! The life of one volume with one combination of modes.
 
 use super::{
     bench::{Bench, Volume, patiently},
@@ -12,7 +12,7 @@ use caravan_csi::{
 use std::path::Path;
 
 impl Bench<'_> {
-    /// Makes a volume and takes it through everything that the plugin offers.
+    /// Creates a volume and takes it through all features of the plugin.
     pub(super) async fn life(&mut self, capability: &VolumeCapability, name: &str) -> Result<()> {
         let request = self.creation(name, capability);
         let made = match self.create(request.clone()).await {
@@ -66,7 +66,7 @@ impl Bench<'_> {
         self.report.refused("CreateVolume by the same name with another size", result, Class::AlreadyExists);
     }
 
-    /// What the plugin answers about a volume.
+    /// Checks the plugin's answers about a volume.
     async fn found(&mut self, volume: &Volume) {
         let validate = ValidateRequest {
             volume_id: volume.id(),
@@ -123,7 +123,7 @@ impl Bench<'_> {
             nowhere,
             Class::NotFound,
         );
-        // Without the context of an attachment, as a caller that forgot.
+        // Without the context of an attachment, like a faulty caller.
         if self.offered.stages() {
             let early = self.stage(volume).await;
             let succeeded = early.is_ok();
@@ -149,7 +149,7 @@ impl Bench<'_> {
         }
     }
 
-    /// Stages and publishes; answers whether the volume can be used.
+    /// Stages and publishes the volume. Returns whether the volume can be used.
     async fn in_use(&mut self, volume: &Volume) -> Result<bool> {
         let target = volume.target("one");
         if self.offered.stages() {
@@ -192,7 +192,7 @@ impl Bench<'_> {
         });
     }
 
-    /// A second target on the same node, for reading only.
+    /// Publishes at a second target on the same node, for reading only.
     async fn second_target(&mut self, volume: &Volume) {
         let target = volume.target("two");
         match self.publish(volume, &target, true).await {
@@ -206,7 +206,7 @@ impl Bench<'_> {
                 self.report.is("a target for reading only takes no writes", written.is_err(), || {
                     "the write succeeded".to_owned()
                 });
-                // The same target in another way.
+                // The same target with another mode.
                 let otherwise = self.publish(volume, &target, false).await;
                 self.report.may_refuse(
                     "NodePublishVolume again in another way",
@@ -255,7 +255,7 @@ impl Bench<'_> {
         self.report.refused("NodeGetVolumeStats of what does not exist", nobody, Class::NotFound);
     }
 
-    /// Several calls for the volume at the same time.
+    /// Sends several calls for the volume at the same time.
     async fn overlapping(&mut self, volume: &Volume) {
         let target = volume.target("overlap");
         let publish = || self.client.node_publish(self.publish_request(volume, &target, false));
@@ -274,7 +274,7 @@ impl Bench<'_> {
         self.not_at(&target);
     }
 
-    /// Calls that overlap are carried out, or answered with a code that says "later".
+    /// Checks overlapping calls: each succeeds, or fails with a code that means "later".
     fn side_by_side(&mut self, check: &str, results: Vec<Result<(), CsiError>>) {
         let done = results.iter().filter(|result| result.is_ok()).count();
         let errors: Vec<CsiError> = results.into_iter().filter_map(Result::err).collect();
@@ -297,7 +297,7 @@ impl Bench<'_> {
         }
     }
 
-    /// Calls whose deadline is over before they are, and the same ones again.
+    /// Sends calls whose deadlines expire before they complete, and then repeats them.
     async fn hurrying(&mut self, volume: &Volume, name: &str) -> Result<()> {
         let target = volume.target("hurry");
         let cut = self.hurried.node_publish(self.publish_request(volume, &target, false)).await;
@@ -366,7 +366,7 @@ impl Bench<'_> {
         Ok(())
     }
 
-    /// Deleting what is in use, with a volume that nobody misses.
+    /// Deletes a volume in use, with a volume that no other check needs.
     async fn deletion_in_use(&mut self, like: &Volume, name: &str) -> Result<()> {
         let name = format!("{name}-used");
         let made = self.create(self.creation(&name, &like.capability)).await;
@@ -382,7 +382,7 @@ impl Bench<'_> {
         Ok(())
     }
 
-    /// Everything undone, each step twice, and done again: the data is still there.
+    /// Undoes all steps, each twice, and repeats them: the data must still be there.
     async fn undone(&mut self, volume: &mut Volume) -> Result<()> {
         let target = volume.target("one");
         self.take_down_twice(volume, &target).await;
@@ -422,7 +422,7 @@ impl Bench<'_> {
         }
     }
 
-    /// A step that is undone already has to succeed; to say that there is nothing is a habit of some.
+    /// Checks a repeated undo, which must succeed; some plugins answer that there is nothing to undo.
     fn forgiving(&mut self, check: &str, result: Result<(), CsiError>) {
         match result {
             Err(error) if check.ends_with("again") && error.class() == Some(Class::NotFound) => {
@@ -458,11 +458,11 @@ impl Bench<'_> {
         }
     }
 
-    /// Whatever a check left behind that went wrong.
+    /// Removes the volume that a failed check left behind.
     async fn clear_quietly(&self, volume: &Volume) {
         let targets = std::fs::read_dir(&volume.targets).into_iter().flatten().flatten();
         for target in targets.map(|entry| entry.path()) {
-            // What fails here failed a check before.
+            // A failure here follows from an earlier failed check.
             let _ = patiently(self.settings.patience, || {
                 self.client.node_unpublish(self.unpublish_request(volume, &target))
             })

@@ -1,8 +1,8 @@
-//! One conformance run takes any CSI plugin through the whole life of volumes, and says what it does.
+//! Conformance runs: take any CSI plugin through the whole life of volumes, and report its behaviour.
 //!
-//! [`endpoint`] speaks to a plugin's socket; [`job`] starts an agent, runs the plugin as a job, and lets tasks use
-//! its volumes. What breaks the specification is a failure; what it leaves to the plugin is told, because whoever
-//! runs the plugin has to live with it.
+//! [`endpoint`] calls a plugin's socket; [`job`] starts an agent, runs the plugin as a job, and lets tasks use
+//! its volumes. Violations of the specification are failures. Behaviour that the specification leaves open is
+//! reported too, because operators of the plugin depend on it.
 
 mod bench;
 mod contents;
@@ -18,16 +18,16 @@ use caravan_csi::{CsiError, Secrets, StringMap};
 use serde_json::json;
 use std::{fmt, path::PathBuf, time::Duration};
 
-/// How a check ended.
+/// The outcome of a check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// As the specification wants it.
+    /// The behaviour follows the specification.
     Passed,
-    /// Against the specification.
+    /// The behaviour violates the specification.
     Failed,
-    /// The plugin does not have it.
+    /// The plugin does not have the feature.
     NotOffered,
-    /// The specification leaves it to the plugin: what this one does.
+    /// The specification leaves the behaviour open; this is the plugin's.
     Told,
 }
 
@@ -42,19 +42,19 @@ impl fmt::Display for Outcome {
     }
 }
 
-/// One check and how it ended.
+/// A check and its outcome.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Finding {
-    /// What was tried, after how the volume was used.
+    /// The name of the check, after the combination of modes.
     pub check: String,
-    /// How it ended.
+    /// The outcome.
     pub outcome: Outcome,
-    /// The plugin's words, or what was seen; may be empty.
+    /// The plugin's message, or the observed behaviour; may be empty.
     pub words: String,
 }
 
 impl Finding {
-    /// As an object of one line, for programs.
+    /// Returns the finding as a JSON object on one line.
     pub fn json(&self) -> String {
         json!({ "check": self.check, "outcome": self.outcome.to_string(), "words": self.words }).to_string()
     }
@@ -67,19 +67,19 @@ impl fmt::Display for Finding {
     }
 }
 
-/// What a run needs to know of the plugin.
+/// The plugin's facts that a run needs.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// Parameters of every creation.
+    /// The parameters of every creation.
     pub parameters: StringMap,
-    /// Secrets of every call that takes them.
+    /// The secrets of every call that accepts secrets.
     pub secrets: Secrets,
-    /// Bytes of a volume; it grows to twice as much.
+    /// The bytes of a volume; it is expanded to twice this size.
     pub size: u64,
-    /// Where volumes are mounted; the plugin has to see it under the same path, with its mounts propagating to
-    /// here.
+    /// The directory in which volumes are mounted. The plugin must see it under the same path, with its mounts
+    /// propagating to this process.
     pub directory: PathBuf,
-    /// Longest wait for a call that says that another one is under way, and for a snapshot to get ready.
+    /// The timeout for a call that is refused because another one is in progress, and for a snapshot to become ready.
     pub patience: Duration,
 }
 
@@ -95,11 +95,11 @@ impl Default for Settings {
     }
 }
 
-/// What was found so far. Each finding is also shown at once.
+/// The findings so far. Each finding is also shown at once.
 pub struct Report {
     findings: Vec<Finding>,
     show: Box<dyn FnMut(&Finding)>,
-    /// How the volumes are used that the checks are about; written before each check.
+    /// The combination of modes of the current checks; set before each check.
     about: String,
 }
 
@@ -110,17 +110,17 @@ impl fmt::Debug for Report {
 }
 
 impl Report {
-    /// An empty report.
+    /// Creates an empty report.
     pub fn new(show: impl FnMut(&Finding) + 'static) -> Self {
         Self { findings: Vec::new(), show: Box::new(show), about: String::new() }
     }
 
-    /// All of it.
+    /// Returns all findings.
     pub fn findings(&self) -> &[Finding] {
         &self.findings
     }
 
-    /// Whether nothing broke the specification.
+    /// Returns whether no check failed.
     pub fn is_good(&self) -> bool {
         self.findings.iter().all(|finding| finding.outcome != Outcome::Failed)
     }
@@ -152,7 +152,7 @@ impl Report {
         self.add(Outcome::Failed, check, words);
     }
 
-    /// Passed if it is so, else failed with these words.
+    /// Records a passed check if `so`, otherwise a failure with this text.
     fn is(&mut self, check: &str, so: bool, words: impl FnOnce() -> String) -> bool {
         if so {
             self.passed(check);
@@ -162,7 +162,7 @@ impl Report {
         so
     }
 
-    /// Passed with the answer, or failed with the plugin's words.
+    /// Records a passed check and returns the answer, or a failure with the plugin's message.
     fn ok<T>(&mut self, check: &str, result: Result<T, CsiError>) -> Option<T> {
         match result {
             Ok(answer) => {
@@ -176,7 +176,7 @@ impl Report {
         }
     }
 
-    /// Passed if it was refused with this class; another class is told, and success is a failure.
+    /// Records a passed check if the call was refused with this class. Another class is reported; success is a failure.
     fn refused<T>(&mut self, check: &str, result: Result<T, CsiError>, class: caravan_csi::Class) {
         match result {
             Err(error) if error.class() == Some(class) => self.add(Outcome::Passed, check, error.to_string()),
@@ -185,7 +185,7 @@ impl Report {
         }
     }
 
-    /// The same where the specification leaves it to the plugin whether it refuses.
+    /// Records a check in which the specification allows both refusal and success.
     fn may_refuse<T>(&mut self, check: &str, result: Result<T, CsiError>, class: caravan_csi::Class) {
         match result {
             Err(error) if error.class() == Some(class) => self.add(Outcome::Passed, check, error.to_string()),

@@ -1,13 +1,13 @@
-//! Checks what a CSI plugin was asked to do: its log, then what is left in quiet.
+//! Checks the calls to a CSI plugin: its log, and the final state when the cluster is quiet.
 //!
 //! The fault plugin writes one line of JSON for each beginning and each end of a call ([`Line`]). [`check`]
-//! replays the lines of all instances, by time, through the rules of `caravan_volumes::invariants`, and
-//! answers what was wrong and what the plugin holds at the end. [`settled`] compares that with claims and
-//! mount tables. All of it is pure: a story collects the logs, notes what it did to the cluster, and asks.
+//! replays the lines of all instances, by time, through the rules of `caravan_volumes::invariants`. It
+//! returns all violations and the plugin's final state. [`settled`] compares that state with claims and
+//! mount tables. All of it is pure: a test collects the logs, notes its actions on the cluster, and runs the checks.
 //!
-//! The caller of a plugin knows only what it was answered. So a call that makes something counts as done
-//! when it was answered with OK, and otherwise as something that may be there and is owed its undoing; a call
-//! that undoes something counts when it was answered with OK or NotFound, or refused because nothing of it is there.
+//! The caller of a plugin knows only the answers that it received. A call that creates something is therefore done if
+//! the answer was OK. Otherwise its effect may exist and must be undone. A call that undoes something is done if the
+//! answer was OK or NotFound, or a refusal because nothing of it exists.
 
 mod replay;
 mod settle;
@@ -21,111 +21,111 @@ use anyhow::{Context, Result};
 use caravan_volumes::invariants::Needs;
 use serde::{Deserialize, Serialize};
 
-/// What a line tells.
+/// The kind of a line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Event {
-    /// The plugin's process began; calls of an earlier one of the instance will not be answered any more.
+    /// The plugin's process started; calls of the instance's earlier processes will not be answered any more.
     Start,
     /// A call arrived.
     Begin,
-    /// It was answered, or given up by its caller (code `Cancelled`).
+    /// The call was answered, or its caller cancelled it (code `Cancelled`).
     End,
 }
 
-/// A line of a plugin's log. Fields that do not apply are left out or empty.
+/// A line of a plugin's log. Fields that do not apply are absent or empty.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Line {
-    /// `CLOCK_BOOTTIME` in nanoseconds: the same clock for all processes of a machine, also in namespaces of
-    /// their own.
+    /// `CLOCK_BOOTTIME` in nanoseconds: the same clock for all processes of a machine, also in separate
+    /// namespaces.
     pub t_ns: u64,
-    /// Process.
+    /// The process id.
     pub pid: u32,
-    /// The plugin's id of the node that it runs on.
+    /// The plugin's id of the node on which the process runs.
     pub instance: String,
-    /// Number of the call in its process.
+    /// The number of the call in its process.
     #[serde(default)]
     pub id: u64,
-    /// What.
+    /// The kind of the line.
     pub event: Event,
-    /// Name of the CSI call.
+    /// The name of the CSI call.
     #[serde(default)]
     pub call: String,
     /// The plugin's id of the volume.
     #[serde(default)]
     pub volume: String,
-    /// The node that the call is about; empty in calls to the node itself.
+    /// The node of the call; empty in calls to the node itself.
     #[serde(default)]
     pub node: String,
-    /// Target path.
+    /// The target path.
     #[serde(default)]
     pub target: String,
-    /// Staging path.
+    /// The staging path.
     #[serde(default)]
     pub staging: String,
-    /// Whether only reading was asked for.
+    /// Whether the request was only for reading.
     #[serde(default)]
     pub readonly: bool,
-    /// Code of the answer.
+    /// The code of the answer.
     #[serde(default)]
     pub code: String,
-    /// Whether the call was carried out, whatever was answered.
+    /// Whether the call took effect, whatever its answer was.
     #[serde(default)]
     pub effect: bool,
-    /// The call was to undo what the plugin does not know, and was refused for that.
+    /// Whether the call was refused because it undoes something that the plugin does not know.
     #[serde(default)]
     pub unknown: bool,
 }
 
-/// Something that the story did, or saw the servers do, which the plugin cannot know.
+/// An action of the test or of the servers, which the plugin cannot know.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Deed {
-    /// The servers handed a volume on that the node held: its lease had certainly run out.
+    /// The servers reused a volume of the node, whose lease had certainly expired.
     Lost {
         /// The plugin's id of the node.
         node: String,
     },
-    /// A lost node has ended what it held and counts again.
+    /// A lost node has released its volumes and counts again.
     Back {
         /// The plugin's id of the node.
         node: String,
     },
-    /// The agent beside this instance died: its calls are nobody's any more, and those of the next agent may
+    /// The agent of this instance died: its calls have lost their caller, and calls of the next agent may
     /// overlap with them.
     AgentDied {
         /// The plugin's id of the node.
         node: String,
     },
-    /// The node was started anew: nothing is mounted there.
+    /// The node was rebooted: nothing is mounted there.
     Wiped {
         /// The plugin's id of the node.
         node: String,
     },
 }
 
-/// A deed and its time.
+/// An action and its time.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Note {
     /// `CLOCK_BOOTTIME` in nanoseconds.
     pub t_ns: u64,
-    /// What.
+    /// The action.
     pub deed: Deed,
 }
 
-/// What the plugin was started with and what the story did.
+/// The plugin's requirements and the actions of the test.
 #[derive(Clone, Debug, Default)]
 pub struct Setting {
-    /// What the plugin and the volumes' modes ask for.
+    /// The steps that the plugin and the volumes' modes require.
     pub needs: Needs,
-    /// In any order.
+    /// The notes, in any order.
     pub notes: Vec<Note>,
 }
 
-/// Reads the logs of all instances into one, by time.
+/// Merges the logs of all instances, by time.
 ///
 /// # Errors
-/// If a line is not what [`Line`] says. A last line without its line break was cut off by a kill and is left
-/// out.
+/// Fails if a line is not a [`Line`]. A last line without a line break was cut off by a kill and is
+/// ignored.
 pub fn read<'a>(logs: impl IntoIterator<Item = &'a str>) -> Result<Vec<Line>> {
     let mut lines: Vec<Line> = Vec::new();
     for log in logs {
@@ -135,7 +135,7 @@ pub fn read<'a>(logs: impl IntoIterator<Item = &'a str>) -> Result<Vec<Line>> {
             lines.push(line.with_context(|| format!("line {} of a plugin's log: {text}", n + 1))?);
         }
     }
-    // Stable: lines of one process at the same time stay in their order.
+    // The sort is stable: lines of one process with equal times keep their order.
     lines.sort_by_key(|line| line.t_ns);
     Ok(lines)
 }

@@ -1,4 +1,4 @@
-//! The log replayed, call by call.
+//! Replays the log, call by call.
 
 use super::{Deed, Event, Line, Setting};
 use caravan_volumes::invariants::{Call, Outside, Verb};
@@ -7,28 +7,28 @@ use std::collections::{BTreeMap, BTreeSet};
 /// A node and a path on it.
 type Place = (String, String);
 
-/// What the plugin holds of a volume at the end of the log.
+/// The plugin's state of a volume at the end of the log.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Held {
-    /// Nodes that it is attached to.
+    /// The nodes to which the volume is attached.
     pub attached: BTreeSet<String>,
-    /// Where it is staged.
+    /// The places where the volume is staged.
     pub staged: BTreeSet<Place>,
-    /// Where it is published.
+    /// The places where the volume is published.
     pub published: BTreeSet<Place>,
-    /// What may be there because a call that makes it failed or was not answered: the verb of that call, node,
-    /// and path (empty for an attachment). Its undoing is owed.
+    /// Effects that may exist because the creating call failed or was not answered: the verb of that call, node,
+    /// and path (empty for an attachment). They must be undone.
     pub owed: BTreeSet<(Verb, String, String)>,
 }
 
-/// What a log shows.
+/// The result of a replay.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Checked {
-    /// Everything that was wrong, with the time of it.
+    /// All violations, with their times.
     pub wrong: Vec<String>,
-    /// By volume.
+    /// The final state by volume.
     pub held: BTreeMap<String, Held>,
-    /// How many calls about volumes were replayed; a story may want to be sure that there were some.
+    /// The number of replayed calls about volumes; a test can check that there were some.
     pub calls: usize,
 }
 
@@ -38,10 +38,10 @@ struct Volume {
     owed: BTreeSet<(Verb, String, String)>,
 }
 
-/// A call that has begun: by instance, process and number.
+/// The calls in progress: by instance, process and number.
 type Open = BTreeMap<(String, u32, u64), (String, Call<String>)>;
 
-/// Replays a log: order of the calls of each volume, no two at once.
+/// Replays a log and checks the order of each volume's calls, with at most one in progress.
 pub fn check(lines: &[Line], setting: &Setting) -> Checked {
     let mut notes = setting.notes.clone();
     notes.sort_by_key(|note| note.t_ns);
@@ -105,7 +105,7 @@ impl Replay<'_> {
                 let of_it = self.open.iter().filter(|((instance, ..), _)| instance == node);
                 let orphans: Vec<_> = of_it.map(|(_, open)| open.clone()).collect();
                 for (volume, call) in orphans {
-                    // It may still be answered; only its being under way binds nobody.
+                    // The call may still be answered, but no longer excludes other calls.
                     self.volume(&volume).outside.end(&call);
                 }
             }
@@ -170,7 +170,7 @@ impl Replay<'_> {
         }
     }
 
-    /// A call that will never be answered: what it was to make may be there.
+    /// Ends a call without an answer: its effect may exist.
     fn unanswered(&mut self, key: &(String, u32, u64)) {
         let Some((name, call)) = self.open.remove(key) else { return };
         let volume = self.volume(&name);
@@ -194,7 +194,7 @@ impl Volume {
     }
 }
 
-/// What a call undoes.
+/// Returns the call that `call` undoes.
 fn undone_by(call: &Call<String>) -> Option<Verb> {
     match call.verb {
         Verb::ControllerUnpublish => Some(Verb::ControllerPublish),

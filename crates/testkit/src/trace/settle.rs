@@ -1,22 +1,22 @@
-//! What is left in quiet, compared with the claims.
+//! Compares the final state with the claims.
 
 use super::{Checked, Setting};
 use caravan_volumes::invariants::{Verb, same_users};
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Who uses a volume: node and allocation.
+/// The users of a volume: node and allocation.
 pub type Users = BTreeSet<(String, String)>;
 
-/// The allocation that a target path is for: the part after `per-alloc`.
+/// Returns the allocation of a target path: the part after `per-alloc`.
 pub fn alloc_of_target(path: &str) -> Option<&str> {
     let mut parts = path.split('/');
     parts.find(|part| *part == "per-alloc")?;
     parts.next().filter(|alloc| !alloc.is_empty())
 }
 
-/// The claims in an answer of `/v1/volume/csi/:id`, those that hold. `name` turns a node's id into the one that
-/// its plugin goes by.
+/// Returns the active claims in an answer of `/v1/volume/csi/:id`. `name` converts a node's id into the id that
+/// its plugin uses.
 pub fn claims_of(volume: &Value, name: impl Fn(&str) -> String) -> Users {
     let claims = volume["CaravanClaims"].as_array().map(Vec::as_slice).unwrap_or_default();
     let text = |claim: &Value, key: &str| claim[key].as_str().unwrap_or_default().to_owned();
@@ -27,7 +27,7 @@ pub fn claims_of(volume: &Value, name: impl Fn(&str) -> String) -> Users {
         .collect()
 }
 
-/// The users of volumes in a node's mount table, by the name of the volume in the path: mount points below the
+/// Returns the users of volumes in a node's mount table, by the volume's name in the path: mount points below the
 /// agent's directory that are published targets (`.../per-alloc/<alloc>/<volume>/<usage>`).
 pub fn users_of_mounts<'a>(node: &str, mounts: impl IntoIterator<Item = &'a str>) -> BTreeMap<String, Users> {
     let mut found: BTreeMap<String, Users> = BTreeMap::new();
@@ -40,9 +40,9 @@ pub fn users_of_mounts<'a>(node: &str, mounts: impl IntoIterator<Item = &'a str>
     found
 }
 
-/// Rule 3 at the end of a story: claims = published targets = mounts, nothing is staged or attached without a
-/// claim, nothing is owed. `claims` and `mounts` are by the plugin's id of the volume, nodes by the plugin's
-/// ids of them; `mounts` is left out where it was not looked at.
+/// Checks rule 3 at the end of a test: claims = published targets = mounts, nothing is staged or attached without a
+/// claim, nothing remains to be undone. `claims` and `mounts` are by the plugin's id of the volume, nodes by the
+/// plugin's ids of them; `mounts` is absent if it was not read.
 pub fn settled(
     checked: &Checked,
     setting: &Setting,

@@ -10,7 +10,7 @@ fn setting(notes: Vec<(u64, Deed)>) -> Setting {
     Setting { needs: NEEDS, notes: notes.into_iter().map(|(t_ns, deed)| Note { t_ns, deed }).collect() }
 }
 
-/// Logs written by hand: a time, the instance with its process, and what happened.
+/// A log for tests: a time, the instance with its process, and the events.
 struct Log(Vec<Line>, u64);
 
 impl Log {
@@ -86,7 +86,7 @@ fn what_is_mounted_must_be_claimed() {
     assert_eq!(wrong.len(), 3, "{wrong:?}");
 }
 
-/// docs/design/rough-edges.md, 11: after a failed unpublish of the node the controller must not detach.
+/// After a failed unpublish of the node the controller must not detach (docs/design/rough-edges.md, 11).
 #[test]
 fn a_detach_after_a_failed_unpublish_is_found() {
     let log = Log::mounted().call("NodeUnpublishVolume", "Internal", false).ok("ControllerUnpublishVolume");
@@ -98,18 +98,18 @@ fn a_detach_after_a_failed_unpublish_is_found() {
     );
 }
 
-/// docs/design/rough-edges.md, 24: a plugin that attaches is never mounted without attaching.
+/// A plugin that attaches is never mounted without attaching (docs/design/rough-edges.md, 24).
 #[test]
 fn a_stage_without_attachment_is_found() {
     let log = Log::new().ok("NodeStageVolume");
     let wrong = check(&log.0, &setting(vec![])).wrong;
     assert!(wrong[0].ends_with("begins before the volume is attached to it (rule 4)"), "{wrong:?}");
-    // A failed attachment is none, whatever the plugin did.
+    // A failed attachment does not count, whatever the plugin did.
     let log = Log::new().call("ControllerPublishVolume", "Internal", true).ok("NodeStageVolume");
     assert_eq!(check(&log.0, &setting(vec![])).wrong.len(), 1);
 }
 
-/// docs/design/rough-edges.md, 8 and 9: a stage that others use is not ended.
+/// A staging that others use is not ended (docs/design/rough-edges.md, 8 and 9).
 #[test]
 fn an_unstage_under_a_published_target_is_found() {
     let log = Log::mounted().ok("NodeUnstageVolume");
@@ -133,7 +133,7 @@ fn overlapping_calls_are_found_unless_their_process_is_dead() {
     assert!(wrong.iter().all(|w| !w.contains("under way")), "{wrong:?}");
 }
 
-/// docs/design/rough-edges.md, 10: what a failed call may have left is undone or finished.
+/// The possible effect of a failed call is undone or completed (docs/design/rough-edges.md, 10).
 #[test]
 fn a_call_that_may_have_been_carried_out_is_owed_its_undoing() {
     for log in [

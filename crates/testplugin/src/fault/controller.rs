@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use tonic::{Request, Response, Status};
 
-/// Size of volumes that are created without one.
+/// The size of volumes that are created without one.
 const DEFAULT_SIZE: i64 = 16 << 20;
 
 fn required(what: &str, value: &str) -> Result<(), Status> {
@@ -27,7 +27,7 @@ fn described(id: &str, volume: &Volume) -> csi::Volume {
     csi::Volume { capacity_bytes: volume.capacity, volume_id: id.to_owned(), ..csi::Volume::default() }
 }
 
-/// Whether a mode lets several nodes have the volume (CSI specification, `AccessMode`).
+/// Returns whether an access mode allows several nodes (CSI specification, `AccessMode`).
 fn shared(capability: Option<&csi::VolumeCapability>) -> Result<bool, Status> {
     let mode = capability.and_then(|c| c.access_mode).map(|m| m.mode());
     match mode {
@@ -51,7 +51,7 @@ impl Plugin {
         }
         let range = request.capacity_range.unwrap_or_default();
         let capacity = if range.required_bytes > 0 { range.required_bytes } else { DEFAULT_SIZE };
-        // Volumes can be reached from everywhere; who does not ask is not told of any topology.
+        // Volumes are accessible from all nodes; the topology is returned only on request.
         let asked = request.accessibility_requirements.clone().filter(|_| self.options.topology);
         let topologies = asked.map_or_else(Vec::new, |asked| asked.requisite);
         let described = |id: &str, volume: &Volume| csi::Volume {
@@ -130,8 +130,8 @@ impl Plugin {
         })
     }
 
-    /// Detaches also from a node where the volume is still mounted: that is how a node that is gone is
-    /// fenced. Whether it was right to ask is told from the log.
+    /// Detaches a volume also from a node where it is still mounted, as the fencing of a lost node requires.
+    /// The log shows whether the call was justified.
     fn detach(
         &self,
         request: &csi::ControllerUnpublishVolumeRequest,

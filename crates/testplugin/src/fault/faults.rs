@@ -1,9 +1,10 @@
 //! Faults on command: rules in the file `faults.json` of the shared directory, read before and after each call.
 //!
 //! `[{"call": "NodePublishVolume", "volume": "v", "node": "n", "action": "fail", "code": "Unavailable",
-//! "when": "before", "times": 2}]`; `call`, `volume` and `node` may be left out and then match any. Actions
-//! are `fail` (with `code`, as tonic spells it), `delay` (by `ms`), `hang` (until the rule is taken out of the
-//! file), `exit`, and `half` (node calls mount or unmount, and fail with INTERNAL without a record of it). Without `times` a rule holds as long as it is there; one that is used up has zero.
+//! "when": "before", "times": 2}]`; `call`, `volume` and `node` may be absent and then match any. Actions
+//! are `fail` (with `code`, as tonic spells it), `delay` (by `ms`), `hang` (until the rule is removed from the
+//! file), `exit`, and `half` (node calls mount or unmount, and fail with INTERNAL without a record of it).
+//! Without `times` a rule holds as long as it exists; a used-up rule has `times` zero.
 
 use crate::log::About;
 use serde::{Deserialize, Serialize};
@@ -12,10 +13,10 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 use tonic::Code;
 
-/// How often a hanging call looks whether it may go on.
+/// The interval at which a hanging call checks the rules.
 const LOOK: Duration = Duration::from_millis(20);
 
-/// Before or after the plugin acted.
+/// Whether a rule applies before or after the plugin acts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum When {
@@ -34,7 +35,7 @@ enum Action {
     Half,
 }
 
-/// A rule as it is in the file.
+/// A rule as the file has it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct Rule {
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -57,8 +58,8 @@ struct Rule {
 impl Rule {
     fn matches(&self, about: &About, when: When) -> bool {
         let is = |wanted: &Option<String>, value: &str| wanted.as_deref().is_none_or(|w| w == value);
-        // A rule without a call means those of volumes: a plugin that cannot even say what it is is another
-        // story, which has to be asked for by name.
+        // A rule without a call applies to calls about volumes. Faults of identity and capability calls must name
+        // the call.
         let call = match &self.call {
             Some(call) => call == about.call,
             None => !about.volume.is_empty(),
@@ -77,12 +78,12 @@ impl Rule {
     }
 }
 
-/// A status code by the name that `Debug` gives it; an unknown name is `Unknown`.
+/// Parses a status code by its `Debug` name; an unknown name is `Unknown`.
 fn code(name: &str) -> Code {
     (1..17).map(Code::from_i32).find(|code| format!("{code:?}") == name).unwrap_or(Code::Unknown)
 }
 
-/// What happens to a call.
+/// The fault of a call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Fault {
     Fail(Code),
@@ -92,7 +93,7 @@ pub(crate) enum Fault {
     Half,
 }
 
-/// The file.
+/// The file with the rules.
 #[derive(Debug)]
 pub(crate) struct Faults {
     dir: PathBuf,
@@ -103,7 +104,7 @@ impl Faults {
         Self { dir: dir.to_owned() }
     }
 
-    /// What is to happen now; counts it. A file that is not there or not understood has no rules.
+    /// Returns the fault that applies now, and counts it. A missing or invalid file has no rules.
     pub(crate) fn take(&self, about: &About, when: When) -> Option<Fault> {
         let _lock = self.lock()?;
         let mut rules = self.rules();
@@ -116,7 +117,7 @@ impl Faults {
         Some(fault)
     }
 
-    /// Waits until no rule lets this call hang any more.
+    /// Waits until no rule makes this call hang.
     pub(crate) async fn hang(&self, about: &About, when: When) {
         while self.rules().iter().any(|r| r.action == Action::Hang && r.matches(about, when)) {
             tokio::time::sleep(LOOK).await;
@@ -139,7 +140,7 @@ impl Faults {
         }
     }
 
-    /// Whoever changes the rules holds this lock.
+    /// Locks the rules; writers of the file hold the same lock.
     fn lock(&self) -> Option<File> {
         let file = File::options().create(true).append(true).open(self.dir.join("faults.lock")).ok()?;
         rustix::fs::flock(&file, rustix::fs::FlockOperation::LockExclusive).ok()?;

@@ -1,5 +1,5 @@
-//! A FUSE file system that passes a directory through (fuse(4), `linux/fuse.h`). Its daemon is a thread of the plugin: it
-//! dies with the plugin's process, and what it had mounted answers ENOTCONN from then on.
+//! A FUSE file system that passes a directory through (fuse(4), `linux/fuse.h`). Its daemon is a thread of the plugin
+//! and dies with the plugin's process; its mounts then return ENOTCONN.
 
 use rustix::io::Errno;
 use rustix::mount::MountFlags;
@@ -12,17 +12,17 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
-/// Size of a request's header, `fuse_in_header`.
+/// The size of a request's header, `fuse_in_header`.
 const HEADER: usize = 40;
-/// What a write may carry.
+/// The maximum bytes of a write.
 const MAX_WRITE: u32 = 128 << 10;
-/// Flag of open(2), which the kernel passes on with each write.
+/// The flag O_APPEND of open(2), which the kernel passes on with each write.
 const APPEND: u32 = 0o2000;
 
-/// Bytes of an answer, or an errno.
+/// The bytes of an answer, or an errno.
 type Answer = Result<Vec<u8>, Errno>;
 
-/// Mounts a directory at a place, and serves it for as long as the process lives and it is mounted.
+/// Mounts a directory at a path, and serves it until the unmount or the end of the process.
 pub(crate) fn mount(dir: &Path, at: &Path) -> std::io::Result<()> {
     let device = File::options().read(true).write(true).open("/dev/fuse")?;
     let data = format!("fd={},rootmode=40000,user_id=0,group_id=0,allow_other", device.as_raw_fd());
@@ -35,7 +35,7 @@ pub(crate) fn mount(dir: &Path, at: &Path) -> std::io::Result<()> {
 
 struct Daemon {
     device: File,
-    /// Paths by the number that the kernel knows them by.
+    /// The paths by the kernel's node id.
     nodes: HashMap<u64, PathBuf>,
     last: u64,
 }
@@ -53,7 +53,7 @@ impl Request<'_> {
     fn u64(&self, at: usize) -> u64 {
         self.body.get(at..at + 8).and_then(|b| b.try_into().ok()).map_or(0, u64::from_ne_bytes)
     }
-    /// The n-th name after a structure.
+    /// Returns the n-th name after a structure.
     fn name(&self, after: usize, n: usize) -> &OsStr {
         let names = self.body.get(after..).unwrap_or_default();
         OsStr::from_bytes(names.split(|b| *b == 0).nth(n).unwrap_or_default())
@@ -70,9 +70,9 @@ impl Daemon {
         loop {
             let size = match self.device.read(&mut buffer) {
                 Ok(size) if size >= HEADER => size,
-                // Interrupted, or the request was taken back.
+                // The read was interrupted, or the request was cancelled.
                 Err(error) if matches!(error.raw_os_error(), Some(2 | 4 | 11)) => continue,
-                // Unmounted.
+                // The file system was unmounted.
                 _ => return,
             };
             let number =
@@ -80,7 +80,7 @@ impl Daemon {
             let node = u64::from(number(16)) | u64::from(number(20)) << 32;
             let request = Request { node, body: &buffer[HEADER..size] };
             let opcode = number(4);
-            // Forgetting and interrupts have no answer. Numbers of paths are kept for ever: few are made.
+            // FORGET and INTERRUPT have no answer. Node ids are kept until the end, because there are few.
             if matches!(opcode, 2 | 36 | 42) {
                 continue;
             }
@@ -90,7 +90,7 @@ impl Daemon {
             };
             let length = u32::try_from(16 + body.len()).unwrap_or_default();
             let reply = [&length.to_ne_bytes()[..], &error.to_ne_bytes(), &buffer[8..16], &body].concat();
-            // The request may have been interrupted meanwhile.
+            // The request may have been interrupted in the meantime.
             let _ = self.device.write_all(&reply);
         }
     }
@@ -153,7 +153,7 @@ impl Daemon {
     fn entry(&mut self, path: &Path) -> Answer {
         let meta = fs::symlink_metadata(path).map_err(errno)?;
         let number = self.number(path);
-        // Nothing is kept by the kernel: other nodes change it too.
+        // The kernel must not cache attributes, because other nodes change them too.
         Ok([number.to_ne_bytes().to_vec(), vec![0; 32], attributes(number, &meta)].concat())
     }
 
@@ -248,7 +248,7 @@ impl Daemon {
     }
 }
 
-/// `fuse_init_out` of version 7.31, without any option.
+/// Returns `fuse_init_out` of version 7.31, without any option.
 fn init() -> Vec<u8> {
     let mut out = Vec::new();
     for word in [7u32, 31, 0, 0, 0, MAX_WRITE, 1] {
@@ -258,7 +258,7 @@ fn init() -> Vec<u8> {
     out
 }
 
-/// `fuse_attr`.
+/// Returns `fuse_attr`.
 fn attributes(number: u64, meta: &Metadata) -> Vec<u8> {
     let mut out = Vec::new();
     let seconds = [meta.atime(), meta.mtime(), meta.ctime()].map(|at| u64::try_from(at).unwrap_or_default());

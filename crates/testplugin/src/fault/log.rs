@@ -1,4 +1,4 @@
-//! The log of calls: one JSON object a line, appended whole, so that all instances may share the file.
+//! The log of calls: one JSON object a line, appended in one write, so that all instances can share the file.
 
 use anyhow::{Context, Result};
 use serde_json::{Value, json};
@@ -10,60 +10,60 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use tonic::Code;
 
-/// Nanoseconds of `CLOCK_BOOTTIME` (clock_gettime(2)).
+/// Returns the nanoseconds of `CLOCK_BOOTTIME` (clock_gettime(2)).
 pub(crate) fn boot_time() -> u64 {
     let now = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
     let (seconds, rest) = (u64::try_from(now.tv_sec), u64::try_from(now.tv_nsec));
     seconds.unwrap_or_default() * 1_000_000_000 + rest.unwrap_or_default()
 }
 
-/// What a call is about, as far as the log and the rules of faults go.
+/// The facts about a call that the log and the fault rules use.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct About {
-    /// Name of the call.
+    /// The name of the call.
     pub(crate) call: &'static str,
-    /// Volume id; the name for CreateVolume.
+    /// The volume id; for CreateVolume the name.
     pub(crate) volume: String,
-    /// The node that it concerns.
+    /// The node of the call.
     pub(crate) node: String,
-    /// Target path.
+    /// The target path.
     pub(crate) target: String,
-    /// Staging path.
+    /// The staging path.
     pub(crate) staging: String,
-    /// Whether it asks for read-only use.
+    /// Whether the call requests read-only use.
     pub(crate) readonly: bool,
 }
 
 impl About {
-    /// A call on a volume.
+    /// Returns the facts about a call on a volume.
     pub(crate) fn volume(call: &'static str, volume: &str, node: &str) -> Self {
         Self { call, volume: volume.to_owned(), node: node.to_owned(), ..Self::default() }
     }
 
-    /// The same with paths.
+    /// Adds paths.
     pub(crate) fn at(self, target: &str, staging: &str) -> Self {
         Self { target: target.to_owned(), staging: staging.to_owned(), ..self }
     }
 }
 
-/// How a call ended.
+/// The end of a call.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Ended {
-    /// Code of the answer.
+    /// The code of the answer.
     pub(crate) code: Code,
-    /// Whether anything is different now.
+    /// Whether the call had an effect.
     pub(crate) effect: bool,
-    /// The plugin was to undo what it does not know.
+    /// Whether the call undoes a step that the plugin does not know.
     pub(crate) unknown: bool,
 }
 
-/// The log.
+/// The log file.
 #[derive(Debug)]
 pub(crate) struct Log {
     file: File,
     instance: String,
     next: AtomicU64,
-    /// Calls under way.
+    /// The calls in progress.
     open: Mutex<BTreeMap<u64, About>>,
 }
 
@@ -85,17 +85,17 @@ impl Log {
         if let (Value::Object(line), Value::Object(more)) = (&mut line, more) {
             line.extend(more);
         }
-        // A disk that is full must not change what the plugin does.
+        // A full disk must not change the plugin's behaviour.
         let _ = (&self.file).write_all(format!("{line}\n").as_bytes());
     }
 
-    /// The process begins; `forgotten` are paths of its node where nothing is mounted any more.
+    /// Logs the start of the process. `forgotten` are paths of its node that are no longer mounted.
     pub(crate) fn start(&self, forgotten: &[(String, String)]) {
         let gone = forgotten.iter().map(|(volume, path)| json!({ "volume": volume, "path": path }));
         self.write("start", 0, json!({ "unmounted": gone.collect::<Vec<_>>() }));
     }
 
-    /// The process ends because it was told to: whatever is under way is answered to nobody.
+    /// Logs the requested end of the process: calls in progress will not be answered.
     pub(crate) fn exit(&self) {
         for (id, about) in self.under_way().iter() {
             let mut more = described(about);
@@ -109,7 +109,7 @@ impl Log {
         self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A call begins; answers its number.
+    /// Logs the beginning of a call. Returns its number.
     pub(crate) fn begin(&self, about: &About) -> u64 {
         let id = self.next.fetch_add(1, Ordering::Relaxed);
         self.under_way().insert(id, about.clone());
@@ -117,7 +117,7 @@ impl Log {
         id
     }
 
-    /// A call ends.
+    /// Logs the end of a call.
     pub(crate) fn end(&self, id: u64, about: &About, ended: Ended) {
         self.under_way().remove(&id);
         let mut more = described(about);

@@ -1,8 +1,8 @@
-//! The fault plugin: a CSI plugin that is strict about the order of calls, writes each of them to a log, and
-//! fails, waits, hangs or dies on command while it runs.
+//! The fault plugin: a CSI plugin that enforces the order of calls, logs each of them, and
+//! fails, delays, hangs or dies on command.
 //!
-//! Its instances on several nodes share one directory, the *san*: what exists, where it is attached, staged
-//! and published. With it comes the writer: a task that stamps a volume all the time.
+//! Its instances on several nodes share one directory, the *san*: the existing volumes, and where they are attached,
+//! staged and published. The same program is the writer: a task that continuously stamps a volume.
 
 mod controller;
 #[path = "../endpoint.rs"]
@@ -33,26 +33,26 @@ use tokio::net::UnixListener;
 use tokio_stream::wrappers::UnixListenerStream;
 use tonic::{Code, Response, Status};
 
-/// What the three services share.
+/// The state that the three services share.
 #[derive(Clone, Debug)]
 struct Plugin {
     options: Arc<Serve>,
     san: Arc<San>,
     faults: Arc<Faults>,
     log: Arc<Log>,
-    /// Volumes with a call under way in this process.
+    /// The volumes with a call in progress in this process.
     busy: Arc<Mutex<BTreeSet<String>>>,
-    /// This call is to succeed half way.
+    /// Whether this call must succeed partially.
     half: bool,
 }
 
-/// The beginning of a refusal to undo what the plugin does not know, by which the log tells it apart.
+/// The prefix of a refusal to undo an unknown step, by which the log recognises it.
 const NOT_KNOWN: &str = "it is not known here";
 
-/// What a call did: its answer, and whether anything is different now.
+/// The result of a call: its answer, and whether it had an effect.
 type Done<A> = Result<(A, bool), Status>;
 
-/// Takes a volume out of those with a call under way.
+/// A guard that removes a volume from the ones with a call in progress.
 struct Busy<'a> {
     plugin: &'a Plugin,
     volume: &'a str,
@@ -66,10 +66,10 @@ impl Drop for Busy<'_> {
 }
 
 impl Plugin {
-    /// Carries out a call with everything around it: the log, the faults, one at a time for each volume.
+    /// Runs a call with its log entries, its faults, and the exclusion of other calls on the volume.
     ///
-    /// A call goes on when its caller has lost patience, as it does in most plugins; until it is over,
-    /// others on the volume are answered ABORTED (CSI specification, "Timeouts" and the error table).
+    /// A call continues after its caller's timeout, as in most plugins. Until the call ends,
+    /// other calls on the volume return ABORTED (CSI specification, "Timeouts" and the error table).
     async fn call<A: Send + 'static>(
         &self,
         about: About,
@@ -119,7 +119,7 @@ impl Plugin {
         }
     }
 
-    /// Does to a call what the rules say; answers whether it is to succeed half way.
+    /// Applies the fault rules to a call. Returns whether the call must succeed partially.
     async fn suffer(&self, about: &About, when: When) -> Result<bool, Status> {
         match self.faults.take(about, when) {
             None => Ok(false),

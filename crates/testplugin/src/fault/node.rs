@@ -64,7 +64,7 @@ impl Plugin {
         }
     }
 
-    /// Ends what the plugin has mounted for itself, when nothing is staged or published from it.
+    /// Removes the plugin's own mount of a volume that is neither staged nor published.
     fn unmount_own(&self, id: &str, volume: &Volume) -> Result<(), Status> {
         let used = volume.staged.get(self.node()).is_some_and(|paths| !paths.is_empty())
             || volume.published.get(self.node()).is_some_and(|paths| !paths.is_empty());
@@ -74,18 +74,18 @@ impl Plugin {
         Ok(())
     }
 
-    /// Whether a place can be mounted on; it need not where it is mounted already.
+    /// Returns whether a path must still be mounted; an existing mount is reused unless the plugin refuses that.
     fn must_mount(&self, path: &str) -> Result<bool, Status> {
         let there = is_mounted(path)?;
-        // In the words of mkdir(2) and mount(2), which is what plugins pass on.
+        // The wording of mkdir(2) and mount(2), which plugins pass on.
         if there && (self.options.once || is_dead(path)) {
             return Err(Status::internal(format!("cannot mount at {path:?}: File exists")));
         }
         Ok(!there)
     }
 
-    /// Refuses to undo what is not known, if that is the plugin's habit. With a short memory the plugin knows nothing
-    /// that is only mounted.
+    /// Refuses to undo an unknown step, if that is the plugin's habit. A plugin that forgets does not know
+    /// mounts without a record.
     fn known(&self, recorded: bool, path: &str) -> Result<bool, Status> {
         if recorded || (!self.options.forget && is_mounted(path)?) {
             return Ok(true);
@@ -223,13 +223,13 @@ impl Plugin {
     }
 }
 
-/// The topology of a node.
+/// Returns the topology of a node.
 pub(crate) fn topology(node: &str) -> csi::Topology {
     let segments = [("topology.fault.csi.test/node".to_owned(), node.to_owned())];
     csi::Topology { segments: segments.into() }
 }
 
-/// Refuses, if that is the habit.
+/// Refuses, if that is the plugin's habit.
 pub(crate) fn not_known(habit: Unknown, what: &str) -> Result<(), Status> {
     let words = format!("{}: {what}", crate::NOT_KNOWN);
     match habit {
@@ -288,7 +288,7 @@ impl Node for Plugin {
         request: Request<csi::NodeGetVolumeStatsRequest>,
     ) -> Result<Response<csi::NodeGetVolumeStatsResponse>, Status> {
         let request = request.into_inner();
-        // Not a call on the volume as far as one at a time goes: the rules match it by its name.
+        // The call has no volume, so it does not exclude other calls; fault rules match it by its name.
         let about = About { call: "NodeGetVolumeStats", ..About::default() };
         let answer = move |plugin: &Self| {
             let path = &request.volume_path;

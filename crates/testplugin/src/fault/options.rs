@@ -4,31 +4,31 @@ use crate::endpoint::Services;
 use clap::{Args, Parser, ValueEnum};
 use std::path::PathBuf;
 
-/// What the plugin answers when it is asked to undo what it does not know.
+/// The answer to a request to undo an unknown step.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Unknown {
-    /// Success, as the specification asks for.
+    /// Success, as the specification requires.
     #[default]
     Ok,
-    /// INTERNAL.
+    /// The code INTERNAL.
     Internal,
-    /// NOT_FOUND.
+    /// The code NOT_FOUND.
     NotFound,
-    /// FAILED_PRECONDITION.
+    /// The code FAILED_PRECONDITION.
     FailedPrecondition,
 }
 
-/// What the program is to be.
+/// The role of the program.
 #[derive(Clone, Debug, Parser)]
 #[command(about = "A CSI plugin for tests that fails on command, and a writer that stamps its volumes")]
 pub(crate) enum Command {
-    /// Serve as a plugin.
+    /// Serve as a CSI plugin.
     Serve(Serve),
-    /// Stamp a file for ever.
+    /// Stamp a file until killed.
     Write(Write),
 }
 
-/// Everything that the plugin is told.
+/// The options of the plugin.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct Serve {
     /// URL of the socket.
@@ -46,51 +46,51 @@ pub(crate) struct Serve {
     /// The services of this process.
     #[arg(long, value_enum, default_value_t = Services::All)]
     pub(crate) services: Services,
-    /// Do without ControllerPublishVolume.
+    /// Do not offer ControllerPublishVolume.
     #[arg(long)]
     pub(crate) no_attach: bool,
-    /// Do without NodeStageVolume.
+    /// Do not offer NodeStageVolume.
     #[arg(long)]
     pub(crate) no_stage: bool,
-    /// Volumes are ext4 images on loop devices rather than directories.
+    /// Create volumes as ext4 images on loop devices instead of directories.
     #[arg(long = "loop")]
     pub(crate) images: bool,
-    /// How many volumes a node may have; 0 is any number.
+    /// The maximum number of volumes on a node; 0 means no limit.
     #[arg(long, default_value_t = 0)]
     pub(crate) max_volumes: i64,
-    /// Answer of NodeUnpublishVolume and NodeUnstageVolume about what the plugin does not know.
+    /// Answer of NodeUnpublishVolume and NodeUnstageVolume to unknown volumes or paths.
     #[arg(long, value_enum, default_value_t)]
     pub(crate) unknown: Unknown,
-    /// Answer of ControllerUnpublishVolume about what is not attached.
+    /// Answer of ControllerUnpublishVolume to unknown attachments.
     #[arg(long, value_enum, default_value_t)]
     pub(crate) unknown_attachment: Unknown,
-    /// Know only what this process has mounted itself, whatever is mounted.
+    /// Know only the mounts that this process created.
     #[arg(long)]
     pub(crate) forget: bool,
-    /// Refuse to mount where something is mounted.
+    /// Refuse to mount over an existing mount.
     #[arg(long)]
     pub(crate) once: bool,
-    /// Volumes are FUSE file systems whose daemon dies with the plugin.
+    /// Create volumes as FUSE file systems whose daemon dies with the plugin.
     #[arg(long)]
     pub(crate) fuse: bool,
-    /// Mount each volume at a place of the plugin's own first, and bind it from there.
+    /// Mount each volume in the plugin's own directory first, and bind-mount it from there.
     #[arg(long)]
     pub(crate) outside: bool,
-    /// Name each capability twice.
+    /// Report each capability twice.
     #[arg(long)]
     pub(crate) capabilities_twice: bool,
-    /// Have a topology, and tell a volume's only if CreateVolume asks for one.
+    /// Report a topology, and a volume's topology only if CreateVolume requests one.
     #[arg(long)]
     pub(crate) topology: bool,
 }
 
-/// Everything that the writer is told.
+/// The options of the writer.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct Write {
-    /// Directory that is on the volume.
+    /// A directory on the volume.
     #[arg(long)]
     pub(crate) dir: PathBuf,
-    /// Who writes, in each stamp.
+    /// The writer's name in each stamp.
     #[arg(long)]
     pub(crate) id: String,
     /// Milliseconds between stamps.

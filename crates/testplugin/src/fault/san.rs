@@ -1,4 +1,4 @@
-//! What all instances share: which volumes there are, and where they are attached, staged and published.
+//! The state that all instances share: the volumes, and where they are attached, staged and published.
 //! One JSON file, read and written under a lock.
 
 use crate::mounts::mount_points;
@@ -9,30 +9,30 @@ use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use tonic::Status;
 
-/// How a volume is attached to a node.
+/// The attachment of a volume to a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Attachment {
-    /// Read-only.
+    /// Whether the attachment is read-only.
     pub(crate) readonly: bool,
-    /// In a mode that lets other nodes have it too.
+    /// Whether the access mode allows other nodes.
     pub(crate) shared: bool,
 }
 
-/// A volume.
+/// The record of a volume.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Volume {
-    /// Size in bytes.
+    /// The size in bytes.
     pub(crate) capacity: i64,
-    /// Nodes that it is attached to.
+    /// The nodes to which the volume is attached.
     pub(crate) attached: BTreeMap<String, Attachment>,
-    /// Where it is staged, by node.
+    /// The staging paths by node.
     pub(crate) staged: BTreeMap<String, BTreeSet<String>>,
-    /// Where it is published and from which staging path, by node.
+    /// By node the publish targets, each with its staging path.
     pub(crate) published: BTreeMap<String, BTreeMap<String, String>>,
 }
 
 impl Volume {
-    /// Whether anything uses it anywhere.
+    /// Returns whether the volume is attached, staged or published anywhere.
     pub(crate) fn in_use(&self) -> bool {
         !self.attached.is_empty()
             || self.staged.values().any(|paths| !paths.is_empty())
@@ -40,23 +40,23 @@ impl Volume {
     }
 }
 
-/// The whole file.
+/// The content of the file.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Known {
-    /// Volumes by id.
+    /// The volumes by id.
     pub(crate) volumes: BTreeMap<String, Volume>,
-    /// Nodes that ever had an instance.
+    /// The nodes that ever had an instance.
     pub(crate) nodes: BTreeSet<String>,
 }
 
 impl Known {
-    /// A volume that must be there.
+    /// Returns an existing volume, or NOT_FOUND.
     pub(crate) fn volume(&mut self, id: &str) -> Result<&mut Volume, Status> {
         self.volumes.get_mut(id).ok_or_else(|| Status::not_found(format!("there is no volume {id:?}")))
     }
 }
 
-/// The directory.
+/// The shared directory.
 #[derive(Debug)]
 pub(crate) struct San {
     dir: PathBuf,
@@ -68,23 +68,24 @@ impl San {
         Ok(Self { dir: dir.to_owned() })
     }
 
-    /// The log of calls.
+    /// Returns the path of the log of calls.
     pub(crate) fn trace(&self) -> PathBuf {
         self.dir.join("trace.jsonl")
     }
 
-    /// A volume's data: a directory or an image.
+    /// Returns the path of a volume's data: a directory or an image.
     pub(crate) fn data(&self, id: &str) -> PathBuf {
         self.dir.join("data").join(id)
     }
 
-    /// Where the plugin mounts a volume for itself on a node.
+    /// Returns the path of the plugin's own mount of a volume on a node.
     pub(crate) fn outside(&self, node: &str, id: &str) -> PathBuf {
         self.dir.join("outside").join(node).join(id)
     }
 
-    /// An instance for a node begins: what is not mounted any more is forgotten, since the kernel keeps the
-    /// truth. `forget`: what is mounted is forgotten as well. Answers what that was, as volume and path.
+    /// Starts an instance for a node: deletes records of paths that are no longer mounted, because the kernel's table
+    /// is authoritative. With `forget`, deletes records of existing mounts too. Returns the deleted records as volume
+    /// and path.
     pub(crate) fn begin_node(&self, node: &str, forget: bool) -> Result<Vec<(String, String)>> {
         let begun = self.change(|known| {
             let mounted = mount_points()?;
@@ -110,12 +111,12 @@ impl San {
         begun.map_err(|status| anyhow::anyhow!("{}", status.message()))
     }
 
-    /// What is known now.
+    /// Returns the current state.
     pub(crate) fn read(&self) -> Result<Known, Status> {
         self.change(|known| Ok(known.clone()))
     }
 
-    /// Changes what is known; nothing is written when the change fails.
+    /// Changes the state; writes nothing if the change fails.
     pub(crate) fn change<A>(
         &self,
         change: impl FnOnce(&mut Known) -> Result<A, Status>,

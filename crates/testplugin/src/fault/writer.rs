@@ -1,7 +1,7 @@
-//! The writer: one line `who boot-time-ns` after the other, to the file `stamps` on a volume.
+//! The writer: appends lines `who boot-time-ns` to the file `stamps` on a volume.
 //!
-//! Most lines go to the file as it was opened first, so a writer that should have lost its volume still
-//! leaves its mark there. Each eighth goes to whatever the path leads to now, so a mount that is gone from
+//! Most lines go to the file that was opened first, so a writer that should have lost its volume still
+//! leaves stamps there. Each eighth line goes to the file at the current path, so a mount that was removed from
 //! above the writer shows as well.
 
 use crate::log::boot_time;
@@ -16,11 +16,11 @@ fn open(path: &Path) -> Result<File> {
     File::options().create(true).append(true).open(path).with_context(|| format!("open {}", path.display()))
 }
 
-/// Writes until it is killed or cannot.
+/// Writes until it is killed or a write fails.
 pub(crate) fn run(options: &Options) -> Result<()> {
     let path = options.dir.join("stamps");
     let mut file = open(&path)?;
-    // A task that is started again in its allocation is another writer.
+    // A restarted task of an allocation is another writer.
     let who = format!("{}.{}", options.id, boot_time());
     println!("writing as {who}");
     for n in 0_u64.. {

@@ -1,11 +1,11 @@
-//! The promises of storage (design section 4.2) as functions that say what is broken.
+//! The promises of storage (docs/design/volumes.md) as functions that return violations.
 //!
-//! This is the one place that states rules 2, 3, 4 and 6. The model explores with them, the offline check
-//! asks them of records, the trace checker of a plugin's log, and servers may ask them of their own state.
-//! All answer violations as sentences; an empty list is what must come.
+//! This is the only place that states rules 2, 3, 4 and 6. The model explores with these functions. The offline check
+//! applies them to records, and the trace checker to a plugin's log. Servers may apply them to their own state. All
+//! return violations as sentences; an empty list means that all rules hold.
 //!
-//! [`records`] needs records only. [`Outside`] follows what calls made of a volume outside the records, and
-//! knows the order in which they must come. [`one_writer`] and [`same_users`] compare what is seen.
+//! [`records`] needs records only. [`Outside`] follows the effects of calls on a volume outside the records, and knows
+//! their legal order. [`one_writer`] and [`same_users`] compare observations.
 
 mod outside;
 mod records;
@@ -16,21 +16,21 @@ pub use records::{detached_in_use, known_before_used, may_share, records};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
-/// The rules of design section 4.2 that are stated here.
+/// The rules of docs/design/volumes.md that are stated here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Rule {
     /// Rule 2: a single-writer volume has at most one node with a live writer.
     OneWriter,
-    /// Rule 3: in quiet, claims = consumers = published targets = mounts; what waits has a reason.
+    /// Rule 3: in quiet, claims = consumers = published targets = mounts; every wait has a reason.
     Quiet,
     /// Rule 4: calls follow the CSI order, at most one in flight per volume.
     CallOrder,
-    /// Rule 6: unknown is never no.
+    /// Rule 6: unknown must never count as "no".
     UnknownIsNotNo,
 }
 
 impl Rule {
-    /// Its number in the design.
+    /// Returns the rule's number in the design.
     pub fn number(self) -> u8 {
         match self {
             Self::OneWriter => 2,
@@ -41,17 +41,17 @@ impl Rule {
     }
 }
 
-/// A rule that does not hold, and where.
+/// A broken rule, with its place.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Violation {
-    /// Which.
+    /// The broken rule.
     pub rule: Rule,
     /// One sentence that names the volume.
     pub text: String,
 }
 
 impl Violation {
-    /// A violation of a rule.
+    /// Creates a violation of a rule.
     pub fn new(rule: Rule, text: impl Into<String>) -> Self {
         Self { rule, text: text.into() }
     }
@@ -63,8 +63,8 @@ impl fmt::Display for Violation {
     }
 }
 
-/// Rule 2: the live tasks that can write to a volume with room for one writer, as node and allocation.
-/// Several on one node are a matter of the claims; on two nodes they destroy the volume.
+/// Checks rule 2 for the live tasks that can write to a single-writer volume, given as node and allocation. Several
+/// tasks on one node are limited by the claims; on two nodes they destroy the volume.
 pub fn one_writer<K: Ord + fmt::Display>(
     volume: &str,
     writers: impl IntoIterator<Item = (K, K)>,
@@ -87,8 +87,8 @@ pub fn one_writer<K: Ord + fmt::Display>(
     vec![Violation::new(Rule::OneWriter, text)]
 }
 
-/// Rule 3, first half: in quiet, every other view of who uses a volume is the view of the claims. A view is
-/// its name ("a published target") and its users, each a node and an allocation.
+/// Checks the first half of rule 3: in quiet, every other view of a volume's users equals the view of the claims. A
+/// view is its name ("a published target") and its users, each a node and an allocation.
 pub fn same_users<K: Ord + fmt::Display>(
     volume: &str,
     claims: &BTreeSet<(K, K)>,

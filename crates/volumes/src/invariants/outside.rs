@@ -1,5 +1,5 @@
-//! What calls have made of one volume outside the records, and the order in which they must come (CSI
-//! specification, "Volume Lifecycle" and "Concurrency").
+//! The state of one volume outside the records, as calls have made it, and the legal order of calls (CSI specification,
+//! "Volume Lifecycle" and "Concurrency").
 
 use super::{Rule, Violation};
 use std::collections::{BTreeMap, BTreeSet};
@@ -8,26 +8,26 @@ use std::fmt;
 /// A call about a volume.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Verb {
-    /// Attach to a node.
+    /// Attaches the volume to a node.
     ControllerPublish,
-    /// Detach from a node.
+    /// Detaches it from a node.
     ControllerUnpublish,
-    /// Mount once on a node.
+    /// Mounts it once on a node.
     Stage,
-    /// Undo it.
+    /// Undoes `Stage`.
     Unstage,
-    /// Mount for an allocation.
+    /// Mounts it for an allocation.
     Publish,
-    /// Undo it.
+    /// Undoes `Publish`.
     Unpublish,
-    /// Any other call to a controller about the volume: create, delete, expand, snapshot.
+    /// Any other controller call about the volume: create, delete, expand, snapshot.
     Controller,
-    /// Any other call to a node about the volume: expand.
+    /// Any other node call about the volume: expand.
     Node,
 }
 
 impl Verb {
-    /// The verb of a CSI call that changes something about one volume; none for calls that only ask.
+    /// Returns the verb of a CSI call that changes one volume; `None` for calls that only read.
     pub fn of_call(name: &str) -> Option<Self> {
         Some(match name {
             "ControllerPublishVolume" => Self::ControllerPublish,
@@ -46,7 +46,7 @@ impl Verb {
         })
     }
 
-    /// The name of the call.
+    /// Returns the name of the call.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::ControllerPublish => "ControllerPublishVolume",
@@ -65,16 +65,16 @@ impl Verb {
     }
 }
 
-/// A call and where it acts. `K` names nodes and places; what a verb does not need is left at its default.
+/// A call and its location. `K` names nodes and places; fields that a verb does not need keep their default.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Call<K> {
-    /// What.
+    /// The kind of call.
     pub verb: Verb,
-    /// The node that it is about.
+    /// The node of the call.
     pub node: K,
-    /// Where the volume is published.
+    /// The publish target.
     pub target: K,
-    /// Where it is staged.
+    /// The staging path.
     pub staging: K,
 }
 
@@ -84,33 +84,33 @@ impl<K: fmt::Display> Call<K> {
     }
 }
 
-/// What a volume's plugin and modes ask for.
+/// The requirements of a volume's plugin and modes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Needs {
-    /// The controller attaches.
+    /// Whether the controller attaches.
     pub attach: bool,
-    /// The node stages.
+    /// Whether the node stages.
     pub stage: bool,
-    /// Several claims may hold together, on one node or on many. Calls to different nodes may then overlap,
-    /// and an attachment that is there already may be asked for again while its node works.
+    /// Whether several claims may be active together, on one node or on many. Calls to different nodes may then
+    /// overlap, and an existing attachment may be requested again while its node works.
     pub shared: bool,
 }
 
-/// One volume as its plugin has it, followed call by call.
+/// The state of one volume at its plugin, followed call by call.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Outside<K: Ord> {
-    /// Nodes that it is attached to.
+    /// Nodes to which the volume is attached.
     pub attached: BTreeSet<K>,
     /// Places where it is staged: node and path.
     pub staged: BTreeSet<(K, K)>,
-    /// Places where it is published, node and path, and the stage beneath.
+    /// Places where it is published: node and path, with the stage beneath.
     pub published: BTreeMap<(K, K), K>,
-    /// Stages whose attachment was taken away; what is mounted there leads nowhere.
+    /// Stages whose attachment was removed; mounts there are invalid.
     pub stale: BTreeSet<(K, K)>,
-    /// Calls that have begun and not ended.
+    /// Calls in flight.
     pub in_flight: Vec<Call<K>>,
-    /// Nodes whose lease certainly ran out. Their own calls bind nobody any more, and the volume may be
-    /// detached from them as they are.
+    /// Nodes whose lease certainly ran out. Their own calls do not block others any more, and the volume may be
+    /// detached from them without unmounting.
     pub lost: BTreeSet<K>,
 }
 
@@ -128,7 +128,7 @@ impl<K: Ord> Default for Outside<K> {
 }
 
 impl<K: Ord + Clone + fmt::Display> Outside<K> {
-    /// A call begins: what it breaks of rule 4.
+    /// Begins a call; returns the violations of rule 4 that it causes.
     pub fn begin(&mut self, volume: &str, needs: Needs, call: Call<K>) -> Vec<Violation> {
         let mut wrong = Vec::new();
         for other in self.in_flight.iter().filter(|other| self.conflict(needs, other, &call)) {
@@ -145,7 +145,7 @@ impl<K: Ord + Clone + fmt::Display> Outside<K> {
         wrong.into_iter().map(|text| Violation::new(Rule::CallOrder, text)).collect()
     }
 
-    /// A call has its effect; it may still be in flight.
+    /// Applies the effect of a call, which may still be in flight.
     pub fn take_effect(&mut self, call: &Call<K>) {
         let stage = (call.node.clone(), call.staging.clone());
         let target = (call.node.clone(), call.target.clone());
@@ -175,7 +175,7 @@ impl<K: Ord + Clone + fmt::Display> Outside<K> {
         }
     }
 
-    /// A call ends: it was answered, or what made or served it is gone.
+    /// Ends a call: it was answered, or its caller or its server disappeared.
     pub fn end(&mut self, call: &Call<K>) {
         if let Some(at) = self.in_flight.iter().position(|c| c == call) {
             self.in_flight.remove(at);
@@ -241,7 +241,7 @@ mod tests {
         wrong.into_iter().map(|w| w.text).collect()
     }
 
-    /// Begins, acts and ends.
+    /// Begins, applies and ends a call.
     fn whole(outside: &mut Outside<String>, needs: Needs, verb: Verb, node: &str) -> Vec<String> {
         let call = call(verb, node);
         let wrong = outside.begin("v", needs, call.clone());
@@ -296,7 +296,7 @@ mod tests {
         assert_eq!(whole(&mut outside, ALL, Verb::ControllerUnpublish, "n").len(), 1);
         lost.lost.insert("n".into());
         assert!(whole(&mut lost, ALL, Verb::ControllerUnpublish, "n").is_empty());
-        // What it had staged leads nowhere, also after it is attached again.
+        // Its stages stay invalid, even after the volume is attached again.
         assert!(whole(&mut lost, ALL, Verb::ControllerPublish, "n").is_empty());
         assert_eq!(
             whole(&mut lost, ALL, Verb::Publish, "n"),

@@ -1,17 +1,17 @@
-//! What the records of one volume promise by themselves.
+//! The invariants of the records of one volume.
 
 use super::{Rule, Violation};
 use caravan_types::plugin::Plugin;
 use caravan_types::volume::{Claim, ClaimMode, ClaimPhase, Volume};
 use std::collections::BTreeSet;
 
-/// Whether several claims on a volume with these modes can hold at the same time.
+/// Returns whether several claims on a volume with these modes can be active at the same time.
 pub fn may_share(claims: &[&Claim]) -> bool {
     !claims.iter().all(|c| c.access_mode.single_node() && c.mode == ClaimMode::Write)
 }
 
-/// Rules 2, 3, 4 and 6 as far as the records of one volume show them. `claims` are all of its claims; those
-/// that are gone count for nothing.
+/// Checks rules 2, 3, 4 and 6 as far as the records of one volume show them. `claims` are all of its claims; gone ones
+/// are ignored.
 pub fn records(name: &str, volume: Option<&Volume>, claims: &[&Claim]) -> Vec<Violation> {
     let holding: Vec<&Claim> = claims.iter().copied().filter(|c| c.phase.holds()).collect();
     let mut wrong = Vec::new();
@@ -30,8 +30,8 @@ pub fn records(name: &str, volume: Option<&Volume>, claims: &[&Claim]) -> Vec<Vi
     wrong
 }
 
-/// Rule 4 as far as records show it and the reconciler alone can keep it: nothing is detached from a node where
-/// another claim uses it.
+/// Checks the part of rule 4 that records show and the reconciler alone can keep: no volume is detached from a node
+/// where another claim uses it.
 pub fn detached_in_use(name: &str, claims: &[&Claim]) -> Vec<Violation> {
     let mut wrong = Vec::new();
     let away: BTreeSet<_> =
@@ -48,7 +48,7 @@ pub fn detached_in_use(name: &str, claims: &[&Claim]) -> Vec<Violation> {
     wrong
 }
 
-/// Rule 2: no more claims than the modes allow.
+/// Checks rule 2: no more claims than the modes allow.
 fn writers(name: &str, holding: &[&Claim], wrong: &mut Vec<Violation>) {
     let nodes: BTreeSet<_> = holding.iter().map(|c| &c.node_id).collect();
     if nodes.len() > 1
@@ -78,7 +78,7 @@ fn writers(name: &str, holding: &[&Claim], wrong: &mut Vec<Violation>) {
     }
 }
 
-/// Rule 3, second half: what waits has a reason and a next try.
+/// Checks the second half of rule 3: every wait has a reason and a next attempt.
 fn waits(name: &str, claim: &Claim, wrong: &mut Vec<Violation>) {
     let alloc = &claim.id.alloc;
     if claim.tries > 0 && claim.last_error.is_empty() {
@@ -96,7 +96,7 @@ fn waits(name: &str, claim: &Claim, wrong: &mut Vec<Violation>) {
     }
 }
 
-/// Rules 4 and 6: what a phase must have decided and be able to undo.
+/// Rules 4 and 6: what must be decided in a phase, and what must be possible to undo.
 fn phase(name: &str, claim: &Claim, wrong: &mut Vec<Violation>) {
     let mut say = |rule, what: &str| {
         let alloc = &claim.id.alloc;
@@ -120,7 +120,7 @@ fn phase(name: &str, claim: &Claim, wrong: &mut Vec<Violation>) {
     }
     match claim.phase {
         ClaimPhase::Mounted if claim.proof.is_none() => say(Rule::CallOrder, "without proof of its mount"),
-        // The node was in contact since: nothing is waited out.
+        // The node was in contact since: no wait is in progress.
         ClaimPhase::Fencing if claim.fence_index == Some(0) => {}
         ClaimPhase::Fencing if claim.fence_until.0 <= 0 => {
             say(Rule::OneWriter, "without an end of its fence")
@@ -132,8 +132,8 @@ fn phase(name: &str, claim: &Claim, wrong: &mut Vec<Violation>) {
     }
 }
 
-/// Rule 6: a claim on its way may only leave out the attaching when the plugin has said so. `plugin` is what
-/// was known when the claim went from `before` to `after`.
+/// Checks rule 6: a claim may only skip attaching if the plugin has reported that it does not attach. `plugin` is the known
+/// state when the claim changed from `before` to `after`.
 pub fn known_before_used(before: &Claim, after: &Claim, plugin: Option<&Plugin>) -> Vec<Violation> {
     let decided = before.needs_attach != Some(false) && after.needs_attach == Some(false);
     if !decided || plugin.and_then(Plugin::attaches) == Some(false) {

@@ -1,57 +1,57 @@
-//! What the ledger of a node knows of a claim, and how calls and proofs change it.
+//! The ledger entry of a claim on its node, and how calls and proofs change it.
 
 use super::{Answer, Goal, NodeCall, Proof};
 use serde::{Deserialize, Serialize};
 
-/// How far a claim got on its node. The order is the order of life.
+/// The progress of a claim on its node, in the order of its life.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum MountPhase {
-    /// The servers granted it; the plugin was not called yet.
+    /// The servers granted the claim; the plugin was not called yet.
     #[default]
     Granted,
-    /// Staging is about to begin or under way.
+    /// Staging is about to begin or in flight.
     Staging,
-    /// Staged (or no stage is needed); publishing is about to begin or under way.
+    /// Staged (or no stage is needed); publishing is about to begin or in flight.
     Publishing,
     /// Published, with proof.
     Mounted,
-    /// Unpublishing is about to begin or under way.
+    /// Unpublishing is about to begin or in flight.
     Unpublishing,
-    /// Nothing is published for the allocation.
+    /// The volume is not published for the allocation.
     Unpublished,
-    /// Nothing is staged, or others use the stage; the servers have not taken the proof yet.
+    /// The volume is not staged, or other claims use the stage; the servers have not accepted the proof yet.
     Unstaged,
 }
 
-/// How far a call that makes something got, as the ledger knows.
+/// The recorded progress of a call that mounts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum Reach {
-    /// The call was never made, or what it made was undone with proof.
+    /// The call was never made, or its effect was undone with proof.
     #[default]
     Never,
-    /// The call was made, and its outcome is not known.
+    /// The call was made, and its outcome is unknown.
     Unclear,
     /// The call succeeded.
     Made,
 }
 
-/// What the ledger of a node knows of a claim, as far as decisions go.
+/// The part of a claim's ledger entry that decisions depend on.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Entry {
-    /// How far the claim got.
+    /// The progress of the claim.
     pub phase: MountPhase,
-    /// The plugin stages.
+    /// Whether the plugin has the capability `STAGE_UNSTAGE_VOLUME`.
     pub stages: bool,
-    /// How far NodeStageVolume got, or taking part in another claim's stage.
+    /// Progress of NodeStageVolume, or of sharing another claim's stage.
     pub stage: Reach,
-    /// How far NodePublishVolume got.
+    /// Progress of NodePublishVolume.
     pub publish: Reach,
-    /// The mount broke and is made anew.
+    /// Whether the mount broke and is being mounted again.
     pub renewing: bool,
 }
 
 impl Entry {
-    /// Returns the entry with what is not recorded taken from its phase: entries of earlier releases have a phase only.
+    /// Returns the entry with missing fields derived from its phase: entries of earlier releases have only a phase.
     #[must_use]
     pub fn restored(
         phase: MountPhase,
@@ -75,12 +75,12 @@ impl Entry {
         Self { phase, stages, stage: if stages { stage } else { Reach::Never }, publish, renewing }
     }
 
-    /// Returns whether the claim uses its stage: it took part in a finished one and has not let go of it.
+    /// Returns whether the claim uses its stage: the stage is complete, and the claim has not released it.
     pub fn holds_stage(&self) -> bool {
         self.stages && self.stage == Reach::Made && self.phase < MountPhase::Unstaged
     }
 
-    /// Returns whether the plugin was called for the claim and may hold something for it.
+    /// Returns whether the plugin was called for the claim and may hold a mount for it.
     pub fn is_called(&self) -> bool {
         self.phase < MountPhase::Unstaged && (self.stage != Reach::Never || self.publish != Reach::Never)
     }
@@ -97,7 +97,7 @@ impl Entry {
         }
     }
 
-    /// Returns the entry after the answer of a call. Undoing counts by its proof only.
+    /// Returns the entry after the response to a call. An undoing call only counts by its proof.
     #[must_use]
     pub fn learn(self, call: NodeCall, answer: Answer) -> Self {
         match (call, answer) {
@@ -107,7 +107,7 @@ impl Entry {
         }
     }
 
-    /// Returns the entry after a proof. [`Proof::StageGone`] is written to the other entries of the stage as well
+    /// Returns the entry after a proof. [`Proof::StageGone`] is also written to the other entries of the stage
     /// ([`Entry::without_stage`]).
     #[must_use]
     pub fn record(self, goal: Goal, proof: Proof) -> Self {

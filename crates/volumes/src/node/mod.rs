@@ -1,11 +1,11 @@
-//! What a node does next about a claim: the node half of the claim machine.
+//! The next action of a node for a claim: the node's half of the claim machine.
 //!
-//! [`next`] compares what the ledger knows of a claim ([`Entry`]) with what the kernel and the plugin say
-//! ([`Observed`]) and names the next action. The client carries the action out and asks again. Three rules decide:
+//! [`next`] compares a claim's ledger entry ([`Entry`]) with the state of the kernel and the plugin ([`Observed`]) and
+//! returns the next action. The client carries it out and asks again. Three rules decide:
 //!
 //! 1. A call that was never made needs no undoing. After a refusal, the mount table and the ledger together are the
 //!    proof: nothing is mounted, and the ledger has no success of the call that would have mounted it.
-//! 2. Staging looks at the stage first. A dead stage is ended before a new one is made, unless a live user holds it.
+//! 2. Staging checks the stage first. A dead stage is ended before a new one is made, unless a live user holds it.
 //! 3. The users of a stage are the claims that took part in a finished stage.
 
 mod entry;
@@ -15,24 +15,24 @@ pub use entry::{Entry, MountPhase, Reach};
 
 use undo::{Undo, undo};
 
-/// What a claim is to come to.
+/// The goal of a claim on its node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Goal {
     /// The volume is published for the allocation.
     Mount,
-    /// Nothing of the claim is left on the node.
+    /// The node has no remains of the claim.
     Release,
 }
 
-/// What the kernel says of a place where a volume may be mounted.
+/// The state of a place where a volume may be mounted, as the kernel reports it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Place {
-    /// Nothing is mounted there.
+    /// No file system is mounted there.
     #[default]
     Empty,
     /// A file system is mounted there and answers, or a device is there.
     Mounted,
-    /// A file system is mounted there that can never answer again: its daemon or its device is gone.
+    /// A dead file system is mounted there: its daemon or its device disappeared, so it will never answer again.
     Dead,
     /// A file system is mounted there that does not answer in time.
     Silent,
@@ -41,9 +41,9 @@ pub enum Place {
 /// A place of a claim.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Spot {
-    /// Where the volume is published for the allocation.
+    /// The publish target of the allocation.
     Target,
-    /// Where the volume is staged for all claims that use it in the same way.
+    /// The stage of all claims that use the volume in the same way.
     Stage,
 }
 
@@ -60,45 +60,45 @@ pub enum NodeCall {
     Unstage,
 }
 
-/// How a call ended, sorted by what the answer proves.
+/// The outcome of a call, classified by what it proves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Answer {
-    /// OK.
+    /// The plugin returned OK.
     Done,
     /// NOT_FOUND: the plugin has no such volume.
     NotFound,
-    /// FAILED_PRECONDITION: another call has to come first.
+    /// FAILED_PRECONDITION: another call must come first.
     OutOfOrder,
-    /// Any other answer by which the plugin says that it did not do it.
+    /// Any other response by which the plugin reports that the call had no effect.
     Refused,
-    /// No answer, or one that leaves open whether the call is still carried out.
+    /// No response, or one after which the call may still take effect.
     Unclear,
 }
 
 impl Answer {
-    /// Whether the plugin answered and did not do what it was asked.
+    /// Returns whether the plugin reported that the call had no effect.
     fn is_refusal(self) -> bool {
         matches!(self, Self::OutOfOrder | Self::Refused | Self::NotFound)
     }
 }
 
-/// The calls that this try of the client has made, and how they ended.
+/// The calls of the current attempt, with their outcomes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Tries {
     stage: Option<Answer>,
     publish: Option<Answer>,
     unpublish: Option<Answer>,
     unstage: Option<Answer>,
-    /// Refusals of the call that undoes the present place, in a row.
+    /// The number of consecutive refusals of the call that undoes the current place.
     refusals: u8,
-    /// A stage of before was ended in this try.
+    /// Whether this attempt ended an earlier stage.
     stage_ended: bool,
-    /// A target of before was ended in this try.
+    /// Whether this attempt ended an earlier target.
     target_ended: bool,
 }
 
 impl Tries {
-    /// Notes the answer of a call.
+    /// Records the response to a call.
     pub fn note(&mut self, call: NodeCall, answer: Answer) {
         match call {
             NodeCall::Stage => (self.stage, self.publish) = (Some(answer), None),
@@ -111,17 +111,17 @@ impl Tries {
         }
     }
 
-    /// Notes that the kernel ended a mount: the plugin is asked again, with new patience.
+    /// Records that the kernel ended a mount. After `MAX_REFUSALS` refusals, the plugin is asked again.
     pub fn note_unmount(&mut self, spot: Spot) {
         match spot {
-            // What the plugin answered about a dead mount still counts; about a live one it is asked once more.
+            // With fewer refusals the mount was dead, or the plugin reported success: its response still counts.
             _ if self.refusals < undo::MAX_REFUSALS => {}
             Spot::Target => (self.unpublish, self.refusals) = (None, 0),
             Spot::Stage => (self.unstage, self.refusals) = (None, 0),
         }
     }
 
-    /// Notes a proof: the calls about the place begin anew.
+    /// Records a proof: the calls for the place start again.
     pub fn note_proof(&mut self, proof: Proof) {
         self.refusals = 0;
         match proof {
@@ -135,112 +135,112 @@ impl Tries {
         }
     }
 
-    /// Returns whether a call that undoes something was answered, and its place is not proven to be empty.
+    /// Returns whether an undoing call was answered while its place is not proven to be empty.
     pub fn is_undoing(&self) -> bool {
         self.unpublish.is_some() || self.unstage.is_some()
     }
 
-    /// Lets the calls that undo something be made again after a pause.
+    /// Allows the undoing calls again after a pause.
     pub fn rest(&mut self) {
         (self.unpublish, self.unstage) = (None, None);
     }
 }
 
-/// Everything beside the ledger's entry that the decision depends on.
+/// The inputs of a decision beside the ledger entry.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Observed<'a> {
-    /// What is at the allocation's target.
+    /// The state of the allocation's target.
     pub target: Place,
-    /// What is at the stage.
+    /// The state of the stage.
     pub stage: Place,
-    /// The mount at the target is the one of the claim's proof.
+    /// Whether the mount at the target matches the claim's proof.
     pub is_proven: bool,
-    /// What is published is a device: a stage shows no mount.
+    /// Whether the volume is published as a device: then the stage has no mount.
     pub is_device: bool,
-    /// The volume's file system is mounted at another place of this machine, which is no live claim's.
+    /// Whether the volume's file system is mounted elsewhere on this machine, in a place of no live claim.
     pub lingers: bool,
-    /// The plugin's process is not the one that made the mount.
+    /// Whether the plugin's process is not the one that made the mount.
     pub is_replaced: bool,
-    /// A claim that ended for the servers before this one was attached has left something of the volume here.
+    /// Whether remains exist of a claim that ended on the servers before this one was attached.
     pub is_stale: bool,
-    /// Nobody wants the mount any more: no further call is made for it.
+    /// Whether no caller waits for the mount any more: then no further call is made for it.
     pub is_given_up: bool,
     /// The entries of other claims on the same stage.
     pub others: &'a [Entry],
-    /// The calls of this try.
+    /// The calls of this attempt.
     pub tries: Tries,
 }
 
-/// Why nothing is at a place.
+/// Why a place is empty.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Because {
-    /// The call that would have made it was never made.
+    /// The call that would have mounted there was never made.
     NeverCalled,
-    /// The plugin undid it, or does not know the volume.
+    /// The plugin undid the mount, or does not know the volume.
     Undone,
-    /// The plugin refuses to undo it; mount table and ledger prove that it is not there.
+    /// The plugin refuses to undo the mount; mount table and ledger prove that it does not exist.
     Absent,
 }
 
-/// What is recorded without a call.
+/// A fact that is recorded without a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Proof {
-    /// The claim takes part in a stage that another claim has made.
+    /// The claim shares a stage that another claim has made.
     StageShared,
-    /// Nothing is published for the claim.
+    /// The volume is not published for the claim.
     TargetGone(Because),
-    /// Nothing is staged for any claim.
+    /// The volume is not staged for any claim.
     StageGone(Because),
     /// The stage stays for its other users, or the claim had none.
     StageLeft,
 }
 
-/// What the kernel is asked for.
+/// How the kernel unmounts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum How {
-    /// Ends a mount unless it is in use.
+    /// Unmount, unless the mount is in use.
     Now,
-    /// Takes a dead mount out of the tree.
+    /// Detach a dead mount from the tree (lazy unmount).
     Lazily,
 }
 
-/// What a node waits for.
+/// The conditions that a node waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum NodeWait {
-    /// The end of what an earlier attachment left.
+    /// The end of the remains of an earlier attachment.
     Stale,
     /// The end of the live users of a dead stage.
     DeadStage,
-    /// The end of the users of a stage that are on their way out: the plugin does not stage where something is mounted.
+    /// The end of the users of a stage that are being released: the plugin does not stage over an existing mount.
     LeavingStage,
-    /// The file system at a place to answer.
+    /// The file system at a place must answer.
     Silent(Spot),
-    /// The plugin, which refuses a call.
+    /// The plugin refuses a call.
     Refused(NodeCall),
-    /// The plugin, which did not answer a call.
+    /// The plugin did not answer a call.
     Unanswered(NodeCall),
-    /// The end of another mount of the same file system, which the plugin refuses to undo.
+    /// The end of another mount of the same file system, while the plugin refuses to undo it.
     Lingers(Spot),
 }
 
-/// What to do next about a claim on its node.
+/// The next action for a claim on its node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum NodeAction {
-    /// Write the intent ([`Entry::intend`]), make the call, note the answer ([`Tries::note`], [`Entry::learn`]).
+    /// Write the intent ([`Entry::intend`]), make the call, record the response ([`Tries::note`], [`Entry::learn`]).
     Call(NodeCall),
-    /// End what is mounted at a place, without the plugin.
+    /// Unmount a place without the plugin.
     Unmount(Spot, How),
-    /// Write this down ([`Entry::record`]).
+    /// Record this proof ([`Entry::record`]).
     Record(Proof),
-    /// Wait, and let the calls that undo something be made again ([`Tries::rest`]).
+    /// Wait, then allow the undoing calls again ([`Tries::rest`]).
     Wait(NodeWait),
-    /// End this try: its last call failed and nothing is to be ended before the next try.
+    /// End this attempt: its last call failed, and no mount must be ended before the next attempt.
     GiveUp,
-    /// Nothing: the goal is reached. A mount is proven and sealed by the caller.
+    /// Nothing to do: the goal is reached. The caller proves and seals the mount.
     Finished,
 }
 
-/// Returns what to do next about a claim.
+/// Returns the next action for a claim.
 pub fn next(goal: Goal, entry: &Entry, observed: &Observed<'_>) -> NodeAction {
     match goal {
         Goal::Mount => mount(entry, observed),
@@ -248,13 +248,13 @@ pub fn next(goal: Goal, entry: &Entry, observed: &Observed<'_>) -> NodeAction {
     }
 }
 
-/// Returns whether a claim keeps a dead stage from being ended: it took part in the stage, and its target is not
+/// Returns whether a claim keeps a dead stage from being ended: it took part in the stage, and its target has not
 /// ended.
 pub fn is_live_user(entry: &Entry) -> bool {
     entry.holds_stage() && !(entry.renewing && entry.publish != Reach::Made)
 }
 
-/// Returns whether a claim proves that its stage is good: it is staged and not on its way out.
+/// Returns whether a claim proves that its stage is good: it is staged and not being released.
 fn provides_stage(entry: &Entry) -> bool {
     entry.holds_stage() && entry.phase <= MountPhase::Mounted
 }
@@ -276,19 +276,19 @@ fn mount(entry: &Entry, observed: &Observed<'_>) -> NodeAction {
     staging.unwrap_or_else(|| publish(entry, observed))
 }
 
-/// Returns what the stage needs before the volume is published; none when the stage is good.
+/// Returns the action that the stage needs before the volume is published; `None` if the stage is good.
 fn stage(entry: &Entry, observed: &Observed<'_>) -> Option<NodeAction> {
     let tries = &observed.tries;
     if tries.unstage.is_some() {
         return Some(end_stage(entry, observed));
     }
     let made = entry.stage == Reach::Made || observed.others.iter().any(provides_stage);
-    // The plugin does not know a stage that an earlier process of it made; staging is idempotent.
+    // The plugin does not know a stage that its earlier process made; staging is idempotent.
     let unknown = tries.publish == Some(Answer::OutOfOrder) && tries.stage.is_none();
     match observed.stage {
         Place::Silent => Some(NodeAction::Wait(NodeWait::Silent(Spot::Stage))),
         Place::Dead if !observed.others.iter().any(is_live_user) => Some(end_stage(entry, observed)),
-        // The users of a mount that is made anew cannot wait for each other. Their targets stay as they are.
+        // The users of mounts that are being mounted again cannot wait for each other. Their targets stay unchanged.
         Place::Dead if entry.renewing => Some(NodeAction::Unmount(Spot::Stage, How::Lazily)),
         Place::Dead => Some(NodeAction::Wait(NodeWait::DeadStage)),
         _ if unknown => Some(NodeAction::Call(NodeCall::Stage)),
@@ -302,7 +302,7 @@ fn stage(entry: &Entry, observed: &Observed<'_>) -> Option<NodeAction> {
         }
         Place::Mounted | Place::Empty => Some(match tries.stage {
             None => NodeAction::Call(NodeCall::Stage),
-            // An earlier call has half succeeded, and the plugin does not repeat it.
+            // An earlier call has partly succeeded, and the plugin does not repeat it.
             Some(answer) if answer.is_refusal() && !tries.stage_ended => {
                 match observed.others.iter().any(Entry::holds_stage) {
                     true => NodeAction::Wait(NodeWait::LeavingStage),
@@ -314,7 +314,7 @@ fn stage(entry: &Entry, observed: &Observed<'_>) -> Option<NodeAction> {
     }
 }
 
-/// Ends a stage that no claim can use, after what the claim itself may have published from it.
+/// Ends a stage that no claim can use, after the target that the claim itself may have published from it.
 fn end_stage(entry: &Entry, observed: &Observed<'_>) -> NodeAction {
     if entry.publish != Reach::Never {
         return end_target(entry, observed);
@@ -330,7 +330,7 @@ fn publish(entry: &Entry, observed: &Observed<'_>) -> NodeAction {
     }
     match (tries.publish, observed.target) {
         (Some(Answer::Done), _) => NodeAction::Finished,
-        // An earlier call has half succeeded, and the plugin does not repeat it.
+        // An earlier call has partly succeeded, and the plugin does not repeat it.
         (Some(answer), Place::Mounted | Place::Dead) if answer.is_refusal() && !tries.target_ended => {
             end_target(entry, observed)
         }
@@ -342,14 +342,14 @@ fn publish(entry: &Entry, observed: &Observed<'_>) -> NodeAction {
     }
 }
 
-/// Ends a target before the volume is published there anew.
+/// Ends a target before the volume is published there again.
 fn end_target(entry: &Entry, observed: &Observed<'_>) -> NodeAction {
     let reach = if entry.publish == Reach::Never { Reach::Never } else { Reach::Unclear };
     let gone = undo(reach, observed.target, observed.tries.unpublish, observed);
     act(gone, NodeCall::Unpublish, Spot::Target, Proof::TargetGone)
 }
 
-/// Takes a broken mount out of the tree and lets the plugin know; what the plugin answers does not matter.
+/// Detaches a broken mount from the tree and calls the plugin, whose response does not matter.
 fn renew_target(observed: &Observed<'_>) -> NodeAction {
     match observed.tries.unpublish {
         _ if observed.target != Place::Empty => NodeAction::Unmount(Spot::Target, How::Lazily),

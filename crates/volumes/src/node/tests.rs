@@ -17,7 +17,7 @@ fn fresh() -> Entry {
     Entry { stages: true, ..Entry::default() }
 }
 
-/// What the kernel says: of the target, of the stage.
+/// Returns the observed state of the target and of the stage.
 fn seen(target: Place, stage: Place) -> Observed<'static> {
     Observed { target, stage, ..Observed::default() }
 }
@@ -56,7 +56,7 @@ fn what_was_never_called_is_not_undone() {
     assert_eq!(next(Goal::Release, &bare, &seen(Place::Empty, Place::Empty)), Record(Proof::StageLeft));
 }
 
-/// How far the mount got, what the kernel shows, what the plugin answered, and what follows.
+/// Rows of the mount's progress, the kernel's state, the plugin's response, and the expected result.
 #[test]
 fn a_target_is_gone_with_proof_only() {
     use Answer as A;
@@ -85,7 +85,7 @@ fn a_target_is_gone_with_proof_only() {
         let observed = Observed { tries: tried(&calls), ..seen(place, Place::Mounted) };
         assert_eq!(next(Goal::Release, &releasing, &observed), then, "{reach:?} {place:?} {calls:?}");
     }
-    // More facts about a mount that did succeed.
+    // More facts about a mount that succeeded.
     let releasing = entry(MountPhase::Unpublishing, Reach::Made, Reach::Made);
     let observed = Observed { tries: tried(&patient), ..seen(Place::Empty, Place::Mounted) };
     let lingers = Observed { lingers: true, ..observed };
@@ -226,7 +226,8 @@ fn entries_of_earlier_releases_keep_what_their_phase_proves() {
     assert_eq!(old(P::Unstaged), (Reach::Never, Reach::Never));
 }
 
-/// A node with two claims on one stage, and a plugin of any habits: what each call does and how it answers is drawn.
+/// A node with two claims on one stage, and a plugin with random behaviour: the effect and the response of each call
+/// are drawn.
 #[derive(Clone, Debug, Default)]
 struct World {
     entries: [Entry; 2],
@@ -235,7 +236,7 @@ struct World {
     tries: [Tries; 2],
 }
 
-/// How the plugin carries a call out.
+/// The behaviour of the plugin for one call.
 #[derive(Clone, Copy, Debug)]
 struct Habit {
     effect: bool,
@@ -243,7 +244,7 @@ struct Habit {
 }
 
 impl World {
-    /// One step of a claim towards its goal; answers what was done.
+    /// Takes one step of a claim towards its goal; returns the action.
     fn step(&mut self, a: usize, goal: Goal, habit: Habit, replaced: bool) -> NodeAction {
         let others = [self.entries[1 - a]];
         let action = next(goal, &self.entries[a], &self.look(a, &others, replaced));
@@ -251,8 +252,8 @@ impl World {
         match action {
             Call(call) => {
                 let entry = entry.intend(goal, call);
-                // A plugin answers OK only for what it did; a call that makes something may also be refused because
-                // it is there.
+                // A plugin returns OK only if the call had its effect; a mounting call may also be refused because the
+                // mount exists.
                 let place = match call {
                     Stage | Unstage => &mut self.stage,
                     Publish | Unpublish => &mut self.targets[a],
@@ -313,10 +314,10 @@ fn habit() -> impl Strategy<Value = Habit> {
     (any::<bool>(), prop::sample::select(&ANSWERS[..])).prop_map(|(effect, answer)| Habit { effect, answer })
 }
 
-/// What happens in a history.
+/// The events of a history.
 #[derive(Clone, Debug)]
 enum Turn {
-    /// A claim has its turn on the volume until its try ends. The agent dies where the habits end earlier.
+    /// A claim makes one attempt on the volume. The agent dies if the drawn behaviours end earlier.
     Try {
         a: usize,
         habits: Vec<Habit>,
@@ -338,9 +339,9 @@ fn turn() -> impl Strategy<Value = Turn> {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 2000, ..ProptestConfig::default() })]
 
-    /// Whatever plugin and daemon do: nothing is unstaged under a user, nothing is called that was never made, no
-    /// claim ends while something of it is mounted; and with a plugin that answers, all claims come to their end,
-    /// although it refuses to undo anything that it does not hold.
+    /// Invariants for every behaviour of plugin and daemon: no stage is ended under a user, no call is undone that was
+    /// never made, and no claim ends while it is mounted. With a plugin that answers, all claims end,
+    /// even if it refuses to undo what it does not hold.
     #[test]
     fn no_habit_of_a_plugin_breaks_the_order_or_keeps_a_claim(
         stages in any::<bool>(),
@@ -376,7 +377,7 @@ proptest! {
                 }
             }
         }
-        // Quiet: what is held is undone, what is not held is refused; the claims end one after the other.
+        // Quiet phase: existing mounts are undone, others refused; the claims end one after the other.
         for a in 0..2 {
             for _ in 0..60 {
                 let place = if world.entries[a].phase < MountPhase::Unpublished { world.targets[a] } else { world.stage };

@@ -1,21 +1,21 @@
-//! When something is undone: the same rule for targets and stages.
+//! The rule for when a mount counts as undone: the same for targets and stages.
 
 use super::{Answer, Because, How, Observed, Place, Reach};
 
-/// Refusals in a row after which the plugin's word alone does not keep a claim. A plugin that fails for a short time
-/// answers better before.
+/// The number of consecutive refusals after which the plugin's refusal alone does not keep a claim. A plugin that fails
+/// only for a short time succeeds before.
 pub(super) const MAX_REFUSALS: u8 = 5;
 
-/// What remains to be done until nothing is at a place.
+/// The remaining work until a place is empty.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Undo {
     /// Call the plugin.
     Call,
-    /// End the mount without the plugin.
+    /// Unmount without the plugin.
     Unmount(How),
-    /// Nothing.
+    /// No work remains.
     Gone(Because),
-    /// The plugin refuses, and nothing proves more.
+    /// The plugin refuses, and there is no other proof.
     Refused,
     /// The plugin did not answer.
     Unanswered,
@@ -25,12 +25,13 @@ pub(super) enum Undo {
     Lingers,
 }
 
-/// Returns what remains to be done about a place. `reach`: how far the call got that mounts there. `answer`: of the
-/// call that undoes it.
+/// Returns the remaining work for a place. `reach`: the progress of the call that mounts there. `answer`: the response
+/// to the call that undoes it.
 ///
-/// An answer that leaves the outcome open proves nothing. A refusal proves nothing by itself: the plugin may not know
-/// what it holds, or fail to end it. With an empty place it is enough where the mount never succeeded. Where the
-/// mount did succeed, the plugin is asked several times, and the file system must be mounted nowhere else.
+/// A response that leaves the outcome open proves nothing. A refusal alone proves nothing either: the plugin may not
+/// know its own mount, or may fail to end it. Together with an empty place, a refusal is enough if the mount never
+/// succeeded. If the mount did succeed, the plugin is asked several times, and the file system must be mounted nowhere
+/// else.
 pub(super) fn undo(reach: Reach, place: Place, answer: Option<Answer>, observed: &Observed<'_>) -> Undo {
     let persists = observed.tries.refusals >= MAX_REFUSALS;
     match (answer, place) {
@@ -43,18 +44,18 @@ pub(super) fn undo(reach: Reach, place: Place, answer: Option<Answer>, observed:
         (Some(Answer::Unclear), _) => Undo::Unanswered,
 
         (Some(Answer::Done | Answer::NotFound), Place::Empty) => Undo::Gone(Because::Undone),
-        // The plugin has no memory of a mount that an earlier process of it made.
+        // The plugin does not remember a mount that its earlier process made.
         (Some(Answer::Done | Answer::NotFound), Place::Mounted) => Undo::Unmount(How::Now),
 
         (Some(_), Place::Silent) => Undo::Silent,
-        // Nothing can be lost with it.
+        // A dead mount contains no data that could be lost.
         (Some(_), Place::Dead) => Undo::Unmount(How::Lazily),
 
         (Some(_), Place::Empty) if reach != Reach::Made => Undo::Gone(Because::Absent),
         (Some(_), Place::Empty) if !persists => Undo::Refused,
         (Some(_), Place::Empty) if observed.lingers => Undo::Lingers,
         (Some(_), Place::Empty) => Undo::Gone(Because::Absent),
-        // A mount that no task ever used, or of which this process of the plugin knows nothing.
+        // A mount that no task ever used, or that this process of the plugin does not know.
         (Some(_), Place::Mounted) if persists && (reach != Reach::Made || observed.is_replaced) => {
             Undo::Unmount(How::Now)
         }

@@ -1,4 +1,4 @@
-//! A client: the real decisions about a claim's half on its node (`caravan_volumes::node`), on entries of the model.
+//! The model of a client: the real decisions of `caravan_volumes::node`, on entries of the model.
 
 use crate::servers::{TTL, begin, call};
 use crate::state::*;
@@ -12,7 +12,7 @@ fn entry(state: &State, a: u8) -> Option<Entry> {
     state.allocs[usize::from(a)].entry
 }
 
-/// Entries of other allocations on the same stage.
+/// Returns the entries of other allocations on the same stage.
 fn others<'s>(setting: &'s Setting, state: &'s State, a: u8) -> impl Iterator<Item = (&'s Alloc, Entry)> {
     let (volume, node) = (setting.volume(a), state.allocs[usize::from(a)].node);
     (0..2_u8)
@@ -22,7 +22,7 @@ fn others<'s>(setting: &'s Setting, state: &'s State, a: u8) -> impl Iterator<It
         .filter_map(|alloc| Some((alloc, alloc.entry?)))
 }
 
-/// The node's turn on the volume is free: one try of a volume at a time.
+/// Returns whether the node's lock of the volume is free: one attempt of a volume at a time.
 fn has_turn(setting: &Setting, state: &State, a: u8) -> bool {
     let (volume, node) = (setting.volume(a), state.allocs[usize::from(a)].node);
     (0..2_u8)
@@ -43,7 +43,7 @@ fn call_now(setting: &Setting, state: &mut State, a: u8, verb: Verb) {
     state.allocs[usize::from(a)].call = Some(verb);
 }
 
-/// The client hears what the servers want of the allocation.
+/// The client receives the servers' state of the allocation.
 pub fn learn(setting: &Setting, state: &mut State, a: u8) {
     let alloc = &mut state.allocs[usize::from(a)];
     let over = alloc.claim.is_some_and(|c| !c.phase.is_live());
@@ -58,9 +58,9 @@ pub fn learn(setting: &Setting, state: &mut State, a: u8) {
     };
 }
 
-/// The client asks for its claim, and the servers answer when it is attached. The ledger has an entry before
-/// anything else happens. Answers are not delayed: one that comes after the lease ran out, the contact was
-/// lost or the allocation was stopped does not count.
+/// The client requests its claim, and the servers answer when it is attached. The ledger has an entry before any other
+/// step. Answers are not delayed: one that arrives after the lease ran out, the contact was lost or the allocation was
+/// stopped does not count.
 pub fn ask(setting: &Setting, state: &mut State, a: u8) {
     let alloc = &mut state.allocs[usize::from(a)];
     let Some(claim) = alloc.claim else { return };
@@ -68,7 +68,7 @@ pub fn ask(setting: &Setting, state: &mut State, a: u8) {
         _ if alloc.runner != Runner::Run => return,
         ClaimPhase::Attached | ClaimPhase::Mounted => {}
         ClaimPhase::Reserved | ClaimPhase::Attaching => return,
-        // Refused: the allocation has failed and is ended. One whose lease never ran out has no cause to ask.
+        // Refused: the allocation has failed and is stopped. A client whose lease never ran out has no reason to ask.
         _ => {
             if !alloc.confirmed {
                 alloc.runner = Runner::End;
@@ -84,7 +84,7 @@ pub fn ask(setting: &Setting, state: &mut State, a: u8) {
     }
 }
 
-/// The next steps of a mount or a release, until a call begins or the try ends.
+/// Takes the next steps of a mount or a release, until a call begins or the attempt ends.
 pub fn work(setting: &Setting, state: &mut State, a: u8) {
     let Some(e) = entry(state, a) else { return };
     if !has_turn(setting, state, a) {
@@ -151,13 +151,13 @@ pub fn work(setting: &Setting, state: &mut State, a: u8) {
 fn end_try(state: &mut State, a: u8, goal: Goal) {
     let alloc = &mut state.allocs[usize::from(a)];
     alloc.trying = None;
-    // Of a release the refusals are counted over its tries.
+    // The refusals of a release are counted over all its attempts.
     if goal == Goal::Mount {
         alloc.tries = Tries::default();
     }
 }
 
-/// A mount that is not there is not dead.
+/// Removes the mark "dead" from places without a mount.
 fn revive(state: &mut State, volume: usize, node: u8) {
     let there = |place: u8| state.place(volume, node, place) != Place::Empty;
     let gone: Vec<u8> = [STAGE, target(0), target(1)].into_iter().filter(|place| !there(*place)).collect();
@@ -182,12 +182,12 @@ fn node_call(verb: Verb) -> NodeCall {
     }
 }
 
-/// The real decision, on what the model sees; and the faults that are planted into it.
+/// Returns the real decision on the model's state, changed by planted faults.
 fn decide(setting: &Setting, state: &State, a: u8, goal: Goal, e: Entry) -> NodeAction {
     let planted = setting.planted;
     let (volume, alloc) = (setting.volume(a), &state.allocs[usize::from(a)]);
     let on_way = |e: Entry| e.phase() > Mount::Granted && e.phase() < Mount::Unstaged;
-    // A claim that may have ended is ended first.
+    // A claim that may have ended is released first.
     let unsure = |alloc: &Alloc| !alloc.confirmed && planted != Planted::StageOfAnybody;
     let is_stale = setting.stage
         && goal == Goal::Mount
@@ -230,7 +230,7 @@ fn decide(setting: &Setting, state: &State, a: u8, goal: Goal, e: Entry) -> Node
     }
 }
 
-/// What the plugin does with a call when nothing goes wrong: whether it takes effect, and the answer.
+/// Returns the plugin's behaviour without errors: whether the call takes effect, and the response.
 fn habit(setting: &Setting, state: &State, a: u8, verb: Verb) -> (bool, Answer) {
     let (volume, node) = (setting.volume(a), state.allocs[usize::from(a)].node);
     let place = match verb {
@@ -249,7 +249,7 @@ fn habit(setting: &Setting, state: &State, a: u8, verb: Verb) -> (bool, Answer) 
     }
 }
 
-/// The client's call ends: with the plugin's habit, or with an error and with its effect or without.
+/// Ends the client's call: with the plugin's normal behaviour, or with an error, with or without its effect.
 pub fn call_ends(setting: &Setting, state: &mut State, a: u8, error: Option<(bool, Answer)>) {
     let Some(verb) = state.allocs[usize::from(a)].call.take() else { return };
     let (volume, node) = (setting.volume(a), state.allocs[usize::from(a)].node);
@@ -277,7 +277,7 @@ pub fn call_ends(setting: &Setting, state: &mut State, a: u8, error: Option<(boo
     }
 }
 
-/// The agent dies: nobody hears the answer of its call.
+/// The agent dies: no process receives the response to its call.
 pub fn crash(setting: &Setting, state: &mut State, a: u8, effect: bool) {
     call_ends(setting, state, a, Some((effect, Answer::Unclear)));
     let alloc = &mut state.allocs[usize::from(a)];
@@ -300,7 +300,7 @@ pub fn daemon_dies(setting: &Setting, state: &mut State, volume: usize, node: u8
     }
 }
 
-/// A task may start: the mount is there as the ledger says, the claim is known to hold, the lease too.
+/// Returns whether a task may start: the mount matches the ledger, and the claim and the lease are known to hold.
 pub fn may_start(setting: &Setting, state: &State, a: u8) -> bool {
     let alloc = &state.allocs[usize::from(a)];
     let node = &state.nodes[usize::from(alloc.node)];
@@ -314,7 +314,7 @@ pub fn may_start(setting: &Setting, state: &State, a: u8) -> bool {
         && (node.age < TTL || !setting.fenced())
 }
 
-/// The lease ran out: what the servers said before counts no more.
+/// The lease ran out: earlier answers of the servers do not count any more.
 pub fn lapse(state: &mut State, node: u8) {
     for alloc in state.allocs.iter_mut().filter(|alloc| alloc.node == node) {
         alloc.confirmed = false;

@@ -1,4 +1,4 @@
-//! The transitions, and what must hold of every state.
+//! The transitions, and the rules for every state.
 
 use crate::client;
 use crate::servers::{GRACE, KILLED, Servers, TTL};
@@ -13,10 +13,10 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 /// How far wall clocks step: as far as a fence lasts.
 const STEP: i8 = 3;
 
-/// Something that happens. `a` is an allocation, `n` a node, `v` a volume.
+/// An event. `a` is an allocation, `n` a node, `v` a volume.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Event {
-    // The servers.
+    // Events of the servers.
     Place {
         a: u8,
         n: u8,
@@ -42,7 +42,7 @@ pub enum Event {
     Forget {
         n: u8,
     },
-    /// An operator says that a node is off, which it is.
+    /// An operator confirms that a node is off; the model allows that only if it is.
     ConfirmOff {
         n: u8,
     },
@@ -56,7 +56,7 @@ pub enum Event {
         n: u8,
         by: i8,
     },
-    // The client.
+    // Events of the client.
     Learn {
         a: u8,
     },
@@ -91,7 +91,7 @@ pub enum Event {
         a: u8,
     },
     LateCopy,
-    // The world.
+    // Events of the environment.
     LeaseKills {
         a: u8,
     },
@@ -116,7 +116,7 @@ pub enum Event {
 }
 
 impl Event {
-    /// Whether it is no fault and nobody's wish: it happens by itself, sooner or later.
+    /// Returns whether the event is neither a fault nor a user's request: it happens by itself, sooner or later.
     pub fn is_quiet(self) -> bool {
         match self {
             Self::Place { .. }
@@ -161,7 +161,7 @@ impl Volumes {
             && spare.regrants > 0
             && alloc.entry.is_none()
             && !alloc.task;
-        // One after the other: the first is as good as the second.
+        // The allocations are placed in order, because they are symmetric.
         let turn = a == 0 || state.allocs[0].claim.is_some();
         if turn && (alloc.claim.is_none() || again) {
             for n in self.setting.nodes_of[usize::from(a)] {
@@ -273,7 +273,7 @@ impl Volumes {
         }
     }
 
-    /// Time goes on unless a shim is late: it has certainly ended its task by then.
+    /// Returns whether time may pass: not while a shim is late, since by then it has certainly ended its task.
     fn may_tick(&self, state: &State) -> bool {
         let late = state.allocs.iter().any(|alloc| {
             let node = &state.nodes[usize::from(alloc.node)];
@@ -283,7 +283,7 @@ impl Volumes {
         !late && (waits || state.nodes.iter().any(|n| !n.renews()))
     }
 
-    /// A heartbeat goes out and is answered, if the servers know the node.
+    /// Sends a heartbeat, which is answered if the servers know the node.
     fn beat(state: &mut State, n: u8) {
         let node = &mut state.nodes[usize::from(n)];
         if node.renews() {
@@ -322,13 +322,13 @@ impl Volumes {
             alloc.entry = None;
             alloc.confirmed = false;
             alloc.said = true;
-            // It has ended what it held: its calls count again, and it is nobody's loss.
+            // The node has released its mounts: its calls count again, and it is not lost any more.
             let (volume, node) = (self.setting.volume(a), alloc.node);
             self.found_again(state, volume, node);
         }
     }
 
-    /// A node in contact that holds nothing of a volume is not lost to it.
+    /// Marks a node in contact as not lost to a volume of which it holds nothing.
     fn found_again(&self, state: &mut State, volume: usize, node: u8) {
         let holds = (0..2_u8).filter(|a| self.setting.volume(*a) == volume);
         let mut holds = holds.map(|a| &state.allocs[usize::from(a)]);
@@ -385,7 +385,7 @@ impl Volumes {
             Event::LeaderChanges => {
                 state.budget.leaders -= 1;
                 state.server_calls.iter_mut().flatten().for_each(|call| call.orphan = true);
-                // It begins every wait anew.
+                // A new leader starts every wait again.
                 state.seen.clear();
             }
             Event::ConfirmOff { n } => {
@@ -462,7 +462,8 @@ impl Volumes {
         }
     }
 
-    /// Nothing is on its way: every claim, task, target and attachment is as the wish for its allocation says.
+    /// Returns why the state is not settled: in a settled state every claim, task, target and attachment matches the
+    /// wanted state of its allocation.
     pub fn unsettled(&self, state: &State) -> Option<String> {
         for (a, alloc) in state.allocs.iter().enumerate() {
             let holds = alloc.claim.filter(|c| c.phase.holds());
@@ -504,7 +505,7 @@ impl Volumes {
         None
     }
 
-    /// Rule 3 of a state in which nothing happens by itself any more.
+    /// Rule 3 for a state in which no event happens by itself any more.
     fn stuck(&self, state: &State) -> bool {
         let mut events = Vec::new();
         self.actions(state, &mut events);
@@ -512,14 +513,14 @@ impl Volumes {
         !moves && self.unsettled(state).is_some()
     }
 
-    /// The continuation in quiet is followed from one state in 256, where a fault is planted in 8: from each would take
-    /// too long.
+    /// Returns whether the quiet continuation of a state is followed: from one state in 256, or one in 8 with a planted
+    /// fault. Following all of them would take too long.
     fn is_sampled(&self, state: &State) -> bool {
         let one_in = if self.setting.planted == Planted::Nothing { 256 } else { 8 };
         hash(state).is_multiple_of(one_in)
     }
 
-    /// The fair continuation without new faults and wishes, whatever comes first. Answers where it ends.
+    /// Returns the final state of the fair continuation without new faults and requests, whatever the order of events.
     pub fn in_quiet(&self, state: &State) -> State {
         let mut state = state.clone();
         // Far more than any continuation takes.
@@ -527,7 +528,7 @@ impl Volumes {
             let mut events = Vec::new();
             self.actions(&state, &mut events);
             events.retain(|e| e.is_quiet());
-            // Everyone has a turn now and then: nobody tries again and again while others never get on.
+            // Events are drawn fairly: no allocation retries for ever while others make no progress.
             if !events.is_empty() {
                 let by = usize::try_from(hash(&turn) % 1024).unwrap_or(0) % events.len();
                 events.rotate_left(by);
@@ -550,7 +551,7 @@ impl Model for Volumes {
     }
 
     fn actions(&self, state: &State, events: &mut Vec<Event>) {
-        // A broken rule is found; nothing after it is of interest.
+        // A broken rule was found; later events do not matter.
         if state.broken.is_some() {
             return;
         }

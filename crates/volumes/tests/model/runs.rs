@@ -1,16 +1,16 @@
-//! What is explored, and what must be found when a fault is planted.
+//! The explored settings, and the violations that planted faults must cause.
 
 use crate::model::{Event, Volumes};
 use crate::state::*;
 use stateright::{Checker, HasDiscoveries, Model};
 
-/// How often each fault may happen that a run allows.
+/// Returns how often each fault that a run allows may happen.
 #[expect(clippy::disallowed_methods, reason = "a test asks its environment how far to explore")]
 fn times() -> u8 {
     std::env::var("CARAVAN_MODEL_FAULTS").ok().and_then(|text| text.parse().ok()).unwrap_or(1)
 }
 
-/// One volume with room for one writer; the second allocation may come to the same node or to the other.
+/// Returns a setting of one volume with room for one writer; the second allocation may be placed on either node.
 fn setting(attach: bool, stage: bool) -> Setting {
     Setting {
         attach,
@@ -25,7 +25,7 @@ fn setting(attach: bool, stage: bool) -> Setting {
     }
 }
 
-/// Explores everything within the bounds, and finds nothing.
+/// Explores all states within the bounds, and expects no violation.
 fn holds(name: &str, setting: Setting) {
     let checker = Volumes::new(setting).checker().threads(2).spawn_bfs().join();
     println!("{name}: {} states, {} of them different", checker.state_count(), checker.unique_state_count());
@@ -35,7 +35,7 @@ fn holds(name: &str, setting: Setting) {
     }
 }
 
-/// Explores until this property is broken, and shows how.
+/// Explores until this property is broken, and shows the events.
 fn finds(planted: Planted, property: &'static str, setting: Setting) {
     let setting = Setting { planted, ..setting };
     let wanted = HasDiscoveries::AnyOf([property].into());
@@ -44,12 +44,12 @@ fn finds(planted: Planted, property: &'static str, setting: Setting) {
     println!("{planted:?} breaks \"{property}\" by\n{}", story(path.into_actions()));
 }
 
-/// What happened, one event a line.
+/// Returns the events, one per line.
 fn story(events: Vec<Event>) -> String {
     events.iter().map(|event| format!("  {event:?}\n")).collect()
 }
 
-/// A budget in which some faults may happen.
+/// Returns a budget that allows some faults.
 fn faults(change: impl Fn(&mut Budget, u8)) -> Budget {
     let mut budget = Budget::default();
     change(&mut budget, times());
@@ -59,7 +59,7 @@ fn faults(change: impl Fn(&mut Budget, u8)) -> Budget {
 /// All four kinds of plugins.
 const KINDS: [(bool, bool); 4] = [(true, true), (false, true), (true, false), (false, false)];
 
-/// The two that differ most.
+/// The two kinds that differ most.
 const ENDS: [(bool, bool); 2] = [(true, true), (false, false)];
 
 #[test]
@@ -84,7 +84,7 @@ fn crashes_of_agents() {
     }
 }
 
-/// The first allocation's node is cut off; the second allocation comes to the same node or to the other.
+/// The first allocation's node is cut off; the second allocation is placed on the same node or on the other.
 #[test]
 fn nodes_that_fall_silent_and_come_back() {
     for (attach, stage) in ENDS {
@@ -96,14 +96,14 @@ fn nodes_that_fall_silent_and_come_back() {
     }
 }
 
-/// Wall clocks of servers and nodes step while a fence lasts; what is written down with them decides nothing.
+/// Wall clocks of servers and nodes step during a fence; recorded wall times decide nothing.
 #[test]
 fn wall_clocks_that_step() {
     let budget = faults(|b, n| (b.cuts, b.silences, b.steps) = (n, n, n));
     holds("steps", Setting { budget, nodes_of: [&[0], &[1]], ..setting(false, false) });
 }
 
-/// A new leader did not see the wait begin.
+/// A new leader did not see the start of the wait.
 #[test]
 fn changes_of_leader_during_a_fence() {
     let budget = faults(|b, n| (b.cuts, b.silences, b.leaders) = (n, n, n));
@@ -156,8 +156,8 @@ fn two_volumes_do_not_disturb_each_other() {
     holds("two volumes, errors", Setting { budget: faults(|b, n| b.errors = n), ..two.clone() });
 }
 
-/// A plugin that refuses to repeat anything and to undo what is not there: also after errors and lost answers every claim
-/// comes to its end.
+/// A plugin that refuses to repeat calls and to undo what does not exist: every claim ends even after errors and lost
+/// responses.
 #[test]
 fn a_plugin_that_is_not_idempotent() {
     for (attach, stage) in KINDS {
@@ -193,7 +193,7 @@ fn late_copies_of_reports() {
     holds("copies", Setting { budget, ..setting(true, true) });
 }
 
-/// What must be found: each planted fault, with the faults of the world that show it.
+/// Each planted fault must be found, with the faults of the environment that show it.
 #[test]
 fn planted_faults_are_found() {
     let records = "rules 2, 3, 4 and 6 of the records, one writer";
@@ -227,7 +227,7 @@ fn planted_faults_are_found() {
     finds(Planted::UnheardOfIgnored, "rule 3: nothing is stuck", silent((true, false)));
 }
 
-/// The same for the rules of a node.
+/// Planted faults in the rules of a node must be found too.
 #[test]
 fn planted_faults_of_a_node_are_found() {
     let (order, settles) = ("rule 4: order of calls", "rule 3: quiet settles");

@@ -1,4 +1,4 @@
-//! The servers: the real decisions and the real state machine of claims, on records of the model.
+//! The model of the servers: the real decisions and the real state machine of claims, on records of the model.
 
 use crate::state::*;
 use caravan_types::command::{ClaimStep, LetGo};
@@ -14,21 +14,21 @@ use caravan_volumes::reconcile::{self, Action, Facts, Presence, Seen};
 use caravan_volumes::{claim, modes};
 use std::collections::BTreeMap;
 
-/// A unit of the model's time.
+/// A unit of the model's time, in nanoseconds.
 const UNIT: i64 = 1_000_000_000;
-/// Now by the wall clock, always: records keep distances.
+/// The constant current wall time: records keep distances.
 const NOW: UnixNanos = UnixNanos(1_000 * UNIT);
-/// Now on the clock of the servers' process.
+/// The current time on the clock of the servers' process.
 const BOOT: BootInstant = BootInstant::from_nanos(77_000_000_000);
 /// One unit each, so that every order of events within a fence is tried.
 pub const LEASE: Lease = Lease { ttl: Nanos(UNIT), kill_grace: Nanos(UNIT), margin: Nanos(UNIT) };
 /// Units of the whole fence.
 pub const GRACE: u8 = 3;
-/// Units of the lease, and until the shim has certainly ended the task.
+/// Units of the lease, and units until the shim has certainly ended the task.
 pub const TTL: u8 = 1;
 pub const KILLED: u8 = 2;
 
-/// The servers' part of the model: what records are made of.
+/// The servers' part of the model: the inputs of records.
 #[derive(Clone, Debug)]
 pub struct Servers {
     setting: Setting,
@@ -88,7 +88,7 @@ impl Servers {
         if state.told { &self.plugin } else { &self.untold }
     }
 
-    /// The claim as the servers have it.
+    /// Returns the servers' record of the claim.
     fn full(&self, state: &State, a: u8) -> Option<Claim> {
         let alloc = &state.allocs[usize::from(a)];
         let record = alloc.claim?;
@@ -111,7 +111,7 @@ impl Servers {
 
     fn record(&self, claim: &Claim) -> Record {
         let left = (claim.fence_until.0 - NOW.0) / UNIT;
-        // Followed only where something could depend on it.
+        // Only tracked if something could depend on it.
         let fencing = claim.phase == ClaimPhase::Fencing && self.setting.budget.steps > 0;
         Record {
             phase: claim.phase,
@@ -126,12 +126,12 @@ impl Servers {
         }
     }
 
-    /// Takes a step, as applying it does: an illegal one changes nothing.
+    /// Takes a step like the real state: an illegal one changes nothing.
     fn step(&self, state: &mut State, a: u8, step: &ClaimStep) -> bool {
         let Some(before) = self.full(state, a) else { return false };
         let node = &mut state.nodes[usize::from(state.allocs[usize::from(a)].node)];
         let mut step = step.clone();
-        // Decided in this silence of the node, or of a node without a record.
+        // Decided in the current silence of the node, or for a node without a record.
         let same = |index: u64| node.forgotten || (node.silent && u64::from(node.silence) == index);
         let valid = match &mut step {
             ClaimStep::Fence { silence: Some(silence), .. } if node.forgotten => {
@@ -159,7 +159,7 @@ impl Servers {
         true
     }
 
-    /// What this process has seen of silences that are over, and that no claim waits out.
+    /// Removes what this process has seen of silences that are over and that no claim waits out.
     pub fn forget_seen(&self, state: &mut State) {
         if self.setting.planted == Planted::EarlierWaitCounts {
             return;
@@ -174,7 +174,7 @@ impl Servers {
         });
     }
 
-    /// The node is in contact again: what was waited out counts no more.
+    /// The node is in contact again: earlier waits do not count any more.
     pub fn returned(&self, state: &mut State, n: u8) {
         let of_node = |alloc: &&mut Alloc| alloc.node == n;
         for claim in state.allocs.iter_mut().filter(of_node).filter_map(|alloc| alloc.claim.as_mut()) {
@@ -186,7 +186,7 @@ impl Servers {
         self.forget_seen(state);
     }
 
-    /// An operator says that a node is off.
+    /// An operator confirms that a node is off.
     pub fn confirmed_off(state: &mut State, n: u8) {
         let of_node = |alloc: &&mut Alloc| alloc.node == n;
         for claim in state.allocs.iter_mut().filter(of_node).filter_map(|alloc| alloc.claim.as_mut()) {
@@ -194,7 +194,7 @@ impl Servers {
         }
     }
 
-    /// Places an allocation, if its claim fits.
+    /// Places an allocation, if its claim is admitted.
     pub fn place(&self, state: &mut State, a: u8, node: u8) -> bool {
         let at = usize::from(a);
         let previous = self.full(state, a);
@@ -214,13 +214,13 @@ impl Servers {
         true
     }
 
-    /// Claims of a volume.
+    /// Returns the claims of a volume.
     fn of_volume(&self, state: &State, volume: usize) -> Vec<Claim> {
         let all = (0..2_u8).filter(|a| self.setting.volume(*a) == volume);
         all.filter_map(|a| self.full(state, a)).collect()
     }
 
-    /// The allocation is over: its claim begins its release in the same step.
+    /// The allocation ends: the release of its claim begins in the same step.
     pub fn over(&self, state: &mut State, a: u8) {
         state.allocs[usize::from(a)].wanted = Wanted::Stop;
         if state.allocs[usize::from(a)].claim.is_some_and(|c| c.phase.is_live()) {
@@ -236,7 +236,7 @@ impl Servers {
         }
     }
 
-    /// When the servers' process first saw the silence that a claim waits out.
+    /// Returns when the servers' process first saw the silence that a claim waits out.
     fn seen(&self, state: &mut State, claim: &Claim, n: u8, presence: Presence, stale: bool) -> Seen {
         let ago = |age: u8| BootInstant::from_nanos(77_000_000_000 - u64::from(age) * 1_000_000_000);
         let mut seen = Seen::at(BOOT);
@@ -254,7 +254,7 @@ impl Servers {
         seen
     }
 
-    /// What the reconciler wants next about a claim. `stale`: it looked before the node came back.
+    /// Returns the reconciler's next action for a claim. `stale`: it read the state before the node returned.
     pub fn decide(&self, state: &mut State, a: u8, stale: bool) -> Action {
         let Some(claim) = self.full(state, a).filter(|c| c.phase.holds()) else { return Action::Nothing };
         let volume = self.setting.volume(a);
@@ -294,8 +294,7 @@ impl Servers {
         }
     }
 
-    /// Whether the reconciler has its turn on a volume: no call of its own, and none of an earlier leader, is
-    /// under way.
+    /// Returns whether the reconciler may act on a volume: no call of its own or of an earlier leader is in flight.
     pub fn has_turn(&self, state: &State, volume: usize) -> bool {
         match state.server_calls[volume] {
             None => true,
@@ -303,7 +302,7 @@ impl Servers {
         }
     }
 
-    /// Carries a decision out: the intent is recorded, then the call begins.
+    /// Carries a decision out: records the intent, then begins the call.
     pub fn act(&self, state: &mut State, a: u8, action: Action) -> bool {
         let step = match action {
             Action::Attach { external_node_id } => {
@@ -329,12 +328,12 @@ impl Servers {
             Action::Fence { silence, wait } => {
                 ClaimStep::Fence { until: NOW.plus(wait), silence: Some(silence) }
             }
-            // Nothing grows in this model.
+            // The model has no expansions.
             Action::ExpandNode { .. }
             | Action::WaitForClient { .. }
             | Action::WaitForPlugin { .. }
             | Action::WaitUntil { .. }
-            // No volume of the model ever grows.
+            // No volume of the model is ever expanded.
             | Action::Nothing => return false,
         };
         self.step(state, a, &step)
@@ -353,7 +352,7 @@ impl Servers {
         true
     }
 
-    /// A call ends: with its effect or without, answered with success or not.
+    /// Ends a call: with its effect or without, with a success or an error.
     pub fn call_ends(&self, state: &mut State, volume: usize, effect: bool, ok: bool) {
         let Some(ServerCall { alloc: a, verb, orphan }) = state.server_calls[volume].take() else { return };
         let node = state.allocs[usize::from(a)].node;
@@ -362,7 +361,7 @@ impl Servers {
             state.outside[volume].take_effect(&made);
         }
         state.outside[volume].end(&made);
-        // Only as long as the claim stands where the intent put it.
+        // Only if the claim is still in the phase of the intent.
         let intended = match verb {
             Verb::ControllerPublish => ClaimPhase::Attaching,
             _ => ClaimPhase::Detaching,
@@ -388,7 +387,7 @@ impl Servers {
         self.step(state, a, &step);
     }
 
-    /// A client's report, as the servers take it: one step or several, whatever the claim still lacks.
+    /// Applies a client's report as the servers do: with all steps that the claim still lacks.
     pub fn report(&self, state: &mut State, a: u8, generation: u32, ended: bool) {
         for _ in 0..4 {
             let Some(record) = state.allocs[usize::from(a)].claim else { return };
@@ -407,7 +406,7 @@ impl Servers {
         }
     }
 
-    /// What records and tasks must promise in every state.
+    /// Returns the violations of the rules for records and tasks.
     pub fn always(&self, state: &State) -> Vec<Violation> {
         let mut wrong = Vec::new();
         for volume in 0..TWO {
@@ -426,13 +425,13 @@ impl Servers {
     }
 }
 
-/// A call of an allocation's volume: one stage for all, a target for each.
+/// Returns a call for an allocation's volume: one stage for all, a target for each.
 pub fn call(node: u8, a: u8, verb: Verb) -> Call<u8> {
     let placed = matches!(verb, Verb::Publish | Verb::Unpublish);
     Call { verb, node, target: if placed { 10 + a } else { 0 }, staging: 1 }
 }
 
-/// A call begins: rule 4 looks at it.
+/// Begins a call and checks rule 4.
 pub fn begin(setting: &Setting, state: &mut State, volume: usize, call: Call<u8>) {
     let needs = Needs { attach: setting.attach, stage: setting.stage, shared: setting.shared };
     let wrong = state.outside[volume].begin("v", needs, call);

@@ -1,4 +1,4 @@
-//! What a state of the model is: the servers' records, the nodes, the plugin, and what is on its way.
+//! The state of the model: the servers' records, the nodes, the plugin, and calls and messages in flight.
 
 use caravan_types::volume::{AttachCalls, ClaimPhase};
 use caravan_volumes::invariants::{Outside, Rule, Verb};
@@ -7,13 +7,13 @@ use std::collections::{BTreeMap, BTreeSet};
 
 pub use caravan_volumes::node::MountPhase as Mount;
 
-/// Two of each.
+/// The number of nodes, allocations and volumes.
 pub const TWO: usize = 2;
 
 /// Ages beyond this make no difference: every lease has run out and every fence is over.
 pub const OLD: u8 = 4;
 
-/// What the servers want of an allocation.
+/// The servers' wanted state of an allocation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Wanted {
     Unplaced,
@@ -21,16 +21,16 @@ pub enum Wanted {
     Stop,
 }
 
-/// The allocation on its node.
+/// The allocation's state on its node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Runner {
-    /// The node has not heard of it.
+    /// The node has not received it.
     None,
     Run,
     End,
 }
 
-/// A claim without what never changes about it. Times are distances from now.
+/// A claim without its constant fields. Times are distances from now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Record {
     pub phase: ClaimPhase,
@@ -41,9 +41,9 @@ pub struct Record {
     pub generation: u32,
     /// The silence of the node that is waited out; 0 = the node was in contact since.
     pub fence: Option<u8>,
-    /// When the fence ends by the servers' wall clock. It is written down, and must decide nothing.
+    /// When the fence ends by the servers' wall clock. It is recorded, and must decide nothing.
     pub wall_left: i8,
-    /// An operator confirmed that the node is off.
+    /// Whether an operator confirmed that the node is off.
     pub off: bool,
 }
 
@@ -63,12 +63,12 @@ impl Entry {
 /// The stage of a volume on a node, as a place.
 pub const STAGE: u8 = 1;
 
-/// The target of an allocation, as a place.
+/// Returns the target of an allocation, as a place.
 pub fn target(a: u8) -> u8 {
     10 + a
 }
 
-/// Everything about one allocation.
+/// The state of one allocation.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Alloc {
     pub node: u8,
@@ -76,60 +76,60 @@ pub struct Alloc {
     pub claim: Option<Record>,
     pub runner: Runner,
     pub entry: Option<Entry>,
-    /// The client knows from the servers that the claim holds, and its lease has not run out since.
+    /// Whether the client knows from the servers that the claim holds, and its lease has not run out since.
     pub confirmed: bool,
-    /// The generation of the claim when the client heard of the allocation.
+    /// The generation of the claim when the client received the allocation.
     pub heard: u32,
-    /// The client has told that it holds nothing of a claim that it never heard of; once.
+    /// Whether the client has reported, once, that it holds nothing of a claim that it never received.
     pub said: bool,
-    /// The reconciler saw the fence of the claim end before its node came back, and has not acted yet.
+    /// Whether the reconciler saw the fence of the claim end before its node returned, and has not acted yet.
     pub overdue: bool,
-    /// Its task runs, and writes.
+    /// Whether its task runs, and writes.
     pub task: bool,
-    /// The client's call under way.
+    /// The client's call in flight.
     pub call: Option<Verb>,
-    /// The try under way, which has the turn on the volume.
+    /// The current attempt, which holds the lock of the volume.
     pub trying: Option<Goal>,
-    /// The calls of this try; of a release, of all its tries.
+    /// The calls of this attempt; for a release, of all its attempts.
     pub tries: Tries,
 }
 
-/// A node.
+/// The state of a node.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Node {
-    /// The agent runs.
+    /// Whether the agent runs.
     pub up: bool,
-    /// Messages get through.
+    /// Whether messages arrive.
     pub linked: bool,
-    /// Since the last answered heartbeat was sent.
+    /// The time since the last answered heartbeat was sent.
     pub age: u8,
-    /// The servers recorded that it fell silent.
+    /// Whether the servers recorded its silence.
     pub silent: bool,
-    /// The number of its silence, which stands for the index with which it began.
+    /// The number of its silence, which stands for the index of the command that recorded it.
     pub silence: u8,
-    /// How far its wall clock is ahead of what it was: nothing may depend on it.
+    /// How far its wall clock has stepped: nothing may depend on it.
     pub skew: i8,
-    /// Its record was removed.
+    /// Whether its record was removed.
     pub forgotten: bool,
 }
 
 impl Node {
-    /// Its heartbeats are answered, and renew its lease.
+    /// Returns whether its heartbeats are answered and renew its lease.
     pub fn renews(&self) -> bool {
         self.up && self.linked && !self.silent && !self.forgotten
     }
-    /// It can talk with the servers and is known to them.
+    /// Returns whether it reaches the servers and is known to them.
     pub fn in_contact(&self) -> bool {
         self.renews()
     }
 }
 
-/// A controller call under way.
+/// A controller call in flight.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct ServerCall {
     pub alloc: u8,
     pub verb: Verb,
-    /// The leader that made it is gone: nobody hears the answer.
+    /// Whether the leader that made it is gone: then no process receives the response.
     pub orphan: bool,
 }
 
@@ -141,7 +141,7 @@ pub struct Copy {
     pub ended: bool,
 }
 
-/// Faults that may still happen.
+/// The faults that may still happen.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Budget {
     pub errors: u8,
@@ -155,11 +155,11 @@ pub struct Budget {
     pub deaths: u8,
     /// Steps of the servers' and the clients' wall clocks, forward or back.
     pub steps: u8,
-    /// Words of an operator that a node is off, given only while it is.
+    /// Confirmations of an operator that a node is off, only given while it is.
     pub confirms: u8,
 }
 
-/// The whole.
+/// The whole state.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct State {
     pub allocs: [Alloc; TWO],
@@ -168,14 +168,14 @@ pub struct State {
     pub server_calls: [Option<ServerCall>; TWO],
     /// Mounts whose daemon has died: volume, node and place.
     pub dead: BTreeSet<(usize, u8, u8)>,
-    /// Since when the servers' process has seen the silences of nodes, on its own clock: the age by node and silence.
-    /// A new leader has seen none.
+    /// How long the servers' process has seen the silences of nodes, on its own clock, by node and silence. A new
+    /// leader has seen none.
     pub seen: BTreeMap<(u8, u8), u8>,
     pub copy: Option<Copy>,
-    /// The plugin has told whether it attaches.
+    /// Whether the plugin has reported whether it attaches.
     pub told: bool,
     pub budget: Budget,
-    /// A rule that the last transition broke, with where it was stated.
+    /// The rule that the last transition broke, with its location.
     pub broken: Option<(Rule, String)>,
 }
 
@@ -183,7 +183,7 @@ pub struct State {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Planted {
     Nothing,
-    /// Servers let go of a claim that is being released, without the client's proof.
+    /// Servers free a claim that is being released, without the client's proof.
     FreedWithoutProof,
     /// Servers do not wait for the lease of a silent node.
     NoFence,
@@ -191,65 +191,67 @@ pub enum Planted {
     FenceByWallClock,
     /// The shim compares the end of the lease with the node's wall clock.
     LeaseByWallClock,
-    /// What was waited out in an earlier silence of the node counts in the next one.
+    /// A complete wait in an earlier silence of the node counts in the next one.
     EarlierWaitCounts,
-    /// A heartbeat renews the lease before the node's return is on record.
+    /// A heartbeat renews the lease before the node's return is recorded.
     RenewedBeforeRecorded,
-    /// A node starts a task again on a mount that it still has, without asking whether the claim still holds.
+    /// A node starts a task again on an existing mount, without asking whether the claim still holds.
     RestartWithoutAsking,
     /// A node takes over a stage of a claim that may have ended.
     StageOfAnybody,
-    /// A new leader calls the plugin while the call of the old one may still be carried out.
+    /// A new leader calls the plugin while the call of the old one may still take effect.
     OverlappingLeaders,
-    /// A capability that is not known is taken for a no.
+    /// An unknown capability counts as absent.
     UnknownIsNo,
-    /// The shim does not end the task when the lease runs out.
+    /// The shim does not kill the task when the lease runs out.
     DeafShim,
-    /// The client unstages although others use the stage.
+    /// The client unstages although other claims use the stage.
     UnstageUnderOthers,
-    /// A node says nothing of an allocation that was over before it heard of it.
+    /// A node does not report on an allocation that ended before the node received it.
     UnheardOfIgnored,
-    /// A node that never mounted anything says so of the claim's first generation, whichever it heard of.
+    /// A node that never mounted a volume reports that for the claim's first generation, whichever generation it
+    /// received.
     NothingOfTheFirst,
-    /// A late report counts for whatever claim the allocation has now.
+    /// A late report counts for the allocation's current claim, whatever its generation.
     GenerationIgnored,
-    /// The client takes the plugin's refusal to undo something for its end, whatever is mounted.
+    /// The client takes the plugin's refusal to undo a mount as its end, even if it is mounted.
     RefusalIsProof,
-    /// The client takes the plugin's word only: a refusal keeps the claim, although nothing is mounted.
+    /// The client trusts the plugin only: a refusal keeps the claim, although nothing is mounted.
     WordIsTheOnlyProof,
-    /// The client does not end what is in the way of a new stage.
+    /// The client does not end a mount that blocks a new stage.
     StageInTheWay,
     /// The client ends a dead stage although others have their targets on it.
     DeadStageUnderUsers,
     /// A claim that never staged counts as a user of the stage.
     NewcomerIsUser,
-    /// A call that was refused counts as never made.
+    /// A refused call counts as never made.
     FailedIsNever,
-    /// The servers take an attach whose outcome is open for one that was refused.
+    /// The servers take an attach with an open outcome for a refused one.
     UnclearAttachIsRefused,
 }
 
-/// What is explored.
+/// An explored setting.
 #[derive(Clone, Debug)]
 pub struct Setting {
     pub attach: bool,
     pub stage: bool,
-    /// Many nodes and writers, instead of one of each.
+    /// Whether many nodes and writers are allowed, instead of one of each.
     pub shared: bool,
-    /// The plugin's node service is not idempotent: it refuses to undo what is not there, and to mount where something is.
+    /// Whether the plugin's node service is not idempotent: it refuses to undo what does not exist, and to mount over a
+    /// mount.
     pub strict: bool,
     /// The volume of each allocation.
     pub volume_of: [u8; TWO],
     /// The nodes on which each allocation may be placed.
     pub nodes_of: [&'static [u8]; TWO],
-    /// The plugin's capabilities are known from the start.
+    /// Whether the plugin's capabilities are known from the start.
     pub told: bool,
     pub budget: Budget,
     pub planted: Planted,
 }
 
 impl State {
-    /// What the kernel says of a place.
+    /// Returns the state of a place, as the kernel reports it.
     pub fn place(&self, volume: usize, node: u8, place: u8) -> Place {
         let outside = &self.outside[volume];
         let there = match place {
@@ -299,7 +301,7 @@ impl Setting {
     pub fn volume(&self, alloc: u8) -> usize {
         usize::from(self.volume_of[usize::from(alloc)])
     }
-    /// The fence is for volumes that only one node may write.
+    /// Returns whether the fence applies: only to single-writer volumes.
     pub fn fenced(&self) -> bool {
         !self.shared
     }

@@ -1,13 +1,13 @@
-//! An agent that answers from a script: HTTP/1.1, one request per connection.
+//! An agent that answers from a script over HTTP/1.1, with one request per connection.
 
 use std::sync::Arc;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 
-/// From `METHOD /path?query` to status, index and body.
+/// A map from `METHOD /path?query` to status, index and body.
 type Script = Arc<dyn Fn(&str) -> (u16, u64, String) + Send + Sync>;
 
-/// The agent; it ends with the test's runtime.
+/// A scripted agent, which stops with the test's runtime.
 pub(super) struct Agent {
     address: String,
 }

@@ -1,8 +1,8 @@
-//! The commands of the reference and their flags, and the verbs of our own beside them: each is known.
+//! Checks that Nomad's commands and flags, and Caravan's additions, all exist.
 
 use super::super::tree;
 
-/// `verb verb: flag flag`, one command on a line. `node fence` is our own.
+/// One command on a line, as `command subcommand: flag flag`. `node fence` is an addition.
 const COMMANDS: &str = include_str!("commands.txt");
 
 #[test]

@@ -12,60 +12,60 @@ use caravan_types::duration::{self, GoDuration};
 use clap::Subcommand;
 use std::collections::BTreeMap;
 
-/// Verbs of ways to log in.
+/// Subcommands of `acl auth-method`.
 #[derive(Debug, Subcommand)]
 pub(crate) enum MethodVerb {
-    /// Make a way to log in
+    /// Create an auth method
     Create(MethodArgs),
-    /// Change a way to log in
+    /// Update an auth method
     Update(MethodArgs),
-    /// Remove a way to log in
+    /// Delete an auth method
     Delete(NameArgs),
-    /// Show a way to log in
+    /// Show an auth method
     Info(InfoArgs),
-    /// List ways to log in
+    /// List auth methods
     List(ListArgs),
 }
 
-/// Flags that describe a way to log in.
+/// Flags that describe an auth method.
 #[derive(Debug, clap::Args)]
 pub(crate) struct MethodArgs {
-    /// What it is called
+    /// Name of the auth method
     #[arg(long, default_value = "", hide_default_value = true)]
     name: String,
-    /// OIDC or JWT
+    /// Type of the auth method: OIDC or JWT
     #[arg(long = "type", default_value = "", hide_default_value = true)]
     kind: String,
-    /// How long tokens hold at most
+    /// Longest time to live of a token that a login creates
     #[arg(long, value_name = "DURATION", default_value = "", hide_default_value = true)]
     max_token_ttl: String,
-    /// local or global
+    /// Locality of the tokens that logins create: local or global
     #[arg(long, default_value = "", hide_default_value = true)]
     token_locality: String,
-    /// Name that tokens get
+    /// Format of the names of the tokens that logins create
     #[arg(long, default_value = "", hide_default_value = true)]
     token_name_format: String,
-    /// It is used when nobody names one
+    /// Use this method for logins that name no method
     #[arg(long = "default")]
     is_default: bool,
-    /// Its configuration: JSON, @file or - for standard input
+    /// Configuration of the method: JSON, @file, or - for standard input
     #[arg(long, value_name = "JSON")]
     config: Option<String>,
     #[command(flatten)]
     data: DataArgs,
-    /// Name, when it is changed
+    /// Name of the method to update
     #[arg(value_name = "NAME", num_args = 0..)]
     args: Vec<String>,
 }
 
-/// Arguments that name something.
+/// Arguments that name an auth method or a binding rule.
 #[derive(Debug, clap::Args)]
 pub(crate) struct NameArgs {
     #[arg(value_name = "NAME", num_args = 0..)]
     args: Vec<String>,
 }
 
-/// Flags of `info`.
+/// Flags of `acl auth-method info` and `acl binding-rule info`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct InfoArgs {
     #[command(flatten)]
@@ -74,21 +74,21 @@ pub(crate) struct InfoArgs {
     args: Vec<String>,
 }
 
-/// Flags of `list`.
+/// Flags of `acl auth-method list` and `acl binding-rule list`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct ListArgs {
     #[command(flatten)]
     data: DataArgs,
 }
 
-/// Verbs of binding rules.
+/// Subcommands of `acl binding-rule`.
 #[derive(Debug, Subcommand)]
 pub(crate) enum RuleVerb {
-    /// Make a binding rule
+    /// Create a binding rule
     Create(RuleArgs),
-    /// Change a binding rule
+    /// Update a binding rule
     Update(RuleArgs),
-    /// Remove a binding rule
+    /// Delete a binding rule
     Delete(NameArgs),
     /// Show a binding rule
     Info(InfoArgs),
@@ -99,29 +99,28 @@ pub(crate) enum RuleVerb {
 /// Flags that describe a binding rule.
 #[derive(Debug, clap::Args)]
 pub(crate) struct RuleArgs {
-    /// What it is for
+    /// Description of the binding rule
     #[arg(long, default_value = "", hide_default_value = true)]
     description: String,
-    /// The way to log in
+    /// Auth method that the rule applies to
     #[arg(long, default_value = "", hide_default_value = true)]
     auth_method: String,
-    /// Expression over the claims of whoever logs in
+    /// Expression over the claims of a login; the rule applies if it matches
     #[arg(long, default_value = "", hide_default_value = true)]
     selector: String,
-    /// role, policy or management
+    /// What the rule binds: role, policy or management
     #[arg(long, default_value = "", hide_default_value = true)]
     bind_type: String,
-    /// Name of the role or policy
+    /// Name of the role or policy to bind
     #[arg(long, default_value = "", hide_default_value = true)]
     bind_name: String,
     #[command(flatten)]
     data: DataArgs,
-    /// Id, when it is changed
+    /// Id of the rule to update
     #[arg(value_name = "ID", num_args = 0..)]
     args: Vec<String>,
 }
 
-/// Runs a verb of ways to log in.
 pub(crate) async fn method(ctx: &Ctx, verb: &MethodVerb) -> Outcome {
     let acl = ctx.client.acl();
     match verb {
@@ -243,7 +242,6 @@ fn show_method(ctx: &Ctx, data: &DataArgs, method: &AuthMethod) -> Outcome {
     Ok(0)
 }
 
-/// Runs a verb of binding rules.
 pub(crate) async fn rule(ctx: &Ctx, verb: &RuleVerb) -> Outcome {
     let acl = ctx.client.acl();
     let given = |args: &RuleArgs, id: &str| BindingRule {

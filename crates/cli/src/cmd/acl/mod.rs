@@ -13,10 +13,10 @@ use crate::jobfile;
 use clap::Subcommand;
 pub(crate) use token::shown as shown_token;
 
-/// Verbs of access control.
+/// Subcommands of `acl`.
 #[derive(Debug, Subcommand)]
 pub(crate) enum AclVerb {
-    /// Make the first token
+    /// Create the first management token
     Bootstrap(BootstrapArgs),
     /// Policies: apply, delete, info, list, self
     #[command(subcommand)]
@@ -27,10 +27,10 @@ pub(crate) enum AclVerb {
     /// Roles: create, delete, info, list, update
     #[command(subcommand)]
     Role(role::RoleVerb),
-    /// Ways to log in: create, delete, info, list, update
+    /// Auth methods: create, delete, info, list, update
     #[command(subcommand)]
     AuthMethod(auth::MethodVerb),
-    /// What a login gives: create, delete, info, list, update
+    /// Binding rules, which give roles and policies to logins: create, delete, info, list, update
     #[command(subcommand)]
     BindingRule(auth::RuleVerb),
 }
@@ -40,12 +40,11 @@ pub(crate) enum AclVerb {
 pub(crate) struct BootstrapArgs {
     #[command(flatten)]
     data: DataArgs,
-    /// File with the secret of the token, or - for standard input
+    /// File with the secret that the token gets, or - for standard input
     #[arg(value_name = "PATH", num_args = 0..)]
     args: Vec<String>,
 }
 
-/// Runs the verb.
 pub(crate) async fn run(ctx: &Ctx, verb: &AclVerb) -> Outcome {
     match verb {
         AclVerb::Bootstrap(args) => bootstrap(ctx, args).await,
@@ -72,12 +71,12 @@ async fn bootstrap(ctx: &Ctx, args: &BootstrapArgs) -> Outcome {
     Ok(0)
 }
 
-/// Texts of a list as the reference shows them, `[a b]`.
+/// Formats a list as Nomad prints it: `[a b]`.
 fn words(list: &[String]) -> String {
     format!("[{}]", list.join(" "))
 }
 
-/// The value of a flag that stands for a file: `@path`, `-`, or itself.
+/// Returns the value of a flag: the file's text for `@path`, standard input for `-`, otherwise the value itself.
 fn text_of(value: &str, what: &str) -> Result<String, crate::error::CliError> {
     match value.strip_prefix('@') {
         Some(path) => jobfile::read_as(path, &format!("Error reading {what}")),

@@ -9,12 +9,12 @@ use crate::table::{Pairs, Table};
 use caravan_types::acl::{JobAcl, Policy, PolicyStub};
 use clap::Subcommand;
 
-/// Verbs of policies.
+/// Subcommands of `acl policy`.
 #[derive(Debug, Subcommand)]
 pub(crate) enum PolicyVerb {
-    /// Write a policy
+    /// Create or update a policy
     Apply(ApplyArgs),
-    /// Remove a policy
+    /// Delete a policy
     Delete(NameArgs),
     /// Show a policy
     Info(InfoArgs),
@@ -28,19 +28,19 @@ pub(crate) enum PolicyVerb {
 /// Flags of `acl policy apply`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct ApplyArgs {
-    /// What it is for
+    /// Description of the policy
     #[arg(long, default_value = "", hide_default_value = true)]
     description: String,
-    /// Give it to the workloads of this job
+    /// Attach the policy to the workloads of this job
     #[arg(long, default_value = "", hide_default_value = true)]
     job: String,
-    /// Give it to the workloads of this group of the job
+    /// Attach the policy to the workloads of this group of the job
     #[arg(long, default_value = "", hide_default_value = true)]
     group: String,
-    /// Give it to this task of the group
+    /// Attach the policy to this task of the group
     #[arg(long, default_value = "", hide_default_value = true)]
     task: String,
-    /// Name, and a file with rules or - for standard input
+    /// Name of the policy, and a file with its rules or - for standard input
     #[arg(value_name = "NAME PATH", num_args = 0..)]
     args: Vec<String>,
 }
@@ -57,7 +57,7 @@ pub(crate) struct NameArgs {
 pub(crate) struct InfoArgs {
     #[command(flatten)]
     data: DataArgs,
-    /// Name
+    /// Name of the policy
     #[arg(value_name = "NAME", num_args = 0..)]
     args: Vec<String>,
 }
@@ -69,7 +69,6 @@ pub(crate) struct ListArgs {
     data: DataArgs,
 }
 
-/// Runs the verb.
 pub(crate) async fn run(ctx: &Ctx, verb: &PolicyVerb) -> Outcome {
     match verb {
         PolicyVerb::Apply(args) => apply(ctx, args).await,

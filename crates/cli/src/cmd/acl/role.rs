@@ -8,14 +8,14 @@ use crate::table::{Pairs, Table};
 use caravan_types::acl::{PolicyLink, Role};
 use clap::Subcommand;
 
-/// Verbs of roles.
+/// Subcommands of `acl role`.
 #[derive(Debug, Subcommand)]
 pub(crate) enum RoleVerb {
-    /// Make a role
+    /// Create a role
     Create(CreateArgs),
-    /// Change a role
+    /// Update a role
     Update(UpdateArgs),
-    /// Remove a role
+    /// Delete a role
     Delete(IdArgs),
     /// Show a role
     Info(InfoArgs),
@@ -26,13 +26,13 @@ pub(crate) enum RoleVerb {
 /// Flags of `acl role create`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct CreateArgs {
-    /// What it is called
+    /// Name of the role
     #[arg(long, default_value = "", hide_default_value = true)]
     name: String,
-    /// What it is for
+    /// Description of the role
     #[arg(long, default_value = "", hide_default_value = true)]
     description: String,
-    /// A policy of it; may be repeated
+    /// Policy that the role grants; may be repeated
     #[arg(long = "policy", alias = "policy-name", value_name = "NAME")]
     policy: Vec<String>,
     #[command(flatten)]
@@ -42,21 +42,21 @@ pub(crate) struct CreateArgs {
 /// Flags of `acl role update`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct UpdateArgs {
-    /// What it is called
+    /// New name of the role
     #[arg(long, default_value = "", hide_default_value = true)]
     name: String,
-    /// What it is for
+    /// New description of the role
     #[arg(long, default_value = "", hide_default_value = true)]
     description: String,
-    /// A policy of it; may be repeated
+    /// Policy that the role grants; may be repeated
     #[arg(long = "policy", alias = "policy-name", value_name = "NAME")]
     policy: Vec<String>,
-    /// Keep nothing of what the role was
+    /// Replace the role instead of merging the flags into it
     #[arg(long)]
     no_merge: bool,
     #[command(flatten)]
     data: DataArgs,
-    /// Id
+    /// Id of the role
     #[arg(value_name = "ID", num_args = 0..)]
     args: Vec<String>,
 }
@@ -71,12 +71,12 @@ pub(crate) struct IdArgs {
 /// Flags of `acl role info`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct InfoArgs {
-    /// The argument is a name, not an id
+    /// Take the argument as a name, not as an id
     #[arg(long)]
     by_name: bool,
     #[command(flatten)]
     data: DataArgs,
-    /// Id or name
+    /// Id of the role, or its name with -by-name
     #[arg(value_name = "ID", num_args = 0..)]
     args: Vec<String>,
 }
@@ -98,7 +98,6 @@ fn names(role: &Role) -> String {
     role.policies.iter().map(|policy| policy.name.as_str()).collect::<Vec<_>>().join(",")
 }
 
-/// Runs the verb.
 pub(crate) async fn run(ctx: &Ctx, verb: &RoleVerb) -> Outcome {
     let acl = ctx.client.acl();
     match verb {

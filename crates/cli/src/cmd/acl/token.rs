@@ -12,14 +12,14 @@ use caravan_types::acl::{RoleLink, Secret, Token, TokenStub, TokenType};
 use caravan_types::duration::{self, GoDuration};
 use clap::Subcommand;
 
-/// Verbs of tokens.
+/// Subcommands of `acl token`.
 #[derive(Debug, Subcommand)]
 pub(crate) enum TokenVerb {
-    /// Make a token
+    /// Create a token
     Create(CreateArgs),
-    /// Change a token
+    /// Update a token
     Update(UpdateArgs),
-    /// Remove a token
+    /// Delete a token
     Delete(IdArgs),
     /// Show a token
     Info(InfoArgs),
@@ -33,33 +33,33 @@ pub(crate) enum TokenVerb {
 /// Flags of `acl token create`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct CreateArgs {
-    /// What it is called
+    /// Name of the token
     #[arg(long, default_value = "", hide_default_value = true)]
     name: String,
-    /// client or management
+    /// Type of the token: client or management
     #[arg(long = "type", default_value = "client")]
     kind: String,
-    /// It holds in all regions
+    /// Make the token valid in all regions
     #[arg(long)]
     global: bool,
-    /// A policy that it has; may be repeated
+    /// Policy that the token grants; may be repeated
     #[arg(long, value_name = "NAME")]
     policy: Vec<String>,
-    /// A role that it has, by id; may be repeated
+    /// Role that the token grants, by id; may be repeated
     #[arg(long, value_name = "ID")]
     role_id: Vec<String>,
-    /// A role that it has, by name; may be repeated
+    /// Role that the token grants, by name; may be repeated
     #[arg(long, value_name = "NAME")]
     role_name: Vec<String>,
-    /// How long it holds
+    /// Time to live of the token; without it, the token does not expire
     #[arg(long, value_name = "DURATION")]
     ttl: Option<String>,
-    /// Upload a client token: its accessor, a UUID; its secret is read from PATH
+    /// Accessor (a UUID) of an existing client token to upload; its secret is read from PATH
     #[arg(long, value_name = "UUID")]
     accessor: Option<String>,
     #[command(flatten)]
     data: DataArgs,
-    /// File with the secret of an uploaded token, - for standard input
+    /// File with the secret of the uploaded token, or - for standard input
     #[arg(value_name = "PATH", num_args = 0..)]
     args: Vec<String>,
 }
@@ -67,27 +67,27 @@ pub(crate) struct CreateArgs {
 /// Flags of `acl token update`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct UpdateArgs {
-    /// What it is called
+    /// New name of the token
     #[arg(long, default_value = "", hide_default_value = true)]
     name: String,
-    /// client or management
+    /// Type of the token: client or management
     #[arg(long = "type", default_value = "", hide_default_value = true)]
     kind: String,
-    /// It holds in all regions
+    /// Make the token valid in all regions
     #[arg(long)]
     global: bool,
-    /// A policy that it has instead of those it had; may be repeated
+    /// Policy that replaces the token's present policies; may be repeated
     #[arg(long, value_name = "NAME")]
     policy: Vec<String>,
-    /// A role, by id, that it has instead of those it had; may be repeated
+    /// Role, by id, that replaces the token's present roles; may be repeated
     #[arg(long, value_name = "ID")]
     role_id: Vec<String>,
-    /// A role, by name, that it has instead of those it had; may be repeated
+    /// Role, by name, that replaces the token's present roles; may be repeated
     #[arg(long, value_name = "NAME")]
     role_name: Vec<String>,
     #[command(flatten)]
     data: DataArgs,
-    /// Accessor
+    /// Accessor of the token
     #[arg(value_name = "ACCESSOR", num_args = 0..)]
     args: Vec<String>,
 }
@@ -104,7 +104,7 @@ pub(crate) struct IdArgs {
 pub(crate) struct InfoArgs {
     #[command(flatten)]
     data: DataArgs,
-    /// Accessor
+    /// Accessor of the token
     #[arg(value_name = "ACCESSOR", num_args = 0..)]
     args: Vec<String>,
 }
@@ -120,7 +120,6 @@ pub(crate) struct OwnArgs {
 
 const ONE: &str = "This command takes one argument: <token_accessor_id>";
 
-/// Runs the verb.
 pub(crate) async fn run(ctx: &Ctx, verb: &TokenVerb) -> Outcome {
     match verb {
         TokenVerb::Create(args) => create(ctx, args).await,
@@ -148,7 +147,7 @@ pub(crate) async fn run(ctx: &Ctx, verb: &TokenVerb) -> Outcome {
     }
 }
 
-/// The token, and what is no token at all told.
+/// Prints the token, as data if the flags ask for data.
 fn show(ctx: &Ctx, data: &DataArgs, token: &Token) -> Outcome {
     if let Some(shown) = data.show(ctx, token) {
         return shown;
@@ -197,7 +196,7 @@ async fn create(ctx: &Ctx, args: &CreateArgs) -> Outcome {
     show(ctx, &args.data, &token)
 }
 
-/// Links to roles by id and by name.
+/// Returns links to roles by id and by name.
 fn links(ids: &[String], names: &[String]) -> Vec<RoleLink> {
     let by_id = ids.iter().map(|id| RoleLink { id: id.clone(), name: String::new() });
     let by_name = names.iter().map(|name| RoleLink { id: String::new(), name: name.clone() });
@@ -253,7 +252,7 @@ async fn list(ctx: &Ctx, args: &OwnArgs) -> Outcome {
     Ok(0)
 }
 
-/// A token as people read it.
+/// Renders a token for people.
 pub(crate) fn shown(token: &Token) -> String {
     let expiry = match token.expiration_time.is_zero() {
         true => "<none>".to_owned(),

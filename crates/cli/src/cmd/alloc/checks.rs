@@ -17,10 +17,10 @@ pub(crate) struct ChecksArgs {
     /// Show JSON
     #[arg(long)]
     json: bool,
-    /// Show whole ids
+    /// Show full ids
     #[arg(long)]
     verbose: bool,
-    /// Allocation
+    /// Allocation id or prefix
     #[arg(value_name = "ALLOCATION", num_args = 0..)]
     args: Vec<String>,
 }
@@ -28,16 +28,16 @@ pub(crate) struct ChecksArgs {
 /// Flags of `alloc signal`.
 #[derive(Clone, Debug, Default, clap::Args)]
 pub(crate) struct SignalArgs {
-    /// Signal
+    /// Signal to send
     #[arg(short = 's', value_name = "SIGNAL", default_value = "SIGKILL")]
     signal: String,
-    /// Task, instead of all of them
+    /// Send the signal to this task only, instead of to all tasks
     #[arg(long, value_name = "TASK")]
     task: Option<String>,
-    /// Show whole ids
+    /// Show full ids
     #[arg(long)]
     verbose: bool,
-    /// Allocation, and a task
+    /// Allocation id or prefix, and optionally a task
     #[arg(value_name = "ALLOCATION", num_args = 0..)]
     args: Vec<String>,
 }
@@ -45,21 +45,21 @@ pub(crate) struct SignalArgs {
 /// Flags of `alloc pause`.
 #[derive(Clone, Debug, Default, clap::Args)]
 pub(crate) struct PauseArgs {
-    /// pause, run or scheduled
+    /// State to set: pause, run or scheduled
     #[arg(long, value_name = "STATE", default_value = "pause")]
     state: String,
-    /// Show whole ids
+    /// Show full ids
     #[arg(long)]
     verbose: bool,
-    /// Task
+    /// Task to change
     #[arg(long, value_name = "TASK")]
     task: Option<String>,
-    /// Allocation, and a task
+    /// Allocation id or prefix, and optionally a task
     #[arg(value_name = "ALLOCATION", num_args = 0..)]
     args: Vec<String>,
 }
 
-/// The allocation that is meant.
+/// Returns the allocation with this id or unique prefix.
 pub(crate) async fn stub_of(ctx: &Ctx, given: &str) -> Result<AllocListStub, CliError> {
     resolve::alloc(ctx, given).await
 }
@@ -104,7 +104,7 @@ fn shown(clock: &Clock, check: &CheckResult) -> String {
     table.render()
 }
 
-/// Rows of the table of checks in `alloc status`.
+/// Returns the table of health checks that `alloc status` shows.
 pub(crate) fn table<'a>(checks: impl Iterator<Item = &'a CheckResult>) -> Table {
     let row = |check: &CheckResult| {
         let task = if check.task.is_empty() { "(group)" } else { &check.task };

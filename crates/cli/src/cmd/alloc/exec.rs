@@ -8,16 +8,16 @@ use crate::terminal::{self, Session};
 use caravan_sdk::ExecOptions;
 use caravan_types::alloc::Allocation;
 
-/// Flags of every verb that talks to a program in a task.
+/// Flags of the commands that exchange input and output with a program in a task.
 #[derive(Clone, Debug, Default, clap::Args)]
 pub(crate) struct TalkArgs {
-    /// Pass standard input on [default: true]
+    /// Pass standard input to the program [default: true]
     #[arg(short = 'i', value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     interactive: Option<bool>,
-    /// Give the program a terminal [default: when this is one]
+    /// Give the program a terminal [default: true if standard input and output are terminals]
     #[arg(short = 't', value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     tty: Option<bool>,
-    /// At the start of a line, followed by a dot, ends the session; "none" for no such way out
+    /// Escape character: at the start of a line and followed by a dot, it ends the session; "none" disables it
     #[arg(short = 'e', value_name = "CHAR", default_value = "~")]
     escape: String,
 }
@@ -45,21 +45,20 @@ impl TalkArgs {
 pub(crate) struct ExecArgs {
     #[command(flatten)]
     talk: TalkArgs,
-    /// Task
+    /// Task to run the command in
     #[arg(long, value_name = "TASK")]
     task: Option<String>,
-    /// The argument is a job: use one of its allocations
+    /// Take the argument as a job and use one of its allocations
     #[arg(long)]
     job: bool,
-    /// With -job: an allocation of this group
+    /// With -job: use an allocation of this group
     #[arg(long, value_name = "GROUP")]
     group: Option<String>,
-    /// Allocation or job, and the command
+    /// Allocation or job, and the command with its arguments
     #[arg(value_name = "ALLOCATION", num_args = 0.., trailing_var_arg = true)]
     args: Vec<String>,
 }
 
-/// Runs it.
 pub(crate) async fn run(ctx: &Ctx, args: &ExecArgs) -> Outcome {
     let Some((given, command)) = args.args.split_first() else {
         return Err(CliError::Usage("An allocation ID is required".into()));
@@ -85,7 +84,7 @@ async fn info(ctx: &Ctx, id: &str) -> Result<Allocation, CliError> {
     Ok(answer.doing("Error querying allocation")?.value)
 }
 
-/// Says which tasks there are when a name is none.
+/// Returns an error that lists the allocation's tasks if `task` is not one of them.
 pub(crate) fn check_task(alloc: &Allocation, task: &str) -> Result<(), CliError> {
     let names: Vec<&str> = match alloc.group() {
         Some(group) => group.tasks.iter().map(|task| task.name.as_str()).collect(),
@@ -102,24 +101,24 @@ pub(crate) fn check_task(alloc: &Allocation, task: &str) -> Result<(), CliError>
 pub(crate) struct ActionArgs {
     #[command(flatten)]
     talk: TalkArgs,
-    /// Job that has the action
+    /// Job that defines the action
     #[arg(long, value_name = "JOB")]
     job: Option<String>,
-    /// Allocation to run it in, instead of any
+    /// Allocation to run the action in, instead of any of the job's
     #[arg(long, value_name = "ALLOCATION")]
     allocation: Option<String>,
-    /// Group
+    /// Group to run the action in
     #[arg(long, value_name = "GROUP")]
     group: Option<String>,
-    /// Task
+    /// Task to run the action in
     #[arg(long, value_name = "TASK")]
     task: Option<String>,
-    /// Action
+    /// Name of the action
     #[arg(value_name = "ACTION", num_args = 0..)]
     args: Vec<String>,
 }
 
-/// Runs an action of a job.
+/// Runs `job action`.
 pub(crate) async fn action(ctx: &Ctx, args: &ActionArgs) -> Outcome {
     let [name] = args.args.as_slice() else {
         return Err(CliError::Usage("This command takes one argument: <action>".into()));

@@ -14,28 +14,28 @@ pub(crate) struct FsArgs {
     /// Show sizes in bytes
     #[arg(short = 'H')]
     machine: bool,
-    /// Show whole ids
+    /// Show full ids
     #[arg(long)]
     verbose: bool,
-    /// The argument is a job: use one of its allocations
+    /// Take the argument as a job and use one of its allocations
     #[arg(long)]
     job: bool,
-    /// With -job: an allocation of this group
+    /// With -job: use an allocation of this group
     #[arg(long, value_name = "GROUP")]
     group: Option<String>,
-    /// Tell of a file instead of showing it
+    /// Show a file's metadata instead of its content
     #[arg(long)]
     stat: bool,
-    /// Go on as the file grows
+    /// Follow the file as it grows
     #[arg(short = 'f')]
     follow: bool,
-    /// Begin at the end
+    /// Show the end of the file
     #[arg(long)]
     tail: bool,
-    /// With -tail: show that many lines [default: 10]
+    /// With -tail: number of lines to show [default: 10]
     #[arg(short = 'n', value_name = "LINES")]
     lines: Option<usize>,
-    /// With -tail: show that many bytes
+    /// With -tail: number of bytes to show
     #[arg(short = 'c', value_name = "BYTES")]
     bytes: Option<u64>,
     /// Allocation or job, and a path
@@ -43,12 +43,11 @@ pub(crate) struct FsArgs {
     args: Vec<String>,
 }
 
-/// Lines shown of the end when nothing is said.
+/// The number of lines that `-tail` shows by default.
 const LINES: usize = 10;
-/// First guess of how many bytes hold the last lines.
+/// The first guess of how many bytes hold the last lines.
 const WINDOW: u64 = 64 * 1024;
 
-/// Runs it.
 pub(crate) async fn run(ctx: &Ctx, args: &FsArgs) -> Outcome {
     let (given, path) = match args.args.as_slice() {
         [given] => (given, "/"),
@@ -104,7 +103,7 @@ pub(crate) async fn run(ctx: &Ctx, args: &FsArgs) -> Outcome {
     Ok(0)
 }
 
-/// Reads back from the end until there are enough lines, or nothing more.
+/// Reads backwards from the end in growing windows until `lines` lines are found or the file begins.
 async fn last_lines(ctx: &Ctx, id: &str, path: &str, lines: usize) -> Result<Vec<u8>, CliError> {
     let mut window = WINDOW;
     loop {

@@ -9,34 +9,34 @@ use caravan_types::alloc::{AllocListStub, Allocation, ClientStatus};
 /// Flags of `alloc logs`.
 #[derive(Clone, Debug, Default, clap::Args)]
 pub(crate) struct LogsArgs {
-    /// Go on as the task writes
+    /// Follow the log as the task writes
     #[arg(short = 'f')]
     follow: bool,
     /// Show standard error
     #[arg(long)]
     stderr: bool,
-    /// Show standard output (the default, with -f both)
+    /// Show standard output (the default; with -f both streams)
     #[arg(long)]
     stdout: bool,
-    /// Begin at the end
+    /// Show the end of the log
     #[arg(long)]
     tail: bool,
-    /// With -tail: show that many lines [default: 10]
+    /// With -tail: number of lines to show [default: 10]
     #[arg(short = 'n', value_name = "LINES")]
     lines: Option<usize>,
-    /// With -tail: show that many bytes
+    /// With -tail: number of bytes to show
     #[arg(short = 'c', value_name = "BYTES")]
     bytes: Option<u64>,
-    /// Task
+    /// Task whose log to show
     #[arg(long, value_name = "TASK")]
     task: Option<String>,
-    /// The argument is a job: show one of its allocations
+    /// Take the argument as a job and use one of its allocations
     #[arg(long)]
     job: bool,
-    /// With -job: an allocation of this group
+    /// With -job: use an allocation of this group
     #[arg(long, value_name = "GROUP")]
     group: Option<String>,
-    /// Show whole ids
+    /// Show full ids
     #[arg(long)]
     verbose: bool,
     /// Allocation or job, and a task
@@ -44,12 +44,11 @@ pub(crate) struct LogsArgs {
     args: Vec<String>,
 }
 
-/// Lines shown of the end when nothing is said.
+/// The number of lines that `-tail` shows by default.
 const LINES: usize = 10;
-/// First guess of how many bytes hold the last lines.
+/// The first guess of how many bytes hold the last lines.
 const WINDOW: u64 = 64 * 1024;
 
-/// Runs it.
 pub(crate) async fn run(ctx: &Ctx, args: &LogsArgs) -> Outcome {
     let (given, task) = match args.args.as_slice() {
         [given] => (given.as_str(), args.task.as_deref()),
@@ -90,7 +89,7 @@ pub(crate) async fn run(ctx: &Ctx, args: &LogsArgs) -> Outcome {
     Ok(0)
 }
 
-/// The newest running allocation of a job, or its newest.
+/// Returns the newest running allocation of a job, or its newest allocation if none runs.
 pub(crate) async fn of_job(
     ctx: &Ctx,
     given: &str,
@@ -120,7 +119,7 @@ fn newest<'a>(allocs: &'a [AllocListStub], group: Option<&str>) -> Option<&'a Al
         .max_by_key(|alloc| (alloc.client_status == ClientStatus::Running, alloc.create_index))
 }
 
-/// The task that is meant: the one named, or the only one.
+/// Returns the named task, or the allocation's only task if `given` is absent.
 pub(crate) fn choose(alloc: &Allocation, given: Option<&str>) -> Result<String, CliError> {
     if let Some(task) = given {
         return Ok(task.to_owned());
@@ -163,7 +162,7 @@ async fn show(ctx: &Ctx, args: &LogsArgs, id: &str, task: &str, source: LogSourc
     Ok(())
 }
 
-/// Reads back from the end until there are enough lines, or nothing more.
+/// Reads backwards from the end in growing windows until `lines` lines are found or the log begins.
 async fn last_lines(
     ctx: &Ctx,
     id: &str,
@@ -187,7 +186,7 @@ async fn last_lines(
     }
 }
 
-/// The last lines of a text, the last of which may lack its end.
+/// Returns the last lines of a text. The final line may lack its newline.
 pub(crate) fn tail(text: &[u8], lines: usize) -> &[u8] {
     let body = text.strip_suffix(b"\n").unwrap_or(text);
     let cut = body.iter().enumerate().rev().filter(|(_, byte)| **byte == b'\n').map(|(at, _)| at + 1);
@@ -214,8 +213,8 @@ fn reading(source: LogSource) -> String {
     format!("Failed to read {} file", source.as_str())
 }
 
-/// When both outputs are shown, each goes to the output of its own kind, as if the task ran here; one
-/// alone is what was asked for, so it is data.
+/// Writes log data. With both streams, each goes to its own output, as if the task ran here. A single stream is what
+/// the user asked for, so it goes to standard output.
 fn write(ctx: &Ctx, args: &LogsArgs, source: LogSource, data: &[u8]) {
     match source {
         LogSource::Stderr if args.stderr == args.stdout => ctx.out.raw_note(data),

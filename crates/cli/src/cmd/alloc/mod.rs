@@ -12,39 +12,39 @@ use crate::table::Table;
 use caravan_types::alloc::AllocListStub;
 use clap::Subcommand;
 
-/// Verbs of allocations.
+/// Subcommands of `alloc`.
 #[derive(Debug, Subcommand)]
 pub(crate) enum AllocVerb {
     /// Show an allocation
     Status(status::StatusArgs),
-    /// Show what a task wrote to its outputs
+    /// Show the log of a task
     Logs(logs::LogsArgs),
-    /// Stop an allocation; another takes its place
+    /// Stop an allocation; the scheduler places a replacement
     Stop(stop::StopArgs),
-    /// Restart tasks where they are
+    /// Restart tasks in place, on the same node
     Restart(stop::RestartArgs),
-    /// Run a program in a task
+    /// Run a command in a task
     Exec(exec::ExecArgs),
-    /// Show files of an allocation
+    /// List directories and show files of an allocation
     Fs(fs::FsArgs),
-    /// Show how the checks of its services stand
+    /// Show the health checks of an allocation's services
     Checks(checks::ChecksArgs),
     /// Send a signal to tasks
     Signal(checks::SignalArgs),
-    /// Hold a task with a schedule, or let it go
+    /// Pause a task that has a schedule, or resume it
     Pause(checks::PauseArgs),
 }
 
-/// What the table of allocations shows.
+/// The optional columns of the table of allocations.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Columns {
-    /// Whole ids and times, and the evaluation.
+    /// Show full ids and timestamps, and the evaluation.
     pub(crate) verbose: bool,
-    /// The node's name.
+    /// Show the node's name.
     pub(crate) node_name: bool,
 }
 
-/// The table of allocations, newest first.
+/// Returns the table of allocations, newest first.
 pub(crate) fn table(clock: &Clock, allocs: &[AllocListStub], columns: Columns) -> Table {
     let verbose = columns.verbose;
     let mut heading = vec!["ID"];

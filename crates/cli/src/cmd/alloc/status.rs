@@ -19,24 +19,24 @@ pub(crate) struct StatusArgs {
     /// Show JSON
     #[arg(long)]
     json: bool,
-    /// Show the tasks in a line each
+    /// Show one line for each task
     #[arg(long)]
     short: bool,
-    /// Show what the tasks use in detail
+    /// Show detailed resource usage of the tasks
     #[arg(long)]
     stats: bool,
-    /// Show whole ids, times, and how the placement was found
+    /// Show full ids, timestamps and the placement metrics
     #[arg(long)]
     verbose: bool,
     #[command(flatten)]
     browser: crate::cmd::page::BrowserArgs,
-    /// Allocation
+    /// Allocation id or prefix
     #[arg(value_name = "ALLOCATION", num_args = 0..)]
     args: Vec<String>,
 }
 
 impl StatusArgs {
-    /// For an allocation found by another verb.
+    /// Creates the arguments for an allocation that `status` found.
     pub(crate) fn of(id: &str, verbose: bool) -> Self {
         Self { verbose, args: vec![id.to_owned()], ..Self::default() }
     }
@@ -46,7 +46,6 @@ const USAGE: &str = "This command takes one of the following argument conditions
                      * A single <allocation>\n \
                      * No arguments, with output format specified";
 
-/// Runs it.
 pub(crate) async fn run(ctx: &Ctx, args: &StatusArgs) -> Outcome {
     let Some(given) = at_most_one(&args.args, USAGE)? else {
         if !args.json {
@@ -70,7 +69,7 @@ pub(crate) async fn run(ctx: &Ctx, args: &StatusArgs) -> Outcome {
         ctx.out.line(&json(&alloc)?);
         return Ok(0);
     }
-    // Figures are an extra: a node that cannot be asked is no failure.
+    // Resource usage is optional: an unreachable node does not fail the command.
     let usage = match alloc.client_status {
         caravan_types::alloc::ClientStatus::Running if !args.short => {
             ctx.client.allocations().stats(alloc.id.as_str(), &ctx.query()).await.ok().map(|a| a.value)
@@ -348,7 +347,7 @@ fn scores(metric: &AllocMetric) -> String {
     Table::new(&heading).rows(rows).render()
 }
 
-/// Three significant digits.
+/// Formats a number with three significant digits.
 fn number(n: f64) -> String {
     if n == 0.0 {
         return "0".into();
@@ -420,7 +419,7 @@ mod tests {
     fn a_finished_allocation_reads_like_the_recorded_one() {
         let text =
             render(&clock("2026-11-21T09:23:05Z"), &batch(), None, &BTreeMap::new(), &StatusArgs::default());
-        // The recorded node reported a nonsensical usage of memory; ours reports none.
+        // The recording's node reported an implausible memory usage; Caravan reports none.
         let recorded = include_str!("../../../fixtures/alloc-batch.txt")
             .replace("CPU     Memory          Disk    Addresses", "CPU     Memory  Disk    Addresses")
             .replace("20 MHz  9.5 EiB/16 MiB  50 MiB  ", "20 MHz  16 MiB  50 MiB  ");

@@ -8,16 +8,16 @@ use crate::{monitor, resolve};
 /// Flags of `alloc stop`.
 #[derive(Clone, Debug, Default, clap::Args)]
 pub(crate) struct StopArgs {
-    /// Do not wait for the evaluation
+    /// Return at once instead of following the evaluation
     #[arg(long)]
     detach: bool,
-    /// Do not wait before tasks are stopped
+    /// Stop the tasks without their shutdown delay
     #[arg(long)]
     no_shutdown_delay: bool,
-    /// Show whole ids
+    /// Show full ids
     #[arg(long)]
     verbose: bool,
-    /// Allocation
+    /// Allocation id or prefix
     #[arg(value_name = "ALLOCATION", num_args = 0..)]
     args: Vec<String>,
 }
@@ -25,16 +25,16 @@ pub(crate) struct StopArgs {
 /// Flags of `alloc restart`.
 #[derive(Clone, Debug, Default, clap::Args)]
 pub(crate) struct RestartArgs {
-    /// Restart tasks that are over too
+    /// Also restart tasks that have ended
     #[arg(long)]
     all_tasks: bool,
     /// Restart this task only
     #[arg(long, value_name = "TASK")]
     task: Option<String>,
-    /// Show whole ids
+    /// Show full ids
     #[arg(long)]
     verbose: bool,
-    /// Allocation, and a task
+    /// Allocation id or prefix, and optionally a task
     #[arg(value_name = "ALLOCATION", num_args = 0..)]
     args: Vec<String>,
 }

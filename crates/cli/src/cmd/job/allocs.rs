@@ -10,20 +10,19 @@ use crate::resolve;
 /// Flags of `job allocs`.
 #[derive(Clone, Debug, Default, clap::Args)]
 pub(crate) struct AllocsArgs {
-    /// Show allocations of earlier jobs of the same id too
+    /// Include allocations of earlier jobs with the same id
     #[arg(long)]
     all: bool,
     #[command(flatten)]
     data: DataArgs,
-    /// Show whole ids and times
+    /// Show full ids and timestamps
     #[arg(long)]
     verbose: bool,
-    /// Job
+    /// Job id or prefix
     #[arg(value_name = "JOB", num_args = 0..)]
     args: Vec<String>,
 }
 
-/// Runs it.
 pub(crate) async fn run(ctx: &Ctx, args: &AllocsArgs) -> Outcome {
     let given = one(&args.args, "This command takes one argument: <job>")?;
     let job = resolve::job(ctx, given).await?;

@@ -1,9 +1,8 @@
-//! A difference between two versions of a job, as text (docs/reference/http-api.md, section 5.6).
+//! Renders a difference between two versions of a job as text (docs/reference/http-api.md, section 5.6).
 
 use caravan_sdk::{FieldDiff, JobDiff, ObjectDiff, TaskDiff, TaskGroupDiff};
 
-/// The whole difference. Parts that were added or removed whole are named only, unless everything is
-/// to be shown.
+/// Renders the whole difference. Without `verbose`, a part that was added or removed as a whole shows only its name.
 pub(crate) fn job(diff: &JobDiff, verbose: bool) -> String {
     let mut out = vec![line(0, 0, &diff.kind, &format!("Job: \"{}\"", diff.id))];
     if diff.kind == "Edited" || verbose {

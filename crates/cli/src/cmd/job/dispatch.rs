@@ -12,35 +12,34 @@ use std::io::Read as _;
 /// Flags of `job dispatch`.
 #[derive(Clone, Debug, Default, clap::Args)]
 pub(crate) struct DispatchArgs {
-    /// Do not wait for the evaluation
+    /// Return at once instead of following the evaluation
     #[arg(long)]
     detach: bool,
-    /// Text for the id of the child
+    /// Prefix for the id of the child job
     #[arg(long, value_name = "TEXT", default_value = "", hide_default_value = true)]
     id_prefix_template: String,
-    /// Of all dispatches with this token, only the first makes a child
+    /// Idempotency token: of all dispatches with the same token, only the first creates a child job
     #[arg(long, value_name = "TOKEN", default_value = "", hide_default_value = true)]
     idempotency_token: String,
-    /// Pair for the child, KEY=VALUE; may be repeated
+    /// Metadata for the child job, KEY=VALUE; may be repeated
     #[arg(long = "meta", value_name = "KEY=VALUE")]
     meta: Vec<String>,
-    /// Priority of the child
+    /// Priority of the child job
     #[arg(long, value_name = "N", default_value_t = 0, hide_default_value = true)]
     priority: i64,
-    /// Show whole ids
+    /// Show full ids
     #[arg(long)]
     verbose: bool,
     #[command(flatten)]
     browser: crate::cmd::page::BrowserArgs,
-    /// Job
+    /// Parameterized job
     #[arg(value_name = "JOB")]
     job: Option<String>,
-    /// File with the payload, - for standard input
+    /// File with the payload, or - for standard input
     #[arg(value_name = "FILE")]
     file: Option<String>,
 }
 
-/// Runs it.
 pub(crate) async fn run(ctx: &Ctx, args: &DispatchArgs) -> Outcome {
     let Some(given) = &args.job else {
         return Err(CliError::Usage(
@@ -60,7 +59,7 @@ pub(crate) async fn run(ctx: &Ctx, args: &DispatchArgs) -> Outcome {
     let jobs = ctx.client.jobs();
     let answer =
         jobs.dispatch(job.id.as_str(), &options, &query).await.doing("Failed to dispatch job")?.value;
-    // A child with times of its own, and one that was there, have nothing to wait for.
+    // A parameterized job that is also periodic, or a repeated idempotency token, creates no evaluation to follow.
     let follow = !answer.eval_id.is_empty();
     let mut shown = Pairs::new().pair("Dispatched Job ID", answer.dispatched_job_id.as_str());
     if follow {

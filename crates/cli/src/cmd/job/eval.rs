@@ -9,21 +9,20 @@ use crate::{monitor, resolve};
 /// Flags of `job eval`.
 #[derive(Clone, Debug, Default, clap::Args)]
 pub(crate) struct EvalArgs {
-    /// Do not wait for the evaluation
+    /// Return at once instead of following the evaluation
     #[arg(long)]
     detach: bool,
-    /// Place again what failed, even where its policy would wait
+    /// Reschedule failed allocations at once, even if their reschedule policy delays it
     #[arg(long)]
     force_reschedule: bool,
-    /// Show whole ids
+    /// Show full ids
     #[arg(long)]
     verbose: bool,
-    /// Job
+    /// Job id or prefix
     #[arg(value_name = "JOB", num_args = 0..)]
     args: Vec<String>,
 }
 
-/// Runs it.
 pub(crate) async fn run(ctx: &Ctx, args: &EvalArgs) -> Outcome {
     let given = one(&args.args, "This command takes one argument: <job>")?;
     let job = resolve::job(ctx, given).await?;
@@ -33,7 +32,7 @@ pub(crate) async fn run(ctx: &Ctx, args: &EvalArgs) -> Outcome {
         jobs.evaluate(job.id.as_str(), args.force_reschedule, &query).await.doing("Error evaluating job")?;
     let eval_id = made.value.eval_id;
     if args.detach {
-        // With the blank behind it, as scripts know it.
+        // The trailing space is part of Nomad's output, which scripts parse.
         ctx.out.line(&format!("Created eval ID: \"{}\" ", id(eval_id.as_str(), args.verbose)));
         return Ok(0);
     }

@@ -17,30 +17,29 @@ use serde_json::Value;
 pub(crate) struct HistoryArgs {
     #[command(flatten)]
     data: DataArgs,
-    /// Show the difference to the version with this tag; with -p
+    /// With -p: show the difference to the version with this tag
     #[arg(long, value_name = "TAG")]
     diff_tag: Option<String>,
-    /// Show the difference to this version; with -p
+    /// With -p: show the difference to this version
     #[arg(long, value_name = "N")]
     diff_version: Option<u64>,
-    /// Show the whole job of each version
+    /// Show the full job of each version
     #[arg(long)]
     full: bool,
-    /// Show the difference of each version to the one before
+    /// Show the difference of each version to the previous one
     #[arg(short = 'p')]
     differences: bool,
-    /// Show this version only
+    /// Show only this version
     #[arg(long = "version", value_name = "N")]
     number: Option<u64>,
-    /// Show differences whole
+    /// Show added and removed parts in full too
     #[arg(long)]
     verbose: bool,
-    /// Job
+    /// Job id or prefix
     #[arg(value_name = "JOB", num_args = 0..)]
     args: Vec<String>,
 }
 
-/// Runs it.
 pub(crate) async fn run(ctx: &Ctx, args: &HistoryArgs) -> Outcome {
     let given = one(&args.args, "This command takes one argument: <job>")?;
     if args.data.wanted() && (args.full || args.number.is_some() && args.differences) {
@@ -102,7 +101,7 @@ fn number(version: &Value) -> Option<u64> {
     version.get("Version")?.as_u64()
 }
 
-/// One version.
+/// Renders one version.
 fn render(
     clock: &Clock,
     version: &Value,

@@ -9,28 +9,28 @@ use std::fs::OpenOptions;
 use std::io::{ErrorKind, Write as _};
 use std::os::unix::fs::OpenOptionsExt as _;
 
-/// Where templates of jobs lie among the variables.
+/// The prefix of the variables that hold job templates.
 const TEMPLATES: &str = "nomad/job-templates/";
 
-/// The item of such a variable that holds the text.
+/// The item of such a variable that holds the job file's text.
 const ITEM: &str = "template";
 
 /// Flags of `job init`.
 #[derive(Clone, Debug, Default, clap::Args)]
 pub(crate) struct InitArgs {
-    /// An example of services that talk over a mesh
+    /// Write an example of services that communicate over a service mesh
     #[arg(long)]
     connect: bool,
-    /// An example of a task with a volume of the bundled CSI plugin
+    /// Write an example of a task that uses a volume of the bundled CSI plugin
     #[arg(long)]
     csi: bool,
-    /// List the templates that are kept as variables
+    /// List the job templates that are stored as variables
     #[arg(long)]
     list_templates: bool,
-    /// Without comments
+    /// Write the example without comments
     #[arg(long)]
     short: bool,
-    /// The template that is kept as a variable under this name
+    /// Write the job template that is stored as a variable under this name
     #[arg(long, value_name = "NAME")]
     template: Option<String>,
     /// File to write [default: example.nomad.hcl]
@@ -38,7 +38,6 @@ pub(crate) struct InitArgs {
     args: Vec<String>,
 }
 
-/// Runs it.
 pub(crate) async fn run(ctx: &Ctx, args: &InitArgs) -> Outcome {
     let file = at_most_one(&args.args, "This command takes no arguments or one: <filename>")?;
     let file = file.unwrap_or("example.nomad.hcl");
@@ -80,7 +79,7 @@ fn example(csi: bool, connect: bool, short: bool) -> String {
     if short { without_comments(text) } else { text.to_owned() }
 }
 
-/// The text without lines that are comments, and without the blank lines that these leave.
+/// Removes comment lines, and the blank lines that their removal leaves.
 fn without_comments(text: &str) -> String {
     let mut out = String::new();
     for line in text.lines().filter(|line| !line.trim_start().starts_with('#')) {

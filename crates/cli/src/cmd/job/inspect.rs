@@ -14,21 +14,20 @@ use serde_json::{Value, json};
 pub(crate) struct InspectArgs {
     #[command(flatten)]
     data: DataArgs,
-    /// Show the text that the job was made from, or one that makes the same job
+    /// Show the submitted job file, or one that describes the same job
     #[arg(long)]
     hcl: bool,
     /// Show this version
     #[arg(long = "version", value_name = "N")]
     number: Option<u64>,
-    /// With -hcl: show the values of variables too
+    /// With -hcl: include the values of variables
     #[arg(long)]
     with_vars: bool,
-    /// Job
+    /// Job id or prefix
     #[arg(value_name = "JOB", num_args = 0..)]
     args: Vec<String>,
 }
 
-/// Runs it.
 pub(crate) async fn run(ctx: &Ctx, args: &InspectArgs) -> Outcome {
     let given = one(&args.args, "This command takes one argument: <job>")?;
     if args.hcl && args.data.wanted() {
@@ -63,7 +62,7 @@ pub(crate) async fn run(ctx: &Ctx, args: &InspectArgs) -> Outcome {
     if args.data.template.is_some() {
         return args.data.always(ctx, &shown);
     }
-    // With the keys that clients send, so that it can be sent again.
+    // Use the keys that clients send, so that the output can be submitted again.
     args.data.always(ctx, &json!({ "Job": sent(&shown)? }))
 }
 
@@ -71,8 +70,8 @@ fn sent(job: &Value) -> Result<api::Job, CliError> {
     api::from_value(job).map_err(|e| CliError::failed(format!("Error reading the job: {e}")))
 }
 
-/// The text that the job was made from, if it was kept and is in the job language; otherwise one that reads as the same
-/// job.
+/// Returns the submitted text if the servers stored it and it is in the job language. Otherwise writes a job file
+/// that parses to the same job.
 fn text(job: &Value, submission: Option<&Submission>, with_variables: bool) -> Result<String, CliError> {
     let Some(kept) = submission.filter(|kept| kept.format == "hcl2" && !kept.source.is_empty()) else {
         let job: api::Job =

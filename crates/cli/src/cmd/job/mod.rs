@@ -24,64 +24,64 @@ use crate::cmd::deployment;
 use crate::jobfile::JobInput;
 use clap::Subcommand;
 
-/// Verbs of jobs.
+/// Subcommands of `job`.
 #[derive(Debug, Subcommand)]
 pub(crate) enum JobVerb {
     /// Register a job and follow it until it is placed
     Run(run::RunArgs),
     /// Show what registering a job would do
     Plan(plan::PlanArgs),
-    /// Check a job file
+    /// Validate a job file
     Validate(validate::ValidateArgs),
     /// Show jobs, or one job
     Status(status::StatusArgs),
-    /// Run a parameterized job
+    /// Create a child job of a parameterized job
     Dispatch(dispatch::DispatchArgs),
-    /// Work with periodic jobs
+    /// Periodic jobs: force
     #[command(subcommand)]
     Periodic(periodic::PeriodicVerb),
     /// Stop jobs
     Stop(stop::StopArgs),
-    /// Run an action that the job file gives a task
+    /// Run an action that the job file defines for a task
     Action(super::alloc::exec::ActionArgs),
-    /// Show a job as the servers keep it
+    /// Show a job as the servers store it
     Inspect(inspect::InspectArgs),
     /// Promote the canaries of a job's newest deployment
     Promote(deployment::JobPromoteArgs),
-    /// Go back to an earlier version of a job
+    /// Revert a job to an earlier version
     Revert(deployment::RevertArgs),
     /// List the deployments of a job
     Deployments(deployment::JobDeploymentsArgs),
     /// List the allocations of a job
     Allocs(allocs::AllocsArgs),
-    /// Make an evaluation of a job
+    /// Create an evaluation of a job
     Eval(eval::EvalArgs),
     /// Show the versions of a job
     History(history::HistoryArgs),
-    /// Write an example of a job file
+    /// Write an example job file
     Init(init::InitArgs),
-    /// Restart the allocations of a job, some at a time
+    /// Restart the allocations of a job in batches
     Restart(restart::RestartArgs),
-    /// Show how a job was scaled
+    /// Show the scaling events of a job
     ScalingEvents(scaling_events::ScalingEventsArgs),
     /// Print a JSON Schema of jobs, for editors
     Schema(schema::SchemaArgs),
-    /// Start jobs that were stopped
+    /// Start stopped jobs
     Start(start::StartArgs),
-    /// Change the count of a group
+    /// Change the number of allocations of a group
     Scale(scale::ScaleArgs),
-    /// Name versions of a job: apply, unset
+    /// Tag versions of a job: apply, unset
     #[command(subcommand)]
     Tag(tag::TagVerb),
 }
 
-/// Flags of every verb that reads a job file.
+/// Flags of the commands that read a job file.
 #[derive(Clone, Debug, Default, clap::Args)]
 pub(crate) struct FileArgs {
     /// Read the file as JSON
     #[arg(long)]
     json: bool,
-    /// Refuse variables that the job does not declare
+    /// Reject variables that the job does not declare
     #[arg(
         long,
         value_name = "BOOL",
@@ -98,12 +98,12 @@ pub(crate) struct FileArgs {
     /// File with values of variables; may be repeated
     #[arg(long = "var-file", value_name = "FILE")]
     var_files: Vec<String>,
-    /// How findings about the file are written: text, or json for programs
+    /// Format of the findings in the job file: text, or json for programs
     #[arg(long, value_name = "FORMAT", default_value = "text", value_parser = ["text", "json"])]
     diagnostics: String,
 }
 
-/// Namespaces that a job is given by flags.
+/// Consul and Vault namespaces that flags set for the job.
 #[derive(Clone, Debug, Default, clap::Args)]
 pub(crate) struct NamespaceArgs {
     /// Consul namespace of the job
@@ -115,7 +115,7 @@ pub(crate) struct NamespaceArgs {
 }
 
 impl NamespaceArgs {
-    /// Puts them into the job.
+    /// Sets the namespaces in the job.
     pub(crate) fn apply(&self, job: &mut caravan_types::api::Job) {
         if self.consul_namespace.is_some() {
             job.consul_namespace.clone_from(&self.consul_namespace);
@@ -137,7 +137,7 @@ impl FileArgs {
         }
     }
 
-    /// The flags as they are typed, for a command line that a user may copy.
+    /// Returns the flags as typed, for a command line that the user can copy.
     pub(crate) fn typed(&self) -> String {
         let mut out = String::new();
         if self.json {
@@ -153,14 +153,14 @@ impl FileArgs {
     }
 }
 
-/// What `-ui` gets until there is a page to open.
+/// Prints a note if `-ui` is set: this build has no web page to open.
 pub(crate) fn page(ctx: &crate::ctx::Ctx, wanted: bool) {
     if wanted {
         ctx.out.note("There is no web page in this build; -ui does nothing.");
     }
 }
 
-/// Warnings of the servers, as shown before anything else.
+/// Formats the warnings of the servers, which precede all other output.
 pub(crate) fn warnings(text: &str) -> Option<String> {
     (!text.is_empty()).then(|| format!("Job Warnings:\n{text}\n"))
 }

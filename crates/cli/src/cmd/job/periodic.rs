@@ -9,28 +9,27 @@ use caravan_types::job::Job;
 use caravan_types::time::{Nanos, UnixNanos};
 use jiff::Timestamp;
 
-/// Verbs of periodic jobs.
+/// Subcommands of `job periodic`.
 #[derive(Debug, clap::Subcommand)]
 pub(crate) enum PeriodicVerb {
-    /// Run a periodic job now
+    /// Launch a periodic job now
     Force(ForceArgs),
 }
 
 /// Flags of `job periodic force`.
 #[derive(Clone, Debug, Default, clap::Args)]
 pub(crate) struct ForceArgs {
-    /// Do not wait for the evaluation
+    /// Return at once instead of following the evaluation
     #[arg(long)]
     detach: bool,
-    /// Show whole ids
+    /// Show full ids
     #[arg(long)]
     verbose: bool,
-    /// Job
+    /// Job id or prefix
     #[arg(value_name = "JOB", num_args = 0..)]
     jobs: Vec<String>,
 }
 
-/// Runs it.
 pub(crate) async fn force(ctx: &Ctx, args: &ForceArgs) -> Outcome {
     let [given] = args.jobs.as_slice() else {
         return Err(CliError::Usage("This command takes one argument: <job id>".into()));
@@ -47,8 +46,8 @@ pub(crate) async fn force(ctx: &Ctx, args: &ForceArgs) -> Outcome {
     monitor::run(ctx, &answer.eval_id, monitor::Options { verbose: args.verbose, start: None }).await
 }
 
-/// When a periodic job is launched next, `2026-11-22T03:30:00Z (18h7m1s from now)`. `None` for other jobs, and for those
-/// that have no next time.
+/// Returns when a periodic job launches next, as `2026-11-22T03:30:00Z (18h7m1s from now)`. Returns `None` for other
+/// jobs, and for a periodic job without a next launch.
 pub(crate) fn next_launch(job: &Job, clock: &Clock) -> Option<String> {
     let rule = job.periodic.as_ref().filter(|rule| rule.enabled)?;
     let schedule = Schedule::new(rule.expressions(), &rule.time_zone).ok()?;

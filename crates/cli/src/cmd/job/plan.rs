@@ -16,7 +16,7 @@ pub(crate) struct PlanArgs {
     file: FileArgs,
     #[command(flatten)]
     namespaces: NamespaceArgs,
-    /// Show the difference to the job as it is
+    /// Show the difference to the registered job
     #[arg(
         long,
         value_name = "BOOL",
@@ -27,26 +27,26 @@ pub(crate) struct PlanArgs {
         action = clap::ArgAction::Set
     )]
     diff: bool,
-    /// Show the whole answer as JSON
+    /// Show the full answer as JSON
     #[arg(long)]
     json_output: bool,
-    /// Show the answer through a template, as of Go's text/template
+    /// Format the answer with a Go template
     #[arg(short = 't', value_name = "TEMPLATE")]
     template: Option<String>,
-    /// Go against policies that may be gone against
+    /// Override soft-mandatory policies
     #[arg(long)]
     policy_override: bool,
-    /// Keep the counts of groups that run already
+    /// Keep the registered counts of groups
     #[arg(long)]
     preserve_counts: bool,
-    /// Keep the resources of tasks that run already
+    /// Keep the registered resources of tasks
     #[arg(long)]
     preserve_resources: bool,
-    /// Show parts of the difference that did not change
+    /// Show added, removed and unchanged parts in full too
     #[arg(long)]
     verbose: bool,
-    /// Show also what would move where if something happened to a node: node=<id>:down, drain, ineligible or up;
-    /// may be given several times
+    /// Also show which allocations would move if a node changed: node=<id>:down, drain, ineligible or up; may be
+    /// repeated
     #[arg(long, value_name = "EVENT")]
     what_if: Vec<String>,
     /// Job file, http:// URL, or - for standard input
@@ -54,10 +54,10 @@ pub(crate) struct PlanArgs {
     args: Vec<String>,
 }
 
-/// Exit status when the plan could not be made.
+/// The exit status when the plan could not be computed.
 pub(crate) const FAILED: u8 = 255;
 
-/// Runs it: 0 when nothing would start or stop, 1 when something would.
+/// Runs `job plan`. Returns 0 if no allocation would start or stop, otherwise 1.
 pub(crate) async fn run(ctx: &Ctx, args: &PlanArgs) -> Outcome {
     let path = one(&args.args, "This command takes one argument: <path>")?;
     let mut file = jobfile::load(ctx, path, &args.file.input()).await?;
@@ -94,7 +94,7 @@ pub(crate) async fn run(ctx: &Ctx, args: &PlanArgs) -> Outcome {
     Ok(status(&plan))
 }
 
-/// The whole answer.
+/// Renders the full answer.
 fn render(plan: &PlanResponse, flags: &str, path: &str, verbose: bool) -> String {
     let mut out = String::new();
     if let Some(diff) = &plan.diff {
@@ -134,7 +134,7 @@ fn render(plan: &PlanResponse, flags: &str, path: &str, verbose: bool) -> String
     out
 }
 
-/// What would move where.
+/// Renders which allocations a simulated node event would move.
 fn what_if(found: &WhatIf) -> String {
     let mut out = "What if:\n".to_owned();
     for step in &found.moves {
@@ -165,7 +165,7 @@ fn what_if(found: &WhatIf) -> String {
     out + "\n"
 }
 
-/// 1 when the job changes and allocations would start or stop. What waits to be placed is no change.
+/// Returns 1 if the job changes and allocations would start or stop. A group that cannot be placed is no change.
 fn status(plan: &PlanResponse) -> u8 {
     if plan.diff.as_ref().is_some_and(|diff| diff.kind == "None") {
         return 0;

@@ -13,49 +13,49 @@ use std::time::{Duration, Instant};
 /// Flags of `job restart`.
 #[derive(Clone, Debug, Default, clap::Args)]
 pub(crate) struct RestartArgs {
-    /// Restart tasks that are over too
+    /// Also restart tasks that have ended
     #[arg(long)]
     all_tasks: bool,
-    /// How many allocations at once: a number, or a percentage
+    /// Number of allocations to restart at once: a number, or a percentage
     #[arg(long, value_name = "N", default_value = "1", hide_default_value = true)]
     batch_size: String,
-    /// Between two batches: a duration, or ask
+    /// Wait between two batches: a duration, or ask for a confirmation
     #[arg(long, value_name = "DURATION", default_value = "0s", hide_default_value = true)]
     batch_wait: String,
-    /// Allocations of this group only; may be repeated
+    /// Restart only allocations of this group; may be repeated
     #[arg(long = "group", value_name = "GROUP")]
     groups: Vec<String>,
-    /// Do not wait before tasks are stopped; with -reschedule
+    /// With -reschedule: stop the tasks without their shutdown delay
     #[arg(long)]
     no_shutdown_delay: bool,
-    /// What to do when an allocation cannot be restarted: ask or fail
+    /// Reaction to an allocation that cannot be restarted: ask or fail
     #[arg(long, value_name = "WHAT", default_value = "ask", hide_default_value = true)]
     on_error: String,
-    /// Stop allocations and wait for those that replace them
+    /// Stop the allocations and wait for their replacements, instead of restarting them in place
     #[arg(long)]
     reschedule: bool,
-    /// Restart this task only; may be repeated
+    /// Restart only this task; may be repeated
     #[arg(long = "task", value_name = "TASK")]
     tasks: Vec<String>,
-    /// Do not ask
+    /// Skip the confirmation prompt
     #[arg(long, short = 'y')]
     yes: bool,
-    /// Show whole ids
+    /// Show full ids
     #[arg(long)]
     verbose: bool,
-    /// Job
+    /// Job id or prefix
     #[arg(value_name = "JOB", num_args = 0..)]
     args: Vec<String>,
 }
 
-/// What is done between two batches.
+/// The action between two batches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Between {
     Wait(Duration),
     Ask,
 }
 
-/// Runs it: 1 when an allocation could not be restarted.
+/// Runs `job restart`. Returns 1 if an allocation could not be restarted.
 pub(crate) async fn run(ctx: &Ctx, args: &RestartArgs) -> Outcome {
     let given = one(&args.args, "This command takes one argument: <job>")?;
     let between = between(&args.batch_wait)?;
@@ -130,7 +130,7 @@ fn usage(text: &str) -> CliError {
     CliError::Usage(text.to_owned())
 }
 
-/// Whether the flags mean an allocation.
+/// Returns whether the flags select an allocation.
 fn wanted(alloc: &AllocListStub, args: &RestartArgs) -> bool {
     let has_task = |task: &String| alloc.task_states.contains_key(task);
     alloc.desired_status == DesiredStatus::Run
@@ -150,7 +150,7 @@ fn between(text: &str) -> Result<Between, CliError> {
     Ok(Between::Wait(Duration::from_nanos(nanos)))
 }
 
-/// A number, or that part of all, at least one.
+/// Parses a batch size: a number, or a percentage of `count`, at least 1.
 fn batch_size(text: &str, count: usize) -> Result<usize, CliError> {
     let wrong = || usage("-batch-size must be a number above 0 or a percentage up to 100%");
     let size = match text.strip_suffix('%') {
@@ -188,7 +188,7 @@ async fn restart(ctx: &Ctx, args: &RestartArgs, alloc: &AllocListStub) -> Result
     Ok(())
 }
 
-/// Waits until what replaces an allocation runs.
+/// Waits until the replacement of an allocation runs.
 async fn replaced(ctx: &Ctx, args: &RestartArgs, alloc: &AllocListStub) -> Result<(), CliError> {
     let say = |text: String| ctx.out.line(&format!("    {}: {text}", ctx.clock().stamp()));
     let short = |alloc: &str| id(alloc, args.verbose);

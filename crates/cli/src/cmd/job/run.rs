@@ -12,8 +12,8 @@ use caravan_types::api;
 use caravan_types::job::Job;
 use std::time::Duration;
 
-/// How long a new allocation may take to run when the job does not say
-/// (default of `progress_deadline`, docs/reference/jobspec.md, section 4).
+/// The longest wait for a new allocation to run if the job sets no `progress_deadline` (its default,
+/// docs/reference/jobspec.md, section 4).
 const PATIENCE: Duration = Duration::from_secs(600);
 
 /// Flags of `job run`.
@@ -23,10 +23,10 @@ pub(crate) struct RunArgs {
     file: FileArgs,
     #[command(flatten)]
     namespaces: NamespaceArgs,
-    /// Register only if the job's modify index is this; 0: only a new job
+    /// Register only if the job's modify index equals this; 0: only if the job is new
     #[arg(long, value_name = "INDEX")]
     check_index: Option<u64>,
-    /// Do not wait for the placement
+    /// Return at once instead of following the placement
     #[arg(long)]
     detach: bool,
     /// Priority of the evaluation
@@ -35,19 +35,19 @@ pub(crate) struct RunArgs {
     /// Print the job as JSON instead of registering it
     #[arg(long)]
     output: bool,
-    /// Go against policies that may be gone against
+    /// Override soft-mandatory policies
     #[arg(long)]
     policy_override: bool,
-    /// Keep the counts of groups that run already
+    /// Keep the registered counts of groups
     #[arg(long)]
     preserve_counts: bool,
-    /// Keep the resources of tasks that run already
+    /// Keep the registered resources of tasks
     #[arg(long)]
     preserve_resources: bool,
-    /// Open the job's page in the browser
+    /// Open the job's page in the browser; has no effect in this build
     #[arg(long)]
     ui: bool,
-    /// Show whole ids
+    /// Show full ids
     #[arg(long)]
     verbose: bool,
     /// Job file, http:// URL, or - for standard input
@@ -55,7 +55,6 @@ pub(crate) struct RunArgs {
     args: Vec<String>,
 }
 
-/// Runs it.
 pub(crate) async fn run(ctx: &Ctx, args: &RunArgs) -> Outcome {
     let path = one(&args.args, "This command takes one argument: <path>")?;
     super::page(ctx, args.ui);
@@ -108,12 +107,12 @@ pub(crate) async fn run(ctx: &Ctx, args: &RunArgs) -> Outcome {
         }
         return Ok(0);
     }
-    // A batch job is done with once it is placed; anything else is there to run.
+    // Following a batch job ends when it is placed; for any other job, wait until its allocations run.
     let start = (!file.is_batch()).then(|| file.progress_deadline().unwrap_or(PATIENCE));
     monitor::run(ctx, &answer.eval_id, monitor::Options { verbose: args.verbose, start }).await
 }
 
-/// The job as the servers keep it now.
+/// Returns the job as the servers store it now.
 async fn registered(ctx: &Ctx, job: &api::Job) -> Result<Job, caravan_sdk::Error> {
     let mut query = ctx.query();
     if let Some(namespace) = &job.namespace {

@@ -8,21 +8,20 @@ use caravan_sdk::ScaleRequest;
 /// Flags of `job scale`.
 #[derive(Clone, Debug, Default, clap::Args)]
 pub(crate) struct ScaleArgs {
-    /// Refuse unless the job's modify index is this
+    /// Scale only if the job's modify index equals this
     #[arg(long, value_name = "INDEX")]
     check_index: Option<u64>,
-    /// Do not wait for the evaluation
+    /// Return at once instead of following the evaluation
     #[arg(long)]
     detach: bool,
-    /// Show whole ids
+    /// Show full ids
     #[arg(long)]
     verbose: bool,
-    /// Job, group (needed if the job has several) and count
+    /// Job, group (required if the job has several) and count
     #[arg(value_name = "ARG", num_args = 0..)]
     args: Vec<String>,
 }
 
-/// Runs it.
 pub(crate) async fn run(ctx: &Ctx, args: &ScaleArgs) -> Outcome {
     let (given, group, count) = match args.args.as_slice() {
         [job, count] => (job, None, count),
@@ -71,7 +70,7 @@ pub(crate) async fn run(ctx: &Ctx, args: &ScaleArgs) -> Outcome {
     monitor::run(ctx, &answer.eval_id, monitor::Options { verbose: args.verbose, start: None }).await
 }
 
-/// The group of a job that has no other.
+/// Returns the only group of a job.
 async fn only_group(ctx: &Ctx, job: &str, query: &caravan_sdk::QueryOptions) -> Result<String, CliError> {
     let status = ctx.client.scaling().status(job, query).await.doing("Error querying job")?.value;
     let mut names: Vec<String> = status.task_groups.into_keys().collect();

@@ -14,12 +14,11 @@ pub(crate) struct ScalingEventsArgs {
     /// Show messages and evaluations
     #[arg(long)]
     verbose: bool,
-    /// Job
+    /// Job id or prefix
     #[arg(value_name = "JOB", num_args = 0..)]
     args: Vec<String>,
 }
 
-/// Runs it.
 pub(crate) async fn run(ctx: &Ctx, args: &ScalingEventsArgs) -> Outcome {
     let given = one(&args.args, "This command takes one argument: <job>")?;
     let job = resolve::job(ctx, given).await?;
@@ -35,7 +34,7 @@ pub(crate) async fn run(ctx: &Ctx, args: &ScalingEventsArgs) -> Outcome {
     Ok(0)
 }
 
-/// The events, newest first.
+/// Returns the table of events, newest first.
 fn table(clock: &Clock, found: &ScalingEvents, verbose: bool) -> String {
     let mut events: Vec<(&String, &ScalingEvent)> = found
         .task_groups

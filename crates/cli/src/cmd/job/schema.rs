@@ -7,12 +7,12 @@ use crate::format::json;
 /// Flags of `job schema`.
 #[derive(Clone, Debug, Default, clap::Args)]
 pub(crate) struct SchemaArgs {
-    /// Nothing
+    /// Rejected: the command takes no arguments
     #[arg(hide = true, num_args = 0..)]
     args: Vec<String>,
 }
 
-/// Runs it. No agent is asked.
+/// Runs `job schema`, without a request to an agent.
 pub(crate) fn run(ctx: &Ctx, args: &SchemaArgs) -> Outcome {
     if !args.args.is_empty() {
         return Err(CliError::Usage("This command takes no arguments".into()));

@@ -10,18 +10,18 @@ use serde_json::{Value, json};
 /// Flags of `job start`.
 #[derive(Clone, Debug, Default, clap::Args)]
 pub(crate) struct StartArgs {
-    /// Do not wait for the evaluation
+    /// Return at once instead of following the evaluation
     #[arg(long)]
     detach: bool,
-    /// Show whole ids
+    /// Show full ids
     #[arg(long)]
     verbose: bool,
-    /// Jobs
+    /// Job ids or prefixes
     #[arg(value_name = "JOB", num_args = 0..)]
     jobs: Vec<String>,
 }
 
-/// Runs it. A job that was stopped runs again as it was.
+/// Runs `job start`: registers the stopped version of each job again.
 pub(crate) async fn run(ctx: &Ctx, args: &StartArgs) -> Outcome {
     if args.jobs.is_empty() {
         return Err(CliError::Usage("This command takes at least one argument: <job>".into()));
@@ -49,11 +49,11 @@ async fn one(ctx: &Ctx, args: &StartArgs, stub: &JobListStub) -> Outcome {
     let index = job.get("JobModifyIndex").and_then(Value::as_u64);
     job["Stop"] = json!(false);
     let submission = match jobs.submission(id, version, &query).await {
-        // The text is kept beside the job where there is one; the job is started without it all the same.
+        // The submitted text is kept if the servers have it; the job starts without it too.
         Ok(answer) => answer.value,
         Err(_) => None,
     };
-    // Nobody has changed it since it was looked at.
+    // The check index rejects the registration if the job changed since it was read.
     let options = RegisterOptions { check_index: index, submission, ..RegisterOptions::default() };
     let answer = jobs.register(&job, &options, &query).await.doing(format!("Error starting job {id}"))?.value;
     if answer.eval_id.is_empty() {

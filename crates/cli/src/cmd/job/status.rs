@@ -23,7 +23,7 @@ use std::collections::BTreeMap;
 /// Flags of `job status`.
 #[derive(Clone, Debug, Default, clap::Args)]
 pub(crate) struct StatusArgs {
-    /// Show allocations of earlier jobs of the same id too
+    /// Include allocations of earlier jobs with the same id
     #[arg(long)]
     all_allocs: bool,
     /// Show evaluations
@@ -31,28 +31,28 @@ pub(crate) struct StatusArgs {
     evals: bool,
     #[command(flatten)]
     data: DataArgs,
-    /// Show the job only
+    /// Show only the job, without its allocations
     #[arg(long)]
     short: bool,
-    /// Open the job's page in the browser
+    /// Open the job's page in the browser; has no effect in this build
     #[arg(long)]
     ui: bool,
-    /// Show whole ids and times
+    /// Show full ids and timestamps
     #[arg(long)]
     verbose: bool,
-    /// Job
+    /// Job id or prefix
     #[arg(value_name = "JOB", num_args = 0..)]
     args: Vec<String>,
 }
 
 impl StatusArgs {
-    /// For a job found by another verb.
+    /// Creates the arguments for a job that `status` found.
     pub(crate) fn of(id: &str, verbose: bool) -> Self {
         Self { verbose, args: vec![id.to_owned()], ..Self::default() }
     }
 }
 
-/// Everything that is known of a job.
+/// All data that `job status` shows about a job.
 #[derive(Debug, Default)]
 struct Detail {
     job: Job,
@@ -61,11 +61,11 @@ struct Detail {
     deployment: Option<Deployment>,
     allocs: Vec<AllocListStub>,
     children: Vec<JobListStub>,
-    /// By volume that is waited for: who has it.
+    /// The claims on each volume that blocked evaluations wait for.
     holders: BTreeMap<String, Vec<ClaimView>>,
 }
 
-/// The same for tools.
+/// The JSON form of `Detail`, for programs.
 #[derive(Serialize)]
 #[serde(rename_all = "PascalCase")]
 struct DetailJson<'a> {
@@ -75,7 +75,6 @@ struct DetailJson<'a> {
     evaluations: &'a [Evaluation],
 }
 
-/// Runs it.
 pub(crate) async fn run(ctx: &Ctx, args: &StatusArgs) -> Outcome {
     let given = at_most_one(&args.args, "This command takes either no arguments or one: <job>")?;
     super::page(ctx, args.ui);
@@ -135,8 +134,8 @@ async fn detail(ctx: &Ctx, stub: &JobListStub, all_allocs: bool) -> Result<Detai
     })
 }
 
-/// Who has the volumes that blocked evaluations wait for. Only an explanation: what cannot be asked is
-/// left out.
+/// Returns the claims on the volumes that blocked evaluations wait for. They only explain the wait, so failed queries
+/// are ignored.
 async fn holders(ctx: &Ctx, evals: &[Evaluation]) -> BTreeMap<String, Vec<ClaimView>> {
     let mut out = BTreeMap::new();
     let blocked = evals.iter().filter(|eval| eval.status == EvalStatus::Blocked);
@@ -153,7 +152,7 @@ async fn holders(ctx: &Ctx, evals: &[Evaluation]) -> BTreeMap<String, Vec<ClaimV
     out
 }
 
-/// `Held by allocation "59017f05" of job "writer" (mounted, since 3s ago)`
+/// Renders a claim: `Held by allocation "59017f05" of job "writer" (mounted, since 3s ago)`.
 fn held(clock: &Clock, claim: &ClaimView) -> String {
     format!(
         "Held by allocation \"{}\" of job \"{}\" ({}, since {})",
@@ -164,7 +163,7 @@ fn held(clock: &Clock, claim: &ClaimView) -> String {
     )
 }
 
-/// The table of jobs.
+/// Returns the table of jobs.
 pub(crate) fn list(clock: &Clock, jobs: &[JobListStub], namespaces: bool) -> String {
     let mut heading = vec!["ID"];
     if namespaces {
@@ -267,7 +266,7 @@ impl Detail {
         out
     }
 
-    /// What a dispatch must and may give.
+    /// Describes the payload and the metadata that a dispatch must or may provide.
     fn parameters(&self) -> Option<String> {
         let rule = self.job.parameterized_job.as_ref()?;
         let pairs = Pairs::new()
@@ -316,8 +315,8 @@ impl Detail {
         Some(format!("Summary\n{}", Table::new(&heading).rows(rows).render()))
     }
 
-    /// Why groups are not placed: from the newest evaluation that says so, as long as one is blocked or
-    /// nothing newer came.
+    /// Explains why groups are not placed, from the newest evaluation with placement failures. Returns `None` if no
+    /// evaluation is blocked and the newest one has no placement failure.
     fn placement_failure(&self, clock: &Clock) -> Option<String> {
         let newest = self.evals.iter().max_by_key(|e| e.create_index)?;
         let blocked =

@@ -8,33 +8,32 @@ use caravan_sdk::DeregisterOptions;
 /// Flags of `job stop`.
 #[derive(Clone, Debug, Default, clap::Args)]
 pub(crate) struct StopArgs {
-    /// Do not wait for the evaluation
+    /// Return at once instead of following the evaluation
     #[arg(long)]
     detach: bool,
     /// Priority of the evaluation
     #[arg(long, value_name = "N", default_value_t = 0, hide_default_value = true)]
     eval_priority: i64,
-    /// Stop it in all its regions
+    /// Stop the job in all its regions
     #[arg(long)]
     global: bool,
-    /// Do not wait before tasks are stopped
+    /// Stop the tasks without their shutdown delay
     #[arg(long)]
     no_shutdown_delay: bool,
-    /// Forget the job
+    /// Deregister the job and delete it at once
     #[arg(long)]
     purge: bool,
-    /// Do not ask
+    /// Skip the confirmation prompt
     #[arg(long, short = 'y')]
     yes: bool,
-    /// Show whole ids
+    /// Show full ids
     #[arg(long)]
     verbose: bool,
-    /// Jobs
+    /// Job ids or prefixes
     #[arg(value_name = "JOB", num_args = 0..)]
     jobs: Vec<String>,
 }
 
-/// Runs it.
 pub(crate) async fn run(ctx: &Ctx, args: &StopArgs) -> Outcome {
     if args.jobs.is_empty() {
         return Err(CliError::Usage("This command takes at least one argument: <job>".into()));

@@ -6,28 +6,28 @@ use crate::error::{CliError, Doing as _, Outcome};
 use crate::resolve;
 use clap::Subcommand;
 
-/// Verbs of names of versions.
+/// Subcommands of `job tag`.
 #[derive(Debug, Subcommand)]
 pub(crate) enum TagVerb {
-    /// Name a version of a job, which keeps it from being forgotten
+    /// Tag a version of a job, which protects the version from garbage collection
     Apply(ApplyArgs),
-    /// Take the name of a version away
+    /// Remove the tag of a version
     Unset(UnsetArgs),
 }
 
 /// Flags of `job tag apply`.
 #[derive(Clone, Debug, Default, clap::Args)]
 pub(crate) struct ApplyArgs {
-    /// The name
+    /// Name of the tag
     #[arg(long, value_name = "NAME", default_value_t, hide_default_value = true)]
     name: String,
-    /// The version; the newest if none is named
+    /// Version to tag [default: the newest]
     #[arg(long, value_name = "N")]
     version: Option<u64>,
-    /// Words about it
+    /// Description of the tag
     #[arg(long, value_name = "TEXT", default_value_t, hide_default_value = true)]
     description: String,
-    /// Job
+    /// Job id or prefix
     #[arg(value_name = "JOB", num_args = 0..)]
     args: Vec<String>,
 }
@@ -35,10 +35,10 @@ pub(crate) struct ApplyArgs {
 /// Flags of `job tag unset`.
 #[derive(Clone, Debug, Default, clap::Args)]
 pub(crate) struct UnsetArgs {
-    /// The name
+    /// Name of the tag
     #[arg(long, value_name = "NAME", default_value_t, hide_default_value = true)]
     name: String,
-    /// Job
+    /// Job id or prefix
     #[arg(value_name = "JOB", num_args = 0..)]
     args: Vec<String>,
 }
@@ -53,7 +53,6 @@ fn named(name: &str) -> Result<(), CliError> {
     }
 }
 
-/// Runs them.
 pub(crate) async fn run(ctx: &Ctx, verb: &TagVerb) -> Outcome {
     match verb {
         TagVerb::Apply(args) => apply(ctx, args).await,
@@ -66,7 +65,7 @@ async fn apply(ctx: &Ctx, args: &ApplyArgs) -> Outcome {
     named(&args.name)?;
     let job = resolve::job(ctx, given).await?;
     let query = ctx.query().namespace(job.namespace.as_str());
-    // The newest is named by its number as well, so that what is said is what was done.
+    // Send the number of the newest version too, so that the printed version is the tagged one.
     let version = match args.version {
         Some(version) => version,
         None => ctx.client.jobs().info(job.id.as_str(), &query).await.doing(DOING)?.value.version,

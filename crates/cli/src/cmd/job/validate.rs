@@ -19,7 +19,7 @@ pub(crate) struct ValidateArgs {
     args: Vec<String>,
 }
 
-/// Runs it. Without an agent, the job is checked by itself.
+/// Runs `job validate`. Without an agent, validates the job locally.
 pub(crate) async fn run(ctx: &Ctx, args: &ValidateArgs) -> Outcome {
     let path = one(&args.args, "This command takes one argument: <path>")?;
     let input = args.file.input();
@@ -53,12 +53,12 @@ pub(crate) async fn run(ctx: &Ctx, args: &ValidateArgs) -> Outcome {
     Ok(0)
 }
 
-/// Errors and warnings of the job by itself, as an agent would put them.
+/// Returns errors and warnings of the local validation, in the format of an agent's answer.
 fn alone(job: &api::Job) -> (String, String) {
     let mut job = job.clone();
     api::canonicalize(&mut job);
     let (mut job, misfits) = api::fit(&job);
-    // What an agent would fill in.
+    // Apply the defaults that an agent would apply.
     if job.datacenters.is_empty() {
         job.datacenters = vec!["*".to_owned()];
     }

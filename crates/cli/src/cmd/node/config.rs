@@ -1,4 +1,4 @@
-//! `node config`: which servers a client speaks to.
+//! `node config`: shows or changes the servers that a client connects to.
 
 use crate::ctx::Ctx;
 use crate::error::{CliError, Doing as _, Outcome};
@@ -9,15 +9,14 @@ pub(crate) struct ConfigArgs {
     /// List the servers
     #[arg(long)]
     servers: bool,
-    /// Speak to these servers instead
+    /// Replace the client's servers by the given addresses
     #[arg(long)]
     update_servers: bool,
-    /// Addresses of servers
+    /// Addresses of servers, with -update-servers
     #[arg(value_name = "SERVER", num_args = 0..)]
     args: Vec<String>,
 }
 
-/// Runs it.
 pub(crate) async fn run(ctx: &Ctx, args: &ConfigArgs) -> Outcome {
     if args.servers == args.update_servers {
         return Err(CliError::Usage("The -servers or -update-servers flag(s) must be set".into()));

@@ -16,51 +16,50 @@ use std::time::Instant;
 /// Flags of `node drain`.
 #[derive(Clone, Debug, Default, clap::Args)]
 pub(crate) struct DrainArgs {
-    /// Start a drain
+    /// Start draining the node
     #[arg(long)]
     enable: bool,
-    /// End a drain
+    /// Stop draining the node
     #[arg(long)]
     disable: bool,
-    /// When work that is left is stopped, for example 90m [default: 1h]
+    /// Time after which the remaining allocations are stopped, for example 90m [default: 1h]
     #[arg(long, value_name = "DURATION")]
     deadline: Option<String>,
-    /// Never stop work that is left
+    /// Wait for the remaining allocations without a deadline
     #[arg(long)]
     no_deadline: bool,
-    /// Stop all work at once
+    /// Stop all allocations at once
     #[arg(long)]
     force: bool,
-    /// Leave system jobs
+    /// Leave the allocations of system jobs on the node
     #[arg(long)]
     ignore_system: bool,
-    /// With -disable: take no new work afterwards
+    /// With -disable: leave the node ineligible for scheduling
     #[arg(long)]
     keep_ineligible: bool,
-    /// Why, kept with the drain
+    /// Reason for the drain, stored with it
     #[arg(short = 'm', value_name = "MESSAGE")]
     message: Option<String>,
-    /// A pair that is kept with the drain, KEY=VALUE; may be repeated
+    /// Metadata stored with the drain, KEY=VALUE; may be repeated
     #[arg(long, value_name = "KEY=VALUE")]
     meta: Vec<String>,
-    /// Do not follow the drain
+    /// Return at once instead of following the drain
     #[arg(long)]
     detach: bool,
-    /// Only follow a drain
+    /// Follow a drain in progress without changing it
     #[arg(long)]
     monitor: bool,
-    /// The agent's own node
+    /// Use the node of the agent that answers
     #[arg(long = "self")]
     own: bool,
-    /// Do not ask
+    /// Skip the confirmation prompt
     #[arg(long, short = 'y')]
     yes: bool,
-    /// Node
+    /// Node id or prefix
     #[arg(value_name = "NODE", num_args = 0..)]
     args: Vec<String>,
 }
 
-/// Runs it.
 pub(crate) async fn run(ctx: &Ctx, args: &DrainArgs) -> Outcome {
     if !args.monitor && args.enable == args.disable {
         return Err(CliError::Usage(
@@ -125,7 +124,7 @@ impl DrainArgs {
     }
 }
 
-/// A duration in Go's notation, of whole numbers.
+/// Parses a duration in Go's notation, with whole numbers only.
 fn duration(text: &str) -> Option<Nanos> {
     let mut total: i64 = 0;
     let mut rest = text;
@@ -155,7 +154,7 @@ async fn follow(ctx: &Ctx, id: &str) -> Outcome {
     loop {
         let asked = Instant::now();
         let (next_allocs, next_node) = (of_allocs.query().clone(), of_node.query().clone());
-        // Whichever changes first; the end of the drain is a change of the node alone.
+        // Continue at the first change. The end of the drain changes only the node.
         let new = tokio::select! {
             answer = nodes.allocations(id, &next_allocs) => {
                 let answer = answer.doing("Error querying node allocations")?;
@@ -185,16 +184,16 @@ async fn follow(ctx: &Ctx, id: &str) -> Outcome {
     }
 }
 
-/// Knows what was said of each allocation already.
+/// A monitor that reports changes of allocations since their last reported state.
 #[derive(Debug, Default)]
 struct Monitor {
     said: BTreeMap<AllocId, (bool, bool, ClientStatus)>,
-    /// The last wait for mounts that was told.
+    /// The last event about volumes that wait to be unmounted, once reported.
     waited: Option<NodeEvent>,
 }
 
 impl Monitor {
-    /// Names the volumes whose mounts hold the drain up, once per change.
+    /// Names the volumes that wait to be unmounted and hold up the drain, once per change.
     fn waits(&mut self, clock: &Clock, node: &Node) -> Vec<String> {
         let since = node.last_drain.as_ref().map(|drain| drain.started_at);
         let waits = |event: &&NodeEvent| {

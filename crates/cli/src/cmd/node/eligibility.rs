@@ -8,21 +8,20 @@ use caravan_types::node::Eligibility;
 /// Flags of `node eligibility`.
 #[derive(Clone, Debug, Default, clap::Args)]
 pub(crate) struct EligibilityArgs {
-    /// Take new work
+    /// Let the scheduler place allocations on the node
     #[arg(long)]
     enable: bool,
-    /// Take no new work
+    /// Keep the scheduler from placing allocations on the node
     #[arg(long)]
     disable: bool,
-    /// The agent's own node
+    /// Use the node of the agent that answers
     #[arg(long = "self")]
     own: bool,
-    /// Node
+    /// Node id or prefix
     #[arg(value_name = "NODE", num_args = 0..)]
     args: Vec<String>,
 }
 
-/// Runs it.
 pub(crate) async fn run(ctx: &Ctx, args: &EligibilityArgs) -> Outcome {
     let (eligibility, word) = match (args.enable, args.disable) {
         (true, false) => (Eligibility::Eligible, "eligible"),

@@ -8,18 +8,18 @@ use crate::resolve;
 /// Flags of `node fence`.
 #[derive(Clone, Debug, Default, clap::Args)]
 pub(crate) struct FenceArgs {
-    /// Confirm that the machine is off: its volumes are handed on without a wait for its lease
+    /// Confirm that the machine is off: other nodes may use its volumes without waiting for its lease
     #[arg(long)]
     confirm_off: bool,
-    /// Do not ask
+    /// Skip the confirmation prompt
     #[arg(long, short = 'y')]
     yes: bool,
-    /// Node; one that was removed by its whole id
+    /// Node id or prefix; a removed node needs its full id
     #[arg(value_name = "NODE", num_args = 0..)]
     args: Vec<String>,
 }
 
-/// Confirms that a node's machine is off, after a question unless `-yes` is set.
+/// Confirms that a node's machine is off, after a prompt unless `-yes` is set.
 pub(crate) async fn run(ctx: &Ctx, args: &FenceArgs) -> Outcome {
     let given = one(&args.args, "This command takes one argument: <node id>")?;
     if !args.confirm_off {
@@ -29,7 +29,7 @@ pub(crate) async fn run(ctx: &Ctx, args: &FenceArgs) -> Outcome {
     }
     let id = match resolve::node(ctx, given).await {
         Ok(node) => node.id.to_string(),
-        // The record of the node may be gone while volumes still wait for it.
+        // Volumes may still wait for a node whose record is deleted.
         Err(_) if given.len() == 36 => given.to_owned(),
         Err(error) => return Err(error),
     };

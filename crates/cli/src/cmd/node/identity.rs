@@ -8,12 +8,12 @@ use crate::table::Pairs;
 use clap::Subcommand;
 use serde_json::Value;
 
-/// Verbs of the identities of nodes.
+/// Subcommands of `node identity`.
 #[derive(Debug, Subcommand)]
 pub(crate) enum IdentityVerb {
-    /// Show what a node's identity says
+    /// Show the claims of a node's identity
     Get(GetArgs),
-    /// Have a node ask for a new identity
+    /// Make a node request a new identity
     Renew(RenewArgs),
 }
 
@@ -22,7 +22,7 @@ pub(crate) enum IdentityVerb {
 pub(crate) struct GetArgs {
     #[command(flatten)]
     data: DataArgs,
-    /// Node
+    /// Node id or prefix
     #[arg(value_name = "NODE", num_args = 0..)]
     args: Vec<String>,
 }
@@ -30,19 +30,19 @@ pub(crate) struct GetArgs {
 /// Arguments of `node identity renew`.
 #[derive(Clone, Debug, Default, clap::Args)]
 pub(crate) struct RenewArgs {
-    /// Node
+    /// Node id or prefix
     #[arg(value_name = "NODE", num_args = 0..)]
     args: Vec<String>,
 }
 
-/// Verbs of letting nodes in.
+/// Subcommands of `node intro`.
 #[derive(Debug, Subcommand)]
 pub(crate) enum IntroVerb {
-    /// Make a token that lets a node in
+    /// Create an introduction token, with which a node can join
     Create(IntroductionArgs),
 }
 
-/// Runs a verb of identities.
+/// Runs a subcommand of `node identity`.
 pub(crate) async fn run(ctx: &Ctx, verb: &IdentityVerb) -> Outcome {
     let usage = "This command takes one argument: <node_id>";
     match verb {
@@ -60,7 +60,7 @@ pub(crate) async fn run(ctx: &Ctx, verb: &IdentityVerb) -> Outcome {
             }
             let told = |value: &Value| match value {
                 Value::String(text) => text.clone(),
-                // Times are whole seconds, told as numbers of any kind.
+                // Times are whole seconds, but JSON may encode them as integers or floats.
                 Value::Number(n) => n.as_f64().map_or_else(|| n.to_string(), |n| format!("{n:.0}")),
                 other => other.to_string(),
             };
@@ -80,7 +80,7 @@ pub(crate) async fn run(ctx: &Ctx, verb: &IdentityVerb) -> Outcome {
     }
 }
 
-/// Runs a verb of letting nodes in.
+/// Runs a subcommand of `node intro`.
 pub(crate) async fn intro(ctx: &Ctx, verb: &IntroVerb) -> Outcome {
     let IntroVerb::Create(args) = verb;
     introduce(ctx, args).await

@@ -8,25 +8,25 @@ use crate::table::Pairs;
 use clap::Subcommand;
 use std::collections::BTreeMap;
 
-/// Verbs of the free pairs of nodes.
+/// Subcommands of `node meta`.
 #[derive(Debug, Subcommand)]
 pub(crate) enum MetaVerb {
-    /// Change pairs
+    /// Set or remove metadata
     Apply(ApplyArgs),
-    /// Show pairs
+    /// Show metadata
     Read(ReadArgs),
 }
 
 /// Flags of `node meta apply`.
 #[derive(Clone, Debug, Default, clap::Args)]
 pub(crate) struct ApplyArgs {
-    /// Node, instead of the agent's own
+    /// Node to change [default: the node of the agent that answers]
     #[arg(long, value_name = "NODE")]
     node_id: Option<String>,
-    /// Keys to take away, separated by commas
+    /// Keys to remove, separated by commas
     #[arg(long, value_name = "KEYS")]
     unset: Option<String>,
-    /// Pairs, KEY=VALUE
+    /// Metadata to set, KEY=VALUE
     #[arg(value_name = "KEY=VALUE", num_args = 0..)]
     args: Vec<String>,
 }
@@ -34,7 +34,7 @@ pub(crate) struct ApplyArgs {
 /// Flags of `node meta read`.
 #[derive(Clone, Debug, Default, clap::Args)]
 pub(crate) struct ReadArgs {
-    /// Node, instead of the agent's own
+    /// Node to show [default: the node of the agent that answers]
     #[arg(long, value_name = "NODE")]
     node_id: Option<String>,
     /// Show JSON
@@ -42,7 +42,6 @@ pub(crate) struct ReadArgs {
     json: bool,
 }
 
-/// Runs a verb.
 pub(crate) async fn run(ctx: &Ctx, verb: &MetaVerb) -> Outcome {
     match verb {
         MetaVerb::Apply(args) => apply(ctx, args).await,

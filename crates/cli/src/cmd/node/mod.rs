@@ -14,26 +14,26 @@ use crate::error::CliError;
 use crate::resolve;
 use clap::Subcommand;
 
-/// Verbs of nodes.
+/// Subcommands of `node`.
 #[derive(Debug, Subcommand)]
 pub(crate) enum NodeVerb {
     /// Show or change the servers of a client
     Config(config::ConfigArgs),
     /// Show nodes, or one node
     Status(status::StatusArgs),
-    /// Move all work away from a node
+    /// Drain a node: move all its allocations away
     Drain(drain::DrainArgs),
-    /// Whether a node takes new work
+    /// Set whether the scheduler may place allocations on a node
     Eligibility(eligibility::EligibilityArgs),
-    /// Say that the machine of a node is off, so that its volumes are handed on at once
+    /// Confirm that a node's machine is off, so that other nodes can use its volumes at once
     Fence(fence::FenceArgs),
     /// Signed identities of nodes: get, renew
     #[command(subcommand)]
     Identity(identity::IdentityVerb),
-    /// Letting nodes in: create
+    /// Introduction tokens, with which nodes join: create
     #[command(subcommand)]
     Intro(identity::IntroVerb),
-    /// Free pairs of nodes: read, apply
+    /// Metadata of nodes: read, apply
     #[command(subcommand)]
     Meta(meta::MetaVerb),
     /// Node pools: apply, delete, info, init, jobs, list, nodes
@@ -41,7 +41,7 @@ pub(crate) enum NodeVerb {
     Pool(pool::PoolVerb),
 }
 
-/// The node that is meant: the agent's own, or the one named.
+/// Returns the id of the agent's own node, or of the node that the only argument names.
 pub(crate) async fn meant(ctx: &Ctx, own: bool, args: &[String]) -> Result<String, CliError> {
     match (own, args) {
         (true, []) => resolve::own_node(ctx).await,

@@ -11,16 +11,16 @@ use crate::table::{Pairs, Table};
 use caravan_types::node_pool::NodePool;
 use clap::Subcommand;
 
-/// Verbs of node pools.
+/// Subcommands of `node pool`.
 #[derive(Debug, Subcommand)]
 pub(crate) enum PoolVerb {
-    /// Make a node pool, or change it
+    /// Create or update a node pool
     Apply(ApplyArgs),
-    /// Remove a node pool
+    /// Delete a node pool
     Delete(NameArgs),
     /// Show a node pool
     Info(InfoArgs),
-    /// Write an example of a node pool file
+    /// Write an example node pool file
     Init(InitArgs),
     /// List the jobs of a node pool
     Jobs(JobsArgs),
@@ -33,10 +33,10 @@ pub(crate) enum PoolVerb {
 /// Flags of `node pool apply`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct ApplyArgs {
-    /// The file is JSON
+    /// Parse the file as JSON
     #[arg(long)]
     json: bool,
-    /// File, or - for standard input
+    /// Node pool file, or - for standard input
     #[arg(value_name = "PATH", num_args = 0..)]
     args: Vec<String>,
 }
@@ -55,7 +55,7 @@ pub(crate) struct JobsArgs {
     page: PageArgs,
     #[command(flatten)]
     data: DataArgs,
-    /// Name, or what it begins with
+    /// Name of the node pool, or a prefix of it
     #[arg(value_name = "NAME", num_args = 0..)]
     args: Vec<String>,
 }
@@ -65,7 +65,7 @@ pub(crate) struct JobsArgs {
 pub(crate) struct InfoArgs {
     #[command(flatten)]
     data: DataArgs,
-    /// Name, or what it begins with
+    /// Name of the node pool, or a prefix of it
     #[arg(value_name = "NAME", num_args = 0..)]
     args: Vec<String>,
 }
@@ -73,14 +73,14 @@ pub(crate) struct InfoArgs {
 /// Flags of `node pool nodes`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct NodesArgs {
-    /// Show whole ids
+    /// Show full ids
     #[arg(long)]
     verbose: bool,
     #[command(flatten)]
     page: PageArgs,
     #[command(flatten)]
     data: DataArgs,
-    /// Name, or what it begins with
+    /// Name of the node pool, or a prefix of it
     #[arg(value_name = "NAME", num_args = 0..)]
     args: Vec<String>,
 }
@@ -91,10 +91,10 @@ pub(crate) struct InitArgs {
     /// Write JSON
     #[arg(long)]
     json: bool,
-    /// Say nothing but what goes wrong
+    /// Print only errors
     #[arg(long)]
     quiet: bool,
-    /// File
+    /// File to write
     #[arg(value_name = "PATH", num_args = 0..)]
     args: Vec<String>,
 }
@@ -113,7 +113,6 @@ const ONE: &str = "This command takes one argument: <node-pool>";
 const HCL: &str = "node_pool \"example\" {\n  description = \"Example node pool\"\n\n  # Pairs of your own.\n  meta {\n    environment = \"test\"\n  }\n}\n";
 const JSON: &str = "{\n  \"Name\": \"example\",\n  \"Description\": \"Example node pool\",\n  \"Meta\": {\n    \"environment\": \"test\"\n  }\n}\n";
 
-/// Runs the verb.
 pub(crate) async fn run(ctx: &Ctx, verb: &PoolVerb) -> Outcome {
     let pools = ctx.client.node_pools();
     match verb {
@@ -167,7 +166,7 @@ fn read(path: &str, as_json: bool) -> Result<NodePool, CliError> {
         }
     };
     let value = match value {
-        // What is not said is not sent.
+        // Omit attributes that the file does not set.
         serde_json::Value::Object(map) => map.into_iter().filter(|(_, value)| !value.is_null()).collect(),
         other => other,
     };
@@ -189,7 +188,7 @@ fn init(ctx: &Ctx, args: &InitArgs) -> Outcome {
     Ok(0)
 }
 
-/// The node pool of a name, or the only one that begins so.
+/// Returns the node pool with this name or unique prefix.
 async fn found(ctx: &Ctx, name: &str) -> Result<NodePool, CliError> {
     let doing = "Error retrieving node pool";
     let rows = ctx.client.node_pools().list(&ctx.query().prefix(name)).await.doing(doing)?.value;

@@ -17,12 +17,12 @@ use std::collections::BTreeMap;
 /// Flags of `node status`.
 #[derive(Clone, Debug, Default, clap::Args)]
 pub(crate) struct StatusArgs {
-    /// In the list: how many allocations run on each node
+    /// In the list: show how many allocations run on each node
     #[arg(long)]
     allocs: bool,
     #[command(flatten)]
     page: PageArgs,
-    /// In the list: the operating systems
+    /// In the list: show the operating systems
     #[arg(long)]
     os: bool,
     #[command(flatten)]
@@ -30,34 +30,33 @@ pub(crate) struct StatusArgs {
     /// Show JSON
     #[arg(long)]
     json: bool,
-    /// In the list: ids only
+    /// In the list: show only ids
     #[arg(long)]
     quiet: bool,
-    /// The agent's own node
+    /// Show the node of the agent that answers
     #[arg(long = "self")]
     own: bool,
-    /// Without events and figures
+    /// Omit events and resource usage
     #[arg(long)]
     short: bool,
-    /// Show processors and disks
+    /// Show usage of processors and disks
     #[arg(long)]
     stats: bool,
-    /// Show whole ids, times, attributes and drivers
+    /// Show full ids, timestamps, attributes and drivers
     #[arg(long)]
     verbose: bool,
-    /// Node
+    /// Node id or prefix
     #[arg(value_name = "NODE", num_args = 0..)]
     args: Vec<String>,
 }
 
 impl StatusArgs {
-    /// For a node found by another verb.
+    /// Creates the arguments for a node that `status` found.
     pub(crate) fn of(id: &str, verbose: bool) -> Self {
         Self { verbose, args: vec![id.to_owned()], ..Self::default() }
     }
 }
 
-/// Runs it.
 pub(crate) async fn run(ctx: &Ctx, args: &StatusArgs) -> Outcome {
     let given = at_most_one(&args.args, "This command takes either one or no arguments")?;
     crate::cmd::job::page(ctx, args.browser.ui);
@@ -73,7 +72,7 @@ pub(crate) async fn run(ctx: &Ctx, args: &StatusArgs) -> Outcome {
         return Ok(0);
     }
     let allocs = nodes.allocations(&id, &ctx.query()).await.doing("Error querying node allocations")?.value;
-    // Figures are an extra: a node that cannot be asked is no failure.
+    // Resource usage is optional: an unreachable node does not fail the command.
     let stats = match args.short {
         true => None,
         false => nodes.host_stats(&id, &ctx.query()).await.ok().map(|answer| answer.value),
@@ -117,7 +116,7 @@ async fn all(ctx: &Ctx, args: &StatusArgs) -> Outcome {
     Ok(0)
 }
 
-/// The table of nodes.
+/// Returns the table of nodes.
 pub(crate) fn list(
     nodes: &[NodeListStub],
     verbose: bool,
@@ -242,7 +241,7 @@ fn head(node: &Node, allocs: &[Allocation], stats: Option<&HostStats>, args: &St
     pairs.render()
 }
 
-/// Volumes that live allocations of the node use.
+/// Returns the volumes that live allocations of the node use.
 fn csi_volumes(allocs: &[Allocation]) -> String {
     let mut ids: Vec<String> = allocs
         .iter()

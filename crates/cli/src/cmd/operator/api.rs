@@ -10,25 +10,25 @@ use std::io::{IsTerminal as _, Read as _};
 /// Flags of `operator api`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct ApiArgs {
-    /// Method of the request
+    /// HTTP method of the request
     #[arg(short = 'X', value_name = "METHOD")]
     method: Option<String>,
-    /// A header, name: value; may be repeated
+    /// Header to send, name: value; may be repeated
     #[arg(short = 'H', value_name = "HEADER")]
     header: Vec<String>,
-    /// Only say what would be sent, as a command for curl
+    /// Print the request as a curl command instead of sending it
     #[arg(long)]
     dryrun: bool,
-    /// Filter expression for the route
+    /// Filter expression, sent as the query parameter "filter"
     #[arg(long, value_name = "EXPRESSION")]
     filter: Option<String>,
-    /// Say what is sent and what the answer's status is, on standard error
+    /// Print the request and the status of the answer to standard error
     #[arg(long)]
     verbose: bool,
-    /// Take the body from this file or, with -, from standard input
+    /// Read the request body from this file, or from standard input with -
     #[arg(short = 'd', value_name = "FILE")]
     body: Option<String>,
-    /// Path, and perhaps the body
+    /// Path of the request, and optionally the body
     #[arg(value_name = "PATH", num_args = 0..)]
     args: Vec<String>,
 }
@@ -39,7 +39,7 @@ pub(crate) struct MetricsArgs {
     /// Indent JSON
     #[arg(long)]
     pretty: bool,
-    /// prometheus, or JSON when nothing is said
+    /// Format of the metrics: prometheus, or empty for JSON
     #[arg(long, default_value = "", hide_default_value = true)]
     format: String,
     /// Show JSON
@@ -50,18 +50,18 @@ pub(crate) struct MetricsArgs {
 /// Flags of `operator utilization`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct UtilizationArgs {
-    /// A remark that goes into the bundle
+    /// Message to store in the bundle
     #[arg(long, value_name = "TEXT")]
     message: Option<String>,
-    /// File
+    /// File to write
     #[arg(long, value_name = "FILE")]
     output: Option<String>,
-    /// Only show it on this day of the month
+    /// Only show the bundle on this day of the month
     #[arg(long, value_name = "BOOL", hide = true)]
     today_only: Option<String>,
 }
 
-/// Sends any request.
+/// Sends any request and prints the answer.
 pub(crate) async fn run(ctx: &Ctx, args: &ApiArgs) -> Outcome {
     let (path, given) = match args.args.as_slice() {
         [path] => (path.as_str(), None),
@@ -135,7 +135,7 @@ fn body(given: Option<&str>, args: &ApiArgs) -> Result<Vec<u8>, CliError> {
     }
 }
 
-/// Shows the figures of an agent.
+/// Shows the metrics of an agent.
 pub(crate) async fn metrics(ctx: &Ctx, args: &MetricsArgs) -> Outcome {
     let doing = "Error getting metrics";
     if args.format == "prometheus" && !args.json {
@@ -153,7 +153,7 @@ pub(crate) async fn metrics(ctx: &Ctx, args: &MetricsArgs) -> Outcome {
     Ok(0)
 }
 
-/// What only the reference's paying users have.
+/// Fails: utilization bundles are a feature of Nomad Enterprise.
 pub(crate) async fn utilization(ctx: &Ctx) -> Outcome {
     let path = "/v1/operator/utilization";
     let answer = ctx.client.exchange(Method::POST, path, &[], Vec::new().into()).await;

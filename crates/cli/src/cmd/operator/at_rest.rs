@@ -1,4 +1,4 @@
-//! Reading what a server has left: a state snapshot, or the log of one that does not run.
+//! Reads state at rest: a snapshot file, or the log of a stopped server.
 
 use bytes::Bytes;
 use caravan_state::archive::{self, ArchiveError};
@@ -6,7 +6,7 @@ use caravan_state::{Root, SnapshotError, Store};
 use caravan_types::command::Command;
 use std::path::{Path, PathBuf};
 
-/// Why there is nothing to look at.
+/// Why state at rest cannot be read.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Unreadable {
     #[error("{} cannot be read: {source}", path.display())]
@@ -23,7 +23,7 @@ pub(crate) enum Unreadable {
     Command { index: u64, source: rmp_serde::decode::Error },
 }
 
-/// An error with what is beneath it; nobody else would say it.
+/// Formats an error with its sources, which no other message shows.
 pub(crate) fn with_sources(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut inner = error.source();
@@ -35,12 +35,12 @@ pub(crate) fn with_sources(error: &dyn std::error::Error) -> String {
     text
 }
 
-/// The state in a snapshot file of any kind, or in the data directory of a stopped agent.
+/// Reads the state from a snapshot file of either kind, or from the data directory of a stopped agent.
 pub(crate) fn read(path: &Path) -> Result<Root, Unreadable> {
     if path.is_dir() { of_log(path, None) } else { of_file(path) }
 }
 
-/// The state in a snapshot file: one that an operator saved, or one of a server's own.
+/// Reads the state from a snapshot file: saved by an operator, or one of a server's own.
 pub(crate) fn of_file(path: &Path) -> Result<Root, Unreadable> {
     let file = |source| Unreadable::File { path: path.to_owned(), source };
     let bytes = Bytes::from(std::fs::read(path).map_err(file)?);
@@ -51,7 +51,7 @@ pub(crate) fn of_file(path: &Path) -> Result<Root, Unreadable> {
     Ok(caravan_state::decode(&payload.unwrap_or(bytes))?)
 }
 
-/// The state of a server that does not run, up to an index (which is in it) where one is given.
+/// Reads the state of a stopped server, up to and including index `up_to` if one is given.
 pub(crate) fn of_log(path: &Path, up_to: Option<u64>) -> Result<Root, Unreadable> {
     let store = Store::default();
     let rest = caravan_consensus::at_rest(&log_dir(path)?)?;
@@ -67,12 +67,12 @@ pub(crate) fn of_log(path: &Path, up_to: Option<u64>) -> Result<Root, Unreadable
     Ok((*store.snapshot()).clone())
 }
 
-/// What an entry of the log says.
+/// Decodes the command of a log entry.
 pub(crate) fn command(index: u64, bytes: &[u8]) -> Result<Command, Unreadable> {
     rmp_serde::from_slice(bytes).map_err(|source| Unreadable::Command { index, source })
 }
 
-/// Where the log lies: in an agent's data directory, in the server's part of it, or here.
+/// Returns the directory of the log: within an agent's data directory, within its server part, or `path` itself.
 pub(crate) fn log_dir(path: &Path) -> Result<PathBuf, Unreadable> {
     let places = [path.join("server/raft"), path.join("raft"), path.to_owned()];
     let found = places.iter().find(|dir| dir.join("raft.redb").is_file());

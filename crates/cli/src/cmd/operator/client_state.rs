@@ -1,4 +1,4 @@
-//! `operator client-state`: what a client that does not run knows.
+//! `operator client-state`: shows the state of a stopped client.
 
 use crate::cmd::one;
 use crate::ctx::Ctx;
@@ -13,7 +13,6 @@ pub(crate) struct ClientStateArgs {
     args: Vec<String>,
 }
 
-/// Runs it.
 pub(crate) fn run(ctx: &Ctx, args: &ClientStateArgs) -> Outcome {
     let path = one(&args.args, "This command takes one argument: <path>")?;
     let state = (ctx.local.client_state)(Path::new(path))

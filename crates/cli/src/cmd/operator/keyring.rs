@@ -11,29 +11,29 @@ use caravan_types::operator::RootKeyMeta;
 use clap::Subcommand;
 use serde_json::json;
 
-/// Secrets of the servers.
+/// Subcommands of `operator root`.
 #[derive(Debug, Subcommand)]
 pub(crate) enum RootVerb {
-    /// Keys that secrets are sealed and identities signed with: list, remove, rotate
+    /// Root keys, which seal variables and sign identities: list, remove, rotate
     #[command(subcommand)]
     Keyring(KeyringVerb),
 }
 
-/// Verbs of root keys.
+/// Subcommands of `operator root keyring`.
 #[derive(Debug, Subcommand)]
 pub(crate) enum KeyringVerb {
     /// List the keys
     List(ListArgs),
-    /// Forget a key
+    /// Remove a key
     Remove(RemoveArgs),
-    /// Make a new key
+    /// Create a new key
     Rotate(RotateArgs),
 }
 
 /// Flags of `operator root keyring list`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct ListArgs {
-    /// Show whole ids
+    /// Show full ids
     #[arg(long)]
     verbose: bool,
     #[command(flatten)]
@@ -43,10 +43,10 @@ pub(crate) struct ListArgs {
 /// Flags of `operator root keyring remove`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct RemoveArgs {
-    /// Although it sealed what is there
+    /// Remove the key even if variables are sealed with it
     #[arg(long)]
     force: bool,
-    /// Id of the key
+    /// Id of the key to remove
     #[arg(value_name = "KEY", num_args = 0..)]
     args: Vec<String>,
 }
@@ -54,92 +54,92 @@ pub(crate) struct RemoveArgs {
 /// Flags of `operator root keyring rotate`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct RotateArgs {
-    /// Seal everything anew with it
+    /// Re-encrypt all variables with the new key
     #[arg(long)]
     full: bool,
-    /// Use it at once
+    /// Use the new key at once
     #[arg(long)]
     now: bool,
-    /// Use it after this time, and tell it until then
+    /// Publish the new key now and use it after this duration
     #[arg(long, value_name = "DURATION")]
     prepublish: Option<String>,
-    /// Show whole ids
+    /// Show full ids
     #[arg(long)]
     verbose: bool,
     #[command(flatten)]
     data: DataArgs,
 }
 
-/// Secrets between servers.
+/// Subcommands of `operator gossip`.
 #[derive(Debug, Subcommand)]
 pub(crate) enum GossipVerb {
-    /// Keys of what servers say to each other: generate, install, list, remove, use
+    /// Keys that encrypt traffic between servers: generate, install, list, remove, use
     #[command(subcommand)]
     Keyring(GossipKeyringVerb),
 }
 
-/// Verbs of keys between servers.
+/// Subcommands of `operator gossip keyring`.
 #[derive(Debug, Subcommand)]
 pub(crate) enum GossipKeyringVerb {
-    /// Make a key
+    /// Generate a key
     Generate,
-    /// Give a key to all servers
+    /// Install a key on all servers
     Install(KeyArgs),
     /// List the keys
     List,
-    /// Have all servers forget a key
+    /// Remove a key from all servers
     Remove(KeyArgs),
-    /// Have all servers use a key
+    /// Make all servers encrypt with a key
     Use(KeyArgs),
 }
 
-/// Arguments of verbs about one key between servers.
+/// Arguments of the subcommands that take one gossip key.
 #[derive(clap::Args)]
 pub(crate) struct KeyArgs {
-    /// The key
+    /// Gossip key
     #[arg(value_name = "KEY", num_args = 0..)]
     args: Vec<String>,
 }
 
-// The key is a secret.
+// Written by hand, so that `Debug` hides the key.
 impl std::fmt::Debug for KeyArgs {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("KeyArgs").field("given", &self.args.len()).finish_non_exhaustive()
     }
 }
 
-/// Letting nodes in.
+/// Subcommands of `operator client-introduction`.
 #[derive(Debug, Subcommand)]
 pub(crate) enum IntroductionVerb {
-    /// Tokens that let a node in: create
+    /// Introduction tokens, with which nodes join: create
     #[command(subcommand)]
     Token(IntroductionTokenVerb),
 }
 
-/// Verbs of tokens that let a node in.
+/// Subcommands of `operator client-introduction token`.
 #[derive(Debug, Subcommand)]
 pub(crate) enum IntroductionTokenVerb {
-    /// Make a token
+    /// Create an introduction token
     Create(IntroductionArgs),
 }
 
 /// Flags of `node intro create`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct IntroductionArgs {
-    /// Name of the node
+    /// Name of the node that may use the token
     #[arg(long, default_value = "", hide_default_value = true)]
     node_name: String,
-    /// Pool of the node
+    /// Node pool of the node that may use the token
     #[arg(long, default_value = "", hide_default_value = true)]
     node_pool: String,
-    /// How long it holds
+    /// Time to live of the token
     #[arg(long, default_value = "", hide_default_value = true)]
     ttl: String,
     #[command(flatten)]
     data: DataArgs,
 }
 
-/// Runs a verb of root keys.
+/// Runs a subcommand of `operator root keyring`.
 pub(crate) async fn run(ctx: &Ctx, verb: &KeyringVerb) -> Outcome {
     let operator = ctx.client.operator();
     match verb {
@@ -211,7 +211,7 @@ fn table(ctx: &Ctx, keys: &[RootKeyMeta], verbose: bool) -> String {
     Table::new(&["Key", "State", "Create Time", "Publish Time"]).rows(rows).render()
 }
 
-/// Runs a verb of keys between servers.
+/// Runs a subcommand of `operator gossip keyring`.
 pub(crate) async fn gossip(ctx: &Ctx, verb: &GossipKeyringVerb) -> Outcome {
     match verb {
         GossipKeyringVerb::Generate => Err(CliError::failed(
@@ -231,7 +231,7 @@ pub(crate) async fn gossip(ctx: &Ctx, verb: &GossipKeyringVerb) -> Outcome {
     }
 }
 
-/// Has the servers change their keys; the agent says why they do not.
+/// Requests a change of the gossip keys and shows the agent's answer.
 async fn change_key(ctx: &Ctx, verb: &str, doing: &str, args: &KeyArgs) -> Outcome {
     let key = one(&args.args, "This command requires one argument: <key>")?;
     ctx.out.line(&format!("{doing} gossip encryption key..."));
@@ -241,7 +241,7 @@ async fn change_key(ctx: &Ctx, verb: &str, doing: &str, args: &KeyArgs) -> Outco
     Ok(0)
 }
 
-/// Makes a token that lets a node in.
+/// Creates an introduction token.
 pub(crate) async fn introduce(ctx: &Ctx, args: &IntroductionArgs) -> Outcome {
     let request = json!({"NodeName": args.node_name, "NodePool": args.node_pool, "TTL": args.ttl});
     let token = ctx.client.acl().introduce_client(&request, &ctx.query()).await;

@@ -1,4 +1,4 @@
-//! `operator ...`: settings of the region, root keys, snapshots, and looking into an agent's state.
+//! `operator ...`: settings of the region, root keys, snapshots, and tools that read an agent's state.
 
 pub(crate) mod api;
 mod at_rest;
@@ -14,45 +14,44 @@ use crate::ctx::Ctx;
 use crate::error::Outcome;
 use clap::Subcommand;
 
-/// What operators do.
+/// Subcommands of `operator`.
 #[derive(Debug, Subcommand)]
 pub(crate) enum OperatorVerb {
     /// Send any request to the API
     Api(api::ApiArgs),
-    /// Care for the servers: get-config, set-config, health
+    /// Autopilot, which manages the servers: get-config, set-config, health
     #[command(subcommand)]
     Autopilot(settings::AutopilotVerb),
-    /// Tokens that let nodes in
+    /// Introduction tokens, with which nodes join: token
     #[command(subcommand)]
     ClientIntroduction(keyring::IntroductionVerb),
-    /// Show what a stopped client knows, as JSON
+    /// Show the state of a stopped client as JSON
     ClientState(client_state::ClientStateArgs),
-    /// Collect what helps to find out what is wrong with a cluster
+    /// Collect data that helps to diagnose a cluster
     Debug(Box<debug::DebugArgs>),
-    /// Secrets between servers
+    /// Keys that encrypt traffic between servers: keyring
     #[command(subcommand)]
     Gossip(keyring::GossipVerb),
-    /// Show the figures of an agent
+    /// Show the metrics of an agent
     Metrics(api::MetricsArgs),
     /// The replicated log: info, list-peers, logs, remove-peer, state, transfer-leadership
     #[command(subcommand)]
     Raft(settings::RaftVerb),
-    /// Secrets of the servers
+    /// Root keys of the servers: keyring
     #[command(subcommand)]
     Root(keyring::RootVerb),
-    /// Scheduling: get-config, set-config
+    /// Scheduler settings: get-config, set-config
     #[command(subcommand)]
     Scheduler(settings::SchedulerVerb),
     /// Snapshots of the state: save, restore, inspect, redact, state
     #[command(subcommand)]
     Snapshot(snapshot::SnapshotVerb),
-    /// A bundle of use figures
+    /// Create a bundle of utilization reports
     Utilization(api::UtilizationArgs),
     /// Check volumes and claims in a state snapshot or a stopped agent's data directory
     VolumeCheck(volume_check::VolumeCheckArgs),
 }
 
-/// Runs the verb.
 pub(crate) async fn run(ctx: &Ctx, verb: &OperatorVerb) -> Outcome {
     match verb {
         OperatorVerb::Api(args) => api::run(ctx, args).await,

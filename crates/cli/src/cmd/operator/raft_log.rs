@@ -1,4 +1,4 @@
-//! `operator raft info|logs|state`: the replicated log of a server that does not run.
+//! `operator raft info|logs|state`: reads the replicated log of a stopped server.
 
 use super::at_rest::{Unreadable, command, log_dir, of_log};
 use crate::cmd::one;
@@ -28,7 +28,7 @@ pub(crate) struct InfoArgs {
 /// Flags of `operator raft logs`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct LogsArgs {
-    /// Each entry over several lines
+    /// Indent each entry over several lines
     #[arg(long)]
     pretty: bool,
     /// Data directory of a stopped agent, or the directory of its log
@@ -39,7 +39,7 @@ pub(crate) struct LogsArgs {
 /// Flags of `operator raft state`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct StateArgs {
-    /// Up to this index, which is in it; 0 or below: so many before the last
+    /// Last index to apply; 0 or below: that many before the last
     #[arg(
         long,
         value_name = "INDEX",
@@ -62,7 +62,7 @@ fn read(path: &str) -> Result<LogAtRest, CliError> {
     log_at_rest(&dir).map_err(|error| failed(error.into()))
 }
 
-/// Shows what the log holds.
+/// Shows a summary of the log.
 pub(crate) fn info(ctx: &Ctx, args: &InfoArgs) -> Outcome {
     let path = one(&args.args, USAGE)?;
     let log = read(path)?;
@@ -105,7 +105,7 @@ pub(crate) fn info(ctx: &Ctx, args: &InfoArgs) -> Outcome {
     Ok(0)
 }
 
-/// Shows each entry as JSON.
+/// Prints each entry as JSON.
 pub(crate) fn logs(ctx: &Ctx, args: &LogsArgs) -> Outcome {
     let log = read(one(&args.args, USAGE)?)?;
     for entry in &log.entries {
@@ -116,7 +116,7 @@ pub(crate) fn logs(ctx: &Ctx, args: &LogsArgs) -> Outcome {
     Ok(0)
 }
 
-/// Shows the state that the log makes.
+/// Prints the state that results from applying the log.
 pub(crate) fn state(ctx: &Ctx, args: &StateArgs) -> Outcome {
     let path = one(&args.args, USAGE)?;
     let up_to = match u64::try_from(args.last_index) {
@@ -132,7 +132,7 @@ pub(crate) fn state(ctx: &Ctx, args: &StateArgs) -> Outcome {
     Ok(0)
 }
 
-/// Sort of the entry, and of its command.
+/// Returns the type of the entry, and of its command.
 fn kind_of(entry: &LogEntry) -> Result<(&'static str, String), CliError> {
     Ok(match &entry.kind {
         EntryKind::Blank => ("LogNoop", "LogNoop".to_owned()),
@@ -143,7 +143,7 @@ fn kind_of(entry: &LogEntry) -> Result<(&'static str, String), CliError> {
     })
 }
 
-/// An entry for people: no secret in it, and no whole state.
+/// Returns an entry for people, with secrets redacted and snapshots omitted.
 fn told(entry: &LogEntry) -> Result<Value, CliError> {
     let (kind, name) = kind_of(entry)?;
     let mut told = json!({"Index": entry.index, "Term": entry.term, "Type": kind});
@@ -165,7 +165,7 @@ fn body(command: &Command) -> Result<Value, CliError> {
         return Ok(json!({"SnapshotBytes": snapshot.len()}));
     }
     let mut body = match serde_json::to_value(&command.change)? {
-        // The only member's name is the sort of the command, which is told already.
+        // The only key is the type of the command, which the entry shows already.
         Value::Object(map) if map.len() == 1 => map.into_iter().next().map_or(Value::Null, |(_, body)| body),
         other => other,
     };

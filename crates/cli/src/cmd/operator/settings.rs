@@ -11,14 +11,14 @@ use caravan_types::duration::{self, GoDuration};
 use caravan_types::operator::SchedulerAlgorithm;
 use clap::Subcommand;
 
-/// Verbs of the care for servers.
+/// Subcommands of `operator autopilot`.
 #[derive(Debug, Subcommand)]
 pub(crate) enum AutopilotVerb {
-    /// Show the settings
+    /// Show the autopilot settings
     GetConfig(DataArgs),
-    /// Change settings
+    /// Change autopilot settings
     SetConfig(AutopilotArgs),
-    /// Show how the servers do
+    /// Show the health of the servers
     Health(DataArgs),
 }
 
@@ -43,71 +43,71 @@ pub(crate) struct AutopilotArgs {
     enable_custom_upgrades: Option<bool>,
 }
 
-/// Verbs of scheduling.
+/// Subcommands of `operator scheduler`.
 #[derive(Debug, Subcommand)]
 pub(crate) enum SchedulerVerb {
-    /// Show the settings
+    /// Show the scheduler settings
     GetConfig(DataArgs),
-    /// Change settings
+    /// Change scheduler settings
     SetConfig(SchedulerArgs),
 }
 
 /// Flags of `operator scheduler set-config`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct SchedulerArgs {
-    /// Only if they were last changed at this index
+    /// Change the settings only if their modify index equals this
     #[arg(long, value_name = "INDEX")]
     check_index: Option<u64>,
-    /// binpack or spread
+    /// Algorithm that ranks nodes: binpack or spread
     #[arg(long, value_name = "NAME")]
     scheduler_algorithm: Option<String>,
-    /// Tasks may use more memory than they reserve
+    /// Let tasks use more memory than they reserve
     #[arg(long, value_name = "BOOL")]
     memory_oversubscription: Option<bool>,
-    /// Only management tokens register jobs
+    /// Let only management tokens register jobs
     #[arg(long, value_name = "BOOL")]
     reject_job_registration: Option<bool>,
-    /// Evaluations wait
+    /// Pause the evaluation broker: no evaluation is processed
     #[arg(long, value_name = "BOOL")]
     pause_eval_broker: Option<bool>,
-    /// Batch jobs push others off
+    /// Let batch jobs preempt allocations of lower priority
     #[arg(long, value_name = "BOOL")]
     preempt_batch_scheduler: Option<bool>,
-    /// Service jobs push others off
+    /// Let service jobs preempt allocations of lower priority
     #[arg(long, value_name = "BOOL")]
     preempt_service_scheduler: Option<bool>,
-    /// Sysbatch jobs push others off
+    /// Let sysbatch jobs preempt allocations of lower priority
     #[arg(long, value_name = "BOOL")]
     preempt_sysbatch_scheduler: Option<bool>,
-    /// System jobs push others off
+    /// Let system jobs preempt allocations of lower priority
     #[arg(long, value_name = "BOOL")]
     preempt_system_scheduler: Option<bool>,
-    /// Nodes that are looked at for one allocation; 0: as the scheduler thinks best
+    /// Number of candidate nodes to rank for one allocation; 0: the scheduler decides
     #[arg(long, value_name = "N")]
     node_limit: Option<u64>,
 }
 
-/// Verbs of the replicated log.
+/// Subcommands of `operator raft`.
 #[derive(Debug, Subcommand)]
 pub(crate) enum RaftVerb {
-    /// Show what the log of a stopped server holds
+    /// Show a summary of a stopped server's log
     Info(raft_log::InfoArgs),
     /// List the members
     ListPeers(PeersArgs),
     /// Show each entry of the log of a stopped server as JSON
     Logs(raft_log::LogsArgs),
-    /// Take a member out
+    /// Remove a member
     RemovePeer(PeerArgs),
-    /// Show the state that the log of a stopped server makes, as JSON
+    /// Show the state that results from applying a stopped server's log, as JSON
     State(raft_log::StateArgs),
-    /// Have another member lead
+    /// Transfer leadership to another member
     TransferLeadership(TransferArgs),
 }
 
 /// Flags of `operator raft list-peers`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct PeersArgs {
-    /// Any server may answer
+    /// Let any server answer, possibly with stale data
     #[arg(long)]
     stale: bool,
 }
@@ -115,10 +115,10 @@ pub(crate) struct PeersArgs {
 /// Flags of `operator raft remove-peer`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct PeerArgs {
-    /// Id of the member
+    /// Id of the member to remove
     #[arg(long, value_name = "ID", default_value = "", hide_default_value = true)]
     peer_id: String,
-    /// Address of the member; an id is what is asked for
+    /// Address of the member; not supported, use -peer-id
     #[arg(long, value_name = "ADDRESS", default_value = "", hide_default_value = true)]
     peer_address: String,
 }
@@ -126,15 +126,15 @@ pub(crate) struct PeerArgs {
 /// Flags of `operator raft transfer-leadership`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct TransferArgs {
-    /// Id of the member
+    /// Id of the new leader
     #[arg(long, value_name = "ID", default_value = "", hide_default_value = true)]
     peer_id: String,
-    /// Address of the member
+    /// Address of the new leader
     #[arg(long, value_name = "ADDRESS", default_value = "", hide_default_value = true)]
     peer_address: String,
 }
 
-/// Runs a verb of the care for servers.
+/// Runs a subcommand of `operator autopilot`.
 pub(crate) async fn autopilot(ctx: &Ctx, verb: &AutopilotVerb) -> Outcome {
     let operator = ctx.client.operator();
     match verb {
@@ -244,7 +244,7 @@ fn healthy(health: &AutopilotHealth) -> String {
     )
 }
 
-/// Runs a verb of scheduling.
+/// Runs a subcommand of `operator scheduler`.
 pub(crate) async fn scheduler(ctx: &Ctx, verb: &SchedulerVerb) -> Outcome {
     let operator = ctx.client.operator();
     let settings = operator.scheduler(&ctx.query()).await;
@@ -280,7 +280,7 @@ pub(crate) async fn scheduler(ctx: &Ctx, verb: &SchedulerVerb) -> Outcome {
                     "binpack" => SchedulerAlgorithm::Binpack,
                     "spread" => SchedulerAlgorithm::Spread,
                     other => {
-                        // As the servers answer it.
+                        // The same text as the servers' answer.
                         return Err(CliError::failed(format!(
                             "Error setting scheduler configuration: Unexpected response code: 400 (invalid scheduler algorithm: {other})"
                         )));
@@ -313,7 +313,7 @@ pub(crate) async fn scheduler(ctx: &Ctx, verb: &SchedulerVerb) -> Outcome {
     }
 }
 
-/// Runs a verb of the replicated log.
+/// Runs a subcommand of `operator raft`.
 pub(crate) async fn raft(ctx: &Ctx, verb: &RaftVerb) -> Outcome {
     let operator = ctx.client.operator();
     match verb {

@@ -13,18 +13,18 @@ use clap::Subcommand;
 use serde_json::json;
 use std::path::Path;
 
-/// Verbs of snapshots.
+/// Subcommands of `operator snapshot`.
 #[derive(Debug, Subcommand)]
 pub(crate) enum SnapshotVerb {
-    /// Save snapshots again and again
+    /// Save snapshots at regular intervals
     Agent(AgentArgs),
-    /// Show what a snapshot holds
+    /// Show the contents of a snapshot
     Inspect(InspectArgs),
-    /// Take key material out of a snapshot file
+    /// Remove key material from a snapshot file
     Redact(PathArgs),
-    /// Replace the whole state by that of a snapshot
+    /// Replace the state of the servers by a snapshot
     Restore(PathArgs),
-    /// Save the whole state
+    /// Save a snapshot of the state
     Save(SaveArgs),
     /// Show the state in a snapshot as JSON
     State(PathArgs),
@@ -33,7 +33,7 @@ pub(crate) enum SnapshotVerb {
 /// Arguments of `operator snapshot agent`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct AgentArgs {
-    /// Configuration file
+    /// Configuration file of the snapshot agent
     #[arg(value_name = "FILE", num_args = 0.., allow_hyphen_values = true)]
     args: Vec<String>,
 }
@@ -43,15 +43,15 @@ pub(crate) struct AgentArgs {
 pub(crate) struct InspectArgs {
     #[command(flatten)]
     data: DataArgs,
-    /// File
+    /// Snapshot file
     #[arg(value_name = "FILE", num_args = 0..)]
     args: Vec<String>,
 }
 
-/// Arguments of verbs that take a file.
+/// Arguments of the subcommands that take a file.
 #[derive(Debug, clap::Args)]
 pub(crate) struct PathArgs {
-    /// File
+    /// Snapshot file
     #[arg(value_name = "FILE", num_args = 0..)]
     args: Vec<String>,
 }
@@ -59,15 +59,14 @@ pub(crate) struct PathArgs {
 /// Flags of `operator snapshot save`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct SaveArgs {
-    /// Any server may answer
+    /// Let any server answer, possibly with stale data
     #[arg(long)]
     stale: bool,
-    /// File
+    /// File to write
     #[arg(value_name = "FILE", num_args = 0..)]
     args: Vec<String>,
 }
 
-/// Runs the verb.
 pub(crate) async fn run(ctx: &Ctx, verb: &SnapshotVerb) -> Outcome {
     match verb {
         SnapshotVerb::Inspect(args) => inspect(ctx, args),
@@ -98,8 +97,8 @@ pub(crate) async fn run(ctx: &Ctx, verb: &SnapshotVerb) -> Outcome {
     }
 }
 
-/// The keys that secrets are sealed and identities signed with lie beside the state, never in it: what there is of
-/// them in a snapshot says which ones there are. So the file is checked, and stays as it is.
+/// Checks the file and leaves it unchanged. Root keys are stored beside the state, never in it; a snapshot contains
+/// only the keys' metadata.
 fn redact(ctx: &Ctx, args: &PathArgs) -> Outcome {
     let path = one(&args.args, "This command takes one argument: <filename>")?;
     let content = std::fs::read(path).doing(format!("Error opening snapshot file: {path:?}"))?;
@@ -126,7 +125,7 @@ async fn save(ctx: &Ctx, args: &SaveArgs) -> Outcome {
     query.stale = args.stale;
     let content = ctx.client.operator().save_snapshot(&query).await;
     let content = content.doing("Failed to get a snapshot file")?;
-    // What cannot be read again must not be taken for a backup.
+    // A file that cannot be read back is no backup.
     archive::unpack(&content)
         .map_err(|error| CliError::failed(format!("Failed to verify snapshot: {error}")))?;
     write_private(&path, &content).doing("Failed to save snapshot file")?;
@@ -134,7 +133,7 @@ async fn save(ctx: &Ctx, args: &SaveArgs) -> Outcome {
     Ok(0)
 }
 
-/// For the owner alone: there are tokens in it.
+/// Writes a file that only its owner can read, because snapshots contain tokens.
 fn write_private(path: &str, content: &[u8]) -> std::io::Result<()> {
     use std::io::Write as _;
     use std::os::unix::fs::OpenOptionsExt as _;

@@ -1,4 +1,4 @@
-//! `operator volume-check`: everything that is wrong with the records of volumes, without an agent.
+//! `operator volume-check`: checks all records of volumes and claims, without a running agent.
 
 use crate::cmd::one;
 use crate::cmd::operator::at_rest::read;
@@ -10,12 +10,12 @@ use std::path::Path;
 
 const USAGE: &str =
     "This command takes one argument: <state snapshot file | data directory of a stopped agent>";
-/// Exit status when something is wrong.
+/// The exit status if the check has findings.
 const WRONG: u8 = 1;
-/// Exit status when there is nothing to check.
+/// The exit status if no state can be read.
 const UNREADABLE: u8 = 2;
 
-/// Flags and arguments.
+/// Flags and arguments of `operator volume-check`.
 #[derive(Debug, Args)]
 #[command(after_help = "Prints each dangling reference and each broken rule on a line.\n\
                         Exit status: 0 all is sound, 1 something is wrong, 2 the input cannot be read.")]
@@ -28,7 +28,6 @@ pub(crate) struct VolumeCheckArgs {
     args: Vec<String>,
 }
 
-/// Runs it.
 pub(crate) fn run(ctx: &Ctx, args: &VolumeCheckArgs) -> Outcome {
     let path = Path::new(one(&args.args, USAGE)?);
     let root = match read(path) {

@@ -12,7 +12,7 @@ use std::path::Path;
 /// Flags of `tls ca create`.
 #[derive(Clone, Debug, Default, clap::Args)]
 pub(crate) struct CaArgs {
-    /// With -name-constraint: another domain that certificates may be for; may be repeated
+    /// With -name-constraint: another domain that the authority may sign for; may be repeated
     #[arg(long, value_name = "DOMAIN")]
     pub(super) additional_domain: Vec<String>,
     /// Name of the authority
@@ -21,22 +21,22 @@ pub(crate) struct CaArgs {
     /// Country of the authority
     #[arg(long, value_name = "COUNTRY", default_value = "", hide_default_value = true)]
     pub(super) country: String,
-    /// Days that its certificate counts
+    /// Days that the certificate is valid
     #[arg(long, value_name = "DAYS", default_value_t = 1825, allow_negative_numbers = true)]
     pub(super) days: i64,
-    /// Domain of the agents; also the beginning of the files' names
+    /// Domain of the agents; also the prefix of the file names
     #[arg(long, value_name = "DOMAIN", default_value = "nomad")]
     pub(super) domain: String,
     /// City of the authority
     #[arg(long, value_name = "CITY", default_value = "", hide_default_value = true)]
     pub(super) locality: String,
-    /// Let it sign for -domain, -additional-domain and localhost only
+    /// Let the authority sign only for -domain, -additional-domain and localhost
     #[arg(long)]
     pub(super) name_constraint: bool,
     /// Organization of the authority
     #[arg(long, value_name = "NAME", default_value = "", hide_default_value = true)]
     pub(super) organization: String,
-    /// Part of the organization
+    /// Organizational unit of the authority
     #[arg(long, value_name = "NAME", default_value = "", hide_default_value = true)]
     pub(super) organizational_unit: String,
     /// Postal code of the authority
@@ -50,13 +50,13 @@ pub(crate) struct CaArgs {
     pub(super) street_address: String,
 }
 
-/// Makes an authority in the directory of the process.
+/// Creates an authority in the current directory.
 pub(super) fn create(ctx: &Ctx, args: &CaArgs) -> Outcome {
     make(Path::new("."), args)?.iter().for_each(|line| ctx.out.line(line));
     Ok(0)
 }
 
-/// Makes an authority; what to tell about it.
+/// Creates an authority and returns the lines to print.
 pub(super) fn make(dir: &Path, args: &CaArgs) -> Result<Vec<String>, CliError> {
     if !args.additional_domain.is_empty() && !args.name_constraint {
         return Err(CliError::failed("-additional-domain counts together with -name-constraint only"));
@@ -72,7 +72,8 @@ pub(super) fn make(dir: &Path, args: &CaArgs) -> Result<Vec<String>, CliError> {
     params.key_usages =
         vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign, KeyUsagePurpose::DigitalSignature];
     validity(&mut params, args.days)?;
-    // Two authorities must not have the same name: the key tells them apart.
+    // Two authorities must not have the same name, so the default name contains a number that is derived from the
+    // key.
     let own = || {
         let raw = pair.public_key_raw();
         let tail: String = raw[raw.len().saturating_sub(8)..].iter().map(|b| format!("{b:02x}")).collect();
@@ -103,7 +104,7 @@ pub(super) fn make(dir: &Path, args: &CaArgs) -> Result<Vec<String>, CliError> {
         params.name_constraints = Some(NameConstraints { permitted_subtrees, excluded_subtrees: Vec::new() });
     }
     let made = params.self_signed(&pair).map_err(|error| unmade(&error))?;
-    // The key first: a certificate without one is of no use.
+    // Write the key first: a certificate without its key is useless.
     write("CA key file", &key_path, &pair.serialize_pem(), 0o600)?;
     write("CA certificate file", &cert_path, &made.pem(), 0o644)?;
     Ok(vec![format!("==> CA certificate saved to: {cert}"), format!("==> CA key saved to: {key}")])

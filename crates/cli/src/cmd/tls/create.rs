@@ -10,10 +10,10 @@ use std::path::{Path, PathBuf};
 /// Flags of `tls cert create`.
 #[derive(Clone, Debug, Default, clap::Args)]
 pub(crate) struct CertArgs {
-    /// Another name that it is for; may be repeated
+    /// Additional DNS name of the certificate; may be repeated
     #[arg(long, value_name = "NAME")]
     pub(super) additional_dnsname: Vec<String>,
-    /// Another address that it is for; may be repeated
+    /// Additional IP address of the certificate; may be repeated
     #[arg(long, value_name = "ADDRESS")]
     pub(super) additional_ipaddress: Vec<String>,
     /// Certificate of the authority [default: DOMAIN-agent-ca.pem]
@@ -22,35 +22,35 @@ pub(crate) struct CertArgs {
     /// Key of the authority [default: DOMAIN-agent-ca-key.pem]
     #[arg(long, value_name = "FILE")]
     pub(super) key: Option<PathBuf>,
-    /// For a user
+    /// Create a certificate for the command line
     #[arg(long)]
     pub(super) cli: bool,
-    /// For an agent that is a client
+    /// Create a certificate for a client agent
     #[arg(long)]
     pub(super) client: bool,
-    /// For an agent that is a server, or both
+    /// Create a certificate for an agent that is a server, or both server and client
     #[arg(long)]
     pub(super) server: bool,
-    /// Days that it counts
+    /// Days that the certificate is valid
     #[arg(long, value_name = "DAYS", default_value_t = 365, allow_negative_numbers = true)]
     pub(super) days: i64,
-    /// Domain of the agents
+    /// Domain of the agents, which their names in the certificate end with
     #[arg(long, value_name = "DOMAIN", default_value = "nomad")]
     pub(super) domain: String,
 }
 
-/// Makes a certificate in the directory of the process, for the region of the general flags.
+/// Creates a certificate in the current directory, for the region of the general flags.
 pub(super) fn create(ctx: &Ctx, args: &CertArgs) -> Outcome {
     let region = ctx.client.config().region.clone().unwrap_or_else(|| "global".to_owned());
     make(Path::new("."), &region, args)?.iter().for_each(|line| ctx.out.line(line));
     Ok(0)
 }
 
-/// Makes a certificate; what to tell about it.
+/// Creates a certificate and returns the lines to print.
 pub(super) fn make(dir: &Path, region: &str, args: &CertArgs) -> Result<Vec<String>, CliError> {
     use ExtendedKeyUsagePurpose::{ClientAuth, ServerAuth};
     let (kind, what, usages) = match (args.server, args.client, args.cli) {
-        // Each agent is called and calls.
+        // An agent both accepts and opens connections.
         (true, false, false) => ("server", "Server", vec![ServerAuth, ClientAuth]),
         (false, true, false) => ("client", "Client", vec![ClientAuth, ServerAuth]),
         (false, false, true) => ("cli", "Cli", vec![ClientAuth]),
@@ -97,14 +97,14 @@ pub(super) fn make(dir: &Path, region: &str, args: &CertArgs) -> Result<Vec<Stri
     ])
 }
 
-/// The authority of two files.
+/// Reads the authority from its certificate and key files.
 fn authority(cert: &Path, key: &Path) -> Result<Issuer<'static, KeyPair>, CliError> {
     let read = |path: &Path| {
         std::fs::read_to_string(path)
             .map_err(|source| CliError::Io { doing: format!("Error reading {}", path.display()), source })
     };
     let (cert_text, key_text) = (read(cert)?, read(key)?);
-    // What is in the key's file is not repeated.
+    // The error does not repeat the content of the key file, which is secret.
     let pair = key_of(&key_text).ok_or_else(|| {
         CliError::failed(format!("Error reading {}: there is no key in it that can sign", key.display()))
     })?;
@@ -112,7 +112,7 @@ fn authority(cert: &Path, key: &Path) -> Result<Issuer<'static, KeyPair>, CliErr
         .map_err(|error| CliError::failed(format!("Error reading {}: {error}", cert.display())))
 }
 
-/// A key: PKCS #8, or of an elliptic curve as Go and openssl write it.
+/// Parses a key in PKCS #8, or an elliptic curve key as Go and openssl write it.
 fn key_of(pem: &str) -> Option<KeyPair> {
     if let Ok(pair) = KeyPair::from_pem(pem) {
         return Some(pair);
@@ -121,7 +121,7 @@ fn key_of(pem: &str) -> Option<KeyPair> {
     blocks.filter(|block| block.label == "EC PRIVATE KEY").find_map(|block| from_sec1(&block.contents))
 }
 
-/// Wraps a key of RFC 5915 into one of PKCS #8 (RFC 5208), which names the curve outside of it.
+/// Wraps an RFC 5915 key into PKCS #8 (RFC 5208), which names the curve outside the key.
 pub(super) fn from_sec1(sec1: &[u8]) -> Option<KeyPair> {
     const EC: [u8; 9] = [0x06, 0x07, 0x2a, 0x86, 0x48, 0xce, 0x3d, 0x02, 0x01];
     const CURVES: [&[u8]; 2] = [
@@ -134,7 +134,7 @@ pub(super) fn from_sec1(sec1: &[u8]) -> Option<KeyPair> {
     KeyPair::try_from(wrapped(0x30, &inner)?).ok()
 }
 
-/// A value of DER with its tag and length.
+/// Encodes a DER value with its tag and length.
 fn wrapped(tag: u8, inner: &[u8]) -> Option<Vec<u8>> {
     let length = u16::try_from(inner.len()).ok()?;
     let [high, low] = length.to_be_bytes();

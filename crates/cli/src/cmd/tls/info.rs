@@ -12,19 +12,19 @@ use x509_parser::prelude::X509Certificate;
 /// Arguments of `tls ca info` and `tls cert info`.
 #[derive(Clone, Debug, Default, clap::Args)]
 pub(crate) struct InfoArgs {
-    /// File of the certificate [default for an authority: nomad-agent-ca.pem]
+    /// Certificate file [default for an authority: nomad-agent-ca.pem]
     #[arg(value_name = "FILE", num_args = 0..)]
     args: Vec<String>,
 }
 
-/// What the certificate must be.
+/// The expected use of a certificate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
     Authority,
     Any,
 }
 
-/// Shows a certificate.
+/// Prints a certificate.
 pub(super) fn run(ctx: &Ctx, args: &InfoArgs, kind: Kind) -> Outcome {
     let path = match (at_most_one(&args.args, "This command takes one argument: <certificate file>")?, kind) {
         (Some(path), _) => path,
@@ -37,7 +37,7 @@ pub(super) fn run(ctx: &Ctx, args: &InfoArgs, kind: Kind) -> Outcome {
     Ok(0)
 }
 
-/// What is in a certificate.
+/// Renders the attributes of a certificate.
 pub(super) fn shown(path: &Path, kind: Kind) -> Result<String, CliError> {
     let told = |reason: String| CliError::failed(format!("Error reading {}: {reason}", path.display()));
     let text = std::fs::read(path).map_err(|error| told(error.to_string()))?;

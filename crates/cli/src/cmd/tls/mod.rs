@@ -1,4 +1,4 @@
-//! `tls ca` and `tls cert`: certificates of agents (docs/reference/jobspec.md, section 12).
+//! `tls ca` and `tls cert`: TLS certificates for agents (docs/reference/jobspec.md, section 12).
 
 mod authority;
 mod create;
@@ -13,7 +13,7 @@ use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
 use std::time::Duration;
 
-/// Verbs of certificates.
+/// Subcommands of `tls`.
 #[derive(Debug, Subcommand)]
 pub(crate) enum TlsVerb {
     /// The authority that signs certificates: create, info
@@ -24,25 +24,24 @@ pub(crate) enum TlsVerb {
     Cert(CertVerb),
 }
 
-/// Verbs of authorities.
+/// Subcommands of `tls ca`.
 #[derive(Debug, Subcommand)]
 pub(crate) enum CaVerb {
-    /// Make an authority: a certificate and its key, in this directory
+    /// Create an authority: a certificate and its key, in the current directory
     Create(Box<authority::CaArgs>),
     /// Show the certificate of an authority
     Info(info::InfoArgs),
 }
 
-/// Verbs of certificates.
+/// Subcommands of `tls cert`.
 #[derive(Debug, Subcommand)]
 pub(crate) enum CertVerb {
-    /// Make a certificate and its key, in this directory
+    /// Create a certificate and its key, in the current directory
     Create(Box<create::CertArgs>),
     /// Show a certificate
     Info(info::InfoArgs),
 }
 
-/// Runs a verb.
 pub(crate) fn run(ctx: &Ctx, verb: &TlsVerb) -> Outcome {
     match verb {
         TlsVerb::Ca(CaVerb::Create(args)) => authority::create(ctx, args),
@@ -52,14 +51,14 @@ pub(crate) fn run(ctx: &Ctx, verb: &TlsVerb) -> Outcome {
     }
 }
 
-/// What `rcgen` says about a certificate that cannot be made.
+/// Converts the `rcgen` error of a certificate that cannot be created.
 fn unmade(error: &rcgen::Error) -> CliError {
     CliError::failed(format!("Error creating the certificate: {error}"))
 }
 
-/// From when until when a certificate counts. It begins a minute ago: clocks differ.
+/// Sets the validity of a certificate. It begins one minute ago, because clocks differ.
 fn validity(params: &mut rcgen::CertificateParams, days: i64) -> Result<(), CliError> {
-    /// More would be past the end of what certificates can say in the years to come.
+    /// Longer validities would exceed the last date that a certificate can encode.
     const MOST: i64 = 365 * 1000;
     let days = u64::try_from(days)
         .ok()
@@ -72,7 +71,7 @@ fn validity(params: &mut rcgen::CertificateParams, days: i64) -> Result<(), CliE
     Ok(())
 }
 
-/// Refuses to make what would be written over something.
+/// Returns an error if the path exists, so that no file is overwritten.
 fn is_free(what: &str, path: &Path) -> Result<(), CliError> {
     if path.exists() {
         return Err(CliError::failed(format!(
@@ -83,7 +82,7 @@ fn is_free(what: &str, path: &Path) -> Result<(), CliError> {
     Ok(())
 }
 
-/// Writes a new file that only the permissions of `mode` let others read.
+/// Writes a new file with the permissions `mode`.
 fn write(what: &str, path: &Path, text: &str, mode: u32) -> Result<(), CliError> {
     let opened = OpenOptions::new().write(true).create_new(true).mode(mode).open(path);
     match opened.and_then(|mut file| file.write_all(text.as_bytes())) {
@@ -186,15 +185,15 @@ mod tests {
         assert!(text.contains("Ours") && text.contains("nomad, localhost, example.com"), "{text}");
     }
 
-    /// A key as openssl and Go write those of elliptic curves (SEC1, RFC 5915).
+    /// A key in SEC1 (RFC 5915), the format in which openssl and Go write elliptic curve keys.
     #[test]
     fn keys_of_other_programs_are_read() {
         let key = rcgen::KeyPair::generate().unwrap();
         let pkcs8 = key.serialized_der();
-        // The SEC1 key is the last part of the PKCS #8 one, behind the head of its octet string.
+        // The SEC1 key is the last part of the PKCS #8 key, after the header of its octet string.
         let at = pkcs8.windows(2).position(|two| two == [0x30, 0x6b]).unwrap();
         let sec1 = &pkcs8[at..];
-        // With the curve, which stands between the key and its public part: 2 + 3 + 34 bytes.
+        // The SEC1 key with the curve, which comes between the private and the public key: 2 + 3 + 34 bytes.
         let curve = [0xa0, 0x0a, 0x06, 0x08, 0x2a, 0x86, 0x48, 0xce, 0x3d, 0x03, 0x01, 0x07];
         let mut whole = vec![0x30, 0x6b + 12];
         whole.extend_from_slice(&sec1[2..39]);

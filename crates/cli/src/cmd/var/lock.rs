@@ -14,29 +14,29 @@ use std::time::Duration;
 use tokio::process::{Child, Command};
 use tokio::signal::unix::{SignalKind, signal};
 
-/// How often a lock that somebody else holds is asked for.
+/// The interval between two attempts to take a lock that another holder has.
 const AGAIN: Duration = Duration::from_secs(1);
 
 /// Flags of `var lock`.
 #[derive(Clone, Debug, Default, clap::Args)]
 #[command(override_usage = "caravan var lock [OPTIONS] <PATH> <PROGRAM> [ARGUMENT ...]")]
 pub(crate) struct LockArgs {
-    /// How long the lock holds without a sign of life
+    /// Time to live of the lock if it is not renewed
     #[arg(long, value_name = "DURATION", default_value = "15s")]
     ttl: String,
-    /// How long nobody else gets the lock after that
+    /// Delay after the lock expires until another holder can take it
     #[arg(long, value_name = "DURATION", default_value = "15s")]
     delay: String,
-    /// How often taking the lock is tried again when the servers do not answer
+    /// Number of retries to take the lock when the servers do not answer
     #[arg(long, value_name = "N", default_value_t = 5)]
     max_retry: u32,
-    /// Run the program directly, not by the shell
+    /// Run the program with /bin/sh instead of directly [default: false]
     #[arg(long, value_name = "BOOL", num_args = 0..=1, default_missing_value = "true")]
     shell: Option<bool>,
-    /// Say what happens
+    /// Print each step
     #[arg(long)]
     verbose: bool,
-    /// Path, and the program with its arguments
+    /// Path of the variable, and the program with its arguments
     #[arg(value_name = "PATH PROGRAM", num_args = 0.., trailing_var_arg = true, allow_hyphen_values = true)]
     args: Vec<String>,
 }
@@ -44,13 +44,13 @@ pub(crate) struct LockArgs {
 /// Flags of `var init`.
 #[derive(Clone, Debug, Default, clap::Args)]
 pub(crate) struct InitArgs {
-    /// Form of the example: hcl or json
+    /// Format of the example: hcl or json
     #[arg(long, value_name = "FORM", default_value = "hcl")]
     out: String,
-    /// Say nothing but what goes wrong
+    /// Print only errors
     #[arg(long)]
     quiet: bool,
-    /// File
+    /// File to write
     #[arg(value_name = "PATH", num_args = 0..)]
     args: Vec<String>,
 }
@@ -81,7 +81,7 @@ fn span(text: &str) -> Result<GoDuration, CliError> {
     duration::parse(text).map(GoDuration).ok_or_else(|| CliError::Usage(duration::invalid(text)))
 }
 
-/// Runs a program while the lock of a variable is held.
+/// Runs a program while holding the lock of a variable.
 pub(super) async fn run(ctx: &Ctx, args: &LockArgs) -> Outcome {
     let [path, program, rest @ ..] = args.args.as_slice() else {
         return Err(CliError::Usage("Not enough arguments (expected >1)".into()));
@@ -108,7 +108,7 @@ async fn acquire(
     lock: &VariableLock,
 ) -> Result<VariableDecrypted, CliError> {
     let mut tries = 0;
-    // A variable that is made to be locked needs an item.
+    // A variable that is created for its lock needs at least one item.
     let mut items = Secrets::default();
     loop {
         match ctx.client.variables().acquire_lock(path, &items, lock, &ctx.query()).await {
@@ -152,7 +152,7 @@ fn start(args: &LockArgs, program: &str, rest: &[String]) -> Result<Child, CliEr
     command.spawn().doing(format!("Error starting {program:?}"))
 }
 
-/// Renews the lock until the program is over; ends the program when the lock is lost.
+/// Renews the lock until the program ends; stops the program if the lock is lost.
 async fn watch(ctx: &Ctx, path: &str, lock: &VariableLock, mut child: Child) -> Outcome {
     let failed = |error| CliError::Io { doing: "Error waiting for the program".into(), source: error };
     let mut interrupt = signal(SignalKind::interrupt()).map_err(failed)?;
@@ -166,7 +166,8 @@ async fn watch(ctx: &Ctx, path: &str, lock: &VariableLock, mut child: Child) -> 
                 let code = status.code().or_else(|| status.signal().map(|signal| 128 + signal));
                 return Ok(u8::try_from(code.unwrap_or(1)).unwrap_or(1));
             }
-            // The program gets them as well: it is in the same group. The lock is given up once it has ended.
+            // The program receives the same signal, because it is in the same process group. The lock is released
+            // after it ends.
             _ = interrupt.recv() => {}
             _ = terminate.recv() => child.start_kill().map_err(failed)?,
             _ = renewal.tick() => {

@@ -1,4 +1,4 @@
-//! What `var put` writes: pairs on the command line, a file of JSON or HCL, or both.
+//! The input of `var put`: pairs on the command line, a JSON or HCL file, or both.
 
 use super::Typed;
 use crate::error::CliError;
@@ -7,27 +7,27 @@ use caravan_hcl::policy::VariableSpec;
 use caravan_types::ser::Secrets;
 use std::collections::BTreeMap;
 
-/// Form of what is read.
+/// The format of the input.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Form {
     Hcl,
     Json,
 }
 
-/// What is to be written.
+/// The variable to write.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Wanted {
-    /// Path.
+    /// The path of the variable.
     pub(super) path: String,
-    /// Namespace, where a file says one.
+    /// The namespace, if a file sets one.
     pub(super) namespace: Option<String>,
-    /// Items.
+    /// The items to store.
     pub(super) items: Secrets,
-    /// Index of the last change that a file knows.
+    /// The modify index, if a file sets one.
     pub(super) modify_index: Option<u64>,
 }
 
-/// Reads the arguments; `form` is what `-in` says.
+/// Parses the arguments; `form` is the value of `-in`.
 pub(super) fn read(args: &[Typed], form: Option<&str>) -> Result<Wanted, CliError> {
     let form = match form {
         None => None,
@@ -62,7 +62,7 @@ pub(super) fn read(args: &[Typed], form: Option<&str>) -> Result<Wanted, CliErro
     Ok(Wanted { path, namespace, items: Secrets::new(items), modify_index: spec.modify_index })
 }
 
-/// `name=value`, or `name=@file` for what is in a file; `name=\@value` begins with an @.
+/// Parses `name=value`, or `name=@file` for the content of a file. `name=\@value` is a literal `@`.
 fn pair(typed: &Typed) -> Result<(String, String), CliError> {
     let wrong = || CliError::failed("An item must be of the form NAME=VALUE");
     let (name, value) = typed.0.split_once('=').filter(|(name, _)| !name.is_empty()).ok_or_else(wrong)?;
@@ -81,12 +81,12 @@ fn of_file(file: &str, form: Option<Form>) -> Result<VariableSpec, CliError> {
         Some("json") => Some(Form::Json),
         _ => None,
     };
-    // What begins like an object is one, whatever a name says nothing about.
+    // Without a known extension, input that begins with `{` is JSON.
     let by_text = if text.trim_start().starts_with('{') { Form::Json } else { Form::Hcl };
     parse(&text, form.or(by_name).unwrap_or(by_text), if path == "-" { "<stdin>" } else { path })
 }
 
-/// What is wrong is told without the text: there may be a secret in it.
+/// Parses a file. Errors never contain the text, which may hold a secret.
 fn parse(text: &str, form: Form, name: &str) -> Result<VariableSpec, CliError> {
     match form {
         Form::Hcl => caravan_hcl::policy::parse_variable(text, name).map_err(|found| {

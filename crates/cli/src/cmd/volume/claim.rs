@@ -1,4 +1,4 @@
-//! `volume claim …`: the holds of groups on host volumes.
+//! `volume claim …`: claims of task groups on host volumes.
 
 use crate::cmd::{at_most_one, one};
 use crate::ctx::Ctx;
@@ -9,34 +9,34 @@ use caravan_types::host_volume::HostVolumeClaim;
 use clap::Subcommand;
 use std::io::IsTerminal as _;
 
-/// Verbs of holds.
+/// Subcommands of `volume claim`.
 #[derive(Debug, Subcommand)]
 pub(crate) enum ClaimVerb {
-    /// Show the holds of task groups on host volumes
+    /// List the claims of task groups on host volumes
     List(ListArgs),
-    /// Remove the hold of a task group on a host volume
+    /// Delete the claim of a task group on a host volume
     Delete(DeleteArgs),
 }
 
 /// Flags of `volume claim list`.
 #[derive(Clone, Debug, Default, clap::Args)]
 pub(crate) struct ListArgs {
-    /// Of this job
+    /// Show only claims of this job
     #[arg(long, value_name = "JOB")]
     job: Option<String>,
-    /// Of this group
+    /// Show only claims of this group
     #[arg(long, value_name = "GROUP")]
     group: Option<String>,
-    /// On volumes of this name
+    /// Show only claims on volumes with this name
     #[arg(long, value_name = "NAME")]
     volume_name: Option<String>,
     /// Show JSON
     #[arg(long)]
     json: bool,
-    /// Show whole ids
+    /// Show full ids
     #[arg(long)]
     verbose: bool,
-    /// Prefix of the claim's id
+    /// Show only claims whose id has this prefix
     #[arg(value_name = "CLAIM", num_args = 0..)]
     args: Vec<String>,
 }
@@ -44,15 +44,14 @@ pub(crate) struct ListArgs {
 /// Flags of `volume claim delete`.
 #[derive(Clone, Debug, Default, clap::Args)]
 pub(crate) struct DeleteArgs {
-    /// Do not ask
+    /// Skip the confirmation prompt
     #[arg(long, short = 'y')]
     yes: bool,
-    /// Claim
+    /// Claim id
     #[arg(value_name = "CLAIM", num_args = 0..)]
     args: Vec<String>,
 }
 
-/// Runs one.
 pub(crate) async fn run(ctx: &Ctx, verb: &ClaimVerb) -> Outcome {
     match verb {
         ClaimVerb::List(args) => list(ctx, args).await,

@@ -14,16 +14,16 @@ use std::time::Duration;
 /// Flags of `volume create`.
 #[derive(Clone, Debug, Default, clap::Args)]
 pub(crate) struct CreateArgs {
-    /// Do not wait until a host volume is ready
+    /// Return at once instead of waiting until a host volume is ready
     #[arg(long)]
     detach: bool,
-    /// Id of the host volume to bring up to date
+    /// Id of the host volume to update
     #[arg(long, value_name = "ID")]
     id: Option<String>,
-    /// Show whole ids
+    /// Show full ids
     #[arg(long)]
     verbose: bool,
-    /// Accepted for compatibility
+    /// Accepted for compatibility; has no effect
     #[arg(long, hide = true)]
     policy_override: bool,
     /// Volume file, - for standard input
@@ -34,10 +34,10 @@ pub(crate) struct CreateArgs {
 /// Flags of `volume register`.
 #[derive(Clone, Debug, Default, clap::Args)]
 pub(crate) struct RegisterArgs {
-    /// Id of the host volume to bring up to date
+    /// Id of the host volume to update
     #[arg(long, value_name = "ID")]
     id: Option<String>,
-    /// Accepted for compatibility
+    /// Accepted for compatibility; has no effect
     #[arg(long, hide = true)]
     policy_override: bool,
     /// Volume file, - for standard input
@@ -45,7 +45,7 @@ pub(crate) struct RegisterArgs {
     args: Vec<String>,
 }
 
-/// After how long a call is explained, and how often what it waits for is asked.
+/// The time after which the wait of a call is explained, and the interval between explanations.
 const PATIENCE: Duration = Duration::from_secs(2);
 
 const USAGE: &str = "This command takes one argument: <input>";
@@ -88,7 +88,7 @@ pub(crate) async fn register(ctx: &Ctx, args: &RegisterArgs) -> Outcome {
     Ok(0)
 }
 
-/// The specification with the id of a flag, which wins over the file's.
+/// Returns the specification with the id of the flag, which overrides the id in the file.
 fn identified(spec: HostVolumeSpec, id: Option<&str>) -> HostVolumeSpec {
     match id {
         Some(id) => HostVolumeSpec { id: id.to_owned(), ..spec },
@@ -96,7 +96,7 @@ fn identified(spec: HostVolumeSpec, id: Option<&str>) -> HostVolumeSpec {
     }
 }
 
-/// The file's namespace, unless a flag or the environment names another.
+/// Returns a query for the file's namespace, unless a flag or the environment names another.
 fn namespace(ctx: &Ctx, volume: &VolumeRequestBody) -> QueryOptions {
     match ctx.client.config().namespace {
         None if !volume.namespace.is_empty() => ctx.query().namespace(volume.namespace.as_str()),
@@ -110,7 +110,7 @@ fn warn(ctx: &Ctx, answer: &VolumesResponse) {
     }
 }
 
-/// Waits for a call; when it takes long, says what it waits for.
+/// Waits for a call. Prints wait reasons if the call takes long.
 async fn explained<T>(
     ctx: &Ctx,
     volume: &VolumeRequestBody,
@@ -124,7 +124,7 @@ async fn explained<T>(
             done = &mut call => return done,
             () = tokio::time::sleep(PATIENCE) => {}
         }
-        // Only an explanation: while the agent has nothing to tell, the plain wait is told.
+        // The explanation is optional: without an answer from the agent, a generic text is printed.
         let volumes = ctx.client.volumes();
         let detail = tokio::select! {
             done = &mut call => return done,

@@ -15,15 +15,15 @@ pub(crate) struct ExplainArgs {
     /// Show JSON
     #[arg(long)]
     json: bool,
-    /// Show whole ids, and claims that are over
+    /// Show full ids, and claims that have ended
     #[arg(long)]
     verbose: bool,
-    /// Volume
+    /// Volume id or prefix; a deregistered volume needs its full id
     #[arg(value_name = "VOLUME", num_args = 0..)]
     args: Vec<String>,
 }
 
-/// Runs it. A volume that is not registered any more may still have claims: it is named by its whole id.
+/// Runs `volume explain`. A deregistered volume may still have claims; its full id selects it.
 pub(crate) async fn run(ctx: &Ctx, args: &ExplainArgs) -> Outcome {
     let given = one(&args.args, "This command takes one argument: <id>")?;
     let volumes = ctx.client.volumes();
@@ -96,7 +96,7 @@ fn head(clock: &Clock, told: &VolumeExplain) -> String {
     pairs.render()
 }
 
-/// Rows about the fill: of the one node that tells, or of each.
+/// Returns rows about the space used: of the only node that reports it, or of each node.
 pub(crate) fn usage(by_node: &BTreeMap<NodeId, VolumeUsage>, always_named: bool) -> Vec<(String, String)> {
     let mut rows = Vec::new();
     for (node, usage) in by_node {
@@ -155,7 +155,7 @@ fn claims(clock: &Clock, claims: &[&ClaimExplain], verbose: bool) -> String {
     Table::new(&heading).keep_empty().rows(rows).render()
 }
 
-/// What happened to the volume and the claims shown, oldest first.
+/// Returns the events of the volume and of the shown claims, oldest first.
 fn history(clock: &Clock, told: &VolumeExplain, claims: &[&ClaimExplain], verbose: bool) -> String {
     let mut events: Vec<_> =
         told.history.iter().map(|t| (t.at, "volume".to_owned(), t.phase.as_str(), t.note.clone())).collect();

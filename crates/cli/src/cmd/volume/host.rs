@@ -1,4 +1,4 @@
-//! Host volumes: what the verbs of volumes do with them.
+//! Host volumes in the `volume` commands.
 
 use crate::cmd::alloc::{self, Columns};
 use crate::cmd::page::{PageArgs, more};
@@ -11,10 +11,10 @@ use caravan_sdk::QueryOptions;
 use caravan_types::host_volume::{HostVolume, HostVolumeSpec, HostVolumeState, HostVolumeStub};
 use std::time::Duration;
 
-/// How long one look at a volume waits for a change.
+/// The longest time that one blocking query for a volume waits for a change.
 const LOOK: Duration = Duration::from_secs(30);
 
-/// The file's namespace, unless a flag or the environment names another.
+/// Returns a query for the file's namespace, unless a flag or the environment names another.
 fn namespace(ctx: &Ctx, spec: &HostVolumeSpec) -> QueryOptions {
     match ctx.client.config().namespace {
         None if !spec.namespace.is_empty() => ctx.query().namespace(spec.namespace.as_str()),
@@ -22,7 +22,7 @@ fn namespace(ctx: &Ctx, spec: &HostVolumeSpec) -> QueryOptions {
     }
 }
 
-/// `volume create` of a host volume; waits until its node offers it, or until it is certain that it will not.
+/// Runs `volume create` for a host volume. Waits until its node offers the volume or creation has failed.
 pub(crate) async fn create(ctx: &Ctx, spec: &HostVolumeSpec, detach: bool, verbose: bool) -> Outcome {
     let query = namespace(ctx, spec);
     let made = ctx.client.host_volumes().create(spec, &query).await.doing("Error creating volume")?.value;
@@ -35,7 +35,7 @@ pub(crate) async fn create(ctx: &Ctx, spec: &HostVolumeSpec, detach: bool, verbo
     monitor(ctx, volume, &query, verbose).await
 }
 
-/// `volume register` of a host volume.
+/// Runs `volume register` for a host volume.
 pub(crate) async fn register(ctx: &Ctx, spec: &HostVolumeSpec) -> Outcome {
     let query = namespace(ctx, spec);
     let made =
@@ -51,7 +51,7 @@ fn warn(ctx: &Ctx, warnings: &str) {
     }
 }
 
-/// Follows a volume until it is ready. One that becomes unavailable or vanishes never will be by itself
+/// Follows a volume until it is ready. A volume that becomes unavailable or vanishes does not recover by itself
 /// (docs/design/rough-edges.md, 47).
 async fn monitor(ctx: &Ctx, volume: HostVolume, query: &QueryOptions, verbose: bool) -> Outcome {
     let id = volume.id.clone();
@@ -83,7 +83,7 @@ async fn monitor(ctx: &Ctx, volume: HostVolume, query: &QueryOptions, verbose: b
     }
 }
 
-/// The host volume that is meant by its id or a prefix of it (or by its name, where that will do).
+/// Returns the host volume with this id or unique prefix. With `by_name`, also matches names.
 async fn meant(ctx: &Ctx, given: &str, by_name: bool) -> Result<Option<HostVolumeStub>, CliError> {
     let mut list = ctx
         .client
@@ -104,9 +104,9 @@ async fn meant(ctx: &Ctx, given: &str, by_name: bool) -> Result<Option<HostVolum
     }
 }
 
-/// `volume delete` of a host volume.
+/// Runs `volume delete` for a host volume.
 pub(crate) async fn delete(ctx: &Ctx, given: &str, force: bool) -> Outcome {
-    // A whole id needs no look, and the agent has the better words for one that is not there.
+    // A full id needs no query, and the agent's error for a missing volume is more precise.
     let (id, query) = match given.len() {
         36 => (given.to_owned(), ctx.query()),
         _ => {
@@ -124,7 +124,7 @@ pub(crate) async fn delete(ctx: &Ctx, given: &str, force: bool) -> Outcome {
     Ok(0)
 }
 
-/// How a volume or the list is to be shown.
+/// The output options for a volume or the list of volumes.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Shown<'a> {
     pub(crate) page: Option<&'a PageArgs>,
@@ -135,7 +135,7 @@ pub(crate) struct Shown<'a> {
     pub(crate) node_pool: Option<&'a str>,
 }
 
-/// Shows one; answers whether there is one.
+/// Shows one volume. Returns whether it exists.
 pub(crate) async fn status(ctx: &Ctx, given: &str, shown: Shown<'_>) -> Result<bool, CliError> {
     let Some(stub) = meant(ctx, given, true).await? else { return Ok(false) };
     let query = ctx.query().namespace(stub.namespace.as_str());
@@ -149,7 +149,7 @@ pub(crate) async fn status(ctx: &Ctx, given: &str, shown: Shown<'_>) -> Result<b
     Ok(true)
 }
 
-/// Shows all.
+/// Shows all host volumes.
 pub(crate) async fn list(ctx: &Ctx, shown: Shown<'_>) -> Result<(), CliError> {
     let mut query = shown.page.map_or_else(|| ctx.query(), |page| page.over(ctx.query()));
     for (key, value) in [("node_id", shown.node), ("node_pool", shown.node_pool)] {

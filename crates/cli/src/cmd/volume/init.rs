@@ -13,7 +13,7 @@ pub(crate) struct InitArgs {
     /// Write JSON
     #[arg(long)]
     json: bool,
-    /// Kind of volume, csi or host
+    /// Type of volume: csi or host
     #[arg(long = "type", value_name = "TYPE")]
     kind: Option<String>,
     /// File to write [default: volume.hcl or volume.json]
@@ -21,7 +21,7 @@ pub(crate) struct InitArgs {
     args: Vec<String>,
 }
 
-/// The example.
+/// The example of a CSI volume.
 pub(crate) const HCL: &str = r#"id        = "data"
 name      = "data"
 namespace = "default"
@@ -65,7 +65,7 @@ mount_options {
 # }
 "#;
 
-/// The same as JSON.
+/// The same example as JSON.
 pub(crate) const JSON: &str = r#"{
     "id": "data",
     "name": "data",
@@ -116,7 +116,7 @@ parameters {
 }
 "#;
 
-/// The same as JSON.
+/// The same example as JSON.
 pub(crate) const HOST_JSON: &str = r#"{
     "name": "scratch",
     "namespace": "default",
@@ -141,7 +141,7 @@ pub(crate) const HOST_JSON: &str = r#"{
 }
 "#;
 
-/// Runs it. A file that is there is never overwritten.
+/// Runs `volume init`. Never overwrites an existing file.
 pub(crate) fn run(ctx: &Ctx, args: &InitArgs) -> Outcome {
     let host = super::kind(args.kind.as_deref())? == Some(super::Kind::Host);
     let (default, text) = match (args.json, host) {

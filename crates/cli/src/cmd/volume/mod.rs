@@ -15,34 +15,34 @@ use crate::resolve::{Found, pick};
 use caravan_types::volume::CsiVolumeStub;
 use clap::Subcommand;
 
-/// Verbs of volumes.
+/// Subcommands of `volume`.
 #[derive(Debug, Subcommand)]
 pub(crate) enum VolumeVerb {
-    /// Have a plugin make a volume
+    /// Create a volume with a plugin and register it
     Create(create::CreateArgs),
-    /// Make known a volume that a plugin has already
+    /// Register a volume that already exists in a plugin
     Register(create::RegisterArgs),
     /// Show volumes, or one volume with its claims
     Status(status::StatusArgs),
-    /// Say where a volume and each of its claims stand, and why
+    /// Explain the state and the wait reason of a volume and of each of its claims
     Explain(explain::ExplainArgs),
-    /// Forget a volume; the plugin keeps it
+    /// Deregister a volume; its storage stays
     Deregister(remove::DeregisterArgs),
-    /// Have the plugin delete a volume
+    /// Delete a volume and its storage
     Delete(remove::DeleteArgs),
-    /// End the claims of a node on a volume
+    /// Release the claims of a node on a volume
     Detach(remove::DetachArgs),
-    /// Write an example of a volume file
+    /// Write an example volume file
     Init(init::InitArgs),
     /// Snapshots: create, delete, list
     #[command(subcommand)]
     Snapshot(snapshot::SnapshotVerb),
-    /// Holds of task groups on host volumes: list, delete
+    /// Claims of task groups on host volumes: list, delete
     #[command(subcommand)]
     Claim(claim::ClaimVerb),
 }
 
-/// The volume that is meant.
+/// Returns the CSI volume with this id or unique prefix.
 pub(crate) async fn meant(ctx: &Ctx, given: &str) -> Result<CsiVolumeStub, CliError> {
     let list =
         ctx.client.volumes().list(&ctx.query().prefix(given)).await.doing("Error listing volumes")?.value;
@@ -57,16 +57,16 @@ pub(crate) async fn meant(ctx: &Ctx, given: &str) -> Result<CsiVolumeStub, CliEr
     }
 }
 
-/// The kinds of volumes.
+/// The types of volumes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
-    /// Of CSI plugins.
+    /// Volumes of CSI plugins.
     Csi,
-    /// Directories of nodes.
+    /// Host volumes, which are directories of nodes.
     Host,
 }
 
-/// The kind that a flag names.
+/// Parses the value of `-type`; `None` if the flag is absent.
 pub(crate) fn kind(flag: Option<&str>) -> Result<Option<Kind>, CliError> {
     match flag {
         None => Ok(None),

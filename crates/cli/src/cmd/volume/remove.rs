@@ -14,10 +14,10 @@ use std::fmt;
 /// Flags of `volume deregister`.
 #[derive(Clone, Debug, Default, clap::Args)]
 pub(crate) struct DeregisterArgs {
-    /// Also while it is in use; asks first
+    /// Deregister the volume even while it is in use; prompts first
     #[arg(long)]
     force: bool,
-    /// Volume
+    /// Volume id or prefix
     #[arg(value_name = "VOLUME", num_args = 0..)]
     args: Vec<String>,
 }
@@ -25,22 +25,21 @@ pub(crate) struct DeregisterArgs {
 /// Flags of `volume delete`.
 #[derive(Clone, Debug, Default, clap::Args)]
 pub(crate) struct DeleteArgs {
-    /// Kind of volume, csi or host [default: csi]
+    /// Type of volume: csi or host [default: csi]
     #[arg(long = "type", value_name = "TYPE")]
     kind: Option<String>,
-    /// A host volume also when its node is gone
+    /// Delete a host volume even if its node no longer exists
     #[arg(long)]
     force: bool,
     /// Secret for the plugin, KEY=VALUE; may be repeated
     #[arg(long = "secret", value_name = "KEY=VALUE")]
     secrets: Vec<Secret>,
-    /// Volume
+    /// Volume id or prefix
     #[arg(value_name = "VOLUME", num_args = 0..)]
     args: Vec<String>,
 }
 
-/// A secret as typed. `Debug` hides it, and nothing about it is an error of the arguments, whose texts
-/// would show it.
+/// A secret as typed. `Debug` hides the secret. Parsing the argument never fails, because the error would show it.
 #[derive(Clone)]
 pub(crate) struct Secret(String);
 
@@ -56,7 +55,7 @@ impl From<String> for Secret {
     }
 }
 
-/// Secrets as typed, in pairs.
+/// Splits the typed secrets into keys and values.
 pub(super) fn pairs(typed: &[Secret]) -> Result<Secrets, CliError> {
     let pair = |secret: &Secret| {
         let (key, value) = secret.0.split_once('=')?;
@@ -71,7 +70,7 @@ pub(super) fn pairs(typed: &[Secret]) -> Result<Secrets, CliError> {
 #[derive(Clone, Debug, Default, clap::Args)]
 #[command(override_usage = "caravan volume detach [OPTIONS] <VOLUME> <NODE>")]
 pub(crate) struct DetachArgs {
-    /// Volume, and a node
+    /// Volume id, and a node id or prefix
     #[arg(value_name = "VOLUME NODE", num_args = 0..)]
     args: Vec<String>,
 }
@@ -95,12 +94,12 @@ pub(crate) async fn deregister(ctx: &Ctx, args: &DeregisterArgs) -> Outcome {
     Ok(0)
 }
 
-/// Says who uses a volume that could not be removed because of them.
+/// Prints which allocations use a volume that could not be removed because it is in use.
 async fn users(ctx: &Ctx, id: &str, query: &QueryOptions, error: Option<&caravan_sdk::Error>) {
     if !error.is_some_and(|error| error.to_string().contains("volume in use")) {
         return;
     }
-    // The error itself follows: who cannot be told who uses it misses a note only.
+    // The caller reports the error itself, so a failed query costs only this note.
     let Ok(detail) = ctx.client.volumes().info(id, query).await else { return };
     for claim in detail.value.claims.iter().filter(|claim| claim.phase.holds()) {
         ctx.out.note(&format!(
@@ -125,7 +124,7 @@ pub(crate) async fn delete(ctx: &Ctx, args: &DeleteArgs) -> Outcome {
     Ok(0)
 }
 
-/// Runs `volume detach`. A node that is gone is known by the volume's claims.
+/// Runs `volume detach`. A removed node is found through the volume's claims.
 pub(crate) async fn detach(ctx: &Ctx, args: &DetachArgs) -> Outcome {
     let [volume, node] = args.args.as_slice() else {
         return Err(CliError::Usage("This command takes two arguments: <vol id> <node id>".into()));
@@ -139,9 +138,9 @@ pub(crate) async fn detach(ctx: &Ctx, args: &DetachArgs) -> Outcome {
     Ok(0)
 }
 
-/// Says how long the servers still wait for a node that is gone.
+/// Prints how long the servers still wait for a node that is not in contact.
 async fn waits(ctx: &Ctx, volume: &str, node: &str) {
-    // The detach itself succeeded: a failed query costs the user the note about the wait, nothing else.
+    // The detach itself succeeded, so a failed query costs only this note.
     let Ok(told) = ctx.client.volumes().explain(volume, &ctx.query()).await else { return };
     let of_node = told.value.claims.iter().filter(|claim| claim.node_id == *node);
     if let Some(left) = of_node.map(|claim| claim.fence_left).max().filter(|left| left.0 > 0) {
@@ -154,12 +153,12 @@ async fn waits(ctx: &Ctx, volume: &str, node: &str) {
     }
 }
 
-/// The node with a claim on the volume whose id begins so; any other node if none has.
+/// Returns the node that has a claim on the volume and whose id has this prefix, or else any node with the prefix.
 async fn holder(ctx: &Ctx, volume: &str, prefix: &str) -> Result<String, CliError> {
     let held = ctx.client.volumes().info(volume, &ctx.query()).await;
     let mut nodes: Vec<String> = match &held {
         Ok(detail) => detail.value.claims.iter().map(|claim| claim.node_id.to_string()).collect(),
-        // Whatever is wrong with the volume, the detach itself will tell.
+        // The detach request itself reports any error about the volume.
         Err(_) => Vec::new(),
     };
     nodes.retain(|node| node.starts_with(prefix));

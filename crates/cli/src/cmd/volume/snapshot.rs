@@ -12,14 +12,14 @@ use caravan_types::time::UnixNanos;
 use caravan_types::volume::CsiSnapshot;
 use clap::Subcommand;
 
-/// Verbs of snapshots.
+/// Subcommands of `volume snapshot`.
 #[derive(Debug, Subcommand)]
 pub(crate) enum SnapshotVerb {
-    /// Have the plugin take a snapshot of a volume
+    /// Create a snapshot of a volume
     Create(CreateArgs),
-    /// Have the plugin delete a snapshot
+    /// Delete a snapshot
     Delete(DeleteArgs),
-    /// Show the snapshots of a plugin
+    /// List the snapshots of a plugin
     List(ListArgs),
 }
 
@@ -33,10 +33,10 @@ pub(crate) struct CreateArgs {
     /// Secret for the plugin, KEY=VALUE; may be repeated
     #[arg(long = "secret", value_name = "KEY=VALUE")]
     secrets: Vec<Secret>,
-    /// Show whole ids of volumes
+    /// Show full ids of volumes
     #[arg(long)]
     verbose: bool,
-    /// Volume, and a name that is the snapshot's own
+    /// Volume id or prefix, and a unique name for the snapshot
     #[arg(value_name = "VOLUME NAME", num_args = 0..)]
     args: Vec<String>,
 }
@@ -62,20 +62,19 @@ pub(crate) struct ListArgs {
     /// Secret for the plugin, KEY=VALUE; may be repeated
     #[arg(long = "secret", value_name = "KEY=VALUE")]
     secrets: Vec<Secret>,
-    /// Snapshots to show at once
+    /// Number of snapshots on a page
     #[arg(long, value_name = "N", default_value_t = 30)]
     per_page: u32,
-    /// Where to start, as told at the end of the page before
+    /// Token of the page, printed at the end of the previous one
     #[arg(long, value_name = "TOKEN")]
     page_token: Option<String>,
-    /// Show whole ids of volumes
+    /// Show full ids of volumes
     #[arg(long)]
     verbose: bool,
     #[arg(hide = true, num_args = 0..)]
     args: Vec<String>,
 }
 
-/// Runs the verb.
 pub(crate) async fn run(ctx: &Ctx, verb: &SnapshotVerb) -> Outcome {
     match verb {
         SnapshotVerb::Create(args) => create(ctx, args).await,
@@ -145,7 +144,7 @@ async fn list(ctx: &Ctx, args: &ListArgs) -> Outcome {
     Ok(0)
 }
 
-/// The plugin that is meant; the only one if none is named.
+/// Returns the plugin with this id or unique prefix, or the only plugin if `given` is absent.
 async fn plugin(ctx: &Ctx, given: Option<&str>) -> Result<String, CliError> {
     let query = ctx.query().prefix(given.unwrap_or_default());
     let plugins = ctx.client.plugins().list(&query).await.doing("Error querying CSI plugins")?.value;
@@ -166,7 +165,8 @@ async fn plugin(ctx: &Ctx, given: Option<&str>) -> Result<String, CliError> {
     }
 }
 
-/// The table of snapshots, oldest first. Ids of snapshots are always whole, because deleting needs them.
+/// Returns the table of snapshots, oldest first. Ids of snapshots are always complete, because `delete` requires
+/// them.
 fn table(clock: &Clock, mut snapshots: Vec<CsiSnapshot>, verbose: bool) -> String {
     snapshots.sort_by(|a, b| (a.create_time, &a.id).cmp(&(b.create_time, &b.id)));
     let rows = snapshots.iter().map(|snapshot| {

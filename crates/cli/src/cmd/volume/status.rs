@@ -15,13 +15,13 @@ use caravan_types::volume::{ClaimMode, CsiVolumeStub, VolumeExternalStub, Volume
 /// Flags of `volume status`.
 #[derive(Clone, Debug, Default, clap::Args)]
 pub(crate) struct StatusArgs {
-    /// Kind of volume, csi or host
+    /// Type of volume: csi or host
     #[arg(long = "type", value_name = "TYPE")]
     kind: Option<String>,
-    /// Host volumes of this node only
+    /// Show only host volumes of this node
     #[arg(long, value_name = "NODE")]
     node: Option<String>,
-    /// Host volumes of this node pool only
+    /// Show only host volumes of this node pool
     #[arg(long, value_name = "POOL")]
     node_pool: Option<String>,
     #[command(flatten)]
@@ -29,19 +29,19 @@ pub(crate) struct StatusArgs {
     /// Show JSON
     #[arg(long)]
     json: bool,
-    /// Without topologies, capabilities and users
+    /// Omit topologies, capabilities and claims
     #[arg(long)]
     short: bool,
-    /// Show whole ids; in the list also what the plugins themselves list
+    /// Show full ids; in the list, also the volumes that the plugins report
     #[arg(long)]
     verbose: bool,
-    /// Volume
+    /// Volume id or prefix
     #[arg(value_name = "VOLUME", num_args = 0..)]
     args: Vec<String>,
 }
 
 impl StatusArgs {
-    /// For a volume found by another verb.
+    /// Creates the arguments for a volume that `status` found.
     pub(crate) fn of(id: &str, verbose: bool) -> Self {
         Self { verbose, args: vec![id.to_owned()], ..Self::default() }
     }
@@ -58,10 +58,9 @@ impl StatusArgs {
     }
 }
 
-/// Elements of a page of what plugins list.
+/// The number of entries on a page of the volumes that plugins report.
 const PAGE: u32 = 30;
 
-/// Runs it.
 pub(crate) async fn run(ctx: &Ctx, args: &StatusArgs) -> Outcome {
     let given = at_most_one(&args.args, "This command takes either no arguments or one: <id>")?;
     let kind = kind(args.kind.as_deref())?;
@@ -69,7 +68,7 @@ pub(crate) async fn run(ctx: &Ctx, args: &StatusArgs) -> Outcome {
         return Err(CliError::Usage("-node and -node-pool are for host volumes".into()));
     }
     let Some(given) = given else {
-        // In JSON one list only, so that the output is one document.
+        // With -json, print only one of the lists, so that the output is one JSON document.
         if kind == Some(Kind::Host) || (kind.is_none() && !args.json) {
             host::list(ctx, args.of_hosts()).await?;
         }
@@ -120,7 +119,7 @@ async fn all(ctx: &Ctx, args: &StatusArgs) -> Outcome {
     Ok(0)
 }
 
-/// What the plugins themselves list, page by page.
+/// Prints the volumes that the plugins report, page by page.
 async fn external(ctx: &Ctx) -> Result<(), CliError> {
     let plugins = ctx.client.plugins().list(&ctx.query()).await.doing("Error querying CSI plugins")?.value;
     for plugin in plugins.iter().filter(|plugin| plugin.controllers_healthy > 0) {
@@ -130,7 +129,7 @@ async fn external(ctx: &Ctx) -> Result<(), CliError> {
             let page = match ctx.client.volumes().list_external(plugin.id.as_str(), &query).await {
                 Ok(page) => page.value,
                 Err(error) => {
-                    // Plugins need not be able to list.
+                    // Listing volumes is an optional capability of a plugin.
                     ctx.out.note(&format!(
                         "Error querying CSI external volumes for plugin \"{}\": {error}",
                         plugin.id
@@ -153,7 +152,7 @@ async fn external(ctx: &Ctx) -> Result<(), CliError> {
     Ok(())
 }
 
-/// The table of volumes.
+/// Returns the table of volumes.
 pub(crate) fn table(volumes: &[CsiVolumeStub]) -> String {
     let rows = volumes.iter().map(|volume| {
         vec![
@@ -267,7 +266,7 @@ fn capabilities(detail: &VolumeDetail) -> String {
     format!("Capabilities\n{}", Table::new(&["Access Mode", "Attachment Mode"]).rows(rows).render())
 }
 
-/// Who uses the volume, how far each got, and what each waits for.
+/// Returns the claims on the volume: their allocations, phases and wait reasons.
 fn claims(clock: &Clock, claims: &[ClaimView], verbose: bool) -> String {
     let heading = ["Alloc ID", "Node ID", "Job ID", "Mode", "Phase", "Since", "Waits For"];
     let rows = claims.iter().map(|claim| {
@@ -287,7 +286,7 @@ fn claims(clock: &Clock, claims: &[ClaimView], verbose: bool) -> String {
     Table::new(&heading).keep_empty().rows(rows).render()
 }
 
-/// `another node; last error: volume busy (2 tries, next in 5s)`
+/// Renders what a claim waits for: `another node; last error: volume busy (2 tries, next in 5s)`
 fn waits(clock: &Clock, claim: &ClaimView) -> String {
     let mut notes = Vec::new();
     if claim.tries > 0 {

@@ -1,9 +1,9 @@
-//! What an agent of Consul says of itself (`/v1/agent/self`), as attributes. Pure.
+//! Attributes from the self-description of a Consul agent (`/v1/agent/self`). Pure.
 
 use serde_json::Value;
 use std::collections::BTreeMap;
 
-/// Attributes that speak of it.
+/// The attributes of a Consul agent.
 pub(super) const ATTRIBUTES: &[&str] = &[
     "consul.version",
     "consul.server",
@@ -18,7 +18,8 @@ pub(super) const ATTRIBUTES: &[&str] = &[
 
 pub(super) const PATH: &str = "/v1/agent/self";
 
-/// Reads the answer; `tls` is whether it was asked over TLS, as its gRPC port will be. What is not said is left out.
+/// Reads the response. `tls` is whether the agent was asked over TLS, as its gRPC port will be. Absent fields are left
+/// out.
 pub(super) fn attributes(answer: &Value, tls: bool) -> BTreeMap<String, String> {
     let (config, debug) = (&answer["Config"], &answer["DebugConfig"]);
     let text = |value: &Value| value.as_str().filter(|text| !text.is_empty()).map(str::to_owned);
@@ -45,11 +46,11 @@ pub(super) fn attributes(answer: &Value, tls: bool) -> BTreeMap<String, String> 
     out
 }
 
-/// Where it speaks gRPC; -1 stands for nowhere.
+/// Returns the gRPC port; -1 means that gRPC is disabled.
 fn port(debug: &Value, tls: bool) -> Option<i64> {
     let encrypted = debug["GRPCTLSPort"].as_i64();
     match tls {
-        // Before 1.14 one port was for both.
+        // Before 1.14, one port served both.
         true => encrypted.filter(|port| *port > 0).or_else(|| debug["GRPCPort"].as_i64()),
         false => debug["GRPCPort"].as_i64(),
     }

@@ -1,6 +1,6 @@
-//! Programs of others beside the node, Consul and Vault: what they say of themselves becomes attributes of the node
-//! (docs/reference/http-api.md, section 5.4, docs/reference/jobspec.md, section 11.1). They are looked at again and again, beside everything else, and
-//! nothing waits for them.
+//! Consul and Vault integrations: their self-descriptions become attributes of the node (docs/reference/http-api.md,
+//! section 5.4, docs/reference/jobspec.md, section 11.1). They are polled in the background, and nothing waits for
+//! them.
 
 mod consul;
 mod vault;
@@ -19,19 +19,19 @@ use tokio::net::TcpStream;
 use tokio::sync::watch;
 use tokio::task::{AbortHandle, JoinSet};
 
-/// How long one may take to answer.
+/// The timeout of a request.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// Between two looks at one that answers.
+/// The interval between requests to a server that answers.
 const STEADY: Duration = Duration::from_secs(15);
-/// After a look that failed: at first, and at most.
+/// The first and the longest pause after a failed request.
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
 const LONGEST_PAUSE: Duration = Duration::from_secs(60);
-/// So many failed looks in a row take the attributes away: one that starts anew is soon back.
+/// The number of consecutive failures after which the attributes are removed; a restarting server answers again sooner.
 const FAILURES: u32 = 3;
-/// Longest answer that is read.
+/// The longest response that is read, in bytes.
 const MOST: usize = 4 << 20;
 
-/// What kind of program it is.
+/// The kind of program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum NeighbourKind {
     /// An agent of Consul.
@@ -40,28 +40,29 @@ pub enum NeighbourKind {
     Vault,
 }
 
-/// A program of others, and how to ask it.
+/// A Consul agent or Vault server, and how to reach it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Neighbour {
-    /// What it is.
+    /// Whether it is Consul or Vault.
     pub kind: NeighbourKind,
-    /// Name of its cluster; `default` stands for the usual one.
+    /// Name of its cluster; `default` is the default cluster.
     pub name: String,
-    /// Host, without brackets.
+    /// Host name or address, without brackets.
     pub host: String,
-    /// Port.
+    /// TCP port of its HTTP API.
     pub port: u16,
-    /// How it proves who it is; none without TLS.
+    /// TLS settings; `None` means no TLS.
     pub tls: Option<ClientSettings>,
-    /// What this node proves to it; may be empty.
+    /// The token for requests; may be empty.
     pub token: Secret,
 }
 
-/// All that a node looks at.
+/// All integrations of a node.
 pub type Neighbours = Vec<Neighbour>;
 
 impl Neighbour {
-    /// Which attributes speak of it: each as the default cluster's is called, with what it is called for this one.
+    /// Returns the attributes of this integration: each with its name for the default cluster and its name for this
+    /// cluster.
     fn keys(&self) -> impl Iterator<Item = (&'static str, String)> + '_ {
         let (names, kind) = match self.kind {
             NeighbourKind::Consul => (consul::ATTRIBUTES, "consul"),
@@ -70,7 +71,7 @@ impl Neighbour {
         names.iter().map(move |name| (*name, self.key(kind, name)))
     }
 
-    /// `consul.version` as it is, or `consul.<cluster>.version`.
+    /// Returns `consul.version` for the default cluster, or `consul.<cluster>.version`.
     fn key(&self, kind: &str, name: &str) -> String {
         match (self.name.as_str(), name.split_once(&format!("{kind}."))) {
             ("default", _) | (_, None) => name.to_owned(),
@@ -78,7 +79,7 @@ impl Neighbour {
         }
     }
 
-    /// Asks it once.
+    /// Sends one request.
     async fn ask(&self) -> Result<BTreeMap<String, String>, String> {
         let path = match self.kind {
             NeighbourKind::Consul => consul::PATH,
@@ -88,7 +89,7 @@ impl Neighbour {
         let mut request = Request::get(path)
             .header(http::header::HOST, format!("{host}:{}", self.port))
             .header(http::header::USER_AGENT, concat!("caravan/", env!("CARGO_PKG_VERSION")));
-        // What Vault says of its health, it says to everybody.
+        // Vault's health endpoint needs no token.
         if self.kind == NeighbourKind::Consul && !self.token.expose().is_empty() {
             request = request.header("x-consul-token", self.token.expose());
         }
@@ -117,7 +118,7 @@ impl Neighbour {
     }
 }
 
-/// Looks at them for as long as it is polled; `wanted` may change.
+/// Polls the integrations for as long as it is polled itself; `wanted` may change.
 pub(crate) async fn mind(node: NodeState, mut wanted: watch::Receiver<Neighbours>) {
     let mut tasks = JoinSet::new();
     let mut looked: Vec<(Neighbour, AbortHandle)> = Vec::new();
@@ -138,13 +139,13 @@ pub(crate) async fn mind(node: NodeState, mut wanted: watch::Receiver<Neighbours
             }
         }
         if wanted.changed().await.is_err() {
-            // Nobody can change it any more.
+            // No sender is left, so the list cannot change any more.
             return std::future::pending().await;
         }
     }
 }
 
-/// Looks at one, again and again.
+/// Polls one integration periodically.
 async fn look_after(neighbour: Neighbour, node: NodeState) {
     let what = format!("{:?} \"{}\"", neighbour.kind, neighbour.name);
     let mut backoff = Backoff::new(FIRST_PAUSE, LONGEST_PAUSE);
@@ -203,7 +204,7 @@ mod tests {
         assert!(keys(NeighbourKind::Vault, "east").contains(&"vault.east.cluster_id".to_owned()));
     }
 
-    /// Answers each request with the next text; what was asked comes back.
+    /// Answers each request with the next text; returns the received requests.
     async fn serve(listener: TcpListener, answers: Vec<String>) -> Vec<String> {
         let mut asked = Vec::new();
         for answer in answers {

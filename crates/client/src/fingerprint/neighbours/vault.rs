@@ -1,22 +1,22 @@
-//! What a server of Vault says of its health (`/v1/sys/health`), as attributes. Pure.
+//! Attributes from the health report of a Vault server (`/v1/sys/health`). Pure.
 
 use serde_json::Value;
 use std::collections::BTreeMap;
 
-/// Attributes that speak of it.
+/// The attributes of a Vault server.
 pub(super) const ATTRIBUTES: &[&str] =
     &["vault.accessible", "vault.version", "vault.cluster_id", "vault.cluster_name"];
 
-/// One that is sealed or stands by answers too: it is there, which is what is asked.
+/// A sealed or standby server must answer with success too: the fingerprint asks only whether it is reachable.
 pub(super) const PATH: &str = "/v1/sys/health?drsecondarycode=299&performancestandbycode=299&sealedcode=299\
                                &standbycode=299&uninitcode=299";
 
-/// Reads the answer. What is not said is left out.
+/// Reads the response. Absent fields are left out.
 pub(super) fn attributes(answer: &Value) -> BTreeMap<String, String> {
     let text = |key: &str| answer[key].as_str().filter(|text| !text.is_empty());
     let mut out = BTreeMap::new();
     let Some(version) = text("version") else { return out };
-    // Old ones begin with their name.
+    // Old versions begin with the program's name.
     let version = version.strip_prefix("Vault ").unwrap_or(version);
     out.insert("vault.version".to_owned(), version.to_owned());
     out.insert("vault.accessible".to_owned(), "true".to_owned());
@@ -46,7 +46,7 @@ mod tests {
             ("true", "00af5aa8")
         );
         assert_eq!(told["vault.cluster_name"], "vault-cluster-1");
-        // One that is sealed does not know its cluster.
+        // A sealed server does not know its cluster.
         answer["cluster_id"] = json!("");
         answer["cluster_name"] = Value::Null;
         assert_eq!(

@@ -21,29 +21,29 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 
-/// Whether tasks may begin.
+/// Whether tasks may start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Readiness {
-    /// Hooks are under way.
+    /// Hooks are running.
     Preparing,
-    /// Everything is there.
+    /// All hooks succeeded.
     Ready,
-    /// A hook failed: nothing may start.
+    /// A hook failed: no task may start.
     Failed,
 }
 
-/// Where an allocation's runner is.
+/// The stage of an allocation's runner.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Stage {
-    /// Hooks and tasks.
+    /// Hooks or tasks run.
     Running,
     /// Every task is dead.
     TasksDead,
-    /// Everything it held was given back.
+    /// All volumes and other resources are released.
     Over,
 }
 
-/// An allocation on this node. Clones share it.
+/// An allocation on this node. Clones share the state.
 #[derive(Clone, Debug)]
 pub(crate) struct AllocRunner {
     inner: Arc<Inner>,
@@ -54,7 +54,7 @@ struct Inner {
     context: Arc<Context>,
     dir: AllocDir,
     state: Mutex<State>,
-    /// Grows with every change that siblings or the hook may wait for.
+    /// Grows with every change that siblings or the hooks may wait for.
     changes: watch::Sender<u64>,
     readiness: watch::Sender<Readiness>,
     stage: watch::Sender<Stage>,
@@ -67,7 +67,7 @@ pub(super) struct State {
     pub(super) alloc: Arc<Allocation>,
     pub(super) tasks: BTreeMap<String, Slot>,
     pub(super) stopping: bool,
-    /// Since when it is on this node.
+    /// When the allocation came to this node.
     begun: UnixNanos,
     health: Health,
 }
@@ -84,13 +84,13 @@ pub(super) struct Slot {
 
 impl Slot {
     fn restart(&self, reason: &str) {
-        // A task that ends right now does not take it, and need not.
+        // A task that is ending does not receive the action, and need not.
         let _ = self.actions.send(TaskAction::Restart { reason: reason.to_owned() });
     }
 }
 
 impl AllocRunner {
-    /// An allocation with what an earlier agent knew of its tasks.
+    /// Creates the runner of an allocation, with the records of its tasks from an earlier agent.
     pub(crate) fn new(
         context: Arc<Context>,
         alloc: Arc<Allocation>,
@@ -139,8 +139,8 @@ impl AllocRunner {
         this
     }
 
-    /// Runs it to its end, or until the agent ends. It begins when the tasks of those `before` it are dead: ports and
-    /// memory may be theirs until then.
+    /// Runs the allocation to its end, or until the agent ends. It starts once the tasks of the allocations in `before`
+    /// are dead, because those may hold its ports and memory until then.
     pub(crate) async fn run(self, before: Vec<Self>, allocs: Allocs) {
         let mut tasks = JoinSet::new();
         let inboxes: Vec<_> = {
@@ -149,7 +149,7 @@ impl AllocRunner {
         };
         let shutdown = self.context().shutdown.clone();
         for (name, _) in &inboxes {
-            // Before any hook has something to say.
+            // Before any event of a hook.
             if self.record(name).is_some_and(|r| r.state.events.is_empty()) {
                 self.emit(name, TaskEvent::new(event::RECEIVED, clock::now()));
             }
@@ -159,7 +159,7 @@ impl AllocRunner {
         }
         let mut minder = JoinSet::new();
         let this = self.clone();
-        // Ends with the set.
+        // Aborted when the set is dropped.
         minder.spawn(async move { this.mind_contact().await });
         let this = self.clone();
         minder.spawn(async move { this.mind_health().await });
@@ -203,7 +203,7 @@ impl AllocRunner {
         }
     }
 
-    /// Hooks before the tasks. The error is in the reference's words.
+    /// Runs the hooks before the tasks. The error is in Nomad's words.
     async fn prepare(&self, before: &[Self], allocs: &Allocs) -> Result<(), String> {
         for other in before {
             other.reached(Stage::TasksDead).await;
@@ -216,7 +216,7 @@ impl AllocRunner {
         self.hook("csi_hook", self.mount_volumes()).await
     }
 
-    /// It is being ended: nothing is set up for it, but what runs after its tasks may, if any of them ever ran.
+    /// Skips the hooks of an allocation that is being stopped. Its poststop tasks may still run, if any task ever ran.
     fn skip_setup(&self) {
         let begun = self.lock().tasks.values().any(|s| !s.record.state.started_at.is_zero());
         self.inner.readiness.send_replace(if begun { Readiness::Ready } else { Readiness::Failed });
@@ -243,27 +243,27 @@ impl AllocRunner {
         }
     }
 
-    /// What it keeps of its services.
+    /// Returns the state of the allocation's services.
     pub(crate) fn services(&self) -> &ServiceState {
         &self.inner.services
     }
-    /// What it works with.
+    /// Returns the shared dependencies.
     pub(crate) fn context(&self) -> &Arc<Context> {
         &self.inner.context
     }
-    /// Its directories.
+    /// Returns the allocation's directories.
     pub(crate) fn dir(&self) -> &AllocDir {
         &self.inner.dir
     }
-    /// The allocation as the servers last sent it.
+    /// Returns the allocation as the servers last sent it.
     pub(crate) fn alloc(&self) -> Arc<Allocation> {
         Arc::clone(&self.lock().alloc)
     }
-    /// Since when it is on this node.
+    /// Returns when the allocation came to this node.
     pub(super) fn begun(&self) -> UnixNanos {
         self.lock().begun
     }
-    /// Takes what the servers sent; ends it if they want that.
+    /// Applies a new version of the allocation from the servers; stops it if they want that.
     pub(crate) fn receive(&self, alloc: Arc<Allocation>) {
         let stop = alloc.server_terminal();
         let no_delay = alloc.desired_transition.no_shutdown_delay == Some(true);
@@ -286,7 +286,7 @@ impl AllocRunner {
         self.inner.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Its id.
+    /// Returns the allocation's id.
     pub(crate) fn id(&self) -> AllocId {
         self.lock().alloc.id.clone()
     }

@@ -1,4 +1,4 @@
-//! What is asked of an allocation: to end, to start anew, to take signals, to vanish.
+//! Operations on an allocation: stop, restart, signal, destroy.
 
 use super::{AllocRunner, Slot, Stage};
 use crate::ClientError;
@@ -12,19 +12,19 @@ use std::sync::{Arc, Mutex, PoisonError};
 use tokio::sync::oneshot;
 
 impl AllocRunner {
-    /// Ends its tasks. Asking twice changes nothing, but a delay may be cut short.
+    /// Stops the tasks. A second call changes nothing, except that it may skip the shutdown delay.
     pub(crate) fn stop(&self, no_delay: bool) {
         self.end(&Kill { no_delay, ..Kill::default() });
     }
 
-    /// Ends its tasks as ordered.
+    /// Stops the tasks with the given options.
     pub(in crate::runner) fn end(&self, kill: &Kill) {
         self.lock().stopping = true;
         self.kill_all(kill);
         self.changed();
     }
 
-    /// Ends everything at once, whatever it waits for, tasks that run afterwards included.
+    /// Stops all tasks at once, poststop tasks included, whatever they wait for.
     pub(crate) fn kill(&self) {
         let mut state = self.lock();
         state.stopping = true;
@@ -51,7 +51,7 @@ impl AllocRunner {
         }
     }
 
-    /// Starts a task anew (all of the running ones without a name).
+    /// Restarts a task, or all running tasks without a name.
     pub(crate) fn restart(&self, task: Option<&str>, all: bool) -> Result<(), ClientError> {
         let reason = match (task, all) {
             (Some(_), _) => "User requested task to restart",
@@ -61,7 +61,7 @@ impl AllocRunner {
         self.act(task, |slot| slot.restart(reason))
     }
 
-    /// Starts a running task anew for a reason of ours.
+    /// Restarts a running task for a reason of the client's own.
     pub(in crate::runner) fn restart_because(&self, task: &str, reason: &str) -> Result<(), ClientError> {
         self.act(Some(task), |slot| slot.restart(reason))
     }
@@ -84,7 +84,7 @@ impl AllocRunner {
         Ok(())
     }
 
-    /// Sends a signal to a task (to all running ones without a name).
+    /// Sends a signal to a task, or to all running tasks without a name.
     pub(crate) async fn signal(&self, task: Option<&str>, signal: &str) -> Result<(), ClientError> {
         let answers = Mutex::new(Vec::new());
         self.act(task, |slot| {
@@ -100,7 +100,7 @@ impl AllocRunner {
         Ok(())
     }
 
-    /// The driver and the driver's id of a running task.
+    /// Returns the driver of a running task and the driver's id of it.
     pub(crate) fn running(
         &self,
         task: &str,
@@ -113,35 +113,35 @@ impl AllocRunner {
         driver.zip(id).ok_or_else(|| ClientError::TaskNotRunning(task.to_owned()))
     }
 
-    /// Whether a task is there, and whether it ever started.
+    /// Returns whether a task ever started; an error if the allocation has no such task.
     pub(crate) fn task_started(&self, task: &str) -> Result<bool, ClientError> {
         let record = self.record(task).ok_or_else(|| ClientError::UnknownTask(task.to_owned()))?;
         Ok(!record.state.started_at.is_zero())
     }
 
-    /// Names of its tasks.
+    /// Returns the names of the tasks.
     pub(crate) fn task_names(&self) -> Vec<String> {
         self.lock().tasks.keys().cloned().collect()
     }
 
-    /// The users that its tasks run as. A task whose driver is gone has none.
+    /// Returns the users that the tasks run as. A task whose driver is absent has none.
     pub(crate) fn users(&self) -> Users {
         let plans = self.task_names();
         Users::new(plans.iter().filter_map(|task| Plan::make(self, task)).map(|plan| plan.user()).collect())
     }
 
-    /// Whether one of its tasks is a CSI plugin.
+    /// Returns whether one of the tasks is a CSI plugin.
     pub(crate) fn is_plugin(&self) -> bool {
         self.alloc().group().is_some_and(|g| g.tasks.iter().any(|t| t.csi_plugin_config.is_some()))
     }
 
     /// Waits for a stage.
     pub(crate) async fn reached(&self, stage: Stage) {
-        // The sender is ours: it cannot go before we do.
+        // This value owns the sender, so it is never dropped.
         let _ = self.inner.stage.subscribe().wait_for(|s| *s >= stage).await;
     }
 
-    /// Removes everything of it: directories, records. Only once it is over.
+    /// Removes the allocation's directories and records. Allowed only once it is over.
     pub(crate) async fn destroy(&self) -> Result<(), ClientError> {
         let alloc = self.alloc();
         let dir = self.inner.dir.clone();

@@ -1,4 +1,4 @@
-//! What is known of an allocation and its tasks: kept, told to the servers, and waited for by siblings.
+//! The state of an allocation and its tasks: stored, reported to the servers, and watched by siblings.
 
 use super::{AllocRunner, Readiness, Slot};
 use crate::clock;
@@ -23,7 +23,7 @@ impl AllocRunner {
         self.lock().tasks.get(task).map(|s| s.kill.subscribe())
     }
 
-    /// Changes what is known of a task, keeps it, and tells the servers.
+    /// Changes the record of a task, stores it, and reports the change to the servers.
     pub(in crate::runner) fn update(
         &self,
         task: &str,
@@ -43,7 +43,7 @@ impl AllocRunner {
 
     /// Adds an event to a task.
     pub(in crate::runner) fn emit(&self, task: &str, event: TaskEvent) {
-        // Users look for it by this name, whatever our files are called.
+        // A fixed log target, independent of module paths, because users filter by it.
         tracing::info!(
             target: "caravan_client::runner::alloc",
             alloc = %self.id(), task, event = event.kind.as_str(), says = event.display(), "task event"
@@ -53,14 +53,14 @@ impl AllocRunner {
         }
     }
 
-    /// Tells on every task that has not started what the allocation waits for.
+    /// Adds an event with the reason of the wait to every task that has not started.
     pub(in crate::runner) fn tell_waiting(&self, reason: &str) {
         for task in self.task_names() {
             self.emit(&task, TaskEvent::new(event::WAITING_FOR_VOLUME, clock::now()).message(reason));
         }
     }
 
-    /// A task is dead: others may have to follow.
+    /// Handles the death of a task: others may have to stop.
     pub(in crate::runner) fn died(&self, task: &str) {
         for (other, reason) in ends_with(&self.group(), task) {
             let kind = match &reason {
@@ -83,7 +83,7 @@ impl AllocRunner {
         }
     }
 
-    /// Waits until a task may start. `false`: it never may.
+    /// Waits until a task may start. Returns `false` if it never may.
     pub(in crate::runner) async fn turn_of(&self, task: &str, started_before: bool) -> bool {
         let mut changes = self.inner.changes.subscribe();
         let mut readiness = self.inner.readiness.subscribe();
@@ -97,7 +97,8 @@ impl AllocRunner {
                     if (started_before && !stopping) || may_start(&group, task, stopping) {
                         return true;
                     }
-                    // Nothing may ever start it: those it waits for failed, or all ends before it began.
+                    // The task can never start: a task that it waits for failed, or the allocation stops before it
+                    // began.
                     let role = group.get(task).map(|t| t.role);
                     if stopping && role != Some(Role::Poststop) {
                         return false;
@@ -114,7 +115,7 @@ impl AllocRunner {
         }
     }
 
-    /// Holds starts back or lets them go, if nothing else was decided meanwhile.
+    /// Changes the readiness, unless it was changed meanwhile.
     pub(in crate::runner) fn set_readiness(&self, from: Readiness, to: Readiness) {
         self.inner.readiness.send_if_modified(|now| {
             let is_from = *now == from;
@@ -125,7 +126,7 @@ impl AllocRunner {
         });
     }
 
-    /// Watches what siblings may wait for.
+    /// Returns a receiver of changes that siblings may wait for.
     pub(crate) fn changes(&self) -> watch::Receiver<u64> {
         self.inner.changes.subscribe()
     }
@@ -160,17 +161,17 @@ impl AllocRunner {
         self.lock().tasks.values().all(|s| s.record.state.state == TaskRunState::Dead)
     }
 
-    /// States of its tasks.
+    /// Returns the states of the tasks.
     pub(crate) fn task_states(&self) -> Map<String, TaskState> {
         self.lock().tasks.iter().map(|(n, s)| (n.clone(), s.record.state.clone())).collect()
     }
 
-    /// What it is now.
+    /// Returns the allocation's current status.
     pub(crate) fn status(&self) -> ClientStatus {
         aggregate(&self.task_states()).0
     }
 
-    /// Looks at its health. Answers when to look again, whether something became known, and whom to blame.
+    /// Judges the health. Returns when to judge again, whether the health became known, and the responsible task.
     pub(in crate::runner) fn judge(&self) -> Judged {
         let checks = self.checks_stand();
         let mut state = self.lock();
@@ -184,12 +185,12 @@ impl AllocRunner {
         Judged { again, news: state.health.report().1 != before, blame }
     }
 
-    /// Gives a task its socket of the API, if it has none.
+    /// Opens the API socket of a task, if it has none.
     pub(in crate::runner) fn open_socket(&self, task: &str) {
         self.inner.sockets.open(&self.context().task_api, task, &self.dir().task(task));
     }
 
-    /// Adds an event to a task without telling anybody yet.
+    /// Adds an event to a task without reporting it yet.
     pub(in crate::runner) fn note(&self, task: &str, event: TaskEvent) {
         let mut state = self.lock();
         let alloc = state.alloc.id.clone();
@@ -199,9 +200,9 @@ impl AllocRunner {
         }
     }
 
-    /// Tells the servers how it does.
+    /// Reports the allocation's status to the servers.
     pub(crate) fn push(&self) {
-        // What just happened may have settled its health: both are told together.
+        // The last change may have decided the health: both are reported together.
         self.look_at_health();
         let (deployment_id, deployment_status) = self.lock().health.report();
         let task_states = self.task_states();
@@ -219,8 +220,8 @@ impl AllocRunner {
             task_states,
             deployment_id,
             deployment_status,
-            // The network of the host, or none: there is no interface or address of the allocation's own. The
-            // first report carries it, because clients look at the allocation as soon as it changes.
+            // The network is the host's, or none: the allocation has no interface or address of its own. The first
+            // report contains this, because clients read the allocation as soon as it changes.
             network_status: Some(Arc::default()),
         });
     }

@@ -1,4 +1,4 @@
-//! Fetching a file over HTTP.
+//! Fetches files over HTTP.
 
 use super::source::{DigestKind, Source};
 use base64::Engine;
@@ -18,20 +18,20 @@ use tokio::io::{AsyncSeekExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
-/// Until a server answers, and between two parts of what it sends.
+/// Timeout for a response, and between two parts of a body.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// For all of it (docs/reference/jobspec.md, section 11.3).
+/// Timeout of the whole download (docs/reference/jobspec.md, section 11.3).
 const WHOLE: Duration = Duration::from_secs(30 * 60);
-/// Most bytes.
+/// The most bytes of a download.
 const MOST: u64 = 100_000_000_000;
-/// Most servers that send us on to another.
+/// The most redirects.
 const HOPS: usize = 10;
 
 fn words(error: &dyn std::error::Error) -> String {
     crate::error::chain(error)
 }
 
-/// Fetches a source into a file, which is at its beginning afterwards, and checks its digest.
+/// Fetches a source into a file, checks its digest, and rewinds the file.
 pub(super) async fn fetch(
     source: &Source,
     headers: &BTreeMap<String, String>,
@@ -39,7 +39,7 @@ pub(super) async fn fetch(
     into: File,
 ) -> Result<File, String> {
     let into = tokio::fs::File::from_std(into);
-    // It is large: several servers, one after the other.
+    // Boxed because the future is large: it handles several servers in sequence.
     let done = timeout(WHOLE, Box::pin(download(source, headers, insecure, into))).await;
     done.map_err(|_| "it takes longer than 30 minutes".to_owned())?
 }
@@ -60,7 +60,7 @@ async fn download(
     let first_host = url.authority().map(|authority| host_of(authority.as_str()).to_owned());
     for _ in 0..HOPS {
         let authority = url.authority().ok_or("the URL names no host")?.as_str().to_owned();
-        // What is meant for one server is not told to another.
+        // Headers for one server are not sent to another.
         let same = first_host.as_deref() == Some(host_of(&authority));
         let none = BTreeMap::new();
         let request = request(&url, &authority, if same { headers } else { &none })?;
@@ -72,7 +72,7 @@ async fn download(
         let stream = stream.map_err(|_| format!("{address} does not answer"))??;
         let (mut sender, connection) =
             hyper::client::conn::http1::handshake(TokioIo::new(stream)).await.map_err(|e| words(&e))?;
-        // It ends with what is read of it.
+        // The connection task is aborted when this set is dropped.
         let mut tasks = tokio::task::JoinSet::new();
         tasks.spawn(connection);
         let answer = timeout(PATIENCE, sender.send_request(request)).await;
@@ -115,7 +115,8 @@ async fn download(
     Err(format!("more than {HOPS} servers send us on to another"))
 }
 
-/// Servers with TLS prove who they are by the authorities that the host knows, unless the job does without.
+/// Connects to a server. A TLS server must have a certificate from an authority that the host trusts, unless the job
+/// skips verification.
 async fn connect(address: &str, encrypted: bool, insecure: bool) -> Result<Stream, String> {
     let failed = |error: std::io::Error| format!("{address} cannot be reached: {error}");
     let stream = TcpStream::connect(address).await.map_err(failed)?;
@@ -155,7 +156,7 @@ fn request(
     request.body(Empty::new()).map_err(|_| "a header of the artifact cannot be sent".to_owned())
 }
 
-/// An authority without who logs in.
+/// Returns an authority without user information.
 fn host_of(authority: &str) -> &str {
     authority.rsplit_once('@').map_or(authority, |(_, host)| host)
 }
@@ -165,7 +166,7 @@ fn has_port(host: &str) -> bool {
         .is_some_and(|(_, port)| port.bytes().all(|b| b.is_ascii_digit()) && !port.is_empty())
 }
 
-/// Where a server sends us on to.
+/// Resolves the target of a redirect.
 fn resolved(from: &Uri, to: &str) -> Result<Uri, String> {
     let wrong = || "the server sends us on to something that is no URL".to_owned();
     let authority = from.authority().ok_or_else(wrong)?.as_str();

@@ -1,5 +1,5 @@
-//! Artifacts: files that a task has fetched before it starts (docs/reference/jobspec.md, section 4.9). They come from elsewhere, so
-//! nothing of them lands outside of their destination.
+//! Artifacts: files that are fetched before a task starts (docs/reference/jobspec.md, section 4.9). They are not
+//! trusted, so nothing is written outside of their destination.
 
 mod fetch;
 mod source;
@@ -24,12 +24,12 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// In the private directory of a task whose artifacts are there.
+/// The marker file in the private directory of a task whose artifacts were fetched.
 const DONE: &str = "artifacts";
-/// How much one artifact may unpack to (docs/reference/jobspec.md, section 11.3).
+/// The limits of one unpacked artifact (docs/reference/jobspec.md, section 11.3).
 const LIMITS: Limits = Limits { bytes: 100_000_000_000, bytes_text: Cow::Borrowed("100 GB"), entries: 4096 };
 
-/// Sets a flag when it is dropped: whoever waited does not any more.
+/// Sets a flag when it is dropped, because then no caller waits any more.
 struct StopOnDrop(Arc<AtomicBool>);
 
 impl Drop for StopOnDrop {
@@ -38,7 +38,7 @@ impl Drop for StopOnDrop {
     }
 }
 
-/// Fetches all artifacts of a task, unless they were before. The error names the artifact.
+/// Fetches all artifacts of a task, unless they were fetched before. The error names the artifact.
 pub(super) async fn fetch_all(runner: &AllocRunner, plan: &Plan, owner: Owner) -> Result<(), String> {
     let blocks = &plan.task().artifacts;
     if blocks.is_empty() {
@@ -53,7 +53,7 @@ pub(super) async fn fetch_all(runner: &AllocRunner, plan: &Plan, owner: Owner) -
     for block in blocks {
         let name = block.getter_source.as_str();
         one(runner, plan, block, owner).await.map_err(|why| {
-            // What comes before an @ may be secret.
+            // The part before an `@` may contain a password.
             let shown = name.split_once("://").map_or(name, |(_, rest)| rest);
             let shown = shown.split(['?', '#']).next().unwrap_or_default();
             let shown = shown.rsplit_once('@').map_or(shown, |(_, host)| host);
@@ -87,10 +87,10 @@ async fn one(runner: &AllocRunner, plan: &Plan, artifact: &Artifact, owner: Owne
         _ => (destination, PathBuf::from(file_name(&source)?)),
     };
     let places = Places::new(plan.dirs().clone(), plan.has_own_root(), runner.users());
-    // The directories of the task themselves are there already.
+    // The task's own directories exist already.
     let (base, below) = places.directory(&below)?;
     let owner = if artifact.chown { owner } else { Owner::default() };
-    // The allocation's own directory is out of reach of tasks.
+    // Tasks cannot reach the allocation's own directory.
     let into =
         unnamed(runner.dir().root()).map_err(|error| format!("it cannot be kept: {}", describe(&error)))?;
     let fetched =
@@ -125,7 +125,7 @@ fn file_name(source: &Source) -> Result<String, String> {
     }
 }
 
-/// A file that nobody else finds, and that is gone with its last user.
+/// Creates an unlinked file: no other process can open it, and it disappears when it is closed.
 fn unnamed(dir: &Path) -> Result<File, caravan_sys::Error> {
     let dir = Dir::open(dir)?;
     let name = dir.temporary(OsStr::new("artifact"))?;

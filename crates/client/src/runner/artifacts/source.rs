@@ -1,15 +1,15 @@
-//! Where an artifact comes from, as job files write it (docs/reference/jobspec.md, section 4.9): a URL, with what is not for the server
-//! among its query or options. Pure.
+//! The source of an artifact, as job files write it (docs/reference/jobspec.md, section 4.9): a URL whose query or
+//! options also contain instructions for the client. Pure.
 
 use http::Uri;
 use std::collections::BTreeMap;
 
-/// How what comes is packed.
+/// The packing of the downloaded file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Packing {
-    /// A file, as it is.
+    /// A plain file.
     None,
-    /// One file, compressed.
+    /// One compressed file.
     Gz,
     Tar,
     TarGz,
@@ -25,29 +25,29 @@ pub(super) enum DigestKind {
     Sha512,
 }
 
-/// What the bytes must have as their digest.
+/// The expected digest of the downloaded bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Checksum {
     pub(super) kind: DigestKind,
-    /// In small letters.
+    /// In lower case.
     pub(super) hex: String,
 }
 
-/// A source, taken apart.
+/// A parsed source.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Source {
-    /// What is asked for.
+    /// The URL to request.
     pub(super) url: Uri,
     pub(super) packing: Packing,
     pub(super) checksum: Option<Checksum>,
-    /// The part of an archive that is taken; empty for all.
+    /// The part of an archive that is unpacked; empty for all.
     pub(super) inner: String,
-    /// What the file is called where nobody says.
+    /// The file name, unless the destination sets one.
     pub(super) file_name: String,
 }
 
 impl Source {
-    /// Takes a source apart.
+    /// Parses a source.
     pub(super) fn parse(source: &str, options: &BTreeMap<String, String>) -> Result<Self, String> {
         let url = plain_url(source)?;
         let scheme = if url.starts_with("https://") { "https" } else { "http" };
@@ -89,7 +89,7 @@ impl Source {
     }
 }
 
-/// The URL behind the notations of getters.
+/// Returns the URL without a getter prefix.
 fn plain_url(source: &str) -> Result<&str, String> {
     let (forced, url) = match source.split_once("::") {
         Some((getter, url)) if getter.bytes().all(|b| b.is_ascii_alphanumeric()) => (getter, url),

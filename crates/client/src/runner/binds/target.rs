@@ -1,5 +1,5 @@
-//! One volume in the directories of a task, bound and ended by descriptor: the task, and the others of its
-//! allocation, may swap names while that is done.
+//! One volume in the directories of a task, mounted and unmounted by descriptor: the tasks of the allocation may
+//! replace path components meanwhile.
 
 use super::place;
 use crate::alloc_dir::TaskDir;
@@ -14,18 +14,18 @@ use std::fs;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
-/// A place where a volume is bound, and what was there before.
+/// A mount target of a volume, and its state before the mount.
 #[derive(Clone, Debug)]
 pub(super) struct Target {
     /// The allocation's directory. No task can replace a part of its path.
     root: PathBuf,
-    /// The place below it.
+    /// The target's path relative to `root`.
     below: PathBuf,
-    /// It is a directory of the task's own: kept as it is when the volume goes.
+    /// Whether the target is one of the task's standard directories, which is kept when the volume is unmounted.
     own: bool,
-    /// Mounts of the task's own that are there beneath volumes: secrets are kept in memory.
+    /// The number of own mounts beneath the volume: `secrets` and `private` are tmpfs mounts.
     beneath: usize,
-    /// What was bound, as in the mount table.
+    /// The id of the bind mount, as in the mount table.
     mount: Option<u32>,
 }
 
@@ -54,34 +54,34 @@ impl Target {
         self.below.file_name().unwrap_or_default()
     }
 
-    /// Binds a volume here. On failure nothing of it is left.
+    /// Bind-mounts a volume here. On failure, no part of it is left.
     pub(super) fn bind(&mut self, wish: &Mount) -> Result<(), String> {
         let failed = |what: &str, error: &dyn std::error::Error| {
             let why = crate::error::chain(error);
             format!("failed to {what} volume mount {}: {why}", wish.task_path.display())
         };
         let is_dir = fs::metadata(&wish.host_path).map_err(|e| failed("look at", &e))?.is_dir();
-        // A bind that a crash of the agent left from an earlier run of the task.
+        // A bind mount from an earlier run of the task, left by a crash of the agent.
         self.clear().map_err(|e| failed("replace", &e))?;
         let (target, shown) = self.make(is_dir).map_err(|e| failed("make the target of", &e))?;
         self.mount(wish, &target, &shown).map_err(|error| {
             drop(target);
-            // Best effort: the failure is what counts.
+            // Best effort: the first error is reported.
             let _left = self.end();
             failed("make", &error)
         })
     }
 
-    /// Makes the directory or file to mount on, unless it is there. Returns it with the path that it has to have.
+    /// Creates the directory or file to mount on, unless it exists. Returns it with its expected path.
     fn make(&self, is_dir: bool) -> Result<(Handle, PathBuf), Error> {
         let root = Dir::open(&self.root)?;
-        // As the kernel has it, so that it can be compared.
+        // The kernel's path, so that it can be compared.
         let shown = root.real_path()?.join(&self.below);
         let access = Access::mode(0o755);
         if is_dir {
             let dir = root.make(&self.below, access, Mounts::Follow)?;
             if !self.own && dir.entries()?.next().is_none() {
-                // Without its mount the task must fail, not write to the host's disk.
+                // Without its mount, the task must fail instead of writing to the host's disk.
                 seal_open(&dir, &self.path())?;
             }
             return Ok((dir.handle(Path::new("."), Mounts::Follow)?, shown));
@@ -92,7 +92,7 @@ impl Target {
         }
         let file = parent.handle(Path::new(self.name()), Mounts::Follow)?;
         let stat = file.stat()?;
-        // A file with another name may be one of the host.
+        // A file with several hard links may belong to the host.
         if file.kind()? != Kind::File || stat.st_nlink != 1 {
             return Err(Error::not_a_file("mount on", self.path()));
         }
@@ -114,7 +114,7 @@ impl Target {
         }
         tree.attach_to(target, shown)?;
         let done = || -> Result<u32, Error> {
-            // Not before: on a shared mount the copy becomes shared.
+            // Not earlier: a copy on a shared mount becomes shared.
             tree.set_propagation(propagation, true)?;
             mount_id(&tree, shown)
         };
@@ -125,14 +125,14 @@ impl Target {
                 Ok(())
             }
             done => {
-                // Wherever it is now.
+                // Unmounts it wherever it is now.
                 unmount_open(&tree, Unmount::Lazy, shown)?;
                 done.and(Err(Error::moved("mount on", shown)))
             }
         }
     }
 
-    /// Ends what was bound, and removes what was made for it.
+    /// Unmounts the volume, and removes the target that was created for it.
     pub(super) fn end(&self) -> Result<(), Error> {
         self.clear()?;
         self.clear_moved()?;
@@ -147,12 +147,12 @@ impl Target {
         Ok(())
     }
 
-    /// Ends the volumes that are bound here, and nothing of the task's own.
+    /// Unmounts the volumes that are bound here, but no mount of the task's own.
     fn clear(&self) -> Result<(), Error> {
         loop {
             let there = match Dir::open(&self.root).and_then(|root| root.place(&self.below, Mounts::Follow)) {
                 Ok(there) => there,
-                // Nothing, or a link of the task's own that leads elsewhere: what is mounted there is not ours.
+                // The path is absent, or a link of the task's own leads elsewhere: mounts there are not the client's.
                 Err(error) if error.is_not_found() || is_no_way(&error) => return Ok(()),
                 Err(error) => return Err(error),
             };
@@ -164,7 +164,7 @@ impl Target {
         }
     }
 
-    /// Ends the volume if the task moved a directory above it.
+    /// Unmounts the volume if the task moved a directory above it.
     fn clear_moved(&self) -> Result<(), Error> {
         let Some(id) = self.mount else { return Ok(()) };
         let table = MountTable::read()?;
@@ -177,7 +177,7 @@ impl Target {
         Ok(())
     }
 
-    /// Removes an empty target that is not mounted any more; one with content was the task's own.
+    /// Removes an empty target that is not mounted any more; a target with content belongs to the task.
     fn remove(&self) -> Result<(), Error> {
         let parent = Dir::open(&self.root)?.enter(self.parent(), Mounts::Follow)?;
         let name = self.name();
@@ -203,7 +203,7 @@ impl Target {
     }
 }
 
-/// Whether a part of the path is no directory, or a link.
+/// Returns whether a part of the path is a link or not a directory.
 fn is_no_way(error: &Error) -> bool {
     error.io().is_some_and(|e| {
         e.kind() == ErrorKind::NotADirectory

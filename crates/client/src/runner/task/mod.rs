@@ -1,4 +1,4 @@
-//! One task: started when it is its turn, watched, started again as the policy says, ended when it must.
+//! One task: started when its turn comes, watched, restarted by its policy, and stopped when required.
 
 mod running;
 mod settle;
@@ -21,40 +21,40 @@ use caravan_types::alloc::{TaskEvent, TaskRunState, event};
 use std::time::Duration;
 use tokio::sync::{mpsc, oneshot, watch};
 
-/// Between the kill signal and the forced kill, where the job file says nothing.
+/// The time between the kill signal and the forced kill, if the job file sets none.
 const KILL_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// An order to end a task.
+/// The options of a stop.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Kill {
     /// Skip the shutdown delay.
     pub(super) no_delay: bool,
-    /// Wait for nothing, not even for volumes that a plugin holds.
+    /// Do not wait for anything, not even for volumes that a plugin serves.
     pub(super) force: bool,
-    /// The node's lease ran out: at once, and as a failure.
+    /// The node's lease ran out: stop at once, as a failure.
     pub(super) fenced: bool,
-    /// The allocation has run as long as it may: nothing runs afterwards.
+    /// The run time limit has passed: poststop tasks do not run.
     pub(super) timed_out: bool,
 }
 
-/// Something asked of a running task.
+/// An action on a running task.
 #[derive(Debug)]
 pub(super) enum TaskAction {
-    /// Start anew.
+    /// Restart the task.
     Restart {
-        /// In the reference's words.
+        /// The reason in Nomad's words.
         reason: String,
     },
-    /// Its checks fail: start anew, counted by the restart policy.
+    /// Checks fail: restart, counted by the restart policy.
     Unhealthy {
-        /// Which check.
+        /// The check that failed.
         reason: String,
     },
     /// Send a signal.
     Signal {
-        /// Its name.
+        /// The name of the signal.
         signal: String,
-        /// The driver's answer.
+        /// Receives the driver's result.
         reply: oneshot::Sender<Result<(), ClientError>>,
     },
 }
@@ -66,18 +66,18 @@ enum Seen {
     Restart(String),
     ChecksFail(String),
     Unhealthy,
-    /// Its templates changed, and it could not be told.
+    /// Its templates changed, and the task could not be notified.
     Untold(String),
     AgentEnds,
 }
 
-/// How an order to end a task was carried out.
+/// The result of stopping a task.
 enum Ended {
     With(Option<ExitResult>),
     AgentEnds,
 }
 
-/// What to do next.
+/// The next step of the runner.
 enum Next {
     Again,
     Over { failed: bool },
@@ -118,10 +118,10 @@ impl TaskRunner {
     pub(super) async fn run(mut self) {
         let record = self.record();
         if record.state.state == TaskRunState::Dead {
-            // The last agent may have ended before its siblings heard of it.
+            // The last agent may have ended before it notified the siblings.
             return self.alloc.died(&self.name);
         }
-        // What an earlier agent bound, also for a start that was lost with it: ended with the task, or replaced.
+        // Binds of an earlier agent, also of a start that was lost with it: unmounted with the task, or replaced.
         if record.driver_id.is_some()
             && let Some(plan) = Plan::make(&self.alloc, &self.name)
         {
@@ -146,7 +146,7 @@ impl TaskRunner {
         }
     }
 
-    /// Takes a task back that an earlier agent started.
+    /// Recovers a task that an earlier agent started.
     async fn recover(&mut self, record: &TaskRecord) -> Option<TaskHandle> {
         let bytes = record.handle.as_ref()?;
         let plan = Plan::make(&self.alloc, &self.name);
@@ -173,7 +173,8 @@ impl TaskRunner {
         }
     }
 
-    /// Gives the directories of a task that runs the owners and modes of this agent; the task goes on without.
+    /// Applies the owners and modes of this agent to the directories of a running task; the task continues if that
+    /// fails.
     async fn adopt_directories(&self) {
         let Some(plan) = Plan::make(&self.alloc, &self.name) else { return };
         if let Err(why) = plan.adopt_directories(&self.alloc).await {
@@ -203,7 +204,8 @@ impl TaskRunner {
             return Next::Over { failed: true };
         };
         if !self.binds.is_empty() {
-            // What an earlier agent bound must not cover what is made now. Of the task nothing may run beneath.
+            // Binds of an earlier agent must not cover directories that are now created. No process of the task may run
+            // beneath them.
             self.end_lost().await;
             self.binds.undo();
         }
@@ -220,7 +222,8 @@ impl TaskRunner {
         let id = format!("{}/{}/{:016x}", plan.alloc.id, self.name, rand::random::<u64>());
         let started = match prepared {
             Ok(prepared) => {
-                // The intent; a start that is lost with the agent is found by its directory and ended by the driver.
+                // The intent: if the agent dies during the start, the driver finds the task by its directory and kills
+                // it.
                 self.update(|r| r.driver_id = Some(id.clone())).await;
                 let more = self.templates.as_ref().map(TaskTemplates::variables).unwrap_or_default();
                 plan.start(&self.alloc, &id, prepared, more).await
@@ -255,7 +258,7 @@ impl TaskRunner {
         }
     }
 
-    /// A task that may not start: killed, or its allocation could not be set up.
+    /// Handles a task that may not start: it was killed, or its allocation could not be set up.
     async fn give_up(&mut self, shutdown: &tokio_util::sync::CancellationToken) -> Next {
         if shutdown.is_cancelled() {
             return Next::AgentEnds;
@@ -266,7 +269,7 @@ impl TaskRunner {
         Next::Over { failed: self.record().state.failed }
     }
 
-    /// The lease ran out while nothing of the task ran: it is not started any more.
+    /// Ends a task that did not run when the lease ran out: it is not started any more.
     async fn fenced_before_start(&mut self) -> Next {
         let event = self.lease_expired();
         self.update(|r| {
@@ -295,7 +298,7 @@ impl TaskRunner {
         let bytes = rmp_serde::to_vec_named(handle).expect("a handle has a MessagePack form");
         let event = self.event(event::STARTED);
         let now = Time(clock::now().0);
-        // Durable before anyone hears that it runs: from then on the agent may die.
+        // Durable before the start is reported, because the agent may die afterwards.
         self.update(|r| {
             r.handle = Some(bytes);
             r.state.state = TaskRunState::Running;
@@ -307,7 +310,7 @@ impl TaskRunner {
         .await;
     }
 
-    /// Watches a running task until something has to be decided. `stopping`: an earlier agent was ending it.
+    /// Watches a running task until a decision is needed. `stopping`: an earlier agent was stopping it.
     async fn live(&mut self, handle: TaskHandle, stopping: bool) -> Next {
         let id = handle.task_id.clone();
         let Some(plan) = Plan::make(&self.alloc, &self.name) else { return Next::Over { failed: true } };
@@ -352,7 +355,7 @@ impl TaskRunner {
             Some(cause) => self.settle(cause, event).await,
             None => {
                 let killed = if fenced { self.lease_expired() } else { self.event(event::KILLED) };
-                // Whatever it did before: the order to end it came from elsewhere.
+                // The exit status does not matter: the stop was requested.
                 self.update(|r| {
                     r.handle = None;
                     r.fenced = fenced;
@@ -365,7 +368,7 @@ impl TaskRunner {
                 Ok(Next::Over { failed: fenced })
             }
         };
-        // Only now that what follows is durable: until then a new agent must be able to ask how it ended.
+        // Only after the next step is durable: until then, a new agent must be able to read the exit status.
         if let Err(error) = plan.driver.destroy(&id, true).await {
             tracing::debug!(task = %id, %error, "the driver keeps something of an ended task");
         }
@@ -394,10 +397,10 @@ impl TaskRunner {
     }
 }
 
-/// Waits for an order to end the task.
+/// Waits for an order to stop the task.
 async fn killed(kill: &mut watch::Receiver<Option<Kill>>) {
     if kill.wait_for(Option::is_some).await.is_err() {
-        // Nobody is left who could give one.
+        // No sender is left, so no order can come.
         std::future::pending::<()>().await;
     }
 }

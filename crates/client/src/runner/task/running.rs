@@ -1,4 +1,4 @@
-//! A task that runs: watched, and ended when it must.
+//! A running task: watched, and stopped when required.
 
 use super::{Ended, KILL_TIMEOUT, Seen, TaskAction, TaskRunner, killed};
 use crate::ClientError;
@@ -65,7 +65,7 @@ impl TaskRunner {
                             return Seen::Restart("Template with change_mode restart re-rendered".to_owned());
                         }
                         TemplateChange::Tell { signals, scripts } => {
-                            // The watch goes on meanwhile: the task may end on this.
+                            // The task is watched meanwhile, because it may end on this.
                             let told = tell(&self.alloc, plan, id, signals, scripts);
                             let told = tokio::select! {
                                 biased;
@@ -90,10 +90,10 @@ impl TaskRunner {
                         let event = self.event(event::SIGNALING).detail("task_signal", signal.clone());
                         self.alloc.emit(&self.name, event);
                         let done = plan.driver.signal(id, &signal).await.map_err(ClientError::from);
-                        // The asker may have gone away.
+                        // The requester may have gone away.
                         let _ = reply.send(done);
                     }
-                    // The allocation lives as long as we do.
+                    // The allocation outlives this task.
                     None => return Seen::Killed,
                 },
                 () = &mut supervise => return Seen::Unhealthy,
@@ -101,8 +101,8 @@ impl TaskRunner {
         }
     }
 
-    /// Ends the task as ordered. A plugin waits until nothing is mounted through it any more, or another
-    /// allocation of it has taken over.
+    /// Stops the task as ordered. A plugin first waits until no volume is mounted through it, or another of its
+    /// allocations has taken over.
     pub(super) async fn end(&mut self, plan: &Plan, id: &TaskId) -> Ended {
         let task = plan.task();
         if self.is_fenced() {
@@ -121,7 +121,7 @@ impl TaskRunner {
             event = event.detail("kill_reason", TIMED_OUT);
         }
         self.emit(event);
-        // Nobody finds it any more before it is asked to end.
+        // Its services are deregistered before it is stopped.
         if !self.kill.borrow().as_ref().is_some_and(|k| k.force) {
             self.alloc.services_told().await;
         }
@@ -132,7 +132,7 @@ impl TaskRunner {
             self.emit(self.event(event::SHUTDOWN_DELAY).message(words));
             let kill = &mut self.kill;
             let cut = async {
-                // The sender is the allocation's, which outlives this.
+                // The allocation owns the sender and outlives this task.
                 let _ = kill.wait_for(|k| k.as_ref().is_some_and(|k| k.no_delay)).await;
             };
             tokio::select! {
@@ -145,7 +145,7 @@ impl TaskRunner {
     }
 
     pub(super) async fn stop(&mut self, plan: &Plan, id: &TaskId) -> Option<ExitResult> {
-        // No time is left for a gentle end.
+        // A fenced task gets no time for a graceful stop.
         let timeout = if self.is_fenced() { Duration::ZERO } else { self.kill_timeout(plan) };
         let signal = plan.kill_signal();
         if let Err(error) = plan.driver.stop(id, timeout, signal.as_deref()).await {
@@ -153,7 +153,7 @@ impl TaskRunner {
             tracing::error!(task = %id, error = words, "task cannot be stopped");
             self.emit(self.event(event::DRIVER).detail("driver_message", words));
         }
-        // What does not end keeps its volumes, its directories and this runner.
+        // A task that does not end keeps its volumes, its directories and this runner.
         plan.driver.wait(id).await.ok()
     }
 
@@ -163,7 +163,7 @@ impl TaskRunner {
         asked.min(self.alloc.context().config.max_kill_timeout)
     }
 
-    /// Waits for the volumes of a plugin. `None`: nothing keeps it any more.
+    /// Waits for the volumes of a plugin. Returns `None` once the plugin may stop.
     pub(super) async fn outlive_mounts(&mut self, plan: &Plan, id: &TaskId) -> Option<Ended> {
         let plugin = plan.plugin.as_ref()?;
         let context = self.alloc.context().clone();
@@ -198,7 +198,7 @@ impl TaskRunner {
         }
     }
 
-    /// How the task ended, as an event.
+    /// Returns the event of the task's end.
     pub(super) fn terminated(&self, exit: &ExitResult) -> TaskEvent {
         let mut event = self
             .event(event::TERMINATED)
@@ -216,7 +216,7 @@ impl TaskRunner {
     }
 }
 
-/// How a task ended, as far as its driver can tell.
+/// Returns a task's exit result, as far as its driver knows it.
 fn ended(exit: Result<ExitResult, caravan_drivers::Error>) -> ExitResult {
     exit.unwrap_or_else(|error| ExitResult {
         exit_code: 0,

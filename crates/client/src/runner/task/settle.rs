@@ -1,4 +1,4 @@
-//! What becomes of a task that ended: started anew as its policy says, or over.
+//! The steps after a task ended: it is restarted by its policy, or it is dead.
 
 use super::{Next, TaskRunner, killed};
 use crate::clock;
@@ -12,7 +12,7 @@ use caravan_types::job::RestartPolicy;
 use caravan_types::{Nanos, Time};
 
 impl TaskRunner {
-    /// Asks the policy, says what it decided, and waits for the delay.
+    /// Applies the policy, reports the decision, and waits for the delay.
     pub(super) async fn decide(&mut self, cause: Cause, why: Option<TaskEvent>) -> Next {
         match self.settle(cause, why).await {
             Ok(next) => next,
@@ -20,8 +20,8 @@ impl TaskRunner {
         }
     }
 
-    /// Asks the policy and writes, in one step, what happened and what follows from it: an agent that dies in
-    /// between must not decide twice. Answers the delay before another start as the error.
+    /// Applies the policy, and stores the end and the decision in one write, so that a restarted agent does not decide
+    /// twice. Returns the delay before a restart as the error.
     pub(super) async fn settle(&mut self, cause: Cause, why: Option<TaskEvent>) -> Result<Next, Nanos> {
         let alloc = self.alloc.alloc();
         let group = alloc.group();
@@ -37,7 +37,7 @@ impl TaskRunner {
         let mut settled = Ok(Next::Over { failed: true });
         self.update(|r| {
             r.handle = None;
-            // What ended by itself did not run out of time.
+            // A task that ended by itself did not exceed the run time limit.
             r.timed_out &= !matches!(cause, Cause::Exited { .. });
             if let Some(why) = why {
                 r.state.push_event(why);
@@ -68,7 +68,7 @@ impl TaskRunner {
         settled
     }
 
-    /// Waits before another start.
+    /// Waits before a restart.
     pub(super) async fn pause(&mut self, delay: Nanos) -> Next {
         let shutdown = self.alloc.context().shutdown.clone();
         tokio::select! {
@@ -81,7 +81,7 @@ impl TaskRunner {
         }
     }
 
-    /// It is over for good.
+    /// Ends the task for good.
     pub(super) async fn finish(&mut self, failed: bool) {
         self.end_lost().await;
         self.binds.undo();
@@ -108,7 +108,7 @@ impl TaskRunner {
         self.alloc.died(&self.name);
     }
 
-    /// Ends a run that an earlier agent started and had no time to store: nothing of the task may outlive it.
+    /// Kills a run that an earlier agent started but could not store: no process of the task may outlive the task.
     pub(super) async fn end_lost(&self) {
         let record = self.record();
         let (None, Some(id)) = (record.handle, record.driver_id) else { return };

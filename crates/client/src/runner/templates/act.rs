@@ -1,4 +1,4 @@
-//! What the runner of a task does about its templates: before a start, and when they changed.
+//! The task runner's handling of templates: before a start, and after a change.
 
 use super::{Script, TaskTemplates, TemplateChange};
 use crate::clock;
@@ -8,7 +8,7 @@ use crate::runner::start::{Plan, Prepared, StartFault};
 use caravan_drivers::TaskId;
 use caravan_types::alloc::{TaskEvent, event};
 
-/// Everything before the start that may take long: what lies in the task's directories, templates at last.
+/// Runs the slow steps before the start: files in the task's directories first, templates last.
 pub(in crate::runner) async fn prepare(
     alloc: &AllocRunner,
     plan: &Plan,
@@ -38,7 +38,7 @@ pub(in crate::runner) async fn changed(templates: &mut Option<TaskTemplates>) ->
     }
 }
 
-/// Tells a running task that its templates changed. The error is for a task that cannot go on without.
+/// Notifies a running task that its templates changed. The error means that the task must not continue.
 pub(in crate::runner) async fn tell(
     alloc: &AllocRunner,
     plan: &Plan,

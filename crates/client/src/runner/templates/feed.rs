@@ -1,4 +1,4 @@
-//! What the templates of a task read: kept up to date by the servers' word and by notices of changed files.
+//! The data that the templates of a task read: kept up to date by the servers' stream and by file notifications.
 
 use super::place::Places;
 use crate::fs::follow::Watch;
@@ -15,22 +15,22 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tokio::time::{Instant, sleep_until};
 
-/// Between tries to reach the servers: at first, and at most.
+/// The first and the longest pause between attempts to reach the servers.
 const AGAIN: (Duration, Duration) = (Duration::from_millis(250), Duration::from_secs(30));
 
-/// Everything that is read, as it is now.
+/// The current values of all data.
 pub(super) struct Feed {
     alloc: AllocRunner,
     task: String,
     places: Places,
-    /// What was looked up.
+    /// The values of lookups at the servers.
     pub(super) found: Arc<BTreeMap<Lookup, Found>>,
-    /// What was read.
+    /// The content of files.
     pub(super) files: Arc<BTreeMap<String, String>>,
-    /// Why the servers tell nothing.
+    /// Why the servers send nothing.
     pub(super) unreachable: Option<String>,
     wanted: BTreeSet<Need>,
-    /// Only ever reached by who owns this; the lock says so to the compiler.
+    /// Only its owner uses the stream; the lock makes the type `Sync`.
     stream: Option<Mutex<Answers<LookupsFound>>>,
     next_try: Option<Instant>,
     wait: Duration,
@@ -60,30 +60,30 @@ impl Feed {
         }
     }
 
-    /// What is read from now on. Answers what is known of it at once and was not before.
+    /// Sets the data to read from now on. Returns the data that became known at once.
     pub(super) fn want(&mut self, wanted: BTreeSet<Need>) -> BTreeSet<Need> {
         if wanted == self.wanted {
             return BTreeSet::new();
         }
         let lookups = |needs: &BTreeSet<Need>| -> BTreeSet<Lookup> { lookups(needs).cloned().collect() };
         if !lookups(&wanted).is_subset(&lookups(&self.wanted)) {
-            // The next one tells everything from the beginning.
+            // The next stream sends all values from the beginning.
             self.stream = None;
         }
         self.wanted = wanted;
         let directories: BTreeMap<PathBuf, Option<Dir>> =
             self.paths().filter_map(|path| self.places.parent(path)).collect();
-        // Looked at after the watches are there, so that nothing falls between.
+        // Read after the watches exist, so that no change is missed.
         self.watches = directories.values().map(|dir| Watch::on(dir.as_ref())).collect();
         self.read_files()
     }
 
-    /// Whether something was asked and not answered yet.
+    /// Returns whether a requested value is still missing.
     pub(super) fn is_waiting(&self) -> bool {
         lookups(&self.wanted).any(|lookup| !self.found.contains_key(lookup))
     }
 
-    /// Why something that is asked for may not be read.
+    /// Returns why a requested value may not be read.
     pub(super) fn denied(&self, need: &Need) -> Option<&str> {
         let Need::Lookup(lookup) = need else { return None };
         match self.found.get(lookup)? {
@@ -115,7 +115,7 @@ impl Feed {
         changed
     }
 
-    /// Waits until something changed, or it became known why nothing is told. May be dropped at any time.
+    /// Waits until a value changed, or the reason for a missing answer is known. May be dropped at any time.
     pub(super) async fn news(&mut self) -> BTreeSet<Need> {
         loop {
             let wants = lookups(&self.wanted).next().is_some();

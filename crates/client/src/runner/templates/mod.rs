@@ -1,9 +1,9 @@
-//! The templates of a task: rendered before it starts, kept up to date while it lives, and what it is told when they
-//! change. What they say is decided by `caravan-templates`; here it is looked up, written and acted on.
+//! The templates of a task: rendered before it starts, kept current while it runs, with a notification of the task on
+//! changes. `caravan-templates` renders the text; this module looks up the data, writes the files and notifies.
 //!
-//! Everything that waits may be dropped at any time: what was seen is in [`TaskTemplates`], and what the task was told
-//! of is only noted once it was ([`TaskTemplates::carried_out`]). That note lies beside the task's secrets, so that an
-//! agent that starts again neither tells the task twice nor forgets to.
+//! Every waiting future may be dropped at any time: the progress is in [`TaskTemplates`], and a notification is only
+//! recorded after it was delivered ([`TaskTemplates::carried_out`]). That record lies beside the task's `secrets`, so
+//! that a restarted agent notifies the task exactly once.
 
 pub(super) mod act;
 mod feed;
@@ -27,51 +27,51 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use tokio::time::{Instant, sleep_until, timeout};
 
-/// How long one render may take.
+/// The timeout of one rendering.
 const RENDER: Duration = Duration::from_secs(10);
-/// Templates nest, and so does what carries them out.
+/// The stack size of the rendering thread, because templates nest deeply.
 const STACK: usize = 16 * 1024 * 1024;
-/// Most of what is missing that one event names.
+/// The most missing values that one event names.
 const NAMED: usize = 3;
 
 /// Why templates cannot be rendered.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Failed {
-    /// In one sentence.
+    /// The reason, in one sentence.
     pub(super) why: String,
-    /// Whether another try may help.
+    /// Whether a retry may help.
     pub(super) recoverable: bool,
 }
 
-/// What a running task is to be told.
+/// The notification that a running task needs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum TemplateChange {
-    /// It is started anew.
+    /// Restart the task.
     Restart,
-    /// Signals, then programs in its surroundings.
+    /// Send signals, then run programs in the task's environment.
     Tell {
-        /// Names of signals.
+        /// Names of the signals.
         signals: Vec<String>,
-        /// Programs.
+        /// The programs to run.
         scripts: Vec<Script>,
     },
 }
 
-/// One template.
+/// The state of one template.
 struct Item {
     spec: Spec,
     note: Note,
-    /// What it says now, once it is rendered.
+    /// The digest of its current text, once it is rendered.
     says: Option<Digest>,
-    /// Variables that it renders.
+    /// The environment variables that it renders.
     variables: BTreeMap<String, String>,
     needs: BTreeSet<Need>,
     missing: BTreeSet<Need>,
-    /// It was rendered by this agent, and not only by one before.
+    /// Whether this agent rendered it, not only an earlier one.
     fresh: bool,
-    /// It has to be rendered.
+    /// Whether it must be rendered.
     dirty: bool,
-    /// It has to be rendered anew then: after its changes have calmed down, or at last.
+    /// When to render again: after changes have stopped for a while, and at the latest.
     calm: Option<(Instant, Instant)>,
 }
 
@@ -84,9 +84,9 @@ pub(super) struct TaskTemplates {
     feed: Feed,
     env: Arc<BTreeMap<String, String>>,
     region: String,
-    /// What was last said that is missing.
+    /// The last reported text about missing values.
     said: Option<String>,
-    /// When the task is told of what changed.
+    /// When to notify the task of changes.
     due: Option<Instant>,
     /// Programs that run after the first start.
     first: Vec<Script>,
@@ -94,13 +94,13 @@ pub(super) struct TaskTemplates {
 
 impl std::fmt::Debug for TaskTemplates {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        // What they say may be secret.
+        // The rendered text may be secret.
         f.debug_struct("TaskTemplates").field("task", &self.task).finish_non_exhaustive()
     }
 }
 
 impl TaskTemplates {
-    /// The templates of a task; none if it has none.
+    /// Returns the templates of a task; `None` if it has none.
     pub(super) fn of(alloc: &AllocRunner, plan: &Plan) -> Result<Option<Self>, Failed> {
         if plan.task().templates.is_empty() {
             return Ok(None);
@@ -144,8 +144,8 @@ impl TaskTemplates {
         plan.task().templates.iter().enumerate().map(read).collect()
     }
 
-    /// Before each start: the text of templates in files is read, and what changed with the environment is rendered
-    /// anew; all of it if `anew`.
+    /// Prepares a start: reads templates from files, and marks templates for rendering if the environment changed.
+    /// The last argument marks all of them in any case.
     pub(super) fn begin(&mut self, plan: &Plan, anew: bool) -> Result<(), Failed> {
         let env = plan.template_env();
         let anew = anew || *self.env != *env;
@@ -165,13 +165,13 @@ impl TaskTemplates {
     fn read_sources(&mut self) -> Result<(), Failed> {
         for item in &mut self.items {
             let Some(source) = &item.spec.source else { continue };
-            // It may come with the next try, by another task of the group.
+            // Another task of the group may create the file before the next attempt.
             let failed = |why: String| Failed { why, recoverable: true };
             let bytes = self.places.read(source).map_err(failed)?;
             let bytes = bytes.ok_or_else(|| failed(format!("the template \"{source}\" does not exist")))?;
             let text = String::from_utf8(bytes)
                 .map_err(|_| failed(format!("the template \"{source}\" is not UTF-8 text")))?;
-            // Its own text does not travel with the specification.
+            // Text from a file is not part of the specification, so it is compared here.
             if item.says.is_some() && item.note.source.as_ref() != Some(&Digest::of(text.as_bytes())) {
                 item.dirty = true;
                 item.note.clock = None;
@@ -182,7 +182,7 @@ impl TaskTemplates {
         Ok(())
     }
 
-    /// Renders all of them, and waits for what is missing. May be dropped at any time.
+    /// Renders all templates, and waits for missing data. May be dropped at any time.
     pub(super) async fn ready(&mut self) -> Result<(), Failed> {
         loop {
             self.render_dirty(true).await?;
@@ -207,12 +207,12 @@ impl TaskTemplates {
         Ok(())
     }
 
-    /// What the templates add to the task's environment.
+    /// Returns the variables that the templates add to the task's environment.
     pub(super) fn variables(&self) -> BTreeMap<String, String> {
         self.items.iter().flat_map(|item| item.variables.clone()).collect()
     }
 
-    /// The task knows what the templates say now.
+    /// Records that the task was notified of the current text.
     pub(super) fn carried_out(&mut self) {
         self.due = None;
         for item in &mut self.items {
@@ -224,7 +224,7 @@ impl TaskTemplates {
         }
     }
 
-    /// Takes templates up that an earlier agent rendered for a task that runs.
+    /// Restores the templates that an earlier agent rendered for a running task.
     pub(super) fn adopt(alloc: &AllocRunner, plan: &Plan) -> Option<Self> {
         let taken = Self::of(alloc, plan).and_then(|templates| match templates {
             Some(mut templates) => {
@@ -255,15 +255,15 @@ impl TaskTemplates {
         })
     }
 
-    /// Keeps the templates up to date until the task has to be told something. May be dropped at any time; the caller
-    /// says with [`TaskTemplates::carried_out`] that the task was told.
+    /// Keeps the templates up to date until the task needs a notification. May be dropped at any time; the caller
+    /// confirms the notification with [`TaskTemplates::carried_out`].
     pub(super) async fn changed(&mut self) -> TemplateChange {
         if !self.first.is_empty() {
             return TemplateChange::Tell { signals: Vec::new(), scripts: std::mem::take(&mut self.first) };
         }
         loop {
             while let Err(failed) = self.render_dirty(false).await {
-                // What was written before is still good.
+                // The files of the last rendering stay valid.
                 let words = format!("Template failed to re-render: {}", failed.why);
                 self.say(words);
             }
@@ -282,7 +282,7 @@ impl TaskTemplates {
             tokio::select! {
                 () = until(self.due) => match self.change() {
                     Some(change) => return change,
-                    // It says again what it said before.
+                    // The text changed back to the last notified one.
                     None => self.due = None,
                 },
                 () = until(calm) => {
@@ -299,7 +299,7 @@ impl TaskTemplates {
         }
     }
 
-    /// What the task has to be told, if it was not told before.
+    /// Returns the notification that the task needs, if it has not received it yet.
     fn change(&self) -> Option<TemplateChange> {
         let (mut signals, mut scripts, mut silent) = (Vec::new(), Vec::new(), true);
         for item in self.items.iter().filter(|item| item.says.is_some() && item.says != item.note.told) {
@@ -321,14 +321,14 @@ impl TaskTemplates {
         (!silent).then_some(TemplateChange::Tell { signals, scripts })
     }
 
-    /// A random part of the longest of the changed templates' splays.
+    /// Returns a random part of the longest splay of the changed templates.
     fn splay(&self) -> Duration {
         let changed = self.items.iter().filter(|item| item.says != item.note.told);
         let longest = changed.map(|item| item.spec.splay).max().unwrap_or_default();
         longest.mul_f64(rand::random::<f64>())
     }
 
-    /// Notes that what templates read has changed.
+    /// Marks the templates that read changed data.
     fn mark(&mut self, news: &BTreeSet<Need>, calmly: bool) {
         let now = Instant::now();
         for item in &mut self.items {
@@ -349,7 +349,7 @@ impl TaskTemplates {
         }
     }
 
-    /// Renders what has to be, until nothing more can be.
+    /// Renders all marked templates, until no more can be rendered.
     async fn render_dirty(&mut self, starting: bool) -> Result<(), Failed> {
         loop {
             let mut rendered_any = false;
@@ -358,11 +358,11 @@ impl TaskTemplates {
                     continue;
                 }
                 let failed = match self.render(i).await {
-                    // It says something else than under an earlier agent: at a time of its own, then.
+                    // The text differs from that of an earlier agent: render it again with a new time and seed.
                     Ok(true) => self.render(i).await.err(),
                     rendered => rendered.err(),
                 };
-                // Without what is missing it is of no use to try again.
+                // Without the missing data, another attempt cannot succeed.
                 rendered_any = true;
                 self.items[i].dirty = false;
                 if let Some(failed) = failed {
@@ -379,10 +379,10 @@ impl TaskTemplates {
         }
     }
 
-    /// Renders one. Answers whether it has to be done again.
+    /// Renders one template. Returns whether it must be rendered again.
     async fn render(&mut self, i: usize) -> Result<bool, Failed> {
         let item = &mut self.items[i];
-        // An agent that starts again takes the time and the random values of the one before.
+        // A restarted agent uses the recorded time and random seed of the earlier agent.
         let (now, seed) = *item.note.clock.get_or_insert_with(|| (clock::now(), rand::random()));
         let inputs = Inputs {
             env: Arc::clone(&self.env),
@@ -427,9 +427,9 @@ impl TaskTemplates {
         Ok(false)
     }
 
-    /// Says what is waited for, when that became known or changed.
+    /// Reports the missing data, when it became known or changed.
     fn tell_missing(&mut self) {
-        // Nothing is said of what is only being asked.
+        // Requests without an answer yet are not reported.
         if self.feed.is_waiting() && self.feed.unreachable.is_none() {
             return;
         }
@@ -460,17 +460,17 @@ impl TaskTemplates {
     }
 }
 
-/// A fault with the template that it is of.
+/// Returns the fault with the name of its template.
 fn told(name: &str, fault: &Fault) -> String {
     format!("\"{name}\": {fault}")
 }
 
-/// Renders on a thread of its own, which is told to stop when it takes too long.
+/// Renders on a separate thread, which is stopped on timeout.
 async fn run(template: caravan_templates::Template, inputs: Inputs) -> Result<Rendered, Fault> {
     let stop = Arc::clone(&inputs.stop);
     let (reply, mut answer) = tokio::sync::oneshot::channel();
     let work = move || {
-        // Nobody may wait any more.
+        // The receiver may be gone.
         let _ = reply.send(render(&template, &inputs));
     };
     let failed = |why: &str| Fault::Failed(why.to_owned());

@@ -1,5 +1,5 @@
-//! What an agent has to know of the templates of a task that runs when it starts again. It lies in the task's private
-//! directory, which is in memory and which the task does not see: the machine's end ends the task too.
+//! The record of a running task's templates that a restarted agent needs. It lies in the task's private directory, a
+//! tmpfs that the task does not see: after a reboot, neither the task nor the record exists.
 
 use crate::alloc_dir::TaskDir;
 use caravan_sys::dir::{Access, Mounts};
@@ -9,7 +9,7 @@ use sha2::Sha256;
 use std::ffi::OsStr;
 use std::path::Path;
 
-/// Tells one text from another.
+/// A digest that distinguishes texts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Digest([u8; 32]);
 
@@ -19,31 +19,31 @@ impl Digest {
     }
 }
 
-/// What is known of one template.
+/// The record of one template.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub(super) struct Note {
-    /// The time and the seed that it was rendered with: with them it says the same again.
+    /// The time and the seed of the rendering; with them, rendering gives the same text again.
     pub(super) clock: Option<(UnixNanos, u64)>,
-    /// What the task was last told that it says.
+    /// The digest of the text that the task was last notified of.
     pub(super) told: Option<Digest>,
-    /// Its text, if that is read from a file.
+    /// The digest of the template's source, if it is read from a file.
     pub(super) source: Option<Digest>,
 }
 
 const DIR: &str = "private";
 const FILE: &str = "templates.json";
-/// Largest file that is read.
+/// The largest file that is read, in bytes.
 const MOST: u64 = 1024 * 1024;
 
-/// Notes of an earlier agent, in the order of the templates; none if there are none that can be read.
+/// Loads the records of an earlier agent, in the order of the templates; empty if they cannot be read.
 pub(super) fn load(dirs: &TaskDir) -> Vec<Note> {
     let read = || dirs.open_part(DIR)?.read_all(Path::new(FILE), MOST, Mounts::Refuse);
     serde_json::from_slice(&read().unwrap_or_default()).unwrap_or_default()
 }
 
 pub(super) fn store(dirs: &TaskDir, notes: &[Note]) -> Result<(), caravan_sys::Error> {
-    // Plain data with text keys; nothing can fail in memory.
+    // Plain data with text keys: serializing to memory cannot fail.
     let bytes = serde_json::to_vec(notes).unwrap_or_default();
     dirs.open_part(DIR)?.replace(OsStr::new(FILE), &bytes, Access::mode(0o600))
 }

@@ -1,4 +1,4 @@
-//! Files of templates: read and written within the task's directories only, whatever a task left there.
+//! Files of templates: read and written within the task's directories only, even if a task planted links.
 
 use crate::alloc_dir::TaskDir;
 use crate::runner::users::Users;
@@ -7,31 +7,31 @@ use std::ffi::OsString;
 use std::io::{self, Read};
 use std::path::{Component, Path, PathBuf};
 
-/// Largest file that is read: a template, or what one reads.
+/// The largest file that is read, in bytes: a template, or a file that one reads.
 const MOST: u64 = 4 * 1024 * 1024;
 
-/// Where the paths of a task's templates lead.
+/// The mapping from paths in templates to directories of the task.
 #[derive(Clone, Debug)]
 pub(in crate::runner) struct Places {
     dirs: TaskDir,
-    /// The task sees its directories at `/alloc`, `/local` and `/secrets`.
+    /// Whether the task sees its directories at `/alloc`, `/local` and `/secrets`.
     own_root: bool,
     users: Users,
 }
 
 impl Places {
-    /// `users` are those of the allocation's tasks.
+    /// Creates the mapping; `users` are those of the allocation's tasks.
     pub(in crate::runner) fn new(dirs: TaskDir, own_root: bool, users: Users) -> Self {
         Self { dirs, own_root, users }
     }
 
-    /// The directories of the task.
+    /// Returns the directories of the task.
     pub(super) fn dirs(&self) -> &TaskDir {
         &self.dirs
     }
 
-    /// A directory of the task, and where below it a path leads: absolute ones to the task's directories as it sees
-    /// them, or below its own.
+    /// Returns a directory of the task and the path below it. Absolute paths refer to the task's directories as it sees
+    /// them, or to paths below its own directory.
     fn resolve(&self, path: &str) -> Result<(PathBuf, Vec<OsString>), String> {
         let (base, below) = self.directory(path)?;
         match below.components().next() {
@@ -40,7 +40,7 @@ impl Places {
         }
     }
 
-    /// The same for what may be a directory of the task itself.
+    /// Resolves a path like [`Places::resolve`], but also accepts a directory of the task itself.
     pub(in crate::runner) fn directory(&self, path: &str) -> Result<(PathBuf, PathBuf), String> {
         let (root, shared) = (&self.dirs.root, &self.dirs.shared);
         let given = Path::new(path);
@@ -70,12 +70,12 @@ impl Places {
         Err(format!("\"{path}\" leads out of the directories of the task"))
     }
 
-    /// Opens a directory that [`Places::directory`] answers.
+    /// Opens a directory that [`Places::directory`] returned.
     pub(in crate::runner) fn open(&self, base: &Path) -> Result<Dir, caravan_sys::Error> {
         if base == self.dirs.shared { self.dirs.open_shared() } else { self.dirs.open() }
     }
 
-    /// The directory that a file lies in, and that directory opened, if it is there.
+    /// Returns the parent directory of a file, with an open descriptor if it exists.
     pub(super) fn parent(&self, path: &str) -> Option<(PathBuf, Option<Dir>)> {
         let (base, names) = self.resolve(path).ok()?;
         let (_, parents) = names.split_last()?;
@@ -84,7 +84,7 @@ impl Places {
         Some((base.join(below), opened))
     }
 
-    /// A file's bytes; none if it is not there.
+    /// Returns a file's bytes; `None` if it is absent.
     pub(in crate::runner) fn read(&self, path: &str) -> Result<Option<Vec<u8>>, String> {
         let (base, names) = self.resolve(path)?;
         let below: PathBuf = names.iter().collect();
@@ -109,7 +109,7 @@ impl Places {
         }
     }
 
-    /// Replaces a file as a whole, unless it is as wished already. Directories are made.
+    /// Replaces a file atomically, unless it has the wanted content already. Creates missing directories.
     pub(in crate::runner) fn write(&self, path: &str, bytes: &[u8], access: Access) -> Result<(), String> {
         if matches!(self.read(path), Ok(Some(there)) if there == bytes) {
             return Ok(());
@@ -186,11 +186,11 @@ mod tests {
             }
             assert!(!matches!(places.read(path), Ok(Some(_))), "{path}");
         }
-        // A link in the place of a file is replaced, and what it leads to stays.
+        // A link in place of a file is replaced, and its target stays.
         places.write("local/link", b"new", PLAIN).unwrap();
         assert_eq!(fs::read_to_string(other.join("file")).unwrap(), "kept");
         assert_eq!(fs::read_to_string(local.join("link")).unwrap(), "new");
-        // A FIFO, a hard link and the names of temporary files as well.
+        // So are a FIFO, a hard link and the names of temporary files.
         let kind = rustix::fs::FileType::Fifo;
         rustix::fs::mknodat(rustix::fs::CWD, local.join("fifo"), kind, rustix::fs::Mode::RWXU, 0).unwrap();
         fs::hard_link(other.join("file"), local.join("hard")).unwrap();
@@ -203,7 +203,7 @@ mod tests {
         }
         assert_eq!(fs::read_to_string(other.join("file")).unwrap(), "kept");
         assert_eq!(fs::read_dir(&other).unwrap().count(), 1);
-        // Within the directory links are followed.
+        // Links within the directory are followed.
         fs::create_dir(local.join("v1")).unwrap();
         symlink("v1", local.join("now")).unwrap();
         places.write("local/now/x", b"x", PLAIN).unwrap();

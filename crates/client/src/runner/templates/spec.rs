@@ -4,57 +4,56 @@ use caravan_templates::Template;
 use caravan_types::job;
 use std::time::Duration;
 
-/// What the running task is told when a template says something else.
+/// The notification of a running task when a template's text changed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum ChangeMode {
-    /// Nothing.
+    /// No notification.
     Noop,
-    /// It is started anew.
+    /// The task is restarted.
     Restart,
-    /// It gets a signal.
+    /// The task gets this signal.
     Signal(String),
-    /// A program is run in its surroundings.
+    /// A program runs in the task's environment.
     Script(Script),
 }
 
-/// A program that tells the task.
+/// A program that notifies the task.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(in crate::runner) struct Script {
     /// Program and arguments.
     pub(in crate::runner) command: Vec<String>,
-    /// How long it may take.
+    /// The program's timeout.
     pub(in crate::runner) timeout: Duration,
-    /// When it fails, so does the task.
+    /// Whether its failure fails the task.
     pub(in crate::runner) fail_on_error: bool,
-    /// It is run after the first start too.
+    /// Whether it also runs after the first start.
     pub(super) on_first_render: bool,
 }
 
-/// One block.
+/// A parsed `template` block.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Spec {
-    /// Where the text is read from, if it is not in the job.
+    /// The path of the template file, if the text is not in the job.
     pub(super) source: Option<String>,
-    /// The text, once it is known, and how it is read.
+    /// The template's text, once it is known, with its settings.
     pub(super) template: Template,
-    /// Where it is written.
+    /// The path of the rendered file.
     pub(super) destination: String,
     pub(super) change: ChangeMode,
-    /// The task is told at some time within this.
+    /// The task is notified at a random time within this span.
     pub(super) splay: Duration,
     pub(super) mode: u32,
     pub(super) owner: (Option<u32>, Option<u32>),
-    /// It is not rendered anew.
+    /// Whether it is rendered only once.
     pub(super) once: bool,
-    /// What it says are variables of the task's environment.
+    /// Whether its text defines environment variables of the task.
     pub(super) env: bool,
-    /// It is rendered when nothing changed for so long, but after so long at last.
+    /// It is rendered after no change for the first span, at the latest after the second.
     pub(super) wait: Option<(Duration, Duration)>,
 }
 
 impl Spec {
-    /// Reads a block, references in it replaced: in paths by what they are for the client, in programs by what they are
-    /// for the task.
+    /// Parses a block, with references replaced: in paths by host paths, in programs by the values that the task sees.
     pub(super) fn read(
         block: &job::Template,
         path: impl Fn(&str) -> String,
@@ -84,7 +83,7 @@ impl Spec {
                 .filter(|bits| *bits <= 0o7777)
                 .ok_or_else(|| format!("perms \"{perms}\" are not octal"))?,
         };
-        // Anything below zero is nobody in particular.
+        // Negative ids mean that no owner is set.
         let id = |id: Option<i64>| id.and_then(|id| u32::try_from(id).ok());
         let wait = block.wait.as_ref().and_then(|wait| Some((wait.min?.to_std(), wait.max?.to_std())));
         Ok(Self {

@@ -1,4 +1,4 @@
-//! Unpacking archives from anywhere: nothing lands outside of the destination, and there is a limit to everything.
+//! Unpacks untrusted archives: nothing is written outside of the destination, and every size is limited.
 
 mod tree;
 
@@ -12,34 +12,34 @@ use std::rc::Rc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use tree::{Named, leads_out, plain};
 
-/// Most bytes that stand before an entry's content: its header, and long names.
+/// The most bytes before an entry's content: its header, and long names.
 const HEADERS: u64 = 1024 * 1024;
 
-/// How much is unpacked at most.
+/// The limits of unpacking.
 #[derive(Clone, Debug)]
 pub(super) struct Limits {
-    /// Bytes of content.
+    /// The most bytes of content.
     pub(super) bytes: u64,
-    /// The same, in words.
+    /// The byte limit as text for errors.
     pub(super) bytes_text: Cow<'static, str>,
-    /// Entries.
+    /// The most entries.
     pub(super) entries: u64,
 }
 
-/// What becomes of a link that leads out of the destination.
+/// The handling of links that lead out of the destination.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum OutwardLinks {
-    /// It is an error.
+    /// The link is an error.
     Refuse,
-    /// It is left out and counted.
+    /// The link is left out and counted.
     LeaveOut,
 }
 
-/// What is unpacked where, and when to stop.
+/// The state of unpacking one archive.
 #[derive(Debug)]
 pub(super) struct Unpack<'a> {
     to: &'a Tree,
-    /// Only what lies below this in the archive.
+    /// Only entries below this path of the archive are unpacked.
     inner: &'a Path,
     stop: &'a AtomicBool,
     limits: Limits,
@@ -53,7 +53,7 @@ fn wrong(why: impl Into<String>) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, why.into())
 }
 
-/// Bounds what a reader of archives takes at once: it keeps long names in memory.
+/// Limits the bytes that an archive reader consumes at once, because it keeps long names in memory.
 struct Bounded<R> {
     inner: R,
     left: Rc<Cell<u64>>,
@@ -80,12 +80,12 @@ impl<'a> Unpack<'a> {
         Self { to, inner, stop, limits, outward, left, entries: 0, left_out: 0 }
     }
 
-    /// How many links led out and were left out.
+    /// Returns the number of links that led out and were left out.
     pub(super) fn left_out(&self) -> u64 {
         self.left_out
     }
 
-    /// One file that is no archive.
+    /// Writes one file that is not an archive.
     pub(super) fn single(&mut self, mut from: impl Read, name: &Path) -> io::Result<()> {
         let mut out = self.to.file(name, Named::mode(0o644))?;
         self.copy(&mut from, &mut out)
@@ -102,7 +102,7 @@ impl<'a> Unpack<'a> {
             let mut entry = entry?;
             headers.set(u64::MAX);
             self.tar_entry(&mut entry)?;
-            // Here, so that it counts.
+            // Reads the rest here, so that it counts against the limit.
             self.copy(&mut entry, &mut io::sink())?;
         }
     }
@@ -124,7 +124,7 @@ impl<'a> Unpack<'a> {
                 self.to.link(&path, &target, named)?;
             }
         } else if kind.is_hard_link() {
-            // As a file of its own: what it links to was in the archive before.
+            // Copied to a file of its own: the linked file came earlier in the archive.
             let target = entry.link_name()?.ok_or_else(|| wrong("a link leads nowhere"))?;
             let target = self.below(&target)?.ok_or_else(|| wrong("a link leads out of what is taken"))?;
             let mut source = self.to.read(&target)?;
@@ -163,7 +163,7 @@ impl<'a> Unpack<'a> {
         Ok(())
     }
 
-    /// Where an entry goes, if it is wanted.
+    /// Returns the destination of an entry, if it is wanted.
     fn wanted(&mut self, path: &Path) -> io::Result<Option<PathBuf>> {
         self.entries += 1;
         if self.entries > self.limits.entries {

@@ -29,7 +29,7 @@ enum Archive {
     Zip,
 }
 
-/// A tar archive of (name, kind, link or content), names as they are given.
+/// Returns a tar archive of (name, kind, link or content), with names unchanged.
 fn tar_of(entries: &[(&str, tar::EntryType, &str)]) -> File {
     let mut builder = tar::Builder::new(tempfile::tempfile().unwrap());
     for (name, kind, content) in entries {
@@ -71,7 +71,7 @@ fn archives_are_unpacked() {
     );
     assert!(!to.join("other").exists());
     assert_eq!(fs::metadata(to.join("a")).unwrap().permissions().mode() & 0o7777, 0o755);
-    // Again, over what is there; and all of it.
+    // A second time, over existing files, and the whole archive.
     run(&tree, Archive::Tar, "", archive).unwrap();
     assert!(to.join("top/a").exists() && to.join("other").exists());
 }
@@ -122,7 +122,7 @@ fn no_archive_reaches_out() {
     ] {
         assert!(run(&tree, Archive::Tar, "", tar_of(&entries)).is_err(), "{entries:?}");
     }
-    // A link in the way is replaced.
+    // A link in place of the file is replaced.
     run(&tree, Archive::Tar, "", tar_of(&[("file", T::Regular, "new")])).unwrap();
     assert_eq!(fs::read_to_string(outside.join("kept")).unwrap(), "kept");
     assert_eq!(fs::read_dir(&outside).unwrap().count(), 1);
@@ -130,7 +130,7 @@ fn no_archive_reaches_out() {
     assert!(run(&tree, Archive::Tar, "", tar_of(&many)).is_err());
 }
 
-/// A directory that others write to while an archive is unpacked there.
+/// Another user writes to the directory while an archive is unpacked there.
 #[test]
 fn what_is_planted_in_the_way_is_replaced_and_never_written_to() {
     use tar::EntryType as T;
@@ -159,7 +159,7 @@ fn what_is_planted_in_the_way_is_replaced_and_never_written_to() {
         assert_eq!(fs::read_link(&at).unwrap(), Path::new("a"));
         fs::remove_file(&at).unwrap();
     }
-    // A link of the archive to a file that is not of the archive.
+    // A hard link in the archive to a file that is not of the archive.
     fs::hard_link(&canary, &at).unwrap();
     assert!(run(&tree, Archive::Tar, "", tar_of(&[("x", T::Link, "file")])).is_err());
     let meta = fs::metadata(&canary).unwrap();

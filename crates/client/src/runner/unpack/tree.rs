@@ -1,4 +1,4 @@
-//! Writing below a directory and nowhere else: nothing that is written, and no link that was there, leads out.
+//! Writes below a directory and nowhere else: neither written entries nor existing links lead out.
 
 use super::wrong;
 use crate::runner::users::KnownUsers;
@@ -9,12 +9,12 @@ use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Component, Path, PathBuf};
 
-/// Who owns what is written.
+/// The owner of written entries.
 #[derive(Clone, Debug)]
 pub(in crate::runner) enum Owners {
-    /// One user; by default the agent's.
+    /// One owner; by default the agent's user.
     One(Owner),
-    /// The owner that the archive names, among the users of the allocation.
+    /// The owner in the archive, limited to the users of the allocation.
     Of(KnownUsers),
 }
 
@@ -25,7 +25,7 @@ pub(in crate::runner) struct Tree {
     owners: Owners,
 }
 
-/// Mode and owner of an entry, as an archive names them.
+/// Mode and owner of an entry, as in the archive.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Named {
     pub(super) mode: u32,
@@ -47,7 +47,7 @@ fn failed(error: caravan_sys::Error) -> io::Error {
     io::Error::new(kind, caravan_sys::describe(&error))
 }
 
-/// A path without anything that leads elsewhere.
+/// Returns a path of plain names only; anything else is an error.
 pub(super) fn plain(path: &Path) -> io::Result<PathBuf> {
     let mut out = PathBuf::new();
     for part in path.components() {
@@ -60,7 +60,7 @@ pub(super) fn plain(path: &Path) -> io::Result<PathBuf> {
     Ok(out)
 }
 
-/// Whether a link at a path leads out of the tree.
+/// Returns whether a link at a path leads out of the tree.
 pub(super) fn leads_out(path: &Path, target: &Path) -> bool {
     let mut depth = path.components().count().saturating_sub(1);
     for part in target.components() {
@@ -75,14 +75,14 @@ pub(super) fn leads_out(path: &Path, target: &Path) -> bool {
 }
 
 impl Tree {
-    /// The directory `below` a base, made if it is not there.
+    /// Creates the directory `below` a base, unless it exists.
     pub(in crate::runner) fn make(base: &Dir, below: &Path, owners: Owners) -> io::Result<Self> {
         let at_base = Self { base: base.try_clone().map_err(failed)?, owners };
         let base = at_base.directory(&plain(below)?, Named::mode(0o755))?;
         Ok(Self { base, owners: at_base.owners })
     }
 
-    /// The access of an entry. No bits that lend somebody's rights.
+    /// Returns the access of an entry, without set-user-ID and set-group-ID bits.
     fn access(&self, named: Named, bits: u32) -> Access {
         let owner = match (&self.owners, named.owner) {
             (Owners::One(owner), _) => *owner,
@@ -92,7 +92,7 @@ impl Tree {
         Access { mode: named.mode & bits, owner }
     }
 
-    /// A directory, made with all above it. Directories above it that are made have the mode of the default.
+    /// Creates a directory with its parents. Created parents have the default mode.
     pub(super) fn directory(&self, path: &Path, named: Named) -> io::Result<Dir> {
         let path = plain(path)?;
         let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else {
@@ -105,21 +105,21 @@ impl Tree {
         made.and_then(|dir| dir.make(Path::new(name), access, Mounts::Follow)).map_err(failed)
     }
 
-    /// The directory of a path and its last name.
+    /// Opens the parent directory of a path; returns it with the last name.
     fn place<'p>(&self, path: &'p Path) -> io::Result<(Dir, &'p OsStr)> {
         let name = path.file_name().ok_or_else(|| outside(path))?;
         let dir = self.directory(path.parent().unwrap_or(Path::new("")), Named::mode(0o755))?;
         Ok((dir, name))
     }
 
-    /// A new file, in place of what had its name.
+    /// Creates a file, replacing an existing entry.
     pub(super) fn file(&self, path: &Path, named: Named) -> io::Result<File> {
         let path = plain(path)?;
         let (dir, name) = self.place(&path)?;
         dir.put(name, self.access(named, 0o777)).map_err(failed)
     }
 
-    /// A link to something in the tree, in place of what had its name.
+    /// Creates a link to a path in the tree, replacing an existing entry.
     pub(super) fn link(&self, path: &Path, target: &Path, named: Named) -> io::Result<()> {
         let path = plain(path)?;
         if leads_out(&path, target) {
@@ -129,7 +129,7 @@ impl Tree {
         dir.link(name, target, self.access(named, 0o777).owner).map_err(failed)
     }
 
-    /// A file that was written before.
+    /// Opens a file that was written before.
     pub(super) fn read(&self, path: &Path) -> io::Result<File> {
         let path = plain(path)?;
         let handle = self.base.handle(&path, Mounts::Follow).map_err(failed)?;

@@ -1,4 +1,4 @@
-//! Arithmetic on IP networks.
+//! Functions for IP networks.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -7,7 +7,7 @@ use ipnet::IpNet;
 use super::{Function, P, Result, blame, f, text, v, whole};
 use crate::value::{Type, Value};
 
-/// By how many bits one call may extend a prefix, as in the reference.
+/// The number of bits by which one call may extend a prefix, as in Nomad.
 const MAX_BITS: u8 = 32;
 
 pub(super) const TABLE: &[Function] = &[
@@ -25,7 +25,7 @@ pub(super) const TABLE: &[Function] = &[
     v("cidrsubnets", &[("prefix", P::Str)], ("newbits", P::Num), |_, a| subnets(&a)),
 ];
 
-/// The network that an address in CIDR notation is in.
+/// Parses an address in CIDR notation and returns its network.
 fn network(s: &str) -> Result<IpNet> {
     let wrong = || format!("invalid CIDR expression: {s}");
     let (address, length) = s.split_once('/').ok_or_else(wrong)?;
@@ -35,7 +35,7 @@ fn network(s: &str) -> Result<IpNet> {
     IpNet::new(address, length).map(|net| net.trunc()).map_err(|_| wrong().into())
 }
 
-/// The first address as a number.
+/// Returns the first address as a number.
 fn first(net: IpNet) -> u128 {
     match net.network() {
         IpAddr::V4(ip) => u128::from(u32::from(ip)),
@@ -43,12 +43,12 @@ fn first(net: IpNet) -> u128 {
     }
 }
 
-/// How many addresses there are; `None` for all of version 6.
+/// Returns the number of addresses, or `None` for the whole IPv6 space.
 fn size(net: IpNet) -> Option<u128> {
     1_u128.checked_shl(u32::from(net.max_prefix_len() - net.prefix_len()))
 }
 
-/// The address of this number, of the version of `net`.
+/// Returns the address with this number, in the IP version of `net`.
 fn address(net: IpNet, number: u128) -> IpAddr {
     match net {
         IpNet::V4(_) => IpAddr::V4(Ipv4Addr::from(u32::try_from(number).unwrap_or(u32::MAX))),
@@ -56,7 +56,7 @@ fn address(net: IpNet, number: u128) -> IpAddr {
     }
 }
 
-/// A network in CIDR notation; those of version 4 that are written in version 6 are shown as what they are.
+/// Formats a network in CIDR notation; an IPv4-mapped network is shown as IPv4.
 fn shown(net: IpNet) -> String {
     match net {
         IpNet::V6(six)
@@ -69,7 +69,7 @@ fn shown(net: IpNet) -> String {
     }
 }
 
-/// Negative numbers count from the end.
+/// Returns an address of the network by its number. Negative numbers count from the end.
 fn host(net: IpNet, number: i64) -> Result<IpAddr> {
     let offset = u128::from(number.unsigned_abs());
     let size = size(net);
@@ -98,11 +98,11 @@ fn subnet(net: IpNet, bits: i64, number: i64) -> Result<IpNet> {
     IpNet::new(address(net, first(net) | shifted), longer).map_err(|e| e.to_string().into())
 }
 
-/// One network after the other, each aligned to its own size.
+/// Returns consecutive networks, each aligned to its own size.
 fn subnets(a: &[Value]) -> Result<Value> {
     let net = network(&text(&a[0])).map_err(|e| blame(0, e.text))?;
     let end = first(net).wrapping_add(size(net).unwrap_or(0).wrapping_sub(1));
-    // The address behind the last network, `None` behind the last of all.
+    // The address after the last network; `None` after the end of the address space.
     let mut next = Some(first(net));
     let mut out = Vec::new();
     for (i, bits) in a.iter().enumerate().skip(1) {
@@ -118,7 +118,7 @@ fn subnets(a: &[Value]) -> Result<Value> {
                 format!("would extend prefix to {length} bits, which is too long for this version of IP");
             return Err(blame(i, why));
         }
-        // Longer than the prefix of the network, so that it has a size.
+        // The prefix is longer than that of the network, so the size fits.
         let size = 1_u128 << (net.max_prefix_len() - length);
         let start = next
             .and_then(|n| n.checked_add(size - 1))

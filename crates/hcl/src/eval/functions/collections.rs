@@ -1,4 +1,4 @@
-//! Lists, sets, maps.
+//! Functions for lists, sets and maps.
 
 use std::collections::BTreeMap;
 
@@ -9,9 +9,9 @@ use crate::value::{MapKind, Number, SeqKind, Type, Value, convert, unify};
 const LIST: &[(&str, P)] = &[("list", P::List)];
 const STRINGS: &[(&str, P)] = &[("list", P::Strs)];
 
-/// The most elements of a product of sets.
+/// The maximum number of elements of a product of sets.
 const MAX_PRODUCT: usize = 100_000;
-/// The most elements of a range, as in the reference.
+/// The maximum number of elements of a range, as in Nomad.
 const MAX_RANGE: usize = 1024;
 
 pub(super) const TABLE: &[Function] = &[
@@ -120,7 +120,7 @@ fn coalescelist(a: Vec<Value>) -> Result<Value> {
         .ok_or_else(|| "no non-null arguments".into())
 }
 
-/// A list where all arguments are lists with a type in common, else a tuple.
+/// Concatenates sequences: to a list if all are lists with a common type, else to a tuple.
 fn concat(a: Vec<Value>) -> Result<Value> {
     let Some(first) = a.first() else { return Err("at least one argument is required".into()) };
     let types: Vec<Type> = a.iter().map(Type::of).collect();
@@ -171,7 +171,8 @@ fn flatten(value: Value, out: &mut Vec<Value>) {
     }
 }
 
-/// The element at a key or index: in this language `index` is the reverse of what its name says elsewhere.
+/// Returns the element at a key or index. In other languages, `index` is the reverse: it returns the index of an
+/// element.
 fn index(mut a: Vec<Value>) -> Result<Value> {
     let key = a.remove(1);
     match (a.remove(0), &key) {
@@ -206,10 +207,10 @@ fn lookup(mut a: Vec<Value>) -> Result<Value> {
     }
 }
 
-/// A map where all arguments are maps of one type, else an object.
+/// Merges maps: to a map if all have one type, else to an object.
 fn merge(a: Vec<Value>) -> Result<Value> {
     let types: Vec<Type> = a.iter().map(Type::of).collect();
-    // Behind null without a type nothing is checked any more: what comes out is an object then.
+    // After an untyped null, types are no longer checked, and the result is an object.
     let mut open = false;
     for t in &types {
         match t {
@@ -269,7 +270,7 @@ fn range(a: &[Value]) -> Result<Value> {
 }
 
 fn set_of(a: Vec<Value>, keep: fn(&[Vec<Value>], &Value) -> bool) -> Result<Value> {
-    // Elements of all sets get the type that they have in common before they are compared.
+    // Convert the elements of all sets to a common type before comparing them.
     let types: Vec<Type> = a
         .iter()
         .filter_map(|set| match set {

@@ -18,7 +18,7 @@ pub(super) const TABLE: &[Function] = &[
     }),
 ];
 
-/// A local time with its distance from UTC.
+/// A local time with its offset from UTC.
 #[derive(Debug, Clone, Copy)]
 struct Stamp {
     /// Nanoseconds of local time since 1970-01-01.
@@ -100,7 +100,7 @@ impl Stamp {
         civil_from_days(i64::try_from(self.local.div_euclid(DAY)).unwrap_or_default())
     }
 
-    /// Hour, minute, second.
+    /// Returns hour, minute and second.
     fn time(self) -> (i128, i128, i128) {
         let seconds = self.local.rem_euclid(DAY) / 1_000_000_000;
         (seconds / 3600, seconds / 60 % 60, seconds % 60)
@@ -121,9 +121,9 @@ impl std::fmt::Display for Stamp {
     }
 }
 
-/// Days since 1970-01-01 of a date of the Gregorian calendar.
+/// Returns the days from 1970-01-01 to a date of the Gregorian calendar.
 fn days_from_civil(year: i64, month: u32, day: u32) -> i64 {
-    // Years begin in March here, so that the leap day is the last of its year.
+    // Let years begin in March, so that the leap day is the last day of the year.
     let (month, day) = (i64::from(month), i64::from(day));
     let year = if month <= 2 { year - 1 } else { year };
     let era = year.div_euclid(400);
@@ -172,7 +172,7 @@ fn formatdate(pattern: &str, stamp: Stamp) -> Result<String> {
                     break;
                 }
             }
-            // At the end, a doubled quote may stand for itself and close the part as well.
+            // At the end of the format, a doubled quote may be both a literal quote and the closing one.
             let closed = end.or_else(|| rest.ends_with("''").then_some(rest.len()));
             rest = &rest[closed.ok_or("unterminated literal '")?..];
             continue;

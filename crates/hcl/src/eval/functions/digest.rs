@@ -9,18 +9,18 @@ use crate::value::Value;
 
 const STR: &[(&str, P)] = &[("str", P::Str)];
 
-/// What the hash itself allows. Evaluation as a whole ends sooner: at 20, or several at less (`work`).
+/// The maximum cost that bcrypt supports. The limit on work ends an evaluation sooner: at cost 20 (`work`).
 const MAX_COST: u32 = 31;
-/// The cost of those who ask for none, or for less than [`MIN_COST`].
+/// The cost if the call requests none, or less than [`MIN_COST`].
 const DEFAULT_COST: u32 = 10;
 const MIN_COST: u32 = 4;
-/// Longer passwords would be cut off, in bytes.
+/// The maximum length in bytes; bcrypt would ignore the rest of a longer password.
 const MAX_PASSWORD: usize = 72;
 
 #[expect(clippy::disallowed_methods, reason = "the language's own source of fresh ids")]
 pub(super) const TABLE: &[Function] = &[
     Function {
-        // Each step of the cost doubles the work.
+        // Each increment of the cost doubles the work.
         work: |a| cost(a).map_or(0, |cost| 4 << cost),
         ..v("bcrypt", &[("str", P::Str)], ("cost", P::Num), |_, a| {
             if a.len() > 2 {
@@ -41,7 +41,7 @@ fn hex<D: Digest>(text: &str) -> String {
     D::digest(text).iter().map(|b| format!("{b:02x}")).collect()
 }
 
-/// The cost that the arguments of `bcrypt` ask for.
+/// Returns the cost that the arguments of `bcrypt` request.
 fn cost(a: &[Value]) -> Result<u32> {
     let Some(wanted) = a.get(1) else { return Ok(DEFAULT_COST) };
     let wanted = whole(wanted)?;
@@ -52,7 +52,7 @@ fn cost(a: &[Value]) -> Result<u32> {
     }
 }
 
-/// The hash of a password with a fresh salt.
+/// Hashes a password with a random salt.
 #[expect(clippy::disallowed_methods, reason = "the language asks for a fresh salt")]
 fn password_hash(password: &str, cost: u32) -> Result<String> {
     if password.len() > MAX_PASSWORD {
@@ -70,7 +70,7 @@ fn with_salt(password: &str, cost: u32, salt: [u8; 16]) -> Result<String> {
     Ok(parts.format_for_version(bcrypt::Version::TwoA))
 }
 
-/// RFC 9562, section 5.5.
+/// Returns a UUID of version 5 (RFC 9562, section 5.5).
 fn uuidv5(namespace: &str, name: &str) -> Result<Value> {
     let namespace = match namespace {
         "dns" => uuid::Uuid::NAMESPACE_DNS,

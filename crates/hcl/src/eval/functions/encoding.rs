@@ -1,4 +1,4 @@
-//! Base64, JSON, YAML, CSV, URLs.
+//! Functions that encode and decode Base64, JSON, YAML, CSV and URLs.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -44,7 +44,7 @@ pub(super) const TABLE: &[Function] = &[
     }),
 ];
 
-/// The bytes of a text in base64; line ends in it do not count.
+/// Decodes base64, ignoring line ends.
 pub(super) fn base64_text(s: &str) -> Option<Vec<u8>> {
     if s.contains(['\n', '\r']) {
         return STANDARD.decode(s.replace(['\n', '\r'], "")).ok();
@@ -52,7 +52,7 @@ pub(super) fn base64_text(s: &str) -> Option<Vec<u8>> {
     STANDARD.decode(s).ok()
 }
 
-/// JSON with exact numbers and sorted keys; `<`, `>` and `&` are escaped.
+/// Encodes a value as JSON with exact numbers and sorted keys, and escapes `<`, `>` and `&`.
 pub(super) fn to_json_text(value: &Value) -> Result<String> {
     let mut out = String::new();
     write_json(value, &mut out)?;
@@ -114,7 +114,7 @@ pub(super) fn write_string(s: &str, out: &mut String) {
     out.push('"');
 }
 
-/// JSON to a value, without passing through floating point.
+/// Decodes JSON to a value, without rounding numbers to floating point.
 fn from_json_text(s: &str) -> Result<Value> {
     use crate::parse::json::{Json, JsonKind, parse_json};
     fn value(json: Json) -> Result<Value> {
@@ -126,7 +126,7 @@ fn from_json_text(s: &str) -> Result<Value> {
                 let mut out: BTreeMap<String, Value> = BTreeMap::new();
                 for (name, json) in object.members {
                     let new = value(json)?;
-                    // The last value counts, but only where it is of the same type.
+                    // A later value replaces an earlier one, but only one of the same type.
                     if let Some(old) = out.insert(name.text.clone(), new.clone())
                         && Type::of(&old) != Type::of(&new)
                     {
@@ -143,7 +143,7 @@ fn from_json_text(s: &str) -> Result<Value> {
     value(json)
 }
 
-/// The rows as objects (RFC 4180); the first row has the names.
+/// Decodes CSV (RFC 4180) to one object per row. The first row contains the names.
 fn csv(s: &str) -> Result<Value> {
     let mut rows = csv_rows(s)?.into_iter();
     let Some((_, header)) = rows.next() else { return Err("missing header line".into()) };
@@ -164,7 +164,7 @@ fn csv(s: &str) -> Result<Value> {
     Ok(Value::list(Type::Object(types), out))
 }
 
-/// Records with the lines that they begin on. Empty lines are none.
+/// Returns the records with the lines on which they begin. Skips empty lines.
 fn csv_rows(s: &str) -> Result<Vec<(usize, Vec<String>)>> {
     let mut rows = Vec::new();
     let mut lines = s.split_inclusive('\n').enumerate();
@@ -189,7 +189,7 @@ fn csv_rows(s: &str) -> Result<Vec<(usize, Vec<String>)>> {
                 }
                 continue;
             };
-            // A quoted field may go on over several lines.
+            // A quoted field may span several lines.
             let mut field = String::new();
             let mut left = quoted.to_owned();
             rest = loop {
@@ -224,7 +224,7 @@ fn csv_rows(s: &str) -> Result<Vec<(usize, Vec<String>)>> {
     Ok(rows)
 }
 
-/// A line that ends without a carriage return.
+/// Removes the carriage return at the end of a line.
 fn without_cr(line: &str) -> Cow<'_, str> {
     match line.strip_suffix("\r\n") {
         Some(start) => Cow::Owned(format!("{start}\n")),

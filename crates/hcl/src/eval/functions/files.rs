@@ -1,4 +1,4 @@
-//! Functions that look at files: only where allowed, and never out of the job file's directory.
+//! Functions that read files. They work only if enabled, and only within the job file's directory.
 
 #![expect(clippy::disallowed_methods, reason = "the one place with I/O, gated by `Files`")]
 
@@ -75,7 +75,7 @@ fn absolute(base: &Path) -> PathBuf {
     std::path::absolute(base).unwrap_or_else(|_| base.to_owned())
 }
 
-/// The path without `.`, `..` and doubled slashes, as text.
+/// Returns the path as text, without `.`, `..` and doubled slashes.
 fn clean(path: &Path) -> String {
     let mut out = PathBuf::new();
     for part in path.components() {
@@ -94,12 +94,12 @@ fn clean(path: &Path) -> String {
     if out.as_os_str().is_empty() { ".".to_owned() } else { out.to_string_lossy().into_owned() }
 }
 
-/// The real path, `None` when there is nothing; refused when it lies outside the base directory.
+/// Returns the real path, or `None` if nothing exists there. A path outside the base directory is an error.
 fn confined(files: &Files, path: &str) -> Result<Option<PathBuf>> {
     let base = base(files)?;
     let root = base.canonicalize().map_err(|e| format!("the job file's directory cannot be read: {e}"))?;
     let wanted = root.join(path);
-    // Checked before looking, so that not even the existence of files elsewhere shows.
+    // Check before any access, so that not even the existence of files elsewhere is revealed.
     let inside = |p: &Path| p.starts_with(&root);
     if !inside(Path::new(&clean(&wanted))) {
         return Err(format!("{path} is outside the job file's directory").into());
@@ -150,7 +150,7 @@ fn fileset(files: &Files, path: &str, pattern: &str) -> Result<Value> {
     Ok(Value::set(Type::Str, found))
 }
 
-/// `a{b,c}` as `ab` and `ac`.
+/// Expands braces: `a{b,c}` becomes `ab` and `ac`.
 fn braces(pattern: &str, depth: usize) -> Result<Vec<String>> {
     let Some(open) = pattern.find('{') else { return Ok(vec![pattern.to_owned()]) };
     let Some(close) = pattern[open..].find('}').map(|i| open + i) else {

@@ -16,7 +16,7 @@ pub(super) const TABLE: &[Function] = &[
     v("formatlist", &[("format", P::Str)], ("args", P::Any), |_, a| formatlist(&a)),
 ];
 
-/// Wider fields and more digits than this are refused.
+/// The maximum field width and precision.
 const MAX_WIDTH: usize = 1_000_000;
 
 fn formatlist(a: &[Value]) -> Result<Value> {
@@ -61,7 +61,7 @@ struct Verb {
     precision: Option<usize>,
 }
 
-/// The characters of a pattern that are left.
+/// The remaining characters of a format.
 struct Pattern<'p> {
     chars: std::iter::Peekable<std::str::CharIndices<'p>>,
 }
@@ -75,7 +75,7 @@ impl Pattern<'_> {
         self.chars.next_if(|(_, c)| *c == wanted).is_some()
     }
 
-    /// The number that the digits here make.
+    /// Parses a number.
     fn number(&mut self) -> Result<Option<usize>> {
         let mut out: Option<usize> = None;
         while let Some(digit) = self.peek().and_then(|c| c.to_digit(10)) {
@@ -96,7 +96,7 @@ impl Pattern<'_> {
         })
     }
 
-    /// The verb behind `%`, with the number of the argument that it names.
+    /// Parses the verb after `%`, with the number of the argument that it selects.
     fn verb(&mut self) -> Result<(Verb, Option<usize>, char)> {
         let mut verb = Verb::default();
         while let Some(flag) = self.peek() {
@@ -137,7 +137,7 @@ impl Pattern<'_> {
 fn format(pattern: &str, arguments: &[&Value]) -> Result<String> {
     let mut out = String::new();
     let mut pattern = Pattern { chars: pattern.char_indices().peekable() };
-    // Arguments are counted from one.
+    // Argument numbers begin with 1.
     let (mut next, mut highest) = (1, 0);
     while let Some((_, c)) = pattern.chars.next() {
         if c != '%' || pattern.eat('%') {
@@ -166,7 +166,7 @@ fn format(pattern: &str, arguments: &[&Value]) -> Result<String> {
     Ok(out)
 }
 
-/// Blanks, or zeros, around a text that is shorter than the field.
+/// Pads a text to the width of its field, with spaces or zeros.
 fn pad(s: String, verb: &Verb) -> String {
     let missing = verb.width.saturating_sub(clusters(&s).len());
     let padding = if verb.zero { "0" } else { " " }.repeat(missing);
@@ -205,7 +205,7 @@ fn one(kind: char, verb: &Verb, value: &Value) -> Result<String> {
     }
 }
 
-/// What stands where a minus would be.
+/// Returns the sign to print before a number.
 fn sign(negative: bool, verb: &Verb) -> &'static str {
     match (negative, verb.plus, verb.space) {
         (true, ..) => "-",
@@ -215,7 +215,7 @@ fn sign(negative: bool, verb: &Verb) -> &'static str {
     }
 }
 
-/// A whole number; the precision is the least number of digits.
+/// Formats a whole number; the precision is the minimum number of digits.
 fn whole(kind: char, verb: &Verb, n: &Number) -> Option<String> {
     let (negative, digits) = n.to_whole()?.into_parts();
     let base = match kind {
@@ -253,7 +253,7 @@ fn whole(kind: char, verb: &Verb, n: &Number) -> Option<String> {
     Some([&" ".repeat(left), sign, prefix, &"0".repeat(zeros), &digits, &" ".repeat(right)].concat())
 }
 
-/// A number with a point or a power of ten.
+/// Formats a number with a decimal point or an exponent.
 fn fraction(kind: char, verb: &Verb, n: &Number) -> String {
     let mut digits = match (kind, n.is_infinite()) {
         (_, true) => "Inf".to_owned(),
@@ -264,7 +264,7 @@ fn fraction(kind: char, verb: &Verb, n: &Number) -> String {
     if kind.is_ascii_uppercase() && !n.is_infinite() {
         digits.make_ascii_uppercase();
     }
-    // The positive infinity always has a sign.
+    // Positive infinity always has a sign.
     let sign = match sign(n.has_sign(), verb) {
         "" if n.is_infinite() => "+",
         "+" if n.is_infinite() && verb.space => " ",

@@ -1,4 +1,4 @@
-//! Numbers.
+//! Functions for numbers.
 
 use num_bigint::BigInt;
 
@@ -8,7 +8,7 @@ use crate::value::{Number, Value};
 
 const NUM: &[(&str, P)] = &[("num", P::Num)];
 
-/// More digits than this are not read: the work grows with their square.
+/// The maximum number of digits to parse, because the work grows with their square.
 const MAX_DIGITS: usize = 1000;
 
 pub(super) const TABLE: &[Function] = &[
@@ -36,7 +36,7 @@ pub(super) const TABLE: &[Function] = &[
     }),
 ];
 
-/// The first argument that no other one is better than.
+/// Returns the best argument, the first one if several are equal.
 fn extreme(a: &[Value], better: fn(&Number, &Number) -> bool) -> Result<Value> {
     let mut best: Option<Number> = None;
     for x in a.iter().map(num) {
@@ -64,7 +64,7 @@ fn parse(s: &str, base: u32) -> Option<Number> {
         let digit = match c {
             '0'..='9' => u32::from(c) - u32::from('0'),
             'a'..='z' => u32::from(c) - u32::from('a') + 10,
-            // Up to base 36 the cases are one; beyond, capitals follow the small letters.
+            // Up to base 36, letters are case-insensitive. In larger bases, capitals follow the small letters.
             'A'..='Z' if base <= 36 => u32::from(c) - u32::from('A') + 10,
             'A'..='Z' => u32::from(c) - u32::from('A') + 36,
             _ => return None,

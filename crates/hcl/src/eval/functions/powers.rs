@@ -1,7 +1,7 @@
-//! Powers and logarithms with the last digits of the reference: values of jobs in use were computed with it, and the
-//! functions of the machine's own library round otherwise.
+//! Powers and logarithms with exactly the digits that Nomad computes, because values of existing jobs depend on them.
+//! The platform's math library rounds differently.
 
-/// The natural logarithm, by an approximation of `ln((1 + s) / (1 - s))` in `s` (fdlibm, `e_log.c`).
+/// Returns the natural logarithm by an approximation of `ln((1 + s) / (1 - s))` in `s` (fdlibm, `e_log.c`).
 pub(super) fn ln(x: f64) -> f64 {
     const HIGH: f64 = 6.931_471_803_691_238e-1;
     const LOW: f64 = 1.908_214_929_270_587_7e-10;
@@ -32,7 +32,7 @@ pub(super) fn ln(x: f64) -> f64 {
     k * HIGH - ((half - (s * (half + (odd + even)) + k * LOW)) - f)
 }
 
-/// The exponential, by Taylor's series of a sixteenth of the argument without its powers of two.
+/// Returns the exponential: the argument without its powers of two, divided by sixteen, by a Taylor series.
 fn exp(x: f64) -> f64 {
     const HIGH: f64 = 0.693_147_180_559_662_956_511_601_805_686_950_683_593_75;
     const LOW: f64 = 0.282_352_905_630_315_771_225_884_481_750_134_360_255_254_120_68e-12;
@@ -63,8 +63,8 @@ fn exp(x: f64) -> f64 {
     scaled(out, twos as i64)
 }
 
-/// A power by repeated squaring of the mantissa, with `exp` and `ln` for the fraction of the exponent only. The last
-/// digits are then those that jobs in use were made with, which the processor's own power does not give.
+/// Returns a power by repeated squaring of the mantissa, with `exp` and `ln` only for the fraction of the exponent.
+/// The processor's own instruction gives other last digits than Nomad.
 #[expect(clippy::float_cmp, reason = "these are the values that have rules of their own")]
 pub(super) fn power(x: f64, y: f64) -> f64 {
     if x == 0.0 || x == 1.0 || !x.is_finite() || y == 0.0 || y == 1.0 || !y.is_finite() {
@@ -89,7 +89,7 @@ pub(super) fn power(x: f64, y: f64) -> f64 {
     #[expect(clippy::cast_possible_truncation, reason = "it is whole and was compared above")]
     let mut left = whole as i64;
     while left != 0 {
-        // Beyond this the result is zero or infinite, whatever follows.
+        // Beyond this shift, the result is zero or infinite.
         if shift.abs() > 1 << 12 {
             exponent += shift;
             break;
@@ -113,14 +113,14 @@ pub(super) fn power(x: f64, y: f64) -> f64 {
     scaled(out, exponent)
 }
 
-/// A number as one from a half to one and a power of two.
+/// Splits a number into a mantissa in [0.5, 1) and a power of two.
 fn mantissa(x: f64) -> (f64, i64) {
     let (x, extra) = if x.is_normal() { (x, 0) } else { (x * 2_f64.powi(64), -64) };
     let biased = i64::try_from(x.to_bits() >> 52 & 0x7ff).unwrap_or_default();
     (f64::from_bits(x.to_bits() & !(0x7ff << 52) | 1022 << 52), biased - 1022 + extra)
 }
 
-/// A number times a power of two; rounded once, where the result is subnormal.
+/// Multiplies a number by a power of two. Rounds once, if the result is subnormal.
 fn scaled(x: f64, exponent: i64) -> f64 {
     let (mantissa, own) = mantissa(x);
     let all = own + exponent;

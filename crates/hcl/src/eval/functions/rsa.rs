@@ -1,6 +1,6 @@
-//! `rsadecrypt`: PKCS #1 v1.5 decryption (RFC 8017, 7.2.2) with a private key in PEM, without a passphrase, as
-//! PKCS #1, PKCS #8 or OpenSSH write it. For values that were encrypted to be kept in a repository; whoever can
-//! measure how long this takes has the job file and the key anyway.
+//! `rsadecrypt`: PKCS #1 v1.5 decryption (RFC 8017, 7.2.2) with a private key in PEM, without a passphrase, in the
+//! format of PKCS #1, PKCS #8 or OpenSSH. It serves values that are stored encrypted in a repository. Timing attacks
+//! are not a concern: a caller that can measure the time already has the job file and the key.
 
 use rsa::pkcs1::DecodeRsaPrivateKey as _;
 use rsa::pkcs8::DecodePrivateKey as _;
@@ -33,7 +33,8 @@ fn read_key(pem: &str) -> Option<RsaPrivateKey> {
     if pem.starts_with("-----BEGIN OPENSSH") {
         let key = ssh_key::PrivateKey::from_openssh(pem).ok()?;
         let key = key.key_data().rsa()?;
-        // Part by part: the crate's own conversion refuses short keys, which PEM may have as well.
+        // Convert each part separately, because the crate's own conversion rejects short keys, which PEM files may
+        // contain.
         let part = |n| BigUint::try_from(n).ok();
         let primes = vec![part(&key.private.p)?, part(&key.private.q)?];
         let (n, e, d) = (part(&key.public.n)?, part(&key.public.e)?, part(&key.private.d)?);
@@ -46,7 +47,7 @@ fn read_key(pem: &str) -> Option<RsaPrivateKey> {
 mod tests {
     use super::*;
 
-    /// "hello world", encrypted with OpenSSL for the keys in `tests/keys`, which are one key.
+    /// "hello world", encrypted by OpenSSL for the keys in `tests/keys`, which are one key in several formats.
     const CIPHER: &str = "ynbvuuibaWsVgkLK8HF4arVM2yJlUTMH5/T5yRYGeG2r/2l9PDrLIX1X+rno9lA1fI+sf/yRQWgmpMkkUOmrFuyq5ZPiksZeDcFmh5b4l98kHH/8H63rO4DeSNQISwQ0B4WJN6ldXp/IhWJLarY1qBCwQ9hOlBLXhDce+h9OJrA=";
 
     #[test]

@@ -1,4 +1,4 @@
-//! Strings.
+//! Functions for strings.
 
 use unicode_segmentation::UnicodeSegmentation as _;
 
@@ -76,7 +76,7 @@ pub(super) const TABLE: &[Function] = &[
     }),
 ];
 
-/// Refuses strings that grow without bounds.
+/// Returns the string, or an error if it is longer than `MAX_STRING`.
 pub(super) fn bounded(s: String) -> Result<Value> {
     if s.len() > MAX_STRING {
         Err(format!("the result is longer than {MAX_STRING} bytes").into())
@@ -85,7 +85,7 @@ pub(super) fn bounded(s: String) -> Result<Value> {
     }
 }
 
-/// User-perceived characters (Unicode, annex 29).
+/// Returns the user-perceived characters of a text (Unicode, annex 29).
 pub(super) fn clusters(s: &str) -> Vec<&str> {
     s.graphemes(true).collect()
 }
@@ -93,7 +93,7 @@ pub(super) fn clusters(s: &str) -> Vec<&str> {
 fn substr(s: &str, offset: i64, length: i64) -> Result<Value> {
     let all = clusters(s);
     let count = i64::try_from(all.len()).unwrap_or(i64::MAX);
-    // From the end, no length means all of the rest; from the beginning, nothing.
+    // With length 0, a negative offset selects the rest of the text, and any other offset selects nothing.
     let (start, length) = match (offset, length) {
         (0.., 0) => return Ok(Value::str("")),
         (..0, 0) => (count.saturating_add(offset), -1),
@@ -106,7 +106,7 @@ fn substr(s: &str, offset: i64, length: i64) -> Result<Value> {
     Ok(Value::str(cut.unwrap_or_default().concat()))
 }
 
-/// A single character that a character becomes, where it becomes a single one.
+/// Returns the mapped character if the mapping gives exactly one, else the character itself.
 fn single(mut mapped: impl Iterator<Item = char>, c: char) -> char {
     match (mapped.next(), mapped.next()) {
         (Some(one), None) => one,
@@ -114,7 +114,7 @@ fn single(mut mapped: impl Iterator<Item = char>, c: char) -> char {
     }
 }
 
-/// The simple case mapping: one character for one (Unicode, section 3.13).
+/// Returns the simple lower case mapping: one character for one (Unicode, section 3.13).
 fn lower(c: char) -> char {
     match c {
         '\u{130}' => 'i',
@@ -129,7 +129,7 @@ fn upper(c: char) -> char {
     }
 }
 
-/// Greek letters with a subscript, whose upper case is two letters in full, but one here.
+/// Maps Greek letters with a subscript, whose full upper case is two letters, to their single title case letter.
 fn title_pair(c: char) -> Option<char> {
     let code = u32::from(c);
     let other = match code {
@@ -140,7 +140,7 @@ fn title_pair(c: char) -> Option<char> {
     char::from_u32(other)
 }
 
-/// What a word begins with: digraphs have a case of their own for it, and some scripts have none.
+/// Returns the title case of a character: digraphs have one of their own, and some scripts have none.
 fn title_case(c: char) -> char {
     match c {
         '\u{1c4}'..='\u{1c6}' => '\u{1c5}',
@@ -152,7 +152,7 @@ fn title_case(c: char) -> char {
     }
 }
 
-/// Whether a word may begin after this character: of those beyond ASCII only blanks are between words.
+/// Returns whether a word may begin after this character. Beyond ASCII, only spaces separate words.
 fn separates(c: char) -> bool {
     if c.is_ascii() { !(c.is_ascii_alphanumeric() || c == '_') } else { c.is_whitespace() }
 }

@@ -1,6 +1,5 @@
-//! YAML as the functions write and read it. What is written is block style, keys and strings in double quotes, texts of
-//! several lines as literal blocks. What is read is one document of YAML 1.1, as libyaml takes it, with scalars that
-//! mean what they mean in the reference.
+//! Encodes and decodes YAML. The encoder writes block style: keys and strings in double quotes, multi-line texts as
+//! literal blocks. The decoder reads one document of YAML 1.1, as libyaml does, and interprets scalars as Nomad does.
 
 mod cursor;
 mod read;

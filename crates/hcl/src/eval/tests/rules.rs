@@ -1,4 +1,4 @@
-//! What expressions come to in the reference: recorded answers, a table for each rule, and places of errors.
+//! Compares the results of expressions to recorded results of Nomad: one table per rule, and the places of errors.
 
 use crate::eval::functions::Files;
 use crate::eval::{Evaluator, Scope};
@@ -20,7 +20,7 @@ fn evaluator() -> Evaluator {
     evaluator
 }
 
-/// The JSON of the value, or `start-end summary` of the error.
+/// Returns the JSON of the value, or `start-end summary` of the error.
 fn eval(text: &str) -> String {
     let found = parse_expression(text, SourceId::default())
         .map_err(|mut errors| Box::new(errors.remove(0)))
@@ -34,7 +34,7 @@ fn eval(text: &str) -> String {
     }
 }
 
-/// A line each: expression, `->`, answer. The expression may have several lines, which begin with a bar.
+/// Checks one case per line: expression, `->`, result. Further lines of an expression begin with a bar.
 fn check(table: &str) {
     let mut wrong = Vec::new();
     for line in table.lines().filter(|l| !l.trim().is_empty()) {

@@ -1,9 +1,9 @@
-//! What stands outside the job.
+//! The tables of the top level, outside the job.
 
 use super::job::JOB;
 use crate::schema::{BlockType, Content, Kind, Repeat, Schema, attr, labelled, many, one, required};
 
-/// A job file.
+/// The top level of a job file.
 pub static FILE: Schema = Schema {
     name: "file",
     attributes: &[],
@@ -18,7 +18,7 @@ pub static FILE: Schema = Schema {
     finish: None,
 };
 
-/// `variable "name" {}`. The values of its arguments are read apart.
+/// `variable "name" {}`. The values of its arguments are read separately.
 pub static VARIABLE: Schema = Schema {
     name: "variable",
     attributes: &[

@@ -1,5 +1,5 @@
-//! What the language computes while reading: shortcuts, inherited blocks and the few defaults that belong to
-//! the language rather than to the canonical form (docs/reference/jobspec.md, section 3).
+//! Computes keys after decoding: shortcuts, inherited blocks and the few defaults that belong to the language rather
+//! than to the canonical form (docs/reference/jobspec.md, section 3).
 
 use serde_json::{Value as Json, json};
 
@@ -20,7 +20,7 @@ fn objects<'o>(object: &'o mut Object, key: &str) -> impl Iterator<Item = &'o mu
     object.get_mut(key).and_then(Json::as_array_mut).into_iter().flatten().filter_map(Json::as_object_mut)
 }
 
-/// Shortcuts such as `version = "..."`; later ones win, and empty ones do not count.
+/// Expands shortcuts such as `version = "..."`. Later ones override earlier ones; empty ones are ignored.
 pub(super) fn constraint(object: &mut Object, _: &Header<'_>) -> Done {
     for operator in ["version", "semver", "regexp", "set_contains_any", "set_contains_all", "set_contains"] {
         if let Some(value) = object.remove(&format!("~{operator}"))
@@ -59,7 +59,7 @@ pub(super) fn port(object: &mut Object, header: &Header<'_>) -> Done {
     Ok(())
 }
 
-/// Splits ports into reserved ones, which have a number, and dynamic ones. Where there are ports, `reserved_ports` have
+/// Splits ports into reserved ones, which have a number, and dynamic ones. If any port is set, `reserved_ports` has
 /// no effect.
 pub(super) fn network(object: &mut Object, _: &Header<'_>) -> Done {
     let Some(Json::Array(ports)) = object.remove("~Ports") else { return Ok(()) };
@@ -127,7 +127,7 @@ fn scaling_type(header: &Header<'_>, wanted: &str, found: &str) -> Box<Diagnosti
     ))
 }
 
-/// Sets the type of the times where there are times.
+/// Sets the spec type if the block sets times.
 pub(super) fn periodic(object: &mut Object, _: &Header<'_>) -> Done {
     if object.contains_key("Spec") || object.contains_key("Specs") {
         default(object, "SpecType", json!("cron"));
@@ -158,7 +158,7 @@ pub(super) fn change_script(object: &mut Object, _: &Header<'_>) -> Done {
     Ok(())
 }
 
-/// The first identity without a name, or called `default`, is the task's default identity.
+/// Makes the first identity without a name, or named `default`, the task's default identity.
 pub(super) fn task(object: &mut Object, _: &Header<'_>) -> Done {
     let Some(identities) = array(object, "Identities") else { return Ok(()) };
     let is_default = |i: &Json| matches!(i.get("Name").and_then(Json::as_str), None | Some("" | "default"));
@@ -178,7 +178,7 @@ pub(super) fn group(object: &mut Object, _: &Header<'_>) -> Done {
     if let Some(secrets) = object.remove("~Secrets") {
         for task in objects(object, "Tasks") {
             match array(task, "Secrets") {
-                // A task with secrets of its own gets them twice, as in the reference (docs/reference/jobspec.md, section 3).
+                // A task with its own secrets gets them twice, as in Nomad (docs/reference/jobspec.md, section 3).
                 Some(own) => own.extend(own.clone()),
                 None => {
                     task.insert("Secrets".to_owned(), secrets.clone());
@@ -194,7 +194,7 @@ pub(super) fn job(object: &mut Object, header: &Header<'_>) -> Done {
         default(object, "ID", json!(label.text));
         default(object, "Name", json!(label.text));
     }
-    // Tasks directly in a job become groups of their own, before the others.
+    // Tasks directly in a job become groups of their own, before the other groups.
     if let Some(Json::Array(tasks)) = object.remove("~Tasks") {
         let alone = tasks.into_iter().map(|task| {
             let name = task.get("Name").cloned().unwrap_or_default();

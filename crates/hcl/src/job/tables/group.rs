@@ -1,4 +1,4 @@
-//! The group.
+//! The tables of groups.
 
 use super::finish;
 use super::job::{AFFINITY, CONSTRAINT, MIGRATE, RESCHEDULE, RESTART, SPREAD, UPDATE};

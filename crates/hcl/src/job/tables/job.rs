@@ -1,4 +1,4 @@
-//! The job and what stands directly in it.
+//! The tables of jobs and of the blocks directly within them.
 
 use super::finish;
 use super::group::GROUP;
@@ -83,7 +83,7 @@ pub static CONSTRAINT: Schema = Schema {
         specified("semver", "~semver", Kind::Str).doc("Short for operator `semver` with this value."),
         specified("set_contains", "~set_contains", Kind::Str)
             .doc("Short for operator `set_contains` with this value."),
-        // The reference takes these two and ignores them (docs/reference/jobspec.md, section 3).
+        // Nomad accepts these two arguments and ignores them (docs/reference/jobspec.md, section 3).
         specified("set_contains_all", "~ignored", Kind::Str)
             .doc("Has no effect in constraints.")
             .deprecated("write `operator = \"set_contains_all\"`"),

@@ -1,4 +1,4 @@
-//! The service mesh (docs/reference/jobspec.md, section 4.7).
+//! The tables of the service mesh (docs/reference/jobspec.md, section 4.7).
 
 use super::task::{IDENTITY, LOGS, RESOURCES, VOLUME_MOUNT};
 use crate::schema::{BlockType, Content, Kind, Repeat, Schema, attr, many, one, plain};

@@ -1,4 +1,4 @@
-//! Services, the same in groups and tasks.
+//! The tables of services, which groups and tasks share.
 
 use super::mesh::CONNECT;
 use super::task::IDENTITY;

@@ -1,4 +1,4 @@
-//! The task.
+//! The tables of tasks.
 
 use super::finish;
 use super::group::{NETWORK, TASK_SCALING};

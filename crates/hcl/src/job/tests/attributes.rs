@@ -1,4 +1,4 @@
-//! Every argument of the language (docs/reference/jobspec.md, section 4) and where it is in JSON.
+//! Tests every argument of the language (docs/reference/jobspec.md, section 4) and its key in JSON.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -8,8 +8,8 @@ use super::read;
 use crate::job::tables::JOB;
 use crate::schema::{Content, Schema};
 
-/// Name, the table it is, what stands before and after an argument of it, and where it is in JSON. The text is
-/// made within the context before the arrow.
+/// Each context has a name, a table, the text before and after an argument, and the argument's place in JSON. The
+/// text is nested in the context before the arrow.
 const CONTEXTS: &str = r#"
 job | | job "a" { | |
 group | job | group "g" { | /TaskGroups/0
@@ -442,12 +442,12 @@ dispatch_payload | file = "x" | File | "x"
 "#;
 
 struct Context {
-    /// Opening lines of this block and those around it.
+    /// The opening lines of this block and of its outer blocks.
     open: String,
-    /// How many blocks are open.
+    /// The number of open blocks.
     depth: usize,
     pointer: String,
-    /// What the block needs besides the argument in question.
+    /// The text that the block requires besides the tested argument.
     needs: String,
 }
 
@@ -500,7 +500,7 @@ fn every_argument_has_its_key() {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
-/// Each argument of each table: the rows above miss none.
+/// Checks that every argument of every table has a row above.
 #[test]
 fn no_argument_is_without_a_row() {
     fn walk(
@@ -548,7 +548,7 @@ fn no_argument_is_without_a_row() {
     assert!(missing.is_empty(), "{missing:?}");
 }
 
-/// What documentation is made from is there.
+/// Checks that every argument has its documentation.
 #[test]
 fn everything_is_described() {
     fn walk(schema: &'static Schema, seen: &mut Vec<*const Schema>, out: &mut Vec<String>) {

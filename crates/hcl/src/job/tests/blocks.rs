@@ -1,10 +1,10 @@
-//! What blocks take and what they become, in both notations.
+//! Tests the content of blocks and its JSON, in both notations.
 
 use serde_json::Value;
 
 use super::read;
 
-/// The first error without its detail, or the JSON value at the pointer.
+/// Returns the first error without its detail, or the JSON value at the pointer.
 fn answer(text: &str, pointer: &str) -> String {
     match read(text) {
         Ok((job, _)) => job.pointer(pointer).cloned().unwrap_or_default().to_string(),
@@ -16,7 +16,7 @@ fn answer(text: &str, pointer: &str) -> String {
     }
 }
 
-/// Checks text, pointer and answer of each case. JSON is compared as a value.
+/// Checks text, pointer and expected result of each case. JSON is compared as a value.
 fn check(cases: &[(&str, &str, &str)]) {
     let mut wrong = Vec::new();
     for (text, pointer, want) in cases {
@@ -32,12 +32,12 @@ fn check(cases: &[(&str, &str, &str)]) {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
-/// The body of a task in a job.
+/// Returns a job around the body of a task.
 fn task(body: &str) -> String {
     format!("job \"a\" {{\n group \"g\" {{\n  task \"t\" {{\n{body}\n  }}\n }}\n}}\n")
 }
 
-/// The JSON value of a task in a job.
+/// Returns the JSON value of a task in a job.
 fn task_json(body: &str) -> String {
     format!(r#"{{"job": {{"a": {{"group": {{"g": {{"task": {{"t": {body}}}}}}}}}}}}}"#)
 }
@@ -201,7 +201,7 @@ fn ports_replace_reserved_ports() {
     check(&cases);
 }
 
-/// An argument with the name of a block is refused, apart from `meta` of jobs, groups and tasks and `env` of tasks.
+/// An argument with the name of a block is rejected, except `meta` of jobs, groups and tasks and `env` of tasks.
 #[test]
 fn arguments_with_names_of_blocks_point_to_the_block() {
     for (text, name) in [
@@ -331,7 +331,7 @@ fn a_name_stands_once_in_json() {
     );
 }
 
-/// `config` of a task and its siblings: what stands in it goes to drivers as it is.
+/// The free-form `config` of a task and similar blocks reach drivers unchanged.
 #[test]
 fn free_bodies_become_what_drivers_read() {
     check_tasks(
@@ -392,7 +392,7 @@ fn free_bodies_become_what_drivers_read() {
     );
 }
 
-/// Only the driver, on the node where a task runs, decides about its settings.
+/// Only the driver, on the task's node, validates its settings.
 #[test]
 fn unknown_settings_of_drivers_are_warnings() {
     for text in [

@@ -1,9 +1,9 @@
-//! Where errors are shown. Users of the reference have tools that go by these places.
+//! Tests the source ranges of errors. Tools of Nomad users rely on these ranges.
 
 use super::super::{ParseOptions, VarInput, parse};
 use crate::source::Source;
 
-/// Text, and the first finding: `line,column-column: Summary`.
+/// A text, and its first diagnostic: `line,column-column: Summary`.
 const CASES: &[(&str, &str)] = &[
     // Syntax.
     ("job \"a\" {\n  type \"x\"\n}\n", "2,11-3,1: Invalid block definition"),
@@ -250,7 +250,7 @@ fn values_from_elsewhere_have_places_too() {
     }
 }
 
-/// A reference to something of run time is none that is unknown.
+/// A reference to a run time value is no unknown reference.
 #[test]
 fn names_of_run_time_are_no_errors() {
     for text in ["name = node.class", "name = \"${NOMAD_JOB_NAME}\"", "name = \"${meta.a[0]}\""] {

@@ -1,4 +1,4 @@
-//! Reading `variable` and `variables` blocks.
+//! Reads `variable` and `variables` blocks.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -20,19 +20,19 @@ use crate::value::{Type, Value, convert};
 #[derive(Debug)]
 pub(super) struct Variable {
     pub name: String,
-    /// Where it is declared.
+    /// The source range of the declaration.
     pub span: Span,
-    /// Given, or that of the default; `None` when there is neither.
+    /// The declared type, or that of the default; `None` without either.
     pub kind: Option<Type>,
     pub value: Option<Value>,
-    /// Where that value was given, and how.
+    /// The source of the value and its range.
     pub origin: Option<(Origin, Span)>,
-    /// An error about its value was reported, so that it being unset is no news.
+    /// Whether an error about the value was reported, so that the missing value is no further error.
     pub failed: bool,
     pub rules: Vec<Rule>,
 }
 
-/// How a value was given; messages name it as the reference does.
+/// The source of a value. Messages name it as Nomad does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Origin {
     Default,
@@ -58,7 +58,7 @@ pub(super) struct Rule {
     pub condition: Expr,
     pub message: String,
     pub span: Span,
-    /// A reference to something else was reported.
+    /// Whether a reference to another variable was reported.
     pub refers_elsewhere: bool,
 }
 
@@ -192,7 +192,7 @@ fn one(block: &Block, items: &mut Vec<Diagnostic>) -> Option<Variable> {
     Some(out)
 }
 
-/// Reads a body by its table, apart from the values. Names that the table does not have are reported.
+/// Reads a body by its table, without its values. Reports names that the table does not have.
 fn body<'b>(
     body: &'b Body,
     schema: &'static Schema,
@@ -208,7 +208,7 @@ fn body<'b>(
     body
 }
 
-/// Evaluates a text that cannot refer to anything.
+/// Evaluates a text without references.
 fn text(expr: &Expr, items: &mut Vec<Diagnostic>) -> Option<Arc<str>> {
     let detail = match Evaluator::literals().eval(expr, &Scope::default()).map(|v| convert(v, &Type::Str)) {
         Ok(Ok(Value::Str(text))) => return Some(text),
@@ -223,7 +223,7 @@ fn text(expr: &Expr, items: &mut Vec<Diagnostic>) -> Option<Arc<str>> {
     None
 }
 
-/// A type; JSON has it in a string.
+/// Reads a type; in JSON it is a string.
 fn read_type(expr: &Expr, json: bool) -> Evaluated<Type> {
     if json
         && let ExprKind::Literal(Value::Str(text)) = &expr.kind
@@ -283,7 +283,7 @@ fn rule(block: &Block, variable: &str, items: &mut Vec<Diagnostic>) -> Option<Ru
         ));
         return None;
     }
-    // A message is no template, in neither notation.
+    // In both notations, a message is no template.
     let literal = match (&block.body.json, &message.kind) {
         (Some(json), ExprKind::Embedded(_)) => {
             let members = Members::Table(&|name| VALIDATION.member(name));

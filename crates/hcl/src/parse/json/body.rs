@@ -1,4 +1,4 @@
-//! Bodies and expressions made from JSON values.
+//! Builds bodies and expressions from JSON values.
 
 use std::sync::Arc;
 
@@ -9,19 +9,19 @@ use crate::parse::native::parse_template_text;
 use crate::source::Span;
 use crate::value::Value;
 
-/// Whether strings in the text are templates, or stand for themselves (variable files).
+/// The meaning of strings: templates, or literal text (as in variable files).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Strings {
-    /// `${}` means something.
+    /// Strings are templates: `${}` is evaluated.
     Templates,
-    /// Literal text.
+    /// Strings are literal text.
     Literal,
 }
 
 /// Returns the value as an expression.
 ///
 /// # Errors
-/// A string is no valid template.
+/// A string is not a valid template.
 pub fn expression(json: &Json, strings: Strings) -> Result<Expr, Vec<Diagnostic>> {
     let kind = match &json.kind {
         JsonKind::Scalar(value) => ExprKind::Literal(value.clone()),
@@ -52,18 +52,18 @@ pub fn expression(json: &Json, strings: Strings) -> Result<Expr, Vec<Diagnostic>
     Ok(Expr { kind, span: json.span })
 }
 
-/// A body that only a table can read.
+/// A JSON body, which only a table can interpret.
 #[derive(Debug, Clone)]
 pub struct JsonBody {
-    /// The value that should be an object.
+    /// The value, which should be an object.
     pub value: Json,
 }
 
-/// The way to read the members of an object.
+/// The interpretation of the members of an object.
 #[derive(Clone, Copy)]
 #[expect(missing_debug_implementations, reason = "a function cannot be shown")]
 pub enum Members<'a> {
-    /// All of them are arguments.
+    /// All members are arguments.
     Arguments,
     /// A table gives the role of each name.
     Table(&'a dyn Fn(&str) -> Member),
@@ -76,7 +76,7 @@ pub enum Member {
     Argument,
     /// A block with these labels.
     Block(&'static [&'static str]),
-    /// An argument that may be written as a block too: it is a block when it stands twice.
+    /// An argument that may also be written as a block: repeated, it is a block.
     ArgumentOrBlock,
     /// A name that the table does not have.
     Unknown,
@@ -92,8 +92,8 @@ impl JsonBody {
         }
     }
 
-    /// Reads the value as a body, and adds its errors to `found`. Names that a table does not have become arguments of
-    /// the body.
+    /// Reads the value as a body and adds its errors to `found`. Names that the table does not have become arguments
+    /// of the body.
     #[must_use]
     pub fn read(&self, strings: Strings, members: Members<'_>, found: &mut Vec<Diagnostic>) -> Body {
         let mut out = Body { span: self.value.span, ..Body::default() };
@@ -159,8 +159,8 @@ fn arguments<'j>(value: &'j Json, found: &mut Vec<Diagnostic>) -> Vec<&'j (Name,
     }
 }
 
-/// Returns the members of an object, or of all objects of an array; null has none. `label` names the kind of label
-/// that the keys are, if they are no arguments.
+/// Returns the members of an object, or of all objects of an array; null has none. `label` names the label that the
+/// keys represent, if they are no arguments.
 fn flat<'j>(value: &'j Json, label: Option<&str>, found: &mut Vec<Diagnostic>) -> Vec<&'j (Name, Json)> {
     let purpose = || match label {
         Some(label) => format!("whose names are the {label} of blocks"),
@@ -187,7 +187,7 @@ fn flat<'j>(value: &'j Json, label: Option<&str>, found: &mut Vec<Diagnostic>) -
     }
 }
 
-/// Makes the blocks that a value stands for, below objects whose names are the labels.
+/// Builds the blocks that a value represents, below nested objects whose keys are the labels.
 fn unpack(
     kind: &Name,
     value: &Json,

@@ -1,4 +1,4 @@
-//! Numbers from and to decimal digits.
+//! Converts numbers from and to decimal digits.
 
 use std::fmt;
 use std::str::FromStr;
@@ -7,12 +7,12 @@ use num_bigint::{BigInt, BigUint};
 
 use super::{COUNTED, NotANumber, Number, RANGE, Repr, WRITTEN};
 
-/// Powers of ten beyond this are refused.
+/// The largest power of ten in a parsed number.
 const POWERS: i64 = 1000;
-/// More digits than this are refused: reading them takes time with their square.
+/// The maximum number of digits of a parsed number, because parsing takes quadratic time.
 const DIGITS: usize = 8000;
 
-/// The sign and what follows it.
+/// Splits a text into its sign and the rest.
 fn signed(text: &str) -> (bool, &str) {
     match text.strip_prefix('-') {
         Some(rest) => (true, rest),
@@ -21,8 +21,7 @@ fn signed(text: &str) -> (bool, &str) {
 }
 
 impl Number {
-    /// What a string that is used as a number stands for: digits with a power of ten or, behind a `p`, of two, or an
-    /// infinity.
+    /// Parses a string that is used as a number: digits with a power of ten or, after a `p`, of two, or an infinity.
     pub(crate) fn from_text(text: &str) -> Result<Self, NotANumber> {
         let (negative, digits) = signed(text);
         if matches!(digits, "Inf" | "inf") {
@@ -87,7 +86,7 @@ impl FromStr for Number {
     }
 }
 
-/// Plain digits, never with an exponent: as few as tell the number from its neighbours.
+/// Writes plain digits without an exponent: the fewest that distinguish the number from its neighbours.
 impl fmt::Display for Number {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.repr {
@@ -105,20 +104,20 @@ impl fmt::Display for Number {
 }
 
 impl Number {
-    /// Without its sign: the digits that [`fmt::Display`] writes, and how many of them are before the point.
+    /// Returns the digits that [`fmt::Display`] writes, without the sign, and how many of them are before the point.
     fn shortest(&self) -> (String, i64) {
         let (mantissa, exponent) = self.parts();
         let (_, magnitude) = mantissa.into_parts();
         if magnitude == BigUint::ZERO {
             return ("0".to_owned(), 1);
         }
-        // Without zeros at the end, so that its bits are those of the mantissa.
+        // Drop trailing zeros, so that the bits are those of the mantissa.
         let zeros = magnitude.trailing_zeros().unwrap_or_default();
         let (magnitude, exponent) = (magnitude >> zeros, exponent + i64::try_from(zeros).unwrap_or_default());
         shortest(&magnitude, exponent, u64::from(self.precision).max(magnitude.bits()))
     }
 
-    /// Without its sign: the first digits, rounded, and how many of them are before the point.
+    /// Returns the first digits, rounded and without the sign, and how many of them are before the point.
     fn digits(&self, count: impl Fn(i64) -> i64) -> (String, i64) {
         let (mantissa, exponent) = self.parts();
         let (_, magnitude) = mantissa.into_parts();
@@ -132,7 +131,7 @@ impl Number {
         }
     }
 
-    /// With this many digits after the point (`%.2f`).
+    /// Formats with this many digits after the point (`%.2f`).
     #[must_use]
     pub(crate) fn fixed(&self, places: usize) -> String {
         let behind = i64::try_from(places).unwrap_or(i64::MAX / 2);
@@ -140,7 +139,7 @@ impl Number {
         plain(self.is_negative(), &digits, point, places)
     }
 
-    /// With a power of ten and this many digits after the point (`%.2e`).
+    /// Formats with a power of ten and this many digits after the point (`%.2e`).
     #[must_use]
     pub(crate) fn scientific(&self, places: usize) -> String {
         let count = i64::try_from(places).unwrap_or(i64::MAX / 2) + 1;
@@ -148,7 +147,7 @@ impl Number {
         powered(self.is_negative(), &format!("{digits:0<width$}", width = places + 1), point)
     }
 
-    /// In the shorter of both notations (`%g`); without a precision, as many digits as are needed.
+    /// Formats in the shorter of both notations (`%g`); without a precision, with as many digits as necessary.
     #[must_use]
     pub(crate) fn general(&self, precision: Option<usize>) -> String {
         let (digits, point) = match precision {
@@ -173,7 +172,7 @@ impl Number {
     }
 }
 
-/// Digits with a point, and with at least `places` digits behind it.
+/// Formats digits with a point, and at least `places` digits after it.
 fn plain(negative: bool, digits: &str, point: i64, places: usize) -> String {
     let sign = if negative { "-" } else { "" };
     let (whole, fraction) = match usize::try_from(point) {
@@ -189,7 +188,7 @@ fn plain(negative: bool, digits: &str, point: i64, places: usize) -> String {
     if fraction.is_empty() { format!("{sign}{whole}") } else { format!("{sign}{whole}.{fraction}") }
 }
 
-/// `1.5e+07`.
+/// Formats digits with an exponent: `1.5e+07`.
 fn powered(negative: bool, digits: &str, point: i64) -> String {
     let sign = if negative { "-" } else { "" };
     let power = if digits.bytes().all(|b| b == b'0') { 0 } else { point - 1 };
@@ -198,7 +197,7 @@ fn powered(negative: bool, digits: &str, point: i64) -> String {
     format!("{sign}{first}{dot}{rest}e{}{:02}", if power < 0 { '-' } else { '+' }, power.unsigned_abs())
 }
 
-/// The digits of `mantissa * 2^exponent` without zeros at the end, and how many of them are before the point.
+/// Returns the digits of `mantissa * 2^exponent` without trailing zeros, and how many of them are before the point.
 fn decimal(mantissa: &BigUint, exponent: i64) -> (Vec<u8>, i64) {
     let (whole, behind) = match u32::try_from(exponent) {
         Ok(up) => (mantissa << up, 0),
@@ -215,11 +214,11 @@ fn decimal(mantissa: &BigUint, exponent: i64) -> (Vec<u8>, i64) {
     (digits, point)
 }
 
-/// The shortest digits that round to this number at `precision` bits, and how many of them are before the
+/// Returns the shortest digits that round to this number at `precision` bits, and how many of them are before the
 /// point (negative: zeros after it).
 fn shortest(mantissa: &BigUint, exponent: i64, precision: u64) -> (String, i64) {
     let (digits, point) = decimal(mantissa, exponent);
-    // One bit more than the precision: the neighbours' halves are then one step away.
+    // Use one bit more than the precision, so that the midpoints to the neighbours are one step away.
     let shift = precision + 1 - mantissa.bits();
     let wide = mantissa << shift;
     let exponent = exponent - i64::try_from(shift).unwrap_or_default();
@@ -242,7 +241,7 @@ fn text(digits: Vec<u8>) -> String {
     digits.into_iter().map(char::from).collect()
 }
 
-/// The first `count` digits, rounded: down, up, or to the nearer side where both are allowed.
+/// Cuts to the first `count` digits and rounds: down, up, or to the nearer side if both are allowed.
 fn cut(mut digits: Vec<u8>, mut point: i64, count: usize, down: bool, up: bool) -> (String, i64) {
     if count >= digits.len() {
         return (text(digits), point);

@@ -1,4 +1,4 @@
-//! Ways to log in, binding rules, logging in, letting nodes in (docs/reference/http-api.md, section 3.6).
+//! Authentication methods, binding rules, logins, and introductions of nodes (docs/reference/http-api.md, section 3.6).
 
 use crate::blocking;
 use crate::call::Call;
@@ -115,7 +115,7 @@ async fn write_rule(call: &Call, admin: &Admin, id: &str) -> Result<Reply, ApiEr
     Ok(Reply::json(row)?.index(index))
 }
 
-/// The fields that are missing from a body, in the words of each.
+/// Returns the error that names the missing fields of a body, with the text of each field.
 fn missing(body: &Value, kind: &str, fields: &[(&str, &str)]) -> Result<(), ApiError> {
     let errors: Vec<String> = fields
         .iter()

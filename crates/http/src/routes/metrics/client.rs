@@ -1,4 +1,4 @@
-//! Metrics of a client: what its allocations have and use, and what its host does.
+//! Metrics of a client: the resources of its allocations, their usage, and the host's usage.
 
 use super::{Figures, count, signed};
 use crate::call::Call;
@@ -12,7 +12,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 pub(super) async fn add(figures: &mut Figures, call: &Call, client: &dyn ClientSide) {
-    // The servers' row has what they decided: whether the node is eligible.
+    // The servers' row of the node has the server-side facts, such as eligibility.
     let known = call.state.server.as_ref().map(|server| server.store().snapshot());
     let own = client.node();
     let node = known.as_ref().and_then(|root| root.node(&own.id).map(Arc::clone)).unwrap_or(own);
@@ -24,7 +24,7 @@ pub(super) async fn add(figures: &mut Figures, call: &Call, client: &dyn ClientS
     of_allocs(figures, &node, &allocs, &with_status);
     figures.measured("nomad.client.", client.meters().told(), &base);
     let settings = call.state.info.metrics;
-    // Each look takes a moment: all at the same time.
+    // Each sample takes a moment, so all are taken concurrently.
     let of_host = async { if settings.node { client.host_stats().await.ok() } else { None } };
     let of_tasks = async { if settings.allocations { used_by(client, &allocs).await } else { Vec::new() } };
     let (host, tasks) = futures::join!(of_host, of_tasks);
@@ -93,13 +93,13 @@ fn of_allocs(figures: &mut Figures, node: &Node, allocs: &[(Arc<Allocation>, Cli
     }
 }
 
-/// MB that the tasks of an allocation may use at most.
+/// Returns the memory limit of an allocation's tasks, in MB.
 fn most_memory(alloc: &Allocation) -> i64 {
     let tasks = alloc.allocated_resources.iter().flat_map(|given| given.tasks.values());
     tasks.fold(0, |sum: i64, task| sum.saturating_add(task.memory.memory_max_mb.max(task.memory.memory_mb)))
 }
 
-/// What the allocations that run use, in the shape of `AllocResourceUsage`.
+/// Returns the usage of the running allocations, in the shape of `AllocResourceUsage`.
 async fn used_by(
     client: &dyn ClientSide,
     allocs: &[(Arc<Allocation>, ClientStatus)],
@@ -107,7 +107,7 @@ async fn used_by(
     let running = allocs.iter().filter(|(_, status)| *status == ClientStatus::Running);
     let looks: FuturesUnordered<_> = running
         .map(|(alloc, _)| async move {
-            // One that ends meanwhile uses nothing.
+            // An allocation that ended in the meantime has no usage.
             client.alloc_stats(&alloc.id, None).await.ok().map(|usage| (Arc::clone(alloc), usage))
         })
         .collect();
@@ -152,7 +152,7 @@ fn of_tasks_of(figures: &mut Figures, alloc: &Allocation, usage: &Value, base: &
     }
 }
 
-/// The host, from the shape of `HostStats`.
+/// Adds the host's figures from the shape of `HostStats`.
 fn add_host(figures: &mut Figures, host: &Value, base: &Value) {
     let mut add = |name: &str, value: &Value, labels: &Value| {
         figures.gauge(&format!("nomad.client.{name}"), value.as_f64().unwrap_or(0.0), labels);

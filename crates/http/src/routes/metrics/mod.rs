@@ -1,5 +1,6 @@
-//! `/v1/metrics`: what follows from the state, of the process and its host, and what was counted and timed since the
-//! start, as JSON or as Prometheus reads it (docs/reference/http-api.md, section 5.11). Names begin with `nomad.`, as dashboards expect.
+//! `/v1/metrics`: figures derived from the state, figures of the process and its host, and counters and timers since
+//! the start, as JSON or in the Prometheus format (docs/reference/http-api.md, section 5.11). Names begin with
+//! `nomad.`, as dashboards expect.
 
 mod client;
 mod prometheus;
@@ -42,12 +43,12 @@ pub(crate) async fn route(call: &Call) -> Result<Reply, ApiError> {
     })
 }
 
-/// Seconds since then.
+/// Returns the seconds since a time.
 fn since(then: UnixNanos) -> f64 {
     UnixNanos(wall_nanos()).since(then).to_std().as_secs_f64()
 }
 
-/// Counts are far below what a float holds exactly.
+/// Converts a count, which is far below the limit of exact floats.
 fn count(n: usize) -> f64 {
     f64::from(u32::try_from(n).unwrap_or(u32::MAX))
 }
@@ -62,17 +63,17 @@ fn signed(n: i64) -> f64 {
     n as f64
 }
 
-/// What is answered, as it is gathered.
+/// The figures of an answer while they are collected.
 #[derive(Default)]
 struct Figures {
-    /// In which all counters and samples were measured.
+    /// The seconds over which all counters and samples were measured.
     seconds: f64,
     gauges: Vec<Value>,
     counters: Vec<Value>,
     samples: Vec<Sample>,
 }
 
-/// A sample: what clients read of it as JSON, and the quantiles that only Prometheus reads.
+/// A sample: the JSON for clients, and the quantiles that only Prometheus reads.
 struct Sample {
     shape: Value,
     quantiles: Quantiles,
@@ -92,7 +93,7 @@ impl Figures {
         self.samples.push(Sample { shape, quantiles });
     }
 
-    /// What a part of the agent counted and timed; its labels come on top of those given.
+    /// Adds the counters and timers of a part of the agent; their labels extend those of `base`.
     fn measured(&mut self, prefix: &str, told: caravan_meters::Told, base: &Value) {
         let labels = |series: &Series| {
             let mut labels = base.clone();
@@ -110,7 +111,7 @@ impl Figures {
         }
     }
 
-    /// The shape of a counter and of a sample.
+    /// Returns the JSON of a counter or sample.
     fn shape(&self, name: &str, values: &Aggregate, labels: &Value) -> Value {
         json!({
             "Name": name,
@@ -127,7 +128,7 @@ impl Figures {
 
     fn json(self) -> Value {
         let now = UnixNanos(wall_nanos()).as_secs();
-        // The figures are of now; intervals of the reference begin at full ten seconds.
+        // The figures are current; Nomad's intervals begin at multiples of ten seconds.
         let begun = now - now % 10;
         let stamp = caravan_types::Time(begun.saturating_mul(1_000_000_000)).to_string();
         json!({

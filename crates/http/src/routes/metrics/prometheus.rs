@@ -1,7 +1,7 @@
 //! Figures in the text format of Prometheus: https://prometheus.io/docs/instrumenting/exposition_formats/.
 //!
-//! A gauge is a gauge, a counter a counter, and a sample a summary: quantiles of its latest values, `_sum` and `_count`
-//! under one type line.
+//! Gauges and counters keep their types. A sample becomes a summary: quantiles of its latest values, `_sum` and
+//! `_count` under one type line.
 
 use super::Figures;
 use caravan_meters::QUANTILES;
@@ -27,7 +27,7 @@ impl Kind {
     }
 }
 
-/// The series of one name, in the order of their addition.
+/// The series of one name, in the order of insertion.
 struct Family {
     kind: Kind,
     lines: Vec<String>,
@@ -37,8 +37,8 @@ struct Family {
 struct Families(BTreeMap<String, Family>);
 
 impl Families {
-    /// Returns the family of a figure. A name has one type: a figure of another type with this name is left out, because
-    /// Prometheus would refuse the whole answer.
+    /// Returns the family of a figure. A name has one type. A figure of another type with this name is omitted, because
+    /// Prometheus would reject the whole answer.
     fn of(&mut self, kind: Kind, name: &str) -> Option<&mut Vec<String>> {
         let family = self.0.entry(name.to_owned()).or_insert(Family { kind, lines: Vec::new() });
         debug_assert_eq!(family.kind, kind, "{name} has one type");
@@ -53,7 +53,7 @@ impl Families {
     }
 }
 
-/// Returns the figures as Prometheus reads them.
+/// Formats the figures for Prometheus.
 pub(super) fn exposition(figures: &Figures) -> String {
     let mut families = Families::default();
     for row in &figures.gauges {
@@ -89,7 +89,7 @@ fn line(name: &str, row: &Value, quantile: Option<f64>, value: f64) -> String {
     format!("{name}{} {value}", labels(row["Labels"].as_object(), quantile))
 }
 
-/// The name with the letters that Prometheus knows.
+/// Returns the name with only the characters that Prometheus allows.
 fn plain(row: &Value) -> String {
     let name = row["Name"].as_str().unwrap_or_default();
     name.chars().map(|c| if c.is_ascii_alphanumeric() || c == '_' || c == ':' { c } else { '_' }).collect()

@@ -47,7 +47,7 @@ fn of_queues(figures: &mut Figures, server: &Handle, root: &Root) {
     }
 }
 
-/// MHz and MB that the queued allocations of a job ask for.
+/// Returns the MHz and MB that the queued allocations of a job request.
 fn waits_for(root: &Root, key: &JobKey) -> (i64, i64) {
     let (Some(job), Some(summary)) = (root.job(key), root.job_summary(key)) else { return (0, 0) };
     let of_group = job.task_groups.iter().map(|group| {
@@ -68,7 +68,7 @@ fn of_log(figures: &mut Figures, server: &Handle) {
     figures.gauge("nomad.raft.lastIndex", whole(log.last_log_index), &none);
     figures.gauge("nomad.raft.term", whole(log.term), &none);
     figures.gauge("nomad.raft.isLeader", if log.is_leader { 1.0 } else { 0.0 }, &none);
-    // A cluster of one server: healthy while it answers, and none may fail.
+    // A cluster of one server is healthy while it answers, and tolerates no failure.
     figures.gauge("nomad.nomad.autopilot.healthy", if log.is_leader { 1.0 } else { 0.0 }, &none);
     figures.gauge("nomad.nomad.autopilot.failure_tolerance", 0.0, &none);
 }
@@ -112,7 +112,7 @@ fn of_jobs(figures: &mut Figures, root: &Root) {
     }
 }
 
-/// Jobs made of another one name it, so that graphs can add them up.
+/// Labels child jobs with their parent, so that graphs can aggregate them.
 fn of_parent(labels: &mut Value, parent: &str, dispatched: bool) {
     let id = labels["job"].as_str().unwrap_or_default();
     let Some((_, child)) = id.split_once(parent).filter(|_| !parent.is_empty()) else { return };

@@ -1,4 +1,4 @@
-//! Figures about volumes in the shape of `/v1/metrics` (docs/reference/http-api.md, section 3.7).
+//! Metrics of volumes in the shape of `/v1/metrics` (docs/reference/http-api.md, section 3.7).
 
 use super::{Figures, count, signed};
 use caravan_meters::Aggregate;
@@ -7,7 +7,7 @@ use caravan_types::volume::VolumeUsage;
 use serde_json::json;
 use std::time::Instant;
 
-/// The figures as gauges, counters and samples. Times are milliseconds, but for the oldest wait: seconds.
+/// Adds the figures as gauges, counters and samples. Times are milliseconds, except the oldest wait in seconds.
 pub(super) fn add(out: &mut Figures, figures: &VolumeFigures) {
     let none = json!({});
     for (phase, n) in &figures.volumes {

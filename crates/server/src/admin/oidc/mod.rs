@@ -1,4 +1,5 @@
-//! Logging in by way of somebody else's page (docs/reference/http-api.md, section 3.6; OpenID Connect Core 1.0, RFC 7636, RFC 9207).
+//! Login by the page of an OpenID provider (docs/reference/http-api.md, section 3.6; OpenID Connect Core 1.0, RFC 7636,
+//! RFC 9207).
 
 mod pending;
 mod provider;
@@ -15,31 +16,31 @@ use provider::Provider;
 use serde_json::{Map, Value};
 use std::sync::Arc;
 
-/// A login that is to be begun.
+/// A login to begin.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct OidcBegin {
     /// Name of the auth method.
     pub method: String,
-    /// Where the page is to send the user afterwards.
+    /// The address to which the provider redirects the user afterwards.
     pub redirect_uri: String,
-    /// What the caller made up for this login.
+    /// The nonce that the caller generated for this login.
     pub client_nonce: String,
 }
 
-/// A login that somebody's page has confirmed. `Debug` does not show the code.
+/// A login that the provider's page has confirmed. `Debug` does not show the code.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct OidcDone {
     /// Name of the auth method.
     pub method: String,
-    /// As when it was begun.
+    /// The client nonce, as when the login was begun.
     pub redirect_uri: String,
-    /// As when it was begun.
+    /// The redirect URI, as when the login was begun.
     pub client_nonce: String,
-    /// What the page gave back of what it was called with.
+    /// The `state` value that the redirect returned.
     pub state: String,
-    /// What the provider exchanges for its token.
+    /// The code that the provider exchanges for its tokens.
     pub code: String,
-    /// Who the provider says it is; empty where it does not.
+    /// The issuer that the redirect names (RFC 9207); empty if it names none.
     pub issuer: String,
 }
 
@@ -54,10 +55,10 @@ fn failed(what: &str, why: impl std::fmt::Display) -> ServerError {
 }
 
 impl Admin {
-    /// The address of the page where the user proves who they are.
+    /// Returns the address of the page where the user authenticates.
     ///
     /// # Errors
-    /// If there is no such method, its provider cannot be asked, or the place to come back to is not allowed.
+    /// If the method does not exist, its provider does not respond, or the redirect URI is not allowed.
     pub async fn oidc_auth_url(&self, begin: OidcBegin) -> Result<String, ServerError> {
         let (_, config) = self.oidc_method(&begin.method)?;
         let provider = Provider::discover(&self.documents, &config).await?;
@@ -69,11 +70,11 @@ impl Admin {
         Ok(url)
     }
 
-    /// Exchanges what the page gave for a token of ours.
+    /// Exchanges the code of the redirect for a Caravan token.
     ///
     /// # Errors
-    /// If there is no such method, the provider does not confirm the login, nobody began it here, or no rule is
-    /// about who it names.
+    /// If the method does not exist, the provider does not confirm the login, this server did not begin it, or no
+    /// binding rule matches the user.
     pub async fn oidc_complete(&self, done: OidcDone) -> Result<Arc<Token>, ServerError> {
         let (method, config) = self.oidc_method(&done.method)?;
         let provider = Provider::discover(&self.documents, &config).await?;
@@ -89,7 +90,7 @@ impl Admin {
         let keys = provider.keys(&self.documents, &config, Age::Any).await?;
         let trusted = trusted(&config, &provider);
         let mut claims = match verified(&trusted, keys.all(), &tokens.id_token, self.core.now()) {
-            // The provider may have changed its keys.
+            // The provider may have rotated its keys.
             Err(_) if !keys.know(&tokens.id_token) => {
                 let keys = provider.keys(&self.documents, &config, Age::Newer).await?;
                 verified(&trusted, keys.all(), &tokens.id_token, self.core.now())
@@ -116,7 +117,7 @@ impl Admin {
     }
 }
 
-/// Whose tokens count: those of the provider, for this client unless the method names others.
+/// Returns the accepted audiences: this client, unless the method lists others.
 fn trusted(config: &AuthConfig, provider: &Provider) -> AuthConfig {
     let given = |list: &Option<Vec<String>>| list.clone().filter(|list| !list.is_empty());
     AuthConfig {
@@ -127,7 +128,7 @@ fn trusted(config: &AuthConfig, provider: &Provider) -> AuthConfig {
     }
 }
 
-/// Adds what else the provider tells of the user; about somebody else it may tell nothing.
+/// Adds the provider's further claims about the user; claims about another subject are refused.
 fn merge(claims: &mut Map<String, Value>, told: Map<String, Value>) -> Result<(), ServerError> {
     if !told.is_empty() && told.get("sub") != claims.get("sub") {
         return Err(failed("failed to retrieve the user info claims", "they are about another subject"));

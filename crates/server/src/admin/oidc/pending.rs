@@ -1,4 +1,4 @@
-//! Logins that were begun and not completed yet. They are remembered by the server that began them only.
+//! Logins that were begun and are not yet completed. Only the server that began a login keeps it.
 
 use super::OidcDone;
 use crate::core::new_id;
@@ -6,19 +6,19 @@ use caravan_types::{Nanos, UnixNanos};
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// For how long one may be completed.
+/// How long a login may be completed.
 const LIFE: Nanos = Nanos::from_secs(300);
-/// How many are remembered; the oldest goes first.
+/// Maximum number of pending logins; the oldest is dropped first.
 const MOST: usize = 10_000;
 
-/// One of them. `Debug` shows no secret.
+/// A pending login. `Debug` shows no secret.
 #[derive(Clone, PartialEq, Eq)]
 pub(super) struct Begun {
     method: String,
     pub(super) redirect_uri: String,
-    /// What the page must give back.
+    /// The `state` value that the redirect must return.
     pub(super) state: String,
-    /// What proves to the provider that it is us again who come with the code.
+    /// The PKCE verifier: it proves to the provider that the code comes from the party that began the login.
     pub(super) verifier: Option<String>,
 }
 
@@ -36,13 +36,13 @@ impl Begun {
         Self { method, redirect_uri, state, verifier }
     }
 
-    /// Whether it is this one that is completed.
+    /// Whether a completion belongs to this login.
     pub(super) fn is_of(&self, done: &OidcDone) -> bool {
         self.method == done.method && self.redirect_uri == done.redirect_uri && self.state == done.state
     }
 }
 
-/// All of them, by the nonce of the client.
+/// All pending logins, by the nonce of the client.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Logins(Arc<Mutex<HashMap<String, (UnixNanos, Begun)>>>);
 
@@ -61,7 +61,7 @@ impl Logins {
         Ok(())
     }
 
-    /// One can be completed once only.
+    /// A login can be completed once only.
     pub(super) fn take(&self, nonce: &str, now: UnixNanos) -> Option<Begun> {
         let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         all.remove(nonce).filter(|(since, _)| now.since(*since) < LIFE).map(|(_, begun)| begun)

@@ -1,4 +1,4 @@
-//! The other side of a login: what it says of itself, and what it is asked.
+//! The OpenID provider of a login: its discovery document, and the requests to it.
 
 use super::failed;
 use super::pending::Begun;
@@ -15,7 +15,7 @@ use serde::Deserialize;
 use serde_json::{Map, Value};
 use sha2::{Digest as _, Sha256, Sha384, Sha512};
 
-/// What a provider says of itself.
+/// The discovery document of a provider.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
 pub(super) struct Provider {
@@ -27,7 +27,7 @@ pub(super) struct Provider {
     token_endpoint_auth_methods_supported: Vec<String>,
 }
 
-/// What a provider gives for a code. `Debug` shows none of it.
+/// The tokens that a provider returns for a code. `Debug` shows none of it.
 #[derive(Clone, Default, Deserialize)]
 #[serde(default)]
 pub(super) struct Tokens {
@@ -46,7 +46,7 @@ fn authorities(config: &AuthConfig) -> &[String] {
 }
 
 impl Provider {
-    /// Asks the provider what it is.
+    /// Fetches the discovery document of the provider.
     pub(super) async fn discover(documents: &Documents, config: &AuthConfig) -> Result<Self, ServerError> {
         let told = Self::told(documents, config).await;
         told.map_err(|why| {
@@ -76,7 +76,7 @@ impl Provider {
         Ok(provider)
     }
 
-    /// A provider that is asked encrypted is sent secrets, and believed keys, in no other way.
+    /// Refuses plain endpoints of a provider with an HTTPS address, because they receive secrets and return keys.
     fn keeps_encrypted(&self) -> Result<(), String> {
         let is_plain = |url: &str| url.get(..7).is_some_and(|scheme| scheme.eq_ignore_ascii_case("http://"));
         let endpoints = [&self.token_endpoint, &self.userinfo_endpoint, &self.jwks_uri];
@@ -86,7 +86,7 @@ impl Provider {
         }
     }
 
-    /// Where the user goes.
+    /// Returns the address of the page that the user visits.
     pub(super) fn auth_url(&self, config: &AuthConfig, begun: &Begun, nonce: &str) -> String {
         let mut scopes = vec!["openid"];
         scopes.extend(config.oidc_scopes.iter().flatten().map(String::as_str).filter(|s| *s != "openid"));
@@ -108,7 +108,7 @@ impl Provider {
         format!("{}{joint}{}", self.authorization_endpoint, form(&fields))
     }
 
-    /// Exchanges a code. No error repeats what was sent.
+    /// Exchanges a code. No error repeats a value that was sent.
     pub(super) async fn exchange(
         &self,
         config: &AuthConfig,
@@ -155,7 +155,7 @@ impl Provider {
         Ok(tokens)
     }
 
-    /// The keys that sign its tokens.
+    /// Returns the keys that sign the provider's tokens.
     pub(super) async fn keys(
         &self,
         documents: &Documents,
@@ -165,7 +165,7 @@ impl Provider {
         jwks::fetch(documents, &self.jwks_uri, authorities(config), age).await
     }
 
-    /// What else it tells of the user; nothing where it has nothing to tell.
+    /// Returns the provider's further claims about the user; empty without a userinfo endpoint.
     pub(super) async fn user_info(
         &self,
         config: &AuthConfig,
@@ -187,8 +187,8 @@ impl Provider {
     }
 }
 
-/// Refuses places to come back to that the method does not name. Programs on the user's own machine listen on a
-/// port of their choice (RFC 8252 section 7.3), so that ports do not matter there.
+/// Refuses redirect URIs that the method does not list. Programs on the user's own machine listen on an arbitrary port
+/// (RFC 8252 section 7.3), so ports are ignored there.
 pub(super) fn check_redirect(config: &AuthConfig, redirect_uri: &str) -> Result<(), String> {
     let allowed = config.allowed_redirect_uris.as_deref().unwrap_or_default();
     let own = |uri: &str| {
@@ -198,14 +198,14 @@ pub(super) fn check_redirect(config: &AuthConfig, redirect_uri: &str) -> Result<
     };
     let wanted = own(redirect_uri);
     let known = |uri: &String| uri == redirect_uri || (wanted.is_some() && own(uri) == wanted);
-    // Without a list it is the provider that knows where its client may send users.
+    // Without a list, the provider alone restricts the redirect URIs of its client.
     if allowed.is_empty() || allowed.iter().any(known) {
         return Ok(());
     }
     Err(format!("redirect URI {redirect_uri} is not allowed by the auth method"))
 }
 
-/// Whether a token of the provider is about this login.
+/// Whether a token of the provider belongs to this login.
 pub(super) fn check_claims(
     config: &AuthConfig,
     claims: &Map<String, Value>,

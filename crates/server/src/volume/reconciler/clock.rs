@@ -1,7 +1,7 @@
-//! What this server waits for, and since when, on its own clock.
+//! The waits of this server, and their beginnings on its own clock.
 //!
-//! Records say that something is waited for; how long is measured by the server that waits. After a start every wait
-//! begins anew.
+//! Records state that a wait exists; the server that waits measures its duration. After a restart every wait starts
+//! again.
 
 use super::Reconciler;
 use caravan_state::Root;
@@ -12,29 +12,29 @@ use caravan_volumes::retry;
 use caravan_volumes::seen::FirstSeen;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// What tells one failure from the next: tries and the time written down with them.
+/// Distinguishes one failure from the next: the number of tries and their recorded time.
 type Failure = (u32, UnixNanos);
 
 #[derive(Debug, Default)]
 struct Book {
     /// By node and the index with which its silence began.
     silences: FirstSeen<(NodeId, u64), ()>,
-    /// With the claim's generation.
+    /// By claim, with its generation.
     claims: FirstSeen<ClaimId, (u32, Failure)>,
     volumes: FirstSeen<VolumeKey, Failure>,
 }
 
-/// When this server saw what it waits for; cheap to clone.
+/// When this server first observed each wait; cheap to clone.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Seens(Arc<Mutex<Book>>);
 
 impl Seens {
-    /// Each holder makes one whole change, so a panic leaves nothing half done.
+    /// Each lock holder makes one complete change, so a panic leaves the data consistent.
     fn book(&self) -> MutexGuard<'_, Book> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// When this server saw what a claim may have to wait for.
+    /// Returns when this server first observed what a claim may have to wait for.
     pub(super) fn of_claim(&self, claim: &Claim, node: Presence, now: BootInstant) -> Seen {
         let mut book = self.book();
         let mut seen = Seen::at(now);
@@ -49,7 +49,7 @@ impl Seens {
         seen
     }
 
-    /// When the intent with a volume is tried again; none if it may be tried at once.
+    /// Returns when the volume's intent is retried; `None` if it may be retried at once.
     pub(super) fn due(&self, volume: &Volume, now: BootInstant) -> Option<BootInstant> {
         if volume.next_try.is_zero() {
             return None;
@@ -58,7 +58,7 @@ impl Seens {
         Some(failed.plus(retry::delay(volume.tries))).filter(|due| *due > now)
     }
 
-    /// Drops what nothing waits for any more.
+    /// Removes entries for which no wait exists any more.
     pub(super) fn sweep(&self, root: &Root) {
         let mut book = self.book();
         book.silences.sweep(|(node, _)| root.claims_by_node(node).any(|claim| claim.phase.holds()));
@@ -68,7 +68,7 @@ impl Seens {
 }
 
 impl Reconciler {
-    /// When the intent with a volume is expected to be tried again, by the wall clock as it is now; 0 = at once.
+    /// Returns when the volume's intent is expected to be retried, by the current wall clock; 0 = at once.
     pub(in crate::volume) fn next_try(&self, volume: &Volume) -> UnixNanos {
         let now = self.core.clock.read();
         self.seens.due(volume, now.boot).map_or(UnixNanos(0), |due| now.wall.plus(due.since(now.boot)))

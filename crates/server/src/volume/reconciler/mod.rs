@@ -1,9 +1,8 @@
-//! The volume reconciler: turns claims and intents into controller calls, intent first.
+//! The volume reconciler: executes claims and intents as controller calls, and writes the intent first.
 //!
-//! What to do is decided by `caravan-volumes`; this module carries it out. It is woken by changes of
-//! volumes, claims, plugins and nodes, by clients that connect, by commands that let go of a volume,
-//! and by the times that the decisions name. Volumes go in parallel, the calls of one volume one after
-//! the other; attaching and detaching have lanes of their own for each plugin.
+//! `caravan-volumes` decides; this module executes. Changes of volumes, claims, plugins and nodes wake it, as do
+//! clients that connect, commands that release a volume, and the times that the decisions name. Volumes proceed in
+//! parallel, and the calls of one volume one after the other. Attach and detach have a separate limit for each plugin.
 
 mod clock;
 mod own;
@@ -30,7 +29,7 @@ use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-/// How long the end waits for calls under way. What is cut off then is taken up after the restart.
+/// How long shutdown waits for calls in progress. Interrupted calls are resumed after the restart.
 const SHUTDOWN_PATIENCE: Duration = Duration::from_secs(2);
 
 /// Shared by the service, its running steps and the commands.
@@ -40,19 +39,19 @@ pub(crate) struct Reconciler {
     pub(crate) controllers: Controllers,
     pub(crate) waits: Waits,
     pub(crate) owners: Owners,
-    /// Commands about volumes that are under way.
+    /// Ownership of volumes by commands in progress.
     pub(crate) commands: TaskTracker,
     busy: Arc<Mutex<BTreeSet<VolumeKey>>>,
     seens: clock::Seens,
     lease: Lease,
 }
 
-/// What a look at a volume came to.
+/// The result of checking a volume.
 #[derive(Debug, Default)]
 struct Looked {
-    /// When to look again.
+    /// When to check again.
     again: Option<BootInstant>,
-    /// Something was done: look again at once.
+    /// A step was executed: check again at once.
     progressed: bool,
 }
 
@@ -76,13 +75,13 @@ impl Reconciler {
         }
     }
 
-    /// Runs until cancelled. Calls under way are then waited for, for a short time.
+    /// Runs until cancelled. Then waits a short time for calls in progress.
     pub(crate) async fn run(self, cancel: CancellationToken) {
         let mut feed = self.core.store.feed();
         let mut connections = self.controllers.nodes.changes();
         let (finished, mut done) = mpsc::unbounded_channel::<(VolumeKey, Option<BootInstant>)>();
         let mut dirty = all_volumes(&self.core.snapshot());
-        // When to look again; `NOW` stands for: as soon as the look under way is over.
+        // When to check again; `NOW` stands for: as soon as the current check ends.
         let mut timers: BTreeMap<VolumeKey, BootInstant> = BTreeMap::new();
         let tasks = TaskTracker::new();
         loop {
@@ -128,7 +127,7 @@ impl Reconciler {
                         self.seens.sweep(&root);
                         let waiting = || self.waits.volumes().into_iter();
                         if set.changes.iter().any(|c| matches!(c, Changed::Plugin(_))) {
-                            // What is left of volumes without a row is found by no index of plugins.
+                            // The index of plugins does not contain the remaining claims of volumes without a row.
                             dirty.extend(waiting().filter(|key| root.volume(key).is_none()));
                         }
                         if set.changes.iter().any(|c| matches!(c, Changed::ClaimRemoved(_))) {
@@ -147,7 +146,7 @@ impl Reconciler {
         self.end(&tasks).await;
     }
 
-    /// Waits for what is under way; calls that take too long are cut off. Their intents are durable.
+    /// Waits for the calls in progress, and cancels calls that take too long. Their intents are durable.
     async fn end(&self, tasks: &TaskTracker) {
         tasks.close();
         self.commands.close();
@@ -169,7 +168,7 @@ impl Reconciler {
         self.busy.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes steps until nothing more can be done now; answers when to look again.
+    /// Executes steps until none is possible now; returns when to check again.
     async fn settle(&self, key: &VolumeKey, cancel: &CancellationToken) -> Option<BootInstant> {
         while !cancel.is_cancelled() {
             let looked = self.look(key).await;
@@ -180,14 +179,14 @@ impl Reconciler {
         None
     }
 
-    /// When to try again what failed for reasons that are not in the records.
+    /// Returns when to retry failures that are not recorded in the state.
     fn later(&self) -> BootInstant {
         self.core.boot().plus(caravan_volumes::retry::delay(3))
     }
 
     async fn look(&self, key: &VolumeKey) -> Looked {
         let mut looked = Looked::default();
-        // A command that has the volume says so when it lets go.
+        // The command that owns the volume notifies on release.
         let Some(_own) = self.owners.for_reconciler(key) else {
             self.explain(key);
             return looked;
@@ -196,11 +195,11 @@ impl Reconciler {
         if let Some(volume) = root.volume(key).filter(|v| v.phase != VolumePhase::Ready) {
             let waits_for_end = volume.expand_offline && !unused(root.claims_of(key).map(|c| &**c));
             if waits_for_end {
-                // The end of a claim wakes.
+                // The end of a claim wakes the reconciler.
             } else if let Some(due) = self.seens.due(volume, self.core.boot()) {
                 looked.again_at(due);
             } else if self.controllers.reach(&root, &volume.plugin_id)
-                // Whoever writes the variable wakes it.
+                // A write of the variable wakes the reconciler.
                 && self.core.secrets_of(&root, volume).is_ok()
             {
                 if lifecycle::resume(self, volume).await {
@@ -215,7 +214,7 @@ impl Reconciler {
         self.waits.keep(key, &held);
         for alloc in held {
             let id = ClaimId { volume: key.clone(), alloc };
-            // Each claim is decided about with the newest state: the one before may have moved it.
+            // Decide about each claim with the newest state, because the previous step may have changed it.
             let root = self.core.snapshot();
             let Some(claim) = root.claim(&id).filter(|c| c.phase.holds()).cloned() else { continue };
             match self.decide(&root, &claim) {
@@ -227,7 +226,7 @@ impl Reconciler {
                     self.waits.set(&id, Some(&reason));
                 }
                 Action::Nothing => self.waits.set(&id, None),
-                // The reason of the last wait stands until the outcome is known.
+                // The reason of the last wait stays until the outcome is known.
                 action => match self.act(&root, &claim, action).await {
                     Ok(()) => {
                         looked.progressed = true;
@@ -243,7 +242,7 @@ impl Reconciler {
         looked
     }
 
-    /// Brings the reasons up to date while somebody else is at work on the volume.
+    /// Updates the reasons while another caller owns the volume.
     fn explain(&self, key: &VolumeKey) {
         let root = self.core.snapshot();
         for claim in root.claims_of(key).filter(|c| c.phase.holds()) {
@@ -255,21 +254,21 @@ impl Reconciler {
                 _ if claim.phase == ClaimPhase::Reserved => {
                     self.waits.set(&claim.id, Some("waits for the volume's call that is under way to end"));
                 }
-                // It may be what is under way.
+                // The current call may concern this claim.
                 _ => {}
             }
         }
     }
 
-    /// What to do next about a claim; a call that nobody could make now is a wait.
+    /// Returns the next action for a claim; a call without a reachable controller becomes a wait.
     fn decide(&self, root: &Root, claim: &Claim) -> Action {
         self.with_facts(root, claim, |facts| self.decide_with(root, facts))
     }
 
-    /// Calls with everything that the decision about a claim depends on.
+    /// Calls a function with all facts on which the decision about a claim depends.
     pub(crate) fn with_facts<T>(&self, root: &Root, claim: &Claim, ask: impl FnOnce(&Facts<'_>) -> T) -> T {
         let own = root.claims_of(&claim.id.volume);
-        // Attachments are the storage's, whichever volume stands for it.
+        // Attachments belong to the storage, whichever volume stands for it.
         let on_storage = root.claims_on(&claim.plugin_id, &claim.external_volume_id);
         let beside = own.chain(on_storage.filter(|c| c.id.volume != claim.id.volume));
         let others: Vec<Arc<Claim>> = beside.filter(|c| c.id != claim.id).cloned().collect();
@@ -304,7 +303,7 @@ impl Reconciler {
             let reason = format!("node {node} is not connected to the servers and cannot grow the volume");
             return Action::WaitForClient { reason };
         }
-        // Waits for the variable to be written; the claim's backoff is for calls that failed.
+        // The step waits for the variable to be written; the claim's backoff is for failed calls.
         let volume = root.volume(&claim.id.volume).map(|v| &**v);
         match self.core.secrets_for(root, claim, volume) {
             Err(wait) if calls || by_node => Action::WaitForPlugin { reason: wait.to_string() },
@@ -328,7 +327,7 @@ fn unsettled_volumes(root: &Root) -> BTreeSet<VolumeKey> {
     with_claims.chain(unfinished).collect()
 }
 
-/// Whether something remains to be done about the claim, by whomever.
+/// Whether a claim still needs a step, by the servers or by a client.
 fn on_its_way(root: &Root, claim: &Claim) -> bool {
     match claim.phase {
         ClaimPhase::Gone => false,
@@ -337,7 +336,7 @@ fn on_its_way(root: &Root, claim: &Claim) -> bool {
     }
 }
 
-/// The volumes that a change concerns.
+/// Returns the volumes that a change concerns.
 fn concerned(root: &Root, changes: &[Changed], dirty: &mut BTreeSet<VolumeKey>) {
     for changed in changes {
         match changed {
@@ -371,7 +370,7 @@ fn concerned(root: &Root, changes: &[Changed], dirty: &mut BTreeSet<VolumeKey>) 
     }
 }
 
-/// Whether secrets are looked up in a variable.
+/// Whether a variable contains the secrets.
 fn refers(namespace: &Namespace, references: &BTreeMap<String, String>, key: &VariableKey) -> bool {
     !references.is_empty() && variables(namespace, references).any(|named| named == *key)
 }

@@ -1,4 +1,4 @@
-//! Who may make calls about a volume: one at a time, a command or the reconciler.
+//! Exclusive access to a volume: only one command, or the reconciler, makes calls about it at a time.
 
 use caravan_types::VolumeKey;
 use std::collections::BTreeSet;
@@ -6,22 +6,22 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::sync::Notify;
 
-/// Volumes that somebody is at work on; cheap to clone.
+/// Volumes with an owner; cheap to clone.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Owners(Arc<Inner>);
 
 #[derive(Debug, Default)]
 struct Inner {
     taken: Mutex<BTreeSet<VolumeKey>>,
-    /// Let go of by commands, not yet seen by the reconciler.
+    /// Volumes that commands released and that the reconciler has not yet processed.
     released: Mutex<BTreeSet<VolumeKey>>,
-    /// For commands: somebody let go. Wakes all that wait.
+    /// For commands: an owner released a volume. Wakes all waiting commands.
     freed: Notify,
-    /// For the reconciler, which is only one: a command let go. Remembered until it looks.
+    /// For the single reconciler: a command released a volume. The notification is kept until the reconciler checks.
     left: Notify,
 }
 
-/// The right to make calls about a volume; given back when dropped.
+/// Exclusive access to a volume; released when dropped.
 #[derive(Debug)]
 pub(crate) struct Own {
     owners: Arc<Inner>,
@@ -33,7 +33,7 @@ impl Drop for Own {
     fn drop(&mut self) {
         lock(&self.owners.taken).remove(&self.key);
         if self.by_command {
-            // What the command left open, and what could not be looked at meanwhile.
+            // The reconciler continues the command's unfinished work, and the work that it could not check meanwhile.
             lock(&self.owners.released).insert(self.key.clone());
             self.owners.left.notify_one();
         }
@@ -41,7 +41,7 @@ impl Drop for Own {
     }
 }
 
-/// Each holder makes one whole change, so a panic leaves nothing half done.
+/// Each lock holder makes one complete change, so a panic leaves the data consistent.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -52,16 +52,17 @@ impl Owners {
         fresh.then(|| Own { owners: self.0.clone(), key: key.clone(), by_command })
     }
 
-    /// The right for the reconciler, unless a command has it: then it hears when that lets go.
+    /// Acquires the volume for the reconciler, unless a command owns it: then the reconciler is notified of its
+    /// release.
     pub(super) fn for_reconciler(&self, key: &VolumeKey) -> Option<Own> {
         self.take(key, false)
     }
 
-    /// The right for a command, which waits for it for as long as it has patience.
+    /// Acquires the volume for a command; waits for at most the given time.
     pub(crate) async fn for_command(&self, key: &VolumeKey, patience: Duration) -> Option<Own> {
         let wait = async {
             loop {
-                // Counts from its creation on, so that no release falls between look and wait.
+                // The future counts from its creation, so no release is missed between check and wait.
                 let freed = self.0.freed.notified();
                 if let Some(own) = self.take(key, true) {
                     return own;
@@ -72,12 +73,12 @@ impl Owners {
         tokio::time::timeout(patience, wait).await.ok()
     }
 
-    /// Ends once some command has let go.
+    /// Waits until some command has released a volume.
     pub(super) async fn left(&self) {
         self.0.left.notified().await;
     }
 
-    /// Volumes that commands have let go of since the last call.
+    /// Returns the volumes that commands have released since the last call.
     pub(super) fn released(&self) -> BTreeSet<VolumeKey> {
         std::mem::take(&mut lock(&self.0.released))
     }

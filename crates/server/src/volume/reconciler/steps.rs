@@ -1,4 +1,4 @@
-//! Steps of claims carried out: the intent is written, the call made, the outcome written.
+//! Execution of claim steps: writes the intent, makes the call, writes the outcome.
 
 use super::Reconciler;
 use crate::error::ServerError;
@@ -39,7 +39,7 @@ impl Reconciler {
         self.step(&claim.id, claim.modify_index, step).await.map(drop)
     }
 
-    /// Records a step; `None` if the claim changed meanwhile, which the next look deals with.
+    /// Records a step; `None` if the claim changed meanwhile, which the next check handles.
     pub(in crate::volume) async fn step(
         &self,
         id: &ClaimId,
@@ -55,8 +55,8 @@ impl Reconciler {
         }
     }
 
-    /// Records how a call ended. A claim that moved meanwhile, because its allocation ended, keeps the
-    /// phase that it moved to: the intent already said that the call may have been carried out.
+    /// Records how a call ended. A claim whose allocation ended meanwhile keeps its new phase: the intent already
+    /// records that the call may have been executed.
     pub(in crate::volume) async fn conclude(
         &self,
         claim: &Claim,
@@ -65,7 +65,7 @@ impl Reconciler {
     ) -> Result<(), ServerError> {
         let step = match step {
             Ok(step) => step,
-            // The intent stands, and is taken up after the restart.
+            // The intent stays, and is resumed after the restart.
             Err(_) if self.controllers.cut.is_cancelled() => return Ok(()),
             Err(error) => {
                 if claim.last_error != error.message {
@@ -89,7 +89,7 @@ impl Reconciler {
         let _permit = self.controllers.calls.permit(&claim.plugin_id, Lane::Attach).await;
         let intent = ClaimStep::IntendAttach { external_node_id: external_node_id.clone() };
         let Some(index) = self.step(&claim.id, claim.modify_index, intent).await? else { return Ok(()) };
-        // Waiting for the lane may have taken long.
+        // The wait for the limit may have taken long.
         let root = self.core.snapshot();
         let Some(volume) = root.volume(&claim.id.volume) else { return Ok(()) };
         let secrets = match self.core.secrets_of(&root, volume) {

@@ -1,4 +1,4 @@
-//! Why claims wait, for those who ask. Not replicated: it is derived at every look.
+//! Wait reasons of claims, for user requests. Not replicated: each check derives them again.
 
 use caravan_types::volume::ClaimId;
 use caravan_types::{AllocId, VolumeKey};
@@ -8,7 +8,7 @@ use tokio::sync::Notify;
 
 type Reasons = BTreeMap<VolumeKey, BTreeMap<AllocId, String>>;
 
-/// The reasons of all claims that wait; cheap to clone.
+/// The reasons of all waiting claims; cheap to clone.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Waits {
     reasons: Arc<Mutex<Reasons>>,
@@ -20,18 +20,18 @@ impl Waits {
         self.reasons.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Why the claim waits, if it does.
+    /// Returns the reason why the claim waits, if it does.
     pub(crate) fn reason(&self, id: &ClaimId) -> Option<String> {
         self.reasons().get(&id.volume)?.get(&id.alloc).cloned()
     }
 
-    /// Ends when some reason changed after this call.
+    /// Waits until some reason has changed after this call.
     pub(crate) fn changed(&self) -> impl Future<Output = ()> + use<> {
-        // Counts from its creation on, polled or not (tokio, Notify::notify_waiters).
+        // The future counts from its creation, polled or not (tokio, Notify::notify_waiters).
         self.changed.clone().notified_owned()
     }
 
-    /// The claim waits for this; or for nothing any more.
+    /// Sets the wait reason of a claim; `None` removes it.
     pub(super) fn set(&self, id: &ClaimId, reason: Option<&str>) {
         {
             let mut reasons = self.reasons();
@@ -55,7 +55,7 @@ impl Waits {
         self.changed.notify_waiters();
     }
 
-    /// Forgets claims of a volume that are not among these.
+    /// Removes the reasons of the volume's claims that are not in `held`.
     pub(super) fn keep(&self, volume: &VolumeKey, held: &BTreeSet<AllocId>) {
         let mut reasons = self.reasons();
         let Some(of_volume) = reasons.get_mut(volume) else { return };
@@ -71,7 +71,7 @@ impl Waits {
         }
     }
 
-    /// Volumes with reasons.
+    /// Returns the volumes with reasons.
     pub(super) fn volumes(&self) -> Vec<VolumeKey> {
         self.reasons().keys().cloned().collect()
     }

@@ -1,6 +1,6 @@
-//! The jobs that `job init` writes.
+//! The example jobs that `job init` writes.
 
-/// A web server as a service.
+/// A web server that registers a service.
 pub(super) const SERVICE: &str = r#"# A job is what the servers keep running: groups of tasks, each group placed as a whole on one node.
 # `caravan job plan` shows what would change, `caravan job run` makes it so. All words of the language are
 # in docs/job-language.md.
@@ -89,7 +89,7 @@ job "example" {
 }
 "#;
 
-/// A task that keeps its files in a volume.
+/// A task that stores its files in a volume.
 pub(super) const CSI: &str = r#"# A task with a volume of the bundled CSI plugin. The plugin is a job of its own: see
 # examples/hostpath-plugin.nomad.hcl. The volume is made once, before this job runs:
 #
@@ -141,7 +141,7 @@ job "example" {
 }
 "#;
 
-/// Two services that talk over a mesh.
+/// Two services that communicate over a service mesh.
 pub(super) const CONNECT: &str = r#"# Two services that talk through proxies of a service mesh. It needs Consul and CNI plugins on the nodes.
 job "example" {
   type        = "service"

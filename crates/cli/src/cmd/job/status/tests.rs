@@ -1,4 +1,4 @@
-//! What is shown of jobs, against recorded output.
+//! Compares the output of `job status` to recorded output.
 
 use super::*;
 use crate::format::tests::clock;

@@ -1,4 +1,4 @@
-//! The files of a bundle: a directory that is filled while the collecting goes on, and the archive made of it.
+//! The files of a debug bundle: a directory that the collection fills, and the archive made from it.
 
 use caravan_types::redact::redact;
 use flate2::Compression;
@@ -11,7 +11,7 @@ use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
-/// A bundle that is being made. Its directory is removed with it unless it is to stay.
+/// A bundle under construction. Dropping it removes the directory, unless the directory is the output.
 #[derive(Debug)]
 pub(super) struct Bundle {
     dir: PathBuf,
@@ -20,18 +20,18 @@ pub(super) struct Bundle {
 }
 
 impl Bundle {
-    /// Makes the directory, for the owner alone. One that is there already is refused.
+    /// Creates the directory, accessible only to its owner. Fails if the directory exists.
     pub(super) fn create(dir: PathBuf, stays: bool) -> io::Result<Self> {
         DirBuilder::new().mode(0o700).create(&dir)?;
         Ok(Self { dir, stays, files: Mutex::default() })
     }
 
-    /// Where it lies.
+    /// Returns the directory of the bundle.
     pub(super) fn dir(&self) -> &Path {
         &self.dir
     }
 
-    /// A new file; the name's segments are separated by `/`.
+    /// Creates a file. `name` separates its path segments by `/`.
     pub(super) fn file(&self, name: &str) -> io::Result<File> {
         let path = self.dir.join(name);
         if let Some(parent) = path.parent() {
@@ -42,18 +42,18 @@ impl Bundle {
         Ok(file)
     }
 
-    /// A file with these bytes.
+    /// Writes a file with these bytes.
     pub(super) fn bytes(&self, name: &str, content: &[u8]) -> io::Result<()> {
         self.file(name)?.write_all(content)
     }
 
-    /// A file with this JSON, without the secrets in it.
+    /// Writes a file with this JSON after redacting its secrets.
     pub(super) fn json(&self, name: &str, mut value: Value) -> io::Result<()> {
         redact(&mut value);
         self.bytes(name, format!("{value:#}\n").as_bytes())
     }
 
-    /// Writes what is in it, as a list for programs and as a page for people.
+    /// Writes the table of contents, as JSON for programs and as a page for people.
     pub(super) fn index(&self) -> io::Result<()> {
         let files = self.files.lock().unwrap_or_else(PoisonError::into_inner).clone();
         self.json("index.json", files.iter().cloned().collect())?;
@@ -65,7 +65,7 @@ impl Bundle {
         self.bytes("index.html", page.as_bytes())
     }
 
-    /// Packs it, for the owner alone; the archive's paths begin with the directory's name.
+    /// Packs the directory into an archive, accessible only to its owner. Paths begin with the directory's name.
     pub(super) fn pack(&self, name: &str, archive: &Path) -> io::Result<()> {
         let file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(archive)?;
         let mut packed = tar::Builder::new(GzEncoder::new(file, Compression::default()));
@@ -77,13 +77,13 @@ impl Bundle {
 impl Drop for Bundle {
     fn drop(&mut self) {
         if !self.stays {
-            // Nobody looks there again; what cannot be removed is for the owner alone.
+            // Nothing reads the directory again. If its removal fails, only its owner can access it.
             let _ = caravan_sys::tree::remove(&self.dir, caravan_sys::tree::Seals::Keep);
         }
     }
 }
 
-/// A name as a segment of a path: nothing in it leads elsewhere.
+/// Turns a name into one path segment, which cannot point outside its directory.
 pub(super) fn segment(name: &str) -> String {
     let plain = |c: char| if c.is_ascii_alphanumeric() || "-_.".contains(c) { c } else { '_' };
     let name: String = name.chars().map(plain).collect();

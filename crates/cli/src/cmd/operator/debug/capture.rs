@@ -1,4 +1,4 @@
-//! What is asked and where it is written.
+//! The requests of a debug bundle, and the files that hold the answers.
 
 use super::bundle::{Bundle, segment};
 use caravan_sdk::{Client, Error, ExportOptions, LogStream, MonitorOptions, QueryOptions};
@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use std::io::{self, Write as _};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// An agent that is looked at.
+/// An agent whose data a debug bundle contains.
 #[derive(Clone, Debug)]
 pub(super) enum Target {
     /// A server, by its name.
@@ -17,7 +17,7 @@ pub(super) enum Target {
 }
 
 impl Target {
-    /// Its part of the bundle.
+    /// Returns the agent's directory in the bundle.
     fn dir(&self) -> String {
         match self {
             Self::Server(name) => format!("server/{}", segment(name)),
@@ -40,31 +40,31 @@ impl Target {
     }
 }
 
-/// How the logs of agents are followed.
+/// The agents' logs to collect.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Logs {
-    /// Level.
+    /// The lowest level of log entries.
     pub(super) level: String,
-    /// With places in the program.
+    /// Include the source location of each log entry.
     pub(super) location: bool,
-    /// Their own files too.
+    /// Also collect the agents' own log files.
     pub(super) files: bool,
-    /// The journals of their service too, so far back.
+    /// Also collect the journals of the agents' service, as far back as this duration. `None`: no journals.
     pub(super) lookback: Option<String>,
 }
 
-/// Asks and writes.
+/// A collection in progress, which sends requests and writes the answers into the bundle.
 #[derive(Debug)]
 pub(super) struct Capture {
     pub(super) client: Client,
     pub(super) bundle: Bundle,
-    /// In all namespaces.
+    /// The options of every request; they select all namespaces.
     pub(super) query: QueryOptions,
     pub(super) asked: AtomicUsize,
     pub(super) failed: AtomicUsize,
 }
 
-/// Lists that are taken in each interval.
+/// Lists that are collected in each interval: name and route.
 const LISTS: [(&str, &str); 15] = [
     ("allocations", "/v1/allocations"),
     ("csi-plugins", "/v1/plugins?type=csi"),
@@ -83,7 +83,7 @@ const LISTS: [(&str, &str); 15] = [
     ("services", "/v1/services"),
 ];
 
-/// What is taken once.
+/// Data that is collected once: name and route.
 const CLUSTER: [(&str, &str); 9] = [
     ("agent-self", "/v1/agent/self"),
     ("members", "/v1/agent/members"),
@@ -96,7 +96,7 @@ const CLUSTER: [(&str, &str); 9] = [
     ("schedulers", "/v1/agent/schedulers"),
 ];
 
-/// Profiles of an agent's process: route, file, whether it takes its time.
+/// Profiles of an agent's process: route, file name, whether the route takes a duration.
 const PROFILES: [(&str, &str, bool); 4] = [
     ("goroutine?debug=1", "goroutine-debug1.txt", false),
     ("cmdline", "cmdline.txt", false),
@@ -105,7 +105,7 @@ const PROFILES: [(&str, &str, bool); 4] = [
 ];
 
 impl Capture {
-    /// Asks for JSON. What fails is written in its place: a bundle says what it could not find out.
+    /// Requests JSON. An error is written in place of the answer, so that the bundle shows what is missing.
     async fn ask(&self, path: &str, query: &QueryOptions) -> Value {
         self.asked.fetch_add(1, Ordering::Relaxed);
         let (path, given) = path.split_once('?').unwrap_or((path, ""));
@@ -116,7 +116,7 @@ impl Capture {
         match self.client.get::<Value>(path, &query).await {
             Ok(answer) => answer.value,
             Err(error) => {
-                // An unhealthy cluster answers with a status of its own, and all that it has to say.
+                // An unhealthy cluster answers with an error status, but the body is still complete.
                 if let Error::Status { body, .. } = &error
                     && let Ok(told @ Value::Object(_)) = serde_json::from_str(body)
                 {
@@ -128,7 +128,7 @@ impl Capture {
         }
     }
 
-    /// The cluster as a whole.
+    /// Collects the data of the cluster as a whole.
     pub(super) async fn cluster(&self) -> io::Result<()> {
         for (name, path) in CLUSTER {
             let told = self.ask(path, &self.query).await;
@@ -137,7 +137,7 @@ impl Capture {
         Ok(())
     }
 
-    /// What can be known of an agent once.
+    /// Collects the data of an agent that is collected once.
     pub(super) async fn agent(&self, target: &Target, profile_seconds: u64) -> io::Result<()> {
         let (dir, query) = (target.dir(), target.query(&self.query));
         let host = self.ask("/v1/agent/host", &query).await;
@@ -175,11 +175,11 @@ impl Capture {
         if refused.is_empty() {
             return Ok(());
         }
-        // Not a failure: agents tell nothing of their process unless they are set to.
+        // Not a failure: an agent refuses to be profiled unless its configuration enables it.
         self.bundle.json(&format!("{dir}/pprof-refused.json"), Value::Object(refused))
     }
 
-    /// What changes, at one moment.
+    /// Collects the data that changes, once per interval.
     pub(super) async fn interval(&self, number: u32) -> io::Result<()> {
         let dir = format!("interval/{number:04}");
         for (name, path) in LISTS {
@@ -208,7 +208,7 @@ impl Capture {
         Ok(())
     }
 
-    /// Follows an agent's log until it ends or nobody waits for it any more.
+    /// Follows an agent's log until the log ends or the collection drops this future.
     pub(super) async fn monitor(&self, target: &Target, logs: &Logs) -> io::Result<()> {
         let (node, server) = target.ids();
         let options =
@@ -217,7 +217,7 @@ impl Capture {
         self.keep_log(&format!("{}/monitor.log", target.dir()), opened).await
     }
 
-    /// Reads what an agent has kept of its log.
+    /// Exports an agent's past log entries.
     pub(super) async fn export(&self, target: &Target, logs: &Logs) -> io::Result<()> {
         let (node, server) = target.ids();
         let own = ExportOptions { node, server, ..ExportOptions::default() };
@@ -256,7 +256,7 @@ impl Capture {
         }
     }
 
-    /// Follows events until they end or nobody waits for them any more: one batch on a line.
+    /// Follows events until they end or the collection drops this future. Each line of the file is one batch.
     pub(super) async fn events(&self, topics: &[String], index: u64) -> io::Result<()> {
         self.asked.fetch_add(1, Ordering::Relaxed);
         let mut file = self.bundle.file("cluster/eventstream.json")?;
@@ -283,7 +283,7 @@ impl Capture {
     }
 }
 
-/// An id as a segment of a route.
+/// Percent-encodes an id as a segment of a route.
 fn escaped(id: &str) -> String {
     id.bytes()
         .map(|byte| match byte {

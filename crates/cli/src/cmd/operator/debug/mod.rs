@@ -1,4 +1,4 @@
-//! `operator debug`: a bundle of what helps to find out what is wrong with a cluster.
+//! `operator debug`: collects a bundle of data that helps to diagnose a cluster.
 
 mod bundle;
 mod capture;
@@ -22,65 +22,65 @@ use tokio::time::Instant;
 /// Flags of `operator debug`.
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct DebugArgs {
-    /// How long to collect
+    /// Time to collect for
     #[arg(long, value_name = "DURATION", default_value = "2m")]
     duration: String,
-    /// How often to look at what changes
+    /// Interval between two captures of changing data
     #[arg(long, value_name = "DURATION", default_value = "30s")]
     interval: String,
     /// Lowest level of the agents' logs
     #[arg(long, value_name = "LEVEL", default_value = "DEBUG")]
     log_level: String,
-    /// Places in the program with the logs
+    /// Include the source location of each log entry
     #[arg(long)]
     log_include_location: bool,
-    /// The agents' log files too
+    /// Also collect the agents' log files
     #[arg(long)]
     log_file_export: bool,
-    /// The journals of the agents' services too, so far back
+    /// Also collect the journals of the agents' services, as far back as this duration
     #[arg(long, value_name = "DURATION")]
     log_lookback: Option<String>,
-    /// Most nodes to look at; 0: all
+    /// Maximum number of nodes to collect from; 0: all
     #[arg(long, value_name = "N", default_value_t = 10, allow_hyphen_values = true)]
     max_nodes: i64,
-    /// Nodes to look at, separated by commas: ids, prefixes of them, names, all
+    /// Nodes to collect from, separated by commas: ids, prefixes of them, names, or all
     #[arg(long, value_name = "NODES", default_value = "all")]
     node_id: String,
-    /// Only nodes of this class
+    /// Collect only from nodes of this class
     #[arg(long, value_name = "CLASS", default_value = "", hide_default_value = true)]
     node_class: String,
-    /// Servers to look at, separated by commas: names, ids, leader, all
+    /// Servers to collect from, separated by commas: names, ids, leader, or all
     #[arg(long, value_name = "SERVERS", default_value = "all")]
     server_id: String,
-    /// Any server may answer
+    /// Let any server answer, possibly with stale data
     #[arg(long)]
     stale: bool,
-    /// Events to keep, separated by commas: Topic, Topic:key, all, none
+    /// Events to collect, separated by commas: Topic, Topic:key, all, or none
     #[arg(long, value_name = "TOPICS", default_value = "none")]
     event_topic: String,
-    /// Index to begin with
+    /// Index of the first event
     #[arg(long, value_name = "INDEX", default_value_t = 0)]
     event_index: u64,
-    /// How long agents are profiled; 0: not at all
+    /// Duration of the agents' CPU profiles; 0: no profiles
     #[arg(long, value_name = "DURATION", default_value = "1s")]
     pprof_duration: String,
-    /// How often; they are profiled once
+    /// Interval between profiles; has no effect, as agents are profiled once
     #[arg(long, value_name = "DURATION", default_value = "250ms", hide = true)]
     pprof_interval: String,
-    /// Directory in which the bundle is left as a directory, not packed
+    /// Directory to write the bundle to, instead of an archive
     #[arg(long, value_name = "DIR")]
     output: Option<PathBuf>,
-    /// Name every agent that is looked at
+    /// Print the name of every agent that data is collected from
     #[arg(long)]
     verbose: bool,
     #[command(flatten)]
     others: OtherArgs,
-    /// None
+    /// Rejected: the command takes no arguments
     #[arg(hide = true, num_args = 0..)]
     args: Vec<String>,
 }
 
-/// Flags about programs that are not asked.
+/// Flags about Consul and Vault, which this build does not query.
 #[derive(Clone, Default, clap::Args)]
 struct OtherArgs {
     #[arg(long, hide = true)]
@@ -136,14 +136,14 @@ impl OtherArgs {
     }
 }
 
-// There are secrets in it.
+// Written by hand, because some of these flags hold secrets.
 impl std::fmt::Debug for OtherArgs {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("OtherArgs").field("given", &self.given()).finish_non_exhaustive()
     }
 }
 
-/// The flags, read.
+/// The parsed flags.
 #[derive(Debug, PartialEq, Eq)]
 struct Plan {
     duration: Duration,
@@ -153,7 +153,7 @@ struct Plan {
 }
 
 impl Plan {
-    /// How many intervals begin while it lasts; at least one.
+    /// Returns the number of intervals that begin within the duration; at least 1.
     fn intervals(&self) -> u32 {
         let number = self.duration.as_nanos().div_ceil(self.interval.as_nanos().max(1));
         u32::try_from(number).unwrap_or(u32::MAX).max(1)
@@ -184,13 +184,13 @@ impl Plan {
             words if words.contains(&"all") || words.contains(&"*") => Some(vec!["*".to_owned()]),
             words => Some(words.iter().copied().map(topic).collect::<Result<_, _>>()?),
         };
-        // Whole seconds, and not none of them when something is asked for.
+        // The route takes whole seconds; round a shorter profile up to one second.
         let profile_seconds = profile.as_secs().max(u64::from(!profile.is_zero()));
         Ok(Self { duration: length, interval, profile_seconds, topics })
     }
 }
 
-/// `Job`, `job:web`, `Job:*`.
+/// Parses a topic: `Job`, `job:web`, `Job:*`.
 fn topic(text: &str) -> Result<String, CliError> {
     let wrong = || CliError::failed(format!("Error parsing event topics: failed to parse topic: {text:?}"));
     let (name, key) = text.split_once(':').unwrap_or((text, "*"));
@@ -201,7 +201,6 @@ fn topic(text: &str) -> Result<String, CliError> {
     Ok(format!("{}{rest}:{key}", first.to_ascii_uppercase()))
 }
 
-/// Runs it.
 pub(crate) async fn run(ctx: &Ctx, args: &DebugArgs) -> Outcome {
     let plan = Plan::read(args)?;
     let mut query = ctx.query().namespace("*");
@@ -282,7 +281,7 @@ fn span(length: Duration) -> String {
     caravan_types::Nanos::from_std(length).to_string()
 }
 
-/// Collects until the time is over. What streams goes on in `streams`.
+/// Collects until the duration is over. The tasks in `streams` run beside it.
 async fn collect(
     ctx: &Ctx,
     args: &DebugArgs,
@@ -299,7 +298,7 @@ async fn collect(
         files: args.log_file_export,
         lookback: args.log_lookback.clone(),
     };
-    // Streams first: what the collecting itself brings about is seen too.
+    // Start the streams first, so that they also record the effects of the collection itself.
     for target in &agents {
         let (own, target, logs) = (Arc::clone(capture), target.clone(), logs.clone());
         streams.spawn(async move { own.monitor(&target, &logs).await });
@@ -333,7 +332,7 @@ async fn collect(
     Ok(())
 }
 
-/// The flags as they were understood; none of those that may hold secrets.
+/// Returns the flags as parsed, without any that may hold secrets.
 fn flags(args: &DebugArgs) -> Value {
     let mut out = Map::new();
     for (name, value) in [

@@ -1,4 +1,4 @@
-//! Which agents are looked at.
+//! Selects the agents to collect data from.
 
 use super::DebugArgs;
 use crate::ctx::Ctx;
@@ -6,20 +6,20 @@ use crate::error::{CliError, Doing as _};
 use caravan_sdk::{Member, QueryOptions};
 use std::collections::BTreeSet;
 
-/// The agents, and how many there would be.
+/// The selected agents, and how many exist.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Targets {
-    /// Names of servers.
+    /// The names of the selected servers.
     pub(super) servers: Vec<String>,
-    /// Of so many.
+    /// The number of servers in the cluster.
     pub(super) all_servers: usize,
-    /// Ids of nodes.
+    /// The ids of the selected nodes.
     pub(super) nodes: Vec<String>,
-    /// Of so many, of the class that is asked for.
+    /// The number of nodes in the cluster, of the requested class.
     pub(super) all_nodes: usize,
 }
 
-/// Finds them. A server or node that is named and not there is an error.
+/// Selects the agents. A named server or node that does not exist is an error.
 pub(super) async fn find(ctx: &Ctx, args: &DebugArgs, query: &QueryOptions) -> Result<Targets, CliError> {
     let members = ctx.client.agent().members().await.doing("Failed to retrieve server list")?.members;
     let leader = ctx.client.status().leader(query).await.unwrap_or_default();

@@ -1,12 +1,12 @@
-//! A place in a YAML text, and what stands there.
+//! A cursor over the characters of a YAML text.
 
-/// Characters with the line and the column that they are in.
+/// The remaining characters, with their line and column.
 #[derive(Debug, Clone)]
 pub(super) struct Cursor<'t> {
     text: &'t str,
     pos: usize,
     pub line: usize,
-    /// In characters, from zero.
+    /// The column in characters, from 0.
     pub column: usize,
 }
 
@@ -16,7 +16,7 @@ impl<'t> Cursor<'t> {
         Self { text, pos: 0, line: 0, column: 0 }
     }
 
-    /// How many bytes were read.
+    /// Returns the number of bytes read.
     pub(super) fn index(&self) -> usize {
         self.pos
     }
@@ -29,7 +29,7 @@ impl<'t> Cursor<'t> {
         self.rest().chars().next()
     }
 
-    /// The character behind the next one.
+    /// Returns the character after the next one.
     pub(super) fn second(&self) -> Option<char> {
         self.rest().chars().nth(1)
     }
@@ -38,7 +38,7 @@ impl<'t> Cursor<'t> {
         self.rest().starts_with(text)
     }
 
-    /// Reads one character that is no line end.
+    /// Reads one character that is not a line end.
     pub(super) fn next(&mut self) -> Option<char> {
         let c = self.peek()?;
         self.pos += c.len_utf8();
@@ -46,7 +46,7 @@ impl<'t> Cursor<'t> {
         Some(c)
     }
 
-    /// Reads a line end, as the text that it means.
+    /// Reads a line end and returns the normalized text for it.
     pub(super) fn line_end(&mut self) -> &'static str {
         let (width, meaning) = match self.peek() {
             Some('\r') if self.at("\r\n") => (2, "\n"),
@@ -62,14 +62,14 @@ impl<'t> Cursor<'t> {
         meaning
     }
 
-    /// Whether a line begins here that is `---` or `...`.
+    /// Returns whether a line with `---` or `...` begins here.
     pub(super) fn at_document_mark(&self) -> bool {
         self.column == 0
             && (self.at("---") || self.at("..."))
             && is_blank_or_end(self.rest()[3..].chars().next())
     }
 
-    /// Skips blanks, and the comment behind them.
+    /// Skips spaces, and a comment after them.
     pub(super) fn blanks_and_comment(&mut self) {
         while matches!(self.peek(), Some(' ' | '\t')) {
             self.next();
@@ -90,17 +90,17 @@ pub(super) fn is_blank(c: Option<char>) -> bool {
     matches!(c, Some(' ' | '\t'))
 }
 
-/// A blank, a line end, or the end of the text.
+/// Returns whether this is a space, a line end, or the end of the text.
 pub(super) fn is_blank_or_end(c: Option<char>) -> bool {
     c.is_none() || is_blank(c) || is_line_end(c)
 }
 
-/// A letter, a digit, a dash or an underscore.
+/// Returns whether this is a letter, a digit, a dash or an underscore.
 pub(super) fn is_word(c: char) -> bool {
     c.is_ascii_alphanumeric() || matches!(c, '-' | '_')
 }
 
-/// Whether a text may hold this character.
+/// Returns whether a YAML text may contain this character.
 pub(super) fn is_allowed(c: char) -> bool {
     matches!(c, '\t' | '\n' | '\r' | '\u{85}' | ' '..='~' | '\u{a0}'..='\u{fffd}' | '\u{10000}'..)
 }

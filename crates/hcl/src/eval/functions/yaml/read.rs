@@ -1,4 +1,4 @@
-//! Tokens of YAML to a value: one document, without what the language has no values for.
+//! Converts YAML tokens to a value: one document, without features that have no value in this language.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,7 @@ use super::scan::{Scanner, Style, Token};
 use crate::parse::MAX_DEPTH;
 use crate::value::{Type, Value, convert};
 
-/// Values of one text beyond this are refused, those that aliases repeat among them.
+/// The maximum number of values of one text, including the copies from aliases.
 const MAX_VALUES: usize = 100_000;
 
 pub(in super::super) fn decode(text: &str) -> Result<Value> {
@@ -30,25 +30,25 @@ pub(in super::super) fn decode(text: &str) -> Result<Value> {
 
 struct Reader<'t> {
     scanner: Scanner<'t>,
-    /// What the handles of tags stand for.
+    /// The prefixes of tag handles.
     handles: BTreeMap<String, String>,
-    /// `None` while the value is being read.
+    /// Values by anchor; `None` while a value is being read.
     anchors: BTreeMap<String, Option<Value>>,
     values: usize,
     depth: usize,
     /// Whether the next value is a key.
     key: bool,
-    /// Whether the key that was read last merges.
+    /// Whether the last key is a merge key.
     merges: bool,
 }
 
-/// Where a value stands.
+/// The context of a value.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Place {
     /// Within brackets.
     Flow,
     Block,
-    /// Behind a key: a sequence may have the indent of the key.
+    /// After a key, where a sequence may have the indent of the key.
     BehindKey,
 }
 
@@ -168,7 +168,7 @@ impl Reader<'_> {
         let (mut anchor, tag) = self.properties()?;
         let named = anchor.is_some();
         if key {
-            // Nothing can refer to a key.
+            // Keys cannot have anchors.
             anchor = None;
         }
         if let Some(name) = &anchor {
@@ -224,7 +224,7 @@ impl Reader<'_> {
         Ok(value)
     }
 
-    /// Anchor and tag, in any order.
+    /// Parses an anchor and a tag, in any order.
     fn properties(&mut self) -> Result<(Option<String>, Option<String>)> {
         let (mut anchor, mut tag) = (None, None);
         loop {
@@ -286,7 +286,7 @@ impl Reader<'_> {
         Ok(Value::object(out.entries))
     }
 
-    /// A key, which is a text or becomes one; `None` stands for one that merges.
+    /// Parses a key, which is a text or converts to one. Returns `None` for a merge key.
     fn key(&mut self, none: &[Token], place: Place) -> Result<Option<String>> {
         if self.at_one_of(none)? {
             return self.wrong("mapping key cannot be null");
@@ -348,7 +348,7 @@ impl Reader<'_> {
         }
     }
 
-    /// A mapping of one entry, without braces.
+    /// Parses a mapping of one entry without braces.
     fn pair(&mut self) -> Result<Value> {
         self.count(1)?;
         let key = self.key(&[Token::Value, Token::FlowEntry, Token::FlowSequenceEnd], Place::Flow)?;
@@ -394,7 +394,7 @@ impl Reader<'_> {
     }
 }
 
-/// Entries of a mapping; later ones win, merged or not.
+/// The entries of a mapping. Later entries override earlier ones, merged or not.
 #[derive(Default)]
 struct Entries {
     entries: BTreeMap<String, Value>,

@@ -1,4 +1,4 @@
-//! What scalars of YAML mean.
+//! Interprets YAML scalars.
 
 use super::Result;
 use super::scan::Style;
@@ -7,12 +7,12 @@ use crate::value::{Number, Type, Value, convert};
 /// The prefix that `!!` stands for.
 pub(super) const CORE: &str = "tag:yaml.org,2002:";
 
-/// A scalar with its tag, if it has one.
+/// Converts a scalar with an optional tag to a value.
 pub(super) fn scalar(text: &str, style: Style, tag: Option<&str>) -> Result<Value> {
     let kind = match tag {
         None if style == Style::Plain => return plain(text),
-        // A block is read like a text without quotes first and made a string again, as in the reference: of "yes" it
-        // makes "true".
+        // As in Nomad, a block is interpreted like a plain scalar first and then converted to a string: "yes" becomes
+        // "true".
         None if matches!(style, Style::Literal | Style::Folded) => return convert(plain(text)?, &Type::Str),
         None => return Ok(Value::str(text)),
         Some(tag) => tag.strip_prefix(CORE).ok_or_else(|| unsupported(tag))?,
@@ -29,7 +29,7 @@ pub(super) fn scalar(text: &str, style: Style, tag: Option<&str>) -> Result<Valu
         "int" | "float" | "bool" | "timestamp" | "null" => {}
         _ => return Err(unsupported(tag.unwrap_or_default())),
     }
-    // The other tags do not change what a text is, they only refuse texts that are nothing else.
+    // The other tags never change a value; they only reject scalars of another type.
     match plain(text)? {
         Value::Str(_) if kind != "timestamp" || timestamp(text).is_none() => {
             Err(format!("cannot parse {text:?} as {kind}"))
@@ -43,7 +43,7 @@ pub(super) fn unsupported(tag: &str) -> String {
     format!("unsupported tag {tag:?}")
 }
 
-/// A scalar without quotes: the words for truth values of YAML 1.1, with the numbers of YAML 1.2.
+/// Interprets a plain scalar: the booleans of YAML 1.1, and the numbers of YAML 1.2.
 fn plain(s: &str) -> Result<Value> {
     match s {
         "" | "~" | "null" | "Null" | "NULL" => return Ok(Value::NULL),
@@ -82,7 +82,7 @@ fn plain(s: &str) -> Result<Value> {
     Ok(timestamp(s).map_or_else(|| Value::str(s), Value::str))
 }
 
-/// Digits with a point and a power of ten.
+/// Returns whether a text is a decimal number with a point or an exponent.
 fn is_decimal(s: &str) -> bool {
     let digits = |s: &str| s.bytes().all(|b| b.is_ascii_digit());
     let s = s.strip_prefix(['+', '-']).unwrap_or(s);
@@ -97,7 +97,7 @@ fn is_decimal(s: &str) -> bool {
         && !(whole.is_empty() && fraction.is_empty())
 }
 
-/// Dates and times in the notations of YAML, as RFC 3339 with whole seconds.
+/// Converts a date or time in YAML's notations to RFC 3339 with whole seconds.
 fn timestamp(s: &str) -> Option<String> {
     let number = |text: &str, most: usize| {
         (1..=most).contains(&text.len()).then_some(text)?.bytes().all(|b| b.is_ascii_digit()).then_some(())?;
@@ -124,7 +124,7 @@ fn timestamp(s: &str) -> Option<String> {
     let Some((separator, time)) = time else {
         return Some(format!("{year:04}-{month:02}-{day:02}T00:00:00Z"));
     };
-    // With a blank before the time there is no zone, with a letter there must be one.
+    // A time after a space has no zone; a time after a letter must have one.
     let end =
         time.find(|c: char| !(c.is_ascii_digit() || matches!(c, ':' | '.' | ','))).unwrap_or(time.len());
     let (clock, zone) = (&time[..end], &time[end..]);

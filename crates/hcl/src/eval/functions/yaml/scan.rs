@@ -1,6 +1,5 @@
-//! A YAML text to tokens. Blocks are known by their indent, and a key only by the colon behind it: what may turn out to
-//! be one is remembered, and the token that says so is put before it then (YAML 1.1, section 4; the reference takes
-//! what libyaml takes).
+//! Converts a YAML text to tokens (YAML 1.1, section 4; Nomad accepts the syntax of libyaml). Indentation delimits
+//! blocks. Only the colon after it marks a key, so possible keys are remembered and their tokens inserted later.
 
 use std::collections::VecDeque;
 
@@ -8,10 +7,10 @@ use super::Result;
 use super::cursor::{Cursor, is_allowed, is_blank_or_end, is_line_end, is_word};
 use crate::parse::MAX_DEPTH;
 
-/// A key is at most this long, in bytes.
+/// The maximum length of a key, in bytes.
 const MAX_KEY: usize = 1024;
 
-/// How a scalar is written.
+/// The notation of a scalar.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Style {
     Plain,
@@ -21,7 +20,7 @@ pub(super) enum Style {
     Folded,
 }
 
-/// A piece of YAML.
+/// A YAML token.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Token {
     End,
@@ -42,37 +41,37 @@ pub(super) enum Token {
     Value,
     Alias(String),
     Anchor(String),
-    /// Handle and suffix.
+    /// A tag's handle and suffix.
     Tag(String, String),
     Scalar(String, Style),
 }
 
-/// What may be a key, if a colon follows.
+/// A position that becomes a key if a colon follows.
 #[derive(Debug, Clone, Copy)]
 struct PossibleKey {
-    /// Its token, counted from the first one of the text.
+    /// The index of its token, from the beginning of the text.
     token: usize,
     line: usize,
     index: usize,
     column: i64,
-    /// Whether nothing else can stand there.
+    /// Whether only a key is valid at this position.
     required: bool,
 }
 
 #[derive(Debug)]
 pub(super) struct Scanner<'t> {
     pub(super) cursor: Cursor<'t>,
-    /// How many brackets are open.
+    /// The number of open brackets.
     pub(super) flow: usize,
-    /// The column of the block; -1 outside of all.
+    /// The column of the current block; -1 outside all blocks.
     pub(super) indent: i64,
     outer: Vec<i64>,
     /// Whether a key may begin here.
     pub(super) key_allowed: bool,
-    /// For each bracket that is open, and for the block around them.
+    /// The possible key of each open bracket, and of the surrounding block.
     keys: Vec<Option<PossibleKey>>,
     tokens: VecDeque<Token>,
-    /// How many tokens were taken.
+    /// The number of tokens already returned.
     taken: usize,
     ended: bool,
 }
@@ -100,7 +99,7 @@ impl<'t> Scanner<'t> {
         Err(format!("on line {}, column {}: {what}", self.cursor.line + 1, self.cursor.column + 1))
     }
 
-    /// The next token, which stays.
+    /// Returns the next token without consuming it.
     pub(super) fn peek(&mut self) -> Result<&Token> {
         while !self.ended && (self.tokens.is_empty() || self.next_may_be_key()?) {
             self.fetch()?;
@@ -114,13 +113,13 @@ impl<'t> Scanner<'t> {
         Ok(self.tokens.pop_front().unwrap_or(Token::End))
     }
 
-    /// Whether the first token that waits may turn out to be a key.
+    /// Returns whether the next queued token may still become a key.
     fn next_may_be_key(&mut self) -> Result<bool> {
         self.forget_old_keys()?;
         Ok(self.keys.iter().flatten().any(|key| key.token == self.taken))
     }
 
-    /// A key ends on its line, and is not too long.
+    /// Drops possible keys that are on earlier lines or exceed the maximum length.
     fn forget_old_keys(&mut self) -> Result<()> {
         for key in &mut self.keys {
             let Some(found) = key else { continue };
@@ -222,7 +221,7 @@ impl<'t> Scanner<'t> {
         }
     }
 
-    /// Skips blanks, comments and line ends. Tabs are blanks only where no key may begin.
+    /// Skips spaces, comments and line ends. Tabs count as spaces only where no key may begin.
     fn skip_to_token(&mut self) {
         loop {
             if self.cursor.column == 0 && self.cursor.peek() == Some('\u{feff}') {
@@ -246,7 +245,7 @@ impl<'t> Scanner<'t> {
         }
     }
 
-    /// Ends the blocks that are indented further than this.
+    /// Closes blocks with a larger indent than this column.
     fn unroll(&mut self, column: i64) {
         if self.flow > 0 {
             return;
@@ -257,7 +256,8 @@ impl<'t> Scanner<'t> {
         }
     }
 
-    /// Begins a block, where this column is further in than the one around; `before` is the token that it begins with.
+    /// Opens a block if this column is further in than the current block. `before` is the index to insert its first
+    /// token at.
     fn roll(&mut self, column: i64, before: Option<usize>, token: Token) -> Result<()> {
         if self.flow > 0 || self.indent >= column {
             return Ok(());
@@ -357,7 +357,7 @@ impl<'t> Scanner<'t> {
 
     fn value(&mut self) -> Result<()> {
         if let Some(key) = self.keys.last_mut().and_then(Option::take) {
-            // What was read before is the key.
+            // The token read earlier is the key.
             self.tokens.insert(key.token - self.taken, Token::Key);
             self.roll(key.column, Some(key.token), Token::BlockMapping)?;
             self.key_allowed = false;
@@ -414,7 +414,7 @@ impl<'t> Scanner<'t> {
                 let suffix = self.uri("")?;
                 (handle, suffix)
             } else {
-                // No handle after all, but the beginning of the suffix.
+                // The text is no handle but the beginning of the suffix.
                 let suffix = self.uri(&handle)?;
                 if suffix.is_empty() { (String::new(), "!".to_owned()) } else { ("!".to_owned(), suffix) }
             }
@@ -426,7 +426,7 @@ impl<'t> Scanner<'t> {
         Ok(())
     }
 
-    /// A part of a tag; what was read of it already stands in `head`, with a `!` before it.
+    /// Parses a part of a tag. `head` is the part that was read already, with `!` before it.
     fn uri(&mut self, head: &str) -> Result<String> {
         let mut out: Vec<u8> = head.strip_prefix('!').unwrap_or(head).as_bytes().to_vec();
         while let Some(c) = self.cursor.peek().filter(|c| is_word(*c) || ";/?:@&=+$.,%!~*'()[]".contains(*c))
@@ -489,7 +489,7 @@ impl<'t> Scanner<'t> {
     }
 }
 
-/// Whether a scalar without quotes may begin with these characters.
+/// Returns whether a plain scalar may begin with these characters.
 fn begins_plain(first: char, second: Option<char>, flow: bool) -> bool {
     let indicator = "-?:,[]{}#&*!|>'\"%@`".contains(first);
     let no_blank = !matches!(second, Some(' ' | '\t'));

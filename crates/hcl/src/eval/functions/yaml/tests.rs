@@ -1,9 +1,9 @@
 use super::{decode, encode};
 use crate::value::Value;
 
-/// Texts of YAML and the JSON of what they mean in the reference, by rule.
+/// YAML texts and the JSON that Nomad decodes them to, grouped by rule.
 const READ: &[(&str, &str)] = &[
-    // Words for truth values, also as keys; nothing else that YAML 1.1 knows besides.
+    // Booleans, also as keys. Other YAML 1.1 extensions are not supported.
     ("[yes, No, ON, off, y, N, yEs]", r#"[true,false,true,false,true,false,"yEs"]"#),
     ("yes: 1\nn: 2\n", r#"{"true":1,"false":2}"#),
     (
@@ -12,7 +12,7 @@ const READ: &[(&str, &str)] = &[
     ),
     ("[~, null, nULL, '']", r#"[null,null,"nULL",""]"#),
     ("1.5: a\n0x10: b\n", r#"{"1.5":"a","16":"b"}"#),
-    // Times in four notations; others are texts.
+    // Times in four notations; other texts remain texts.
     (
         "- 2001-12-14t21:59:43.10-05:00\n- 2001-12-15 2:59:43.10\n- 2001-1-1\n- 2001-12-14 21:59:43Z\n- 2001-02-30\n",
         r#"["2001-12-14T21:59:43-05:00","2001-12-15T02:59:43Z","2001-01-01T00:00:00Z","2001-12-14 21:59:43Z","2001-02-30"]"#,
@@ -23,18 +23,18 @@ const READ: &[(&str, &str)] = &[
     ("!!null x", "null"),
     ("!<tag:yaml.org,2002:str> yes", r#""yes""#),
     ("%TAG !e! tag:yaml.org,2002:\n---\n!e!str 5\n", r#""5""#),
-    // Anchors, also right before a comma; later values win.
+    // Anchors, also directly before a comma. Later values override earlier ones.
     ("[&a, *a]", "[null,null]"),
     ("a: &x {k: 1}\nb:\n  <<: *x\n  k: 2\n  <<: {l: 3}\n", r#"{"a":{"k":1},"b":{"k":2,"l":3}}"#),
     ("{a: 1, a: 2, }", r#"{"a":2}"#),
-    // Scalars over several lines.
+    // Multi-line scalars.
     ("a: plain\n  text\n\n  here\nb: 1\n", r#"{"a":"plain text\nhere","b":1}"#),
     ("\"a \\\n   b\n\n   c\"", r#""a b\nc""#),
     ("'it''s\n  one'", r#""it's one""#),
     ("a: >\n  x\n    y\n  z\n\n  w\n", "{\"a\":\"x\\n  y\\nz\\nw\\n\"}"),
     ("a: |2-\n   x\n", r#"{"a":" x"}"#),
     ("a: |+\n  x\n\nb: 1\n", r#"{"a":"x\n\n","b":1}"#),
-    // A block is read like a text without quotes first.
+    // A block is interpreted like a plain scalar first.
     ("|-\n  yes", r#""true""#),
     ("a: |\n", r#"{"a":null}"#),
     // Brackets.

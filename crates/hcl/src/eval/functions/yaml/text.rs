@@ -1,21 +1,21 @@
-//! Scalars of a YAML text: plain ones, quoted ones, and blocks.
+//! Parses YAML scalars: plain, quoted, and block scalars.
 
 use super::Result;
 use super::cursor::{is_blank, is_blank_or_end, is_line_end};
 use super::scan::{Scanner, Style};
 
-/// Line ends and blanks between two parts of a scalar that goes over several lines.
+/// The line ends and spaces between two parts of a multi-line scalar.
 #[derive(Default)]
 struct Gap {
     blanks: String,
-    /// The first line end, and those of the empty lines behind it.
+    /// The first line end, and the line ends of the empty lines after it.
     first: String,
     more: String,
     lines: bool,
 }
 
 impl Gap {
-    /// Adds what the gap means: blanks as they are, one line end as a blank, several without the first.
+    /// Appends the folded gap: spaces unchanged, one line end as a space, several line ends without the first.
     fn fold(&mut self, out: &mut String) {
         if !self.lines {
             out.push_str(&self.blanks);
@@ -32,7 +32,7 @@ impl Gap {
 }
 
 impl Scanner<'_> {
-    /// A scalar without quotes.
+    /// Parses a plain scalar.
     pub(super) fn plain(&mut self) -> Result<String> {
         let mut out = String::new();
         let mut gap = Gap::default();
@@ -68,7 +68,7 @@ impl Scanner<'_> {
         Ok(out)
     }
 
-    /// Blanks and line ends. Tabs must not stand before the column `least`.
+    /// Reads spaces and line ends. A tab before the column `least` is an error.
     fn gap(&mut self, gap: &mut Gap, least: Option<usize>) -> Result<()> {
         loop {
             match self.cursor.peek() {
@@ -95,7 +95,7 @@ impl Scanner<'_> {
         }
     }
 
-    /// A scalar in quotes, cursor at the first one.
+    /// Parses a quoted scalar. The cursor is at the opening quote.
     pub(super) fn quoted(&mut self, style: Style) -> Result<String> {
         let quote = if style == Style::Single { '\'' } else { '"' };
         self.cursor.next();
@@ -114,7 +114,7 @@ impl Scanner<'_> {
                     }
                     c if c == quote => break,
                     '\\' if style == Style::Double && is_line_end(self.cursor.second()) => {
-                        // The line end does not count, nor do the blanks behind it.
+                        // An escaped line end and the spaces after it are dropped.
                         self.cursor.next();
                         self.cursor.line_end();
                         gap.lines = true;
@@ -182,7 +182,7 @@ impl Scanner<'_> {
         }
     }
 
-    /// A literal or folded block, cursor at its indicator.
+    /// Parses a literal or folded block. The cursor is at its indicator.
     pub(super) fn block_text(&mut self, style: Style) -> Result<String> {
         self.cursor.next();
         let (keep, strip, given) = self.block_header()?;
@@ -222,7 +222,8 @@ impl Scanner<'_> {
         Ok(out)
     }
 
-    /// Whether empty lines at the end are kept, whether the last line end goes, and the indent that is given.
+    /// Parses the header of a block: whether to keep trailing empty lines, whether to strip the last line end, and
+    /// the indent.
     fn block_header(&mut self) -> Result<(bool, bool, Option<usize>)> {
         let (mut keep, mut strip, mut indent) = (false, false, None);
         for _ in 0..2 {
@@ -245,8 +246,8 @@ impl Scanner<'_> {
         Ok((keep, strip, indent))
     }
 
-    /// Skips the indent of lines, and finds it where it is not known: it is that of the line that is indented furthest
-    /// up to the first that is not empty.
+    /// Skips the indent of empty lines. Determines an unknown indent: the largest one up to and including the first
+    /// line that is not empty.
     fn empty_lines(&mut self, column: &mut Option<usize>, least: usize, ends: &mut String) -> Result<()> {
         let mut furthest = 0;
         loop {

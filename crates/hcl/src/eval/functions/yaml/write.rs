@@ -1,19 +1,19 @@
-//! Values to YAML.
+//! Encodes values as YAML.
 
 use std::fmt::Write as _;
 
 use crate::value::Value;
 
-/// Strings in quotes go on in the next line at the first blank behind this column.
+/// The column after which a quoted string continues on the next line, at the next space.
 const WIDTH: usize = 80;
-/// Longer keys, in bytes, stand on a line of their own behind a question mark.
+/// The length in bytes above which a key gets its own line after a question mark.
 const MAX_KEY: usize = 128;
 
 pub(in super::super) fn encode(value: &Value) -> String {
     let mut writer = Writer { out: String::new() };
     writer.value(value, 0);
     writer.end_line();
-    // A document of nothing but a word has an end.
+    // A document of a single plain word has an end marker.
     if matches!(value, Value::Null(_) | Value::Bool(_) | Value::Num(_)) {
         writer.out.push_str("...\n");
     }
@@ -36,7 +36,7 @@ impl Writer {
         self.out.push_str(&" ".repeat(indent));
     }
 
-    /// A value whose block is at this indent; of scalars it is that of further lines.
+    /// Writes a value at this indent. A scalar uses it for continuation lines.
     fn value(&mut self, value: &Value, indent: usize) {
         match value {
             Value::Null(_) => self.out.push_str("null"),
@@ -101,7 +101,7 @@ impl Writer {
         }
     }
 
-    /// A literal block. Its indent is given where the first line has blanks of its own, or nothing.
+    /// Writes a literal block. Its header has the indent if the first line begins with spaces or is empty.
     fn block(&mut self, s: &str, indent: usize) {
         self.out.push('|');
         if s.starts_with(|c| c == ' ' || is_line_end(c)) {
@@ -132,7 +132,7 @@ impl Writer {
         let line = self.out.rsplit(is_line_end).next().unwrap_or_default();
         let mut column = line.chars().count() + 1;
         self.out.push('"');
-        // Behind a byte order mark the reference escapes everything.
+        // As in Nomad, a text that begins with a byte order mark has all its characters escaped.
         let all = s.starts_with('\u{feff}');
         let mut after_blank = false;
         for (at, c) in s.char_indices() {
@@ -195,12 +195,12 @@ fn is_line_end(c: char) -> bool {
     matches!(c, '\n' | '\r' | '\u{85}' | '\u{2028}' | '\u{2029}')
 }
 
-/// Characters that are written as they are, line ends among them.
+/// Returns whether a character is written unescaped. Line ends are.
 fn is_shown(c: char) -> bool {
     matches!(c, '\n' | ' '..='~' | '\u{a0}'..='\u{d7ff}' | '\u{e000}'..='\u{fefe}' | '\u{ff00}'..='\u{fffd}')
 }
 
-/// Whether a block has the text back: no blanks at the ends of lines, and nothing that has to be escaped.
+/// Returns whether a block preserves the text: no trailing spaces on lines, and no characters to escape.
 fn fits_block(s: &str) -> bool {
     let blank_before_end = s.chars().zip(s.chars().skip(1)).any(|(a, b)| a == ' ' && is_line_end(b));
     s.chars().all(is_shown) && !s.ends_with(' ') && !blank_before_end
