@@ -3,20 +3,21 @@
 use super::{joined, one_of};
 use caravan_types::Nanos;
 use caravan_types::api::{self, from_value};
-use caravan_types::job::{Carried, Task};
+use caravan_types::identity::IdentitySpec;
+use caravan_types::job::{Artifact, Task, Template, Unsupported};
 use std::collections::HashSet;
 
 pub(super) fn check(task: &Task, errors: &mut Vec<String>) {
     let mut destinations = HashSet::new();
-    each(&task.templates, "Template", errors, |template: &api::Template, found| {
+    each(&task.templates, "Template", errors, |template, found| {
         self::template(template, found);
-        let destination = template.destination.clone().unwrap_or_default();
+        let destination = template.dest_path.clone();
         if !destination.is_empty() && !destinations.insert(destination.clone()) {
             found.push(format!("another template has the destination \"{destination}\" too"));
         }
     });
     each(&task.artifacts, "Artifact", errors, artifact);
-    if let Some(payload) = carried::<api::DispatchPayload>(task.dispatch_payload.as_ref()) {
+    if let Some(payload) = &task.dispatch_payload {
         if payload.file.is_empty() {
             errors.push("Dispatch Payload validation failed: file must be set".into());
         }
@@ -26,28 +27,29 @@ pub(super) fn check(task: &Task, errors: &mut Vec<String>) {
                 .push("Dispatch Payload validation failed: destination escapes allocation directory".into());
         }
     }
-    if let Some(vault) = carried::<api::Vault>(task.vault.as_ref()) {
+    if let Some(vault) = task.vault.as_deref().and_then(unsupported::<api::Vault>) {
         self::vault(&vault, errors);
     }
-    if let Some(identity) = carried::<api::WorkloadIdentity>(task.identity.as_ref()) {
-        self::identity(&identity, errors);
+    if let Some(identity) = &task.identity {
+        self::identity(identity, errors);
     }
     let mut names = HashSet::new();
-    each(&task.identities, "Identity", errors, |identity: &api::WorkloadIdentity, found| {
+    each(&task.identities, "Identity", errors, |identity, found| {
         self::identity(identity, found);
         if !names.insert(identity.name.clone()) {
             found.push(format!("Duplicate identity \"{}\" found", identity.name));
         }
     });
     let mut names = HashSet::new();
-    each(&task.secrets, "Secret", errors, |secret: &api::Secret, found| {
+    let secrets: Vec<api::Secret> = task.secrets.iter().filter_map(unsupported).collect();
+    each(&secrets, "Secret", errors, |secret, found| {
         self::secret(task, secret, found);
         if !names.insert(secret.name.clone()) {
             found.push(format!("Duplicate secret \"{}\" found", secret.name));
         }
     });
     let mut names = HashSet::new();
-    each(&task.actions, "Action", errors, |action: &api::Action, found| {
+    each(&task.actions, "Action", errors, |action, found| {
         if action.command.is_empty() {
             found.push("command must be set".into());
         }
@@ -65,7 +67,7 @@ pub(super) fn check(task: &Task, errors: &mut Vec<String>) {
         }
     });
     let mut kinds = HashSet::new();
-    each(&task.scaling_policies, "Scaling", errors, |policy: &api::ScalingPolicy, found| {
+    each(&task.scaling_policies, "Scaling", errors, |policy, found| {
         match (policy.min.unwrap_or_default(), policy.max) {
             (_, None) => found.push("maximum must be specified".into()),
             (min, _) if min < 0 => found.push(format!("minimum must be at least zero, got {min}")),
@@ -80,21 +82,15 @@ pub(super) fn check(task: &Task, errors: &mut Vec<String>) {
     });
 }
 
-fn carried<T: api::decode::ApiValue>(block: Option<&Carried>) -> Option<T> {
-    from_value(&block?.0).ok()
+fn unsupported<T: api::decode::ApiValue>(block: &Unsupported) -> Option<T> {
+    from_value(&block.0).ok()
 }
 
 /// Checks every block of a list; errors are reported under the block's number.
-fn each<T: api::decode::ApiValue>(
-    blocks: &[Carried],
-    what: &str,
-    errors: &mut Vec<String>,
-    mut check: impl FnMut(&T, &mut Vec<String>),
-) {
+fn each<T>(blocks: &[T], what: &str, errors: &mut Vec<String>, mut check: impl FnMut(&T, &mut Vec<String>)) {
     for (index, block) in blocks.iter().enumerate() {
-        let Some(block) = carried(Some(block)) else { continue };
         let mut found = Vec::new();
-        check(&block, &mut found);
+        check(block, &mut found);
         if !found.is_empty() {
             errors.push(format!("{what} {} validation failed: {}", index + 1, joined(&found)));
         }
@@ -131,10 +127,8 @@ fn change_mode(mode: &str, signal: &str, known: &[&str], errors: &mut Vec<String
     }
 }
 
-fn template(template: &api::Template, errors: &mut Vec<String>) {
-    let text = |field: &Option<String>| field.clone().unwrap_or_default();
-    let (source, data, destination) =
-        (text(&template.source), text(&template.data), text(&template.destination));
+fn template(template: &Template, errors: &mut Vec<String>) {
+    let (source, data, destination) = (&template.source_path, &template.embedded_tmpl, &template.dest_path);
     if source.is_empty() && data.is_empty() {
         errors.push("Must specify a source path or have an embedded template".into());
     }
@@ -143,33 +137,32 @@ fn template(template: &api::Template, errors: &mut Vec<String>) {
     }
     if destination.is_empty() {
         errors.push("Must specify a destination for the template".into());
-    } else if escapes(&destination) {
+    } else if escapes(destination) {
         errors.push("template destination escapes allocation directory".into());
     }
-    if escapes(&source) {
+    if escapes(source) {
         errors.push("template source escapes allocation directory".into());
     }
-    let (mode, signal) = (text(&template.change_mode), text(&template.change_signal));
-    change_mode(&mode, &signal, &["noop", "restart", "signal", "script"], errors);
-    let env = template.env.unwrap_or_default();
-    if env && matches!(mode.as_str(), "signal" | "script") {
+    let mode = &template.change_mode;
+    change_mode(mode, &template.change_signal, &["noop", "restart", "signal", "script"], errors);
+    if template.envvars && matches!(mode.as_str(), "signal" | "script") {
         errors.push(format!("cannot use change mode {mode} with env var templates"));
     }
     if mode == "script" {
         match &template.change_script {
             None => errors
                 .push("must specify change script configuration value when change mode is script".into()),
-            Some(script) if script.command.as_deref().unwrap_or_default().is_empty() => {
+            Some(script) if script.command.is_empty() => {
                 errors.push("must specify script command value when change mode is script".into());
             }
             Some(_) => {}
         }
     }
-    if template.splay.is_some_and(|splay| splay < Nanos::ZERO) {
+    if template.splay < Nanos::ZERO {
         errors.push("Must specify positive splay value".into());
     }
-    let perms = text(&template.perms);
-    if !perms.is_empty() && !u32::from_str_radix(&perms, 8).is_ok_and(|bits| bits <= 0o7777) {
+    let perms = &template.perms;
+    if !perms.is_empty() && !u32::from_str_radix(perms, 8).is_ok_and(|bits| bits <= 0o7777) {
         errors.push(format!("Failed to parse \"{perms}\" as octal permissions"));
     }
     if let Some(wait) = &template.wait {
@@ -183,8 +176,8 @@ fn template(template: &api::Template, errors: &mut Vec<String>) {
     }
 }
 
-fn artifact(artifact: &api::Artifact, errors: &mut Vec<String>) {
-    match artifact.source.as_deref().unwrap_or_default() {
+fn artifact(artifact: &Artifact, errors: &mut Vec<String>) {
+    match artifact.getter_source.as_str() {
         "" => errors.push("source must be specified".into()),
         source if source.contains("${") => {}
         source
@@ -205,14 +198,14 @@ fn artifact(artifact: &api::Artifact, errors: &mut Vec<String>) {
             ));
         }
     }
-    let mode = artifact.mode.as_deref().unwrap_or_default();
+    let mode = artifact.getter_mode.as_str();
     if !matches!(mode, "" | "any" | "file" | "dir") {
         errors.push(one_of("invalid artifact mode", mode, &["any", "file", "dir"]));
     }
-    if artifact.destination.as_deref().is_some_and(escapes) {
+    if escapes(&artifact.relative_dest) {
         errors.push("destination escapes allocation directory".into());
     }
-    if let Some(checksum) = artifact.options.as_ref().and_then(|options| options.get("checksum"))
+    if let Some(checksum) = artifact.getter_options.get("checksum")
         && !checksum.contains("${")
     {
         let known = [("md5", 32), ("sha1", 40), ("sha256", 64), ("sha512", 128)];
@@ -248,7 +241,7 @@ fn is_name(name: &str, marks: &[u8]) -> bool {
     (1..=128).contains(&name.len()) && name.bytes().all(|b| b.is_ascii_alphanumeric() || marks.contains(&b))
 }
 
-fn identity(identity: &api::WorkloadIdentity, errors: &mut Vec<String>) {
+fn identity(identity: &IdentitySpec, errors: &mut Vec<String>) {
     let default = matches!(identity.name.as_str(), "" | "default");
     if !default && !is_name(&identity.name, b"-_") {
         errors.push(format!(

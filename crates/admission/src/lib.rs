@@ -23,7 +23,7 @@ mod warnings;
 pub use template::{keep_origin, update};
 
 use self::targets::{Place, affinities, constraints, spreads};
-use caravan_types::api::{self, Misfits, Part};
+use caravan_types::api::{Misfits, Part};
 use caravan_types::job::{Job, JobType};
 use std::collections::HashMap;
 
@@ -83,7 +83,7 @@ pub fn check_all(job: &Job, mut misfits: Misfits) -> Verdict {
     }
     constraints(&job.constraints, Place::Group, errors);
     by_type(job, errors);
-    if let Some(ui) = job.ui.as_ref().and_then(|ui| api::from_value::<api::JobUi>(&ui.0).ok())
+    if let Some(ui) = &job.ui
         && ui.description.chars().count() > MAX_DESCRIPTION
     {
         errors.push(format!("UI description must be under {MAX_DESCRIPTION} characters"));

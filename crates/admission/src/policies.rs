@@ -2,11 +2,12 @@
 
 use super::{one_of, unknown};
 use caravan_types::Nanos;
-use caravan_types::api::{self, Misfits, Part};
+use caravan_types::api::{Misfits, Part};
 use caravan_types::job::{
     DisconnectStrategy, Job, JobType, MigrateStrategy, ReschedulePolicy, RestartMode, RestartPolicy,
     TaskGroup, UpdateStrategy,
 };
+use caravan_types::scaling::ScalingPolicy;
 
 const FIVE_SECONDS: Nanos = Nanos::from_secs(5);
 
@@ -51,10 +52,8 @@ pub(super) fn check(job: &Job, group: &TaskGroup, misfits: &mut Misfits, errors:
         Some(_) => {}
         None => errors.push(format!("Task Group {} should have an ephemeral disk object", group.name)),
     }
-    if let Some(policy) =
-        group.scaling.as_ref().and_then(|s| api::from_value::<api::ScalingPolicy>(&s.0).ok())
-    {
-        scaling(&policy, i64::from(group.count), errors);
+    if let Some(policy) = &group.scaling {
+        scaling(policy, i64::from(group.count), errors);
     }
     for (name, duration) in [
         ("ShutdownDelay", group.shutdown_delay),
@@ -225,7 +224,7 @@ fn disconnect(job: &Job, block: &DisconnectStrategy, errors: &mut Vec<String>) {
 }
 
 /// Checks a scaling policy of a group with this count.
-fn scaling(policy: &api::ScalingPolicy, count: i64, errors: &mut Vec<String>) {
+fn scaling(policy: &ScalingPolicy, count: i64, errors: &mut Vec<String>) {
     let (min, max) = (policy.min.unwrap_or(count), policy.max);
     let Some(max) = max else {
         errors.push("Scaling policy invalid: maximum count must be specified".into());

@@ -3,8 +3,9 @@
 use super::network::is_label;
 use super::{joined, one_of};
 use caravan_types::Nanos;
-use caravan_types::api::{Connect, Service, ServiceCheck, from_value};
-use caravan_types::job::{Carried, Job, Task, TaskGroup};
+use caravan_types::api::{Connect, from_value};
+use caravan_types::job::{Job, Task, TaskGroup};
+use caravan_types::service::{CheckSpec, ServiceSpec};
 use caravan_types::words::suggestion;
 use std::collections::{BTreeSet, HashSet};
 
@@ -18,8 +19,8 @@ pub(super) fn check(job: &Job, group: &TaskGroup, errors: &mut Vec<String>) {
     let mut providers = BTreeSet::new();
     let mut seen = HashSet::new();
     let labels = labels(group);
-    let of_tasks = group.tasks.iter().flat_map(|task| read(&task.services).map(move |s| (s, Some(task))));
-    for (index, (service, owner)) in read(&group.services).map(|s| (s, None)).chain(of_tasks).enumerate() {
+    let of_tasks = group.tasks.iter().flat_map(|task| task.services.iter().map(move |s| (s, Some(task))));
+    for (index, (service, owner)) in group.services.iter().map(|s| (s, None)).chain(of_tasks).enumerate() {
         let task = owner.map_or(service.task_name.as_str(), |task| task.name.as_str());
         if !seen.insert((task.to_owned(), service.name.clone(), service.port_label.clone())) {
             found.push(format!(
@@ -29,7 +30,7 @@ pub(super) fn check(job: &Job, group: &TaskGroup, errors: &mut Vec<String>) {
         }
         providers.insert(service.provider.clone());
         let mut own = Vec::new();
-        one(job, group, &service, owner, &labels, &mut own);
+        one(job, group, service, owner, &labels, &mut own);
         if !own.is_empty() {
             found.push(format!("Service[{index}] {} validation failed: {}", service.name, joined(&own)));
         }
@@ -44,10 +45,6 @@ pub(super) fn check(job: &Job, group: &TaskGroup, errors: &mut Vec<String>) {
     if !found.is_empty() {
         errors.push(format!("Task group service validation failed: {}", joined(&found)));
     }
-}
-
-fn read(services: &[Carried]) -> impl Iterator<Item = Service> {
-    services.iter().filter_map(|service| from_value(&service.0).ok())
 }
 
 /// Returns all port labels of a group and its tasks.
@@ -65,7 +62,7 @@ fn labels(group: &TaskGroup) -> BTreeSet<&str> {
 fn one(
     job: &Job,
     group: &TaskGroup,
-    service: &Service,
+    service: &ServiceSpec,
     owner: Option<&Task>,
     labels: &BTreeSet<&str>,
     errors: &mut Vec<String>,
@@ -97,7 +94,7 @@ fn one(
         }
     }
     let mut names = HashSet::new();
-    for check in service.checks.iter().flatten() {
+    for check in service.checks() {
         let mut found = Vec::new();
         if !check.name.is_empty() && !names.insert(check.name.as_str()) {
             found.push("check name is not unique in its service".into());
@@ -111,16 +108,16 @@ fn one(
             errors.push(format!("Check {what} validation failed: {}", joined(&found)));
         }
     }
-    if let Some(connect) = &service.connect {
+    if let Some(connect) = service.connect.as_ref().and_then(|block| from_value(&block.0).ok()) {
         if owner.is_some() {
             errors.push("connect is for services of groups only".into());
         }
-        connected(service, connect, errors);
+        connected(service, &connect, errors);
     }
 }
 
 /// Checks the name of the registration, as far as it is known before the placement.
-fn name(job: &Job, group: &TaskGroup, service: &Service, owner: Option<&Task>, errors: &mut Vec<String>) {
+fn name(job: &Job, group: &TaskGroup, service: &ServiceSpec, owner: Option<&Task>, errors: &mut Vec<String>) {
     let task = owner.map_or("", |task| task.name.as_str());
     let base = if task.is_empty() {
         format!("{}-{}", job.id, group.name)
@@ -163,9 +160,9 @@ fn task_of(group: &TaskGroup, name: &str, errors: &mut Vec<String>) {
 
 fn one_check(
     group: &TaskGroup,
-    service: &Service,
+    service: &ServiceSpec,
     owner: Option<&Task>,
-    check: &ServiceCheck,
+    check: &CheckSpec,
     labels: &BTreeSet<&str>,
     errors: &mut Vec<String>,
 ) {
@@ -221,7 +218,7 @@ fn one_check(
         if restart.limit < 0 {
             errors.push(format!("limit of check_restart must be positive; got {}", restart.limit));
         }
-        if restart.grace.is_some_and(|grace| grace < Nanos::ZERO) {
+        if restart.grace < Nanos::ZERO {
             errors.push("grace of check_restart must be positive".into());
         }
         if restart.limit > 0 && check.on_update == "ignore" {
@@ -240,9 +237,9 @@ fn one_check(
 }
 
 /// Returns a warning that names the services that are not registered, because their provider is not available.
-pub(super) fn unregistered(owner: &str, services: &[Carried]) -> Option<String> {
-    let names: Vec<String> =
-        read(services).filter(|service| service.provider != "nomad").map(|service| service.name).collect();
+pub(super) fn unregistered(owner: &str, services: &[ServiceSpec]) -> Option<String> {
+    let others = services.iter().filter(|service| !service.is_native());
+    let names: Vec<&str> = others.map(|service| service.name.as_str()).collect();
     (!names.is_empty()).then(|| {
         format!(
             "{owner}: kept with the job but registered nowhere, because their provider is not \"nomad\": services {}",
@@ -253,7 +250,7 @@ pub(super) fn unregistered(owner: &str, services: &[Carried]) -> Option<String> 
 
 /// Refuses settings that the built-in provider does not support. It supports more than Nomad's: scripts, gRPC, and
 /// thresholds.
-fn nomad_check(check: &ServiceCheck, errors: &mut Vec<String>) {
+fn nomad_check(check: &CheckSpec, errors: &mut Vec<String>) {
     for (what, used) in [
         ("expose", check.expose),
         ("address_mode = \"driver\"", check.address_mode == "driver"),
@@ -269,7 +266,7 @@ fn nomad_check(check: &ServiceCheck, errors: &mut Vec<String>) {
     }
 }
 
-fn connected(service: &Service, connect: &Connect, errors: &mut Vec<String>) {
+fn connected(service: &ServiceSpec, connect: &Connect, errors: &mut Vec<String>) {
     if service.provider == "nomad" {
         errors.push("Service with provider nomad cannot include Connect blocks".into());
     }

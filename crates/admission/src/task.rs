@@ -5,9 +5,7 @@ use super::{blocks, joined, one_of, policies, service, unheeded, volume};
 use caravan_types::Nanos;
 use caravan_types::api::{Misfits, Part};
 use caravan_types::component::{MAX_COMPONENT_BYTES, check_component};
-use caravan_types::job::{
-    Affinity, Carried, Constraint, CsiPluginConfig, Job, JobType, RequestedDevice, Resources, Task, TaskGroup,
-};
+use caravan_types::job::{CsiPluginConfig, Job, JobType, Numa, RequestedDevice, Resources, Task, TaskGroup};
 
 /// The maximum length of a task's name: its log files have a suffix.
 const MAX_TASK_NAME_BYTES: usize = MAX_COMPONENT_BYTES - ".stdout.4294967295".len();
@@ -121,13 +119,13 @@ fn logs(group: &TaskGroup, task: &Task, unfit: Vec<String>) -> Vec<String> {
 }
 
 /// Returns the names of the devices that must be near the cores.
-pub(super) fn numa_devices(numa: &Carried) -> impl Iterator<Item = &str> {
-    numa.0["Devices"].as_array().into_iter().flatten().filter_map(serde_json::Value::as_str)
+pub(super) fn numa_devices(numa: &Numa) -> impl Iterator<Item = &str> {
+    numa.devices.iter().flatten().map(String::as_str)
 }
 
 /// Returns the reason why a task's NUMA preferences cannot be honored.
-fn unfit_numa(resources: &Resources, numa: &Carried) -> Option<String> {
-    let affinity = numa.0["Affinity"].as_str().unwrap_or_default();
+fn unfit_numa(resources: &Resources, numa: &Numa) -> Option<String> {
+    let affinity = numa.affinity.as_str();
     if !matches!(affinity, "" | "none" | "prefer" | "require") {
         return Some(one_of("invalid numa affinity:", affinity, &["none", "prefer", "require"]));
     }
@@ -204,28 +202,8 @@ fn devices(list: &[RequestedDevice], errors: &mut Vec<String>) {
         if device.count == 0 {
             found.push("invalid device count: it must be at least 1".into());
         }
-        let text = |carried: &Carried, key: &str| carried.0[key].as_str().unwrap_or_default().to_owned();
-        let own: Vec<Constraint> = device
-            .constraints
-            .iter()
-            .map(|c| Constraint {
-                l_target: text(c, "LTarget"),
-                r_target: text(c, "RTarget"),
-                operand: text(c, "Operand"),
-            })
-            .collect();
-        constraints(&own, Place::Device, &mut found);
-        let own: Vec<Affinity> = device
-            .affinities
-            .iter()
-            .map(|a| Affinity {
-                l_target: text(a, "LTarget"),
-                r_target: text(a, "RTarget"),
-                operand: text(a, "Operand"),
-                weight: a.0["Weight"].as_i64().unwrap_or(50),
-            })
-            .collect();
-        affinities(&own, &mut found);
+        constraints(&device.constraints, Place::Device, &mut found);
+        affinities(&device.affinities, &mut found);
         if !found.is_empty() {
             errors.push(format!("device {} failed validation: {}", index + 1, joined(&found)));
         }

@@ -5,26 +5,16 @@ use caravan_lang::cron::{Cron, zone};
 use caravan_types::job::{Job, Parameterized, Periodic};
 
 pub(super) fn check(job: &Job, errors: &mut Vec<String>) {
-    if job.periodic.is_some() {
-        match job.periodic_rule() {
-            Some(rule) => {
-                let found = periodic(&rule);
-                if !found.is_empty() {
-                    errors.push(joined(&found));
-                }
-            }
-            None => errors.push("the periodic block has a value of a wrong type".into()),
+    if let Some(rule) = &job.periodic {
+        let found = periodic(rule);
+        if !found.is_empty() {
+            errors.push(joined(&found));
         }
     }
-    if job.parameterized_job.is_some() && !job.dispatched {
-        match job.dispatch_rule() {
-            Some(rule) => {
-                let found = parameterized(&rule);
-                if !found.is_empty() {
-                    errors.push(joined(&found));
-                }
-            }
-            None => errors.push("the parameterized block has a value of a wrong type".into()),
+    if let Some(rule) = job.dispatch_rule() {
+        let found = parameterized(rule);
+        if !found.is_empty() {
+            errors.push(joined(&found));
         }
     }
 }
@@ -60,12 +50,8 @@ fn parameterized(rule: &Parameterized) -> Vec<String> {
     if !matches!(rule.payload.as_str(), "optional" | "required" | "forbidden") {
         errors.push(format!("Unknown payload requirement: \"{}\"", rule.payload));
     }
-    let both: Vec<&str> = rule
-        .meta_required
-        .iter()
-        .filter(|key| rule.meta_optional.contains(key))
-        .map(String::as_str)
-        .collect();
+    let both: Vec<&str> =
+        rule.required().iter().filter(|key| rule.optional().contains(key)).map(String::as_str).collect();
     if !both.is_empty() {
         errors.push(format!(
             "Required and optional meta keys should be disjoint. Following keys exist in both: [{}]",
@@ -124,7 +110,7 @@ pub fn update(old: Option<&Job>, new: &Job) -> Result<(), String> {
 mod tests {
     use super::*;
     use crate::{check, tests::minimal};
-    use caravan_types::job::{Carried, JobType};
+    use caravan_types::job::JobType;
     use serde_json::json;
 
     fn errors(change: impl FnOnce(&mut Job)) -> String {
@@ -133,13 +119,13 @@ mod tests {
         joined(&check(&job).errors)
     }
 
-    fn periodic(value: serde_json::Value) -> Option<Carried> {
+    fn periodic(value: serde_json::Value) -> Option<Box<Periodic>> {
         let mut rule =
             json!({"Enabled": true, "Spec": "", "Specs": [], "SpecType": "cron", "TimeZone": "UTC"});
         for (key, value) in value.as_object().cloned().unwrap_or_default() {
             rule[key] = value;
         }
-        Some(Carried(rule))
+        Some(serde_json::from_value(rule).unwrap())
     }
 
     #[test]
@@ -177,7 +163,9 @@ mod tests {
 
     #[test]
     fn wrong_parameters_are_named() {
-        let with = |rule: serde_json::Value| errors(|job| job.parameterized_job = Some(Carried(rule)));
+        let with = |rule: serde_json::Value| {
+            errors(|job| job.parameterized_job = serde_json::from_value(rule).unwrap())
+        };
         assert_eq!(with(json!({"Payload": "optional", "MetaRequired": ["a"]})), joined(&[]));
         let text = with(json!({"Payload": "often", "MetaRequired": ["a", "b"], "MetaOptional": ["b"]}));
         assert!(text.contains("Unknown payload requirement: \"often\""), "{text}");

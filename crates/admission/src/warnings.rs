@@ -3,13 +3,13 @@
 use super::joined;
 use super::targets::strangers;
 use caravan_types::Nanos;
-use caravan_types::api::{self, from_value};
-use caravan_types::job::{Carried, Job, TaskGroup};
+use caravan_types::identity::IdentitySpec;
+use caravan_types::job::{Job, TaskGroup, Template};
 
 /// Returns warnings about the job as a whole.
 pub(super) fn of_job(job: &Job) -> Vec<String> {
     let mut out = Vec::new();
-    if job.periodic_rule().is_some_and(|rule| !rule.spec.is_empty()) {
+    if job.periodic.as_ref().is_some_and(|rule| !rule.spec.is_empty()) {
         out.push("cron is deprecated and may be removed in a future release. Use crons instead".to_owned());
     }
     let promote = |group: &TaskGroup| group.update.as_ref().is_some_and(|u| u.auto_promote);
@@ -75,8 +75,7 @@ pub(super) fn of_group(group: &TaskGroup) -> Option<String> {
         if !task.resources.networks.is_empty() {
             own.push("networks of a task are deprecated: use a network block in the group".to_owned());
         }
-        let grace = |template: &Carried| template.0["VaultGrace"].as_i64().unwrap_or_default() > 0;
-        if task.templates.iter().any(grace) {
+        if task.templates.iter().any(|template| template.vault_grace > Nanos::ZERO) {
             own.push("VaultGrace has been deprecated and has no effect".to_owned());
         }
         for (i, template) in task.templates.iter().enumerate() {
@@ -84,9 +83,8 @@ pub(super) fn of_group(group: &TaskGroup) -> Option<String> {
                 own.push(format!("Template {}: {why}", i + 1));
             }
         }
-        let all = task.identity.iter().chain(&task.identities);
-        for identity in all.filter_map(|i| from_value::<api::WorkloadIdentity>(&i.0).ok()) {
-            own.extend(of_identity(&identity));
+        for identity in task.identity.as_deref().into_iter().chain(&task.identities) {
+            own.extend(of_identity(identity));
         }
         found.extend(own.into_iter().map(|text| format!("Task \"{}\": {text}", task.name)));
     }
@@ -95,19 +93,20 @@ pub(super) fn of_group(group: &TaskGroup) -> Option<String> {
 }
 
 /// Returns the error with which the task would fail, for a template whose text is in the job.
-fn of_template(template: &Carried) -> Option<String> {
-    let block: api::Template = from_value(&template.0).ok()?;
-    let text = block.data.filter(|text| !text.is_empty())?;
+fn of_template(block: &Template) -> Option<String> {
+    if block.embedded_tmpl.is_empty() {
+        return None;
+    }
     let template = caravan_templates::Template {
-        text,
-        left: block.left_delim.unwrap_or_default(),
-        right: block.right_delim.unwrap_or_default(),
+        text: block.embedded_tmpl.clone(),
+        left: block.left_delim.clone(),
+        right: block.right_delim.clone(),
         error_on_missing_key: false,
     };
     caravan_templates::check(&template).err().map(|fault| fault.to_string())
 }
 
-fn of_identity(identity: &api::WorkloadIdentity) -> Vec<String> {
+fn of_identity(identity: &IdentitySpec) -> Vec<String> {
     let mut out = Vec::new();
     let default = matches!(identity.name.as_str(), "" | "default");
     if !default {

@@ -7,7 +7,6 @@ use crate::services::ChecksSummary;
 use caravan_drivers::{ExecRequest, ExecStream, TaskId};
 use caravan_types::AllocId;
 use caravan_types::service::CheckResult;
-use serde_json::Value;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::PoisonError;
@@ -37,12 +36,11 @@ impl Handle {
         let row = runner.alloc();
         let spec = row.group().and_then(|group| group.task(task));
         let spec = spec.ok_or_else(|| ClientError::UnknownTask(task.to_owned()))?;
-        let found = spec.actions.iter().find(|action| action.0["Name"] == name);
+        let found = spec.actions.iter().find(|action| action.name == name);
         let action = found
             .ok_or_else(|| ClientError::UnknownAction { action: name.to_owned(), task: task.to_owned() })?;
-        let text = |value: &Value| value.as_str().map(str::to_owned);
-        let args = action.0["Args"].as_array().into_iter().flatten().filter_map(text);
-        let command: Vec<String> = text(&action.0["Command"]).into_iter().chain(args).collect();
+        let args = action.args.iter().flatten();
+        let command: Vec<String> = std::iter::once(&action.command).chain(args).cloned().collect();
         Ok(runner.in_task_words(task, &command))
     }
 

@@ -117,8 +117,9 @@ impl TaskEnv {
             this.add_port(port);
         }
         // Optional metadata that a dispatch did not set is present and empty.
-        let optional = job.parameters().filter(|_| job.dispatched).map(|rule| rule.meta_optional);
-        let optional = optional.into_iter().flatten().map(|key| (key, String::new())).collect();
+        let optional =
+            job.parameterized_job.iter().filter(|_| job.dispatched).flat_map(|rule| rule.optional());
+        let optional = optional.map(|key| (key.clone(), String::new())).collect();
         this.add_meta([&optional, &job.meta, &group.meta, &task.meta]);
         for (key, value) in inputs.hooks.iter().chain(inputs.host) {
             this.env.entry(key.clone()).or_insert_with(|| value.clone());

@@ -66,7 +66,7 @@ pub(crate) fn pick(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use caravan_types::job::Carried;
+    use caravan_types::node::Hardware;
     use serde_json::json;
 
     fn node() -> Node {
@@ -74,7 +74,7 @@ mod tests {
         node.node_resources.cpu.reservable_cpu_cores = (0..6).collect();
         let core = |id: u16| json!({"ID": id, "NodeID": id / 3});
         let cores: Vec<Value> = (0..6).map(core).collect();
-        node.node_resources.processors.topology = Some(Carried(json!({ "Cores": cores })));
+        node.node_resources.processors.topology = Some(Hardware(json!({ "Cores": cores })));
         node
     }
 

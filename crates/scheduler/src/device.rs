@@ -4,7 +4,7 @@
 use crate::rank;
 use caravan_lang::constraint::{Matcher, Operator, Targets};
 use caravan_types::alloc::{AllocatedDevice, Allocation};
-use caravan_types::job::{Affinity, Carried, Constraint, RequestedDevice, TaskGroup};
+use caravan_types::job::{RequestedDevice, TaskGroup};
 use caravan_types::node::Node;
 use serde_json::Value;
 use std::borrow::Cow;
@@ -191,15 +191,9 @@ fn holds(matcher: &mut Matcher, group: &Group, left: &str, operand: &str, right:
     matcher.check(l.as_deref(), operator, r.as_deref())
 }
 
-fn decode<T: serde::de::DeserializeOwned>(carried: &[Carried]) -> Vec<T> {
-    carried.iter().filter_map(|c| serde_json::from_value(c.0.clone()).ok()).collect()
-}
-
 fn suits(matcher: &mut Matcher, group: &Group, request: &RequestedDevice) -> bool {
     group.is_called(&request.name)
-        && decode::<Constraint>(&request.constraints)
-            .iter()
-            .all(|c| holds(matcher, group, &c.l_target, &c.operand, &c.r_target))
+        && request.constraints.iter().all(|c| holds(matcher, group, &c.l_target, &c.operand, &c.r_target))
 }
 
 /// Returns whether a node has the devices at all, even if they are in use.
@@ -242,7 +236,7 @@ pub(crate) fn offer(
     let mut taken_now = Taken::new();
     let (mut met, mut total) = (0_i64, 0_i64);
     for (task, request) in wanted(group) {
-        let wishes: Vec<Affinity> = decode(&request.affinities);
+        let wishes = &request.affinities;
         let count = usize::try_from(request.count).unwrap_or(usize::MAX);
         let mut best: Option<(i64, &Group, Vec<String>)> = None;
         for device in has.iter().filter(|d| d.is_called(&request.name)) {
@@ -258,7 +252,7 @@ pub(crate) fn offer(
                 continue;
             }
             let mut score = 0_i64;
-            for wish in &wishes {
+            for wish in wishes {
                 if holds(matcher, device, &wish.l_target, &wish.operand, &wish.r_target) {
                     score = score.saturating_add(wish.weight);
                 }
@@ -285,14 +279,15 @@ pub(crate) fn offer(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use caravan_types::job::Task;
+    use caravan_types::job::{Affinity, Constraint, Task};
+    use caravan_types::node::Hardware;
     use serde_json::json;
 
     fn node() -> Node {
         let mut node = Node::default();
         let device = |name: &str, memory: i64, ids: &[&str]| {
             let instances: Vec<Value> = ids.iter().map(|id| json!({"ID": id, "Healthy": true})).collect();
-            Carried(json!({
+            Hardware(json!({
                 "Vendor": "nvidia", "Type": "gpu", "Name": name, "Instances": instances,
                 "Attributes": {"memory": {"Int": memory, "Unit": "MiB"}},
             }))
@@ -307,16 +302,23 @@ mod tests {
         constraint: Option<(&str, &str)>,
         wish: Option<(&str, &str)>,
     ) -> TaskGroup {
-        let condition = |(operand, value): (&str, &str)| {
-            Carried(
-                json!({"LTarget": "${device.attr.memory}", "Operand": operand, "RTarget": value, "Weight": 50}),
-            )
+        let left = || "${device.attr.memory}".to_owned();
+        let condition = |(operand, value): (&str, &str)| Constraint {
+            l_target: left(),
+            operand: operand.into(),
+            r_target: value.into(),
+        };
+        let affinity = |(operand, value): (&str, &str)| Affinity {
+            l_target: left(),
+            operand: operand.into(),
+            r_target: value.into(),
+            weight: 50,
         };
         let request = RequestedDevice {
             name: name.into(),
             count,
             constraints: constraint.map(condition).into_iter().collect(),
-            affinities: wish.map(condition).into_iter().collect(),
+            affinities: wish.map(affinity).into_iter().collect(),
         };
         let mut task = Task { name: "t".into(), ..Task::default() };
         task.resources.devices.push(request);

@@ -1,6 +1,6 @@
 //! Who a workload or a node is, as signed claims (docs/reference/http-api.md, section 5.10).
 
-use crate::job::{Carried, Task};
+use crate::job::{Task, blocks};
 use crate::time::{Nanos, UnixNanos};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -13,50 +13,40 @@ pub const DEFAULT_AUDIENCE: &str = "nomadproject.io";
 /// Seconds by which the clocks of two servers may differ.
 pub const NOT_BEFORE_LEEWAY: i64 = 60;
 
-/// An `identity` block of a job file.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "PascalCase", default)]
-#[expect(missing_docs, reason = "fields are those of docs/reference/http-api.md, section 5.1")]
-pub struct IdentitySpec {
-    pub name: String,
-    #[serde(deserialize_with = "crate::ser::null_default")]
-    pub audience: Vec<String>,
-    pub change_mode: String,
-    pub change_signal: String,
-    pub env: bool,
-    pub file: bool,
-    pub filepath: String,
-    pub service_name: String,
-    #[serde(rename = "TTL")]
-    pub ttl: Nanos,
-    pub extra_claims: Option<Vec<String>>,
+blocks! {
+    /// An `identity` block of a job file (docs/reference/http-api.md, section 5.1).
+    IdentitySpec {
+        /// Unique in the task; empty for [`DEFAULT_NAME`].
+        name: String = "Name";
+        audience: Option<Vec<String>> = "Audience";
+        change_mode: String = "ChangeMode";
+        change_signal: String = "ChangeSignal";
+        env: bool = "Env";
+        file: bool = "File";
+        filepath: String = "Filepath";
+        service_name: String = "ServiceName";
+        ttl: Nanos = "TTL";
+        extra_claims: Option<Vec<String>> = "ExtraClaims";
+    }
 }
 
 impl IdentitySpec {
     /// The identity of a task that says nothing about it.
     pub fn default_one() -> Self {
-        Self { name: DEFAULT_NAME.into(), audience: vec![DEFAULT_AUDIENCE.into()], ..Self::default() }
+        Self { name: DEFAULT_NAME.into(), audience: Some(vec![DEFAULT_AUDIENCE.into()]), ..Self::default() }
     }
 
-    /// Reads a block as it is kept with its job; what cannot be read is none.
-    pub fn of(block: &Carried) -> Option<Self> {
-        let mut spec: Self = serde_json::from_value(block.0.clone()).ok()?;
-        if spec.name.is_empty() {
-            spec.name = DEFAULT_NAME.into();
-        }
-        Some(spec)
-    }
-
-    /// The block as it is kept with its job.
-    pub fn carried(&self) -> Carried {
-        // Texts, numbers and lists of texts only.
-        Carried(serde_json::to_value(self).unwrap_or_default())
+    /// Returns the identity with its name filled in.
+    #[must_use]
+    pub fn named(&self) -> Self {
+        let name = if self.name.is_empty() { DEFAULT_NAME.to_owned() } else { self.name.clone() };
+        Self { name, ..self.clone() }
     }
 
     /// All identities of a task that reach it.
     pub fn wanted(task: &Task) -> Vec<Self> {
-        let all = task.identity.iter().chain(&task.identities).filter_map(Self::of);
-        all.filter(|spec| spec.env || spec.file).collect()
+        let all = task.identity.as_deref().into_iter().chain(&task.identities);
+        all.filter(|spec| spec.env || spec.file).map(Self::named).collect()
     }
 
     /// Whether it is the one that stands for the task at the servers.
@@ -201,16 +191,17 @@ mod tests {
 
     #[test]
     fn blocks_say_where_an_identity_goes() {
-        let block = Carried(serde_json::json!({"Name": "vault", "File": true, "TTL": 5, "Audience": null}));
-        let spec = IdentitySpec::of(&block).unwrap();
+        let block = serde_json::json!({"Name": "vault", "File": true, "TTL": 5, "Audience": null});
+        let spec: IdentitySpec = serde_json::from_value(block).unwrap();
         assert_eq!(
             (spec.variable().as_str(), spec.path().as_str()),
             ("NOMAD_TOKEN_vault", "secrets/nomad_vault.jwt")
         );
         let own = IdentitySpec::default_one();
         assert_eq!((own.variable().as_str(), own.path().as_str()), ("NOMAD_TOKEN", "secrets/nomad_token"));
-        assert_eq!(own.carried().0["Audience"][0], DEFAULT_AUDIENCE);
-        let task = Task { identity: Some(own.carried()), identities: vec![block], ..Task::default() };
+        let unnamed = IdentitySpec { env: true, ..IdentitySpec::default() };
+        assert!(unnamed.named().is_default());
+        let task = Task { identity: Some(own.into()), identities: vec![spec.clone()], ..Task::default() };
         assert_eq!(IdentitySpec::wanted(&task), [spec]);
     }
 

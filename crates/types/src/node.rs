@@ -280,6 +280,11 @@ pub struct HostNetwork {
     pub reserved_ports: String,
 }
 
+/// A description of processors or of a device, as its node reports it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Hardware(pub serde_json::Value);
+
 /// What a node has.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
@@ -290,7 +295,7 @@ pub struct NodeResources {
     pub memory: NodeMemory,
     pub disk: NodeDisk,
     #[serde(with = "nil")]
-    pub devices: Vec<crate::job::Carried>,
+    pub devices: Vec<Hardware>,
     #[serde(with = "nil")]
     pub node_networks: Vec<NodeNetwork>,
     #[serde(with = "nil")]
@@ -316,8 +321,8 @@ pub struct NodeCpu {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
 pub struct Processors {
-    /// Carried.
-    pub topology: Option<crate::job::Carried>,
+    /// Nodes, cores and their distances.
+    pub topology: Option<Hardware>,
 }
 
 /// Memory of a node.

@@ -2,16 +2,36 @@
 //! (docs/reference/http-api.md, section 5.1).
 
 use crate::id::{EvalId, JobKey};
-use crate::job::{Carried, Job};
+use crate::job::{Job, blocks};
 use crate::time::UnixNanos;
 use serde::{Deserialize, Serialize};
-use serde_json::{Map, Value, json};
+use serde_json::{Map, Value};
+use std::collections::BTreeMap;
 
 /// Events of a group that are kept, the newest first.
 pub const KEPT_EVENTS: usize = 20;
 
 /// The kind of a policy that says nothing else: the count of a group.
 pub const HORIZONTAL: &str = "horizontal";
+
+blocks! {
+    /// Bounds of the count of a group or of the resources of a task, and the policy for an autoscaler.
+    ScalingPolicy {
+        min: Option<i64> = "Min";
+        /// Required; a policy without it is refused.
+        max: Option<i64> = "Max";
+        /// The autoscaler's own configuration.
+        policy: Option<Map<String, Value>> = "Policy";
+        enabled: Option<bool> = "Enabled";
+        /// [`HORIZONTAL`], `vertical_cpu` or `vertical_mem`.
+        kind: String = "Type";
+        id: String = "ID";
+        /// What is scaled: `Namespace`, `Job`, `Group` and maybe `Task`.
+        target: Option<BTreeMap<String, String>> = "Target";
+        create_index: u64 = "CreateIndex";
+        modify_index: u64 = "ModifyIndex";
+    }
+}
 
 /// Something that happened to the count of a group, or that an autoscaler wants to be known.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -47,16 +67,14 @@ pub fn floats(value: &Value) -> Value {
 }
 
 /// Calls for each policy of a job: its group, its task if it is one's, and the policy.
-fn each(job: &mut Job, mut visit: impl FnMut(&str, Option<&str>, &mut Map<String, Value>)) {
+fn each(job: &mut Job, mut visit: impl FnMut(&str, Option<&str>, &mut ScalingPolicy)) {
     for group in &mut job.task_groups {
-        if let Some(Value::Object(policy)) = group.scaling.as_mut().map(|carried| &mut carried.0) {
+        if let Some(policy) = &mut group.scaling {
             visit(&group.name, None, policy);
         }
         for task in &mut group.tasks {
-            for Carried(policy) in &mut task.scaling_policies {
-                if let Value::Object(policy) = policy {
-                    visit(&group.name, Some(&task.name), policy);
-                }
+            for policy in &mut task.scaling_policies {
+                visit(&group.name, Some(&task.name), policy);
             }
         }
     }
@@ -66,23 +84,17 @@ fn each(job: &mut Job, mut visit: impl FnMut(&str, Option<&str>, &mut Map<String
 pub fn complete(job: &mut Job, mut new_id: impl FnMut() -> String) {
     let key = job.key();
     each(job, |group, task, policy| {
-        let kind = policy.get("Type").and_then(Value::as_str).filter(|kind| !kind.is_empty());
-        let kind = kind.unwrap_or(HORIZONTAL).to_owned();
-        let mut target = json!({"Namespace": key.namespace, "Job": key.id, "Group": group});
-        if let Some(task) = task {
-            target["Task"] = json!(task);
+        if policy.kind.is_empty() {
+            HORIZONTAL.clone_into(&mut policy.kind);
         }
-        policy.remove("Namespace");
-        policy.insert("Type".into(), json!(kind));
-        policy.insert("Target".into(), target);
-        policy.insert("ID".into(), json!(new_id()));
-        for bound in ["Min", "Max"] {
-            if policy.get(bound).is_none_or(Value::is_null) {
-                policy.insert(bound.into(), json!(0));
-            }
-        }
-        if let Some(free) = policy.get("Policy").map(floats) {
-            policy.insert("Policy".into(), free);
+        let place = [("Namespace", key.namespace.as_str()), ("Job", key.id.as_str()), ("Group", group)];
+        let place = place.into_iter().chain(task.map(|task| ("Task", task)));
+        policy.target = Some(place.map(|(part, name)| (part.to_owned(), name.to_owned())).collect());
+        policy.id = new_id();
+        policy.min.get_or_insert(0);
+        policy.max.get_or_insert(0);
+        for free in policy.policy.iter_mut().flat_map(Map::values_mut) {
+            *free = floats(free);
         }
     });
 }
@@ -90,44 +102,41 @@ pub fn complete(job: &mut Job, mut new_id: impl FnMut() -> String) {
 /// Gives the policies of a new version the ids and indexes of those before. Answers whether any policy is
 /// new, changed or gone.
 pub fn succeed(job: &mut Job, old: Option<&Job>, index: u64) -> bool {
-    let before = old.map(policies).unwrap_or_default();
+    let before: Vec<&ScalingPolicy> = old.map(|old| policies(old).collect()).unwrap_or_default();
     let (mut kept, mut moved) = (0, false);
     each(job, |_, _, policy| {
-        let is_same = |old: &&Value| old["Target"] == policy["Target"] && old["Type"] == policy["Type"];
+        let is_same = |old: &&&ScalingPolicy| old.target == policy.target && old.kind == policy.kind;
         let Some(old) = before.iter().find(is_same) else {
-            policy.insert("CreateIndex".into(), json!(index));
-            policy.insert("ModifyIndex".into(), json!(index));
+            policy.create_index = index;
+            policy.modify_index = index;
             moved = true;
             return;
         };
         kept += 1;
-        for key in ["ID", "CreateIndex", "ModifyIndex"] {
-            policy.insert(key.into(), old[key].clone());
-        }
-        if Value::Object(policy.clone()) != *old {
-            policy.insert("ModifyIndex".into(), json!(index));
+        policy.id.clone_from(&old.id);
+        policy.create_index = old.create_index;
+        policy.modify_index = old.modify_index;
+        if *policy != **old {
+            policy.modify_index = index;
             moved = true;
         }
     });
     moved || kept < before.len()
 }
 
-/// The policies of a job. One that was stopped has none any more.
-pub fn policies(job: &Job) -> Vec<Value> {
-    if job.stop {
-        return Vec::new();
-    }
-    let of_groups = job.task_groups.iter().flat_map(|group| {
+/// Returns the policies of a job. One that was stopped has none any more.
+pub fn policies(job: &Job) -> impl Iterator<Item = &ScalingPolicy> {
+    let groups = job.task_groups.iter().filter(|_| !job.stop);
+    groups.flat_map(|group| {
         let of_tasks = group.tasks.iter().flat_map(|task| &task.scaling_policies);
-        group.scaling.iter().chain(of_tasks)
-    });
-    of_groups.map(|Carried(policy)| policy.clone()).filter(Value::is_object).collect()
+        group.scaling.as_deref().into_iter().chain(of_tasks)
+    })
 }
 
 /// The bounds of a group, if it has a policy that holds.
 pub fn bounds(job: &Job, group: &str) -> Option<(i64, i64)> {
-    let policy = &job.group(group)?.scaling.as_ref()?.0;
-    Some((policy["Min"].as_i64()?, policy["Max"].as_i64()?))
+    let policy = job.group(group)?.scaling.as_ref()?;
+    Some((policy.min?, policy.max?))
 }
 
 /// The name of a version of a job, which keeps the version from being forgotten.
@@ -140,21 +149,6 @@ pub struct VersionTag {
     pub description: String,
     /// When it was given.
     pub tagged_time: UnixNanos,
-}
-
-impl VersionTag {
-    /// The tag of a version.
-    pub fn of(job: &Job) -> Option<Self> {
-        let Carried(tag) = job.version_tag.as_ref()?;
-        serde_json::from_value(tag.clone()).ok()
-    }
-
-    /// As versions carry it.
-    pub fn carried(&self) -> Carried {
-        Carried(json!({
-            "Name": self.name, "Description": self.description, "TaggedTime": self.tagged_time,
-        }))
-    }
 }
 
 /// A change of a group's count, or only an event of it.
@@ -176,11 +170,13 @@ pub struct Scale {
 mod tests {
     use super::*;
     use crate::job::TaskGroup;
+    use serde_json::json;
 
     fn job(max: i64) -> Job {
         let scaling =
             json!({"Min": 1, "Max": max, "Policy": {"a": [{"b": 70}]}, "Namespace": "", "Type": ""});
-        let group = TaskGroup { name: "g".into(), scaling: Some(Carried(scaling)), ..TaskGroup::default() };
+        let scaling = serde_json::from_value(scaling).unwrap();
+        let group = TaskGroup { name: "g".into(), scaling: Some(scaling), ..TaskGroup::default() };
         let mut job =
             Job { id: "j".into(), namespace: "default".into(), task_groups: vec![group], ..Job::default() };
         complete(&mut job, || "new".to_owned());
@@ -191,24 +187,25 @@ mod tests {
     fn a_policy_is_completed_and_keeps_what_it_is_known_by() {
         let mut first = job(5);
         assert!(succeed(&mut first, None, 7));
-        let policy = &policies(&first)[0];
-        assert_eq!(policy["Target"], json!({"Namespace": "default", "Job": "j", "Group": "g"}));
-        assert_eq!((policy["Type"].as_str(), policy["ID"].as_str()), (Some("horizontal"), Some("new")));
-        assert!(policy["Policy"]["a"][0]["b"].is_f64() && policy.get("Namespace").is_none());
+        let policy = policies(&first).next().unwrap();
+        let target = serde_json::to_value(&policy.target).unwrap();
+        assert_eq!(target, json!({"Namespace": "default", "Job": "j", "Group": "g"}));
+        assert_eq!((policy.kind.as_str(), policy.id.as_str()), ("horizontal", "new"));
+        assert!(policy.policy.as_ref().unwrap()["a"][0]["b"].is_f64());
         assert_eq!(bounds(&first, "g"), Some((1, 5)));
 
         let mut same = job(5);
         complete(&mut same, || "other".to_owned());
         assert!(!succeed(&mut same, Some(&first), 8));
-        assert_eq!(policies(&same), policies(&first));
+        assert!(policies(&same).eq(policies(&first)));
 
         let mut wider = job(9);
         assert!(succeed(&mut wider, Some(&first), 9));
-        let policy = &policies(&wider)[0];
-        assert_eq!((policy["CreateIndex"].as_u64(), policy["ModifyIndex"].as_u64()), (Some(7), Some(9)));
+        let policy = policies(&wider).next().unwrap();
+        assert_eq!((policy.create_index, policy.modify_index), (7, 9));
         let mut none = Job { task_groups: Vec::new(), ..first.clone() };
         assert!(succeed(&mut none, Some(&first), 10));
         none.stop = true;
-        assert!(policies(&none).is_empty());
+        assert!(policies(&none).next().is_none());
     }
 }

@@ -1,7 +1,8 @@
 //! Services that clients registered (docs/reference/http-api.md, section 5.3), and the health of their checks.
 
 use crate::id::{AllocId, JobId, JobKey, Namespace, NodeId, ServiceId};
-use crate::job::Carried;
+use crate::identity::IdentitySpec;
+use crate::job::{Unsupported, blocks};
 use crate::ser::{is_default, null_default};
 use crate::time::Nanos;
 use serde::{Deserialize, Serialize};
@@ -55,118 +56,122 @@ impl ServiceRegistration {
     }
 }
 
-/// A service as the job file describes it: the part that clients act on.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "PascalCase", default)]
-pub struct ServiceSpec {
-    /// Name, may hold references.
-    pub name: String,
-    /// `nomad` for those that the servers keep.
-    pub provider: String,
-    /// Label of a port, or a number; may be empty.
-    pub port_label: String,
-    /// `auto`, `host`, `alloc` or `driver`.
-    pub address_mode: String,
-    /// Address instead of a found one.
-    pub address: String,
-    /// Tags.
-    #[serde(deserialize_with = "null_default")]
-    pub tags: Vec<String>,
-    /// Tags of canaries, if there are any.
-    #[serde(deserialize_with = "null_default")]
-    pub canary_tags: Vec<String>,
-    /// Checks.
-    #[serde(deserialize_with = "null_default")]
-    pub checks: Vec<CheckSpec>,
-    /// Task that a group's service belongs to, for what needs one.
-    pub task_name: String,
+blocks! {
+    /// A service of a group or a task, as the job file describes it.
+    ServiceSpec {
+        /// May hold references.
+        name: String = "Name";
+        tags: Option<Vec<String>> = "Tags";
+        /// Tags of canaries, if there are any.
+        canary_tags: Option<Vec<String>> = "CanaryTags";
+        enable_tag_override: bool = "EnableTagOverride";
+        /// Label of a port, or a number; may be empty.
+        port_label: String = "PortLabel";
+        /// `auto`, `host`, `alloc` or `driver`.
+        address_mode: String = "AddressMode";
+        /// Address instead of a found one.
+        address: String = "Address";
+        checks: Option<Vec<CheckSpec>> = "Checks";
+        connect: Option<Box<Unsupported>> = "Connect";
+        meta: Option<BTreeMap<String, String>> = "Meta";
+        canary_meta: Option<BTreeMap<String, String>> = "CanaryMeta";
+        tagged_addresses: Option<BTreeMap<String, String>> = "TaggedAddresses";
+        /// Task that a group's service belongs to, for what needs one.
+        task_name: String = "TaskName";
+        /// `require_healthy`, `ignore_warnings` or `ignore`.
+        on_update: String = "OnUpdate";
+        identity: Option<Box<IdentitySpec>> = "Identity";
+        weights: Option<ServiceWeights> = "Weights";
+        /// `nomad` for those that the servers keep.
+        provider: String = "Provider";
+        cluster: String = "Cluster";
+        kind: String = "Kind";
+        /// Set by the servers.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        namespace: Option<String> = "Namespace";
+    }
+
+    /// Weights of a service in DNS answers.
+    ServiceWeights {
+        passing: i64 = "Passing";
+        warning: i64 = "Warning";
+    }
+
+    /// A check as the job file describes it.
+    CheckSpec {
+        /// Name; one is made where it is empty.
+        name: String = "Name";
+        /// `http`, `tcp`, `script` or `grpc`.
+        kind: String = "Type";
+        /// Program of a script check.
+        command: String = "Command";
+        /// Arguments of that program.
+        args: Option<Vec<String>> = "Args";
+        /// Path of an HTTP check.
+        path: String = "Path";
+        /// `http` or `https`.
+        protocol: String = "Protocol";
+        /// Port instead of the service's.
+        port_label: String = "PortLabel";
+        expose: bool = "Expose";
+        /// Address mode instead of the service's.
+        address_mode: String = "AddressMode";
+        /// Between two looks.
+        interval: Nanos = "Interval";
+        /// Longest look.
+        timeout: Nanos = "Timeout";
+        /// `passing`, `critical` or empty.
+        initial_status: String = "InitialStatus";
+        notes: String = "Notes";
+        /// Name that the server's certificate must be for, instead of the service's address.
+        tls_server_name: String = "TLSServerName";
+        /// Whether any certificate of the server is taken, by `https` and by gRPC over TLS.
+        tls_skip_verify: bool = "TLSSkipVerify";
+        /// HTTP headers.
+        header: Option<BTreeMap<String, Vec<String>>> = "Header";
+        /// HTTP method.
+        method: String = "Method";
+        /// When failures restart the task.
+        check_restart: Option<CheckRestartSpec> = "CheckRestart";
+        /// Service that a gRPC server is asked about.
+        grpc_service: String = "GRPCService";
+        /// Whether gRPC goes over TLS.
+        grpc_use_tls: bool = "GRPCUseTLS";
+        /// Task in which a script runs.
+        task_name: String = "TaskName";
+        /// Successes in a row before it passes.
+        success_before_passing: i64 = "SuccessBeforePassing";
+        /// Failures in a row, beyond the first, before it fails.
+        failures_before_critical: i64 = "FailuresBeforeCritical";
+        failures_before_warning: i64 = "FailuresBeforeWarning";
+        /// HTTP body.
+        body: String = "Body";
+        /// `require_healthy`, `ignore_warnings` or `ignore`.
+        on_update: String = "OnUpdate";
+    }
+
+    /// When failing checks restart a task.
+    #[derive(Copy)]
+    CheckRestartSpec {
+        /// Failures in a row; 0 = never.
+        limit: i64 = "Limit";
+        /// After the start of the task failures do not count for so long.
+        grace: Nanos = "Grace";
+        /// Warnings are no failures.
+        ignore_warnings: bool = "IgnoreWarnings";
+    }
 }
 
 impl ServiceSpec {
-    /// Reads a service that a job carries.
-    ///
-    /// # Errors
-    /// When it has another shape.
-    pub fn read(carried: &Carried) -> Result<Self, serde_json::Error> {
-        Self::deserialize(&carried.0)
-    }
-
     /// Whether the servers keep its registrations.
     pub fn is_native(&self) -> bool {
         self.provider == "nomad"
     }
-}
 
-/// A check as the job file describes it.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "PascalCase", default)]
-pub struct CheckSpec {
-    /// Name; one is made where it is empty.
-    pub name: String,
-    /// `http`, `tcp`, `script` or `grpc`.
-    #[serde(rename = "Type")]
-    pub kind: String,
-    /// Program of a script check.
-    pub command: String,
-    /// Its arguments.
-    #[serde(deserialize_with = "null_default")]
-    pub args: Vec<String>,
-    /// Path of an HTTP check.
-    pub path: String,
-    /// `http` or `https`.
-    pub protocol: String,
-    /// Whether any certificate of the server is taken, by `https` and by gRPC over TLS.
-    #[serde(rename = "TLSSkipVerify")]
-    pub tls_skip_verify: bool,
-    /// Name that its certificate must be for, instead of the service's address.
-    #[serde(rename = "TLSServerName")]
-    pub tls_server_name: String,
-    /// Port instead of the service's.
-    pub port_label: String,
-    /// Address mode instead of the service's.
-    pub address_mode: String,
-    /// Between two looks.
-    pub interval: Nanos,
-    /// Longest look.
-    pub timeout: Nanos,
-    /// `passing`, `critical` or empty.
-    pub initial_status: String,
-    /// HTTP method.
-    pub method: String,
-    /// HTTP headers.
-    #[serde(deserialize_with = "null_default")]
-    pub header: BTreeMap<String, Vec<String>>,
-    /// HTTP body.
-    pub body: String,
-    /// Service that a gRPC server is asked about.
-    #[serde(rename = "GRPCService")]
-    pub grpc_service: String,
-    /// Whether gRPC goes over TLS.
-    #[serde(rename = "GRPCUseTLS")]
-    pub grpc_use_tls: bool,
-    /// Task in which a script runs.
-    pub task_name: String,
-    /// Successes in a row before it passes.
-    pub success_before_passing: i64,
-    /// Failures in a row, beyond the first, before it fails.
-    pub failures_before_critical: i64,
-    /// `require_healthy`, `ignore_warnings` or `ignore`.
-    pub on_update: String,
-    /// When failures restart the task.
-    pub check_restart: Option<CheckRestartSpec>,
-}
-
-/// When failing checks restart a task.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "PascalCase", default)]
-pub struct CheckRestartSpec {
-    /// Failures in a row; 0 = never.
-    pub limit: i64,
-    /// After the start of the task failures do not count for so long.
-    #[serde(deserialize_with = "null_default")]
-    pub grace: Nanos,
-    /// Warnings are no failures.
-    pub ignore_warnings: bool,
+    /// Returns its checks.
+    pub fn checks(&self) -> &[CheckSpec] {
+        self.checks.as_deref().unwrap_or_default()
+    }
 }
 
 /// How a check stands.
@@ -228,15 +233,15 @@ mod tests {
 
     #[test]
     fn a_service_is_read_as_the_api_writes_it() {
-        let carried = Carried(serde_json::json!({
+        let block = serde_json::json!({
             "Name": "web", "Provider": "nomad", "Tags": null, "PortLabel": "http", "TaskName": "",
             "Checks": [{"Type": "http", "Path": "/", "Interval": 2_000_000_000, "Header": null,
                         "CheckRestart": {"Limit": 3, "Grace": null}}],
-        }));
-        let spec = ServiceSpec::read(&carried).unwrap();
-        assert!(spec.is_native() && spec.tags.is_empty());
-        assert_eq!(spec.checks[0].interval, Nanos::from_secs(2));
-        assert_eq!(spec.checks[0].check_restart.unwrap().limit, 3);
+        });
+        let spec: ServiceSpec = serde_json::from_value(block).unwrap();
+        assert!(spec.is_native() && spec.tags.is_none());
+        assert_eq!(spec.checks()[0].interval, Nanos::from_secs(2));
+        assert_eq!(spec.checks()[0].check_restart.unwrap().limit, 3);
     }
 
     #[test]

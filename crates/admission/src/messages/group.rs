@@ -143,20 +143,20 @@ pub(super) const CASES: &[Case] = &[
             Some(DisconnectStrategy { reconcile: "best_scor".into(), ..Default::default() });
     }),
     ("Scaling policy invalid: maximum count must be specified", |j| {
-        group(j).scaling = Some(Carried(json!({"Min": 1})));
+        group(j).scaling = Some(block(json!({"Min": 1})));
     }),
     ("maximum count (1) must not be less than minimum count (2)", |j| {
-        group(j).scaling = Some(Carried(json!({"Min": 2, "Max": 1})));
+        group(j).scaling = Some(block(json!({"Min": 2, "Max": 1})));
     }),
     ("task group count (3) must not be greater than maximum count (2)", |j| {
         group(j).count = 3;
-        group(j).scaling = Some(Carried(json!({"Min": 1, "Max": 2})));
+        group(j).scaling = Some(block(json!({"Min": 1, "Max": 2})));
     }),
     ("task group count (1) must not be less than minimum count (2)", |j| {
-        group(j).scaling = Some(Carried(json!({"Min": 2, "Max": 4})));
+        group(j).scaling = Some(block(json!({"Min": 2, "Max": 4})));
     }),
     ("minimum count must be at least zero, got -1", |j| {
-        group(j).scaling = Some(Carried(json!({"Min": -1, "Max": 4})));
+        group(j).scaling = Some(block(json!({"Min": -1, "Max": 4})));
     }),
     // Networks.
     ("Port label can not be empty", |j| {

@@ -28,15 +28,15 @@ pub(super) const CASES: &[Case] = &[
         j.kind = JobType::System;
         group(j).spreads = spread("${node.class}", 50, &[]);
     }),
-    ("Multiregion jobs are unlicensed.", |j| j.multiregion = Some(Carried(json!({})))),
+    ("Multiregion jobs are unlicensed.", |j| j.multiregion = Some(block(json!({})))),
     ("Periodic can only be used with \"batch\" or \"sysbatch\" scheduler", |j| {
-        j.periodic = Some(Carried(json!({"Specs": ["@daily"]})));
+        j.periodic = Some(block(json!({"Specs": ["@daily"]})));
     }),
     ("Parameterized job can only be used with \"batch\" or \"sysbatch\" scheduler", |j| {
-        j.parameterized_job = Some(Carried(json!({"Payload": "optional"})));
+        j.parameterized_job = Some(block(json!({"Payload": "optional"})));
     }),
     ("UI description must be under 1000 characters", |j| {
-        j.ui = Some(Carried(json!({"Description": "x".repeat(1001)})));
+        j.ui = Some(block(json!({"Description": "x".repeat(1001)})));
     }),
     // Constraints, affinities, spreads.
     ("Missing constraint operand", |j| j.constraints = constraint("${attr.a}", "", "x")),

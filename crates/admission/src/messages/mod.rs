@@ -9,12 +9,15 @@ mod warnings;
 use super::tests::minimal;
 use super::{Verdict, check, joined};
 use caravan_types::Nanos;
+use caravan_types::identity::IdentitySpec;
 use caravan_types::job::{
-    Affinity, Carried, Constraint, CsiPluginConfig, DisconnectStrategy, EphemeralDisk, Job, JobType,
-    Lifecycle, MigrateStrategy, Network, Port, RequestedDevice, ReschedulePolicy, RestartMode, RestartPolicy,
-    Spread, SpreadTarget, Task, TaskGroup, UpdateStrategy, VolumeRequest, VolumeType,
+    Affinity, Constraint, CsiPluginConfig, DisconnectStrategy, EphemeralDisk, Job, JobType, Lifecycle,
+    MigrateStrategy, Network, Port, RequestedDevice, ReschedulePolicy, RestartMode, RestartPolicy, Spread,
+    SpreadTarget, Task, TaskGroup, Template, UpdateStrategy, VolumeRequest, VolumeType,
 };
+use caravan_types::service::ServiceSpec;
 use caravan_types::volume::{AccessMode, AttachmentMode};
+use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
 type Case = (&'static str, fn(&mut Job));
@@ -47,8 +50,13 @@ fn source(job: &mut Job, source: &str, per_alloc: bool) {
     group(job).volumes.insert("v".into(), request);
 }
 
-fn carry(value: Value) -> Vec<Carried> {
-    vec![Carried(value)]
+/// One block from its JSON.
+fn block<T: DeserializeOwned>(value: Value) -> T {
+    serde_json::from_value(value).unwrap()
+}
+
+fn carry<T: DeserializeOwned>(value: Value) -> Vec<T> {
+    vec![block(value)]
 }
 
 fn secs(n: i64) -> Nanos {
@@ -95,28 +103,28 @@ fn port(label: &str, value: i64) -> Port {
     Port { label: label.into(), value, host_network: "default".into(), ..Default::default() }
 }
 
-fn service(change: Value) -> Vec<Carried> {
+fn service(change: Value) -> Vec<ServiceSpec> {
     let mut all = json!({"Name": "web", "Provider": "consul", "AddressMode": "auto", "OnUpdate": "require_healthy",
         "Cluster": "default"});
     merge(&mut all, change);
     carry(all)
 }
 
-fn with_check(change: Value) -> Vec<Carried> {
+fn with_check(change: Value) -> Vec<ServiceSpec> {
     let mut all = json!({"Type": "tcp", "PortLabel": "8080", "Interval": 1_000_000_000, "Timeout": 1_000_000_000,
         "OnUpdate": "require_healthy"});
     merge(&mut all, change);
     service(json!({"Checks": [all]}))
 }
 
-fn template(change: Value) -> Vec<Carried> {
+fn template(change: Value) -> Vec<Template> {
     let mut all =
         json!({"EmbeddedTmpl": "x", "DestPath": "local/x", "ChangeMode": "restart", "Perms": "0644"});
     merge(&mut all, change);
     carry(all)
 }
 
-fn identity(change: Value) -> Vec<Carried> {
+fn identity(change: Value) -> Vec<IdentitySpec> {
     let mut all = json!({"Name": "i", "Audience": ["a"], "TTL": 3_600_000_000_000_i64});
     merge(&mut all, change);
     carry(all)

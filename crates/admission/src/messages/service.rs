@@ -79,10 +79,10 @@ pub(super) const CASES: &[Case] = &[
     }),
     ("tls_server_name is not possible with provider nomad", |j| {
         group(j).services = with_check(json!({"Type": "http", "Path": "/", "TLSServerName": "x.org"}));
-        group(j).services[0].0["Provider"] = "nomad".into();
+        group(j).services[0].provider = "nomad".into();
     }),
     ("failures_before_warning is not possible with provider nomad", |j| {
         group(j).services = with_check(json!({"FailuresBeforeWarning": 2}));
-        group(j).services[0].0["Provider"] = "nomad".into();
+        group(j).services[0].provider = "nomad".into();
     }),
 ];

@@ -114,11 +114,11 @@ pub(super) const CASES: &[Case] = &[
         task(j).artifacts = carry(json!({"GetterSource": "x", "GetterOptions": {"checksum": "sha265:12"}}));
     }),
     ("Dispatch Payload validation failed: destination escapes", |j| {
-        task(j).dispatch_payload = Some(Carried(json!({"File": "../../../x"})));
+        task(j).dispatch_payload = Some(block(json!({"File": "../../../x"})));
     }),
-    ("Vault validation failed", |j| task(j).vault = Some(Carried(json!({"ChangeMode": "reload"})))),
+    ("Vault validation failed", |j| task(j).vault = Some(block(json!({"ChangeMode": "reload"})))),
     ("ttl for default identity not yet supported", |j| {
-        task(j).identity = Some(Carried(json!({"TTL": 1})));
+        task(j).identity = Some(block(json!({"TTL": 1})));
     }),
     ("invalid name \"a b\"", |j| task(j).identities = identity(json!({"Name": "a b"}))),
     ("Duplicate identity \"i\" found", |j| {
@@ -133,7 +133,7 @@ pub(super) const CASES: &[Case] = &[
     }),
     ("Duplicate secret \"s\" found", |j| {
         let one = json!({"Name": "s", "Provider": "nomad", "Path": "a"});
-        task(j).secrets = vec![Carried(one.clone()), Carried(one)];
+        task(j).secrets = [carry(one.clone()), carry(one)].concat();
     }),
     ("secret must have a provider", |j| task(j).secrets = carry(json!({"Name": "s", "Path": "a"}))),
     ("secret must have a path", |j| task(j).secrets = carry(json!({"Name": "s", "Provider": "nomad"}))),
@@ -157,5 +157,5 @@ fn numa(job: &mut Job, cores: i64, wish: serde_json::Value) {
     if cores > 0 {
         (resources.cpu, resources.cores) = (0, cores);
     }
-    resources.numa = Some(Carried(wish));
+    resources.numa = Some(block(wish));
 }

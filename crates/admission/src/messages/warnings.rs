@@ -5,7 +5,7 @@ use super::*;
 pub(super) const CASES: &[Case] = &[
     ("cron is deprecated", |j| {
         j.kind = JobType::Batch;
-        j.periodic = Some(Carried(json!({"Spec": "@daily"})));
+        j.periodic = Some(block(json!({"Spec": "@daily"})));
     }),
     ("auto_promote must be true for all groups", |j| {
         let mut second = group(j).clone();

@@ -4,7 +4,7 @@
 use super::cpu::Cpu;
 use super::text;
 use caravan_types::cores::{format, parse};
-use caravan_types::job::Carried;
+use caravan_types::node::Hardware;
 use caravan_types::node::ReservedCpu;
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
@@ -57,7 +57,7 @@ impl Topology {
 
     /// Returns the topology in the form that clients know. `total` is the capacity of all processors in MHz, `kept`
     /// what the host reserves.
-    pub(super) fn describe(&self, cpu: &Cpu, total: i64, kept: &ReservedCpu) -> Carried {
+    pub(super) fn describe(&self, cpu: &Cpu, total: i64, kept: &ReservedCpu) -> Hardware {
         let core = |id: &u16| {
             json!({
                 "ID": id,
@@ -73,7 +73,7 @@ impl Topology {
         let nodes: Vec<u16> = self.by_node(cpu).into_keys().collect();
         // A single NUMA node has no distances.
         let distances = if nodes.len() > 1 { json!(self.distances) } else { Value::Null };
-        Carried(json!({
+        Hardware(json!({
             "Nodes": nodes,
             "Distances": distances,
             "Cores": cpu.cores.iter().map(core).collect::<Vec<Value>>(),

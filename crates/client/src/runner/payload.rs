@@ -17,8 +17,7 @@ pub(super) fn write(dirs: &TaskDir, job: &Job, task: &Task) -> Result<(), String
     let bytes =
         STANDARD.decode(&job.payload).map_err(|error| format!("the payload is not base64: {error}"))?;
     let failed = |why: String| format!("cannot write {file:?}: {why}");
-    let path =
-        below(Path::new(&file)).ok_or_else(|| failed("it leads out of the task's directory".into()))?;
+    let path = below(Path::new(file)).ok_or_else(|| failed("it leads out of the task's directory".into()))?;
     place(dirs, &path, &bytes).map_err(|error| failed(caravan_sys::describe(&error)))
 }
 
@@ -39,14 +38,13 @@ fn place(dirs: &TaskDir, path: &Path, bytes: &[u8]) -> Result<(), caravan_sys::E
 #[cfg(test)]
 mod tests {
     use super::*;
-    use caravan_types::job::Carried;
-    use serde_json::json;
+    use caravan_types::job::DispatchPayload;
     use std::fs;
     use std::os::unix::fs::{PermissionsExt, symlink};
 
     fn write_to(dirs: &TaskDir, file: &str) -> Result<(), String> {
         let job = Job { payload: STANDARD.encode("payload"), ..Job::default() };
-        let task = Task { dispatch_payload: Some(Carried(json!({"File": file}))), ..Task::default() };
+        let task = Task { dispatch_payload: Some(DispatchPayload { file: file.into() }), ..Task::default() };
         write(dirs, &job, &task)
     }
 
@@ -70,7 +68,8 @@ mod tests {
         }
         let job = Job { payload: STANDARD.encode("payload"), ..Job::default() };
         write(&dirs, &job, &Task::default()).unwrap();
-        let task = Task { dispatch_payload: Some(Carried(json!({"File": "none"}))), ..Task::default() };
+        let task =
+            Task { dispatch_payload: Some(DispatchPayload { file: "none".into() }), ..Task::default() };
         write(&dirs, &Job::default(), &task).unwrap();
         assert!(!dirs.local().join("none").exists());
     }

@@ -142,12 +142,7 @@ impl AllocRunner {
         let alloc = self.alloc();
         let Some(group) = alloc.group() else { return 0 };
         let of_tasks = group.tasks.iter().flat_map(|task| &task.services);
-        let specs =
-            group.services.iter().chain(of_tasks).filter_map(|carried| ServiceSpec::read(carried).ok());
-        specs
-            .filter(ServiceSpec::is_native)
-            .flat_map(|spec| spec.checks)
-            .filter(|c| c.on_update != "ignore")
-            .count()
+        let native = group.services.iter().chain(of_tasks).filter(|spec| spec.is_native());
+        native.flat_map(ServiceSpec::checks).filter(|check| check.on_update != "ignore").count()
     }
 }

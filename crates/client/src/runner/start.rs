@@ -17,8 +17,7 @@ use caravan_drivers::{
 };
 use caravan_sys::dir::Owner;
 use caravan_types::alloc::Allocation;
-use caravan_types::api;
-use caravan_types::job::{Task, TaskGroup};
+use caravan_types::job::{Task, TaskGroup, Template};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -339,12 +338,7 @@ impl Plan {
 /// Returns the mode of a task's `secrets`: for its user only. Other users may pass through if a template's file belongs
 /// to them.
 fn secrets_mode(task: &Task) -> u32 {
-    let is_given = |id: Option<i64>| id.is_some_and(|id| id >= 0);
-    let of_others = task.templates.iter().any(|block| {
-        let block: Result<api::Template, _> = api::from_value(&block.0);
-        block.is_ok_and(|block| is_given(block.uid) || is_given(block.gid))
-    });
-    if of_others { 0o711 } else { 0o700 }
+    if task.templates.iter().any(Template::has_owner) { 0o711 } else { 0o700 }
 }
 
 fn seen_dirs(dirs: &TaskDir, isolation: FsIsolation) -> SeenDirs {

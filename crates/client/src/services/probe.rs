@@ -72,7 +72,7 @@ async fn http(authority: &str, check: &WantedCheck) -> Result<Seen, String> {
         .uri(path)
         .header(http::header::USER_AGENT, concat!("caravan/", env!("CARGO_PKG_VERSION")));
     let mut named_host = false;
-    for (name, values) in &check.spec.header {
+    for (name, values) in check.spec.header.iter().flatten() {
         named_host |= name.eq_ignore_ascii_case("host");
         for value in values {
             request = request.header(name, value);
@@ -172,7 +172,7 @@ async fn script(alloc: &AllocRunner, check: &WantedCheck) -> Seen {
         Err(error) => return Seen::failed(error),
     };
     let command: Vec<String> =
-        std::iter::once(&check.spec.command).chain(&check.spec.args).cloned().collect();
+        std::iter::once(&check.spec.command).chain(check.spec.args.iter().flatten()).cloned().collect();
     let timeout = check.spec.timeout.to_std().max(Duration::from_millis(100));
     match driver.exec(&TaskId(id), &command, timeout).await {
         Ok(done) => {

@@ -4,7 +4,6 @@ use super::address::{Endpoint, endpoint};
 use crate::env::TaskEnv;
 use caravan_types::NodeId;
 use caravan_types::alloc::{Allocation, TaskRunState, TaskState};
-use caravan_types::job::Carried;
 use caravan_types::service::{CheckSpec, ServiceRegistration, ServiceSpec};
 use caravan_types::small::Map;
 use sha2::{Digest, Sha256};
@@ -81,7 +80,7 @@ pub(crate) struct Wanted {
 
 /// The group or task that owns services.
 struct Owner<'a> {
-    services: &'a [Carried],
+    services: &'a [ServiceSpec],
     task: Option<&'a str>,
     up: bool,
 }
@@ -103,8 +102,7 @@ pub(crate) fn wanted(inputs: &Inputs<'_>, env: impl Fn(Option<&str>) -> TaskEnv)
         up: !inputs.stopping && runs(&task.name),
     }));
     for owner in owners.iter().filter(|owner| !owner.services.is_empty()) {
-        let specs = owner.services.iter().filter_map(|carried| ServiceSpec::read(carried).ok());
-        let specs: Vec<ServiceSpec> = specs.filter(ServiceSpec::is_native).collect();
+        let specs: Vec<&ServiceSpec> = owner.services.iter().filter(|spec| spec.is_native()).collect();
         if specs.is_empty() {
             continue;
         }
@@ -114,7 +112,7 @@ pub(crate) fn wanted(inputs: &Inputs<'_>, env: impl Fn(Option<&str>) -> TaskEnv)
         }
         let env = env(owner.task);
         for spec in specs {
-            add(inputs, owner.task, &group.name, &spec, &env, &mut out);
+            add(inputs, owner.task, &group.name, spec, &env, &mut out);
         }
     }
     out.services.sort_by(|a, b| a.id.cmp(&b.id));
@@ -135,7 +133,8 @@ fn add(
     let custom = env.text(&spec.address);
     let place = endpoint(alloc, inputs.address, &spec.address_mode, &label, &custom);
     let canary = alloc.deployment_status.as_ref().is_some_and(|status| status.canary);
-    let tags = if canary && !spec.canary_tags.is_empty() { &spec.canary_tags } else { &spec.tags };
+    let of_canaries = spec.canary_tags.as_deref().filter(|tags| canary && !tags.is_empty());
+    let tags = of_canaries.or(spec.tags.as_deref()).unwrap_or_default();
     match &place {
         Ok(place) => {
             let owner = task.map_or_else(|| format!("group-{group}"), str::to_owned);
@@ -155,7 +154,7 @@ fn add(
         }
         Err(why) => out.faults.push(format!("service \"{name}\" cannot be registered: {why}")),
     }
-    for check in &spec.checks {
+    for check in spec.checks() {
         let check = in_place(check, env);
         let name_of = match check.name.as_str() {
             "" => format!("service: \"{name}\" check"),
@@ -191,17 +190,15 @@ fn in_place(check: &CheckSpec, env: &TaskEnv) -> CheckSpec {
     CheckSpec {
         name: text(&check.name),
         command: text(&check.command),
-        args: check.args.iter().map(text).collect(),
+        args: check.args.as_ref().map(|args| args.iter().map(text).collect()),
         path: text(&check.path),
         protocol: text(&check.protocol),
         tls_server_name: text(&check.tls_server_name),
         port_label: text(&check.port_label),
         method: text(&check.method),
-        header: check
-            .header
-            .iter()
-            .map(|(key, values)| (text(key), values.iter().map(text).collect()))
-            .collect(),
+        header: check.header.as_ref().map(|header| {
+            header.iter().map(|(key, values)| (text(key), values.iter().map(text).collect())).collect()
+        }),
         body: text(&check.body),
         grpc_service: text(&check.grpc_service),
         ..check.clone()
@@ -224,7 +221,7 @@ fn check_id(alloc: &Allocation, task: Option<&str>, service: &str, name: &str, c
         &check.port_label,
         &check.address_mode,
     ];
-    for part in parts.into_iter().chain(check.args.iter().map(String::as_str)) {
+    for part in parts.into_iter().chain(check.args.iter().flatten().map(String::as_str)) {
         hash.update(part.as_bytes());
         hash.update([0]);
     }
@@ -248,11 +245,12 @@ mod tests {
         let service = json!({"Name": "web-${NOMAD_X}", "Provider": "nomad", "PortLabel": "9000", "AddressMode": "auto",
             "Tags": ["a", "${NOMAD_X}"], "CanaryTags": ["canary"],
             "Checks": [{"Type": "tcp", "Interval": 1_000_000_000_i64}]});
+        let service: ServiceSpec = serde_json::from_value(service).unwrap();
         let group = TaskGroup {
             name: "g".into(),
-            services: vec![Carried(service.clone())],
+            services: vec![service.clone()],
             tasks: vec![
-                Task { name: "t".into(), services: vec![Carried(service)], ..Default::default() },
+                Task { name: "t".into(), services: vec![service], ..Default::default() },
                 Task { name: "u".into(), ..Default::default() },
             ],
             ..Default::default()

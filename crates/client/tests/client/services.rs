@@ -2,7 +2,7 @@
 
 use crate::support::{Agent, alloc, shell};
 use caravan_types::alloc::{Allocation, ClientStatus};
-use caravan_types::job::{Carried, Job, JobType, Task};
+use caravan_types::job::{Job, JobType, Task};
 use serde_json::json;
 use std::sync::Arc;
 
@@ -10,12 +10,13 @@ use std::sync::Arc;
 fn serving(script: &str) -> Task {
     let second = 1_000_000_000_i64;
     Task {
-        services: vec![Carried(json!({
+        services: vec![serde_json::from_value(json!({
             "Name": "web", "Provider": "nomad", "PortLabel": "8080", "AddressMode": "auto", "Tags": ["${NOMAD_TASK_NAME}"],
             "Checks": [{"Name": "file", "Type": "script", "Command": "/bin/sh", "Interval": second, "Timeout": 5 * second,
                         "Args": ["-c", "test ! -e $NOMAD_TASK_DIR/bad"], "OnUpdate": "require_healthy",
                         "CheckRestart": {"Limit": 2, "Grace": 0}}],
-        }))],
+        }))
+        .expect("a service")],
         ..shell("web", "raw_exec", script)
     }
 }
@@ -60,7 +61,7 @@ async fn a_changed_job_changes_its_services_in_place() {
     agent.servers.run(first.clone());
     agent.servers.services("a1", "the registration", |rows| rows.len() == 1).await;
     let mut job: Job = (**first.job.as_ref().unwrap()).clone();
-    job.task_groups[0].tasks[0].services[0].0["Tags"] = json!(["other"]);
+    job.task_groups[0].tasks[0].services[0].tags = Some(vec!["other".into()]);
     let changed =
         Allocation { job: Some(Arc::new(job)), alloc_modify_index: first.alloc_modify_index + 1, ..first };
     agent.servers.run(changed);

@@ -6,7 +6,7 @@ use crate::error::ApiError;
 use crate::reply::{Meta, Reply};
 use caravan_state::Topic;
 use caravan_types::JobKey;
-use caravan_types::job::{Carried, Job};
+use caravan_types::job::Job;
 use serde_json::{Value, json};
 
 pub(crate) async fn list(call: &Call, key: JobKey) -> Result<Reply, ApiError> {
@@ -25,11 +25,11 @@ fn of_job(job: &Job) -> Vec<Value> {
     let tasks = job.task_groups.iter().flat_map(|group| group.tasks.iter().map(move |task| (group, task)));
     tasks
         .flat_map(|(group, task)| {
-            task.actions.iter().map(move |Carried(action)| {
+            task.actions.iter().map(move |action| {
                 json!({
-                    "Name": action["Name"],
-                    "Command": action["Command"],
-                    "Args": action["Args"],
+                    "Name": action.name,
+                    "Command": action.command,
+                    "Args": action.args,
                     "TaskName": task.name,
                     "TaskGroupName": group.name,
                 })

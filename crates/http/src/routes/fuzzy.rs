@@ -9,7 +9,7 @@ use crate::reply::Reply;
 use caravan_server::{Caller, NsCap};
 use caravan_state::{Root, Table};
 use caravan_types::Namespace;
-use caravan_types::job::{Carried, Job};
+use caravan_types::job::Job;
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
 
@@ -177,14 +177,13 @@ fn by_name(
 fn parts(found: &mut Found, asks: &impl Fn(&str) -> bool, job: &Job) {
     let of_job = [job.namespace.to_string(), job.id.to_string()];
     let scope = |more: &[&str]| of_job.iter().cloned().chain(more.iter().map(|s| (*s).to_owned())).collect();
-    let service = |service: &Carried| service.0["Name"].as_str().map(str::to_owned);
     for group in &job.task_groups {
         if asks("groups") {
             found.offer("groups", &group.name, || scope(&[]));
         }
         if asks("services") {
-            for name in group.services.iter().filter_map(service) {
-                found.offer("services", &name, || scope(&[&group.name]));
+            for service in &group.services {
+                found.offer("services", &service.name, || scope(&[&group.name]));
             }
         }
         for task in &group.tasks {
@@ -192,8 +191,8 @@ fn parts(found: &mut Found, asks: &impl Fn(&str) -> bool, job: &Job) {
                 found.offer("tasks", &task.name, || scope(&[&group.name]));
             }
             if asks("services") {
-                for name in task.services.iter().filter_map(service) {
-                    found.offer("services", &name, || scope(&[&group.name, &task.name]));
+                for service in &task.services {
+                    found.offer("services", &service.name, || scope(&[&group.name, &task.name]));
                 }
             }
             for (kind, key) in [("images", "image"), ("commands", "command")] {

@@ -12,7 +12,6 @@ use crate::reply::{Meta, Reply};
 use caravan_state::{Root, Table, Topic};
 use caravan_types::JobKey;
 use caravan_types::job::Job;
-use caravan_types::scaling::VersionTag;
 use serde_json::{Value, json};
 use std::sync::Arc;
 
@@ -221,7 +220,7 @@ fn base_version(call: &Call, key: &JobKey, versions: &[Arc<Job>]) -> Result<Opti
                 .map_err(|_| ApiError::bad_request(format!("Invalid diff_version \"{text}\"")))?;
             versions.iter().find(|job| job.version == version)
         }
-        (tag, _) => versions.iter().find(|job| VersionTag::of(job).is_some_and(|own| own.name == tag)),
+        (tag, _) => versions.iter().find(|job| job.version_tag.as_ref().is_some_and(|own| own.name == tag)),
     };
     let missing = || match tag {
         "" => format!("job \"{}\" version {version} not found", key.id),

@@ -11,7 +11,7 @@ use caravan_state::{Root, Table, Topic};
 use caravan_types::JobKey;
 use caravan_types::alloc::ClientStatus;
 use caravan_types::job::Job;
-use caravan_types::scaling;
+use caravan_types::scaling::{self, ScalingPolicy};
 use http::Method;
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
@@ -131,10 +131,10 @@ async fn list(call: &Call) -> Result<Reply, ApiError> {
         let jobs = jobs.filter(|job| (of_job.is_empty() || job.id == *of_job) && seen(call, job));
         let stubs: Vec<Value> = jobs
             .flat_map(|job| scaling::policies(job))
-            .filter(|policy| policy["ID"].as_str().is_some_and(|id| id.starts_with(prefix)))
+            .filter(|policy| policy.id.starts_with(prefix))
             // A prefix selects the type: `vertical` matches both vertical types.
-            .filter(|policy| policy["Type"].as_str().is_some_and(|own| own.starts_with(kind)))
-            .map(|policy| stub(&policy))
+            .filter(|policy| policy.kind.starts_with(kind))
+            .map(stub)
             .collect();
         Ok((root.table_index(Table::ScalingPolicies), stubs))
     })
@@ -148,16 +148,22 @@ fn seen(call: &Call, job: &Job) -> bool {
     call.caller().acl.namespace_any(job.namespace.as_str(), &caps)
 }
 
-fn stub(policy: &Value) -> Value {
-    let keys = ["ID", "Enabled", "Type", "Target", "CreateIndex", "ModifyIndex"];
-    keys.into_iter().map(|key| (key.to_owned(), policy[key].clone())).collect()
+fn stub(policy: &ScalingPolicy) -> Value {
+    json!({
+        "ID": policy.id,
+        "Enabled": policy.enabled,
+        "Type": policy.kind,
+        "Target": policy.target,
+        "CreateIndex": policy.create_index,
+        "ModifyIndex": policy.modify_index,
+    })
 }
 
 async fn policy(call: &Call, id: &str) -> Result<Reply, ApiError> {
     let (meta, policy) = blocking::read(call, &[Topic::Table(Table::ScalingPolicies)], |root| {
         let mut all = root.jobs().filter(|job| seen(call, job)).flat_map(|job| scaling::policies(job));
-        match all.find(|policy| policy["ID"] == id) {
-            Some(policy) => Ok((policy["ModifyIndex"].as_u64().unwrap_or(1), policy)),
+        match all.find(|policy| policy.id == id) {
+            Some(policy) => Ok((policy.modify_index.max(1), policy.clone())),
             None => {
                 let index = root.table_index(Table::ScalingPolicies);
                 let meta = Meta { index, known_leader: true, next_token: String::new() };
@@ -166,5 +172,5 @@ async fn policy(call: &Call, id: &str) -> Result<Reply, ApiError> {
         }
     })
     .await?;
-    Ok(Reply::value(policy).meta(meta))
+    Ok(Reply::json(policy)?.meta(meta))
 }

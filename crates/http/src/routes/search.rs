@@ -137,8 +137,8 @@ pub(crate) fn found(
         "scaling_policy" => {
             let jobs = root.jobs().filter(|job| here(&job.namespace));
             let policies = jobs.flat_map(|job| caravan_types::scaling::policies(job));
-            let ids = policies.filter_map(|policy| policy["ID"].as_str().map(str::to_owned));
-            ids.filter(|id| id.starts_with(prefix)).take(most).collect()
+            let ids = policies.map(|policy| &policy.id).filter(|id| id.starts_with(prefix));
+            ids.take(most).cloned().collect()
         }
         "node_pools" => {
             let rows = root.node_pools().filter(|pool| pool.name.starts_with(prefix));

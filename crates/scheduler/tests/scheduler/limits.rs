@@ -5,8 +5,8 @@ use crate::world::{NOW, World, job, node, volume, with_volume};
 use caravan_scheduler::{Params, schedule};
 use caravan_types::alloc::Allocation;
 use caravan_types::eval::Trigger;
-use caravan_types::job::{Carried, Constraint, Job, JobType, Network, Port, RequestedDevice, VolumeRequest};
-use caravan_types::node::Node;
+use caravan_types::job::{Constraint, Job, JobType, Network, Numa, Port, RequestedDevice, VolumeRequest};
+use caravan_types::node::{Hardware, Node};
 use caravan_types::volume::{AccessMode, AttachmentMode};
 use proptest::prelude::*;
 use serde_json::{Value, json};
@@ -54,7 +54,7 @@ fn cluster() -> World {
         }
         let core = |id: u16| json!({"ID": id, "NodeID": id / 2});
         made.node_resources.processors.topology =
-            Some(Carried(json!({"Cores": (0..4).map(core).collect::<Vec<Value>>()})));
+            Some(Hardware(json!({"Cores": (0..4).map(core).collect::<Vec<Value>>()})));
         match n {
             0 => {
                 made.reserved_resources.cpu.cpu_shares = 1000;
@@ -67,7 +67,7 @@ fn cluster() -> World {
                 let one = |id: u32| json!({"ID": format!("g{id}"), "Healthy": id != 1});
                 let instances: Vec<Value> = (0..3).map(one).collect();
                 let gpu = json!({"Vendor": "v", "Type": "gpu", "Name": "m", "Instances": instances});
-                made.node_resources.devices.push(Carried(gpu));
+                made.node_resources.devices.push(Hardware(gpu));
             }
             _ => made.node_resources.cpu.reservable_cpu_cores = vec![2, 3],
         }
@@ -156,7 +156,7 @@ fn build(wish: &Wish) -> Job {
     (resources.cpu, resources.cores) = if wish.cores > 0 { (0, wish.cores) } else { (wish.cpu, 0) };
     if wish.cores > 0 && wish.numa > 0 {
         let affinity = ["none", "prefer", "require"][wish.numa];
-        resources.numa = Some(Carried(json!({ "Affinity": affinity })));
+        resources.numa = Some(Numa { affinity: affinity.into(), devices: None }.into());
     }
     if wish.gpus > 0 {
         resources.devices.push(RequestedDevice {

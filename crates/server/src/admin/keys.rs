@@ -246,9 +246,10 @@ impl Admin {
                     task,
                     name,
                 ),
-                aud: Audience(match spec.audience.is_empty() && spec.is_default() {
-                    true => vec![DEFAULT_AUDIENCE.to_owned()],
-                    false => spec.audience,
+                aud: Audience(match spec.audience {
+                    Some(audience) if !audience.is_empty() => audience,
+                    _ if spec.name == DEFAULT_NAME => vec![DEFAULT_AUDIENCE.to_owned()],
+                    _ => Vec::new(),
                 }),
                 ..Claims::default()
             };

@@ -3,7 +3,7 @@
 use caravan_state::Root;
 use caravan_types::Namespace;
 use caravan_types::identity::IdentitySpec;
-use caravan_types::job::{Carried, Job};
+use caravan_types::job::Job;
 use caravan_types::namespace::AllowedConfig;
 use caravan_types::node_pool::DEFAULT;
 
@@ -18,23 +18,20 @@ pub(crate) fn localised(root: &Root, job: &mut Job) {
         default.unwrap_or(DEFAULT).clone_into(&mut job.node_pool);
     }
     for group in &mut job.task_groups {
-        let consul =
-            group.consul.as_ref().and_then(|consul| consul.0["Namespace"].as_str()).unwrap_or_default();
-        let (consul, own) = (consul.to_owned(), job.namespace.to_string());
+        let consul = group.consul.as_ref().map(|consul| consul.namespace.clone()).unwrap_or_default();
+        let own = job.namespace.to_string();
         let of_tasks = group.tasks.iter_mut().flat_map(|task| &mut task.services);
-        for Carried(service) in group.services.iter_mut().chain(of_tasks) {
-            let namespace = match service["Provider"].as_str() {
-                Some("nomad") => own.as_str(),
-                _ if consul.is_empty() => "default",
-                _ => consul.as_str(),
+        for service in group.services.iter_mut().chain(of_tasks) {
+            let namespace = match () {
+                () if service.is_native() => own.as_str(),
+                () if consul.is_empty() => "default",
+                () => consul.as_str(),
             };
-            if let Some(service) = service.as_object_mut() {
-                service.insert("Namespace".to_owned(), namespace.into());
-            }
+            service.namespace = Some(namespace.to_owned());
         }
     }
     for task in job.task_groups.iter_mut().flat_map(|group| &mut group.tasks) {
-        task.identity.get_or_insert_with(|| IdentitySpec::default_one().carried());
+        task.identity.get_or_insert_with(|| IdentitySpec::default_one().into());
     }
 }
 

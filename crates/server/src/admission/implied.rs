@@ -3,7 +3,7 @@
 //!
 //! They are part of the stored job, so they appear in it and in its differences.
 
-use caravan_types::job::{Carried, Constraint, Job, Task, TaskGroup};
+use caravan_types::job::{Constraint, Job, Task, TaskGroup};
 use caravan_types::service::ServiceSpec;
 use serde_json::Value;
 use std::collections::BTreeSet;
@@ -40,15 +40,13 @@ fn needs(group: &TaskGroup) -> Vec<Constraint> {
         let all: Vec<&str> = signals.into_iter().collect();
         out.push(constraint("${attr.os.signals}", "set_contains", &all.join(",")));
     }
-    // Another check refuses a service that cannot be parsed.
     let of_tasks = group.tasks.iter().flat_map(|task| &task.services);
-    let services: Vec<ServiceSpec> =
-        group.services.iter().chain(of_tasks).filter_map(|carried| ServiceSpec::read(carried).ok()).collect();
+    let services: Vec<&ServiceSpec> = group.services.iter().chain(of_tasks).collect();
     let native = || services.iter().filter(|service| service.is_native());
     if native().next().is_some() {
         out.push(constraint("${attr.nomad.service_discovery}", "=", "true"));
     }
-    if native().any(|service| !service.checks.is_empty()) {
+    if native().any(|service| !service.checks().is_empty()) {
         out.push(constraint(VERSION, "semver", ">= 1.4.0"));
     }
     if group.networks.iter().any(|network| network.mode == "bridge") {
@@ -60,10 +58,8 @@ fn needs(group: &TaskGroup) -> Vec<Constraint> {
     if services.iter().any(|service| service.provider == "consul") {
         out.push(constraint("${attr.consul.version}", "semver", ">= 1.8.0"));
     }
-    let identified = |carried: &Carried| !carried.0["Identity"].is_null();
-    let of_tasks = group.tasks.iter().flat_map(|task| &task.services);
     if group.tasks.iter().any(|task| !task.identities.is_empty())
-        || group.services.iter().chain(of_tasks).any(identified)
+        || services.iter().any(|service| service.identity.is_some())
     {
         out.push(constraint(VERSION, "semver", ">= 1.7.0-a"));
     }
@@ -81,8 +77,9 @@ fn secrets(group: &TaskGroup) -> impl Iterator<Item = &str> {
 /// Returns the signals that a task may receive.
 fn signals(task: &Task) -> Vec<&str> {
     let mut out: Vec<&str> = Vec::new();
-    out.extend(task.vault.as_ref().and_then(|carried| signal_of(&carried.0)));
-    out.extend(task.templates.iter().filter_map(|carried| signal_of(&carried.0)));
+    out.extend(task.vault.as_ref().and_then(|block| signal_of(&block.0)));
+    let templates = task.templates.iter().filter(|block| block.change_mode.eq_ignore_ascii_case("signal"));
+    out.extend(templates.map(|block| block.change_signal.as_str()));
     out.push(&task.kill_signal);
     out.retain(|signal| !signal.is_empty());
     out
@@ -97,7 +94,9 @@ fn signal_of(block: &Value) -> Option<&str> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use serde_json::json;
+    use caravan_types::identity::IdentitySpec;
+    use caravan_types::job::{Numa, Template};
+    use caravan_types::service::CheckSpec;
 
     fn added(change: impl FnOnce(&mut TaskGroup)) -> Vec<String> {
         let mut group = TaskGroup { tasks: vec![Task::default()], ..TaskGroup::default() };
@@ -114,31 +113,42 @@ mod tests {
     #[test]
     fn what_a_group_uses_must_be_where_it_runs() {
         assert!(added(|_| {}).is_empty());
-        let service = |checks: Value| Carried(json!({"Name": "s", "Provider": "nomad", "Checks": checks}));
+        let service = |checks: Option<Vec<CheckSpec>>| ServiceSpec {
+            provider: "nomad".into(),
+            checks,
+            ..ServiceSpec::default()
+        };
         let discovery = "${attr.nomad.service_discovery} = true";
-        assert_eq!(added(|g| g.services.push(service(Value::Null))), [discovery]);
+        assert_eq!(added(|g| g.services.push(service(None))), [discovery]);
         assert_eq!(
-            added(|g| g.tasks[0].services.push(service(json!([{"Name": "up", "Type": "http"}])))),
+            added(|g| g.tasks[0].services.push(service(Some(vec![CheckSpec::default()])))),
             [discovery, "${attr.nomad.version} semver >= 1.4.0"]
         );
         let signals = added(|group| {
             group.tasks[0].kill_signal = "SIGQUIT".into();
-            let template = json!({"ChangeMode": "signal", "ChangeSignal": "SIGHUP"});
-            group.tasks[0].templates = vec![Carried(template), Carried(json!({"ChangeMode": "noop"}))];
+            let template = |mode: &str| Template {
+                change_mode: mode.into(),
+                change_signal: "SIGHUP".into(),
+                ..Template::default()
+            };
+            group.tasks[0].templates = vec![template("signal"), template("noop")];
         });
         assert_eq!(signals, ["${attr.os.signals} set_contains SIGHUP,SIGQUIT"]);
-        let numa =
-            |wish: &str| added(|g| g.tasks[0].resources.numa = Some(Carried(json!({"Affinity": wish}))));
+        let numa = |wish: &str| {
+            let numa = Numa { affinity: wish.into(), devices: None };
+            added(|g| g.tasks[0].resources.numa = Some(numa.into()))
+        };
         assert_eq!(
             numa("prefer"),
             ["${attr.nomad.version} semver >= 1.6.3-dev", "${attr.kernel.name} = linux"]
         );
         assert!(numa("none").is_empty());
         assert_eq!(
-            added(|g| g.tasks[0].identities.push(Carried(json!({"Name": "aws"})))),
+            added(|g| g.tasks[0].identities.push(IdentitySpec::default())),
             ["${attr.nomad.version} semver >= 1.7.0-a"]
         );
-        let consul = added(|g| g.services.push(Carried(json!({"Name": "s", "Provider": "consul"}))));
+        let consul =
+            added(|g| g.services.push(ServiceSpec { provider: "consul".into(), ..ServiceSpec::default() }));
         assert_eq!(consul, ["${attr.consul.version} semver >= 1.8.0"]);
     }
 }

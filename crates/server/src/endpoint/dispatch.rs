@@ -59,7 +59,7 @@ impl Jobs {
         if parent.stop {
             return Err(ServerError::refused(format!("Specified job \"{}\" is stopped", parent.id)));
         }
-        check(&rule, &dispatch).map_err(ServerError::refused)?;
+        check(rule, &dispatch).map_err(ServerError::refused)?;
         if let Some(found) = root.dispatched_with(&key, &dispatch.idempotency_token) {
             return Ok(existing(found));
         }
@@ -168,17 +168,13 @@ fn check(rule: &Parameterized, dispatch: &Dispatch) -> Result<(), String> {
     if dispatch.payload.len() > MAX_PAYLOAD {
         return Err(format!("Payload exceeds maximum size; {} > {MAX_PAYLOAD}", dispatch.payload.len()));
     }
-    let allowed = |key: &&String| rule.meta_required.contains(*key) || rule.meta_optional.contains(*key);
+    let allowed = |key: &&String| rule.required().contains(*key) || rule.optional().contains(*key);
     let others: Vec<&str> = dispatch.meta.keys().filter(|key| !allowed(key)).map(String::as_str).collect();
     if !others.is_empty() {
         return Err(format!("Dispatch request included unpermitted metadata keys: [{}]", others.join(" ")));
     }
-    let mut missing: Vec<&str> = rule
-        .meta_required
-        .iter()
-        .filter(|key| !dispatch.meta.contains_key(*key))
-        .map(String::as_str)
-        .collect();
+    let mut missing: Vec<&str> =
+        rule.required().iter().filter(|key| !dispatch.meta.contains_key(*key)).map(String::as_str).collect();
     missing.sort_unstable();
     if !missing.is_empty() {
         return Err(format!("Dispatch did not provide required meta keys: [{}]", missing.join(" ")));
@@ -199,8 +195,8 @@ mod tests {
     fn rule() -> Parameterized {
         Parameterized {
             payload: "optional".into(),
-            meta_required: vec!["input".into(), "form".into()],
-            meta_optional: vec!["profile".into()],
+            meta_required: Some(vec!["input".into(), "form".into()]),
+            meta_optional: Some(vec!["profile".into()]),
         }
     }
 

@@ -198,12 +198,12 @@ impl Jobs {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use caravan_types::job::{Carried, JobType, TaskGroup};
-    use serde_json::json;
+    use caravan_types::job::{JobType, TaskGroup};
+    use caravan_types::scaling::ScalingPolicy;
 
     fn job() -> Job {
-        let scaling = Some(Carried(json!({"Min": 1, "Max": 5})));
-        let group = TaskGroup { name: "web".into(), scaling, ..TaskGroup::default() };
+        let scaling = ScalingPolicy { min: Some(1), max: Some(5), ..ScalingPolicy::default() };
+        let group = TaskGroup { name: "web".into(), scaling: Some(scaling.into()), ..TaskGroup::default() };
         Job { id: "web".into(), task_groups: vec![group], ..Job::default() }
     }
 

@@ -91,7 +91,7 @@ impl Book {
 }
 
 fn schedule(job: &Job) -> Option<(Schedule, bool)> {
-    let rule = job.periodic_rule()?;
+    let rule = job.periodic.as_ref()?;
     match Schedule::new(rule.expressions(), &rule.time_zone) {
         Ok(schedule) => Some((schedule, rule.prohibit_overlap)),
         Err(error) => {
@@ -119,8 +119,7 @@ mod tests {
     use super::*;
     use crate::admission::sample::minimal;
     use caravan_types::command::{Change, Command};
-    use caravan_types::job::{Carried, JobType};
-    use serde_json::json;
+    use caravan_types::job::{JobType, Periodic};
 
     const MINUTE: i64 = 60_000_000_000;
 
@@ -129,9 +128,15 @@ mod tests {
     }
 
     fn every_ten(overlap_prohibited: bool) -> Job {
-        let rule = json!({"Enabled": true, "Spec": "", "Specs": ["*/10 * * * *"], "SpecType": "cron",
-            "ProhibitOverlap": overlap_prohibited, "TimeZone": "UTC"});
-        Job { kind: JobType::Batch, periodic: Some(Carried(rule)), ..minimal() }
+        let rule = Periodic {
+            enabled: true,
+            specs: vec!["*/10 * * * *".into()],
+            spec_type: "cron".into(),
+            prohibit_overlap: overlap_prohibited,
+            time_zone: "UTC".into(),
+            ..Periodic::default()
+        };
+        Job { kind: JobType::Batch, periodic: Some(rule.into()), ..minimal() }
     }
 
     fn apply(root: &Root, now: UnixNanos, change: Change) -> Root {
@@ -204,8 +209,8 @@ mod tests {
         let key = every_ten(false).key();
         let mut book = Book::read(&root);
         let mut job = every_ten(false);
-        if let Some(Carried(rule)) = &mut job.periodic {
-            rule["Specs"] = json!(["5 * * * *"]);
+        if let Some(rule) = &mut job.periodic {
+            rule.specs = vec!["5 * * * *".into()];
         }
         root = register(&root, at(30), job.clone());
         book.follow(&root, &key);

@@ -5,19 +5,28 @@ use crate::world::{Cluster, Setup, until};
 use caravan_server::{Dispatch, JobSubmission};
 use caravan_types::JobId;
 use caravan_types::eval::Trigger;
-use caravan_types::job::{Carried, Job, JobStatus, JobType};
-use serde_json::json;
+use caravan_types::job::{Job, JobStatus, JobType, Parameterized, Periodic};
 use std::collections::BTreeSet;
 
 fn parameterized(id: &str) -> Job {
-    let rule = json!({"Payload": "optional", "MetaRequired": ["input"], "MetaOptional": null});
-    Job { kind: JobType::Batch, parameterized_job: Some(Carried(rule)), ..make::job(id) }
+    let rule = Parameterized {
+        payload: "optional".into(),
+        meta_required: Some(vec!["input".into()]),
+        meta_optional: None,
+    };
+    Job { kind: JobType::Batch, parameterized_job: Some(rule), ..make::job(id) }
 }
 
 fn periodic(id: &str, spec: &str, prohibit_overlap: bool) -> Job {
-    let rule = json!({"Enabled": true, "Spec": "", "Specs": [spec], "SpecType": "cron",
-        "ProhibitOverlap": prohibit_overlap, "TimeZone": "UTC"});
-    Job { kind: JobType::Batch, periodic: Some(Carried(rule)), ..make::job(id) }
+    let rule = Periodic {
+        enabled: true,
+        specs: vec![spec.into()],
+        spec_type: "cron".into(),
+        prohibit_overlap,
+        time_zone: "UTC".into(),
+        ..Periodic::default()
+    };
+    Job { kind: JobType::Batch, periodic: Some(rule.into()), ..make::job(id) }
 }
 
 fn given(token: &str) -> Dispatch {

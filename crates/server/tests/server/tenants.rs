@@ -159,13 +159,13 @@ async fn an_identity_for_somebody_else_is_none_here() {
     let mut job = make::job("web");
     let specs = audiences.map(|(name, audience)| IdentitySpec {
         name: name.into(),
-        audience: audience.iter().map(|text| (*text).to_owned()).collect(),
+        audience: Some(audience.iter().map(|text| (*text).to_owned()).collect()),
         file: true,
         ..IdentitySpec::default()
     });
     let task = &mut job.task_groups[0].tasks[0];
-    task.identity = Some(specs[0].carried());
-    task.identities = specs[1..].iter().map(IdentitySpec::carried).collect();
+    task.identity = Some(specs[0].clone().into());
+    task.identities = specs[1..].to_vec();
     cluster.run_job(job).await;
     let alloc = cluster.placed("web").await;
     let sign = SignIdentities {

@@ -3,7 +3,7 @@
 use super::parse::{Line, mode, number, pairs};
 use crate::samples;
 use caravan_types::job::{
-    Affinity, Carried, Constraint, Job, JobType, Network, Port, RequestedDevice, Spread, SpreadTarget,
+    Affinity, Constraint, Job, JobType, Network, Numa, Port, RequestedDevice, Spread, SpreadTarget,
     VolumeRequest, VolumeType,
 };
 use caravan_types::volume::{AccessMode, AttachmentMode};
@@ -31,7 +31,7 @@ fn set(job: &mut Job, key: &str, value: &str) -> Result<(), String> {
         "memory" => resources.memory_mb = number(value)?,
         "memory_max" => resources.memory_max_mb = number(value)?,
         "cores" => resources.cores = number(value)?,
-        "numa" => resources.numa = Some(Carried(serde_json::json!({ "Affinity": value }))),
+        "numa" => resources.numa = Some(Numa { affinity: value.to_owned(), devices: None }.into()),
         "disk" => group.ephemeral_disk.get_or_insert_default().size_mb = number(value)?,
         "sticky" => group.ephemeral_disk.get_or_insert_default().sticky = value == "true",
         "pool" => value.clone_into(&mut job.node_pool),
@@ -115,9 +115,11 @@ fn add(job: &mut Job, words: &[String]) -> Result<(), String> {
             for (key, value) in rest(2)? {
                 match key {
                     "count" => request.count = number(value)?,
-                    "model" => request.constraints.push(Carried(serde_json::json!({
-                        "LTarget": "${device.model}", "Operand": "=", "RTarget": value,
-                    }))),
+                    "model" => request.constraints.push(Constraint {
+                        l_target: "${device.model}".into(),
+                        operand: "=".into(),
+                        r_target: value.into(),
+                    }),
                     other => return Err(format!("devices have no {other:?}")),
                 }
             }

@@ -3,8 +3,7 @@
 use super::ScriptError;
 use crate::samples;
 use caravan_scheduler::{Algorithm, Preemption, Rules};
-use caravan_types::job::Carried;
-use caravan_types::node::{DriverInfo, Node};
+use caravan_types::node::{DriverInfo, Hardware, Node};
 use caravan_types::volume::{AccessMode, AttachmentMode, Capability, Volume};
 
 /// A command with its indented lines.
@@ -124,7 +123,7 @@ fn set(node: &mut Node, key: &str, value: &str) -> Result<(), String> {
             let core = |id: &u16| serde_json::json!({"ID": id, "NodeID": id / each});
             let cores: Vec<serde_json::Value> =
                 node.node_resources.cpu.reservable_cpu_cores.iter().map(core).collect();
-            node.node_resources.processors.topology = Some(Carried(serde_json::json!({ "Cores": cores })));
+            node.node_resources.processors.topology = Some(Hardware(serde_json::json!({ "Cores": cores })));
         }
         "max_allocs" => node.node_max_allocs = number(value)?,
         "reserved_ports" => node.reserved_resources.networks.reserved_host_ports = value.to_owned(),
@@ -150,7 +149,7 @@ fn set(node: &mut Node, key: &str, value: &str) -> Result<(), String> {
 }
 
 /// Parses `vendor/type/name:count`.
-fn device(text: &str) -> Result<Carried, String> {
+fn device(text: &str) -> Result<Hardware, String> {
     let (name, count) = text.split_once(':').unwrap_or((text, "1"));
     let parts: Vec<&str> = name.split('/').collect();
     let [vendor, kind, name] = parts[..] else {
@@ -159,7 +158,7 @@ fn device(text: &str) -> Result<Carried, String> {
     let count: usize = number(count)?;
     let instances: Vec<serde_json::Value> =
         (0..count).map(|n| serde_json::json!({"ID": format!("{name}-{n}"), "Healthy": true})).collect();
-    Ok(Carried(serde_json::json!({
+    Ok(Hardware(serde_json::json!({
         "Vendor": vendor, "Type": kind, "Name": name, "Instances": instances, "Attributes": {},
     })))
 }

@@ -107,7 +107,7 @@ impl Tx {
         if purge {
             self.remove_job(key);
         } else if !old.stop {
-            if !scaling::policies(&old).is_empty() {
+            if scaling::policies(&old).next().is_some() {
                 self.changed(Changed::ScalingPolicies(key.clone()));
             }
             self.put_job(Job {

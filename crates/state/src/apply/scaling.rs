@@ -55,7 +55,7 @@ impl Tx {
         name: &str,
         tag: Option<&VersionTag>,
     ) -> Done {
-        let has_it = |job: &Job| VersionTag::of(job).is_some_and(|tag| tag.name == name);
+        let has_it = |job: &Job| job.version_tag.as_ref().is_some_and(|tag| tag.name == name);
         let holder = self.root.job_versions(key).find(|job| has_it(job)).cloned();
         let Some(tag) = tag else {
             let Some(job) = holder else {
@@ -79,7 +79,7 @@ impl Tx {
                 key.id
             )));
         }
-        self.put_version(Job { version_tag: Some(tag.carried()), ..(*job).clone() });
+        self.put_version(Job { version_tag: Some(tag.clone().into()), ..(*job).clone() });
         Ok(())
     }
 }

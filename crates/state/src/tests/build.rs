@@ -4,7 +4,7 @@ use crate::{Root, check};
 use caravan_types::alloc::{AllocUpdate, Allocation, ClientStatus, TaskState};
 use caravan_types::command::{Change, Command, Outcome, PlanCommit};
 use caravan_types::eval::{EvalStatus, Evaluation};
-use caravan_types::job::{CsiPluginConfig, CsiPluginType, Job, JobType, Task, TaskGroup};
+use caravan_types::job::{CsiPluginConfig, CsiPluginType, Job, JobType, Periodic, Task, TaskGroup};
 use caravan_types::node::{Node, NodeStatus};
 use caravan_types::plan::StopAlloc;
 use caravan_types::plugin::{CsiControllerInfo, CsiInfo, CsiNodeInfo};
@@ -203,6 +203,7 @@ pub(super) fn shared<T>(row: Option<&Arc<T>>) -> &T {
 
 /// A job that makes a child every day, if it is enabled.
 pub(super) fn periodic(id: &str, enabled: bool) -> Job {
-    let rule = serde_json::json!({"Enabled": enabled, "Specs": ["@daily"], "SpecType": "cron"});
-    Job { periodic: Some(caravan_types::job::Carried(rule)), ..job(id, JobType::Batch, 1) }
+    let rule =
+        Periodic { enabled, specs: vec!["@daily".into()], spec_type: "cron".into(), ..Periodic::default() };
+    Job { periodic: Some(rule.into()), ..job(id, JobType::Batch, 1) }
 }

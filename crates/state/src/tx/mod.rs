@@ -217,7 +217,7 @@ impl Tx {
         for version in versions {
             self.remove_version(key, version);
         }
-        if !scaling::policies(&old).is_empty() {
+        if scaling::policies(&old).next().is_some() {
             self.changed(Changed::ScalingPolicies(key.clone()));
         }
         if self.root.scaling_events.remove(key).is_some() {

@@ -1,8 +1,9 @@
 //! From the job that clients send, canonicalised, to the job that servers keep.
 //!
-//! Blocks that nothing acts on yet are carried as they came (`docs/gaps.md` lists them). Words that have no
+//! Blocks that nothing acts on are kept as they came (`docs/gaps.md` lists them). Words that have no
 //! meaning are collected, each with its path.
 
+mod blocks;
 mod misfit;
 mod task;
 
@@ -16,8 +17,9 @@ use serde_json::Value as Json;
 
 use crate::api;
 use crate::job as kept;
-use crate::job::{BrokenMount, Carried, JobStatus, JobType, RestartMode, VolumeType};
+use crate::job::{BrokenMount, JobStatus, JobType, RestartMode, Unsupported, VolumeType};
 use crate::time::{Nanos, UnixNanos};
+use blocks::all;
 
 /// Everything that kept a job from being converted.
 #[derive(Debug, Clone, Default, PartialEq, Eq, thiserror::Error)]
@@ -63,26 +65,9 @@ struct Problems {
     found: Misfits,
 }
 
-fn carried<T: Serialize>(part: &T) -> Carried {
-    Carried(serde_json::to_value(part).unwrap_or(Json::Null))
-}
-
-fn carried_all<T: Serialize>(parts: Option<&Vec<T>>) -> Vec<Carried> {
-    parts.into_iter().flatten().map(carried).collect()
-}
-
-/// Services. What is given for all checks of one is with each of them already.
-fn services(parts: Option<&Vec<api::Service>>) -> Vec<Carried> {
-    let mut out = carried_all(parts);
-    for Carried(service) in &mut out {
-        let Some(service) = service.as_object_mut() else { continue };
-        service.remove("CheckRestart");
-        let checks = service.get_mut("Checks").and_then(serde_json::Value::as_array_mut);
-        for check in checks.into_iter().flatten().filter_map(serde_json::Value::as_object_mut) {
-            check.remove("Advertise");
-        }
-    }
-    out
+/// Keeps a block that nothing acts on as it came.
+fn unsupported<T: Serialize>(block: &T) -> Unsupported {
+    Unsupported(serde_json::to_value(block).unwrap_or(Json::Null))
 }
 
 impl Problems {
@@ -155,9 +140,9 @@ impl Problems {
                     ..kept::UpdateStrategy::default()
                 }
             }),
-            multiregion: job.multiregion.as_ref().map(carried),
-            periodic: job.periodic.as_ref().map(carried),
-            parameterized_job: job.parameterized.as_ref().map(carried),
+            multiregion: job.multiregion.as_ref().map(|m| Box::new(unsupported(m))),
+            periodic: job.periodic.as_ref().map(|p| Box::new(blocks::periodic(p))),
+            parameterized_job: job.parameterized.as_ref().map(blocks::parameterized),
             dispatched: job.dispatched,
             dispatch_idempotency_token: job.dispatch_idempotency_token.clone().unwrap_or_default(),
             payload: job.payload.clone().unwrap_or_default(),
@@ -173,8 +158,8 @@ impl Problems {
             create_index: job.create_index.unwrap_or_default(),
             modify_index: job.modify_index.unwrap_or_default(),
             job_modify_index: job.job_modify_index.unwrap_or_default(),
-            ui: job.ui.as_ref().map(carried),
-            version_tag: job.version_tag.as_ref().map(carried),
+            ui: job.ui.as_ref().map(|ui| Box::new(blocks::ui(ui))),
+            version_tag: job.version_tag.as_ref().map(|tag| Box::new(blocks::version_tag(tag))),
         })
     }
 
@@ -203,7 +188,7 @@ impl Problems {
                 healthy_deadline: m.healthy_deadline.unwrap_or_default(),
             }),
             constraints: constraints(group.constraints.as_ref()),
-            scaling: group.scaling.as_ref().map(carried),
+            scaling: group.scaling.as_ref().map(|s| Box::new(blocks::scaling(s))),
             restart_policy: group.restart.as_ref().map(|r| p.restart(r)),
             disconnect: group.disconnect.as_ref().map(|d| kept::DisconnectStrategy {
                 lost_after: d.lost_after.unwrap_or_default(),
@@ -232,8 +217,8 @@ impl Problems {
             affinities: affinities(group.affinities.as_ref()),
             spreads: spreads(group.spreads.as_ref()),
             networks: networks(group.networks.as_ref()),
-            consul: group.consul.as_ref().map(carried),
-            services: services(group.services.as_ref()),
+            consul: group.consul.as_ref().map(|c| Box::new(blocks::consul(c))),
+            services: all(group.services.as_ref(), blocks::service),
             volumes: group
                 .volumes
                 .iter()
@@ -395,10 +380,10 @@ fn networks(all: Option<&Vec<api::NetworkResource>>) -> Vec<kept::Network> {
             ip: n.ip.clone(),
             hostname: n.hostname.clone(),
             mbits: n.mbits.unwrap_or_default(),
-            dns: n.dns.as_ref().map(carried),
+            dns: n.dns.as_ref().map(|dns| Box::new(blocks::dns(dns))),
             reserved_ports: ports(n.reserved_ports.as_ref()),
             dynamic_ports: ports(n.dynamic_ports.as_ref()),
-            cni: n.cni.as_ref().map(carried),
+            cni: n.cni.as_ref().map(|cni| Box::new(kept::Cni { args: cni.args.clone() })),
         })
         .collect()
 }

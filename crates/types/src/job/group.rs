@@ -1,10 +1,12 @@
 //! Task groups: what is placed together on one node.
 
 use super::{
-    Affinity, Carried, Constraint, DisconnectStrategy, MigrateStrategy, Network, ReschedulePolicy,
-    RestartPolicy, Spread, Task, UpdateStrategy, VolumeRequest, VolumeType,
+    Affinity, Constraint, DisconnectStrategy, MigrateStrategy, Network, ReschedulePolicy, RestartPolicy,
+    Spread, Task, UpdateStrategy, VolumeRequest, VolumeType, blocks,
 };
+use crate::scaling::ScalingPolicy;
 use crate::ser::nil;
+use crate::service::ServiceSpec;
 use crate::time::Nanos;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -24,8 +26,8 @@ pub struct TaskGroup {
     /// Conditions on nodes.
     #[serde(with = "nil")]
     pub constraints: Vec<Constraint>,
-    /// Carried.
-    pub scaling: Option<Carried>,
+    /// Policy for an autoscaler.
+    pub scaling: Option<Box<ScalingPolicy>>,
     /// Restarts on the client.
     pub restart_policy: Option<RestartPolicy>,
     /// What happens when the client is cut off.
@@ -49,11 +51,11 @@ pub struct TaskGroup {
     /// Networks; the first one counts.
     #[serde(with = "nil")]
     pub networks: Vec<Network>,
-    /// Carried.
-    pub consul: Option<Carried>,
-    /// Carried.
+    /// Which service registry it belongs to.
+    pub consul: Option<Box<Consul>>,
+    /// Services of the group as a whole.
     #[serde(with = "nil")]
-    pub services: Vec<Carried>,
+    pub services: Vec<ServiceSpec>,
     /// Volumes by alias.
     #[serde(with = "nil")]
     pub volumes: BTreeMap<String, VolumeRequest>,
@@ -85,6 +87,15 @@ impl TaskGroup {
     /// Disk asked for, in MB.
     pub fn disk_mb(&self) -> i64 {
         self.ephemeral_disk.as_ref().map_or(0, |d| d.size_mb)
+    }
+}
+
+blocks! {
+    /// Which service registry a group or a task belongs to.
+    Consul {
+        namespace: String = "Namespace";
+        cluster: String = "Cluster";
+        partition: String = "Partition";
     }
 }
 

@@ -1,37 +1,39 @@
 //! A job as the servers keep it: every default filled in.
 
+mod files;
 mod group;
 mod policy;
 mod resources;
+mod shape;
 mod task;
 mod template;
 mod volume;
 
-pub use group::{EphemeralDisk, TaskGroup};
+pub use files::{Artifact, ChangeScript, DispatchPayload, Template, WaitConfig};
+pub use group::{Consul, EphemeralDisk, TaskGroup};
 pub use policy::{
     DisconnectStrategy, MigrateStrategy, ReschedulePolicy, RestartMode, RestartPolicy, UpdateStrategy,
 };
-pub use resources::{Network, Port, RequestedDevice, Resources};
-pub use task::{CsiPluginConfig, CsiPluginType, Lifecycle, LogConfig, Task};
+pub use resources::{Cni, Dns, Network, Numa, Port, RequestedDevice, Resources};
+pub(crate) use shape::blocks;
+pub use task::{Action, CsiPluginConfig, CsiPluginType, Lifecycle, LogConfig, Task};
 pub use template::{Parameterized, Periodic};
 pub use volume::{
     BrokenMount, HostAccess, MountOptions, PropagationMode, VolumeMount, VolumeRequest, VolumeType,
 };
 
 use crate::id::{JobId, JobKey, Namespace};
+use crate::scaling::VersionTag;
 use crate::ser::nil;
 use crate::time::UnixNanos;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fmt;
 
-/// A part of a job that is carried and answered as it came, but not acted on yet
-/// (`docs/gaps.md` lists which).
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+/// A block of a job that nothing acts on (`docs/gaps.md`): kept and answered as it came.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
-pub struct Carried(pub serde_json::Value);
-
-impl Eq for Carried {}
+pub struct Unsupported(pub serde_json::Value);
 
 /// Which scheduler a job belongs to.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -176,6 +178,20 @@ pub struct SpreadTarget {
     pub percent: u32,
 }
 
+blocks! {
+    /// Text and links for the web page.
+    JobUi {
+        description: String = "Description";
+        links: Option<Vec<JobUiLink>> = "Links";
+    }
+
+    /// One link of the web page.
+    JobUiLink {
+        label: String = "Label";
+        url: String = "URL";
+    }
+}
+
 /// A job. Defaults are filled, names are checked; docs/reference/http-api.md, section 5.1 is its JSON.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
@@ -220,12 +236,12 @@ pub struct Job {
     pub task_groups: Vec<TaskGroup>,
     /// Only `Stagger` and `MaxParallel` are kept at this level; groups hold the real values.
     pub update: UpdateStrategy,
-    /// Carried.
-    pub multiregion: Option<Carried>,
-    /// Carried.
-    pub periodic: Option<Carried>,
-    /// Carried.
-    pub parameterized_job: Option<Carried>,
+    /// Several regions; refused.
+    pub multiregion: Option<Box<Unsupported>>,
+    /// When it makes children.
+    pub periodic: Option<Box<Periodic>>,
+    /// What a dispatch of it must and may give ([`Self::dispatch_rule`]).
+    pub parameterized_job: Option<Parameterized>,
     /// Made by a dispatch.
     pub dispatched: bool,
     /// Token of the dispatch.
@@ -259,11 +275,11 @@ pub struct Job {
     pub modify_index: u64,
     /// Index of the last write of the specification.
     pub job_modify_index: u64,
-    /// Carried.
+    /// Text and links for the web page.
     #[serde(rename = "UI")]
-    pub ui: Option<Carried>,
-    /// Carried.
-    pub version_tag: Option<Carried>,
+    pub ui: Option<Box<JobUi>>,
+    /// Name of this version.
+    pub version_tag: Option<Box<VersionTag>>,
 }
 
 mod nil_text {
@@ -356,7 +372,7 @@ pub struct JobListStub {
     #[serde(with = "nil")]
     pub datacenters: Vec<String>,
     pub node_pool: String,
-    pub multiregion: Option<Carried>,
+    pub multiregion: Option<Box<Unsupported>>,
     #[serde(rename = "Type")]
     pub kind: JobType,
     pub priority: i64,

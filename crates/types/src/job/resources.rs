@@ -1,8 +1,31 @@
 //! What tasks and groups ask of a node.
 
-use super::Carried;
+use super::{Affinity, Constraint, blocks};
 use crate::ser::{is_default, nil};
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+
+blocks! {
+    /// Placement on NUMA nodes.
+    Numa {
+        /// `none`, `prefer` or `require`.
+        affinity: String = "Affinity";
+        /// Names of the devices that are to be near the cores.
+        devices: Option<Vec<String>> = "Devices";
+    }
+
+    /// Name servers of a network namespace.
+    Dns {
+        servers: Option<Vec<String>> = "Servers";
+        searches: Option<Vec<String>> = "Searches";
+        options: Option<Vec<String>> = "Options";
+    }
+
+    /// Arguments for CNI plugins.
+    Cni {
+        args: Option<BTreeMap<String, String>> = "Args";
+    }
+}
 
 /// Resources of one task.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -33,7 +56,7 @@ pub struct Resources {
     pub devices: Vec<RequestedDevice>,
     /// Whether the cores are to be of one NUMA node ([`Self::numa_wish`]).
     #[serde(rename = "NUMA")]
-    pub numa: Option<Carried>,
+    pub numa: Option<Box<Numa>>,
     /// Size of the secrets tmpfs in MB; 0 = 1.
     #[serde(rename = "SecretsMB")]
     pub secrets_mb: i64,
@@ -42,7 +65,7 @@ pub struct Resources {
 impl Resources {
     /// `prefer` or `require`, if all cores are to be of one NUMA node.
     pub fn numa_wish(&self) -> Option<&str> {
-        let affinity = self.numa.as_ref()?.0.get("Affinity")?.as_str()?;
+        let affinity = self.numa.as_ref()?.affinity.as_str();
         Some(affinity).filter(|affinity| !matches!(*affinity, "" | "none"))
     }
 }
@@ -55,12 +78,12 @@ pub struct RequestedDevice {
     pub name: String,
     /// How many.
     pub count: u64,
-    /// Carried.
+    /// Conditions on the device.
     #[serde(with = "nil")]
-    pub constraints: Vec<Carried>,
-    /// Carried.
+    pub constraints: Vec<Constraint>,
+    /// Wishes about the device.
     #[serde(with = "nil")]
-    pub affinities: Vec<Carried>,
+    pub affinities: Vec<Affinity>,
 }
 
 /// A network of a group, as asked for or as given.
@@ -85,18 +108,18 @@ pub struct Network {
     /// Deprecated.
     #[serde(rename = "MBits", skip_serializing_if = "is_default")]
     pub mbits: i64,
-    /// Carried.
+    /// Name servers inside.
     #[serde(rename = "DNS", skip_serializing_if = "is_default")]
-    pub dns: Option<Carried>,
+    pub dns: Option<Box<Dns>>,
     /// Ports with a fixed number.
     #[serde(skip_serializing_if = "is_default")]
     pub reserved_ports: Vec<Port>,
     /// Ports whose number the scheduler picks.
     #[serde(skip_serializing_if = "is_default")]
     pub dynamic_ports: Vec<Port>,
-    /// Carried.
+    /// Arguments for CNI plugins.
     #[serde(rename = "CNI", skip_serializing_if = "is_default")]
-    pub cni: Option<Carried>,
+    pub cni: Option<Box<Cni>>,
 }
 
 /// A labelled port.

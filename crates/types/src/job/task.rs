@@ -1,8 +1,15 @@
 //! Tasks: what one driver runs.
 
-use super::{Affinity, Carried, Constraint, Resources, RestartPolicy, VolumeMount};
+use super::blocks;
+use super::{
+    Affinity, Artifact, Constraint, Consul, DispatchPayload, Resources, RestartPolicy, Template, Unsupported,
+    VolumeMount,
+};
 use crate::id::PluginId;
+use crate::identity::IdentitySpec;
+use crate::scaling::ScalingPolicy;
 use crate::ser::nil;
+use crate::service::ServiceSpec;
 use crate::time::Nanos;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -23,19 +30,19 @@ pub struct Task {
     /// Environment.
     #[serde(with = "nil")]
     pub env: BTreeMap<String, String>,
-    /// Carried.
+    /// Services of the task.
     #[serde(with = "nil")]
-    pub services: Vec<Carried>,
-    /// Carried.
-    pub vault: Option<Carried>,
-    /// Carried.
+    pub services: Vec<ServiceSpec>,
+    /// Access to Vault; refused.
+    pub vault: Option<Box<Unsupported>>,
+    /// Secrets of stores; refused.
     #[serde(with = "nil")]
-    pub secrets: Vec<Carried>,
-    /// Carried.
-    pub consul: Option<Carried>,
-    /// Carried.
+    pub secrets: Vec<Unsupported>,
+    /// Which service registry it belongs to.
+    pub consul: Option<Box<Consul>>,
+    /// Files rendered for it.
     #[serde(with = "nil")]
-    pub templates: Vec<Carried>,
+    pub templates: Vec<Template>,
     /// Conditions on nodes.
     #[serde(with = "nil")]
     pub constraints: Vec<Constraint>,
@@ -46,8 +53,8 @@ pub struct Task {
     pub resources: Resources,
     /// Restarts; the group's when absent.
     pub restart_policy: Option<RestartPolicy>,
-    /// Carried.
-    pub dispatch_payload: Option<Carried>,
+    /// Where the payload of a dispatch is written.
+    pub dispatch_payload: Option<DispatchPayload>,
     /// When it runs relative to the main tasks.
     pub lifecycle: Option<Lifecycle>,
     /// Free pairs.
@@ -57,9 +64,9 @@ pub struct Task {
     pub kill_timeout: Nanos,
     /// Log rotation.
     pub log_config: LogConfig,
-    /// Carried.
+    /// What is fetched before it starts.
     #[serde(with = "nil")]
-    pub artifacts: Vec<Carried>,
+    pub artifacts: Vec<Artifact>,
     /// Its end ends the others.
     pub leader: bool,
     /// Wait before the kill signal.
@@ -67,9 +74,9 @@ pub struct Task {
     /// Volumes of the group seen by this task.
     #[serde(with = "nil")]
     pub volume_mounts: Vec<VolumeMount>,
-    /// Carried.
+    /// Policies for an autoscaler.
     #[serde(with = "nil")]
-    pub scaling_policies: Vec<Carried>,
+    pub scaling_policies: Vec<ScalingPolicy>,
     /// Signal of a gentle stop; the driver's when empty.
     pub kill_signal: String,
     /// Set by connect.
@@ -77,22 +84,31 @@ pub struct Task {
     /// The task is a CSI plugin.
     #[serde(rename = "CSIPluginConfig")]
     pub csi_plugin_config: Option<CsiPluginConfig>,
-    /// Carried.
-    pub identity: Option<Carried>,
-    /// Carried.
+    /// The identity that stands for the task at the servers.
+    pub identity: Option<Box<IdentitySpec>>,
+    /// All other identities.
     #[serde(with = "nil")]
-    pub identities: Vec<Carried>,
-    /// Carried.
+    pub identities: Vec<IdentitySpec>,
+    /// Commands that operators can run in it.
     #[serde(with = "nil")]
-    pub actions: Vec<Carried>,
-    /// Carried.
-    pub schedule: Option<Carried>,
+    pub actions: Vec<Action>,
+    /// When it runs by the clock; refused.
+    pub schedule: Option<Box<Unsupported>>,
 }
 
 impl Task {
     /// Whether this is a main task: one without a lifecycle.
     pub fn is_main(&self) -> bool {
         self.lifecycle.is_none()
+    }
+}
+
+blocks! {
+    /// A command that operators can run in the task.
+    Action {
+        name: String = "Name";
+        command: String = "Command";
+        args: Option<Vec<String>> = "Args";
     }
 }
 

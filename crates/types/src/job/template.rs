@@ -2,7 +2,6 @@
 
 use super::{Job, Task};
 use crate::id::JobId;
-use crate::ser::nil;
 use serde::{Deserialize, Serialize};
 
 /// When a periodic job makes its children (docs/reference/jobspec.md, section 4.4).
@@ -10,17 +9,19 @@ use serde::{Deserialize, Serialize};
 #[serde(rename_all = "PascalCase", default)]
 pub struct Periodic {
     /// It does.
+    #[serde(deserialize_with = "crate::ser::null_default")]
     pub enabled: bool,
     /// The old way to give one expression.
     #[serde(deserialize_with = "crate::ser::null_default")]
     pub spec: String,
     /// Cron expressions; the earliest counts.
-    #[serde(with = "nil")]
+    #[serde(deserialize_with = "crate::ser::null_default")]
     pub specs: Vec<String>,
     /// Kind of the expressions, `cron`.
     #[serde(deserialize_with = "crate::ser::null_default")]
     pub spec_type: String,
     /// No child while another one lives.
+    #[serde(deserialize_with = "crate::ser::null_default")]
     pub prohibit_overlap: bool,
     /// Name of the time zone of the expressions.
     #[serde(deserialize_with = "crate::ser::null_default")]
@@ -43,35 +44,34 @@ pub struct Parameterized {
     #[serde(deserialize_with = "crate::ser::null_default")]
     pub payload: String,
     /// Keys that must be given.
-    #[serde(with = "nil")]
-    pub meta_required: Vec<String>,
+    pub meta_required: Option<Vec<String>>,
     /// Keys that may be given.
-    #[serde(with = "nil")]
-    pub meta_optional: Vec<String>,
+    pub meta_optional: Option<Vec<String>>,
+}
+
+impl Parameterized {
+    /// Returns the keys that a dispatch must give.
+    pub fn required(&self) -> &[String] {
+        self.meta_required.as_deref().unwrap_or_default()
+    }
+
+    /// Returns the keys that a dispatch may give.
+    pub fn optional(&self) -> &[String] {
+        self.meta_optional.as_deref().unwrap_or_default()
+    }
 }
 
 impl Task {
     /// The file below its local directory that the payload of a dispatch is for.
-    pub fn dispatch_file(&self) -> Option<String> {
-        let file = self.dispatch_payload.as_ref()?.0.get("File")?.as_str()?;
-        (!file.is_empty()).then(|| file.to_owned())
+    pub fn dispatch_file(&self) -> Option<&str> {
+        self.dispatch_payload.as_ref().map(|payload| payload.file.as_str()).filter(|file| !file.is_empty())
     }
 }
 
 impl Job {
-    /// When it makes children. `None` for other jobs, and for one that is to be dispatched first.
-    pub fn periodic_rule(&self) -> Option<Periodic> {
-        self.periodic.as_ref().and_then(|carried| serde_json::from_value(carried.0.clone()).ok())
-    }
-
-    /// What a dispatch of it must and may give. `None` for other jobs, and for what a dispatch made.
-    pub fn dispatch_rule(&self) -> Option<Parameterized> {
-        self.parameters().filter(|_| !self.dispatched)
-    }
-
-    /// The same for both, the job that is dispatched and what a dispatch made.
-    pub fn parameters(&self) -> Option<Parameterized> {
-        self.parameterized_job.as_ref().and_then(|carried| serde_json::from_value(carried.0.clone()).ok())
+    /// Returns what a dispatch of the job must and may give. `None` for other jobs, and for what a dispatch made.
+    pub fn dispatch_rule(&self) -> Option<&Parameterized> {
+        self.parameterized_job.as_ref().filter(|_| !self.dispatched)
     }
 
     /// Whether it only makes other jobs, and runs nothing itself.
@@ -82,7 +82,7 @@ impl Job {
     /// Whether it makes children by itself when their time has come.
     pub fn is_periodic_active(&self) -> bool {
         let waits_for_dispatch = self.parameterized_job.is_some() && !self.dispatched;
-        !self.stop && !waits_for_dispatch && self.periodic_rule().is_some_and(|rule| rule.enabled)
+        !self.stop && !waits_for_dispatch && self.periodic.as_ref().is_some_and(|rule| rule.enabled)
     }
 
     /// The id of the child that a periodic job makes for a time in Unix seconds.
@@ -100,17 +100,13 @@ impl Job {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::job::Carried;
-    use serde_json::json;
 
     #[test]
-    fn rules_are_read_from_what_is_carried() {
-        let periodic = json!({"Enabled": true, "Spec": "", "Specs": ["@daily"], "SpecType": "cron",
-            "ProhibitOverlap": true, "TimeZone": "UTC"});
-        let mut job = Job { id: "a".into(), periodic: Some(Carried(periodic)), ..Job::default() };
-        let rule = job.periodic_rule().expect("it is periodic");
+    fn rules_say_what_a_job_makes() {
+        let rule = Periodic { enabled: true, specs: vec!["@daily".into()], ..Periodic::default() };
         assert_eq!(rule.expressions().collect::<Vec<_>>(), ["@daily"]);
-        assert!(rule.prohibit_overlap && job.is_template() && job.is_periodic_active());
+        let mut job = Job { id: "a".into(), periodic: Some(Box::new(rule)), ..Job::default() };
+        assert!(job.is_template() && job.is_periodic_active());
         job.stop = true;
         assert!(!job.is_periodic_active());
         assert_eq!(job.periodic_child_id(17).as_str(), "a/periodic-17");
@@ -118,9 +114,9 @@ mod tests {
 
     #[test]
     fn a_dispatched_child_is_no_template_any_more() {
-        let rule = json!({"Payload": "optional", "MetaRequired": ["input"], "MetaOptional": null});
-        let mut job = Job { id: "a".into(), parameterized_job: Some(Carried(rule)), ..Job::default() };
-        assert_eq!(job.dispatch_rule().expect("it is parameterized").meta_required, ["input"]);
+        let rule = Parameterized { meta_required: Some(vec!["input".into()]), ..Parameterized::default() };
+        let mut job = Job { id: "a".into(), parameterized_job: Some(rule), ..Job::default() };
+        assert_eq!(job.dispatch_rule().expect("it is parameterized").required(), ["input"]);
         assert_eq!(job.dispatch_child_id("", 1, "0a").as_str(), "a/dispatch-1-0a");
         assert_eq!(job.dispatch_child_id("x", 1, "0a").as_str(), "a/dispatch-x-1-0a");
         job.dispatched = true;

@@ -133,7 +133,7 @@ pub(crate) async fn action(ctx: &Ctx, args: &ActionArgs) -> Outcome {
     let mut found = Vec::new();
     for group in job.task_groups.iter().filter(|g| args.group.as_ref().is_none_or(|name| g.name == *name)) {
         let tasks = group.tasks.iter().filter(|t| args.task.as_ref().is_none_or(|name| t.name == *name));
-        let with = tasks.filter(|task| task.actions.iter().any(|action| action.0["Name"] == name.as_str()));
+        let with = tasks.filter(|task| task.actions.iter().any(|action| action.name == *name));
         found.extend(with.map(|task| (group.name.clone(), task.name.clone())));
     }
     let (group, task) = match found.as_slice() {

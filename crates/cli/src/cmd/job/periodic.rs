@@ -49,7 +49,7 @@ pub(crate) async fn force(ctx: &Ctx, args: &ForceArgs) -> Outcome {
 /// Returns when a periodic job launches next, as `2026-11-22T03:30:00Z (18h7m1s from now)`. Returns `None` for other
 /// jobs, and for a periodic job without a next launch.
 pub(crate) fn next_launch(job: &Job, clock: &Clock) -> Option<String> {
-    let rule = job.periodic_rule().filter(|rule| rule.enabled)?;
+    let rule = job.periodic.as_ref().filter(|rule| rule.enabled)?;
     let schedule = Schedule::new(rule.expressions(), &rule.time_zone).ok()?;
     let next = schedule.next_after(Timestamp::from_nanosecond(i128::from(clock.now.0)).ok()?)?;
     let next = UnixNanos(i64::try_from(next.as_nanosecond()).ok()?);
@@ -61,13 +61,18 @@ pub(crate) fn next_launch(job: &Job, clock: &Clock) -> Option<String> {
 mod tests {
     use super::*;
     use crate::format::tests::clock;
-    use caravan_types::job::Carried;
+    use caravan_types::job::Periodic;
 
     #[test]
     fn the_next_launch_reads_like_the_recorded_one() {
-        let rule = serde_json::json!({"Enabled": true, "Spec": "", "Specs": ["30 3 * * *", "0 0 1 1 *"],
-            "SpecType": "cron", "ProhibitOverlap": true, "TimeZone": "UTC"});
-        let job = Job { periodic: Some(Carried(rule)), ..Job::default() };
+        let rule = Periodic {
+            enabled: true,
+            specs: vec!["30 3 * * *".into(), "0 0 1 1 *".into()],
+            spec_type: "cron".into(),
+            time_zone: "UTC".into(),
+            ..Periodic::default()
+        };
+        let job = Job { periodic: Some(rule.into()), ..Job::default() };
         assert_eq!(
             next_launch(&job, &clock("2026-11-21T09:22:59Z")).as_deref(),
             Some("2026-11-22T03:30:00Z (18h7m1s from now)")

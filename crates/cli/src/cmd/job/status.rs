@@ -268,16 +268,11 @@ impl Detail {
 
     /// Describes the payload and the metadata that a dispatch must or may provide.
     fn parameters(&self) -> Option<String> {
-        let config = &self.job.parameterized_job.as_ref()?.0;
-        let names = |key: &str| {
-            let list = config.get(key).and_then(serde_json::Value::as_array).into_iter().flatten();
-            list.filter_map(serde_json::Value::as_str).collect::<Vec<_>>().join(", ")
-        };
-        let payload = config.get("Payload").and_then(serde_json::Value::as_str).unwrap_or_default();
+        let rule = self.job.parameterized_job.as_ref()?;
         let pairs = Pairs::new()
-            .pair("Payload", payload)
-            .pair("Required Metadata", names("MetaRequired"))
-            .pair("Optional Metadata", names("MetaOptional"));
+            .pair("Payload", rule.payload.as_str())
+            .pair("Required Metadata", rule.required().join(", "))
+            .pair("Optional Metadata", rule.optional().join(", "));
         Some(format!("Parameterized Job\n{}", pairs.render()))
     }
 
@@ -353,8 +348,7 @@ impl Detail {
         for group in &self.job.task_groups {
             for task in &group.tasks {
                 for action in &task.actions {
-                    let name = action.0.get("Name").and_then(serde_json::Value::as_str).unwrap_or_default();
-                    table.row(vec![name.to_owned(), group.name.clone(), task.name.clone()]);
+                    table.row(vec![action.name.clone(), group.name.clone(), task.name.clone()]);
                     any = true;
                 }
             }

@@ -12,7 +12,7 @@ use crate::clock;
 use caravan_sys::describe;
 use caravan_sys::dir::{Access, Dir, Owner};
 use caravan_types::alloc::{TaskEvent, event};
-use caravan_types::api;
+use caravan_types::job::Artifact;
 use flate2::read::MultiGzDecoder;
 use source::{Packing, Source};
 use std::borrow::Cow;
@@ -51,11 +51,10 @@ pub(super) async fn fetch_all(runner: &AllocRunner, plan: &Plan, owner: Owner) -
     }
     runner.emit(&plan.name, TaskEvent::new(event::DOWNLOADING, clock::now()));
     for block in blocks {
-        let artifact: api::Artifact = api::from_value(&block.0).map_err(|error| error.to_string())?;
-        let name = artifact.source.clone().unwrap_or_default();
-        one(runner, plan, artifact, owner).await.map_err(|why| {
+        let name = block.getter_source.as_str();
+        one(runner, plan, block, owner).await.map_err(|why| {
             // The part before an `@` may contain a password.
-            let shown = name.split_once("://").map_or(name.as_str(), |(_, rest)| rest);
+            let shown = name.split_once("://").map_or(name, |(_, rest)| rest);
             let shown = shown.split(['?', '#']).next().unwrap_or_default();
             let shown = shown.rsplit_once('@').map_or(shown, |(_, host)| host);
             format!("failed to download artifact \"{shown}\": {why}")
@@ -64,17 +63,16 @@ pub(super) async fn fetch_all(runner: &AllocRunner, plan: &Plan, owner: Owner) -
     private.replace(OsStr::new(DONE), b"", Access::mode(0o600)).map_err(unusable)
 }
 
-async fn one(runner: &AllocRunner, plan: &Plan, artifact: api::Artifact, owner: Owner) -> Result<(), String> {
-    let texts = |pairs: Option<BTreeMap<String, String>>| -> BTreeMap<String, String> {
-        pairs.into_iter().flatten().map(|(key, value)| (key, plan.text(&value))).collect()
+async fn one(runner: &AllocRunner, plan: &Plan, artifact: &Artifact, owner: Owner) -> Result<(), String> {
+    let texts = |pairs: &BTreeMap<String, String>| -> BTreeMap<String, String> {
+        pairs.iter().map(|(key, value)| (key.clone(), plan.text(value))).collect()
     };
-    let source = plan.text(&artifact.source.unwrap_or_default());
-    let source = Source::parse(&source, &texts(artifact.options))?;
-    let mode = artifact.mode.unwrap_or_default();
-    let destination = plan.client_text(&artifact.destination.unwrap_or_default());
+    let source = plan.text(&artifact.getter_source);
+    let source = Source::parse(&source, &texts(&artifact.getter_options))?;
+    let destination = plan.client_text(&artifact.relative_dest);
     let destination = if destination.is_empty() { "local/".to_owned() } else { destination };
     let file = matches!(source.packing, Packing::None | Packing::Gz);
-    let (below, name) = match (mode.as_str(), file) {
+    let (below, name) = match (artifact.getter_mode.as_str(), file) {
         ("file", true) => {
             let path = PathBuf::from(&destination);
             let name = path.file_name().ok_or("the destination names no file")?.to_owned();
@@ -96,7 +94,7 @@ async fn one(runner: &AllocRunner, plan: &Plan, artifact: api::Artifact, owner: 
     let into =
         unnamed(runner.dir().root()).map_err(|error| format!("it cannot be kept: {}", describe(&error)))?;
     let fetched =
-        fetch::fetch(&source, &texts(artifact.headers), artifact.insecure.unwrap_or_default(), into).await?;
+        fetch::fetch(&source, &texts(&artifact.getter_headers), artifact.getter_insecure, into).await?;
     let stop = Arc::new(AtomicBool::new(false));
     let _guard = StopOnDrop(Arc::clone(&stop));
     let work = move || -> std::io::Result<()> {

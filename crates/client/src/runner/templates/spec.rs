@@ -1,9 +1,7 @@
 //! A `template` block of the job file, as the client acts on it (docs/reference/jobspec.md, section 4.8).
 
 use caravan_templates::Template;
-use caravan_types::Nanos;
-use caravan_types::api;
-use caravan_types::job::Carried;
+use caravan_types::job;
 use std::time::Duration;
 
 /// The notification of a running task when a template's text changed.
@@ -57,31 +55,28 @@ pub(super) struct Spec {
 impl Spec {
     /// Parses a block, with references replaced: in paths by host paths, in programs by the values that the task sees.
     pub(super) fn read(
-        block: &Carried,
+        block: &job::Template,
         path: impl Fn(&str) -> String,
         text: impl Fn(&str) -> String,
     ) -> Result<Self, String> {
-        let block: api::Template = api::from_value(&block.0).map_err(|error| error.to_string())?;
-        let of = |field: Option<String>| field.unwrap_or_default();
-        let source = Some(path(&of(block.source))).filter(|source| !source.is_empty());
-        let change = match of(block.change_mode).as_str() {
+        let source = Some(path(&block.source_path)).filter(|source| !source.is_empty());
+        let change = match block.change_mode.as_str() {
             "noop" => ChangeMode::Noop,
             "" | "restart" => ChangeMode::Restart,
-            "signal" => ChangeMode::Signal(of(block.change_signal)),
+            "signal" => ChangeMode::Signal(block.change_signal.clone()),
             "script" => {
-                let script = block.change_script.ok_or("a change_script block is missing")?;
-                let arguments = script.args.unwrap_or_default();
-                let words = std::iter::once(of(script.command)).chain(arguments);
+                let script = block.change_script.as_ref().ok_or("a change_script block is missing")?;
+                let words = std::iter::once(&script.command).chain(&script.args);
                 ChangeMode::Script(Script {
-                    command: words.map(|word| text(&word)).collect(),
-                    timeout: script.timeout.map_or(Duration::from_secs(5), Nanos::to_std),
-                    fail_on_error: script.fail_on_error.unwrap_or(false),
-                    on_first_render: script.run_on_first_render.unwrap_or(false),
+                    command: words.map(|word| text(word)).collect(),
+                    timeout: script.timeout.to_std(),
+                    fail_on_error: script.fail_on_error,
+                    on_first_render: script.run_on_first_render,
                 })
             }
             other => return Err(format!("change_mode \"{other}\" is unknown")),
         };
-        let mode = match of(block.perms).as_str() {
+        let mode = match block.perms.as_str() {
             "" => 0o644,
             perms => u32::from_str_radix(perms, 8)
                 .ok()
@@ -90,22 +85,22 @@ impl Spec {
         };
         // Negative ids mean that no owner is set.
         let id = |id: Option<i64>| id.and_then(|id| u32::try_from(id).ok());
-        let wait = block.wait.and_then(|wait| Some((wait.min?.to_std(), wait.max?.to_std())));
+        let wait = block.wait.as_ref().and_then(|wait| Some((wait.min?.to_std(), wait.max?.to_std())));
         Ok(Self {
             source,
             template: Template {
-                text: of(block.data),
-                left: of(block.left_delim),
-                right: of(block.right_delim),
-                error_on_missing_key: block.error_on_missing_key.unwrap_or(false),
+                text: block.embedded_tmpl.clone(),
+                left: block.left_delim.clone(),
+                right: block.right_delim.clone(),
+                error_on_missing_key: block.err_missing_key,
             },
-            destination: path(&of(block.destination)),
+            destination: path(&block.dest_path),
             change,
-            splay: block.splay.map_or(Duration::from_secs(5), Nanos::to_std),
+            splay: block.splay.to_std(),
             mode,
             owner: (id(block.uid), id(block.gid)),
-            once: block.once.unwrap_or(false),
-            env: block.env.unwrap_or(false),
+            once: block.once,
+            env: block.envvars,
             wait,
         })
     }
@@ -117,7 +112,8 @@ mod tests {
     use serde_json::json;
 
     fn read(block: serde_json::Value) -> Result<Spec, String> {
-        Spec::read(&Carried(block), |path| path.replace("${X}", "x"), |text| text.replace("${X}", "y"))
+        let block: job::Template = serde_json::from_value(block).unwrap();
+        Spec::read(&block, |path| path.replace("${X}", "x"), |text| text.replace("${X}", "y"))
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! Tasks.
 
-use super::{Part, Problems, affinities, carried, carried_all, constraints, networks, or_nanos, services};
+use super::blocks::{self, all};
+use super::{Part, Problems, affinities, constraints, networks, or_nanos, unsupported};
 use crate::api;
 use crate::job as kept;
 use crate::job::{CsiPluginType, PropagationMode};
@@ -21,16 +22,16 @@ impl Problems {
             user: task.user.clone(),
             config: task.config.iter().flatten().map(|(k, v)| (k.clone(), v.clone())).collect(),
             env: task.env.clone().unwrap_or_default(),
-            services: services(task.services.as_ref()),
-            vault: task.vault.as_ref().map(carried),
-            secrets: carried_all(task.secrets.as_ref()),
-            consul: task.consul.as_ref().map(carried),
-            templates: carried_all(task.templates.as_ref()),
+            services: all(task.services.as_ref(), blocks::service),
+            vault: task.vault.as_ref().map(|v| Box::new(unsupported(v))),
+            secrets: all(task.secrets.as_ref(), unsupported),
+            consul: task.consul.as_ref().map(|c| Box::new(blocks::consul(c))),
+            templates: all(task.templates.as_ref(), blocks::template),
             constraints: constraints(task.constraints.as_ref()),
             affinities: affinities(task.affinities.as_ref()),
             resources: task.resources.as_ref().map(resources).unwrap_or_default(),
             restart_policy: task.restart.as_ref().map(|r| p.restart(r)),
-            dispatch_payload: task.dispatch_payload.as_ref().map(carried),
+            dispatch_payload: task.dispatch_payload.as_ref().map(blocks::dispatch_payload),
             lifecycle: task
                 .lifecycle
                 .as_ref()
@@ -38,18 +39,18 @@ impl Problems {
             meta: task.meta.clone().unwrap_or_default(),
             kill_timeout: task.kill_timeout.unwrap_or_default(),
             log_config: task.log_config.as_ref().map(|l| p.logs(l)).unwrap_or_default(),
-            artifacts: carried_all(task.artifacts.as_ref()),
+            artifacts: all(task.artifacts.as_ref(), blocks::artifact),
             leader: task.leader,
             shutdown_delay: task.shutdown_delay,
             volume_mounts: task.volume_mounts.iter().flatten().filter_map(|m| p.mount(m)).collect(),
-            scaling_policies: carried_all(task.scaling_policies.as_ref()),
+            scaling_policies: all(task.scaling_policies.as_ref(), blocks::scaling),
             kill_signal: task.kill_signal.clone(),
             kind: task.kind.clone(),
             csi_plugin_config: task.csi_plugin.as_ref().map(|c| p.csi_plugin(c)),
-            identity: task.identity.as_ref().map(carried),
-            identities: carried_all(task.identities.as_ref()),
-            actions: carried_all(task.actions.as_ref()),
-            schedule: task.schedule.as_ref().map(carried),
+            identity: task.identity.as_ref().map(|i| Box::new(blocks::identity(i))),
+            identities: all(task.identities.as_ref(), blocks::identity),
+            actions: all(task.actions.as_ref(), blocks::action),
+            schedule: task.schedule.as_ref().map(|s| Box::new(unsupported(s))),
         }
     }
 
@@ -132,11 +133,11 @@ fn resources(r: &api::Resources) -> kept::Resources {
             .map(|d| kept::RequestedDevice {
                 name: d.name.clone(),
                 count: d.count.unwrap_or(1),
-                constraints: carried_all(d.constraints.as_ref()),
-                affinities: carried_all(d.affinities.as_ref()),
+                constraints: constraints(d.constraints.as_ref()),
+                affinities: affinities(d.affinities.as_ref()),
             })
             .collect(),
-        numa: r.numa.as_ref().map(carried),
+        numa: r.numa.as_ref().map(|n| Box::new(blocks::numa(n))),
         secrets_mb: r.secrets_mb.unwrap_or_default(),
     }
 }

@@ -107,8 +107,11 @@ fn a_job_that_waits_reads_like_the_recorded_one() {
 #[test]
 fn a_parameterized_job_tells_what_a_dispatch_gives() {
     let mut job = job("encode", JobType::Batch, JobStatus::Running, "2026-11-21T09:22:37Z");
-    let config = serde_json::json!({"Payload": "optional", "MetaRequired": ["input"], "MetaOptional": null});
-    job.parameterized_job = Some(caravan_types::job::Carried(config));
+    job.parameterized_job = Some(caravan_types::job::Parameterized {
+        payload: "optional".into(),
+        meta_required: Some(vec!["input".into()]),
+        meta_optional: None,
+    });
     let detail = Detail { job, summary: Some(JobSummary::default()), ..Default::default() };
     let text = detail.render(&clock("2026-11-21T09:22:39Z"), &StatusArgs::default());
     let recorded = include_str!("../../../../fixtures/job-status-encode.txt");
@@ -157,12 +160,9 @@ fn a_service_with_a_canary_reads_like_the_recorded_one() {
         modify_time: at(modified),
         ..Default::default()
     };
-    let action = serde_json::json!({"Name": "hello", "Command": "/bin/echo"});
-    let task = caravan_types::job::Task {
-        name: "server".into(),
-        actions: vec![caravan_types::job::Carried(action)],
-        ..Default::default()
-    };
+    let action = caravan_types::job::Action { name: "hello".into(), command: "/bin/echo".into(), args: None };
+    let task =
+        caravan_types::job::Task { name: "server".into(), actions: vec![action], ..Default::default() };
     let group = caravan_types::job::TaskGroup { name: "web".into(), tasks: vec![task], ..Default::default() };
     let mut job = job("web", JobType::Service, JobStatus::Running, "2026-11-21T09:22:37Z");
     job.task_groups = vec![group];
