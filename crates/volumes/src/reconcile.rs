@@ -233,6 +233,7 @@ fn backoff(facts: &Facts<'_>) -> Option<Action> {
 }
 
 /// Checks that a healthy controller is available for a call.
+#[expect(clippy::result_large_err, reason = "the error is a decision that is moved once, not a failure")]
 fn need_controller(facts: &Facts<'_>, step: ControllerStep) -> Result<(), Action> {
     let plugin = facts.claim.plugin_id.clone();
     Err(wait_for_plugin(match facts.plugin {
@@ -250,6 +251,7 @@ fn attach(facts: &Facts<'_>) -> Action {
     try_attach(facts).unwrap_or_else(|wait| wait)
 }
 
+#[expect(clippy::result_large_err, reason = "the error is a decision that is moved once, not a failure")]
 fn try_attach(facts: &Facts<'_>) -> Result<Action, Action> {
     let claim = facts.claim;
     if facts.node != Presence::Here {
