@@ -1,13 +1,13 @@
-//! Who a workload or a node is, as signed claims (docs/reference/http-api.md, section 5.10).
+//! Identities of workloads and nodes, as signed claims (docs/reference/http-api.md, section 5.10).
 
 use crate::job::{Carried, Task};
 use crate::time::{Nanos, UnixNanos};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// The identity that a task has whether it asks or not: it stands for the task at the servers.
+/// The name of the identity that every task has. It authenticates the task to the servers.
 pub const DEFAULT_NAME: &str = "default";
-/// Who that identity is for.
+/// The audience of the default identity.
 pub const DEFAULT_AUDIENCE: &str = "nomadproject.io";
 
 /// Seconds by which the clocks of two servers may differ.
@@ -33,12 +33,12 @@ pub struct IdentitySpec {
 }
 
 impl IdentitySpec {
-    /// The identity of a task that says nothing about it.
+    /// Returns the identity of a task whose job file has no `identity` block.
     pub fn default_one() -> Self {
         Self { name: DEFAULT_NAME.into(), audience: vec![DEFAULT_AUDIENCE.into()], ..Self::default() }
     }
 
-    /// Reads a block as it is kept with its job; what cannot be read is none.
+    /// Parses a block in the form that is stored with its job. Returns `None` for an invalid block.
     pub fn of(block: &Carried) -> Option<Self> {
         let mut spec: Self = serde_json::from_value(block.0.clone()).ok()?;
         if spec.name.is_empty() {
@@ -47,29 +47,29 @@ impl IdentitySpec {
         Some(spec)
     }
 
-    /// The block as it is kept with its job.
+    /// Returns the block in the form that is stored with its job.
     pub fn carried(&self) -> Carried {
-        // Texts, numbers and lists of texts only.
+        // Never fails: the block has only strings, numbers and lists of strings.
         Carried(serde_json::to_value(self).unwrap_or_default())
     }
 
-    /// All identities of a task that reach it.
+    /// Returns the identities that a task receives, in its environment or as a file.
     pub fn wanted(task: &Task) -> Vec<Self> {
         let all = task.identity.iter().chain(&task.identities).filter_map(Self::of);
         all.filter(|spec| spec.env || spec.file).collect()
     }
 
-    /// Whether it is the one that stands for the task at the servers.
+    /// Returns whether this identity authenticates the task to the servers.
     pub fn is_default(&self) -> bool {
         self.name == DEFAULT_NAME
     }
 
-    /// The variable that carries it.
+    /// Returns the name of the environment variable that holds the token.
     pub fn variable(&self) -> String {
         if self.is_default() { "NOMAD_TOKEN".into() } else { format!("NOMAD_TOKEN_{}", self.name) }
     }
 
-    /// Where it is written, below the task's directory.
+    /// Returns the path of the token file, relative to the task's directory.
     pub fn path(&self) -> String {
         match self.filepath.as_str() {
             "" if self.is_default() => "secrets/nomad_token".into(),
@@ -79,7 +79,7 @@ impl IdentitySpec {
     }
 }
 
-/// What a signed identity says.
+/// The claims of a signed identity.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 #[expect(missing_docs, reason = "fields are those of docs/reference/http-api.md, section 5.10 and RFC 7519")]
@@ -118,7 +118,7 @@ pub struct Claims {
     pub jti: String,
 }
 
-/// One or several audiences; one is written as plain text.
+/// The audiences of an identity. A single one is serialised as a string, several as a list.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(from = "OneOrMany", into = "OneOrMany")]
 pub struct Audience(pub Vec<String>);
@@ -131,7 +131,7 @@ enum OneOrMany {
 }
 
 impl Audience {
-    /// Whether there is none.
+    /// Returns whether the list of audiences is empty.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
@@ -156,7 +156,7 @@ impl From<Audience> for OneOrMany {
 }
 
 impl Claims {
-    /// The subject of a workload: `region:namespace:job:group:task:identity`.
+    /// Returns the subject of a workload: `region:namespace:job:group:task:identity`.
     pub fn workload_subject(
         region: &str,
         namespace: &str,
@@ -168,28 +168,28 @@ impl Claims {
         format!("{region}:{namespace}:{job}:{group}:{task}:{identity}")
     }
 
-    /// Whether they speak for a task.
+    /// Returns whether the claims identify a workload rather than a node.
     pub fn is_workload(&self) -> bool {
         !self.allocation_id.is_empty()
     }
 
-    /// Whether they are for an audience.
+    /// Returns whether the claims are made for an audience.
     pub fn is_for(&self, audience: &str) -> bool {
         self.aud.0.iter().any(|own| own == audience)
     }
 
-    /// Whether their time has not begun, in seconds since the epoch. Clocks may differ by
+    /// Returns whether the claims are not valid yet at `now`, in seconds since the epoch. Clocks may differ by
     /// [`NOT_BEFORE_LEEWAY`].
     pub fn is_early(&self, now: i64) -> bool {
         self.nbf > now.saturating_add(NOT_BEFORE_LEEWAY)
     }
 
-    /// Returns when their time is over, if it ever is.
+    /// Returns when the claims expire, or `None` if they never do.
     pub fn ends(&self) -> Option<UnixNanos> {
         self.exp.map(|exp| UnixNanos(exp.saturating_mul(1_000_000_000)))
     }
 
-    /// Whether their time is over, in seconds since the epoch.
+    /// Returns whether the claims are expired at `now`, in seconds since the epoch.
     pub fn expired(&self, now: i64) -> bool {
         self.exp.is_some_and(|exp| exp <= now)
     }

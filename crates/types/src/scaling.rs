@@ -23,11 +23,11 @@ pub struct ScalingEvent {
     pub count: Option<u32>,
     /// The count before.
     pub previous_count: u32,
-    /// Words of whoever scaled.
+    /// The message of the caller that scaled.
     pub message: String,
     /// Something went wrong.
     pub error: bool,
-    /// Facts of whoever scaled; an object or null.
+    /// Metadata of the caller that scaled; an object or null.
     pub meta: Value,
     /// The evaluation that followed.
     #[serde(rename = "EvalID")]

@@ -61,7 +61,7 @@ impl ServiceRegistration {
 pub struct ServiceSpec {
     /// Name, may hold references.
     pub name: String,
-    /// `nomad` for those that the servers keep.
+    /// The provider; `nomad` for registrations that the servers store.
     pub provider: String,
     /// Label of a port, or a number; may be empty.
     pub port_label: String,
