@@ -67,7 +67,7 @@ pub enum Changed {
     AdminRemoved(AdminRow),
     /// The scaling policies of a job differ.
     ScalingPolicies(JobKey),
-    /// Something of a job was scaled, or what was is forgotten.
+    /// A scaling event of a job was added, or its scaling events were removed.
     ScalingEvents(JobKey),
 }
 
@@ -109,7 +109,7 @@ pub struct ChangeSet {
 }
 
 impl ChangeSet {
-    /// The kind of the set sent when the whole state was replaced: forget everything and read anew.
+    /// The kind of the set sent when the whole state was replaced: discard everything and read it again.
     pub const RESTORE: &'static str = "Restore";
 
     /// Whether the whole state was replaced.

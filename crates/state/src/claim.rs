@@ -9,7 +9,7 @@ pub(crate) fn step(claim: &Claim, step: &ClaimStep, now: UnixNanos) -> Result<Cl
     Ok(caravan_volumes::claim::step(claim, step, now)?)
 }
 
-/// The claim as granted to an allocation: anew, or once more after an earlier one that is over. Refused
+/// Returns the claim as granted to an allocation, for the first time or after an earlier claim ended. Refused
 /// when it does not fit beside those that hold on the volume's storage, or the storage is another volume's
 /// (`twins` are the other rows on it).
 pub(crate) fn grant(

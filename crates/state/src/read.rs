@@ -150,7 +150,7 @@ impl Root {
     ) -> impl DoubleEndedIterator<Item = &'a Arc<Job>> + use<'a> {
         self.versions.range((key.clone(), 0)..=(key.clone(), u64::MAX)).map(|(_, row)| row).rev()
     }
-    /// What was scaled of a job, by group, the newest first.
+    /// Returns the scaling events of a job, by group, the newest first.
     pub fn scaling_events(&self, key: &JobKey) -> Option<&Arc<ScalingEvents>> {
         self.scaling_events.get(key)
     }
@@ -337,7 +337,7 @@ impl Root {
         let storage = (plugin.clone(), storage.to_owned());
         indexed(&self.secondary.claims_by_storage, &self.claims, &storage)
     }
-    /// Claims on a volume, those that are over too, and those that hold on its storage by other volumes.
+    /// Returns the claims on a volume, ended ones too, and claims that hold its storage by other volumes.
     pub fn claims_beside<'a>(&'a self, key: &VolumeKey) -> impl Iterator<Item = &'a Arc<Claim>> + use<'a> {
         let (own, volume) = (key.clone(), self.volume(key));
         let on_storage = volume.and_then(|row| Some(self.claims_on(&row.plugin_id, row.storage()?)));
@@ -349,11 +349,11 @@ impl Root {
     pub fn claim(&self, id: &ClaimId) -> Option<&Arc<Claim>> {
         self.claims.get(id)
     }
-    /// All claims, those that are over too.
+    /// Returns all claims, ended ones too.
     pub fn claims(&self) -> impl Iterator<Item = &Arc<Claim>> {
         self.claims.values()
     }
-    /// Claims on a volume, those that are over too.
+    /// Returns the claims on a volume, ended ones too.
     pub fn claims_of<'a>(&'a self, key: &VolumeKey) -> impl Iterator<Item = &'a Arc<Claim>> + use<'a> {
         let from = ClaimId { volume: key.clone(), alloc: AllocId::default() };
         let key = key.clone();

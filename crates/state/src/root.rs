@@ -21,7 +21,7 @@ use imbl::OrdMap;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// What was scaled of a job, by group, the newest first.
+/// The scaling events of a job, by group, the newest first.
 pub type ScalingEvents = BTreeMap<String, Vec<ScalingEvent>>;
 
 /// A root that a reader holds as long as it likes.
@@ -62,7 +62,7 @@ pub enum Table {
     Services,
     /// Scaling policies of jobs; only its index is kept.
     ScalingPolicies,
-    /// What was scaled.
+    /// The scaling events.
     ScalingEvents,
     /// When periodic jobs made their last child.
     PeriodicLaunches,

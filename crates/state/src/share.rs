@@ -1,4 +1,4 @@
-//! What allocations say alike is kept once: commands and snapshots bring each text and each count anew.
+//! Equal parts of allocations are stored once: commands and snapshots decode a new copy of each string and map.
 
 use crate::root::Root;
 use caravan_types::alloc::{AllocatedResources, Allocation};
@@ -17,7 +17,7 @@ struct Like {
     metrics: Option<Arc<AllocMetric>>,
 }
 
-/// What was read lately, to be shared by what is read next.
+/// The values that were decoded last, for sharing with the values that are decoded next.
 #[derive(Default)]
 pub(crate) struct Sharing {
     nodes: HashMap<NodeId, Text>,

@@ -13,7 +13,7 @@ use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::{broadcast, watch};
 
-/// Change sets that a subscriber may lag behind before it is told to read anew.
+/// The number of change sets that a subscriber may lag behind before it must read everything again.
 const FEED_CAPACITY: usize = 1024;
 
 /// Holds the newest root; one writer, any number of readers that never wait.
@@ -130,12 +130,12 @@ impl Store {
     }
 
     /// All changes from now on. A receiver that lags gets [`broadcast::error::RecvError::Lagged`] and a
-    /// restore sends a set of kind [`ChangeSet::RESTORE`]; both mean: read everything anew.
+    /// restore sends a set of kind [`ChangeSet::RESTORE`]; both mean: read everything again.
     pub fn subscribe(&self) -> broadcast::Receiver<Arc<ChangeSet>> {
         self.feed.subscribe()
     }
 
-    /// As [`Store::subscribe`], with both reasons to read anew as one signal.
+    /// As [`Store::subscribe`], with both reasons to read everything again as one signal.
     pub fn feed(&self) -> Feed {
         Feed(self.feed.subscribe())
     }
@@ -151,7 +151,7 @@ impl Store {
 pub enum FeedItem {
     /// A command was applied.
     Changes(Arc<ChangeSet>),
-    /// Changes were missed or the whole state was replaced: read everything anew from a snapshot.
+    /// Changes were missed or the whole state was replaced: read everything again from a snapshot.
     Resync,
 }
 

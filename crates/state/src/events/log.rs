@@ -64,7 +64,7 @@ impl EventLog {
         self.end.send_replace(end);
     }
 
-    /// The whole state was replaced: what was remembered is of another history, and readers have to begin anew.
+    /// The whole state was replaced: the stored events are of another history, and readers must start again.
     pub(crate) fn reset(&self) {
         let end = {
             let mut ring = self.lock();

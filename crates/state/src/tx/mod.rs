@@ -1,4 +1,4 @@
-//! One command being applied: the root as it becomes, and what was touched.
+//! The application of one command: the new root, and the objects that the command changed.
 //!
 //! Every write goes through here, so that indexes of rows, tables and secondaries cannot be forgotten.
 
