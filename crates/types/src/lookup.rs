@@ -1,7 +1,7 @@
-//! What task templates read of the servers: variables and services (docs/reference/jobspec.md, section 4.8).
+//! The objects that task templates read from servers: variables and services (docs/reference/jobspec.md, section 4.8).
 //!
-//! A client asks for a set of [`Lookup`]s with [`WatchLookups`] and is told each [`Found`], then again whenever one of
-//! them changes.
+//! A client asks for a set of [`Lookup`]s with [`WatchLookups`] and receives a [`Found`] for each, and another
+//! whenever one of them changes.
 
 use crate::id::{AllocId, Namespace, NodeId};
 use crate::node::NodeSecret;

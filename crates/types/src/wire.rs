@@ -160,11 +160,11 @@ pub struct ClaimReport {
     pub node_id: NodeId,
     /// Proof of identity.
     pub secret: NodeSecret,
-    /// Which claim.
+    /// The claim that the report is about.
     pub claim: ClaimId,
-    /// Its generation.
+    /// The generation of the claim; reports for an earlier generation are ignored.
     pub generation: u32,
-    /// What was done.
+    /// The step that the client completed or failed.
     pub step: ClaimReportStep,
 }
 
@@ -180,9 +180,9 @@ pub enum ClaimReportStep {
     Unpublished,
     /// Nothing is staged, or the stage has other users.
     Unstaged,
-    /// The step failed; the client goes on trying.
+    /// The step failed; the client retries it.
     Failed {
-        /// The plugin's words.
+        /// The error that the plugin returned.
         error: String,
         /// How often it failed in a row.
         tries: u32,
