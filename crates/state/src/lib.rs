@@ -1,10 +1,10 @@
 //! The shared state: tables over persistent maps, secondary indexes, applying of commands, watches,
 //! snapshots and the feed of changes.
 //!
-//! All of it is one immutable value, [`Root`]. Applying a replicated command makes the next one, and
-//! whoever holds the old one keeps reading it undisturbed. [`Store`] publishes the newest root and tells
-//! those who wait. There is no I/O, no clock and no randomness here: every time and every generated id
-//! comes with the command, so that all servers arrive at the same state.
+//! All of it is one immutable value, [`Root`]. Applying a replicated command creates the next
+//! root; readers of the old root continue to see it unchanged. [`Store`] publishes the newest root and notifies
+//! its watchers. There is no I/O, no clock and no randomness here: every time and every generated id
+//! comes with the command, so that all servers reach the same state.
 
 mod apply;
 pub mod archive;

@@ -218,7 +218,7 @@ impl Root {
     pub fn allocs_by_node<'a>(&'a self, id: &NodeId) -> impl Iterator<Item = &'a Arc<Allocation>> + use<'a> {
         indexed(&self.secondary.allocs_by_node, &self.allocs, id)
     }
-    /// Jobs that a node concerns: those with allocations there that are not over, and those that want a place on every
+    /// Returns the jobs that a node concerns: jobs with non-terminal allocations there, and jobs that run on every
     /// node.
     pub fn jobs_of_node(&self, id: &NodeId) -> BTreeSet<JobKey> {
         let there = self.allocs_by_node(id).filter(|alloc| !alloc.terminal()).map(|alloc| alloc.job_key());

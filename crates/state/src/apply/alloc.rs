@@ -50,7 +50,7 @@ fn merged(old: &Allocation, update: &AllocUpdate, index: u64, now: UnixNanos) ->
         let value = status.as_str().to_owned();
         history.push(AllocStateChange { field: 0, value, time: now.to_time() });
     }
-    // What was seen within another deployment says nothing about this one.
+    // A health report for another deployment does not apply to the current one.
     let seen = update.deployment_status.as_ref().filter(|_| update.deployment_id == old.deployment_id);
     let states = if update.task_states.is_empty() { &old.task_states } else { &update.task_states };
     Allocation {

@@ -85,7 +85,7 @@ impl Tx {
         Ok(())
     }
 
-    /// Writes the hold of an allocation's group. Whoever held it before was replaced: the planner saw to it.
+    /// Writes the claim of an allocation's group. The planner ensures that an earlier holder was replaced.
     pub(super) fn host_claim(&mut self, wanted: &HostVolumeClaim) -> Done {
         let key = JobKey { namespace: wanted.namespace.clone(), id: wanted.job_id.clone() };
         // Purged meanwhile: nothing of the job is kept any more.

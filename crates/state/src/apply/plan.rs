@@ -66,13 +66,13 @@ impl Tx {
                 let Some(node) = self.root.node(&alloc.node_id) else {
                     return Err(Refusal::NotFound { what: what() });
                 };
-                // Whoever took the node out of service saw nothing of this plan.
+                // The node became unschedulable after the plan was made; that change did not consider this plan.
                 if !node.is_schedulable() {
                     return Err(Refusal::Changed { what: what() });
                 }
                 self.host_volumes_stay(&alloc)?;
             }
-            // What the client said stays, unless the servers now know better.
+            // The status that the client reported stays, unless the plan overrides it.
             Some(old) => {
                 if !matches!(alloc.client_status, ClientStatus::Lost | ClientStatus::Unknown)
                     || old.client_terminal()

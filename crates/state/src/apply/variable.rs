@@ -43,7 +43,7 @@ impl Tx {
                 return Err(locked());
             }
             (LockUse::Acquire, _) => {
-                // Who takes a lock without items leaves those that are there.
+                // Acquiring a lock without items keeps the existing items.
                 if let Some(old) = old.as_ref().filter(|_| row.items.is_empty()) {
                     row.items = old.items.clone();
                 }

@@ -30,7 +30,7 @@ impl Ring {
     }
 }
 
-/// The newest events. Whoever falls behind what is remembered is told so.
+/// The newest events. A reader that falls behind the oldest stored event receives an error.
 #[derive(Debug)]
 pub struct EventLog {
     capacity: AtomicUsize,

@@ -292,8 +292,8 @@ pub fn events(set: &ChangeSet, before: &Root, after: &Snapshot) -> Vec<Event> {
         if let Some(row) = row
             && let Some(kind) = kind_of(set.kind, &row, removed)
         {
-            // What is one step here and two elsewhere is told as two: whoever waits for the second waits for it under
-            // its own name.
+            // One command here can be two steps in Nomad. Both events are emitted, because a reader may wait for the
+            // second one by its name.
             match (kind, &row) {
                 // A plan ends its evaluation.
                 ("PlanResult", EventRow::Evaluation(eval)) => {
@@ -326,7 +326,7 @@ fn reports(index: u64, after: &Root, out: &mut Vec<Event>) {
         _ => None,
     };
     let told: BTreeSet<_> = out.iter().filter_map(node).collect();
-    // One that was written with it is told as it is now, by this alone.
+    // A node that the same command wrote gets only this event, which has its newest row.
     out.retain(|event| !matches!(&event.row, EventRow::Node(row) if told.contains(&row.id)));
     let rows = told.iter().filter_map(|id| after.node(id));
     let kind = "AllocationUpdated";

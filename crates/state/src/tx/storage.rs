@@ -52,8 +52,8 @@ impl Tx {
         self.changed(Changed::Claim(id));
     }
 
-    /// A node is in contact again and its lease may be renewed: what was waited out before counts no more, nor does
-    /// the word of an operator that the node is off.
+    /// Voids the waits for a node's lease, and an operator's confirmation that the node is off. The node is in contact
+    /// again and its lease may be renewed.
     pub(super) fn void_waits(&mut self, node: &NodeId) {
         let waited =
             |claim: &Claim| claim.fence_index.is_some_and(|index| index > 0) || claim.node_off.is_some();
