@@ -1,4 +1,4 @@
-//! Scaling: the policies that a job's groups and tasks carry for an autoscaler, and what was scaled
+//! Scaling: the policies that a job's groups and tasks carry for an autoscaler, and the scaling events
 //! (docs/reference/http-api.md, section 5.1).
 
 use crate::id::{EvalId, JobKey};
