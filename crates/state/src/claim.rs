@@ -10,7 +10,7 @@ pub(crate) fn step(claim: &Claim, step: &ClaimStep, now: UnixNanos) -> Result<Cl
 }
 
 /// Returns the claim as granted to an allocation, for the first time or after an earlier claim ended. Refused
-/// when it does not fit beside those that hold on the volume's storage, or the storage is another volume's
+/// when it does not fit beside the other claims on the volume's storage, or the storage is another volume's
 /// (`twins` are the other rows on it).
 pub(crate) fn grant(
     volume: &Volume,

@@ -1,4 +1,4 @@
-//! What is told of which change, and who hears it.
+//! The events that each change emits, and the readers that receive them.
 
 use super::*;
 use crate::Store;
