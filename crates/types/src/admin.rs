@@ -80,7 +80,7 @@ pub enum AdminChange {
     RootKeyWrite {
         /// The key's row.
         key: Box<RootKeyMeta>,
-        /// All others are to be taken out of use: what they sealed is being sealed anew.
+        /// All others are to be taken out of use: the data that they sealed is sealed again.
         full: bool,
     },
     /// Removed.
@@ -90,11 +90,11 @@ pub enum AdminChange {
         /// Although it sealed what is there.
         force: bool,
     },
-    /// Sealed anew with another key. Rows keep their indexes: what they say is the same.
+    /// Sealed again with another key. Rows keep their indexes, because their content is the same.
     Reseal(Vec<Resealed>),
 }
 
-/// A row whose secrets were sealed anew. Left as it is if it changed meanwhile.
+/// A row whose secrets were sealed again. The command skips it if the row changed meanwhile.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Resealed {
     /// Which row.

@@ -1,10 +1,10 @@
-//! The computed class of a node: nodes of one class answer alike to every condition that is not about what is
-//! unique to a node (docs/reference/http-api.md, section 5.4, `ComputedClass`).
+//! The computed class of a node. Nodes of one class give the same result for every constraint that uses no
+//! `unique.` attribute (docs/reference/http-api.md, section 5.4, `ComputedClass`).
 
 use crate::node::Node;
 use serde_json::Value;
 
-/// FNV-1a over texts that cannot run into each other.
+/// An FNV-1a hash over strings. Each string is preceded by its length, so `ab`, `c` and `a`, `bc` differ.
 struct Digest(u64);
 
 impl Digest {
@@ -25,7 +25,7 @@ impl Digest {
 }
 
 impl Node {
-    /// The class of the node: `v1:` and a number that follows from its datacenter, pool, class, drivers, devices,
+    /// Returns the class of the node: `v1:` and a hash of its datacenter, pool, class, drivers, devices,
     /// networks, and all attributes and meta that are not `unique.`.
     pub fn class(&self) -> String {
         let mut digest = Digest(0xcbf2_9ce4_8422_2325);

@@ -3,12 +3,12 @@
 use crate::time::Nanos;
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
-/// A duration that is text in every encoding: `1h0m0s`, empty for none. A number is read as nanoseconds.
+/// A duration that is text in every encoding: `1h0m0s`, or empty for zero. A number is read as nanoseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct GoDuration(pub Nanos);
 
 impl GoDuration {
-    /// Whether there is none.
+    /// Returns whether the duration is zero.
     pub fn is_zero(&self) -> bool {
         self.0.0 == 0
     }
@@ -41,12 +41,12 @@ impl<'de> Deserialize<'de> for GoDuration {
     }
 }
 
-/// The words for a text that is no duration.
+/// Returns the error message for a text that is not a duration.
 pub fn invalid(text: &str) -> String {
     format!("time: invalid duration \"{text}\"")
 }
 
-/// A duration in Go's notation: `10s`, `1h30m`, `1.5ms`, `-2s`, `0`.
+/// Parses a duration in Go's notation: `10s`, `1h30m`, `1.5ms`, `-2s`, `0`.
 pub fn parse(text: &str) -> Option<Nanos> {
     let (negative, mut rest) = match text.strip_prefix('-') {
         Some(rest) => (true, rest),
@@ -79,7 +79,7 @@ pub fn parse(text: &str) -> Option<Nanos> {
     Some(Nanos(if negative { -total } else { total }))
 }
 
-/// `number` times `scale`, where the number may have decimals.
+/// Returns `number` times `scale`. The number may have decimals.
 fn scaled(number: &str, scale: i64) -> Option<i64> {
     let (whole, decimals) = number.split_once('.').unwrap_or((number, ""));
     if whole.is_empty() && decimals.is_empty() {

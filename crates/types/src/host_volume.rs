@@ -1,4 +1,4 @@
-//! Host volumes that users create on nodes, and the holds of groups on them (docs/reference/storage.md, section 8).
+//! Host volumes that users create on nodes, and the claims of groups on them (docs/reference/storage.md, section 8).
 
 use crate::alloc::AllocListStub;
 use crate::id::{AllocId, HostVolumeId, JobId, Namespace, NodeId};
@@ -10,21 +10,22 @@ use crate::volume::Capability;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// Where a host volume stands. Derived from what its node reports, at the same moments for all servers.
+/// The state of a host volume. It is derived from the report of its node when a command is applied,
+/// so all servers derive the same state.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum HostVolumeState {
-    /// Made or registered; its node has not reported it yet.
+    /// The volume is created or registered; its node has not reported it yet.
     #[default]
     Pending,
-    /// Its node reports it.
+    /// Its node reports the volume.
     Ready,
-    /// Its node is down, or does not report it any more.
+    /// Its node is not ready, or does not report the volume any more.
     Unavailable,
 }
 
 impl HostVolumeState {
-    /// The word clients see.
+    /// Returns the name of the state in the HTTP API.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Pending => "pending",
@@ -34,7 +35,7 @@ impl HostVolumeState {
     }
 }
 
-/// A directory of one node that groups can ask for by name. Stored as clients see it.
+/// A directory of one node that groups can request by name. Stored in the form of the HTTP API.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
 #[expect(missing_docs, reason = "fields are those of docs/reference/storage.md, section 8.1")]
@@ -45,7 +46,7 @@ pub struct HostVolume {
     pub id: HostVolumeId,
     #[serde(deserialize_with = "null_default")]
     pub name: String,
-    /// Empty for registered ones.
+    /// Empty for volumes that are registered rather than created.
     #[serde(rename = "PluginID", deserialize_with = "null_default")]
     pub plugin_id: String,
     #[serde(deserialize_with = "null_default")]
@@ -76,32 +77,32 @@ pub struct HostVolume {
     pub modify_index: u64,
     #[serde(deserialize_with = "null_default")]
     pub modify_time: UnixNanos,
-    /// Filled when answering a read of one.
+    /// Filled only in the response to a read of one volume; empty in the stored row.
     #[serde(with = "nil", skip_serializing_if = "Vec::is_empty")]
     pub allocations: Vec<AllocListStub>,
-    /// The intent in progress; empty (and left out) when there is none.
+    /// The intent in progress. Without one, the field is left out of the JSON.
     #[serde(skip_serializing_if = "is_default", deserialize_with = "null_default")]
     pub intent: HostVolumeIntent,
-    /// The plugin's words of the last failure, while an intent is in progress.
+    /// The error that the plugin returned last, while an intent is in progress.
     #[serde(skip_serializing_if = "is_default", deserialize_with = "null_default")]
     pub last_error: String,
 }
 
-/// What the servers are about to have the node do with a host volume: written before the call, so that an
-/// interrupted command is taken up again.
+/// The step that the servers request from the node of a host volume. It is written before the call, so that an
+/// interrupted step is retried.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum HostVolumeIntent {
-    /// Nothing.
+    /// No step is in progress.
     #[default]
     None,
-    /// The node is to make (or update) it.
+    /// The node is to create or update the volume.
     Create,
-    /// The node is to delete it.
+    /// The node is to delete the volume.
     Delete,
 }
 
-/// The host volume in lists.
+/// A host volume as an element of a list.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
 #[expect(missing_docs, reason = "fields are those of docs/reference/storage.md, section 8.1")]
@@ -124,22 +125,22 @@ pub struct HostVolumeStub {
 }
 
 impl HostVolume {
-    /// The plugin that makes a volume whose file names none: the one that every client has.
+    /// The plugin that creates a volume whose specification names no plugin. Every client has it.
     pub const DEFAULT_PLUGIN: &'static str = "mkdir";
 
-    /// The attribute by which a node tells that it has a plugin.
+    /// Returns the name of the node attribute that reports a plugin.
     pub fn plugin_attribute(plugin: &str) -> String {
         format!("plugins.host_volume.{plugin}.version")
     }
 
-    /// Whether allocations may begin to use it.
+    /// Returns whether new allocations may use the volume.
     pub fn is_usable(&self) -> bool {
         self.state == HostVolumeState::Ready && self.intent != HostVolumeIntent::Delete
     }
 
-    /// What state follows from its node's row; `None` when there is no such node.
+    /// Returns the state that follows from the row of its node; `None` means that the node does not exist.
     ///
-    /// Volumes that no node has reported yet stay pending, whatever becomes of the node.
+    /// A volume that no node has reported yet stays pending, even if its node goes down.
     pub fn state_on(&self, node: Option<&Node>) -> HostVolumeState {
         let up = node.filter(|node| node.status == NodeStatus::Ready);
         let offered = up.and_then(|node| node.host_volumes.get(&self.name));
@@ -150,7 +151,7 @@ impl HostVolume {
         }
     }
 
-    /// The element of a list.
+    /// Returns the volume as an element of a list.
     pub fn stub(&self) -> HostVolumeStub {
         HostVolumeStub {
             namespace: self.namespace.clone(),
@@ -169,7 +170,7 @@ impl HostVolume {
     }
 }
 
-/// A group's hold on a host volume: with `sticky`, its allocations come back to the volume that they had.
+/// A group's claim on a host volume. With `sticky`, replacements of an allocation use the same volume.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
 #[expect(missing_docs, reason = "fields are those of docs/reference/storage.md, section 8.5")]
@@ -182,7 +183,7 @@ pub struct HostVolumeClaim {
     pub task_group_name: String,
     #[serde(rename = "AllocID")]
     pub alloc_id: AllocId,
-    /// Id of the host volume.
+    /// The id of the claimed host volume.
     #[serde(rename = "VolumeID")]
     pub volume_id: HostVolumeId,
     pub volume_name: String,
@@ -190,59 +191,59 @@ pub struct HostVolumeClaim {
     pub modify_index: u64,
 }
 
-/// A host volume as users describe it, in files and requests. The servers check the words.
+/// A host volume as users specify it, in files and requests. Modes are text here; the servers validate them.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
 pub struct HostVolumeSpec {
-    /// Namespace.
+    /// The namespace of the volume.
     #[serde(deserialize_with = "null_default")]
     pub namespace: String,
-    /// For updates.
+    /// The id of the volume to update; empty for a new volume.
     #[serde(rename = "ID", deserialize_with = "null_default")]
     pub id: String,
-    /// What jobs call it.
+    /// The name by which jobs request the volume.
     #[serde(deserialize_with = "null_default")]
     pub name: String,
-    /// Plugin that makes it.
+    /// The plugin that creates the volume.
     #[serde(rename = "PluginID", deserialize_with = "null_default")]
     pub plugin_id: String,
-    /// Node pool to choose a node from.
+    /// The node pool from which the servers choose a node.
     #[serde(deserialize_with = "null_default")]
     pub node_pool: String,
-    /// Node, when it is chosen.
+    /// The node of the volume; empty to let the servers choose.
     #[serde(rename = "NodeID", deserialize_with = "null_default")]
     pub node_id: String,
-    /// Conditions on the node.
+    /// The constraints that a node must satisfy to be chosen.
     #[serde(skip_serializing_if = "Vec::is_empty", deserialize_with = "null_default")]
     pub constraints: Vec<Constraint>,
-    /// Least capacity, bytes.
+    /// The smallest acceptable capacity, in bytes.
     #[serde(deserialize_with = "null_default")]
     pub requested_capacity_min_bytes: i64,
-    /// Most capacity, bytes.
+    /// The largest acceptable capacity, in bytes.
     #[serde(deserialize_with = "null_default")]
     pub requested_capacity_max_bytes: i64,
-    /// Capacity, bytes; when registering.
+    /// The capacity of a volume to register, in bytes.
     #[serde(deserialize_with = "null_default")]
     pub capacity_bytes: i64,
-    /// How it may be used.
+    /// The pairs of attachment mode and access mode that the volume must support.
     #[serde(deserialize_with = "null_default")]
     pub requested_capabilities: Vec<HostCapability>,
-    /// For the plugin.
+    /// Parameters that are passed to the plugin.
     #[serde(skip_serializing_if = "BTreeMap::is_empty", deserialize_with = "null_default")]
     pub parameters: BTreeMap<String, String>,
-    /// Where it is; when registering.
+    /// The path on the node of a volume to register.
     #[serde(deserialize_with = "null_default")]
     pub host_path: String,
 }
 
-/// A pair of modes of a host volume, in words.
+/// An attachment mode and an access mode of a host volume, as text.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
 pub struct HostCapability {
     /// `file-system` or `block-device`.
     #[serde(deserialize_with = "null_default")]
     pub attachment_mode: String,
-    /// Who may use it.
+    /// The access mode, such as `single-node-writer`.
     #[serde(deserialize_with = "null_default")]
     pub access_mode: String,
 }

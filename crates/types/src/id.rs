@@ -7,8 +7,8 @@ use std::cmp::Ordering;
 use std::fmt;
 use std::hash::{Hash, Hasher};
 
-/// The text of an id, shared, and its beginning: tables are searched by ids, and whoever compares two of them must not
-/// fetch both texts from memory to find out that they differ.
+/// The shared text of an id, with an inline copy of its first bytes. Tables are searched by ids, and most comparisons
+/// are decided by the first bytes, without a fetch of both texts from memory.
 #[derive(Clone, Default)]
 struct Id {
     beginning: Beginning,

@@ -1,13 +1,13 @@
-//! Who a workload or a node is, as signed claims (docs/reference/http-api.md, section 5.10).
+//! Identities of workloads and nodes, as signed claims (docs/reference/http-api.md, section 5.10).
 
 use crate::job::{Task, blocks};
 use crate::time::{Nanos, UnixNanos};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// The identity that a task has whether it asks or not: it stands for the task at the servers.
+/// The name of the identity that every task has. It authenticates the task to the servers.
 pub const DEFAULT_NAME: &str = "default";
-/// Who that identity is for.
+/// The audience of the default identity.
 pub const DEFAULT_AUDIENCE: &str = "nomadproject.io";
 
 /// Seconds by which the clocks of two servers may differ.
@@ -31,7 +31,7 @@ blocks! {
 }
 
 impl IdentitySpec {
-    /// The identity of a task that says nothing about it.
+    /// Returns the identity of a task whose job file has no `identity` block.
     pub fn default_one() -> Self {
         Self { name: DEFAULT_NAME.into(), audience: Some(vec![DEFAULT_AUDIENCE.into()]), ..Self::default() }
     }
@@ -43,23 +43,23 @@ impl IdentitySpec {
         Self { name, ..self.clone() }
     }
 
-    /// All identities of a task that reach it.
+    /// Returns the identities that a task receives, in its environment or as a file.
     pub fn wanted(task: &Task) -> Vec<Self> {
         let all = task.identity.as_deref().into_iter().chain(&task.identities);
         all.filter(|spec| spec.env || spec.file).map(Self::named).collect()
     }
 
-    /// Whether it is the one that stands for the task at the servers.
+    /// Returns whether this identity authenticates the task to the servers.
     pub fn is_default(&self) -> bool {
         self.name == DEFAULT_NAME
     }
 
-    /// The variable that carries it.
+    /// Returns the name of the environment variable that holds the token.
     pub fn variable(&self) -> String {
         if self.is_default() { "NOMAD_TOKEN".into() } else { format!("NOMAD_TOKEN_{}", self.name) }
     }
 
-    /// Where it is written, below the task's directory.
+    /// Returns the path of the token file, relative to the task's directory.
     pub fn path(&self) -> String {
         match self.filepath.as_str() {
             "" if self.is_default() => "secrets/nomad_token".into(),
@@ -69,7 +69,7 @@ impl IdentitySpec {
     }
 }
 
-/// What a signed identity says.
+/// The claims of a signed identity.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 #[expect(missing_docs, reason = "fields are those of docs/reference/http-api.md, section 5.10 and RFC 7519")]
@@ -108,7 +108,7 @@ pub struct Claims {
     pub jti: String,
 }
 
-/// One or several audiences; one is written as plain text.
+/// The audiences of an identity. A single one is serialised as a string, several as a list.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(from = "OneOrMany", into = "OneOrMany")]
 pub struct Audience(pub Vec<String>);
@@ -121,7 +121,7 @@ enum OneOrMany {
 }
 
 impl Audience {
-    /// Whether there is none.
+    /// Returns whether the list of audiences is empty.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
@@ -146,7 +146,7 @@ impl From<Audience> for OneOrMany {
 }
 
 impl Claims {
-    /// The subject of a workload: `region:namespace:job:group:task:identity`.
+    /// Returns the subject of a workload: `region:namespace:job:group:task:identity`.
     pub fn workload_subject(
         region: &str,
         namespace: &str,
@@ -158,28 +158,28 @@ impl Claims {
         format!("{region}:{namespace}:{job}:{group}:{task}:{identity}")
     }
 
-    /// Whether they speak for a task.
+    /// Returns whether the claims identify a workload rather than a node.
     pub fn is_workload(&self) -> bool {
         !self.allocation_id.is_empty()
     }
 
-    /// Whether they are for an audience.
+    /// Returns whether the claims are made for an audience.
     pub fn is_for(&self, audience: &str) -> bool {
         self.aud.0.iter().any(|own| own == audience)
     }
 
-    /// Whether their time has not begun, in seconds since the epoch. Clocks may differ by
+    /// Returns whether the claims are not valid yet at `now`, in seconds since the epoch. Clocks may differ by
     /// [`NOT_BEFORE_LEEWAY`].
     pub fn is_early(&self, now: i64) -> bool {
         self.nbf > now.saturating_add(NOT_BEFORE_LEEWAY)
     }
 
-    /// Returns when their time is over, if it ever is.
+    /// Returns when the claims expire, or `None` if they never do.
     pub fn ends(&self) -> Option<UnixNanos> {
         self.exp.map(|exp| UnixNanos(exp.saturating_mul(1_000_000_000)))
     }
 
-    /// Whether their time is over, in seconds since the epoch.
+    /// Returns whether the claims are expired at `now`, in seconds since the epoch.
     pub fn expired(&self, now: i64) -> bool {
         self.exp.is_some_and(|exp| exp <= now)
     }

@@ -1,8 +1,8 @@
-//! The words of Caravan: ids, jobs, allocations, evaluations, plans, nodes, deployments, volumes,
+//! The data types of Caravan: ids, jobs, allocations, evaluations, plans, nodes, deployments, volumes,
 //! claims, plugins, the replicated commands and the messages between agents.
 //!
-//! Everything here is data with small pure helpers: no I/O, no clocks, no async. Structs whose JSON
-//! clients see serialise to exactly that JSON (`http-api` shapes); the same serde description is used
+//! Everything here is data with small pure helpers: no I/O, no clocks, no async. Structs that appear
+//! in the HTTP API serialise to exactly that JSON (docs/reference/http-api.md); the same serde description is used
 //! for MessagePack with named fields, where times are integers.
 
 pub mod acl;

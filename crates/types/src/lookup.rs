@@ -1,7 +1,7 @@
-//! What task templates read of the servers: variables and services (docs/reference/jobspec.md, section 4.8).
+//! The objects that task templates read from servers: variables and services (docs/reference/jobspec.md, section 4.8).
 //!
-//! A client asks for a set of [`Lookup`]s with [`WatchLookups`] and is told each [`Found`], then again whenever one of
-//! them changes.
+//! A client asks for a set of [`Lookup`]s with [`WatchLookups`] and receives a [`Found`] for each, and another
+//! whenever one of them changes.
 
 use crate::id::{AllocId, Namespace, NodeId};
 use crate::node::NodeSecret;
@@ -42,7 +42,7 @@ pub enum Lookup {
 }
 
 impl Lookup {
-    /// What task events call it. A variable that must be there is told as one that blocks.
+    /// Returns the name of the lookup in task events. A variable appears as `nomad.var.block`.
     #[must_use]
     pub fn describe(&self, region: &str) -> String {
         match self {
@@ -56,28 +56,28 @@ impl Lookup {
     }
 }
 
-/// What was found.
+/// The result of a lookup.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Found {
-    /// The variable, if there is one.
+    /// The variable, or `None` if it does not exist.
     Variable(Option<Box<VariableFound>>),
-    /// Variables by path.
+    /// The variables, ordered by path.
     Variables(Vec<VariableStub>),
-    /// Registrations by id.
+    /// The registrations of the service, ordered by id.
     Service(Vec<ServiceRegistration>),
-    /// Services by name.
+    /// The services, ordered by name.
     Services(Vec<ServiceStub>),
-    /// The task may not read it, or it cannot be read now: why.
+    /// The reason why the task may not read the object, or why the read fails at present.
     Denied(String),
 }
 
-/// A variable with its items. `Debug` shows their names only.
+/// A variable with its items. `Debug` shows only the names of the items.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct VariableFound {
-    /// All but the items.
+    /// The metadata of the variable.
     pub stub: VariableStub,
-    /// Items.
+    /// The items, by name.
     pub items: Secrets,
 }
 
@@ -89,13 +89,13 @@ pub struct VariableStub {
     pub namespace: Namespace,
     /// Path.
     pub path: String,
-    /// Index of its creation.
+    /// The Raft index at which the variable was created.
     pub create_index: u64,
-    /// Index of its last change.
+    /// The Raft index of the last change of the variable.
     pub modify_index: u64,
-    /// When created.
+    /// When the variable was created.
     pub create_time: UnixNanos,
-    /// When last changed.
+    /// When the variable was last changed.
     pub modify_time: UnixNanos,
 }
 
@@ -105,29 +105,29 @@ pub struct VariableStub {
 pub struct ServiceStub {
     /// Name.
     pub name: String,
-    /// All tags of its registrations, sorted.
+    /// The tags of all its registrations, sorted.
     pub tags: Vec<String>,
 }
 
-/// A client follows what the templates of a task read.
+/// The request of a client to watch the objects that the templates of a task read.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct WatchLookups {
-    /// Who.
+    /// The node that sends the request.
     pub node_id: NodeId,
-    /// Proof.
+    /// The secret that authenticates the node.
     pub secret: NodeSecret,
-    /// Allocation.
+    /// The allocation of the task.
     pub alloc_id: AllocId,
-    /// Task: what it may read is told.
+    /// The name of the task. Its permissions decide which objects are returned.
     pub task: String,
-    /// What is read.
+    /// The lookups of the task's templates.
     pub wanted: Vec<Lookup>,
 }
 
-/// What is there now: of everything at first, then of what changed.
+/// The results of watched lookups: all of them in the first message, then only the changed ones.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LookupsFound {
-    /// Each with what was found.
+    /// Each lookup with its result.
     pub found: Vec<(Lookup, Found)>,
 }
 

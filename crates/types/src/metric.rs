@@ -1,4 +1,4 @@
-//! How placements went: what was looked at, filtered, exhausted and scored (docs/reference/http-api.md, section 5.2).
+//! Placement metrics: the nodes evaluated, filtered, exhausted and scored (docs/reference/http-api.md, section 5.2).
 
 use crate::id::NodeId;
 use crate::job::Resources;
@@ -9,13 +9,13 @@ use serde::{Deserialize, Serialize};
 use std::ops::Deref;
 use std::sync::Arc;
 
-/// How a placement went: what was looked at, filtered, exhausted and scored.
+/// The metrics of a placement: the nodes evaluated, filtered, exhausted and scored.
 ///
 /// The counts are the same for most placements of an evaluation, which share them.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(from = "Owned")]
 pub struct AllocMetric {
-    /// What was counted.
+    /// The numbers of nodes, by the outcome of the placement.
     pub counts: Arc<Counts>,
     /// Scores of the best nodes.
     pub score_meta_data: Box<[NodeScore]>,
@@ -52,7 +52,7 @@ impl From<Counts> for AllocMetric {
     }
 }
 
-/// The nodes that were looked at for a placement, by what was in their way.
+/// The numbers of nodes evaluated for a placement, by the reason that excluded them.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
 #[expect(missing_docs, reason = "fields are those of docs/reference/http-api.md, section 5.2")]

@@ -5,10 +5,10 @@ use crate::ser::nil;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// Longest description.
+/// The longest description of a namespace, in characters.
 pub const MAX_DESCRIPTION: usize = 256;
 
-/// A namespace.
+/// A namespace, as stored and as the HTTP API returns it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
 #[expect(missing_docs, reason = "fields are those of docs/reference/http-api.md, section 5.8")]
@@ -31,7 +31,7 @@ pub struct NamespaceSpec {
     pub modify_index: u64,
 }
 
-/// What jobs of a namespace may use. Empty lists of enabled things enable all.
+/// The drivers and network modes that jobs of a namespace may use. An empty `enabled_*` list enables all.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
 #[expect(missing_docs, reason = "fields are those of docs/reference/http-api.md, section 5.8")]
@@ -46,7 +46,7 @@ pub struct NamespaceCapabilities {
     pub disabled_network_modes: Vec<String>,
 }
 
-/// What jobs get when they say nothing, and what they may ask for.
+/// The default for jobs that do not set a value, and the values that jobs may set.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
 #[expect(missing_docs, reason = "fields are those of docs/reference/http-api.md, section 5.8")]
@@ -58,24 +58,24 @@ pub struct AllowedConfig {
     pub denied: Vec<String>,
 }
 
-/// Whether something may be used: not disabled, and enabled if anything is.
+/// Returns whether `what` is not disabled, and is enabled if the list of enabled names is not empty.
 fn allowed(enabled: &[String], disabled: &[String], what: &str) -> bool {
     !disabled.iter().any(|d| d == what) && (enabled.is_empty() || enabled.iter().any(|e| e == what))
 }
 
 impl NamespaceCapabilities {
-    /// Whether tasks may use a driver.
+    /// Returns whether tasks may use a driver.
     pub fn allows_driver(&self, driver: &str) -> bool {
         allowed(&self.enabled_task_drivers, &self.disabled_task_drivers, driver)
     }
-    /// Whether groups may use a network mode.
+    /// Returns whether groups may use a network mode.
     pub fn allows_network_mode(&self, mode: &str) -> bool {
         allowed(&self.enabled_network_modes, &self.disabled_network_modes, mode)
     }
 }
 
 impl NamespaceSpec {
-    /// The namespace that is always there.
+    /// Returns the namespace `default`, which exists in every cluster.
     pub fn default_one() -> Self {
         Self {
             name: Namespace::default_namespace(),
@@ -86,10 +86,10 @@ impl NamespaceSpec {
         }
     }
 
-    /// The quotas of the namespaces are not ours to keep; everything else is checked here.
+    /// Checks the name and the description. Quotas are not supported and not checked.
     ///
     /// # Errors
-    /// With every problem.
+    /// Returns all problems.
     pub fn check(&self) -> Result<(), Vec<String>> {
         let mut errors = Vec::new();
         if !is_name(self.name.as_str()) {
@@ -102,7 +102,7 @@ impl NamespaceSpec {
     }
 }
 
-/// Names of namespaces, policies, roles and authentication methods.
+/// Returns whether `text` is a valid name of a namespace, policy, role or authentication method.
 pub fn is_name(text: &str) -> bool {
     (1..=128).contains(&text.len()) && text.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-')
 }

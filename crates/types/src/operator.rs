@@ -121,9 +121,9 @@ pub enum RootKeyState {
     /// What is written is sealed with it, and identities are signed with it.
     #[default]
     Active,
-    /// What was sealed with it can be opened.
+    /// The key opens data that was sealed with it, and seals nothing new.
     Inactive,
-    /// The same; what it sealed is being sealed anew.
+    /// As inactive; the data that it sealed is being sealed again with the active key.
     Rekeying,
     /// It will be active from its publish time on.
     Prepublished,

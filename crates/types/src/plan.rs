@@ -76,7 +76,7 @@ pub struct PlanAnnotations {
     /// By group.
     #[serde(rename = "DesiredTGUpdates")]
     pub desired_tg_updates: BTreeMap<String, DesiredUpdates>,
-    /// Those that would make room.
+    /// The allocations that the plan would preempt.
     #[serde(rename = "PreemptedAllocs", with = "crate::ser::nil")]
     pub preempted_allocs: Vec<crate::alloc::AllocListStub>,
 }

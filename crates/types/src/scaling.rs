@@ -1,4 +1,4 @@
-//! Scaling: the policies that a job's groups and tasks carry for an autoscaler, and what was scaled
+//! Scaling: the policies that a job's groups and tasks carry for an autoscaler, and the scaling events
 //! (docs/reference/http-api.md, section 5.1).
 
 use crate::id::{EvalId, JobKey};
@@ -43,11 +43,11 @@ pub struct ScalingEvent {
     pub count: Option<u32>,
     /// The count before.
     pub previous_count: u32,
-    /// Words of whoever scaled.
+    /// The message of the caller that scaled.
     pub message: String,
     /// Something went wrong.
     pub error: bool,
-    /// Facts of whoever scaled; an object or null.
+    /// Metadata of the caller that scaled; an object or null.
     pub meta: Value,
     /// The evaluation that followed.
     #[serde(rename = "EvalID")]

@@ -13,7 +13,7 @@ use std::marker::PhantomData;
 use std::ops::{Deref, Index};
 use std::sync::{Arc, LazyLock};
 
-/// A text that is cheap to copy. Those that are said all the time exist once.
+/// A string that is cheap to clone. Frequent strings are stored only once.
 #[derive(Clone, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Text(Option<Arc<str>>);
 

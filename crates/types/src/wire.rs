@@ -17,7 +17,7 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// A client registers or reports anew.
+/// The request of a client to register, or to report its node again.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct NodeRegister {
     /// The node; its secret proves who it is and is fixed by the first registration.
@@ -160,11 +160,11 @@ pub struct ClaimReport {
     pub node_id: NodeId,
     /// Proof of identity.
     pub secret: NodeSecret,
-    /// Which claim.
+    /// The claim that the report is about.
     pub claim: ClaimId,
-    /// Its generation.
+    /// The generation of the claim; reports for an earlier generation are ignored.
     pub generation: u32,
-    /// What was done.
+    /// The step that the client completed or failed.
     pub step: ClaimReportStep,
 }
 
@@ -180,9 +180,9 @@ pub enum ClaimReportStep {
     Unpublished,
     /// Nothing is staged, or the stage has other users.
     Unstaged,
-    /// The step failed; the client goes on trying.
+    /// The step failed; the client retries it.
     Failed {
-        /// The plugin's words.
+        /// The error that the plugin returned.
         error: String,
         /// How often it failed in a row.
         tries: u32,
@@ -362,7 +362,7 @@ pub struct NodeExpand {
 /// What a node has grown a mount to.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NodeExpanded {
-    /// Bytes; what was asked for, if the plugin did not tell.
+    /// The capacity in bytes; the requested capacity if the plugin did not report one.
     pub capacity_bytes: i64,
 }
 
@@ -407,7 +407,7 @@ pub struct HostVolumeDelete {
     pub volume: HostVolume,
 }
 
-/// A client tells which services an allocation has now; those that are not named are struck out. Idempotent.
+/// The current services of an allocation, as its client reports them. All others are deregistered. Idempotent.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct ServiceSync {
     /// Who.

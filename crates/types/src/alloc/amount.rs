@@ -53,7 +53,7 @@ impl Amount {
         }
     }
 
-    /// What a node has to give: its resources without those that it keeps.
+    /// Returns the capacity of a node: its resources without its reserved resources.
     pub fn capacity(node: &Node) -> Self {
         let (has, keeps) = (&node.node_resources, &node.reserved_resources);
         Self {

@@ -188,13 +188,13 @@ pub struct Allocation {
     /// Network as the client made it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub network_status: Option<Arc<NetworkStatus>>,
-    /// Evaluation that will look at it again.
+    /// The evaluation that will reschedule the allocation.
     #[serde(rename = "FollowupEvalID", skip_serializing_if = "is_default")]
     pub followup_eval_id: EvalId,
-    /// Those that made room for it.
+    /// The allocations that were preempted for this one.
     #[serde(skip_serializing_if = "is_default")]
     pub preempted_allocations: Vec<AllocId>,
-    /// The one it made room for.
+    /// The allocation for which this one was preempted.
     #[serde(skip_serializing_if = "is_default")]
     pub preempted_by_allocation: AllocId,
     /// Key that signs its identities.

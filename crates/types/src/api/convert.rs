@@ -1,4 +1,4 @@
-//! From the job that clients send, canonicalised, to the job that servers keep.
+//! Conversion of a canonicalised job from its HTTP API form to the form that servers store.
 //!
 //! Blocks that nothing acts on are kept as they came (`docs/gaps.md` lists them). Words that have no
 //! meaning are collected, each with its path.
@@ -49,7 +49,7 @@ pub fn convert(job: &api::Job) -> Result<kept::Job, ConvertError> {
     })
 }
 
-/// Converts a canonicalised job as far as that goes; what did not fit is told, and has its default in the job.
+/// Converts a canonicalised job as far as that goes; misfits are returned, and have their default in the job.
 pub fn fit(job: &api::Job) -> (kept::Job, Misfits) {
     let mut problems = Problems::default();
     let out = problems.job(job);

@@ -27,27 +27,27 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// A change of the shared state, with the time at which it was decided.
+/// A change of the shared state, with the time at which it was proposed.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Command {
-    /// When the proposer decided.
+    /// The clock of the proposer when it created the command.
     pub now: UnixNanos,
-    /// What.
+    /// The change to apply.
     pub change: Change,
 }
 
-/// What changes.
+/// The kinds of changes of the shared state.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Change {
-    /// A client registers or reports anew. Status, eligibility, drain and events are kept from the
-    /// existing row, except that the given `status` is taken. `evals` are made in the same step.
+    /// A client registers or reports again. Status, eligibility, drain and events are kept from the
+    /// existing row, except that the given `status` is taken. `evals` are written in the same step.
     NodeRegister {
         /// The node as reported.
         node: Box<Node>,
         /// Evaluations that follow from it.
         evals: Vec<Evaluation>,
     },
-    /// Heartbeats arrived again or were missed.
+    /// The status of a node changes, because heartbeats were missed or arrive again.
     NodeStatus {
         /// Node.
         node: NodeId,
@@ -58,12 +58,12 @@ pub enum Change {
         /// Evaluations that follow from it.
         evals: Vec<Evaluation>,
     },
-    /// Things that happened on a node.
+    /// Adds events to nodes.
     NodeEvents {
         /// Events by node.
         events: BTreeMap<NodeId, Vec<NodeEvent>>,
     },
-    /// May the scheduler place there.
+    /// Sets a node's scheduling eligibility.
     NodeEligibility {
         /// Node.
         node: NodeId,
@@ -72,18 +72,18 @@ pub enum Change {
         /// Evaluations that follow from it.
         evals: Vec<Evaluation>,
     },
-    /// Drain set or ended.
+    /// Starts, updates or ends the drain of a node.
     NodeDrain {
         /// Node.
         node: NodeId,
-        /// In force, or none.
+        /// The drain strategy, or `None` to end the drain.
         drain: Option<DrainStrategy>,
         /// Eligible once no drain is in force.
         mark_eligible: bool,
-        /// Free pairs, kept with the drain.
+        /// Metadata that is stored with the drain.
         #[serde(default)]
         meta: BTreeMap<String, String>,
-        /// It came to its end by itself; none when a user sets or ends it.
+        /// How the drain ended by itself; `None` when a user sets or ends it.
         #[serde(default)]
         end: Option<DrainEnd>,
         /// Evaluations that follow from it.
@@ -94,7 +94,7 @@ pub enum Change {
     NodeFence {
         /// Node.
         node: NodeId,
-        /// Whose word it is.
+        /// The operator and the time of the confirmation.
         off: ConfirmedOff,
     },
     /// A node is removed.
@@ -105,7 +105,7 @@ pub enum Change {
         evals: Vec<Evaluation>,
     },
     /// A change of a node, only if the evaluations that come with it reach every job that the node concerns when it is
-    /// applied. What was placed there since they were made would otherwise stay on a node that is gone.
+    /// applied. Otherwise an allocation placed after the evaluations were created would stay on a vanished node.
     NodeWhole {
         /// Node.
         node: NodeId,
@@ -123,8 +123,8 @@ pub enum Change {
         /// The text that was submitted.
         source: Option<JobSource>,
     },
-    /// A periodic or parameterized job makes a child. Refused if the parent is gone, stopped or switched off, the child is there
-    /// already, or another child has the token of its dispatch.
+    /// A periodic or parameterized job creates a child. Refused if the parent is removed, stopped or disabled, if the
+    /// child exists already, or if another child has the token of its dispatch.
     JobChild {
         /// The child, which names its parent; version and indexes are set by apply.
         job: Box<Job>,
@@ -142,14 +142,14 @@ pub enum Change {
         /// The evaluation that stops its allocations.
         eval: Option<Evaluation>,
     },
-    /// A group's count is changed, or an event of it kept.
+    /// Changes the count of a group, or stores a scaling event.
     JobScale {
-        /// What.
+        /// The group and its new count or event.
         scale: Box<Scale>,
         /// The evaluation that follows from a new count.
         eval: Option<Evaluation>,
     },
-    /// A version of a job is given a name, or loses it.
+    /// Sets or removes the tag of a job version.
     JobTag {
         /// Job.
         key: JobKey,
@@ -160,7 +160,7 @@ pub enum Change {
         /// The tag; none takes it away.
         tag: Option<VersionTag>,
     },
-    /// Evaluations are made or changed.
+    /// Creates or changes evaluations.
     Evals {
         /// Rows to write.
         evals: Vec<Evaluation>,
@@ -172,35 +172,35 @@ pub enum Change {
         /// Allocations.
         allocs: Vec<AllocId>,
     },
-    /// Evaluations are removed because an operator asks, pending ones too; those that something depends on stay.
+    /// An operator removes evaluations, pending ones too. Evaluations that other objects depend on stay.
     EvalsDelete {
         /// Evaluations.
         evals: Vec<EvalId>,
     },
     /// The accepted part of a plan.
     Plan(Box<PlanCommit>),
-    /// Clients tell how their allocations do.
+    /// Clients report the state of their allocations.
     AllocUpdates {
         /// Updates.
         updates: Vec<AllocUpdate>,
         /// Evaluations that follow from them.
         evals: Vec<Evaluation>,
     },
-    /// Users ask for changes of allocations.
+    /// Sets the transitions of allocations that users request.
     AllocTransitions {
         /// By allocation.
         transitions: BTreeMap<AllocId, DesiredTransition>,
         /// Evaluations that follow from them.
         evals: Vec<Evaluation>,
     },
-    /// Deployments are made or changed.
+    /// Creates or changes deployments.
     Deployments {
         /// Rows to write.
         deployments: Vec<Deployment>,
     },
     /// Something happens to a deployment. Refused if it is over.
     Deployment(Box<DeploymentChange>),
-    /// A version of a job is known to be good, or not any more.
+    /// Marks a version of a job as stable, or removes the mark.
     JobStable {
         /// Job.
         key: JobKey,
@@ -284,7 +284,7 @@ pub enum Change {
         /// Rows to write; indexes are set by apply.
         services: Vec<ServiceRegistration>,
     },
-    /// Services are struck out.
+    /// Deregisters services.
     ServicesDeregister {
         /// Which.
         services: Vec<ServiceId>,
@@ -356,7 +356,7 @@ pub struct DeploymentChange {
     pub health: BTreeMap<AllocId, bool>,
     /// Groups whose canaries are promoted; an empty list means all. Refused while too few are healthy.
     pub promote: Option<Vec<String>>,
-    /// Unhealthy allocations that may be placed anew while the deployment goes on.
+    /// Unhealthy allocations that may be rescheduled while the deployment continues.
     pub reschedule: Vec<AllocId>,
     /// Its new status.
     pub verdict: Option<Verdict>,
@@ -437,7 +437,7 @@ pub enum ClaimStep {
     },
     /// The node has grown what it mounted.
     Expanded {
-        /// Bytes, at least what was asked for.
+        /// The capacity in bytes, at least the requested one.
         capacity: i64,
     },
     /// The allocation is over: the client must let go.

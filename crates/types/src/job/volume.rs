@@ -57,7 +57,7 @@ pub struct VolumeRequest {
     pub host_access: HostAccess,
 }
 
-/// Which host volumes of its name a request may use.
+/// The kinds of host volumes that a volume request may use.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum HostAccess {
@@ -68,7 +68,7 @@ pub enum HostAccess {
     Created,
 }
 
-/// What becomes of the tasks when the mount breaks under them (its daemon died, somebody unmounted it).
+/// The action on the tasks when their mount breaks, for example because its daemon died or an operator unmounted it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum BrokenMount {

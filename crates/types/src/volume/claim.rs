@@ -1,4 +1,4 @@
-//! Claims: the right of an allocation to use a volume, and how far using or releasing it got.
+//! Claims: the right of an allocation to use a volume, and the progress of its use and release.
 
 use super::{AccessMode, AttachmentMode};
 use crate::id::{AllocId, JobId, NodeId, PluginId, VolumeKey};
@@ -8,7 +8,7 @@ use crate::time::UnixNanos;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// A claim: volume and allocation.
+/// The id of a claim: the volume and the allocation.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct ClaimId {
     /// Volume.
@@ -17,7 +17,7 @@ pub struct ClaimId {
     pub alloc: AllocId,
 }
 
-/// Whether the allocation writes.
+/// Whether the allocation writes to the volume.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum ClaimMode {
@@ -28,7 +28,7 @@ pub enum ClaimMode {
     Write,
 }
 
-/// How far a claim got (design section 4.1). The order is the order of life.
+/// The progress of a claim (design section 4.1). Phases are ordered as a claim passes through them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum ClaimPhase {
@@ -56,7 +56,7 @@ pub enum ClaimPhase {
 }
 
 impl ClaimPhase {
-    /// The word shown to people.
+    /// Returns the name of the phase for output.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Reserved => "reserved",
@@ -71,15 +71,15 @@ impl ClaimPhase {
             Self::Gone => "gone",
         }
     }
-    /// Whether the allocation may use the volume or is on its way to.
+    /// Returns whether the allocation may use the volume, or the volume is being prepared for it.
     pub fn is_live(self) -> bool {
         matches!(self, Self::Reserved | Self::Attaching | Self::Attached | Self::Mounted)
     }
-    /// Whether the claim still counts against the volume's limits.
+    /// Returns whether the claim still counts against the volume's limits.
     pub fn holds(self) -> bool {
         self != Self::Gone
     }
-    /// Whether the node may still hold a mount for it.
+    /// Returns whether the node may still hold a mount for the claim.
     pub fn may_be_on_node(self) -> bool {
         matches!(self, Self::Attached | Self::Mounted | Self::Releasing | Self::Unpublished | Self::Fencing)
     }
@@ -112,9 +112,9 @@ pub struct Claim {
     pub alias: String,
     /// Reads or writes.
     pub mode: ClaimMode,
-    /// Access mode asked for.
+    /// The access mode that the group requests.
     pub access_mode: AccessMode,
-    /// Attachment mode asked for.
+    /// The attachment mode that the group requests.
     pub attachment_mode: AttachmentMode,
     /// The group's overrides of the mount options, merged with the volume's.
     pub mount_options: Option<MountOptions>,
@@ -130,15 +130,15 @@ pub struct Claim {
     pub needs_attach: Option<bool>,
     /// What the calls of ControllerPublish prove while the claim is attaching.
     pub attach_calls: AttachCalls,
-    /// What controller publish answered.
+    /// The `publish_context` that ControllerPublishVolume returned.
     pub publish_context: BTreeMap<String, String>,
-    /// How far it got.
+    /// The progress of the claim.
     pub phase: ClaimPhase,
-    /// Grows when the same allocation's claim is started anew, so that late reports do not count.
+    /// Incremented when the claim of the same allocation is granted again, so that late reports are ignored.
     pub generation: u32,
     /// Failed tries of the step in progress.
     pub tries: u32,
-    /// The plugin's words of the last failure, or the reason of the wait.
+    /// The error that the plugin returned last, or the reason of the wait.
     pub last_error: String,
     /// When the step is expected to be tried again, for display; 0 = at once, and only that decides.
     pub next_try: UnixNanos,
@@ -151,32 +151,33 @@ pub struct Claim {
     /// An operator confirmed that the node is off, and the node has not been in contact since: its tasks are dead, and
     /// the lease need not be waited out.
     pub node_off: Option<ConfirmedOff>,
-    /// Index of its grant.
+    /// The Raft index at which the claim was granted.
     pub create_index: u64,
-    /// Index of its last change.
+    /// The Raft index of the last change of the claim.
     pub modify_index: u64,
     /// When granted.
     pub create_time: UnixNanos,
     /// When last changed.
     pub modify_time: UnixNanos,
-    /// When it came to its phase.
+    /// When the claim entered its phase.
     pub phase_since: UnixNanos,
     /// The mount that the client proved last; none before, and none after the proof of its end.
     pub proof: Option<MountProof>,
-    /// Bytes to which the node has grown what it mounted; compared with [`super::Volume::node_expand_to`].
+    /// The size in bytes to which the node has expanded the mounted volume; compared with
+    /// [`super::Volume::node_expand_to`].
     pub expanded_to: i64,
-    /// The volume's row was removed by force while the claim held: there is nothing to look up any more.
+    /// The volume's row was removed by force while the claim held, so the release uses only facts of the claim.
     pub forsaken: bool,
-    /// The secrets that the row had then, for the release.
+    /// The secrets of the volume's row when it was removed by force, for the release.
     pub kept_secrets: SealedSecrets,
-    /// The references to secrets that it had then.
+    /// The references to secrets of the volume's row when it was removed by force.
     pub kept_secrets_from: BTreeMap<String, String>,
     /// The last changes of phase and the first of each row of failures, oldest first, at most
     /// [`Claim::MAX_HISTORY`].
     pub history: Vec<ClaimTransition>,
 }
 
-/// The word of an operator that a machine is certainly off.
+/// An operator's confirmation that a machine does not run.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
 pub struct ConfirmedOff {
@@ -190,7 +191,7 @@ pub struct ConfirmedOff {
 }
 
 impl ConfirmedOff {
-    /// The operator, for sentences: the token's name and accessor id where there are any.
+    /// Returns a description of the operator for messages: the token's name and accessor id, if present.
     pub fn by(&self) -> String {
         match (self.name.as_str(), self.accessor_id.as_str()) {
             ("", "") => "an operator".to_owned(),
@@ -201,15 +202,15 @@ impl ConfirmedOff {
     }
 }
 
-/// Something that happened to a claim, for `explain`.
+/// A change of phase or a failure of a claim, for `explain`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
 pub struct ClaimTransition {
     /// When.
     pub at: UnixNanos,
-    /// The phase that it came to, or in which it failed.
+    /// The phase that the claim entered, or in which a step failed.
     pub phase: ClaimPhase,
-    /// The failure in the plugin's words, or what there is to say; often empty.
+    /// The error that the plugin returned, or a remark; often empty.
     pub note: String,
 }
 
@@ -217,21 +218,21 @@ impl Claim {
     /// Most transitions kept.
     pub const MAX_HISTORY: usize = 24;
 
-    /// Notes something, dropping the oldest beyond the limit.
+    /// Adds an entry to the history, and drops the oldest entry beyond the limit.
     pub fn note(&mut self, at: UnixNanos, phase: ClaimPhase, note: impl Into<String>) {
         self.history.push(ClaimTransition { at, phase, note: note.into() });
         let surplus = self.history.len().saturating_sub(Self::MAX_HISTORY);
         self.history.drain(..surplus);
     }
 
-    /// Whether it is about a volume, or about another one that stands for the same storage.
+    /// Returns whether the claim is on a volume, or on another volume that stands for the same storage.
     pub fn is_beside(&self, volume: &super::Volume) -> bool {
         self.id.volume == volume.key()
             || (self.plugin_id == volume.plugin_id
                 && volume.storage() == Some(self.external_volume_id.as_str()))
     }
 
-    /// How the volume is used: what stages are shared by.
+    /// Returns how the claim uses the volume. Claims with equal usage share a stage.
     pub fn usage(&self) -> Usage {
         Usage {
             read_only: self.mode == ClaimMode::Read,
@@ -246,9 +247,9 @@ impl Claim {
 pub struct Usage {
     /// Only reads.
     pub read_only: bool,
-    /// What the task gets.
+    /// Whether the task receives a file system or a block device.
     pub attachment_mode: AttachmentMode,
-    /// Who may use it.
+    /// The number of nodes and writers that the mode allows.
     pub access_mode: AccessMode,
 }
 
@@ -264,7 +265,7 @@ pub struct MountProof {
     pub mount_id: u64,
 }
 
-/// The reference's claim states, answered in projections.
+/// Nomad's claim states, as the HTTP API returns them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum LegacyClaimState {

@@ -60,7 +60,7 @@ pub struct VolumeExplain {
     pub capacity: Capacity,
     /// Fill and condition, by node.
     pub usage: BTreeMap<NodeId, VolumeUsage>,
-    /// Its claims, those that hold first.
+    /// The claims on the volume; claims that hold it come first.
     #[serde(with = "nil")]
     pub claims: Vec<ClaimExplain>,
     /// What happened to it last, oldest first.

@@ -25,7 +25,7 @@ use crate::time::UnixNanos;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// Where something can be reached: key and value segments (CSI, `Topology`).
+/// The topology from which a volume or node can be reached: key and value segments (CSI, `Topology`).
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
 pub struct Topology {
@@ -34,23 +34,23 @@ pub struct Topology {
     pub segments: BTreeMap<String, String>,
 }
 
-/// Where a new volume must and should be reachable.
+/// The topologies from which a new volume must and should be reachable.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
 pub struct TopologyRequest {
-    /// One of these at least.
+    /// The volume must be reachable from at least one of these.
     #[serde(with = "nil")]
     pub required: Vec<Topology>,
-    /// In this order of preference.
+    /// Preferred topologies, the most preferred first.
     #[serde(with = "nil")]
     pub preferred: Vec<Topology>,
 }
 
-/// Where a volume's own life stands.
+/// The phase in the life of a volume, apart from its claims.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum VolumePhase {
-    /// Asked for; the plugin's CreateVolume is intended or under way.
+    /// The volume is requested; the plugin's CreateVolume is intended or under way.
     Creating,
     /// Usable.
     #[default]
@@ -65,13 +65,13 @@ pub enum VolumePhase {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Capacity {
-    /// Least asked for.
+    /// The smallest requested capacity.
     pub wanted_min: i64,
-    /// Most asked for.
+    /// The largest requested capacity.
     pub wanted_max: i64,
-    /// What the controller said it made.
+    /// The capacity that the controller plugin reported.
     pub accepted: i64,
-    /// What the node saw.
+    /// The size that the node measured.
     pub actual: i64,
 }
 
@@ -91,46 +91,46 @@ pub struct Volume {
     pub plugin_id: PluginId,
     /// The plugin's name as it was when the volume was written.
     pub provider: String,
-    /// Its version then.
+    /// The plugin's version when the volume was written.
     pub provider_version: String,
     /// Capacity.
     pub capacity: Capacity,
-    /// What the plugin wants to hear with each call.
+    /// The `volume_context` that the plugin returned and receives with each call.
     pub context: BTreeMap<String, String>,
-    /// What the plugin was told on creation.
+    /// The parameters that the plugin received with CreateVolume.
     pub parameters: BTreeMap<String, String>,
-    /// For the plugin's calls only.
+    /// Secrets that only the plugin's calls use.
     pub secrets: SealedSecrets,
-    /// Where it can be reached.
+    /// The topologies from which the volume can be reached.
     pub topologies: Vec<Topology>,
-    /// Where it should be reachable.
+    /// The topologies that the user requested; absent without a request.
     pub requested_topologies: Option<TopologyRequest>,
-    /// Ways in which it may be used.
+    /// The pairs of access mode and attachment mode in which the volume may be used.
     pub requested_capabilities: Vec<Capability>,
-    /// How its file system is mounted.
+    /// The mount options of its file system.
     pub mount_options: Option<MountOptions>,
     /// Volume it was cloned from, as the user named it.
     pub clone_id: String,
     /// The plugin's id of the volume it is cloned from; empty when `clone_id` is that already.
     pub clone_external_id: String,
-    /// Snapshot it was made from.
+    /// The snapshot from which the volume was created.
     pub snapshot_id: String,
-    /// Its own life.
+    /// The phase of the volume.
     pub phase: VolumePhase,
     /// Failed tries of the intent in progress.
     pub tries: u32,
-    /// The plugin's words of the last failure.
+    /// The error that the plugin returned last.
     pub last_error: String,
-    /// When the intent is tried again.
+    /// When the intent is retried.
     pub next_try: UnixNanos,
-    /// Bytes to which nodes must grow what they mount of it (NodeExpandVolume); 0 = never asked for by
-    /// the plugin. A claim owes this while it is mounted and its `expanded_to` is less.
+    /// The size in bytes to which nodes must expand their mounts (NodeExpandVolume); 0 = the plugin never
+    /// required it. A claim owes this while it is mounted and its `expanded_to` is less.
     pub node_expand_to: i64,
-    /// The plugin grows it only while nobody uses it: the intent waits for its last claim to end.
+    /// The plugin expands the volume only while it is unused: the intent waits until the last claim ends.
     pub expand_offline: bool,
     /// Secrets that are looked up in variables at each call: name of the secret to `path#key`.
     pub secrets_from: BTreeMap<String, String>,
-    /// Other volumes may stand for the same storage, as long as all of them say so and none is for writing.
+    /// Other volumes may stand for the same storage if all of them set this and none is for writing.
     pub shared_storage: bool,
     /// The last changes of phase, oldest first, at most [`Volume::MAX_HISTORY`].
     pub history: Vec<VolumeTransition>,
@@ -144,20 +144,20 @@ pub struct Volume {
     pub modify_time: UnixNanos,
 }
 
-/// Something that happened to a volume, for `explain`.
+/// A change of phase or a failure of a volume, for `explain`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
 pub struct VolumeTransition {
     /// When.
     pub at: UnixNanos,
-    /// The phase that it came to, or in which it failed.
+    /// The phase that the volume entered, or in which a step failed.
     pub phase: VolumePhase,
-    /// The failure in the plugin's words, or what there is to say; often empty.
+    /// The error that the plugin returned, or a remark; often empty.
     pub note: String,
 }
 
 impl VolumePhase {
-    /// The word shown to people.
+    /// Returns the name of the phase for output.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Creating => "creating",
@@ -166,7 +166,7 @@ impl VolumePhase {
             Self::Deleting => "deleting",
         }
     }
-    /// Whether allocations may use it: growing a volume does not keep anybody from it.
+    /// Returns whether allocations may use the volume. They may while it is being expanded.
     pub fn is_usable(self) -> bool {
         matches!(self, Self::Ready | Self::Expanding)
     }
@@ -176,18 +176,18 @@ impl Volume {
     /// Most transitions kept.
     pub const MAX_HISTORY: usize = 24;
 
-    /// Notes something, dropping the oldest beyond the limit.
+    /// Adds an entry to the history, and drops the oldest entry beyond the limit.
     pub fn note(&mut self, at: UnixNanos, phase: VolumePhase, note: impl Into<String>) {
         self.history.push(VolumeTransition { at, phase, note: note.into() });
         let surplus = self.history.len().saturating_sub(Self::MAX_HISTORY);
         self.history.drain(..surplus);
     }
 
-    /// Namespace and id.
+    /// Returns the namespace and the id.
     pub fn key(&self) -> VolumeKey {
         VolumeKey { namespace: self.namespace.clone(), id: self.id.clone() }
     }
-    /// The plugin's id of the storage that the volume stands for; none while the plugin has not answered with one.
+    /// Returns the external id of the volume's storage, or `None` until the plugin has returned one.
     pub fn storage(&self) -> Option<&str> {
         match self.external_id.as_str() {
             "" if self.phase.is_usable() => Some(self.id.as_str()),
@@ -199,7 +199,7 @@ impl Volume {
     pub fn shares_storage(&self) -> bool {
         self.shared_storage && self.phase.is_usable() && self.is_read_only()
     }
-    /// Whether all modes that it was registered with only read.
+    /// Returns whether all access modes of the volume are read-only.
     pub fn is_read_only(&self) -> bool {
         !self.requested_capabilities.is_empty()
             && self.requested_capabilities.iter().all(|capability| !capability.access_mode.can_write())

@@ -1,5 +1,5 @@
-//! What the kept form of a job cannot hold: words that mean nothing, and numbers below zero. Whoever checks the
-//! rest of the job reports these among its own findings.
+//! Values that the stored form of a job cannot represent: unknown keywords and negative numbers. Job validation
+//! reports them among its own findings.
 
 /// Which rule a misfit belongs to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
