@@ -137,7 +137,7 @@ fn openraft_config(config: &Config) -> Result<Arc<openraft::Config>, Error> {
     raft.validate().map(Arc::new).map_err(Error::fatal)
 }
 
-/// Forms a cluster of one if there is none yet, and waits until this server is its leader with all entries applied.
+/// Forms a cluster of one unless a cluster exists, and waits until this server is its leader with all entries applied.
 async fn lead(raft: &Core, config: &Config) -> Result<(), Error> {
     let voters = raft.with_raft_state(|state| state.membership_state.effective().voter_ids().count());
     let voters = voters.await.map_err(fatal)?;

@@ -299,7 +299,7 @@ impl<V: View> Pass<'_, V> {
         let mut survey = Survey::default();
         let mut slots: BTreeMap<u32, Vec<Arc<Allocation>>> = BTreeMap::new();
         for alloc in live {
-            // A name without an index cannot be told apart from others: it counts as beyond the last index.
+            // A name without an index cannot be distinguished from others: it counts as beyond the last index.
             slots.entry(alloc.index().unwrap_or(u32::MAX)).or_default().push(alloc);
         }
         let mut ended: BTreeMap<u32, Vec<Arc<Allocation>>> = BTreeMap::new();

@@ -85,7 +85,7 @@ impl Keyring {
         Ok(Self::of(&[random::<KEY>()?], None, Signers::default()))
     }
 
-    /// Reads the keys of a directory; creates the first one if there is none.
+    /// Reads the keys of a directory; creates the first key in an empty directory.
     pub(crate) fn dir(dir: &Path) -> Result<Self, ServerError> {
         caravan_sys::files::durable_private_dir(dir).map_err(failed)?;
         let mut keys: Vec<[u8; KEY]> = Vec::new();
