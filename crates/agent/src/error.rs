@@ -11,7 +11,7 @@ pub enum AgentError {
     /// Mistakes in configuration files, shown with their places.
     #[error("{0}")]
     Config(String),
-    /// An invalid setting.
+    /// A setting whose value cannot be used; the agent does not start.
     #[error("configuration: {field}: {reason}")]
     Setting {
         /// The name of the setting.

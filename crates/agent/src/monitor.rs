@@ -86,7 +86,7 @@ impl Drop for Follower {
     }
 }
 
-/// A shared monitor.
+/// A handle to the one monitor of the process; clones feed the same streams.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Monitors(pub(crate) Arc<Monitor>);
 

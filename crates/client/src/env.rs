@@ -32,7 +32,7 @@ pub(crate) struct Inputs<'a> {
     pub(crate) job: &'a Job,
     /// The task's group.
     pub(crate) group: &'a TaskGroup,
-    /// The task itself.
+    /// The task that the variables are for.
     pub(crate) task: &'a Task,
     /// The task's directories, as it sees them.
     pub(crate) dirs: &'a SeenDirs,

@@ -9,9 +9,9 @@ pub enum ClientError {
     /// A directory of the client cannot be created or used.
     #[error("the client's directory {} cannot be used: {what}", path.display())]
     Directory {
-        /// The directory.
+        /// The path that could not be used.
         path: PathBuf,
-        /// Its purpose.
+        /// The failed operation or the purpose, as the error text names it.
         what: &'static str,
         /// The error of the system call.
         #[source]

@@ -245,7 +245,7 @@ impl GroupPass<'_> {
         }
     }
 
-    /// Returns how many updates may start now, which is none during the pause between batches (`stagger`).
+    /// Returns how many updates may start now: 0 during the pause between batches (`stagger`).
     fn paced(&self, update: &UpdateStrategy, room: u32, changes: &mut Changes) -> u32 {
         let next = self.survey.newest.plus(update.stagger);
         if self.survey.newest.is_zero() || self.survey.destructive.is_empty() || room == 0 || next <= self.now

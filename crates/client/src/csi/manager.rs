@@ -51,9 +51,9 @@ struct Slot {
 /// A ready plugin and its latest fingerprint.
 #[derive(Clone, Debug)]
 pub(crate) struct Lent {
-    /// The connected plugin.
+    /// The connection over which calls to the plugin are made.
     pub(crate) instance: Arc<Instance>,
-    /// Its latest fingerprint.
+    /// Capabilities and health as of the last successful fingerprint.
     pub(crate) info: CsiInfo,
 }
 

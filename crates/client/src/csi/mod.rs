@@ -44,7 +44,7 @@ pub enum CsiFault {
         role: &'static str,
         /// Id of the plugin.
         plugin: String,
-        /// The known reason.
+        /// Why the plugin cannot be used, as far as the client knows.
         reason: String,
     },
     /// The plugin returned an error, or cannot be reached.

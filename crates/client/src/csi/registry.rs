@@ -71,7 +71,7 @@ pub(crate) enum ChangeKind {
     Registered,
     /// The registration was removed.
     Deregistered,
-    /// The health changed.
+    /// The plugin changed between healthy and unhealthy.
     Health,
 }
 

@@ -8,7 +8,7 @@ use caravan_types::job::Job;
 use caravan_types::{AllocId, Nanos, UnixNanos};
 use std::sync::Arc;
 
-/// The next step of a deployment; the default is none.
+/// The next step of a deployment; the default changes nothing.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Step {
     /// The final status of the deployment, and its description.

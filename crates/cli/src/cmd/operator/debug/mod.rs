@@ -143,7 +143,7 @@ impl std::fmt::Debug for OtherArgs {
     }
 }
 
-/// The parsed flags.
+/// The flags of `operator debug`, with durations and topics read.
 #[derive(Debug, PartialEq, Eq)]
 struct Plan {
     duration: Duration,
