@@ -1,83 +1,91 @@
 //! Rules for the blocks of a task that are stored unparsed: templates, artifacts, identities, secrets, ...
 
-use super::{joined, one_of};
+use super::one_of;
+use super::problem::{Findings, ProblemCode as Code};
 use caravan_types::Nanos;
 use caravan_types::api::{self, from_value};
 use caravan_types::identity::IdentitySpec;
 use caravan_types::job::{Artifact, Task, Template, Unsupported};
 use std::collections::HashSet;
 
-pub(super) fn check(task: &Task, errors: &mut Vec<String>) {
+pub(super) fn check(task: &Task, errors: &mut Findings) {
     let mut destinations = HashSet::new();
-    each(&task.templates, "Template", errors, |template, found| {
+    each(&task.templates, ("Templates", "Template"), errors, |template, found| {
         self::template(template, found);
         let destination = template.dest_path.clone();
         if !destination.is_empty() && !destinations.insert(destination.clone()) {
-            found.push(format!("another template has the destination \"{destination}\" too"));
+            let text = format!("another template has the destination \"{destination}\" too");
+            found.add(Code::Duplicate, "DestPath", text);
         }
     });
-    each(&task.artifacts, "Artifact", errors, artifact);
+    each(&task.artifacts, ("Artifacts", "Artifact"), errors, artifact);
     if let Some(payload) = &task.dispatch_payload {
         if payload.file.is_empty() {
-            errors.push("Dispatch Payload validation failed: file must be set".into());
+            let text = "Dispatch Payload validation failed: file must be set";
+            errors.add(Code::Missing, "DispatchPayload.File", text);
         }
         // The file must be below `local`.
         if leads_out(0, &payload.file) {
-            errors
-                .push("Dispatch Payload validation failed: destination escapes allocation directory".into());
+            let text = "Dispatch Payload validation failed: destination escapes allocation directory";
+            errors.add(Code::PathEscapes, "DispatchPayload.File", text);
         }
     }
     if let Some(vault) = task.vault.as_deref().and_then(unsupported::<api::Vault>) {
         self::vault(&vault, errors);
     }
     if let Some(identity) = &task.identity {
-        self::identity(identity, errors);
+        let mut found = errors.below("Identity");
+        self::identity(identity, &mut found);
+        errors.found.append(found.found);
     }
     let mut names = HashSet::new();
-    each(&task.identities, "Identity", errors, |identity, found| {
+    each(&task.identities, ("Identities", "Identity"), errors, |identity, found| {
         self::identity(identity, found);
         if !names.insert(identity.name.clone()) {
-            found.push(format!("Duplicate identity \"{}\" found", identity.name));
+            found.add(Code::Duplicate, "Name", format!("Duplicate identity \"{}\" found", identity.name));
         }
     });
     let mut names = HashSet::new();
     let secrets: Vec<api::Secret> = task.secrets.iter().filter_map(unsupported).collect();
-    each(&secrets, "Secret", errors, |secret, found| {
+    each(&secrets, ("Secrets", "Secret"), errors, |secret, found| {
         self::secret(task, secret, found);
         if !names.insert(secret.name.clone()) {
-            found.push(format!("Duplicate secret \"{}\" found", secret.name));
+            found.add(Code::Duplicate, "Name", format!("Duplicate secret \"{}\" found", secret.name));
         }
     });
     let mut names = HashSet::new();
-    each(&task.actions, "Action", errors, |action, found| {
+    each(&task.actions, ("Actions", "Action"), errors, |action, found| {
         if action.command.is_empty() {
-            found.push("command must be set".into());
+            found.add(Code::Missing, "Command", "command must be set");
         }
         let plain = !action.name.is_empty()
             && action.name.chars().count() <= 128
             && !action.name.contains(char::is_whitespace);
         if !plain {
-            found.push(format!(
-                "invalid name \"{}\": it must have 1 to 128 characters and no blanks",
-                action.name
-            ));
+            let text =
+                format!("invalid name \"{}\": it must have 1 to 128 characters and no blanks", action.name);
+            found.add(Code::InvalidName, "Name", text);
         }
         if !names.insert(action.name.clone()) {
-            found.push(format!("Duplicate action \"{}\" found", action.name));
+            found.add(Code::Duplicate, "Name", format!("Duplicate action \"{}\" found", action.name));
         }
     });
     let mut kinds = HashSet::new();
-    each(&task.scaling_policies, "Scaling", errors, |policy, found| {
+    each(&task.scaling_policies, ("ScalingPolicies", "Scaling"), errors, |policy, found| {
         match (policy.min.unwrap_or_default(), policy.max) {
-            (_, None) => found.push("maximum must be specified".into()),
-            (min, _) if min < 0 => found.push(format!("minimum must be at least zero, got {min}")),
+            (_, None) => found.add(Code::Missing, "Max", "maximum must be specified"),
+            (min, _) if min < 0 => {
+                let text = format!("minimum must be at least zero, got {min}");
+                found.add(Code::BelowMinimum, "Min", text);
+            }
             (min, Some(max)) if max < min => {
-                found.push(format!("maximum ({max}) must not be less than minimum ({min})"));
+                let text = format!("maximum ({max}) must not be less than minimum ({min})");
+                found.add(Code::Conflict, "Max", text);
             }
             _ => {}
         }
         if !kinds.insert(policy.kind.clone()) {
-            found.push(format!("more than one policy of type {}", policy.kind));
+            found.add(Code::Duplicate, "Type", format!("more than one policy of type {}", policy.kind));
         }
     });
 }
@@ -86,14 +94,18 @@ fn unsupported<T: api::decode::ApiValue>(block: &Unsupported) -> Option<T> {
     from_value(&block.0).ok()
 }
 
-/// Checks every block of a list; errors are reported under the block's number.
-fn each<T>(blocks: &[T], what: &str, errors: &mut Vec<String>, mut check: impl FnMut(&T, &mut Vec<String>)) {
+/// Checks every block of a list. The list has a field and a word for titles, as `("Templates", "Template")`. Problems are
+/// reported under the number of the block.
+fn each<T>(
+    blocks: &[T],
+    (field, what): (&'static str, &str),
+    errors: &mut Findings,
+    mut check: impl FnMut(&T, &mut Findings),
+) {
     for (index, block) in blocks.iter().enumerate() {
-        let mut found = Vec::new();
+        let mut found = errors.element(field, index);
         check(block, &mut found);
-        if !found.is_empty() {
-            errors.push(format!("{what} {} validation failed: {}", index + 1, joined(&found)));
-        }
+        errors.nest(format!("{what} {} validation failed: ", index + 1), found);
     }
 }
 
@@ -117,68 +129,76 @@ fn leads_out(above: i64, path: &str) -> bool {
     })
 }
 
-/// Checks `change_mode`, and the signal if the mode needs one.
-fn change_mode(mode: &str, signal: &str, known: &[&str], errors: &mut Vec<String>) {
+/// Checks `change_mode` with the signal that one of its values needs.
+fn change_mode(mode: &str, signal: &str, known: &[&str], errors: &mut Findings) {
     if !known.contains(&mode) {
-        errors.push(one_of("Invalid change mode given:", mode, known));
+        errors.add(Code::UnknownWord, "ChangeMode", one_of("Invalid change mode given:", mode, known));
     }
     if mode == "signal" && signal.is_empty() {
-        errors.push("Must specify signal value when change mode is signal".into());
+        let text = "Must specify signal value when change mode is signal";
+        errors.add(Code::Missing, "ChangeSignal", text);
     }
 }
 
-fn template(template: &Template, errors: &mut Vec<String>) {
+fn template(template: &Template, errors: &mut Findings) {
     let (source, data, destination) = (&template.source_path, &template.embedded_tmpl, &template.dest_path);
     if source.is_empty() && data.is_empty() {
-        errors.push("Must specify a source path or have an embedded template".into());
+        let text = "Must specify a source path or have an embedded template";
+        errors.add(Code::Missing, "EmbeddedTmpl", text);
     }
     if !source.is_empty() && !data.is_empty() {
-        errors.push("A template has a source path or is embedded, not both".into());
+        let text = "A template has a source path or is embedded, not both";
+        errors.add(Code::Conflict, "SourcePath", text);
     }
     if destination.is_empty() {
-        errors.push("Must specify a destination for the template".into());
+        errors.add(Code::Missing, "DestPath", "Must specify a destination for the template");
     } else if escapes(destination) {
-        errors.push("template destination escapes allocation directory".into());
+        errors.add(Code::PathEscapes, "DestPath", "template destination escapes allocation directory");
     }
     if escapes(source) {
-        errors.push("template source escapes allocation directory".into());
+        errors.add(Code::PathEscapes, "SourcePath", "template source escapes allocation directory");
     }
     let mode = &template.change_mode;
     change_mode(mode, &template.change_signal, &["noop", "restart", "signal", "script"], errors);
     if template.envvars && matches!(mode.as_str(), "signal" | "script") {
-        errors.push(format!("cannot use change mode {mode} with env var templates"));
+        let text = format!("cannot use change mode {mode} with env var templates");
+        errors.add(Code::Conflict, "ChangeMode", text);
     }
     if mode == "script" {
         match &template.change_script {
-            None => errors
-                .push("must specify change script configuration value when change mode is script".into()),
+            None => {
+                let text = "must specify change script configuration value when change mode is script";
+                errors.add(Code::Missing, "ChangeScript", text);
+            }
             Some(script) if script.command.is_empty() => {
-                errors.push("must specify script command value when change mode is script".into());
+                let text = "must specify script command value when change mode is script";
+                errors.add(Code::Missing, "ChangeScript.Command", text);
             }
             Some(_) => {}
         }
     }
     if template.splay < Nanos::ZERO {
-        errors.push("Must specify positive splay value".into());
+        errors.add(Code::BelowMinimum, "Splay", "Must specify positive splay value");
     }
     let perms = &template.perms;
     if !perms.is_empty() && !u32::from_str_radix(perms, 8).is_ok_and(|bits| bits <= 0o7777) {
-        errors.push(format!("Failed to parse \"{perms}\" as octal permissions"));
+        let text = format!("Failed to parse \"{perms}\" as octal permissions");
+        errors.add(Code::InvalidValue, "Perms", text);
     }
     if let Some(wait) = &template.wait {
         match (wait.min, wait.max) {
             (Some(min), Some(max)) if min < Nanos::ZERO || max < min => {
-                errors.push(format!("wait min {min} is greater than max {max}"));
+                errors.add(Code::Conflict, "Wait.Min", format!("wait min {min} is greater than max {max}"));
             }
             (Some(_), Some(_)) => {}
-            _ => errors.push("wait must have both min and max".into()),
+            _ => errors.add(Code::Missing, "Wait", "wait must have both min and max"),
         }
     }
 }
 
-fn artifact(artifact: &Artifact, errors: &mut Vec<String>) {
+fn artifact(artifact: &Artifact, errors: &mut Findings) {
     match artifact.getter_source.as_str() {
-        "" => errors.push("source must be specified".into()),
+        "" => errors.add(Code::Missing, "GetterSource", "source must be specified"),
         source if source.contains("${") => {}
         source
             if ["http::", "https::"]
@@ -193,101 +213,118 @@ fn artifact(artifact: &Artifact, errors: &mut Vec<String>) {
                 .split_once("::")
                 .or_else(|| source.split_once("://"))
                 .map_or("elsewhere", |(way, _)| way);
-            errors.push(format!(
+            let text = format!(
                 "artifacts from {way} are not supported yet: the source must be an http:// or https:// URL"
-            ));
+            );
+            errors.add(Code::Unsupported, "GetterSource", text);
         }
     }
     let mode = artifact.getter_mode.as_str();
     if !matches!(mode, "" | "any" | "file" | "dir") {
-        errors.push(one_of("invalid artifact mode", mode, &["any", "file", "dir"]));
+        let text = one_of("invalid artifact mode", mode, &["any", "file", "dir"]);
+        errors.add(Code::UnknownWord, "GetterMode", text);
     }
     if escapes(&artifact.relative_dest) {
-        errors.push("destination escapes allocation directory".into());
+        errors.add(Code::PathEscapes, "RelativeDest", "destination escapes allocation directory");
     }
     if let Some(checksum) = artifact.getter_options.get("checksum")
         && !checksum.contains("${")
+        && let Err((code, text)) = self::checksum(checksum)
     {
-        let known = [("md5", 32), ("sha1", 40), ("sha256", 64), ("sha512", 128)];
-        match checksum.trim().split_once(':') {
-            Some((kind, digits)) => match known.iter().find(|(name, _)| *name == kind) {
-                Some((_, length))
-                    if digits.len() == *length && digits.bytes().all(|b| b.is_ascii_hexdigit()) => {}
-                Some(_) => {
-                    errors.push(format!("invalid checksum \"{checksum}\": wrong length or digits for {kind}"))
-                }
-                None if kind == "file" => {}
-                None => {
-                    errors.push(one_of("checksum type not supported:", kind, &known.map(|(name, _)| name)))
-                }
-            },
-            None => errors.push(format!("checksum must be given as \"type:value\", not \"{checksum}\"")),
+        let path = errors.path.clone().field("GetterOptions").key("checksum");
+        errors.add_at(code, path, text);
+    }
+}
+
+/// Checks a checksum of the form `type:digits`.
+fn checksum(checksum: &str) -> Result<(), (Code, String)> {
+    let known = [("md5", 32), ("sha1", 40), ("sha256", 64), ("sha512", 128)];
+    let Some((kind, digits)) = checksum.trim().split_once(':') else {
+        let text = format!("checksum must be given as \"type:value\", not \"{checksum}\"");
+        return Err((Code::InvalidValue, text));
+    };
+    match known.iter().find(|(name, _)| *name == kind) {
+        Some((_, length)) if digits.len() == *length && digits.bytes().all(|b| b.is_ascii_hexdigit()) => {
+            Ok(())
+        }
+        Some(_) => {
+            let text = format!("invalid checksum \"{checksum}\": wrong length or digits for {kind}");
+            Err((Code::InvalidValue, text))
+        }
+        None if kind == "file" => Ok(()),
+        None => {
+            let text = one_of("checksum type not supported:", kind, &known.map(|(name, _)| name));
+            Err((Code::UnknownWord, text))
         }
     }
 }
 
-fn vault(vault: &api::Vault, errors: &mut Vec<String>) {
+fn vault(vault: &api::Vault, errors: &mut Findings) {
     let mode = vault.change_mode.as_deref().unwrap_or("restart");
     let signal = vault.change_signal.as_deref().unwrap_or_default();
-    let mut found = Vec::new();
+    let mut found = errors.below("Vault");
     change_mode(mode, signal, &["noop", "restart", "signal"], &mut found);
-    if !found.is_empty() {
-        errors.push(format!("Vault validation failed: {}", joined(&found)));
-    }
+    errors.nest("Vault validation failed: ", found);
 }
 
-/// Returns whether a name has 1 to 128 characters: letters, digits and the given marks.
+/// Whether a name has 1 to 128 letters, digits and the given marks.
 fn is_name(name: &str, marks: &[u8]) -> bool {
     (1..=128).contains(&name.len()) && name.bytes().all(|b| b.is_ascii_alphanumeric() || marks.contains(&b))
 }
 
-fn identity(identity: &IdentitySpec, errors: &mut Vec<String>) {
+fn identity(identity: &IdentitySpec, errors: &mut Findings) {
     let default = matches!(identity.name.as_str(), "" | "default");
     if !default && !is_name(&identity.name, b"-_") {
-        errors.push(format!(
+        let text = format!(
             "invalid name \"{}\": it must have 1 to 128 letters, digits, dashes and underscores",
             identity.name
-        ));
+        );
+        errors.add(Code::InvalidName, "Name", text);
     }
     if default && identity.ttl != Nanos::ZERO {
-        errors.push("ttl for default identity not yet supported".into());
+        errors.add(Code::Unsupported, "TTL", "ttl for default identity not yet supported");
     }
     if identity.ttl < Nanos::ZERO {
-        errors.push("ttl must be >= 0".into());
+        errors.add(Code::BelowMinimum, "TTL", "ttl must be >= 0");
     }
-    if identity.audience.iter().flatten().any(String::is_empty) {
-        errors.push("an empty string is an invalid audience".into());
+    if let Some(at) = identity.audience.iter().flatten().position(String::is_empty) {
+        let path = errors.path.clone().field("Audience").index(at);
+        errors.add_at(Code::Missing, path, "an empty string is an invalid audience");
     }
     if !identity.change_mode.is_empty() {
         change_mode(&identity.change_mode, &identity.change_signal, &["noop", "restart", "signal"], errors);
     }
     if identity.change_mode != "signal" && !identity.change_signal.is_empty() {
-        errors.push("can only use change_signal with change_mode = \"signal\"".into());
+        let text = "can only use change_signal with change_mode = \"signal\"";
+        errors.add(Code::Conflict, "ChangeSignal", text);
     }
     if escapes(&identity.filepath) {
-        errors.push("identity filepath escapes allocation directory".into());
+        errors.add(Code::PathEscapes, "Filepath", "identity filepath escapes allocation directory");
     }
 }
 
-fn secret(task: &Task, secret: &api::Secret, errors: &mut Vec<String>) {
+fn secret(task: &Task, secret: &api::Secret, errors: &mut Findings) {
     if !is_name(&secret.name, b"_") {
-        errors.push(format!(
+        let text = format!(
             "secret name must have 1 to 128 letters, digits and underscores, not \"{}\"",
             secret.name
-        ));
+        );
+        errors.add(Code::InvalidName, "Name", text);
     }
     if secret.provider.is_empty() {
-        errors.push("secret must have a provider".into());
+        errors.add(Code::Missing, "Provider", "secret must have a provider");
     }
     if secret.path.is_empty() {
-        errors.push("secret must have a path".into());
+        errors.add(Code::Missing, "Path", "secret must have a path");
     }
     if secret.provider == "vault" && task.vault.is_none() {
-        errors.push("secrets of provider vault need a vault block".into());
+        let text = "secrets of provider vault need a vault block";
+        errors.add(Code::UndefinedReference, "Provider", text);
     }
     if matches!(secret.provider.as_str(), "vault" | "nomad")
         && secret.env.as_ref().is_some_and(|e| !e.is_empty())
     {
-        errors.push(format!("secrets of provider {} cannot have env", secret.provider));
+        let text = format!("secrets of provider {} cannot have env", secret.provider);
+        errors.add(Code::Conflict, "Env", text);
     }
 }

@@ -1,8 +1,8 @@
 //! Admission of jobs: refuses invalid jobs before they are stored, with all problems in one answer. The servers add the
 //! checks that need the state (namespaces, node pools, registered volumes).
 //!
-//! The texts nest as API clients expect: `Task group g validation failed: 1 error occurred: ...`. The command line
-//! parses them back into single problems with their paths, from servers of Caravan and of Nomad.
+//! Problems are data: a path in the job, a code and a sentence ([`Problem`]). Their texts nest as API clients know
+//! them, `Task group g validation failed: 1 error occurred: ...`; [`Problems`] keeps that nesting, and answers render it.
 //!
 //! Rules: docs/reference/jobspec.md, section 6, docs/reference/storage.md, sections 1.1 and 4.2. Pure.
 
@@ -12,6 +12,7 @@ mod group;
 mod messages;
 mod network;
 mod policies;
+mod problem;
 mod service;
 mod targets;
 mod task;
@@ -20,10 +21,12 @@ mod unheeded;
 mod volume;
 mod warnings;
 
+pub use problem::{Problem, ProblemCode, Problems};
 pub use template::{keep_origin, update};
 
+use self::problem::{Findings, ProblemCode as Code};
 use self::targets::{Place, affinities, constraints, spreads};
-use caravan_types::api::{Misfits, Part};
+use caravan_types::api::{JobPath, JobProblem, Misfits, Part, Severity};
 use caravan_types::job::{Job, JobType};
 use std::collections::HashMap;
 
@@ -37,10 +40,32 @@ const MAX_COUNT: u64 = 50_000;
 /// The verdict on a job.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Verdict {
-    /// The reasons of the refusal; empty if the job is accepted.
-    pub errors: Vec<String>,
-    /// Warnings about an accepted job.
-    pub warnings: Vec<String>,
+    /// Reasons to refuse the job.
+    pub errors: Problems,
+    /// Settings that work but should be looked at.
+    pub warnings: Problems,
+}
+
+impl Verdict {
+    /// Returns all errors as one text, in the shape that clients of Nomad know.
+    #[must_use]
+    pub fn refusal(&self) -> String {
+        joined(&self.errors.texts())
+    }
+
+    /// Returns all warnings as one text (docs/reference/http-api.md, section 3.1).
+    #[must_use]
+    pub fn warning(&self) -> String {
+        joined_warnings(&self.warnings.texts())
+    }
+
+    /// Returns errors, then warnings, as answers carry them.
+    #[must_use]
+    pub fn to_api(&self) -> Vec<JobProblem> {
+        let mut all = self.errors.to_api(Severity::Error);
+        all.extend(self.warnings.to_api(Severity::Warning));
+        all
+    }
 }
 
 /// Checks a job with all defaults filled in.
@@ -49,102 +74,117 @@ pub fn check(job: &Job) -> Verdict {
     check_all(job, Misfits::default())
 }
 
-/// Checks a job with values that could not be converted ([`api::fit`]). Each misfit is reported with the object that it
-/// belongs to.
+/// Checks a job that did not convert completely ([`api::fit`]). Conversion errors are reported where they belong.
 #[must_use]
 pub fn check_all(job: &Job, mut misfits: Misfits) -> Verdict {
-    let mut verdict = Verdict::default();
+    let (mut errors, mut warnings) = (Findings::default(), Findings::default());
     let mut of_groups: Vec<Misfits> =
         (0..job.task_groups.len()).map(|index| misfits.of_group(index)).collect();
-    let errors = &mut verdict.errors;
-    if job.id.is_empty() {
-        errors.push("Missing job ID".into());
-    }
-    if job.id.as_str().contains(' ') {
-        errors.push("Job ID contains a space".into());
-    }
-    if job.id.as_str().contains('\0') {
-        errors.push("Job ID contains a null character".into());
-    }
-    if job.name.is_empty() {
-        errors.push("Missing job name".into());
-    }
-    if job.region.is_empty() {
-        errors.push("Missing job region".into());
-    }
-    if job.namespace.is_empty() {
-        errors.push("Job must be in a namespace".into());
-    }
-    errors.extend(misfits.take(Part::Kind));
+    names(job, &mut errors);
+    errors.misfits(misfits.take(Part::Kind));
     if job.datacenters.is_empty() {
-        errors.push("Missing job datacenters".into());
-    } else if job.datacenters.iter().any(String::is_empty) {
-        errors.push("Job datacenter must be non-empty string".into());
+        errors.add(Code::Missing, "Datacenters", "Missing job datacenters");
+    } else if let Some(at) = job.datacenters.iter().position(String::is_empty) {
+        let path = JobPath::root().field("Datacenters").index(at);
+        errors.add_at(Code::Missing, path, "Job datacenter must be non-empty string");
     }
-    constraints(&job.constraints, Place::Group, errors);
-    by_type(job, errors);
+    constraints(&job.constraints, Place::Group, &mut errors);
+    by_type(job, &mut errors);
     if let Some(ui) = &job.ui
         && ui.description.chars().count() > MAX_DESCRIPTION
     {
-        errors.push(format!("UI description must be under {MAX_DESCRIPTION} characters"));
+        let text = format!("UI description must be under {MAX_DESCRIPTION} characters");
+        errors.add(Code::AboveMaximum, "UI.Description", text);
     }
-    template::check(job, errors);
-    if job.task_groups.is_empty() {
-        errors.push("Missing job task groups".into());
-    }
-    let mut names: HashMap<&str, usize> = HashMap::new();
-    for (index, group) in job.task_groups.iter().enumerate() {
-        if group.name.is_empty() {
-            errors.push(format!("Job task group {} missing name", index + 1));
-        } else if let Some(first) = names.insert(&group.name, index + 1) {
-            errors.push(format!(
-                "Job task group {} redefines '{}' from group {first}",
-                index + 1,
-                group.name
-            ));
-        }
-        let (found, warnings) = group::check(job, group, std::mem::take(&mut of_groups[index]));
-        if !found.is_empty() {
-            errors.push(format!("Task group {} validation failed: {}", group.name, joined(&found)));
-        }
-        verdict.warnings.extend(warnings);
-    }
-    let errors = &mut verdict.errors;
-    volume::between_groups(job, errors);
-    errors.extend(misfits.rest());
+    template::check(job, &mut errors);
+    groups(job, &mut of_groups, &mut errors, &mut warnings);
+    volume::between_groups(job, &mut errors);
+    errors.misfits(misfits.rest());
     if job.multiregion.is_some() {
-        errors.push("Multiregion jobs are unlicensed.".into());
+        errors.add(Code::Unsupported, "Multiregion", "Multiregion jobs are unlicensed.");
     }
     if job.priority < 1 || job.priority > MAX_PRIORITY {
-        errors.push(format!("job priority must be between [1, {MAX_PRIORITY}]"));
+        let code = if job.priority < 1 { Code::BelowMinimum } else { Code::AboveMaximum };
+        errors.add(code, "Priority", format!("job priority must be between [1, {MAX_PRIORITY}]"));
     }
     let total: u64 = job.task_groups.iter().map(|g| u64::from(g.count)).sum();
     if total > MAX_COUNT {
-        errors.push(format!("total count was greater than configured job_max_count: {total} > {MAX_COUNT}"));
+        let text = format!("total count was greater than configured job_max_count: {total} > {MAX_COUNT}");
+        let path = largest(job).map_or_else(JobPath::root, |at| JobPath::group(at).field("Count"));
+        errors.add_at(Code::AboveMaximum, path, text);
     }
-    verdict.warnings.extend(warnings::of_job(job));
-    verdict
+    warnings::of_job(job, &mut warnings);
+    Verdict { errors: errors.found, warnings: warnings.found }
 }
 
-/// Checks the restrictions of a job type (docs/reference/jobspec.md, section 5).
-fn by_type(job: &Job, errors: &mut Vec<String>) {
+fn names(job: &Job, errors: &mut Findings) {
+    if job.id.is_empty() {
+        errors.add(Code::Missing, "ID", "Missing job ID");
+    }
+    if job.id.as_str().contains(' ') {
+        errors.add(Code::InvalidName, "ID", "Job ID contains a space");
+    }
+    if job.id.as_str().contains('\0') {
+        errors.add(Code::InvalidName, "ID", "Job ID contains a null character");
+    }
+    if job.name.is_empty() {
+        errors.add(Code::Missing, "Name", "Missing job name");
+    }
+    if job.region.is_empty() {
+        errors.add(Code::Missing, "Region", "Missing job region");
+    }
+    if job.namespace.is_empty() {
+        errors.add(Code::Missing, "Namespace", "Job must be in a namespace");
+    }
+}
+
+fn groups(job: &Job, misfits: &mut [Misfits], errors: &mut Findings, warnings: &mut Findings) {
+    if job.task_groups.is_empty() {
+        errors.add(Code::Missing, "TaskGroups", "Missing job task groups");
+    }
+    let mut names: HashMap<&str, usize> = HashMap::new();
+    for ((index, group), misfits) in job.task_groups.iter().enumerate().zip(misfits) {
+        let path = JobPath::group(index);
+        let name = path.clone().field("Name");
+        if group.name.is_empty() {
+            errors.add_at(Code::Missing, name, format!("Job task group {} missing name", index + 1));
+        } else if let Some(first) = names.insert(&group.name, index + 1) {
+            let text = format!("Job task group {} redefines '{}' from group {first}", index + 1, group.name);
+            errors.add_at(Code::Duplicate, name, text);
+        }
+        let (mut found, mut more) = (Findings::at(path.clone()), Findings::at(path));
+        group::check(job, group, std::mem::take(misfits), &mut found, &mut more);
+        errors.nest(format!("Task group {} validation failed: ", group.name), found);
+        warnings.found.append(more.found);
+    }
+}
+
+/// Returns the number of the group with the most allocations.
+fn largest(job: &Job) -> Option<usize> {
+    job.task_groups.iter().enumerate().max_by_key(|(_, group)| group.count).map(|(at, _)| at)
+}
+
+/// Checks blocks that a type of job may not have (docs/reference/jobspec.md, section 5).
+fn by_type(job: &Job, errors: &mut Findings) {
     if job.kind == JobType::System {
-        let groups = &job.task_groups;
-        let tasks = || groups.iter().flat_map(|group| &group.tasks);
-        let affine = !job.affinities.is_empty()
-            || groups.iter().any(|group| !group.affinities.is_empty())
-            || tasks().any(|task| !task.affinities.is_empty());
-        if affine {
-            errors.push("System jobs may not have an affinity block".into());
+        if let Some(path) = first_affinity(job) {
+            errors.add_at(Code::NotForJobType, path, "System jobs may not have an affinity block");
         }
-        if !job.spreads.is_empty() || groups.iter().any(|group| !group.spreads.is_empty()) {
-            errors.push("System jobs may not have a spread block".into());
+        let spread = job.task_groups.iter().position(|group| !group.spreads.is_empty());
+        let spread = match job.spreads.is_empty() {
+            true => spread.map(JobPath::group),
+            false => Some(JobPath::root()),
+        };
+        if let Some(path) = spread {
+            let path = path.field("Spreads").index(0);
+            errors.add_at(Code::NotForJobType, path, "System jobs may not have a spread block");
         }
-        for group in groups.iter().filter(|group| group.count > 1) {
-            errors.push(format!(
+        for (at, group) in job.task_groups.iter().enumerate().filter(|(_, group)| group.count > 1) {
+            let text = format!(
                 "Job task group {} has count {}. Count cannot exceed 1 with system scheduler",
                 group.name, group.count
-            ));
+            );
+            errors.add_at(Code::NotForJobType, JobPath::group(at).field("Count"), text);
         }
     } else {
         affinities(&job.affinities, errors);
@@ -152,12 +192,31 @@ fn by_type(job: &Job, errors: &mut Vec<String>) {
     }
     if !job.kind.is_batch() {
         if job.periodic.is_some() {
-            errors.push("Periodic can only be used with \"batch\" or \"sysbatch\" scheduler".into());
+            let text = "Periodic can only be used with \"batch\" or \"sysbatch\" scheduler";
+            errors.add(Code::NotForJobType, "Periodic", text);
         }
         if job.parameterized_job.is_some() && !job.dispatched {
-            errors.push("Parameterized job can only be used with \"batch\" or \"sysbatch\" scheduler".into());
+            let text = "Parameterized job can only be used with \"batch\" or \"sysbatch\" scheduler";
+            errors.add(Code::NotForJobType, "ParameterizedJob", text);
         }
     }
+}
+
+/// Returns the path of the first affinity of a job, its groups and their tasks.
+fn first_affinity(job: &Job) -> Option<JobPath> {
+    let own = (!job.affinities.is_empty()).then(JobPath::root);
+    let of_groups = || {
+        let group = job.task_groups.iter().position(|group| !group.affinities.is_empty())?;
+        Some(JobPath::group(group))
+    };
+    let of_tasks = || {
+        job.task_groups.iter().enumerate().find_map(|(at, group)| {
+            let task = group.tasks.iter().position(|task| !task.affinities.is_empty())?;
+            Some(JobPath::group(at).field("Tasks").index(task))
+        })
+    };
+    let block = own.or_else(of_groups).or_else(of_tasks)?;
+    Some(block.field("Affinities").index(0))
 }
 
 /// Joins several errors into one text, in the format that Nomad's clients expect.
@@ -237,7 +296,7 @@ pub(crate) mod tests {
     fn errors_of(change: impl FnOnce(&mut Job)) -> String {
         let mut job = minimal();
         change(&mut job);
-        joined(&check(&job).errors)
+        check(&job).refusal()
     }
 
     #[test]
@@ -251,7 +310,7 @@ pub(crate) mod tests {
         job.id = "a b".into();
         job.task_groups[0].tasks[0].driver = String::new();
         assert_eq!(
-            joined(&check(&job).errors),
+            check(&job).refusal(),
             "2 errors occurred:\n\t* Job ID contains a space\n\t* Task group g validation failed: 1 error occurred:\n\t* Task t validation failed: 1 error occurred:\n\t* Missing task driver\n\n\n\n\n\n"
         );
     }

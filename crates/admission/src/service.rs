@@ -1,50 +1,61 @@
 //! Rules for services and their checks (docs/reference/jobspec.md, sections 4.6 and 4.7).
 
 use super::network::is_label;
-use super::{joined, one_of};
+use super::one_of;
+use super::problem::{Findings, ProblemCode as Code};
 use caravan_types::Nanos;
-use caravan_types::api::{Connect, from_value};
+use caravan_types::api::{Connect, JobPath, from_value};
 use caravan_types::job::{Job, Task, TaskGroup};
 use caravan_types::service::{CheckSpec, ServiceSpec};
 use caravan_types::words::suggestion;
-use std::collections::{BTreeSet, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 
 const ADDRESS_MODES: [&str; 5] = ["auto", "host", "alloc", "alloc_ipv6", "driver"];
 const ON_UPDATE: [&str; 3] = ["require_healthy", "ignore_warnings", "ignore"];
 const ONE_SECOND: Nanos = Nanos::from_secs(1);
 
-/// Checks the services of a group, and of all its tasks.
-pub(super) fn check(job: &Job, group: &TaskGroup, errors: &mut Vec<String>) {
-    let mut found = Vec::new();
-    let mut providers = BTreeSet::new();
+/// Checks the services of a group and of all its tasks.
+pub(super) fn check(job: &Job, group: &TaskGroup, errors: &mut Findings) {
+    let mut found = errors.below("");
+    let mut providers: BTreeMap<String, JobPath> = BTreeMap::new();
     let mut seen = HashSet::new();
     let labels = labels(group);
-    let of_tasks = group.tasks.iter().flat_map(|task| task.services.iter().map(move |s| (s, Some(task))));
-    for (index, (service, owner)) in group.services.iter().map(|s| (s, None)).chain(of_tasks).enumerate() {
+    let path = errors.path.clone();
+    let own = at_paths(&group.services, path.clone()).map(|(path, service)| (path, service, None));
+    let of_tasks = group.tasks.iter().enumerate().flat_map(|(at, task)| {
+        let path = path.clone().field("Tasks").index(at);
+        at_paths(&task.services, path).map(move |(path, service)| (path, service, Some(task)))
+    });
+    for (index, (path, service, owner)) in own.chain(of_tasks).enumerate() {
         let task = owner.map_or(service.task_name.as_str(), |task| task.name.as_str());
         if !seen.insert((task.to_owned(), service.name.clone(), service.port_label.clone())) {
-            found.push(format!(
+            let text = format!(
                 "Services are not unique: name=\"{}\" port=\"{}\" task=\"{task}\" is there twice",
                 service.name, service.port_label
-            ));
+            );
+            found.add_at(Code::Duplicate, path.clone().field("Name"), text);
         }
-        providers.insert(service.provider.clone());
-        let mut own = Vec::new();
+        providers.entry(service.provider.clone()).or_insert_with(|| path.clone());
+        let mut own = Findings::at(path);
         one(job, group, service, owner, &labels, &mut own);
-        if !own.is_empty() {
-            found.push(format!("Service[{index}] {} validation failed: {}", service.name, joined(&own)));
-        }
+        found.nest(format!("Service[{index}] {} validation failed: ", service.name), own);
     }
     if providers.len() > 1 {
-        let names: Vec<_> = providers.iter().map(String::as_str).collect();
-        found.push(format!(
+        let names: Vec<_> = providers.keys().map(String::as_str).collect();
+        let text = format!(
             "Multiple service providers used: task group services must use the same provider, not {}",
             names.join(" and ")
-        ));
+        );
+        if let Some(path) = providers.into_values().max() {
+            found.add_at(Code::Conflict, path.field("Provider"), text);
+        }
     }
-    if !found.is_empty() {
-        errors.push(format!("Task group service validation failed: {}", joined(&found)));
-    }
+    errors.nest("Task group service validation failed: ", found);
+}
+
+/// Returns the services of the group or task at a path, each with its own path.
+fn at_paths(services: &[ServiceSpec], path: JobPath) -> impl Iterator<Item = (JobPath, &ServiceSpec)> {
+    services.iter().enumerate().map(move |(at, service)| (path.clone().field("Services").index(at), service))
 }
 
 /// Returns all port labels of a group and its tasks.
@@ -65,23 +76,28 @@ fn one(
     service: &ServiceSpec,
     owner: Option<&Task>,
     labels: &BTreeSet<&str>,
-    errors: &mut Vec<String>,
+    errors: &mut Findings,
 ) {
     name(job, group, service, owner, errors);
     if !ADDRESS_MODES.contains(&service.address_mode.as_str()) {
-        errors.push(one_of("Service address_mode must be known, not", &service.address_mode, &ADDRESS_MODES));
+        let text = one_of("Service address_mode must be known, not", &service.address_mode, &ADDRESS_MODES);
+        errors.add(Code::UnknownWord, "AddressMode", text);
     }
     if owner.is_none() && service.address_mode == "driver" {
-        errors.push("service address_mode \"driver\" is for services of tasks only".into());
+        let text = "service address_mode \"driver\" is for services of tasks only";
+        errors.add(Code::NotAllowedHere, "AddressMode", text);
     }
     if !service.address.is_empty() && service.address_mode != "auto" {
-        errors.push("Service address_mode must be \"auto\" if address is set".into());
+        let text = "Service address_mode must be \"auto\" if address is set";
+        errors.add(Code::Conflict, "AddressMode", text);
     }
     if !ON_UPDATE.contains(&service.on_update.as_str()) {
-        errors.push(one_of("Service on_update must be known, not", &service.on_update, &ON_UPDATE));
+        let text = one_of("Service on_update must be known, not", &service.on_update, &ON_UPDATE);
+        errors.add(Code::UnknownWord, "OnUpdate", text);
     }
     if !matches!(service.provider.as_str(), "consul" | "nomad") {
-        errors.push(one_of("Service provider must be known, not", &service.provider, &["consul", "nomad"]));
+        let text = one_of("Service provider must be known, not", &service.provider, &["consul", "nomad"]);
+        errors.add(Code::UnknownWord, "Provider", text);
     }
     if errors.is_empty() {
         // The references of a service are checked only if the service itself is valid: clients expect these errors
@@ -94,30 +110,28 @@ fn one(
         }
     }
     let mut names = HashSet::new();
-    for check in service.checks() {
-        let mut found = Vec::new();
+    for (at, check) in service.checks().iter().enumerate() {
+        let mut found = errors.element("Checks", at);
         if !check.name.is_empty() && !names.insert(check.name.as_str()) {
-            found.push("check name is not unique in its service".into());
+            found.add(Code::Duplicate, "Name", "check name is not unique in its service");
         }
         one_check(group, service, owner, check, labels, &mut found);
         if service.provider == "nomad" {
             nomad_check(check, &mut found);
         }
-        if !found.is_empty() {
-            let what = if check.name.is_empty() { &check.kind } else { &check.name };
-            errors.push(format!("Check {what} validation failed: {}", joined(&found)));
-        }
+        let what = if check.name.is_empty() { &check.kind } else { &check.name };
+        errors.nest(format!("Check {what} validation failed: "), found);
     }
     if let Some(connect) = service.connect.as_ref().and_then(|block| from_value(&block.0).ok()) {
         if owner.is_some() {
-            errors.push("connect is for services of groups only".into());
+            errors.add(Code::NotAllowedHere, "Connect", "connect is for services of groups only");
         }
         connected(service, &connect, errors);
     }
 }
 
 /// Checks the name of the registration, as far as it is known before the placement.
-fn name(job: &Job, group: &TaskGroup, service: &ServiceSpec, owner: Option<&Task>, errors: &mut Vec<String>) {
+fn name(job: &Job, group: &TaskGroup, service: &ServiceSpec, owner: Option<&Task>, errors: &mut Findings) {
     let task = owner.map_or("", |task| task.name.as_str());
     let base = if task.is_empty() {
         format!("{}-{}", job.id, group.name)
@@ -129,32 +143,39 @@ fn name(job: &Job, group: &TaskGroup, service: &ServiceSpec, owner: Option<&Task
         known.iter().find(|(name, _)| *name == wanted).map(|(_, value)| (*value).to_owned())
     });
     if name.is_empty() {
-        errors.push("Service name can not be empty".into());
+        errors.add(Code::Missing, "Name", "Service name can not be empty");
     } else if !name.contains("${") && !is_label(&name) {
-        errors.push(format!(
+        let text = format!(
             "Service name must be valid per RFC 1123 and can contain only alphanumeric characters or dashes and must be no longer than 63 characters: \"{name}\""
-        ));
+        );
+        errors.add(Code::InvalidName, "Name", text);
     }
 }
 
-fn port(label: &str, labels: &BTreeSet<&str>, errors: &mut Vec<String>) {
+fn port(label: &str, labels: &BTreeSet<&str>, errors: &mut Findings) {
     if label.contains("${") || labels.contains(label) {
         return;
     }
     match label.parse::<i64>() {
         Ok(number) if (1..=65_535).contains(&number) => {}
-        Ok(number) => errors.push(format!("port {number} is out of range: it must be from 1 to 65535")),
+        Ok(number) => {
+            let code = if number < 1 { Code::BelowMinimum } else { Code::AboveMaximum };
+            let text = format!("port {number} is out of range: it must be from 1 to 65535");
+            errors.add(code, "PortLabel", text);
+        }
         Err(_) => {
             let near = suggestion(label, labels.iter().copied());
-            errors.push(format!("port label \"{label}\" is not defined by a network of the group.{near}"));
+            let text = format!("port label \"{label}\" is not defined by a network of the group.{near}");
+            errors.add(Code::UndefinedReference, "PortLabel", text);
         }
     }
 }
 
-fn task_of(group: &TaskGroup, name: &str, errors: &mut Vec<String>) {
+fn task_of(group: &TaskGroup, name: &str, errors: &mut Findings) {
     if !group.tasks.iter().any(|task| task.name == name) {
         let near = suggestion(name, group.tasks.iter().map(|task| task.name.as_str()));
-        errors.push(format!("refers to task \"{name}\", which is not in the group.{near}"));
+        let text = format!("refers to task \"{name}\", which is not in the group.{near}");
+        errors.add(Code::UndefinedReference, "TaskName", text);
     }
 }
 
@@ -164,118 +185,146 @@ fn one_check(
     owner: Option<&Task>,
     check: &CheckSpec,
     labels: &BTreeSet<&str>,
-    errors: &mut Vec<String>,
+    errors: &mut Findings,
 ) {
     match check.kind.as_str() {
         "tcp" | "grpc" => {}
         "http" => {
             if check.path.is_empty() {
-                errors.push("http type must have http path".into());
+                errors.add(Code::Missing, "Path", "http type must have http path");
             } else if check.path.contains("://") {
-                errors.push(format!("relative http path required, got \"{}\"", check.path));
+                let text = format!("relative http path required, got \"{}\"", check.path);
+                errors.add(Code::InvalidValue, "Path", text);
             }
         }
         "script" => {
             if check.command.is_empty() {
-                errors.push("script type must have a valid script path".into());
+                errors.add(Code::Missing, "Command", "script type must have a valid script path");
             }
             if owner.is_none() && check.task_name.is_empty() && service.task_name.is_empty() {
-                errors.push("script checks of a group's service need a task to run in".into());
+                let text = "script checks of a group's service need a task to run in";
+                errors.add(Code::Missing, "TaskName", text);
             }
         }
-        "" => errors.push("check type must be set: http, tcp, grpc or script".into()),
-        other => errors.push(one_of("invalid check type", other, &["http", "tcp", "grpc", "script"])),
+        "" => errors.add(Code::Missing, "Type", "check type must be set: http, tcp, grpc or script"),
+        other => {
+            let text = one_of("invalid check type", other, &["http", "tcp", "grpc", "script"]);
+            errors.add(Code::UnknownWord, "Type", text);
+        }
     }
     if owner.is_none() && !check.task_name.is_empty() {
         task_of(group, &check.task_name, errors);
     }
-    for (what, time) in [("interval", check.interval), ("timeout", check.timeout)] {
+    for (what, field, time) in
+        [("interval", "Interval", check.interval), ("timeout", "Timeout", check.timeout)]
+    {
         if time == Nanos::ZERO {
-            errors.push(format!("missing required value {what}: it must be at least {ONE_SECOND}"));
+            let text = format!("missing required value {what}: it must be at least {ONE_SECOND}");
+            errors.add(Code::Missing, field, text);
         } else if time < ONE_SECOND {
-            errors.push(format!("{what} ({time}) is lower than the required minimum {ONE_SECOND}"));
+            let text = format!("{what} ({time}) is lower than the required minimum {ONE_SECOND}");
+            errors.add(Code::BelowMinimum, field, text);
         }
     }
-    let statuses = ["passing", "warning", "critical"];
-    if !check.initial_status.is_empty() && !statuses.contains(&check.initial_status.as_str()) {
-        errors.push(one_of("invalid initial check state", &check.initial_status, &statuses));
-    }
     let modes = ["host", "alloc", "alloc_ipv6", "driver"];
-    if !check.address_mode.is_empty() && !modes.contains(&check.address_mode.as_str()) {
-        errors.push(one_of("invalid address_mode", &check.address_mode, &modes));
-    }
-    if !check.on_update.is_empty() && !ON_UPDATE.contains(&check.on_update.as_str()) {
-        errors.push(one_of("on_update must be known, not", &check.on_update, &ON_UPDATE));
+    for (field, what, word, known) in [
+        (
+            "InitialStatus",
+            "invalid initial check state",
+            &check.initial_status,
+            &["passing", "warning", "critical"][..],
+        ),
+        ("AddressMode", "invalid address_mode", &check.address_mode, &modes[..]),
+        ("OnUpdate", "on_update must be known, not", &check.on_update, &ON_UPDATE[..]),
+    ] {
+        if !word.is_empty() && !known.contains(&word.as_str()) {
+            errors.add(Code::UnknownWord, field, one_of(what, word, known));
+        }
     }
     let needs_port = matches!(check.kind.as_str(), "http" | "tcp" | "grpc");
     if needs_port && check.port_label.is_empty() && service.port_label.is_empty() && !check.expose {
-        errors.push("check requires a port but neither check nor service has a port".into());
+        let text = "check requires a port but neither check nor service has a port";
+        errors.add(Code::Missing, "PortLabel", text);
     }
     if !check.port_label.is_empty() {
         port(&check.port_label, labels, errors);
     }
-    if let Some(restart) = &check.check_restart {
-        if restart.limit < 0 {
-            errors.push(format!("limit of check_restart must be positive; got {}", restart.limit));
-        }
-        if restart.grace < Nanos::ZERO {
-            errors.push("grace of check_restart must be positive".into());
-        }
-        if restart.limit > 0 && check.on_update == "ignore" {
-            errors.push("on_update value \"ignore\" cannot be used with check_restart".into());
-        }
-        if restart.limit > 0 && restart.ignore_warnings && check.on_update == "require_healthy" {
-            errors.push(
-                "on_update value \"require_healthy\" cannot be used with ignore_warnings of check_restart"
-                    .into(),
-            );
-        }
-    }
+    check_restart(check, errors);
     if check.success_before_passing > 0 && !needs_port {
-        errors.push(format!("success_before_passing is not supported for check of type \"{}\"", check.kind));
+        let text = format!("success_before_passing is not supported for check of type \"{}\"", check.kind);
+        errors.add(Code::Conflict, "SuccessBeforePassing", text);
     }
 }
 
-/// Returns a warning that names the services that are not registered, because their provider is not available.
-pub(super) fn unregistered(owner: &str, services: &[ServiceSpec]) -> Option<String> {
-    let others = services.iter().filter(|service| !service.is_native());
-    let names: Vec<&str> = others.map(|service| service.name.as_str()).collect();
-    (!names.is_empty()).then(|| {
-        format!(
+fn check_restart(check: &CheckSpec, errors: &mut Findings) {
+    let Some(restart) = &check.check_restart else { return };
+    if restart.limit < 0 {
+        let text = format!("limit of check_restart must be positive; got {}", restart.limit);
+        errors.add(Code::BelowMinimum, "CheckRestart.Limit", text);
+    }
+    if restart.grace < Nanos::ZERO {
+        let text = "grace of check_restart must be positive";
+        errors.add(Code::BelowMinimum, "CheckRestart.Grace", text);
+    }
+    if restart.limit > 0 && check.on_update == "ignore" {
+        let text = "on_update value \"ignore\" cannot be used with check_restart";
+        errors.add(Code::Conflict, "OnUpdate", text);
+    }
+    if restart.limit > 0 && restart.ignore_warnings && check.on_update == "require_healthy" {
+        let text = "on_update value \"require_healthy\" cannot be used with ignore_warnings of check_restart";
+        errors.add(Code::Conflict, "OnUpdate", text);
+    }
+}
+
+/// Adds a warning that names the services that are not registered, because their provider is not available.
+pub(super) fn unregistered(owner: &str, services: &[ServiceSpec], warnings: &mut Findings) {
+    let foreign: Vec<(JobPath, &str)> = at_paths(services, warnings.path.clone())
+        .filter(|(_, service)| !service.is_native())
+        .map(|(path, service)| (path, service.name.as_str()))
+        .collect();
+    if let Some((path, _)) = foreign.first() {
+        let names: Vec<&str> = foreign.iter().map(|(_, name)| *name).collect();
+        let text = format!(
             "{owner}: kept with the job but registered nowhere, because their provider is not \"nomad\": services {}",
             names.join(", ")
-        )
-    })
+        );
+        warnings.add_at(Code::NoEffect, path.clone().field("Provider"), text);
+    }
 }
 
 /// Refuses settings that the built-in provider does not support. It supports more than Nomad's: scripts, gRPC, and
 /// thresholds.
-fn nomad_check(check: &CheckSpec, errors: &mut Vec<String>) {
-    for (what, used) in [
-        ("expose", check.expose),
-        ("address_mode = \"driver\"", check.address_mode == "driver"),
-        ("failures_before_warning", check.failures_before_warning > 0),
+fn nomad_check(check: &CheckSpec, errors: &mut Findings) {
+    for (field, what, used) in [
+        ("Expose", "expose", check.expose),
+        ("AddressMode", "address_mode = \"driver\"", check.address_mode == "driver"),
+        ("FailuresBeforeWarning", "failures_before_warning", check.failures_before_warning > 0),
         // Nomad's provider has no gRPC checks; Caravan's may set the server name.
-        ("tls_server_name", !check.tls_server_name.is_empty() && check.kind != "grpc"),
-        ("on_update = \"ignore_warnings\"", check.on_update == "ignore_warnings"),
-        ("ignore_warnings of check_restart", check.check_restart.as_ref().is_some_and(|r| r.ignore_warnings)),
+        ("TLSServerName", "tls_server_name", !check.tls_server_name.is_empty() && check.kind != "grpc"),
+        ("OnUpdate", "on_update = \"ignore_warnings\"", check.on_update == "ignore_warnings"),
+        (
+            "CheckRestart.IgnoreWarnings",
+            "ignore_warnings of check_restart",
+            check.check_restart.as_ref().is_some_and(|r| r.ignore_warnings),
+        ),
     ] {
         if used {
-            errors.push(format!("{what} is not possible with provider nomad"));
+            let text = format!("{what} is not possible with provider nomad");
+            errors.add(Code::NotAllowedHere, field, text);
         }
     }
 }
 
-fn connected(service: &ServiceSpec, connect: &Connect, errors: &mut Vec<String>) {
+fn connected(service: &ServiceSpec, connect: &Connect, errors: &mut Findings) {
     if service.provider == "nomad" {
-        errors.push("Service with provider nomad cannot include Connect blocks".into());
+        let text = "Service with provider nomad cannot include Connect blocks";
+        errors.add(Code::NotAllowedHere, "Connect", text);
     }
     let kinds = [connect.native, connect.sidecar_service.is_some(), connect.gateway.is_some()]
         .into_iter()
         .filter(|x| *x);
     if kinds.count() != 1 {
-        errors.push(
-            "Consul Connect must be exclusively native, make use of a sidecar, or represent a Gateway".into(),
-        );
+        let text = "Consul Connect must be exclusively native, make use of a sidecar, or represent a Gateway";
+        errors.add(Code::Conflict, "Connect", text);
     }
 }

@@ -1,64 +1,68 @@
 //! Rules for parent jobs (docs/reference/jobspec.md, sections 4.4 and 6).
 
-use super::joined;
+use super::problem::{Findings, Problem, ProblemCode as Code};
 use caravan_lang::cron::{Cron, zone};
+use caravan_types::api::JobPath;
 use caravan_types::job::{Job, Parameterized, Periodic};
 
-pub(super) fn check(job: &Job, errors: &mut Vec<String>) {
+pub(super) fn check(job: &Job, errors: &mut Findings) {
     if let Some(rule) = &job.periodic {
-        let found = periodic(rule);
-        if !found.is_empty() {
-            errors.push(joined(&found));
-        }
+        let mut found = errors.below("Periodic");
+        periodic(rule, &mut found);
+        errors.nest("", found);
     }
     if let Some(rule) = job.dispatch_rule() {
-        let found = parameterized(rule);
-        if !found.is_empty() {
-            errors.push(joined(&found));
-        }
+        let mut found = errors.below("ParameterizedJob");
+        parameterized(rule, &mut found);
+        errors.nest("", found);
     }
 }
 
-/// Checks a periodic rule; a disabled one is not checked.
-fn periodic(rule: &Periodic) -> Vec<String> {
-    let mut errors = Vec::new();
+/// Checks a periodic block. One that is switched off is not looked at.
+fn periodic(rule: &Periodic, errors: &mut Findings) {
     if !rule.enabled {
-        return errors;
+        return;
     }
     match (rule.spec.is_empty(), rule.specs.is_empty()) {
-        (true, true) => errors.push("Must specify a spec".into()),
-        (false, false) => errors.push("Only cron or crons may be used".into()),
+        (true, true) => errors.add(Code::Missing, "Specs", "Must specify a spec"),
+        (false, false) => errors.add(Code::Conflict, "Spec", "Only cron or crons may be used"),
         _ => {}
     }
     if let Err(error) = zone(&rule.time_zone) {
-        errors.push(format!("Invalid time zone \"{}\": {error}", rule.time_zone));
+        let text = format!("Invalid time zone \"{}\": {error}", rule.time_zone);
+        errors.add(Code::InvalidTimeZone, "TimeZone", text);
     }
     if rule.spec_type != "cron" {
-        errors.push(format!("Unknown periodic specification type \"{}\"", rule.spec_type));
-        return errors;
+        let text = format!("Unknown periodic specification type \"{}\"", rule.spec_type);
+        errors.add(Code::UnknownWord, "SpecType", text);
+        return;
     }
-    for spec in rule.expressions() {
+    for (number, spec) in rule.expressions().enumerate() {
         if let Err(error) = Cron::parse(spec) {
-            errors.push(format!("Invalid cron spec \"{spec}\": {error}"));
+            // The single expression comes before those of the list.
+            let at = number.checked_sub(usize::from(!rule.spec.is_empty()));
+            let path = errors.path.clone();
+            let path =
+                at.map_or_else(|| path.clone().field("Spec"), |at| path.clone().field("Specs").index(at));
+            errors.add_at(Code::InvalidCron, path, format!("Invalid cron spec \"{spec}\": {error}"));
         }
     }
-    errors
 }
 
-fn parameterized(rule: &Parameterized) -> Vec<String> {
-    let mut errors = Vec::new();
+fn parameterized(rule: &Parameterized, errors: &mut Findings) {
     if !matches!(rule.payload.as_str(), "optional" | "required" | "forbidden") {
-        errors.push(format!("Unknown payload requirement: \"{}\"", rule.payload));
+        let text = format!("Unknown payload requirement: \"{}\"", rule.payload);
+        errors.add(Code::UnknownWord, "Payload", text);
     }
     let both: Vec<&str> =
         rule.required().iter().filter(|key| rule.optional().contains(key)).map(String::as_str).collect();
     if !both.is_empty() {
-        errors.push(format!(
+        let text = format!(
             "Required and optional meta keys should be disjoint. Following keys exist in both: [{}]",
             both.join(" ")
-        ));
+        );
+        errors.add(Code::Conflict, "MetaOptional", text);
     }
-    errors
 }
 
 /// Copies the parent and the idempotency token of an existing child job, if the new specification has none.
@@ -72,51 +76,66 @@ pub fn keep_origin(old: Option<&Job>, new: &mut Job) {
     }
 }
 
-/// Refuses a new specification that changes read-only fields. Only the servers set the parent of a job,
-/// because a child acts for its parent.
-pub fn update(old: Option<&Job>, new: &Job) -> Result<(), String> {
+/// Refuses a new specification that changes a setting that cannot change. The parent of a job is set by the servers
+/// only, because the child acts for its parent.
+///
+/// # Errors
+/// The first such setting.
+pub fn update(old: Option<&Job>, new: &Job) -> Result<(), Problem> {
+    let immutable =
+        |field, text: String| Err(Problem::new(Code::Immutable, JobPath::root().field(field), text));
     let Some(old) = old else {
         return match () {
-            () if new.dispatched => Err("job can't be submitted with 'Dispatched'".into()),
-            () if !new.parent_id.is_empty() => Err("job can't be submitted with 'ParentID'".into()),
-            () if !new.dispatch_idempotency_token.is_empty() => {
-                Err("job can't be submitted with 'DispatchIdempotencyToken'".into())
+            () if new.dispatched => {
+                immutable("Dispatched", "job can't be submitted with 'Dispatched'".into())
             }
+            () if !new.parent_id.is_empty() => {
+                immutable("ParentID", "job can't be submitted with 'ParentID'".into())
+            }
+            () if !new.dispatch_idempotency_token.is_empty() => immutable(
+                "DispatchIdempotencyToken",
+                "job can't be submitted with 'DispatchIdempotencyToken'".into(),
+            ),
             () => Ok(()),
         };
     };
     if old.kind != new.kind {
-        return Err(format!("cannot update job from type \"{}\" to \"{}\"", old.kind, new.kind));
+        let text = format!("cannot update job from type \"{}\" to \"{}\"", old.kind, new.kind);
+        return immutable("Type", text);
     }
-    let refused = match (
+    let (field, text) = match (
         (old.periodic.is_some(), new.periodic.is_some()),
         (old.parameterized_job.is_some(), new.parameterized_job.is_some()),
     ) {
-        ((true, false), _) => "cannot update periodic job to being non-periodic",
-        ((false, true), _) => "cannot update non-periodic job to being periodic",
-        (_, (true, false)) => "cannot update parameterized job to being non-parameterized",
-        (_, (false, true)) => "cannot update non-parameterized job to being parameterized",
-        _ if old.dispatched != new.dispatched => "field 'Dispatched' is read-only",
-        _ if old.parent_id != new.parent_id => "field 'ParentID' is read-only",
+        ((true, false), _) => ("Periodic", "cannot update periodic job to being non-periodic"),
+        ((false, true), _) => ("Periodic", "cannot update non-periodic job to being periodic"),
+        (_, (true, false)) => {
+            ("ParameterizedJob", "cannot update parameterized job to being non-parameterized")
+        }
+        (_, (false, true)) => {
+            ("ParameterizedJob", "cannot update non-parameterized job to being parameterized")
+        }
+        _ if old.dispatched != new.dispatched => ("Dispatched", "field 'Dispatched' is read-only"),
+        _ if old.parent_id != new.parent_id => ("ParentID", "field 'ParentID' is read-only"),
         _ if old.dispatch_idempotency_token != new.dispatch_idempotency_token => {
-            "field 'DispatchIdempotencyToken' is read-only"
+            ("DispatchIdempotencyToken", "field 'DispatchIdempotencyToken' is read-only")
         }
         _ => return Ok(()),
     };
-    Err(refused.into())
+    immutable(field, text.into())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{check, tests::minimal};
+    use crate::{check, joined, tests::minimal};
     use caravan_types::job::JobType;
     use serde_json::json;
 
     fn errors(change: impl FnOnce(&mut Job)) -> String {
         let mut job = Job { kind: JobType::Batch, ..minimal() };
         change(&mut job);
-        joined(&check(&job).errors)
+        check(&job).refusal()
     }
 
     fn periodic(value: serde_json::Value) -> Option<Box<Periodic>> {
@@ -179,11 +198,11 @@ mod tests {
         assert_eq!(update(Some(&plain), &plain), Ok(()));
         assert_eq!(update(None, &timed), Ok(()));
         assert_eq!(
-            update(Some(&plain), &timed),
+            update(Some(&plain), &timed).map_err(|problem| problem.text),
             Err("cannot update non-periodic job to being periodic".to_owned())
         );
         assert_eq!(
-            update(Some(&plain), &minimal()),
+            update(Some(&plain), &minimal()).map_err(|problem| problem.text),
             Err("cannot update job from type \"batch\" to \"service\"".to_owned())
         );
         assert!(update(None, &Job { dispatched: true, ..plain.clone() }).is_err());

@@ -37,7 +37,7 @@ fn refusals_read_as_recorded() {
             if job.datacenters.is_empty() {
                 job.datacenters = vec!["*".into()];
             }
-            let ours = caravan_admission::joined(&caravan_admission::check_all(&job, misfits).errors);
+            let ours = caravan_admission::check_all(&job, misfits).refusal();
             if !same(recorded, &ours) {
                 wrong.push(format!("{} {at}: want {recorded:?}\n  have {ours:?}", path.display()));
             }
@@ -58,7 +58,7 @@ fn a_job_with_several_mistakes_reads_as_recorded() {
     job.datacenters = vec!["*".into()];
     let verdict = caravan_admission::check_all(&job, misfits);
     assert_eq!(
-        caravan_admission::joined(&verdict.errors),
+        verdict.refusal(),
         "3 errors occurred:\n\t* Invalid job type: \"strange\"\n\t* Task group g validation failed: 1 error occurred:\n\t* Task t \
          validation failed: 1 error occurred:\n\t* Missing task driver\n\n\n\n\n\t* job priority must be between [1, 100]\n\n"
     );
@@ -81,7 +81,7 @@ fn every_misfit_is_told_once() {
     let (job, misfits) = api::fit(&job);
     let messages: Vec<String> = misfits.0.iter().map(|m| m.message.clone()).collect();
     assert!(messages.len() >= 14, "{messages:?}");
-    let text = caravan_admission::joined(&caravan_admission::check_all(&job, misfits).errors);
+    let text = caravan_admission::check_all(&job, misfits).refusal();
     for message in &messages {
         let told = text.matches(&format!("\t* {message}\n")).count();
         let meant = messages.iter().filter(|other| *other == message).count();

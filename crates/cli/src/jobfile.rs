@@ -2,7 +2,7 @@
 
 use crate::ctx::Ctx;
 use crate::error::{CliError, Doing as _};
-use crate::refusal;
+use crate::refusal::Refusal;
 use caravan_hcl::Source;
 use caravan_hcl::diag::render;
 use caravan_hcl::job::{self, ParseOptions, VarInput};
@@ -61,24 +61,23 @@ impl JobFile {
         }
     }
 
-    /// Returns the error for a refused job. Prints `text` first and unchanged, because other programs parse it. Then
-    /// shows the problems in `list` beside the lines of the job file.
-    pub(crate) fn refused(&self, ctx: &Ctx, input: &JobInput, text: &str, list: &str) -> CliError {
-        let job = self.job.id.as_deref().unwrap_or_default();
+    /// Returns the problems of the job beside the lines that they were written in. `text` comes first as it is: other
+    /// programs know it.
+    pub(crate) fn refused(&self, ctx: &Ctx, input: &JobInput, text: &str, refusal: Refusal<'_>) -> CliError {
         let source = self.source.as_ref();
         if input.diagnostics_json {
-            let found = refusal::diagnostics(list, job, source);
+            let found = refusal.diagnostics(&self.job, source);
             if !found.items.is_empty() {
                 return CliError::failed(render::json(&found).to_string());
             }
         }
-        match refusal::shown(list, job, source, ctx.out.colours_errors()) {
+        match refusal.shown(&self.job, source, ctx.out.colours_errors()) {
             Some(shown) => CliError::failed(format!("{}\n\n{shown}", text.trim_end())),
             None => CliError::failed(text),
         }
     }
 
-    /// Converts the error of a request that sent the job.
+    /// Returns the error of a call that sent the job.
     pub(crate) fn failed(
         &self,
         ctx: &Ctx,
@@ -86,12 +85,13 @@ impl JobFile {
         doing: &str,
         error: caravan_sdk::Error,
     ) -> CliError {
-        match &error {
-            caravan_sdk::Error::Status { body, .. } if body.contains(" occurred:\n") => {
-                self.refused(ctx, input, &format!("{doing}: {error}"), body)
+        if let caravan_sdk::Error::Status { body, problems, .. } = &error {
+            let refusal = Refusal { text: body, problems };
+            if refusal.is_itemised() {
+                return self.refused(ctx, input, &format!("{doing}: {error}"), refusal);
             }
-            _ => CliError::Api { doing: doing.to_owned(), source: Box::new(error) },
         }
+        CliError::Api { doing: doing.to_owned(), source: Box::new(error) }
     }
 
     /// Returns whether the job's tasks end by themselves.

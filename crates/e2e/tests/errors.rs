@@ -113,7 +113,47 @@ fn refused_jobs_are_shown_with_their_lines() -> Result<()> {
     Ok(())
 }
 
-/// A job file from a web server; the server does not use TLS.
+const THREE_FAULTS: &str = "job \"x\" {\n  update {\n    min_healthy_time = \"20m\"\n  }\n  group \"g\" {\n    volume \"data\" {\n      type            = \"csi\"\n      \
+                            source          = \"data\"\n      attachment_mode = \"file-system\"\n      access_mode     = \"single-node-writer\"\n    }\n    \
+                            count = 2\n    task \"t\" {\n      driver = \"mock_driver\"\n      env {\n        A = 1\n      }\n      \
+                            volume_mount {\n        volume = \"dta\"\n      }\n    }\n  }\n}\n";
+
+/// The places of these come from the data of the answer: the words of their sentences name none of them.
+#[test]
+fn three_faults_of_a_job_are_shown_where_they_were_written() -> Result<()> {
+    let agent = Agent::with(AgentOptions { dev: true, ..AgentOptions::default() })?;
+    let path = agent.dir().join("three.nomad.hcl");
+    fs::write(&path, THREE_FAULTS)?;
+    let path = path.to_string_lossy();
+    let job = agent.caravan(&["job", "run", "-output", &path])?.ok()?.stdout;
+    let body: serde_json::Value = serde_json::from_str(&job)?;
+    let plain = agent.request("PUT", "/v1/jobs", Some(&body))?;
+    let asked = agent.request("PUT", "/v1/jobs?caravan_problems=true", Some(&body))?.json()?;
+    let sentence = plain.text();
+    ensure!(plain.status == 500 && asked["Error"] == sentence, "the text is the same: {sentence}");
+    ensure!(sentence.starts_with("1 error occurred:\n\t* Task group g validation failed: "), "{sentence}");
+    let paths: Vec<_> =
+        asked["CaravanProblems"].as_array().into_iter().flatten().map(|one| &one["Path"]).collect();
+    ensure!(
+        paths
+            == [
+                "Update.MinHealthyTime",
+                "TaskGroups[0].Volumes[\"data\"].AccessMode",
+                "TaskGroups[0].Tasks[0].VolumeMounts[0].Volume",
+            ],
+        "{paths:?}"
+    );
+    for verb in ["run", "plan", "validate"] {
+        let text = agent.caravan(&["job", verb, &path])?.failed()?.stderr;
+        ensure!(text.contains(sentence.trim_end()), "the text comes first: {text}");
+        for part in ["three.nomad.hcl:3:5", "three.nomad.hcl:10:7", "three.nomad.hcl:19:9"] {
+            ensure!(text.contains(part), "{part} is not in {text}");
+        }
+    }
+    Ok(())
+}
+
+/// A job file from a web server; there is none over TLS.
 #[test]
 fn jobs_come_from_urls() -> Result<()> {
     let agent = Agent::with(AgentOptions { dev: true, ..AgentOptions::default() })?;

@@ -63,7 +63,7 @@ pub(crate) fn job(id: &str, kind: JobType, count: u32) -> Job {
 /// Registers a job and waits until its evaluation has succeeded. Returns the duration.
 async fn place(handle: Handle, job: Job) -> Result<Duration, FleetError> {
     let (id, begun) = (job.id.to_string(), Instant::now());
-    let submission = JobSubmission { job, ..JobSubmission::default() };
+    let submission = JobSubmission { draft: job.into(), ..JobSubmission::default() };
     let registered = handle.register_job(submission).await?;
     let mut changes = handle.store().watch().on(Topic::Eval(registered.eval_id.clone())).start();
     loop {

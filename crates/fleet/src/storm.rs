@@ -59,7 +59,7 @@ struct Weather<'c> {
 impl Weather<'_> {
     async fn submit(&mut self, job: Job) -> Result<(), FleetError> {
         self.jobs.insert(job.id.to_string(), job.clone());
-        let submission = JobSubmission { job, ..JobSubmission::default() };
+        let submission = JobSubmission { draft: job.into(), ..JobSubmission::default() };
         self.cluster.handle.register_job(submission).await?;
         Ok(())
     }

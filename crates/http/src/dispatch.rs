@@ -254,7 +254,7 @@ async fn placed(call: &Call) -> Result<Response<Body>, ApiError> {
     }
     if call.state.server.is_none() && !is_local(segments) && !names_servers(call, segments) {
         let channel = call.state.relay.as_ref().filter(|_| call.hops == 0);
-        let channel = channel.ok_or_else(|| ApiError::internal("No cluster leader"))?;
+        let channel = channel.ok_or_else(ApiError::no_leader)?;
         return Box::pin(relay::forward(call, channel)).await;
     }
     match call.state.server.as_ref().filter(|_| is_kept(call, segments)) {

@@ -3,7 +3,7 @@
 use crate::reply::{Indexed, Meta};
 use caravan_rpc::{Code, RpcError};
 use caravan_server::{Kind, ServerError};
-use caravan_types::api::DecodeError;
+use caravan_types::api::{DecodeError, ErrorReason, JobProblem};
 use http::StatusCode;
 
 /// A request that is answered with an error. The body is `message` as plain text.
@@ -16,12 +16,16 @@ pub struct ApiError {
     pub message: String,
     /// The index headers. A read that found nothing has them too, so that clients can block until the object exists.
     pub(crate) indexed: Indexed,
+    /// Reason, where clients act on it: in a header.
+    pub(crate) reason: Option<ErrorReason>,
+    /// Problems of the job that was refused: for clients that ask for them.
+    pub(crate) problems: Vec<JobProblem>,
 }
 
 impl ApiError {
     /// Creates an error with this status.
     pub fn new(status: StatusCode, message: impl Into<String>) -> Self {
-        Self { status, message: message.into(), indexed: Indexed::None }
+        Self { status, message: message.into(), indexed: Indexed::None, reason: None, problems: Vec::new() }
     }
     /// Creates the error for an invalid request: 400.
     pub fn bad_request(message: impl Into<String>) -> Self {
@@ -34,6 +38,10 @@ impl ApiError {
     /// Creates the error for failures without a code in Nomad: 500.
     pub fn internal(message: impl Into<String>) -> Self {
         Self::new(StatusCode::INTERNAL_SERVER_ERROR, message)
+    }
+    /// Creates the error for servers without a leader: 500.
+    pub fn no_leader() -> Self {
+        Self { reason: Some(ErrorReason::NoLeader), ..Self::internal("No cluster leader") }
     }
     /// Creates the error for an unknown path: 404 with an empty body.
     pub fn unknown_path() -> Self {
@@ -57,7 +65,7 @@ impl ApiError {
     /// Converts a refused change of a route for which Nomad has status codes.
     pub(crate) fn coded(error: &ServerError) -> Self {
         let status = StatusCode::from_u16(error.http_status()).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
-        Self::new(status, error.message.clone())
+        Self { reason: error.reason, ..Self::new(status, error.message.clone()) }
     }
 
     /// Converts a refused change. Nomad has codes for few of them: a missing object is 500 here,
@@ -73,7 +81,11 @@ impl ApiError {
             | Kind::Retry
             | Kind::Internal => StatusCode::INTERNAL_SERVER_ERROR,
         };
-        Self::new(status, error.message.clone())
+        Self {
+            reason: error.reason,
+            problems: error.problems.clone(),
+            ..Self::new(status, error.message.clone())
+        }
     }
 }
 

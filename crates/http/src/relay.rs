@@ -91,7 +91,7 @@ async fn ask(call: &Call, channel: &Channel, how: &str) -> Result<(), ApiError> 
 
 /// Answers another agent with the refusal once a right has ended.
 pub(crate) async fn hold(call: Call) -> Result<Response<Body>, ApiError> {
-    let Some(server) = &call.state.server else { return Err(ApiError::internal("No cluster leader")) };
+    let Some(server) = &call.state.server else { return Err(ApiError::no_leader()) };
     tokio::select! {
         error = crate::access::lost(&call, server) => Err(error),
         () = call.state.stopping.cancelled() => {

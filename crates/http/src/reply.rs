@@ -4,6 +4,7 @@ use crate::encode::{encode, encode_parsed};
 use crate::error::ApiError;
 use axum::body::Body;
 use bytes::Bytes;
+use caravan_types::api::REASON_HEADER;
 use http::header::{CONTENT_TYPE, HeaderName};
 use http::{HeaderMap, HeaderValue, Response, StatusCode};
 use serde::Serialize;
@@ -154,6 +155,9 @@ impl From<ApiError> for Reply {
             false => Self::raw(TEXT, error.message),
         };
         reply.indexed = error.indexed;
+        if let Some(reason) = error.reason {
+            reply = reply.header(REASON_HEADER, reason.as_str());
+        }
         reply.status(error.status)
     }
 }

@@ -16,6 +16,8 @@ mod jobs;
 mod nodes;
 #[path = "http/oidc.rs"]
 mod oidc;
+#[path = "http/problems.rs"]
+mod problems;
 #[path = "http/relays.rs"]
 mod relays;
 #[path = "http/rights.rs"]

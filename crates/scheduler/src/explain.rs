@@ -1,14 +1,53 @@
 //! Converts the metrics of an evaluation to sentences.
 
 use crate::caps::NOT_ALLOWED;
+use caravan_types::EvalId;
 use caravan_types::alloc::Allocation;
 use caravan_types::eval::{AllocMetric, EvalStatus, Evaluation};
 use caravan_types::plan::Decision;
 use std::collections::BTreeMap;
+use std::fmt;
+
+/// Reason why an evaluation is not carried out completely.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Reason {
+    /// Allocations of a group are not placed.
+    NotPlaced { group: String, queued: u32, cause: String },
+    /// The scheduler noted something about single nodes.
+    Noted { group: String, note: String },
+    /// An object is missing or in use.
+    Waits(String),
+    /// Another evaluation places the rest.
+    Blocked(EvalId),
+    /// The evaluation failed.
+    Failed(String),
+}
+
+impl fmt::Display for Reason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NotPlaced { group, queued: 0, cause } => write!(f, "Task group {group:?}: {cause}."),
+            Self::NotPlaced { group, queued: 1, cause } => {
+                write!(f, "Task group {group:?} (1 allocation not placed): {cause}.")
+            }
+            Self::NotPlaced { group, queued, cause } => {
+                write!(f, "Task group {group:?} ({queued} allocations not placed): {cause}.")
+            }
+            Self::Noted { group, note } => write!(f, "Task group {group:?}: {note}."),
+            Self::Waits(sentence) => f.write_str(sentence),
+            Self::Blocked(eval) => write!(f, "Evaluation {} waits to place the rest.", eval.short()),
+            Self::Failed(why) => write!(f, "The evaluation failed: {why}."),
+        }
+    }
+}
 
 /// Returns why allocations of an evaluation were not placed, one sentence for each cause; empty if all were placed.
 pub fn explain(eval: &Evaluation) -> Vec<String> {
-    let mut sentences = Vec::new();
+    reasons(eval).iter().map(Reason::to_string).collect()
+}
+
+fn reasons(eval: &Evaluation) -> Vec<Reason> {
+    let mut out = Vec::new();
     for (group, metric) in &eval.failed_tg_allocs {
         let mut causes = causes(metric);
         if causes.is_empty() {
@@ -17,36 +56,36 @@ pub fn explain(eval: &Evaluation) -> Vec<String> {
         // An evaluation that waits for a later time has no count of queued allocations; its metric has.
         let queued = eval.queued_allocations.get(group).copied();
         let queued = queued.unwrap_or_else(|| metric.coalesced_failures.saturating_add(1));
-        let head = match queued {
-            0 => format!("Task group {group:?}"),
-            1 => format!("Task group {group:?} (1 allocation not placed)"),
-            n => format!("Task group {group:?} ({n} allocations not placed)"),
-        };
-        sentences.extend(causes.into_iter().map(|cause| format!("{head}: {cause}.")));
+        out.extend(causes.into_iter().map(|cause| Reason::NotPlaced { group: group.clone(), queued, cause }));
     }
-    sentences.extend(eval.missing_non_node_resources.iter().filter_map(|text| waiting(text)));
-    if !eval.blocked_eval.is_empty() && sentences.is_empty() {
-        sentences.push(format!("Evaluation {} waits to place the rest.", eval.blocked_eval.short()));
+    out.extend(waits(eval));
+    if !eval.blocked_eval.is_empty() && out.is_empty() {
+        out.push(Reason::Blocked(eval.blocked_eval.clone()));
     }
     if eval.status == EvalStatus::Failed && !eval.status_description.is_empty() {
-        sentences.push(format!("The evaluation failed: {}.", eval.status_description));
+        out.push(Reason::Failed(eval.status_description.clone()));
     }
-    sentences
+    out
+}
+
+/// Returns the objects that an evaluation waits for.
+fn waits(eval: &Evaluation) -> impl Iterator<Item = Reason> {
+    eval.missing_non_node_resources.iter().filter_map(|text| waiting(text)).map(Reason::Waits)
 }
 
 /// Returns why allocations of a decision would not be placed and what would change that: the sentences of [`explain`],
 /// with the scheduler's notes about single nodes.
 pub fn explain_decision(decision: &Decision) -> Vec<String> {
-    let mut sentences = explain(&decision.eval);
+    let mut out = reasons(&decision.eval);
     for blocked in decision.follow_ups.iter().filter(|eval| eval.status == EvalStatus::Blocked) {
-        sentences.extend(blocked.missing_non_node_resources.iter().filter_map(|text| waiting(text)));
+        out.extend(waits(blocked));
     }
-    // The missing resources of the blocked evaluation already state what the rest waits for.
-    sentences.retain(|sentence| !sentence.starts_with("Evaluation "));
+    // The objects that the blocked evaluation waits for are reasons of their own.
+    out.retain(|reason| !matches!(reason, Reason::Blocked(_)));
     for (group, notes) in &decision.notes {
-        sentences.extend(notes.iter().map(|note| format!("Task group {group:?}: {note}.")));
+        out.extend(notes.iter().map(|note| Reason::Noted { group: group.clone(), note: note.clone() }));
     }
-    sentences
+    out.iter().map(Reason::to_string).collect()
 }
 
 /// Describes how many nodes were evaluated, filtered, exhausted and scored for each group with new placements.

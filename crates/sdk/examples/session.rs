@@ -28,7 +28,7 @@ async fn main() -> Result<(), Error> {
     let request = ScaleRequest::count("work", 2, "one is lonely");
     match client.scaling().scale("example", &request, &query).await {
         Ok(_) => running(&client, 2).await?,
-        Err(Error::Status { code: 400, body }) => println!("not scaled: {body}"),
+        Err(Error::Status { code: 400, body, .. }) => println!("not scaled: {body}"),
         Err(error) => return Err(error),
     }
     client

@@ -8,6 +8,7 @@ use crate::transport::{self, Pool, Target};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use bytes::Bytes;
+use caravan_types::api::{ErrorReason, JobProblem, REASON_HEADER};
 use http::header::{AUTHORIZATION, CONTENT_TYPE, HOST, USER_AGENT};
 use http::{Method, Request};
 use http_body_util::{BodyExt as _, Full};
@@ -28,6 +29,17 @@ struct Inner {
     config: Config,
     pool: Pool,
     target: Arc<Target>,
+}
+
+/// Parameter that asks for refusals of jobs as JSON.
+pub(crate) const ASKS_FOR_PROBLEMS: (&str, &str) = ("caravan_problems", "true");
+
+/// Refusal of a job, for a request that asks for it with [`ASKS_FOR_PROBLEMS`].
+#[derive(serde::Deserialize)]
+#[serde(rename_all = "PascalCase")]
+struct Refusal {
+    error: String,
+    caravan_problems: Vec<JobProblem>,
 }
 
 impl Client {
@@ -194,13 +206,20 @@ impl Client {
             return Ok(answer);
         }
         let code = answer.status().as_u16();
+        let reason = answer.headers().get(REASON_HEADER).and_then(|name| name.to_str().ok());
+        let reason = reason.and_then(ErrorReason::from_name);
         let body = self.collect(path, answer.into_body()).await?;
-        let mut body = String::from_utf8_lossy(&body).trim_end().to_owned();
+        let refusal = serde_json::from_slice::<Refusal>(&body).ok();
+        let (text, problems) = match refusal {
+            Some(refusal) => (refusal.error, refusal.caravan_problems),
+            None => (String::from_utf8_lossy(&body).into_owned(), Vec::new()),
+        };
+        let mut body = text.trim_end().to_owned();
         if body.is_empty() && code == 404 {
             // For an unknown object the agent's body has a sentence; for an unknown path the body is empty.
             body = format!("the agent has no {path}");
         }
-        Err(Error::Status { code, body })
+        Err(Error::Status { code, body, reason, problems })
     }
 
     pub(crate) fn request(

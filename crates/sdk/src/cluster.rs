@@ -123,7 +123,7 @@ impl Agent<'_> {
         let path = "/v1/agent/health";
         match self.0.get(path, &QueryOptions::new()).await {
             Ok(answer) => Ok(answer.value),
-            Err(Error::Status { code: 500, body }) => {
+            Err(Error::Status { code: 500, body, .. }) => {
                 serde_json::from_str(&body).map_err(|source| Error::Decode { path: path.to_owned(), source })
             }
             Err(error) => Err(error),

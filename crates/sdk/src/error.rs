@@ -1,6 +1,7 @@
 //! The errors of calls to an agent.
 
 use crate::config::Address;
+use caravan_types::api::{ErrorReason, JobProblem};
 
 /// The failure of a call, as one sentence.
 #[derive(Debug, thiserror::Error)]
@@ -41,6 +42,10 @@ pub enum Error {
         code: u16,
         /// The agent's sentence.
         body: String,
+        /// Reason, where the agent names one; agents of other kinds have the sentence only.
+        reason: Option<ErrorReason>,
+        /// Problems of the job that was refused; empty for every other request and from agents of other kinds.
+        problems: Vec<JobProblem>,
     },
     /// The connection broke in the middle of an answer.
     #[error("the connection to {address} broke while {path} was being answered")]
@@ -93,6 +98,14 @@ impl Error {
     pub fn status(&self) -> Option<u16> {
         match self {
             Self::Status { code, .. } => Some(*code),
+            _ => None,
+        }
+    }
+
+    /// Returns the reason of a refusal, where the agent names one.
+    pub fn reason(&self) -> Option<ErrorReason> {
+        match self {
+            Self::Status { reason, .. } => *reason,
             _ => None,
         }
     }

@@ -221,7 +221,8 @@ impl Client {
         if answer.status() != StatusCode::SWITCHING_PROTOCOLS {
             let code = answer.status().as_u16();
             let body = answer.into_body().collect().await.map_err(broken)?.to_bytes();
-            return Err(Error::Status { code, body: String::from_utf8_lossy(&body).trim_end().to_owned() });
+            let body = String::from_utf8_lossy(&body).trim_end().to_owned();
+            return Err(Error::Status { code, body, reason: None, problems: Vec::new() });
         }
         let upgraded = hyper::upgrade::on(answer).await.map_err(broken)?;
         let socket = WebSocketStream::from_raw_socket(TokioIo::new(upgraded), Role::Client, None).await;

@@ -83,7 +83,8 @@ impl Jobs<'_> {
         request: crate::jobs::PlanRequest,
         query: &QueryOptions,
     ) -> Result<Response<serde_json::Value>, Error> {
-        self.0.put(&path("/v1/job/{}/plan", &[id]), query, &crate::jobs::plan_body(job, request)).await
+        let query = crate::jobs::asking(query);
+        self.0.put(&path("/v1/job/{}/plan", &[id]), &query, &crate::jobs::plan_body(job, request)).await
     }
 
     /// Returns the versions of a job. The query parameters `diffs`, `diff_version` and `diff_tag` request differences.

@@ -1,6 +1,6 @@
 //! Jobs (docs/reference/http-api.md, section 3.1).
 
-use crate::client::Client;
+use crate::client::{ASKS_FOR_PROBLEMS, Client};
 use crate::error::Error;
 use crate::query::{QueryOptions, Response, path};
 use caravan_types::alloc::AllocListStub;
@@ -60,6 +60,8 @@ pub struct RegisterResponse {
     pub job_modify_index: u64,
     /// Warnings for users; empty without any.
     pub warnings: String,
+    /// The warnings as data; empty from agents of other kinds.
+    pub caravan_problems: Vec<api::JobProblem>,
 }
 
 /// The options of a deregistration.
@@ -143,6 +145,8 @@ pub struct ValidateResponse {
     pub error: String,
     /// Warnings for users; empty without any.
     pub warnings: String,
+    /// Errors and warnings as data; empty from agents of other kinds.
+    pub caravan_problems: Vec<api::JobProblem>,
 }
 
 /// The options of a dry run.
@@ -178,6 +182,8 @@ pub struct PlanResponse {
     pub next_periodic_launch: Time,
     /// Warnings for users; empty without any.
     pub warnings: String,
+    /// The warnings as data; empty from agents of other kinds.
+    pub caravan_problems: Vec<api::JobProblem>,
     /// Sentences that explain what prevents placements; filled with the parameter `explain=true`.
     pub caravan_reasons: Vec<String>,
     /// Sentences about the nodes that were compared and scored for placements; filled with the parameter
@@ -318,6 +324,11 @@ struct RegisterBody<'a, J: ?Sized> {
     eval_priority: i64,
 }
 
+/// Returns the options of a request whose refusals are asked for as data.
+pub(crate) fn asking(query: &QueryOptions) -> QueryOptions {
+    query.clone().param(ASKS_FOR_PROBLEMS.0, ASKS_FOR_PROBLEMS.1)
+}
+
 /// Builds the body of a dry run.
 pub(crate) fn plan_body<J: Serialize + ?Sized>(job: &J, request: PlanRequest) -> impl Serialize {
     PlanBody {
@@ -373,7 +384,7 @@ impl Jobs<'_> {
             preserve_resources: options.preserve_resources,
             eval_priority: options.eval_priority,
         };
-        self.0.put("/v1/jobs", query, &body).await
+        self.0.put("/v1/jobs", &asking(query), &body).await
     }
 
     /// Parses a job file on the agent. `variables` is the text of a variable file.
@@ -404,7 +415,7 @@ impl Jobs<'_> {
         request: PlanRequest,
         query: &QueryOptions,
     ) -> Result<Response<PlanResponse>, Error> {
-        self.0.put(&path("/v1/job/{}/plan", &[id]), query, &plan_body(job, request)).await
+        self.0.put(&path("/v1/job/{}/plan", &[id]), &asking(query), &plan_body(job, request)).await
     }
 
     /// Returns a job by its id.

@@ -149,7 +149,7 @@ impl Operator<'_> {
         let path = "/v1/operator/autopilot/health";
         match self.0.get(path, query).await {
             Ok(answer) => Ok(answer.value),
-            Err(Error::Status { code: 429, body }) => {
+            Err(Error::Status { code: 429, body, .. }) => {
                 serde_json::from_str(&body).map_err(|source| Error::Decode { path: path.to_owned(), source })
             }
             Err(error) => Err(error),

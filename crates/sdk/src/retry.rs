@@ -1,6 +1,7 @@
 //! Retries of reads while the servers cannot answer.
 
 use crate::error::Error;
+use caravan_types::api::ErrorReason;
 use std::time::Duration;
 
 /// How often and with which pauses a read is retried. Writes are never retried: the first request may have
@@ -48,7 +49,9 @@ impl Retry {
         match error {
             Error::NoAgent { .. } | Error::Unreachable { .. } | Error::Broken { .. } => true,
             Error::Status { code: 429 | 502 | 503 | 504, .. } => true,
-            Error::Status { code: 500, body } => body.contains("No cluster leader"),
+            Error::Status { reason: Some(reason), .. } => *reason == ErrorReason::NoLeader,
+            // Agents of other kinds name no reason.
+            Error::Status { code: 500, body, .. } => body.contains("No cluster leader"),
             _ => false,
         }
     }
@@ -60,7 +63,13 @@ mod tests {
 
     #[test]
     fn what_a_second_try_cannot_change_is_not_tried_again() {
-        let status = |code, body: &str| Error::Status { code, body: body.to_owned() };
+        let with = |code, body: &str, reason| {
+            let (body, problems) = (body.to_owned(), Vec::new());
+            Error::Status { code, body, reason, problems }
+        };
+        let status = |code, body: &str| with(code, body, None);
+        assert!(Retry::is_passing(&with(500, "in other words", Some(ErrorReason::NoLeader))));
+        assert!(!Retry::is_passing(&with(500, "No cluster leader", Some(ErrorReason::ModifyIndex))));
         assert!(Retry::is_passing(&status(500, "No cluster leader")));
         assert!(Retry::is_passing(&status(429, "too many")));
         assert!(!Retry::is_passing(&status(500, "job exists")));

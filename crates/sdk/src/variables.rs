@@ -51,7 +51,7 @@ fn conditional(query: &QueryOptions, check: CheckIndex) -> QueryOptions {
 /// Decodes a conflict: its body is the current variable.
 fn conflict(error: Error) -> Result<Box<VariableDecrypted>, Error> {
     match &error {
-        Error::Status { code: 409, body } => serde_json::from_str(body).map(Box::new).map_err(|_| error),
+        Error::Status { code: 409, body, .. } => serde_json::from_str(body).map(Box::new).map_err(|_| error),
         _ => Err(error),
     }
 }

@@ -1,6 +1,8 @@
 //! Errors of the servers, in the form that users see.
 
+use caravan_admission::Problem;
 use caravan_rpc::{Code, RpcError};
+use caravan_types::api::{ErrorReason, JobProblem, Severity};
 use caravan_types::command::Refusal;
 use caravan_types::{Namespace, VolumeKey};
 
@@ -36,12 +38,16 @@ pub struct ServerError {
     /// Volumes that the failure concerns and that the sentence does not name. [`ServerError::message_for`] names them
     /// to callers who may see their namespaces.
     pub about: Vec<VolumeKey>,
+    /// Problems of the job that was refused; the sentence contains all of them.
+    pub problems: Vec<JobProblem>,
+    /// Reason, where clients act on it.
+    pub reason: Option<ErrorReason>,
 }
 
 impl ServerError {
     /// Returns a failure of the given kind.
     pub fn new(kind: Kind, message: impl Into<String>) -> Self {
-        Self { kind, message: message.into(), about: Vec::new() }
+        Self { kind, message: message.into(), about: Vec::new(), problems: Vec::new(), reason: None }
     }
     /// Prepends text to the sentence of the failure.
     pub(crate) fn after(self, words: &str) -> Self {
@@ -84,13 +90,26 @@ impl From<Refusal> for ServerError {
             Refusal::NodeSecret { .. } => Kind::Forbidden,
             _ => Kind::Refused,
         };
-        let error = Self::new(kind, refusal.to_string());
+        let reason = match &refusal {
+            Refusal::JobModifyIndex { .. } => Some(ErrorReason::ModifyIndex),
+            Refusal::VolumeInUse { .. } => Some(ErrorReason::VolumeInUse),
+            _ => None,
+        };
+        let error = Self { reason, ..Self::new(kind, refusal.to_string()) };
         match refusal {
             Refusal::StorageTaken { other, .. } | Refusal::NameTaken { other, .. } => {
                 Self { about: vec![other], ..error }
             }
             _ => error,
         }
+    }
+}
+
+/// The single problem is the whole sentence.
+impl From<Problem> for ServerError {
+    fn from(problem: Problem) -> Self {
+        let problems = vec![problem.to_api(Severity::Error)];
+        Self { problems, ..Self::refused(problem.text) }
     }
 }
 

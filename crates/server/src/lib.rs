@@ -41,11 +41,12 @@ mod worker;
 pub use acl::{Acl, AclConfig, Caller, Denied, HostVolumeCap, Level, NsCap, PoolCap, VarCap, Workload};
 pub use acl::{RulesError, parse as parse_rules};
 pub use admin::{Admin, Introduction, OidcBegin, OidcDone};
-pub use admission::{Verdict, joined, joined_warnings};
+pub use admission::{Problem, ProblemCode, Problems, Verdict, joined, joined_warnings};
 pub use broker::{BrokerDepth, QueueFigures};
 pub use deployment::{DeploymentRequest, DeploymentUpdated};
 pub use endpoint::{
-    Dispatch, Dispatched, DrainRequest, JobPlanned, JobRegistered, JobSubmission, NodeUpdated, ScaleRequest,
+    AdmittedJob, Dispatch, Dispatched, DrainRequest, JobDraft, JobPlanned, JobRegistered, JobSubmission,
+    NodeUpdated, Preserve, ScaleRequest,
 };
 pub use error::{Kind, ServerError};
 pub use gc::{Ages, GcConfig};

@@ -191,6 +191,10 @@ pub(super) const CASES: &[Case] = &[
         group(j).networks = vec![Network { mode: "brigde".into(), ..Default::default() }];
     }),
     // Volumes.
+    ("volume with single-node-writer access mode allows only one reader or writer", |j| {
+        source(j, "data", false);
+        group(j).count = 2;
+    }),
     ("volume has an empty source", |j| source(j, "", false)),
     ("volume source \"..\" cannot name a directory: it has a meaning of its own in paths", |j| {
         source(j, "..", false)

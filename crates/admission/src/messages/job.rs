@@ -38,6 +38,18 @@ pub(super) const CASES: &[Case] = &[
     ("UI description must be under 1000 characters", |j| {
         j.ui = Some(block(json!({"Description": "x".repeat(1001)})));
     }),
+    ("Invalid cron spec \"x\"", |j| {
+        j.kind = JobType::Batch;
+        j.periodic = Some(block(
+            json!({"Enabled": true, "SpecType": "cron", "TimeZone": "UTC", "Specs": ["@daily", "x"]}),
+        ));
+    }),
+    ("Invalid time zone \"Mars\"", |j| {
+        j.kind = JobType::Batch;
+        j.periodic = Some(block(
+            json!({"Enabled": true, "SpecType": "cron", "TimeZone": "Mars", "Specs": ["@daily"]}),
+        ));
+    }),
     // Constraints, affinities, spreads.
     ("Missing constraint operand", |j| j.constraints = constraint("${attr.a}", "", "x")),
     ("Did you mean \"regexp\"?", |j| j.constraints = constraint("${attr.a}", "regex", "x")),
@@ -66,6 +78,20 @@ pub(super) const CASES: &[Case] = &[
             affinities: vec![],
         }];
     }),
+    (
+        "device 1 failed validation: 1 error occurred:\n\t* Constraint 2 validation failed: 1 error occurred:\n\t* Regular",
+        |j| {
+            // The scheduler is never given a constraint that it cannot read.
+            let one =
+                |value: &str| json!({"LTarget": "${device.model}", "Operand": "regexp", "RTarget": value});
+            task(j).resources.devices = vec![RequestedDevice {
+                name: "gpu".into(),
+                count: 1,
+                constraints: vec![block(one("a")), block(one("["))],
+                affinities: vec![],
+            }];
+        },
+    ),
     ("Missing affinity operand", |j| j.affinities = affinity("${attr.a}", "", "x", 50)),
     ("Unknown affinity operator \"distinct_hosts\"", |j| {
         j.affinities = affinity("${attr.a}", "distinct_hosts", "true", 50);

@@ -7,8 +7,9 @@ mod task;
 mod warnings;
 
 use super::tests::minimal;
-use super::{Verdict, check, joined};
+use super::{Problem, ProblemCode, Verdict, check, update as check_update};
 use caravan_types::Nanos;
+use caravan_types::api::{self, PathStep};
 use caravan_types::identity::IdentitySpec;
 use caravan_types::job::{
     Affinity, Constraint, CsiPluginConfig, DisconnectStrategy, EphemeralDisk, Job, JobType, Lifecycle,
@@ -141,7 +142,7 @@ fn every_error_is_reported() {
     let mut wrong = Vec::new();
     let all = [job::CASES, group::CASES, service::CASES, task::CASES];
     for (want, change) in all.into_iter().flatten() {
-        let text = joined(&verdict(*change).errors);
+        let text = verdict(*change).refusal();
         if !text.contains(want) {
             wrong.push(format!("want {want:?}, have {text}"));
         }
@@ -153,7 +154,7 @@ fn every_error_is_reported() {
 fn every_warning_is_reported() {
     let mut wrong = Vec::new();
     for (want, change) in warnings::CASES {
-        let text = verdict(*change).warnings.join("\n");
+        let text = verdict(*change).warnings.texts().join("\n");
         if !text.contains(want) {
             wrong.push(format!("want {want:?}, have {text}"));
         }
@@ -174,10 +175,72 @@ fn the_cases_begin_with_what_is_right() {
     task(&mut job).constraints = constraint("${attr.a}", "version", ">= 1.2");
     task(&mut job).affinities = affinity("${meta.a}", "set_contains_any", "x", -100);
     group(&mut job).spreads = spread("${node.datacenter}", 100, &[("a", 50), ("b", 50)]);
-    let errors: Vec<_> = check(&job).errors.into_iter().filter(not_built).collect();
+    let errors: Vec<_> = check(&job).errors.texts().into_iter().filter(not_built).collect();
     assert_eq!(errors, Vec::<String>::new());
     task(&mut job).templates = template(json!({}));
-    assert_eq!(check(&job).errors, Vec::<String>::new());
+    assert_eq!(check(&job).errors.texts(), Vec::<String>::new());
+}
+
+/// Returns all problems that the cases bring about, each with the job that has it.
+fn all_problems() -> Vec<(Job, Problem)> {
+    let all = [job::CASES, group::CASES, service::CASES, task::CASES, warnings::CASES];
+    let mut out = Vec::new();
+    for (_, change) in all.into_iter().flatten() {
+        let mut job = minimal();
+        change(&mut job);
+        let Verdict { errors, warnings } = check(&job);
+        out.extend(errors.iter().chain(warnings.iter()).map(|problem| (job.clone(), problem.clone())));
+    }
+    out
+}
+
+/// Codes of problems that take more than the job to find; the tests of the servers and of the API bring them about.
+const BY_STATE: [ProblemCode; 4] = [
+    ProblemCode::Nonexistent,
+    ProblemCode::NotAllowedInNamespace,
+    ProblemCode::VolumeLacksMode,
+    ProblemCode::Hidden,
+];
+
+#[test]
+fn every_code_is_brought_about() {
+    let mut found: Vec<ProblemCode> = all_problems().into_iter().map(|(_, problem)| problem.code).collect();
+    found
+        .extend(check_update(None, &Job { dispatched: true, ..minimal() }).err().map(|problem| problem.code));
+    let never: Vec<_> =
+        ProblemCode::ALL.iter().filter(|code| !found.contains(code) && !BY_STATE.contains(code)).collect();
+    assert_eq!(never, Vec::<&ProblemCode>::new());
+    let names: std::collections::BTreeSet<&str> = ProblemCode::ALL.iter().map(|code| code.as_str()).collect();
+    assert_eq!(names.len(), ProblemCode::ALL.len());
+}
+
+/// Follows a path in the JSON of a job, in which unset fields are null.
+fn follow(json: &Value, problem: &Problem) -> Result<(), String> {
+    let mut value = json;
+    for step in problem.path.steps() {
+        let next = match step {
+            // Below a block that is missing there are fields only.
+            PathStep::Field(_) if value.is_null() => continue,
+            PathStep::Field(name) => value.get(name.as_ref()),
+            PathStep::Index(at) => value.get(at),
+            PathStep::Key(key) => value.get(key),
+        };
+        value =
+            next.ok_or_else(|| format!("{} of {:?} leads nowhere at {step:?}", problem.path, problem.text))?;
+    }
+    Ok(())
+}
+
+#[test]
+fn every_path_leads_to_a_setting_of_the_job() {
+    let mut wrong = Vec::new();
+    for (job, problem) in all_problems() {
+        let kept = serde_json::to_value(&job).unwrap();
+        // Blocks of a wrong type cannot be read.
+        let Ok(job) = api::from_value::<api::Job>(&kept) else { continue };
+        wrong.extend(follow(&serde_json::to_value(job).unwrap(), &problem).err());
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
 /// All errors are reported at once.
@@ -188,7 +251,7 @@ fn errors_are_collected() {
     group(&mut job).constraints = constraint("", "~~", "");
     task(&mut job).driver.clear();
     task(&mut job).resources.memory_mb = 1;
-    let text = joined(&check(&job).errors);
+    let text = check(&job).refusal();
     for part in ["job priority", "Unknown constraint type", "No LTarget", "Missing task driver", "MemoryMB"] {
         assert!(text.contains(part), "{part} is not in {text}");
     }

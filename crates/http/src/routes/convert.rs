@@ -1,13 +1,13 @@
 //! Converts a client's job to the servers' representation.
 
-use caravan_types::api::{self, Misfits};
-use caravan_types::job::Job;
+use caravan_server::JobDraft;
+use caravan_types::api;
 
-/// Fills defaults and converts. The servers report the fields that cannot be converted, together with all other errors
-/// of the job.
-pub(crate) fn internal(mut job: api::Job) -> (Job, Misfits) {
+/// Fills the defaults and converts. The servers report conversion errors among the other problems of the job.
+pub(crate) fn draft(mut job: api::Job) -> JobDraft {
     api::canonicalize(&mut job);
-    api::fit(&job)
+    let (job, misfits) = api::fit(&job);
+    JobDraft { job, misfits }
 }
 
 #[cfg(test)]
@@ -22,7 +22,7 @@ mod tests {
                 {"Name":"t","Driver":"raw_exec","Config":{"command":"/bin/true","x":null},"KillTimeout":7}]}]}"#,
         )
         .unwrap();
-        let (job, misfits) = internal(job);
+        let JobDraft { job, misfits } = draft(job);
         assert!(misfits.is_empty());
         assert_eq!((job.kind, job.priority, job.namespace.as_str()), (JobType::Service, 50, "default"));
         let group = &job.task_groups[0];

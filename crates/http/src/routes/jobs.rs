@@ -1,6 +1,6 @@
 //! Jobs: the list, registration, validation, parsing (docs/reference/http-api.md, section 3.1).
 
-use super::convert;
+use super::{convert, problems};
 use crate::blocking;
 use crate::body::{Elsewhere, bodies, required};
 use crate::call::Call;
@@ -9,9 +9,9 @@ use crate::page::{Pager, Token, object};
 use crate::reply::Reply;
 use caravan_hcl::job::ParseOptions;
 use caravan_hcl::source::SourceId;
-use caravan_server::{JobRegistered, JobSubmission, NsCap, Verdict, joined};
+use caravan_server::{JobRegistered, JobSubmission, NsCap, Preserve, joined_warnings};
 use caravan_state::{Root, Table, Topic};
-use caravan_types::api;
+use caravan_types::api::{self, Severity};
 use caravan_types::command::JobSource;
 use caravan_types::job::{Job, JobListStub};
 use caravan_types::{JobId, Namespace};
@@ -122,19 +122,21 @@ pub(crate) async fn register(call: &Call, id: Option<&str>) -> Result<Reply, Api
         variable_flags: s.variable_flags,
         variables: s.variables,
     });
-    let (job, misfits) = convert::internal(job);
     let submission = JobSubmission {
-        job,
-        misfits,
+        draft: convert::draft(job),
         enforce_index: body.enforce_index.then_some(body.job_modify_index),
-        preserve_counts: body.preserve_counts,
-        preserve_resources: body.preserve_resources,
+        preserve: Preserve { counts: body.preserve_counts, resources: body.preserve_resources },
         eval_priority: (body.eval_priority != 0).then_some(body.eval_priority),
         source,
         caller: Some(call.caller()),
     };
-    let done = call.server()?.register_job(submission).await.map_err(|e| ApiError::of_change(&e))?;
-    Ok(registered(&done))
+    let done = match call.server()?.register_job(submission).await {
+        Ok(done) => done,
+        Err(error) => return problems::refused(call, ApiError::of_change(&error)),
+    };
+    let mut answer = registration(&done);
+    problems::attach(call, &mut answer, done.warnings.to_api(Severity::Warning));
+    Ok(Reply::value(answer).index(done.index))
 }
 
 /// Returns the job of a body, with the request's namespace and the effective region.
@@ -177,7 +179,7 @@ pub(crate) fn registration(done: &JobRegistered) -> Value {
         "EvalID": done.eval_id,
         "EvalCreateIndex": done.eval_create_index,
         "JobModifyIndex": done.job_modify_index,
-        "Warnings": done.warnings,
+        "Warnings": joined_warnings(&done.warnings.texts()),
         "Index": done.index,
         "LastContact": 0,
         "KnownLeader": false,
@@ -192,15 +194,16 @@ pub(crate) fn validate(call: &Call) -> Result<Reply, ApiError> {
     // A job without an id is reported among the errors, not refused.
     let job = body.job.ok_or_else(|| ApiError::bad_request("Job must be specified"))?;
     let job = placed(job, call, &body.region)?;
-    let (job, misfits) = convert::internal(job);
-    let Verdict { errors, warnings } = call.server()?.validate_job(&job, misfits);
-    let text = if errors.is_empty() { String::new() } else { joined(&errors) };
-    Reply::json(json!({
+    let verdict = call.server()?.validate_job(convert::draft(job));
+    let text = if verdict.errors.is_empty() { String::new() } else { verdict.refusal() };
+    let mut answer = json!({
         "DriverConfigValidated": true,
         "Error": text,
-        "ValidationErrors": if errors.is_empty() { None } else { Some(errors) },
-        "Warnings": caravan_server::joined_warnings(&warnings),
-    }))
+        "ValidationErrors": if verdict.errors.is_empty() { None } else { Some(verdict.errors.texts()) },
+        "Warnings": verdict.warning(),
+    });
+    problems::attach(call, &mut answer, verdict.to_api());
+    Reply::json(answer)
 }
 
 /// Parses a job file. Functions that read files are disabled, because they would read the agent's files.

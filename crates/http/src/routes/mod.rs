@@ -28,6 +28,7 @@ pub(crate) mod nodes;
 pub(crate) mod operator;
 pub(crate) mod plan;
 pub(crate) mod plugins;
+mod problems;
 pub(crate) mod profiles;
 pub(crate) mod scaling;
 pub(crate) mod search;

@@ -1,13 +1,14 @@
 //! Dry runs of registrations (docs/reference/http-api.md, section 5.6).
 
-use super::{convert, jobs};
+use super::{convert, jobs, problems};
 use crate::access;
 use crate::body::{Elsewhere, bodies, required};
 use crate::call::Call;
 use crate::error::ApiError;
 use crate::jobdiff;
 use crate::reply::Reply;
-use caravan_server::{Level, NsCap};
+use caravan_server::{Level, NsCap, Preserve, Problem, ProblemCode};
+use caravan_types::api::{JobPath, Severity};
 use caravan_types::{UnixNanos, api};
 use serde_json::json;
 
@@ -33,36 +34,26 @@ pub(crate) async fn route(call: &Call, id: &str) -> Result<Reply, ApiError> {
     if job.id.as_deref() != Some(id) {
         return Err(ApiError::bad_request("Job ID does not match"));
     }
-    let (mut job, misfits) = convert::internal(job);
     let server = call.server()?;
-    server.job_fits(&job, misfits).map_err(|e| ApiError::of_change(&e))?;
-    if let Some(current) = server.store().snapshot().job(&job.key()) {
-        for group in &mut job.task_groups {
-            let Some(before) = current.group(&group.name) else { continue };
-            if body.preserve_counts {
-                group.count = before.count;
-            }
-            for task in group.tasks.iter_mut().filter(|_| body.preserve_resources) {
-                if let Some(before) = before.task(&task.name) {
-                    task.resources.clone_from(&before.resources);
-                }
-            }
-        }
-    }
     let caller = call.caller();
+    let preserve = Preserve { counts: body.preserve_counts, resources: body.preserve_resources };
+    let admitted = match server.admit_job(&caller, convert::draft(job), preserve) {
+        Ok(admitted) => admitted,
+        Err(error) => return problems::refused(call, ApiError::of_change(&error)),
+    };
     let imagined: Vec<String> = call.query.all("what-if").map(str::to_owned).collect();
     let consequences = match imagined.is_empty() {
         true => None,
         // The answer describes nodes and all jobs on them.
         false if !caller.node(Level::Read) => return Err(access::denied()),
         false => {
-            let asked = server.what_if(caller.clone(), Some(job.clone()), &imagined).await;
+            let asked = server.what_if(caller.clone(), Some(&admitted), &imagined).await;
             Some(asked.map_err(|e| ApiError::of_change(&e))?)
         }
     };
     let explains = call.query.flag("explain")?.unwrap_or(false);
-    let reads = call.may(&job.namespace, NsCap::ReadJob);
-    let mut planned = server.plan_job(&caller, job).map_err(|e| ApiError::of_change(&e))?;
+    let reads = call.may(&admitted.job().namespace, NsCap::ReadJob);
+    let mut planned = server.plan_job(admitted);
     if let Some(annotations) = &mut planned.annotations {
         // Preempted allocations may belong to any namespace.
         annotations.preempted_allocs.retain(|alloc| call.may(&alloc.namespace, NsCap::ReadJob));
@@ -76,9 +67,9 @@ pub(crate) async fn route(call: &Call, id: &str) -> Result<Reply, ApiError> {
     // The first evaluation is the one of the dry run; clients expect only the evaluations that follow from it.
     let created: Vec<_> = planned.created_evals.iter().skip(1).collect();
     if body.diff && !reads && planned.current.is_some() {
-        planned.warnings.push(HIDDEN.to_owned());
+        planned.warnings.push(Problem::new(ProblemCode::Hidden, JobPath::root(), HIDDEN));
     }
-    let warnings = caravan_server::joined_warnings(&planned.warnings);
+    let warnings = caravan_server::joined_warnings(&planned.warnings.texts());
     let mut answer = json!({
         "Annotations": planned.annotations,
         "FailedTGAllocs": some(&planned.failed, planned.failed.is_empty()),
@@ -89,6 +80,7 @@ pub(crate) async fn route(call: &Call, id: &str) -> Result<Reply, ApiError> {
         "Warnings": warnings,
         "Index": planned.job_modify_index,
     });
+    problems::attach(call, &mut answer, planned.warnings.to_api(Severity::Warning));
     // Only on request: clients may reject unknown keys.
     if explains {
         answer["CaravanReasons"] = json!(planned.reasons);

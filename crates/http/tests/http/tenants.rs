@@ -114,6 +114,7 @@ async fn writes_of_volumes_and_jobs_show_only_what_the_writer_may_read() {
     assert_eq!(got.status, 200, "{}", got.text());
     assert!(got.json()["Diff"].is_null() && !got.text().contains("canary"), "{}", got.text());
     assert!(got.json()["Warnings"].as_str().unwrap().contains("needs read-job"));
+    assert!(got.text().contains("\"Code\":\"hidden\""), "{}", got.text());
     let got = tenants.put(at, &plan, &tenants.a).await;
     assert!(got.json()["Diff"].is_object() && got.text().contains("canary"), "{}", got.text());
 }

@@ -1,7 +1,9 @@
 //! Checks the namespace and node pool of a job, and the features that the namespace permits.
 
+use caravan_admission::{Problem, ProblemCode as Code, Problems};
 use caravan_state::Root;
 use caravan_types::Namespace;
+use caravan_types::api::JobPath;
 use caravan_types::identity::IdentitySpec;
 use caravan_types::job::Job;
 use caravan_types::namespace::AllowedConfig;
@@ -35,42 +37,53 @@ pub(crate) fn localised(root: &Root, job: &mut Job) {
     }
 }
 
-/// Returns the problems of the job's namespace and node pool.
-pub(crate) fn homes(root: &Root, job: &Job) -> Vec<String> {
-    let mut errors = Vec::new();
+/// Returns the problems of the namespace and node pool of a job, and of settings that the namespace does not allow.
+pub(crate) fn homes(root: &Root, job: &Job) -> Problems {
+    let mut errors = Problems::default();
+    let mut refuse = |code, path, text: String| {
+        if !errors.iter().any(|problem| problem.text == text) {
+            errors.push(Problem::new(code, path, text));
+        }
+    };
     let Some(namespace) = root.namespace(&job.namespace) else {
-        errors.push(format!("job \"{}\" is in nonexistent namespace \"{}\"", job.id, job.namespace));
+        let text = format!("job \"{}\" is in nonexistent namespace \"{}\"", job.id, job.namespace);
+        refuse(Code::Nonexistent, JobPath::root().field("Namespace"), text);
         return errors;
     };
+    let pool = || JobPath::root().field("NodePool");
     if root.node_pool(&job.node_pool).is_none() {
-        errors.push(format!("job \"{}\" is in nonexistent node pool \"{}\"", job.id, job.node_pool));
+        let text = format!("job \"{}\" is in nonexistent node pool \"{}\"", job.id, job.node_pool);
+        refuse(Code::Nonexistent, pool(), text);
     }
     if namespace.node_pool_configuration.as_ref().is_some_and(|pools| !allows(pools, &job.node_pool)) {
-        errors.push(format!(
+        let text = format!(
             "job \"{}\" is in node pool \"{}\", which namespace \"{}\" does not allow",
             job.id, job.node_pool, job.namespace
-        ));
+        );
+        refuse(Code::NotAllowedInNamespace, pool(), text);
     }
     let Some(capabilities) = &namespace.capabilities else { return errors };
-    let mut refuse = |text: String| {
-        if !errors.contains(&text) {
-            errors.push(text);
+    for (at, group) in job.task_groups.iter().enumerate() {
+        let path = JobPath::group(at);
+        for (at, task) in group.tasks.iter().enumerate() {
+            if !capabilities.allows_driver(&task.driver) {
+                let path = path.clone().field("Tasks").index(at).field("Driver");
+                let text = format!(
+                    "used task driver \"{}\" is not allowed in namespace \"{}\"",
+                    task.driver, job.namespace
+                );
+                refuse(Code::NotAllowedInNamespace, path, text);
+            }
         }
-    };
-    for group in &job.task_groups {
-        for task in group.tasks.iter().filter(|task| !capabilities.allows_driver(&task.driver)) {
-            refuse(format!(
-                "used task driver \"{}\" is not allowed in namespace \"{}\"",
-                task.driver, job.namespace
-            ));
-        }
-        for network in &group.networks {
+        for (at, network) in group.networks.iter().enumerate() {
             let mode = if network.mode.is_empty() { "host" } else { network.mode.as_str() };
             if !capabilities.allows_network_mode(mode) {
-                refuse(format!(
+                let path = path.clone().field("Networks").index(at).field("Mode");
+                let text = format!(
                     "used group network mode \"{mode}\" is not allowed in namespace \"{}\"",
                     job.namespace
-                ));
+                );
+                refuse(Code::NotAllowedInNamespace, path, text);
             }
         }
     }
@@ -106,12 +119,12 @@ mod tests {
         assert!(homes(&Root::default(), &job).is_empty());
         job.namespace = "ghost".into();
         assert_eq!(
-            homes(&Root::default(), &job),
+            homes(&Root::default(), &job).texts(),
             [format!("job \"{}\" is in nonexistent namespace \"ghost\"", job.id)]
         );
         job.namespace = "default".into();
         job.node_pool = "gold".into();
-        assert!(homes(&Root::default(), &job)[0].contains("nonexistent node pool \"gold\""));
+        assert!(homes(&Root::default(), &job).texts()[0].contains("nonexistent node pool \"gold\""));
     }
 
     #[test]
@@ -131,7 +144,10 @@ mod tests {
         });
         let mut job = minimal();
         job.namespace = "team-a".into();
-        let errors = homes(&root, &job);
+        let problems = homes(&root, &job);
+        let paths: Vec<String> = problems.iter().map(|problem| problem.path.to_string()).collect();
+        assert_eq!(paths, ["NodePool", "TaskGroups[0].Tasks[0].Driver"]);
+        let errors = problems.texts();
         assert!(errors[0].contains("which namespace \"team-a\" does not allow"), "{errors:?}");
         assert_eq!(errors[1], "used task driver \"raw_exec\" is not allowed in namespace \"team-a\"");
         job.node_pool = String::new();

@@ -9,7 +9,7 @@ mod implied;
 pub(crate) mod sample;
 mod volumes;
 
-pub use caravan_admission::{Verdict, joined, joined_warnings};
+pub use caravan_admission::{Problem, ProblemCode, Problems, Verdict, joined, joined_warnings};
 pub(crate) use caravan_admission::{check_all, keep_origin, update};
 pub(crate) use homes::{homes, localised};
 pub(crate) use implied::imply;

@@ -1,5 +1,6 @@
 //! Questions about placements, which change nothing: the reason of a wait, and the consequences of a change.
 
+use super::admit::AdmittedJob;
 use super::jobs::Jobs;
 use crate::acl::{Caller, NsCap};
 use crate::core::Core;
@@ -48,7 +49,7 @@ impl Default for Questions {
 pub(crate) async fn what_if(
     jobs: &Jobs,
     caller: Arc<Caller>,
-    job: Option<Job>,
+    job: Option<&AdmittedJob>,
     imagined: &[String],
 ) -> Result<Consequences, ServerError> {
     let imagined: Result<Vec<Imagined>, String> = imagined.iter().map(|text| text.parse()).collect();
@@ -58,7 +59,7 @@ pub(crate) async fn what_if(
             "{MAX_QUESTIONS} questions about consequences are worked on already; ask again later"
         )));
     };
-    let jobs = jobs.clone();
+    let (jobs, job) = (jobs.clone(), job.map(|admitted| admitted.job().clone()));
     let answer = tokio::task::spawn_blocking(move || {
         let answer = consequences(&jobs, &caller, job, &imagined);
         drop(permit);
@@ -76,7 +77,6 @@ fn consequences(
     let (mut root, now) = (jobs.core.snapshot(), jobs.core.now());
     let mut also: Vec<JobKey> = Vec::new();
     if let Some(mut job) = job {
-        jobs.localise(&mut job)?;
         job.stop = false;
         also.push(job.key());
         let change =

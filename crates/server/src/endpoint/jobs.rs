@@ -1,16 +1,14 @@
 //! Registering, planning, stopping and evaluating jobs.
 
-use super::approve;
+use super::admit::{AdmittedJob, JobDraft, Preserve};
 use super::explain::Questions;
 use crate::acl::Caller;
-use crate::admission;
+use crate::admission::Problems;
 use crate::core::{Core, new_id};
 use crate::error::{Kind, ServerError};
 use crate::node_evals::evaluation;
 use crate::periodic;
 use caravan_scheduler::Params;
-use caravan_state::Root;
-use caravan_types::api::Misfits;
 use caravan_types::command::{Change, JobSource};
 use caravan_types::eval::{AllocMetric, EvalStatus, Evaluation, Trigger};
 use caravan_types::job::Job;
@@ -22,16 +20,12 @@ use std::sync::Arc;
 /// A job to register.
 #[derive(Clone, Debug, Default)]
 pub struct JobSubmission {
-    /// The job, with defaults filled in.
-    pub job: Job,
-    /// Parts of the submission that could not be converted: reasons to refuse it.
-    pub misfits: Misfits,
+    /// The job.
+    pub draft: JobDraft,
     /// The required `JobModifyIndex` of the job; 0 requires a new job; `None` requires nothing.
     pub enforce_index: Option<u64>,
-    /// Keeps the counts of existing groups.
-    pub preserve_counts: bool,
-    /// Keeps the resources of existing tasks.
-    pub preserve_resources: bool,
+    /// Settings of the registered job that the submission keeps.
+    pub preserve: Preserve,
     /// Priority of the evaluation; the job's priority if absent.
     pub eval_priority: Option<i64>,
     /// The submitted text.
@@ -49,8 +43,8 @@ pub struct JobRegistered {
     pub eval_create_index: u64,
     /// `JobModifyIndex` of the job.
     pub job_modify_index: u64,
-    /// Warnings, as one text.
-    pub warnings: String,
+    /// Warnings.
+    pub warnings: Problems,
     /// Index of the change.
     pub index: u64,
 }
@@ -67,7 +61,7 @@ pub struct JobPlanned {
     /// Evaluations that the registration would create.
     pub created_evals: Vec<Evaluation>,
     /// Warnings.
-    pub warnings: Vec<String>,
+    pub warnings: Problems,
     /// The current job, for the difference.
     pub current: Option<std::sync::Arc<Job>>,
     /// The job as it would be stored, with all defaults, for the difference.
@@ -90,64 +84,16 @@ pub(crate) struct Jobs {
     pub(crate) questions: Questions,
 }
 
-/// Returns the verdict on a job, checked alone and against the existing volumes. A refused job is an error.
-fn admitted(root: &Root, job: &Job, misfits: Misfits) -> Result<admission::Verdict, ServerError> {
-    let mut verdict = admission::check_all(job, misfits);
-    verdict.errors.extend(admission::homes(root, job));
-    verdict.errors.extend(admission::against(root, job));
-    match verdict.errors.is_empty() {
-        true => Ok(verdict),
-        false => Err(ServerError::refused(admission::joined(&verdict.errors))),
-    }
-}
-
-/// Copies the resources of existing tasks from the current job.
-fn keep_resources(job: &mut Job, current: &Job) {
-    for group in &mut job.task_groups {
-        let Some(before) = current.group(&group.name) else { continue };
-        for task in &mut group.tasks {
-            if let Some(before) = before.task(&task.name) {
-                task.resources.clone_from(&before.resources);
-            }
-        }
-    }
-}
-
 impl Jobs {
     pub(crate) async fn register(&self, submission: JobSubmission) -> Result<JobRegistered, ServerError> {
-        let JobSubmission {
-            mut job,
-            misfits,
-            enforce_index,
-            preserve_counts,
-            preserve_resources,
-            eval_priority,
-            source,
-            caller,
-        } = submission;
-        self.localise(&mut job)?;
+        let JobSubmission { draft, enforce_index, preserve, eval_priority, source, caller } = submission;
         let (root, now) = (self.core.snapshot(), self.core.now());
-        let key = job.key();
-        let current = root.job(&key).cloned();
-        if let Some(current) = current.as_ref().filter(|_| preserve_counts) {
-            for group in &mut job.task_groups {
-                if let Some(before) = current.group(&group.name) {
-                    group.count = before.count;
-                }
-            }
-        }
+        let admitted = self.admit(&root, caller.as_deref(), draft, preserve)?;
+        let (mut job, _, warnings) = admitted.into_parts();
         if let Some(caller) = &caller {
-            approve::job(caller, &root, &mut job)?;
             job.nomad_token_id =
                 caller.token.as_ref().map(|token| token.accessor_id.clone()).unwrap_or_default();
         }
-        self.fits(&job, misfits)?;
-        admission::keep_origin(current.as_deref(), &mut job);
-        admission::update(current.as_deref(), &job).map_err(ServerError::refused)?;
-        if let Some(current) = current.as_deref().filter(|_| preserve_resources) {
-            keep_resources(&mut job, current);
-        }
-        let verdict = admitted(&root, &job, Misfits::default())?;
         job.stop = false;
         job.submit_time = now;
         // A parent job has nothing to place.
@@ -165,61 +111,16 @@ impl Jobs {
             eval_id,
             // The state of now may already hold a later registration.
             job_modify_index: outcome.job_modify_index.unwrap_or(index),
-            warnings: admission::joined_warnings(&verdict.warnings),
+            warnings,
             index,
         })
     }
 
-    /// Fills in values that only the servers know: the region (`global` means the region of this server), and the
-    /// datacenters if the job names none (docs/reference/jobspec.md, sections 4.1 and 7).
-    pub(crate) fn localise(&self, job: &mut Job) -> Result<(), ServerError> {
-        if job.datacenters.is_empty() {
-            job.datacenters = vec!["*".into()];
-        }
-        admission::localised(&self.core.snapshot(), job);
-        admission::imply(job);
-        if job.region.is_empty() || job.region == "global" {
-            job.region.clone_from(&self.region);
-        }
-        if job.region != self.region {
-            return Err(ServerError::refused("No path to region"));
-        }
-        caravan_types::scaling::complete(job, new_id);
-        Ok(())
-    }
-
-    /// Refuses a job that could not be converted completely, with all its problems.
-    pub(crate) fn fits(&self, job: &Job, misfits: Misfits) -> Result<(), ServerError> {
-        if misfits.is_empty() {
-            return Ok(());
-        }
-        let mut job = job.clone();
-        self.localise(&mut job)?;
-        admitted(&self.core.snapshot(), &job, misfits).map(drop)
-    }
-
-    pub(crate) fn validate(&self, job: &Job, misfits: Misfits) -> admission::Verdict {
-        let mut job = job.clone();
-        match self.localise(&mut job) {
-            Ok(()) => {
-                let mut verdict = admission::check_all(&job, misfits);
-                verdict.errors.extend(admission::homes(&self.core.snapshot(), &job));
-                verdict
-            }
-            Err(error) => admission::Verdict { errors: vec![error.message], warnings: Vec::new() },
-        }
-    }
-
     /// Returns the consequences of a registration. Nothing is stored.
-    pub(crate) fn plan(&self, caller: &Caller, mut job: Job) -> Result<JobPlanned, ServerError> {
-        self.localise(&mut job)?;
+    pub(crate) fn plan(&self, admitted: AdmittedJob) -> JobPlanned {
+        let (mut job, current, warnings) = admitted.into_parts();
         let (root, now) = (self.core.snapshot(), self.core.now());
-        approve::job(caller, &root, &mut job)?;
-        let verdict = admitted(&root, &job, Misfits::default())?;
         let key = job.key();
-        let current = root.job(&key).cloned();
-        admission::keep_origin(current.as_deref(), &mut job);
-        admission::update(current.as_deref(), &job).map_err(ServerError::refused)?;
         job.stop = false;
         job.submit_time = now;
         let mut eval = evaluation(&job, Trigger::JobRegister, now);
@@ -257,19 +158,19 @@ impl Jobs {
                 updates.place += updates.in_place_update + updates.destructive_update;
             }
         }
-        Ok(JobPlanned {
+        JobPlanned {
             annotations,
             failed: decision.eval.failed_tg_allocs,
             job_modify_index: current.as_ref().map_or(0, |job| job.job_modify_index),
             created_evals,
-            warnings: verdict.warnings,
+            warnings,
             next_periodic_launch: planned.as_ref().and_then(|job| periodic::next_launch(job, now)),
             current,
             planned,
             index: root.index(),
             reasons,
             placements,
-        })
+        }
     }
 
     pub(crate) async fn deregister(
@@ -293,7 +194,7 @@ impl Jobs {
             eval_create_index: if eval_id.is_empty() { 0 } else { index },
             eval_id,
             job_modify_index: index,
-            warnings: String::new(),
+            warnings: Problems::default(),
             index,
         })
     }
@@ -317,7 +218,7 @@ impl Jobs {
             eval_id,
             eval_create_index: index,
             job_modify_index,
-            warnings: String::new(),
+            warnings: Problems::default(),
             index,
         })
     }

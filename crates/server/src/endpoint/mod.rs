@@ -1,5 +1,6 @@
 //! The RPC and API endpoints: users' requests about jobs, clients' requests about their nodes.
 
+mod admit;
 mod approve;
 mod disks;
 mod dispatch;
@@ -13,6 +14,7 @@ mod services;
 mod versions;
 
 pub use crate::node_evals::NodeUpdated;
+pub use admit::{AdmittedJob, JobDraft, Preserve};
 pub use dispatch::{Dispatch, Dispatched};
 pub(crate) use jobs::Jobs;
 pub use jobs::{JobPlanned, JobRegistered, JobSubmission};

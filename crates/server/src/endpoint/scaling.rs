@@ -119,7 +119,7 @@ impl Jobs {
             eval_create_index: if eval_id.is_some() { index } else { 0 },
             eval_id: eval_id.unwrap_or_default(),
             job_modify_index: outcome.job_modify_index.unwrap_or(index),
-            warnings: String::new(),
+            warnings: crate::admission::Problems::default(),
             index,
         })
     }
@@ -173,7 +173,7 @@ impl Jobs {
             eval_id,
             eval_create_index: index,
             job_modify_index,
-            warnings: String::new(),
+            warnings: crate::admission::Problems::default(),
             index,
         })
     }

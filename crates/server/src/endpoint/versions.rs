@@ -46,7 +46,7 @@ impl Jobs {
         }
         let earlier = root.job_version(&key, version).ok_or_else(|| no_version(&key, version))?;
         self.register(JobSubmission {
-            job: Job { stable: false, version_tag: None, ..(**earlier).clone() },
+            draft: Job { stable: false, version_tag: None, ..(**earlier).clone() }.into(),
             // The versions that were compared must not change before the write.
             enforce_index: Some(current.job_modify_index),
             source: root.submission(&key, version).map(|source| (**source).clone()),

@@ -7,7 +7,8 @@ use crate::admission::Verdict;
 use crate::broker::{BrokerDepth, QueueFigures};
 use crate::deployment::{DeploymentRequest, DeploymentUpdated, Deployments};
 use crate::endpoint::{
-    Dispatch, Dispatched, DrainRequest, JobPlanned, JobRegistered, JobSubmission, NodeUpdated, ScaleRequest,
+    AdmittedJob, Dispatch, Dispatched, DrainRequest, JobDraft, JobPlanned, JobRegistered, JobSubmission,
+    NodeUpdated, Preserve, ScaleRequest,
 };
 use crate::error::ServerError;
 use crate::gc;
@@ -15,9 +16,7 @@ use crate::pool::Workers;
 use caravan_meters::Meters;
 use caravan_rpc::{Channel, RpcError};
 use caravan_state::Store;
-use caravan_types::api::Misfits;
 use caravan_types::command::Change;
-use caravan_types::job::Job;
 use caravan_types::node::Eligibility;
 use caravan_types::scaling::VersionTag;
 use caravan_types::volume::ConfirmedOff;
@@ -102,24 +101,26 @@ impl Handle {
     }
 
     /// Checks a job without storing it.
-    pub fn validate_job(&self, job: &Job, misfits: Misfits) -> Verdict {
-        self.jobs.validate(job, misfits)
+    pub fn validate_job(&self, draft: JobDraft) -> Verdict {
+        self.jobs.validate(draft)
     }
 
-    /// Checks that every part of a job could be converted.
+    /// Checks a job that a caller would register, for [`Handle::plan_job`] and [`Handle::what_if`].
     ///
     /// # Errors
     /// With all problems of the job in one text.
-    pub fn job_fits(&self, job: &Job, misfits: Misfits) -> Result<(), ServerError> {
-        self.jobs.fits(job, misfits)
+    pub fn admit_job(
+        &self,
+        caller: &Caller,
+        draft: JobDraft,
+        preserve: Preserve,
+    ) -> Result<AdmittedJob, ServerError> {
+        self.jobs.admit(&self.core.snapshot(), Some(caller), draft, preserve)
     }
 
-    /// Returns what would happen if a caller registered a job.
-    ///
-    /// # Errors
-    /// With all problems of the job in one text.
-    pub fn plan_job(&self, caller: &Caller, job: Job) -> Result<JobPlanned, ServerError> {
-        self.jobs.plan(caller, job)
+    /// Returns what would happen if a job were registered.
+    pub fn plan_job(&self, job: AdmittedJob) -> JobPlanned {
+        self.jobs.plan(job)
     }
 
     /// Explains why the allocations of an evaluation are not placed now, and what would change that.
@@ -138,7 +139,7 @@ impl Handle {
     pub async fn what_if(
         &self,
         caller: Arc<Caller>,
-        job: Option<Job>,
+        job: Option<&AdmittedJob>,
         imagined: &[String],
     ) -> Result<caravan_scheduler::Consequences, ServerError> {
         crate::endpoint::explain::what_if(&self.jobs, caller, job, imagined).await

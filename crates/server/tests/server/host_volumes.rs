@@ -171,7 +171,10 @@ fn tenant() -> Arc<Caller> {
 async fn how_a_volume_was_allowed_holds_for_as_long_as_the_job() {
     let cluster = Setup::memory().start().await;
     let submit = async |job: Job, caller: Option<Arc<Caller>>| {
-        cluster.handle.register_job(JobSubmission { job, caller, ..JobSubmission::default() }).await
+        cluster
+            .handle
+            .register_job(JobSubmission { draft: job.into(), caller, ..JobSubmission::default() })
+            .await
     };
     // A node with a volume of its configuration, and one where users may make some.
     let mut fixed = make::node("fixed");

@@ -3,9 +3,10 @@
 use crate::make;
 use crate::plugin::Plugin;
 use crate::world::{Setup, soon, until};
-use caravan_server::{Caller, JobSubmission, Kind};
+use caravan_server::{JobSubmission, Kind};
 use caravan_types::Nanos;
 use caravan_types::alloc::{ClientStatus, DesiredStatus};
+use caravan_types::api::ErrorReason;
 use caravan_types::eval::{EvalStatus, Trigger};
 use caravan_types::job::{JobStatus, JobType};
 use caravan_types::volume::AccessMode;
@@ -50,7 +51,7 @@ async fn registrations_at_once_return_their_own_index() {
     let register = |count| {
         let mut job = make::job("web");
         job.task_groups[0].count = count;
-        cluster.handle.register_job(JobSubmission { job, ..Default::default() })
+        cluster.handle.register_job(JobSubmission { draft: job.into(), ..Default::default() })
     };
     for answer in futures::future::join_all((1..=16).map(register)).await {
         let answer = answer.unwrap();
@@ -148,9 +149,14 @@ async fn a_system_job_follows_the_nodes() {
 #[tokio::test]
 async fn an_enforced_index_must_be_the_jobs() {
     let cluster = Setup::memory().start().await;
-    let enforce = |index, job| JobSubmission { job, enforce_index: Some(index), ..Default::default() };
+    let enforce = |index, job: caravan_types::job::Job| JobSubmission {
+        draft: job.into(),
+        enforce_index: Some(index),
+        ..Default::default()
+    };
     let error = cluster.handle.register_job(enforce(7, make::job("web"))).await.unwrap_err();
     assert_eq!(error.message, "Enforcing job modify index 7: job does not exist");
+    assert_eq!(error.reason, Some(ErrorReason::ModifyIndex));
     let made = cluster.handle.register_job(enforce(0, make::job("web"))).await.unwrap();
     let error = cluster.handle.register_job(enforce(0, make::job("web"))).await.unwrap_err();
     assert_eq!(error.message, "Enforcing job modify index 0: job already exists");
@@ -162,10 +168,12 @@ async fn a_jobs_type_is_for_ever() {
     let cluster = Setup::memory().start().await;
     cluster.run_job(make::job("web")).await;
     let batch = caravan_types::job::Job { kind: JobType::Batch, ..make::job("web") };
-    let submission = JobSubmission { job: batch, ..Default::default() };
+    let submission = JobSubmission { draft: batch.into(), ..Default::default() };
     let error = cluster.handle.register_job(submission).await.unwrap_err();
     assert_eq!(error.kind, Kind::Refused);
     assert_eq!(error.message, "cannot update job from type \"service\" to \"batch\"");
+    let [problem] = error.problems.as_slice() else { panic!("{error:?}") };
+    assert_eq!((problem.path.to_string().as_str(), problem.code.as_str()), ("Type", "immutable"));
 }
 
 #[tokio::test]
@@ -174,12 +182,12 @@ async fn a_plan_changes_nothing() {
     let _client = cluster.plain("a").await;
     cluster.quiet().await;
     let before = cluster.root().index();
-    let planned = cluster.handle.plan_job(&Caller::unrestricted(), make::job("web")).unwrap();
+    let planned = cluster.plan(make::job("web")).unwrap();
     assert_eq!(planned.annotations.unwrap().desired_tg_updates["g"].place, 1);
     assert_eq!((planned.job_modify_index, planned.index), (0, before));
     let mut huge = make::job("web");
     huge.task_groups[0].tasks[0].resources.memory_mb = 1 << 30;
-    assert!(cluster.handle.plan_job(&Caller::unrestricted(), huge).unwrap().failed.contains_key("g"));
+    assert!(cluster.plan(huge).unwrap().failed.contains_key("g"));
     assert_eq!(cluster.root().index(), before);
     assert!(cluster.root().job(&make::job_key("web")).is_none());
 }
@@ -242,15 +250,18 @@ async fn modes_that_a_volume_does_not_have_are_refused_at_once() {
     for request in job.task_groups[0].volumes.values_mut() {
         request.access_mode = AccessMode::MultiNodeMultiWriter;
     }
-    cluster.handle.plan_job(&Caller::unrestricted(), job.clone()).unwrap();
+    cluster.plan(job.clone()).unwrap();
     cluster.create(make::volume("data")).await.unwrap();
-    let planned = cluster.handle.plan_job(&Caller::unrestricted(), job.clone()).unwrap_err();
+    let planned = cluster.plan(job.clone()).unwrap_err();
     assert!(
         planned.message.contains(
             "volume \"data\" cannot be used as file-system with access mode multi-node-multi-writer: it was registered for file-system with access mode single-node-writer: ask for a mode that it has"
         ),
         "{planned}"
     );
-    let submission = JobSubmission { job, ..Default::default() };
+    let [problem] = planned.problems.as_slice() else { panic!("{planned:?}") };
+    assert_eq!(problem.path.to_string(), "TaskGroups[0].Volumes[\"data\"].AccessMode");
+    assert_eq!(problem.code, "volume_lacks_mode");
+    let submission = JobSubmission { draft: job.into(), ..Default::default() };
     assert_eq!(cluster.handle.register_job(submission).await.unwrap_err(), planned);
 }

@@ -124,8 +124,11 @@ async fn a_job_stays_what_it_is() {
         (periodic("b", "@daily", false), "non-periodic job to being periodic"),
         (make::job("b"), "cannot update job from type \"batch\" to \"service\""),
     ] {
-        let refused =
-            cluster.handle.register_job(JobSubmission { job, ..Default::default() }).await.unwrap_err();
+        let refused = cluster
+            .handle
+            .register_job(JobSubmission { draft: job.into(), ..Default::default() })
+            .await
+            .unwrap_err();
         assert!(refused.message.contains(words), "{}", refused.message);
     }
 }

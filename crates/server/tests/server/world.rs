@@ -5,7 +5,8 @@ use crate::plugin::Plugin;
 use caravan_consensus::{Config as LogConfig, ServerId};
 use caravan_rpc::{Channel, PeerIdentity, Registration, ReverseRegistry, Router, RpcError, Secret, methods};
 use caravan_server::{
-    Handle, HeartbeatConfig, JobRegistered, JobSubmission, ServerConfig, ServerError, Service, Workers,
+    Handle, HeartbeatConfig, JobPlanned, JobRegistered, JobSubmission, Preserve, ServerConfig, ServerError,
+    Service, Workers,
 };
 use caravan_types::alloc::{AllocUpdate, Allocation, ClientStatus};
 use caravan_types::eval::{EvalStatus, Evaluation};
@@ -177,8 +178,15 @@ impl Cluster {
         self.handle.store().snapshot()
     }
 
+    /// Plans a job without storing it.
+    pub(crate) fn plan(&self, job: Job) -> Result<JobPlanned, ServerError> {
+        let caller = caravan_server::Caller::unrestricted();
+        let admitted = self.handle.admit_job(&caller, job.into(), Preserve::default())?;
+        Ok(self.handle.plan_job(admitted))
+    }
+
     pub async fn run_job(&self, job: Job) -> JobRegistered {
-        let submission = JobSubmission { job, ..Default::default() };
+        let submission = JobSubmission { draft: job.into(), ..Default::default() };
         self.handle.register_job(submission).await.unwrap()
     }
 

@@ -7,7 +7,7 @@ mod blocks;
 mod misfit;
 mod task;
 
-pub use self::misfit::{Misfit, Misfits, Part};
+pub use self::misfit::{Fault, Misfit, Misfits, Part};
 
 use std::fmt;
 use std::str::FromStr;
@@ -16,6 +16,7 @@ use serde::Serialize;
 use serde_json::Value as Json;
 
 use crate::api;
+use crate::api::JobPath;
 use crate::job as kept;
 use crate::job::{BrokenMount, JobStatus, JobType, RestartMode, Unsupported, VolumeType};
 use crate::time::{Nanos, UnixNanos};
@@ -60,6 +61,7 @@ pub fn fit(job: &api::Job) -> (kept::Job, Misfits) {
 #[derive(Debug, Default)]
 struct Problems {
     path: Vec<String>,
+    place: JobPath,
     group: Option<usize>,
     task: Option<usize>,
     found: Misfits,
@@ -71,30 +73,34 @@ fn unsupported<T: Serialize>(block: &T) -> Unsupported {
 }
 
 impl Problems {
-    fn within<T>(&mut self, part: String, run: impl FnOnce(&mut Self) -> T) -> T {
+    fn within<T>(&mut self, part: String, place: JobPath, run: impl FnOnce(&mut Self) -> T) -> T {
         self.path.push(part);
+        let outer = std::mem::replace(&mut self.place, place);
         let out = run(self);
+        self.place = outer;
         self.path.pop();
         out
     }
 
-    fn add(&mut self, part: Part, message: impl fmt::Display) {
+    fn add(&mut self, part: Part, field: &'static str, fault: Fault, message: impl fmt::Display) {
         self.found.0.push(Misfit {
             group: self.group,
             task: self.task,
             part,
+            at: self.place.clone().field(field),
+            fault,
             path: self.path.join(" > "),
             message: message.to_string(),
         });
     }
 
     /// A word that must be one of an enum's.
-    fn word<T: FromStr + Default>(&mut self, part: Part, text: &str) -> T
+    fn word<T: FromStr + Default>(&mut self, part: Part, field: &'static str, text: &str) -> T
     where
         T::Err: fmt::Display,
     {
         text.parse().unwrap_or_else(|e| {
-            self.add(part, e);
+            self.add(part, field, Fault::Word, e);
             T::default()
         })
     }
@@ -102,28 +108,32 @@ impl Problems {
     /// A count; `negative` says what is wrong with one below zero.
     fn number<T: TryFrom<i64> + Default>(
         &mut self,
-        part: Part,
+        (part, field): (Part, &'static str),
         what: &str,
         n: Option<i64>,
         negative: impl FnOnce(i64) -> String,
     ) -> T {
         let n = n.unwrap_or_default();
         T::try_from(n).unwrap_or_else(|_| {
-            self.add(part, if n < 0 { negative(n) } else { format!("{what} is too large: {n}") });
+            let (fault, message) = match n < 0 {
+                true => (Fault::Negative, negative(n)),
+                false => (Fault::TooLarge, format!("{what} is too large: {n}")),
+            };
+            self.add(part, field, fault, message);
             T::default()
         })
     }
 
     fn job(&mut self, job: &api::Job) -> kept::Job {
         let id = job.id.clone().unwrap_or_default();
-        self.within(format!("job {id:?}"), |p| kept::Job {
+        self.within(format!("job {id:?}"), JobPath::root(), |p| kept::Job {
             stop: job.stop.unwrap_or_default(),
             region: job.region.clone().unwrap_or_default(),
             namespace: job.namespace.clone().unwrap_or_default().into(),
             id: id.into(),
             parent_id: job.parent_id.clone().unwrap_or_default().into(),
             name: job.name.clone().unwrap_or_default(),
-            kind: p.word::<JobType>(Part::Kind, job.kind.as_deref().unwrap_or("service")),
+            kind: p.word::<JobType>(Part::Kind, "Type", job.kind.as_deref().unwrap_or("service")),
             priority: job.priority.unwrap_or_default(),
             all_at_once: job.all_at_once.unwrap_or_default(),
             datacenters: job.datacenters.clone().unwrap_or_default(),
@@ -166,7 +176,7 @@ impl Problems {
     fn group(&mut self, at: usize, group: &api::TaskGroup) -> kept::TaskGroup {
         self.group = Some(at);
         let name = group.name.clone().unwrap_or_default();
-        let out = self.within(format!("group {name:?}"), |p| p.group_parts(name, group));
+        let out = self.within(format!("group {name:?}"), JobPath::group(at), |p| p.group_parts(name, group));
         self.group = None;
         out
     }
@@ -175,14 +185,17 @@ impl Problems {
         let p = self;
         kept::TaskGroup {
             name,
-            count: p.number(Part::Count, "Task group count", group.count, |_| {
+            count: p.number((Part::Count, "Count"), "Task group count", group.count, |_| {
                 "Task group count can't be negative".to_owned()
             }),
             update: group.update.as_ref().map(|u| p.update(u)),
             migrate: group.migrate.as_ref().map(|m| kept::MigrateStrategy {
-                max_parallel: p.number(Part::Migrate, "MaxParallel", m.max_parallel, |n| {
-                    format!("MaxParallel must be >= 0 but is {n}")
-                }),
+                max_parallel: p.number(
+                    (Part::Migrate, "Migrate.MaxParallel"),
+                    "MaxParallel",
+                    m.max_parallel,
+                    |n| format!("MaxParallel must be >= 0 but is {n}"),
+                ),
                 health_check: m.health_check.clone().unwrap_or_default(),
                 min_healthy_time: m.min_healthy_time.unwrap_or_default(),
                 healthy_deadline: m.healthy_deadline.unwrap_or_default(),
@@ -205,9 +218,12 @@ impl Problems {
             }),
             meta: group.meta.clone().unwrap_or_default(),
             reschedule_policy: group.reschedule.as_ref().map(|r| kept::ReschedulePolicy {
-                attempts: p.number(Part::Reschedule, "Attempts of a reschedule policy", r.attempts, |n| {
-                    format!("Attempts of a reschedule policy cannot be negative (got {n})")
-                }),
+                attempts: p.number(
+                    (Part::Reschedule, "ReschedulePolicy.Attempts"),
+                    "Attempts of a reschedule policy",
+                    r.attempts,
+                    |n| format!("Attempts of a reschedule policy cannot be negative (got {n})"),
+                ),
                 interval: r.interval.unwrap_or_default(),
                 delay: r.delay.unwrap_or_default(),
                 delay_function: r.delay_function.clone().unwrap_or_default(),
@@ -241,14 +257,15 @@ impl Problems {
             "host" => VolumeType::Host,
             _ => return None,
         };
-        Some(self.within(format!("volume {alias:?}"), |p| kept::VolumeRequest {
+        let place = self.place.clone().field("Volumes").key(alias);
+        Some(self.within(format!("volume {alias:?}"), place, |p| kept::VolumeRequest {
             name: v.name.clone(),
             kind,
             source: v.source.clone(),
             read_only: v.read_only,
             sticky: v.sticky,
-            access_mode: p.word(Part::Volume, &v.access_mode),
-            attachment_mode: p.word(Part::Volume, &v.attachment_mode),
+            access_mode: p.word(Part::Volume, "AccessMode", &v.access_mode),
+            attachment_mode: p.word(Part::Volume, "AttachmentMode", &v.attachment_mode),
             mount_options: v.mount_options.as_ref().map(|m| kept::MountOptions {
                 fs_type: m.fs_type.clone(),
                 mount_flags: m.mount_flags.clone().unwrap_or_default(),
@@ -261,6 +278,8 @@ impl Problems {
                 other => {
                     p.add(
                         Part::Volume,
+                        "BrokenMount",
+                        Fault::Word,
                         format!("broken_mount must be hold, restart or remount, not {other:?}"),
                     );
                     BrokenMount::Hold
@@ -277,16 +296,19 @@ impl Problems {
     fn update(&mut self, u: &api::UpdateStrategy) -> kept::UpdateStrategy {
         kept::UpdateStrategy {
             stagger: u.stagger.unwrap_or_default(),
-            max_parallel: self.number(Part::Update, "Max parallel count", u.max_parallel, |n| {
-                format!("Max parallel count can not be less than zero: {n} < 0")
-            }),
+            max_parallel: self.number(
+                (Part::Update, "Update.MaxParallel"),
+                "Max parallel count",
+                u.max_parallel,
+                |n| format!("Max parallel count can not be less than zero: {n} < 0"),
+            ),
             health_check: u.health_check.clone().unwrap_or_default(),
             min_healthy_time: u.min_healthy_time.unwrap_or_default(),
             healthy_deadline: u.healthy_deadline.unwrap_or_default(),
             progress_deadline: u.progress_deadline.unwrap_or_default(),
             auto_revert: u.auto_revert.unwrap_or_default(),
             auto_promote: u.auto_promote.unwrap_or_default(),
-            canary: self.number(Part::Update, "Canary count", u.canary, |n| {
+            canary: self.number((Part::Update, "Update.Canary"), "Canary count", u.canary, |n| {
                 format!("Canary count can not be less than zero: {n} < 0")
             }),
         }
@@ -294,9 +316,12 @@ impl Problems {
 
     fn restart(&mut self, r: &api::RestartPolicy) -> kept::RestartPolicy {
         kept::RestartPolicy {
-            attempts: self.number(Part::Restart, "Attempts of a restart policy", r.attempts, |n| {
-                format!("Attempts of a restart policy cannot be negative (got {n})")
-            }),
+            attempts: self.number(
+                (Part::Restart, "RestartPolicy.Attempts"),
+                "Attempts of a restart policy",
+                r.attempts,
+                |n| format!("Attempts of a restart policy cannot be negative (got {n})"),
+            ),
             interval: r.interval.unwrap_or_default(),
             delay: r.delay.unwrap_or_default(),
             mode: match r.mode.as_deref() {
@@ -304,7 +329,12 @@ impl Problems {
                 Some("delay") => RestartMode::Delay,
                 Some(other) => {
                     let near = crate::words::suggestion(other, ["fail", "delay"]);
-                    self.add(Part::Restart, format!("Unsupported restart mode: {other:?}{near}"));
+                    self.add(
+                        Part::Restart,
+                        "RestartPolicy.Mode",
+                        Fault::Word,
+                        format!("Unsupported restart mode: {other:?}{near}"),
+                    );
                     RestartMode::default()
                 }
             },

@@ -8,7 +8,7 @@ use crate::format::json_as_declared;
 use crate::jobfile;
 use crate::monitor;
 use caravan_sdk::RegisterOptions;
-use caravan_types::api;
+use caravan_types::api::{self, ErrorReason};
 use caravan_types::job::Job;
 use std::time::Duration;
 
@@ -79,12 +79,7 @@ pub(crate) async fn run(ctx: &Ctx, args: &RunArgs) -> Outcome {
     let answer = match ctx.client.jobs().register(&file.job, &options, &ctx.query()).await {
         Ok(answer) => answer.value,
         Err(error) => {
-            let conflict = match &error {
-                caravan_sdk::Error::Status { body, .. } => {
-                    body.find("Enforcing job modify index").map(|at| &body[at..])
-                }
-                _ => None,
-            };
+            let conflict = conflict(&error);
             return match conflict {
                 Some(text) => Err(CliError::failed(format!("{text}\nJob not updated"))),
                 None => Err(file.failed(ctx, &args.file.input(), "Error submitting job", error)),
@@ -110,6 +105,18 @@ pub(crate) async fn run(ctx: &Ctx, args: &RunArgs) -> Outcome {
     // Following a batch job ends when it is placed; for any other job, wait until its allocations run.
     let start = (!file.is_batch()).then(|| file.progress_deadline().unwrap_or(PATIENCE));
     monitor::run(ctx, &answer.eval_id, monitor::Options { verbose: args.verbose, start }).await
+}
+
+/// Returns the sentence of a refusal because the job is not at the index that the command names.
+fn conflict(error: &caravan_sdk::Error) -> Option<&str> {
+    match error {
+        caravan_sdk::Error::Status { body, reason: Some(ErrorReason::ModifyIndex), .. } => Some(body),
+        // Servers of other kinds name no reason.
+        caravan_sdk::Error::Status { body, reason: None, .. } => {
+            body.find("Enforcing job modify index").map(|at| &body[at..])
+        }
+        _ => None,
+    }
 }
 
 /// Returns the job as the servers store it now.

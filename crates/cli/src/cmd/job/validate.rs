@@ -5,7 +5,8 @@ use crate::cmd::one;
 use crate::ctx::Ctx;
 use crate::error::{Doing as _, Outcome};
 use crate::jobfile;
-use caravan_types::api;
+use crate::refusal::Refusal;
+use caravan_types::api::{self, JobProblem};
 
 /// Flags of `job validate`.
 #[derive(Clone, Debug, Default, clap::Args)]
@@ -28,12 +29,12 @@ pub(crate) async fn run(ctx: &Ctx, args: &ValidateArgs) -> Outcome {
     for warning in &file.warnings {
         ctx.out.note(warning);
     }
-    let (error, warnings) = match ctx.client.jobs().validate(&file.job, &ctx.query()).await {
+    let (error, warnings, problems) = match ctx.client.jobs().validate(&file.job, &ctx.query()).await {
         Ok(answer) => {
             let answer = answer.value;
             let errors = answer.validation_errors;
             let error = if answer.error.is_empty() { errors.join("\n") } else { answer.error };
-            (error, answer.warnings)
+            (error, answer.warnings, answer.caravan_problems)
         }
         Err(error) if error.is_unreachable() => {
             ctx.out.note(&format!(
@@ -44,7 +45,8 @@ pub(crate) async fn run(ctx: &Ctx, args: &ValidateArgs) -> Outcome {
         Err(error) => return Err(error).doing("Error validating job"),
     };
     if !error.is_empty() {
-        return Err(file.refused(ctx, &input, &format!("Job validation errors:\n{error}"), &error));
+        let refusal = Refusal { text: &error, problems: &problems };
+        return Err(file.refused(ctx, &input, &format!("Job validation errors:\n{error}"), refusal));
     }
     if let Some(text) = super::warnings(&warnings) {
         ctx.out.line(&text);
@@ -53,9 +55,9 @@ pub(crate) async fn run(ctx: &Ctx, args: &ValidateArgs) -> Outcome {
     Ok(0)
 }
 
-/// Returns errors and warnings of the local validation, in the format of an agent's answer.
-fn alone(job: &api::Job) -> (String, String) {
-    let mut job = job.clone();
+/// Returns errors and warnings of the job by itself, as an agent would put them, and the problems as data.
+fn alone(submitted: &api::Job) -> (String, String, Vec<JobProblem>) {
+    let mut job = submitted.clone();
     api::canonicalize(&mut job);
     let (mut job, misfits) = api::fit(&job);
     // Apply the defaults that an agent would apply.
@@ -63,11 +65,14 @@ fn alone(job: &api::Job) -> (String, String) {
         job.datacenters = vec!["*".to_owned()];
     }
     let verdict = caravan_admission::check_all(&job, misfits);
-    let error = match verdict.errors.is_empty() {
-        true => String::new(),
-        false => caravan_admission::joined(&verdict.errors),
-    };
-    (error, caravan_admission::joined_warnings(&verdict.warnings))
+    let error = if verdict.errors.is_empty() { String::new() } else { verdict.refusal() };
+    let mut problems = verdict.to_api();
+    if let Ok(written) = serde_json::to_value(submitted) {
+        for problem in &mut problems {
+            problem.path = problem.path.written_in(&written);
+        }
+    }
+    (error, verdict.warning(), problems)
 }
 
 #[cfg(test)]
@@ -79,8 +84,8 @@ mod tests {
         let alone = |json: &str| alone(&api::decode(json.as_bytes()).unwrap());
         let right =
             r#"{"ID": "a", "TaskGroups": [{"Name": "g", "Tasks": [{"Name": "t", "Driver": "exec"}]}]}"#;
-        assert_eq!(alone(right), (String::new(), String::new()));
-        let (error, _) =
+        assert_eq!(alone(right), (String::new(), String::new(), Vec::new()));
+        let (error, _, problems) =
             alone(r#"{"ID": "a", "Type": "strange", "Priority": 500, "TaskGroups": [{"Name": "g"}]}"#);
         assert!(
             error.starts_with(
@@ -89,5 +94,11 @@ mod tests {
             "{error}"
         );
         assert!(error.trim_end().ends_with("* job priority must be between [1, 100]"), "{error}");
+        let found: Vec<_> = problems.iter().map(|p| format!("{} {}", p.path, p.code)).collect();
+        assert_eq!(
+            found,
+            ["Type unknown_word", "TaskGroups[0].Tasks missing", "Priority above_maximum"],
+            "{problems:?}"
+        );
     }
 }

@@ -117,7 +117,7 @@ async fn acquire(
                 ctx.out.note(&format!("Somebody else holds variable {path:?}"));
             }
             Ok(Written::Conflict(_)) => {}
-            Err(Error::Status { code: 400, body }) if items.is_empty() && body.contains("Items") => {
+            Err(Error::Status { code: 400, body, .. }) if items.is_empty() && body.contains("Items") => {
                 items = Secrets::new(BTreeMap::from([("lock".to_owned(), "held".to_owned())]));
                 continue;
             }

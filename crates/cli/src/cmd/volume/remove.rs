@@ -7,6 +7,7 @@ use crate::error::{CliError, Doing as _, Outcome};
 use crate::format::coarse;
 use crate::resolve;
 use caravan_sdk::QueryOptions;
+use caravan_types::api::ErrorReason;
 use caravan_types::ser::Secrets;
 use caravan_types::time::Nanos;
 use std::fmt;
@@ -96,7 +97,12 @@ pub(crate) async fn deregister(ctx: &Ctx, args: &DeregisterArgs) -> Outcome {
 
 /// Prints which allocations use a volume that could not be removed because it is in use.
 async fn users(ctx: &Ctx, id: &str, query: &QueryOptions, error: Option<&caravan_sdk::Error>) {
-    if !error.is_some_and(|error| error.to_string().contains("volume in use")) {
+    let is_used = |error: &caravan_sdk::Error| match error.reason() {
+        Some(reason) => reason == ErrorReason::VolumeInUse,
+        // Servers of other kinds name no reason.
+        None => error.to_string().contains("volume in use"),
+    };
+    if !error.is_some_and(is_used) {
         return;
     }
     // The caller reports the error itself, so a failed query costs only this note.

@@ -1,6 +1,8 @@
 //! Values that the stored form of a job cannot represent: unknown keywords and negative numbers. Job validation
 //! reports them among its own findings.
 
+use crate::api::JobPath;
+
 /// Which rule a misfit belongs to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Part {
@@ -26,7 +28,18 @@ pub enum Part {
     CsiPlugin,
 }
 
-/// One of them.
+/// Kind of a conversion error.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Fault {
+    /// A word that the setting does not know.
+    Word,
+    /// A number below zero.
+    Negative,
+    /// A number that is too large.
+    TooLarge,
+}
+
+/// A setting that the kept form of a job cannot hold.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Misfit {
     /// Number of the group, from 0.
@@ -35,6 +48,10 @@ pub struct Misfit {
     pub task: Option<usize>,
     /// Which rule it belongs to.
     pub part: Part,
+    /// Place in the canonicalised job.
+    pub at: JobPath,
+    /// Kind of the error.
+    pub fault: Fault,
     /// Where, for people: `job "a" > group "b" > task "c"`.
     pub path: String,
     /// What is wrong.
@@ -52,8 +69,8 @@ impl Misfits {
     }
 
     /// Takes out what is wrong under a rule, at the innermost level that these were narrowed to.
-    pub fn take(&mut self, part: Part) -> Vec<String> {
-        self.split(|m| m.part == part)
+    pub fn take(&mut self, part: Part) -> Self {
+        self.part_off(|m| m.part == part)
     }
 
     /// Takes out what a group and its tasks say.
@@ -69,17 +86,13 @@ impl Misfits {
     }
 
     /// Takes out what is left.
-    pub fn rest(&mut self) -> Vec<String> {
-        self.split(|_| true)
+    pub fn rest(&mut self) -> Self {
+        std::mem::take(self)
     }
 
     fn part_off(&mut self, wanted: impl Fn(&Misfit) -> bool) -> Self {
         let (taken, kept) = std::mem::take(&mut self.0).into_iter().partition(|m| wanted(m));
         self.0 = kept;
         Self(taken)
-    }
-
-    fn split(&mut self, wanted: impl Fn(&Misfit) -> bool) -> Vec<String> {
-        self.part_off(wanted).0.into_iter().map(|m| m.message).collect()
     }
 }

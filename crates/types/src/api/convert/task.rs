@@ -1,7 +1,7 @@
 //! Tasks.
 
 use super::blocks::{self, all};
-use super::{Part, Problems, affinities, constraints, networks, or_nanos, unsupported};
+use super::{Fault, Part, Problems, affinities, constraints, networks, or_nanos, unsupported};
 use crate::api;
 use crate::job as kept;
 use crate::job::{CsiPluginType, PropagationMode};
@@ -9,7 +9,8 @@ use crate::job::{CsiPluginType, PropagationMode};
 impl Problems {
     pub(super) fn task(&mut self, at: usize, task: &api::Task) -> kept::Task {
         self.task = Some(at);
-        let out = self.within(format!("task {:?}", task.name), |p| p.task_parts(task));
+        let place = self.place.clone().field("Tasks").index(at);
+        let out = self.within(format!("task {:?}", task.name), place, |p| p.task_parts(task));
         self.task = None;
         out
     }
@@ -42,7 +43,7 @@ impl Problems {
             artifacts: all(task.artifacts.as_ref(), blocks::artifact),
             leader: task.leader,
             shutdown_delay: task.shutdown_delay,
-            volume_mounts: task.volume_mounts.iter().flatten().filter_map(|m| p.mount(m)).collect(),
+            volume_mounts: p.mounts(task.volume_mounts.as_deref().unwrap_or_default()),
             scaling_policies: all(task.scaling_policies.as_ref(), blocks::scaling),
             kill_signal: task.kill_signal.clone(),
             kind: task.kind.clone(),
@@ -56,40 +57,52 @@ impl Problems {
 
     fn logs(&mut self, logs: &api::LogConfig) -> kept::LogConfig {
         kept::LogConfig {
-            max_files: self.number(Part::Logs, "number of files", logs.max_files, |n| {
-                format!("minimum number of files is 1; got {n}")
-            }),
-            max_file_size_mb: self.number(Part::Logs, "file size", logs.max_file_size_mb, |n| {
-                format!("minimum file size is 1MB; got {n}")
-            }),
+            max_files: self.number(
+                (Part::Logs, "LogConfig.MaxFiles"),
+                "number of files",
+                logs.max_files,
+                |n| format!("minimum number of files is 1; got {n}"),
+            ),
+            max_file_size_mb: self.number(
+                (Part::Logs, "LogConfig.MaxFileSizeMB"),
+                "file size",
+                logs.max_file_size_mb,
+                |n| format!("minimum file size is 1MB; got {n}"),
+            ),
             // `enabled` is the old name for the opposite.
             disabled: logs.disabled.unwrap_or_default() || logs.enabled == Some(false),
         }
     }
 
-    /// A mount; one without a volume is dropped (docs/reference/storage.md, section 4.2).
-    fn mount(&mut self, mount: &api::VolumeMount) -> Option<kept::VolumeMount> {
-        let volume = mount.volume.clone()?;
+    /// Converts mounts; those without a volume are dropped (docs/reference/storage.md, section 4.2).
+    fn mounts(&mut self, mounts: &[api::VolumeMount]) -> Vec<kept::VolumeMount> {
+        let named = mounts.iter().filter_map(|mount| Some((mount.volume.clone()?, mount)));
+        named.enumerate().map(|(at, (volume, mount))| self.mount(at, volume, mount)).collect()
+    }
+
+    /// Converts a mount. `at` is its number among the mounts that are kept.
+    fn mount(&mut self, at: usize, volume: String, mount: &api::VolumeMount) -> kept::VolumeMount {
         let propagation_mode = match mount.propagation_mode.as_deref() {
             None | Some("" | "private") => PropagationMode::Private,
             Some("host-to-task") => PropagationMode::HostToTask,
             Some("bidirectional") => PropagationMode::Bidirectional,
             Some(other) => {
                 let near = crate::words::suggestion(other, ["private", "host-to-task", "bidirectional"]);
-                self.add(
-                    Part::Mount,
-                    format!("volume mount has an invalid propagation mode: {other:?}{near}"),
-                );
+                let message = format!("volume mount has an invalid propagation mode: {other:?}{near}");
+                let place = self.place.clone().field("VolumeMounts").index(at);
+                let outer = std::mem::replace(&mut self.place, place);
+                self.add(Part::Mount, "PropagationMode", Fault::Word, message);
+                self.place = outer;
                 PropagationMode::default()
             }
         };
-        Some(kept::VolumeMount {
+        kept::VolumeMount {
             volume,
             destination: mount.destination.clone().unwrap_or_default(),
             read_only: mount.read_only.unwrap_or_default(),
             propagation_mode,
             selinux_label: mount.selinux_label.clone().unwrap_or_default(),
-        })
+        }
     }
 
     fn csi_plugin(&mut self, plugin: &api::CsiPlugin) -> kept::CsiPluginConfig {
@@ -100,6 +113,8 @@ impl Problems {
             other => {
                 self.add(
                     Part::CsiPlugin,
+                    "CSIPluginConfig.Type",
+                    Fault::Word,
                     format!(
                         "CSIPluginConfig PluginType must be one of 'node', 'controller', or 'monolith', got: {other:?}"
                     ),
