@@ -167,7 +167,7 @@ fn hold<V: View>(
         .filter(|claim| !taken.iter().chain(ctx.host_claims()).any(|other| other.id == claim.id))
         .filter(|claim| ctx.view.alloc(&claim.alloc_id).is_none_or(|a| a.terminal() || ctx.is_stopped(&a.id)))
         .collect();
-    let previous = place.previous.as_ref().map(|alloc| &alloc.id);
+    let previous = place.previous.alloc().map(|alloc| &alloc.id);
     let own = free.iter().find(|claim| Some(&claim.alloc_id) == previous && claim.volume_id == row.id);
     match own.or_else(|| free.iter().find(|claim| claim.volume_id == row.id)) {
         Some(claim) => Ok(HostVolumeClaim::clone(claim)),

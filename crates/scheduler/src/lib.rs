@@ -10,6 +10,7 @@ mod caps;
 mod context;
 mod cores;
 mod csi;
+mod decision;
 mod device;
 mod diff;
 mod disconnect;

@@ -154,7 +154,7 @@ impl Search<'_, '_> {
     /// Returns the node where a sticky allocation has its data.
     fn home<V: View>(&self, ctx: &Context<'_, V>) -> Option<usize> {
         let sticky = self.prepared.group.ephemeral_disk.is_some_and(|disk| disk.sticky);
-        let previous = self.place.previous.as_ref().filter(|_| sticky)?;
+        let previous = self.place.previous.alloc().filter(|_| sticky)?;
         if penalized(self.place).any(|node| *node == previous.node_id) {
             return None;
         }

@@ -1,26 +1,24 @@
 //! Processes one evaluation into a decision.
 
 use crate::context::Context;
+use crate::decision::{Outcome, decide};
 use crate::disconnect::{Clock, Passed};
 use crate::field::Memory;
 use crate::metric;
 use crate::place::{Failure, Selected, select};
 use crate::prepared::Prepared;
-use crate::reconcile::{self, Changes, NOT_NEEDED, Place, RESCHEDULED, Stop, UPDATING, reschedule};
+use crate::reconcile::{self, Changes, NOT_NEEDED, Place, Previous, RESCHEDULED, Stop, UPDATING, reschedule};
 use crate::rng::Rng;
 use crate::system;
-use crate::timed::Timed;
 use crate::versions::Versions;
 use crate::view::View;
 use caravan_lang::Matcher;
 use caravan_types::alloc::{AllocDeploymentStatus, Allocation, ClientStatus, DesiredStatus};
-use caravan_types::eval::{AllocMetric, EvalStatus, Evaluation, Trigger, WaitsFor};
-use caravan_types::host_volume::HostVolumeClaim;
+use caravan_types::eval::{Evaluation, WaitsFor};
 use caravan_types::job::Job;
-use caravan_types::plan::{Decision, Plan, PlanAnnotations, StopAlloc};
+use caravan_types::plan::Decision;
 use caravan_types::small::Text;
-use caravan_types::volume::Claim;
-use caravan_types::{AllocId, DeploymentId, EvalId, NodeId, UnixNanos};
+use caravan_types::{AllocId, DeploymentId, UnixNanos};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -45,29 +43,6 @@ impl Params {
     fn clock(&self) -> Clock<'_> {
         Clock { now: self.now, passed: &self.passed }
     }
-}
-
-const BLOCKED: &str = "created to place remaining allocations";
-
-/// The result of placing.
-#[derive(Default)]
-struct Outcome {
-    stops: Vec<Stop>,
-    /// Preempted allocations of other jobs, each with the allocation that preempts it.
-    preempted: Vec<(Arc<Allocation>, AllocId)>,
-    in_place: Vec<(Arc<Allocation>, DeploymentId)>,
-    placements: BTreeMap<NodeId, Vec<Allocation>>,
-    claims: Vec<Claim>,
-    host_claims: Vec<HostVolumeClaim>,
-    failed: BTreeMap<String, AllocMetric>,
-    queued: BTreeMap<String, u32>,
-    /// Changes that would let failed placements succeed, by group.
-    notes: BTreeMap<String, Vec<String>>,
-    /// Whether a change of the cluster may allow a failed placement.
-    blocked: bool,
-    waits: BTreeSet<WaitsFor>,
-    classes: BTreeMap<String, bool>,
-    escaped: bool,
 }
 
 /// Decides what an evaluation changes.
@@ -98,7 +73,7 @@ pub fn schedule_with<V: View>(view: &V, eval: &Evaluation, params: &Params, memo
     for group in job.iter().flat_map(|job| &job.task_groups) {
         changes.of(&group.name);
     }
-    decide(view, eval, params, job, &mut rng, changes, outcome)
+    decide(view, eval, job, params.now, &mut rng, changes, outcome)
 }
 
 fn run<V: View>(
@@ -186,7 +161,7 @@ impl<'a> Placer<'a> {
             .or_insert_with(|| Prepared::new(ctx, place.group, job, group));
         let is_system = job.kind.is_system();
         // A group that failed once fails again, because nothing was freed in between.
-        if !place.replaces
+        if place.previous.running().is_none()
             && !is_system
             && !prepared.differs_by_name()
             && let Some(metric) = outcome.failed.get_mut(&group.name)
@@ -196,7 +171,7 @@ impl<'a> Placer<'a> {
             *outcome.queued.entry(group.name.clone()).or_default() += 1;
             return;
         }
-        let replaced = place.previous.as_ref().filter(|_| place.replaces).map(Arc::clone);
+        let replaced = place.previous.running().map(Arc::clone);
         if let Some(old) = &replaced {
             ctx.stop(old);
         }
@@ -207,8 +182,7 @@ impl<'a> Placer<'a> {
                 } else if is_system {
                     changes.of(&group.name).place += 1;
                 }
-                if let Some(failed) = place.previous.as_ref().filter(|_| place.reschedules) {
-                    let failed = Arc::clone(failed);
+                if let Some(failed) = place.previous.failed().map(Arc::clone) {
                     outcome.stops.push(Stop { alloc: failed, description: RESCHEDULED, lost: false });
                 }
                 changes.of(&group.name).preemptions += selected.preempted.len() as u64;
@@ -259,11 +233,12 @@ impl<'a> Placer<'a> {
             outcome.preempted.push((Arc::clone(victim), AllocId::clone(&id)));
         }
         let status = AllocDeploymentStatus { canary: true, ..AllocDeploymentStatus::default() };
-        let tracker = place.previous.as_ref().and_then(|old| match place.reschedules {
-            true => Some(Arc::new(reschedule::tracker(old, self.now))),
-            // A replacement keeps the recorded reschedule attempts of the previous allocation.
-            false => old.reschedule_tracker.clone().filter(|_| !place.replaces),
-        });
+        let tracker = match &place.previous {
+            Previous::Failed(old) => Some(Arc::new(reschedule::tracker(old, self.now))),
+            // The attempts that were recorded go on.
+            Previous::Left(old) => old.reschedule_tracker.clone(),
+            Previous::Running(_) | Previous::None => None,
+        };
         let alloc = Allocation {
             id,
             job: place.version,
@@ -282,7 +257,7 @@ impl<'a> Placer<'a> {
             metrics: Some(Arc::new(metric)),
             desired_status: DesiredStatus::Run,
             client_status: ClientStatus::Pending,
-            previous_allocation: place.previous.map(|old| old.id.clone()).unwrap_or_default(),
+            previous_allocation: place.previous.alloc().map(|old| old.id.clone()).unwrap_or_default(),
             create_time: self.now,
             modify_time: self.now,
             ..Allocation::default()
@@ -346,148 +321,4 @@ fn queue(prepared: &Prepared<'_>, waits: BTreeSet<WaitsFor>, outcome: &mut Outco
     for (class, fits) in &prepared.classes {
         *outcome.classes.entry(class.clone()).or_default() |= fits;
     }
-}
-
-fn decide<V: View>(
-    view: &V,
-    eval: &Evaluation,
-    params: &Params,
-    job: Option<Arc<Job>>,
-    rng: &mut Rng,
-    mut changes: Changes,
-    mut outcome: Outcome,
-) -> Decision {
-    let now = params.now;
-    if let Some(job) = job.as_ref().filter(|j| j.kind.is_system()) {
-        // Drops failures of groups that were placed on another node.
-        let placed: BTreeSet<&str> =
-            outcome.placements.values().flatten().map(|a| a.task_group.as_str()).collect();
-        let queued = &outcome.queued;
-        outcome.failed.retain(|group, _| queued.contains_key(group) || !placed.contains(group.as_str()));
-        debug_assert!(outcome.failed.keys().all(|name| job.group(name).is_some()));
-    }
-    let mut queued: BTreeMap<String, u32> =
-        job.iter().flat_map(|j| &j.task_groups).map(|g| (g.name.clone(), 0)).collect();
-    queued.extend(std::mem::take(&mut outcome.queued));
-
-    let timed = Timed::new(view, eval, job.as_deref(), rng, &changes, now);
-    let rollout = std::mem::take(&mut changes.rollout);
-    let (deployment, deployment_id) = rollout.finish();
-    let mut plan = Plan {
-        eval_id: eval.id.clone(),
-        priority: eval.priority,
-        all_at_once: job.as_ref().is_some_and(|job| job.all_at_once),
-        job: job.clone(),
-        snapshot_index: view.index(),
-        placements: outcome.placements,
-        claims: outcome.claims,
-        host_claims: outcome.host_claims,
-        annotations: Some(PlanAnnotations {
-            desired_tg_updates: changes.updates,
-            ..PlanAnnotations::default()
-        }),
-        deployment,
-        deployment_updates: changes.ended,
-        ..Plan::default()
-    };
-    for (alloc, until) in &changes.unknown {
-        let unknown = timed.unknown(alloc, *until, eval, now);
-        plan.placements.entry(alloc.node_id.clone()).or_default().push(unknown);
-    }
-    for waiting in timed.waiting(&changes.failed_until) {
-        plan.placements.entry(waiting.node_id.clone()).or_default().push(waiting);
-    }
-    for (alloc, deployment_id) in outcome.in_place {
-        let updated = Allocation {
-            eval_id: eval.id.clone(),
-            job: None,
-            deployment_id,
-            deployment_status: None,
-            modify_time: now,
-            ..Allocation::clone(&alloc)
-        };
-        plan.placements.entry(alloc.node_id.clone()).or_default().push(updated);
-    }
-    for stop in outcome.stops {
-        plan.stops.entry(stop.alloc.node_id.clone()).or_default().push(StopAlloc {
-            alloc_id: stop.alloc.id.clone(),
-            description: stop.description.to_owned(),
-            client_status: stop.lost.then_some(ClientStatus::Lost),
-            ..StopAlloc::default()
-        });
-    }
-    for (victim, by) in outcome.preempted {
-        plan.stops.entry(victim.node_id.clone()).or_default().push(StopAlloc {
-            alloc_id: victim.id.clone(),
-            description: format!("Preempted by alloc ID {by}"),
-            preempted_by: by,
-            ..StopAlloc::default()
-        });
-        if let Some(annotations) = &mut plan.annotations {
-            annotations.preempted_allocs.push(victim.stub());
-        }
-    }
-
-    let mut done = Evaluation {
-        status: EvalStatus::Complete,
-        status_description: String::new(),
-        failed_tg_allocs: outcome.failed,
-        queued_allocations: queued,
-        plan_annotations: plan.annotations.clone(),
-        blocked_eval: EvalId::default(),
-        deployment_id: if deployment_id.is_empty() { eval.deployment_id.clone() } else { deployment_id },
-        class_eligibility: BTreeMap::new(),
-        escaped_computed_class: false,
-        missing_non_node_resources: Vec::new(),
-        snapshot_index: view.index(),
-        modify_time: now,
-        ..eval.clone()
-    };
-    let mut follow_ups = timed.evals;
-    let reblocks = outcome.blocked && eval.triggered_by == Trigger::QueuedAllocs;
-    if outcome.blocked {
-        let wait = |eval: &mut Evaluation| {
-            eval.status = EvalStatus::Blocked;
-            eval.status_description = BLOCKED.to_owned();
-            // Annotations and deployment of the last round belong to its plan, not to the blocked evaluation.
-            eval.plan_annotations = None;
-            eval.deployment_id = DeploymentId::default();
-            eval.class_eligibility = outcome.classes.clone();
-            eval.escaped_computed_class = outcome.escaped;
-            eval.missing_non_node_resources = outcome.waits.iter().map(WaitsFor::to_string).collect();
-        };
-        if reblocks {
-            wait(&mut done);
-        } else {
-            let mut blocked = Evaluation {
-                id: EvalId::from(rng.uuid()),
-                namespace: eval.namespace.clone(),
-                priority: eval.priority,
-                kind: eval.kind.clone(),
-                triggered_by: Trigger::QueuedAllocs,
-                job_id: eval.job_id.clone(),
-                job_modify_index: job.as_ref().map_or(eval.job_modify_index, |j| j.job_modify_index),
-                previous_eval: eval.id.clone(),
-                failed_tg_allocs: done.failed_tg_allocs.clone(),
-                snapshot_index: view.index(),
-                create_time: now,
-                modify_time: now,
-                ..Evaluation::default()
-            };
-            wait(&mut blocked);
-            done.blocked_eval = blocked.id.clone();
-            follow_ups.push(blocked);
-        }
-    }
-    let key = eval.job_key();
-    let superseded = view.evals_by_job(&key).filter(|e| e.status == EvalStatus::Blocked && e.id != eval.id);
-    follow_ups.extend(superseded.map(|old| Evaluation {
-        status: EvalStatus::Canceled,
-        status_description: format!("evaluation {:?} looked at the job anew", eval.id.as_str()),
-        modify_time: now,
-        ..Evaluation::clone(old)
-    }));
-    let mut notes = outcome.notes;
-    notes.retain(|group, notes| !notes.is_empty() && done.failed_tg_allocs.contains_key(group));
-    Decision { plan, eval: done, follow_ups, notes }
 }

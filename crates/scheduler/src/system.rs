@@ -5,7 +5,8 @@ use crate::disconnect::{self, Clock};
 use crate::feasible;
 use crate::reconcile::rollout::Rollout;
 use crate::reconcile::{
-    self, Changes, Ground, NOT_NEEDED, Place, TAINTED, gives_way, ground, live, to_succeed, update_of,
+    self, Changes, Ground, NOT_NEEDED, Place, Previous, TAINTED, gives_way, ground, live, to_succeed,
+    update_of,
 };
 use crate::view::View;
 use caravan_lang::Matcher;
@@ -84,7 +85,7 @@ pub(crate) fn changes<V: View>(
     for alloc in slots.into_values().flatten() {
         elsewhere(view, job, alloc, clock, &mut changes);
     }
-    changes.places.sort_by_key(|place| !place.replaces);
+    changes.places.sort_by_key(|place| place.previous.running().is_none());
     changes
 }
 
@@ -160,7 +161,7 @@ impl GroupPass<'_> {
         if alloc.desired_transition.migrate == Some(true) {
             changes.of(&self.group.name).stop += 1;
             changes.stop(alloc, reconcile::MIGRATING);
-            survey.missing.push(Place { previous: Some(Arc::clone(alloc)), ..place });
+            survey.missing.push(Place { previous: Previous::Left(Arc::clone(alloc)), ..place });
             return;
         }
         match update_of(matcher, self.job, self.group, alloc, Some(node)) {
@@ -170,7 +171,7 @@ impl GroupPass<'_> {
             }
             Update::InPlace => survey.in_place.push(Arc::clone(alloc)),
             Update::Destructive => {
-                let place = Place { previous: Some(Arc::clone(alloc)), replaces: true, ..place };
+                let place = Place { previous: Previous::Running(Arc::clone(alloc)), ..place };
                 survey.destructive.push(place);
             }
         }
@@ -181,7 +182,8 @@ impl GroupPass<'_> {
             changes.of(&self.group.name).ignore += 1;
             return;
         }
-        let previous = to_succeed(over.iter().copied()).map(Arc::clone);
+        let previous = to_succeed(over.iter().copied())
+            .map_or(Previous::None, |alloc| Previous::Left(Arc::clone(alloc)));
         self.survey.missing.push(Place { previous, ..place });
     }
 

@@ -2,7 +2,8 @@
 
 use super::reschedule::{self, Verdict};
 use super::{
-    Changes, Ground, MIGRATING, NOT_NEEDED, Place, UPDATING, ground, is_current, to_succeed, update_of,
+    Changes, Ground, MIGRATING, NOT_NEEDED, Place, Previous, UPDATING, ground, is_current, to_succeed,
+    update_of,
 };
 use crate::diff::Update;
 use crate::disconnect::{self, Clock};
@@ -129,7 +130,7 @@ impl<V: View> Pass<'_, V> {
             limit -= 1;
             self.changes.of(&group.name).destructive_update += 1;
             let place = self.place(at, group, index);
-            self.changes.places.push(Place { previous: Some(alloc), replaces: true, ..place });
+            self.changes.places.push(Place { previous: Previous::Running(alloc), ..place });
         }
     }
 
@@ -180,7 +181,7 @@ impl<V: View> Pass<'_, V> {
             .clone()
             .filter(|old| !ready && !is_current(&previous, self.job) && old.group(&group.name).is_some());
         let deployment = if earlier.is_some() { Default::default() } else { place.deployment };
-        Place { previous: Some(previous), version: earlier, deployment, ..place }
+        Place { previous: Previous::Left(previous), version: earlier, deployment, ..place }
     }
 
     /// Returns whether the newest version may not be placed freely: its deployment has unpromoted canaries, is paused
@@ -280,8 +281,13 @@ impl<V: View> Pass<'_, V> {
             let place = match again.pop().flatten() {
                 Some(previous) => {
                     let failed = previous.client_status == ClientStatus::Failed;
-                    let penalties = if failed { reschedule::penalties(&previous) } else { BTreeSet::new() };
-                    Place { reschedules: failed, penalties, previous: Some(previous), ..place }
+                    match failed {
+                        true => {
+                            let penalties = reschedule::penalties(&previous);
+                            Place { penalties, previous: Previous::Failed(previous), ..place }
+                        }
+                        false => Place { previous: Previous::Left(previous), ..place },
+                    }
                 }
                 None => place,
             };
@@ -438,8 +444,8 @@ impl<V: View> Pass<'_, V> {
             Why::Failed(previous) => {
                 let penalties = reschedule::penalties(&previous);
                 self.changes.of(&group.name).stop += 1;
-                let place = self.successor(at, group, gap.index, previous, ready);
-                Place { reschedules: true, penalties, ..place }
+                let place = self.successor(at, group, gap.index, Arc::clone(&previous), ready);
+                Place { previous: Previous::Failed(previous), penalties, ..place }
             }
             Why::Left(previous) | Why::Silent(previous) => {
                 self.successor(at, group, gap.index, previous, ready)

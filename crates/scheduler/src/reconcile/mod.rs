@@ -43,12 +43,8 @@ pub(crate) struct Place {
     pub group: usize,
     /// Name of the allocation: `job.group[index]`.
     pub name: String,
-    /// The allocation that it replaces.
-    pub previous: Option<Arc<Allocation>>,
-    /// Whether the previous allocation still runs and stops only if this one is placed.
-    pub replaces: bool,
-    /// Whether the previous allocation failed; it is stopped only if this one is placed, which records the attempt.
-    pub reschedules: bool,
+    /// The allocation whose place it takes.
+    pub previous: Previous,
     /// The only node that is allowed (system jobs).
     pub only_on: Option<NodeId>,
     /// Nodes on which the group failed before.
@@ -59,6 +55,46 @@ pub(crate) struct Place {
     pub deployment: DeploymentId,
     /// The earlier version of the job that the allocation runs, if not the newest.
     pub version: Option<Arc<Job>>,
+}
+
+/// The earlier allocation of a placement, by what the placement does to that allocation.
+#[derive(Clone, Debug, Default)]
+pub(crate) enum Previous {
+    /// The placement succeeds no allocation.
+    #[default]
+    None,
+    /// The allocation is over, lost or stopped in any case. The new one only names it.
+    Left(Arc<Allocation>),
+    /// The allocation runs, and stops only if the new one is placed.
+    Running(Arc<Allocation>),
+    /// The allocation failed. It is stopped only if the new one is placed, which records the attempt.
+    Failed(Arc<Allocation>),
+}
+
+impl Previous {
+    /// Returns the earlier allocation.
+    pub(crate) fn alloc(&self) -> Option<&Arc<Allocation>> {
+        match self {
+            Self::None => None,
+            Self::Left(alloc) | Self::Running(alloc) | Self::Failed(alloc) => Some(alloc),
+        }
+    }
+
+    /// Returns the earlier allocation if it runs until the new one is placed.
+    pub(crate) fn running(&self) -> Option<&Arc<Allocation>> {
+        match self {
+            Self::Running(alloc) => Some(alloc),
+            Self::None | Self::Left(_) | Self::Failed(_) => None,
+        }
+    }
+
+    /// Returns the earlier allocation if the placement is another attempt after its failure.
+    pub(crate) fn failed(&self) -> Option<&Arc<Allocation>> {
+        match self {
+            Self::Failed(alloc) => Some(alloc),
+            Self::None | Self::Left(_) | Self::Running(_) => None,
+        }
+    }
 }
 
 /// All changes of a reconciliation.
@@ -246,6 +282,6 @@ pub(crate) fn changes<V: View>(
         pass.group(at, group, live, over.remove(&group.name).unwrap_or_default());
     }
     // Updates come first, because they free the room that they need.
-    changes.places.sort_by_key(|place| !place.replaces);
+    changes.places.sort_by_key(|place| place.previous.running().is_none());
     changes
 }
