@@ -17,6 +17,8 @@ pub fn run(release: bool) -> Result<()> {
     build(release)?;
     let print = |case: &str, value: f64, unit: &str| figure("agent", case, value, unit);
 
+    let yardstick = yardstick()?;
+    print("start and end of /bin/true, median: the yardstick", yardstick, "ms");
     let mut starts = Vec::new();
     for _ in 0..ROUNDS {
         let begun = Instant::now();
@@ -38,12 +40,16 @@ pub fn run(release: bool) -> Result<()> {
             runs.push(submit_to_running(&agent, &sleeper(&id, driver, 1), &id, 1)?);
             stops.push(stop_to_complete(&agent, &id)?);
         }
-        print(&format!("{driver} submit to running, median"), median(runs), "ms");
-        print(&format!("{driver} stop to complete, median"), median(stops), "ms");
+        for (what, times) in [("submit to running", runs), ("stop to complete", stops)] {
+            let time = median(times);
+            print(&format!("{driver} {what}, median"), time, "ms");
+            print(&format!("{driver} {what}, times the yardstick"), time / yardstick, "x");
+        }
     }
 
     let elapsed = submit_to_running(&agent, &sleeper("many", "raw_exec", MANY), "many", MANY)?;
     print("100 tasks submit to running", elapsed, "ms");
+    print("100 tasks submit to running, times the yardstick", elapsed / yardstick, "x");
     print("resident memory with 100 tasks", resident(agent.pid())?, "MiB");
     let helpers = shims(agent.pid())?;
     let private: Vec<f64> = helpers.iter().filter_map(|pid| private_memory(*pid).ok()).collect();
@@ -55,6 +61,20 @@ pub fn run(release: bool) -> Result<()> {
     drop(agent);
 
     storage(&print)
+}
+
+/// Returns the median time of a process that does nothing, in milliseconds. Figures in its multiples say how much an
+/// agent adds, on a fast machine as on a slow one.
+fn yardstick() -> Result<f64> {
+    let mut times = Vec::new();
+    for _ in 0..101 {
+        let begun = Instant::now();
+        if !Command::new("/bin/true").status()?.success() {
+            bail!("/bin/true failed");
+        }
+        times.push(millis(begun));
+    }
+    Ok(median(times))
 }
 
 fn storage(print: &impl Fn(&str, f64, &str)) -> Result<()> {

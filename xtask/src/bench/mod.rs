@@ -2,16 +2,23 @@
 
 mod agent;
 mod api;
+mod kept;
 mod scheduler;
 mod volumes;
 
+use self::kept::Figure;
 use anyhow::{Result, bail};
-use serde_json::json;
 
-/// Runs a bench by name. `--debug` uses the debug build instead of a release build, to test the bench
-/// itself; its figures are meaningless then.
+/// Runs a bench by name. `--debug` uses the debug build instead of a release build. `--check` fails if memory or a
+/// multiple of the yardstick grew by more than a fifth above the figure that the repository keeps. `--keep` replaces
+/// the kept figures.
 pub fn run(arguments: &[String]) -> Result<()> {
     let release = !arguments.iter().any(|argument| argument == "--debug");
+    run_one(arguments, release)?;
+    kept::finish(kept::Use::from_arguments(arguments), release)
+}
+
+fn run_one(arguments: &[String], release: bool) -> Result<()> {
     match arguments.first().map(String::as_str) {
         Some("agent") => agent::run(release),
         Some("api") => api::run(release),
@@ -40,10 +47,13 @@ fn hcl(release: bool) -> Result<()> {
 
 /// Prints one figure.
 fn figure(bench: &str, case: &str, value: f64, unit: &str) {
-    println!(
-        "{}",
-        json!({ "bench": bench, "case": case, "value": (value * 100.0).round() / 100.0, "unit": unit })
-    );
+    let value = (value * 100.0).round() / 100.0;
+    let figure = Figure { bench: bench.to_owned(), case: case.to_owned(), value, unit: unit.to_owned() };
+    match serde_json::to_string(&figure) {
+        Ok(line) => println!("{line}"),
+        Err(error) => eprintln!("{case}: {error}"),
+    }
+    kept::record(figure);
 }
 
 /// Returns the median.
