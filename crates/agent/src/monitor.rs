@@ -3,10 +3,11 @@
 use crate::run::now;
 use caravan_http::{LogLevel, LogRecord, LogRecords, LogSource};
 use futures::{StreamExt, stream};
+use parking_lot::Mutex;
 use std::fmt;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use tokio::sync::broadcast;
 use tracing::field::{Field, Visit};
 use tracing::{Event, Level, Metadata, Subscriber};
@@ -43,7 +44,7 @@ impl Monitor {
     /// Adds or removes a follower.
     fn count(&self, level: LogLevel, add: bool) {
         let most = {
-            let mut levels = self.levels.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut levels = self.levels.lock();
             let count = &mut levels[level as usize];
             *count = if add { *count + 1 } else { count.saturating_sub(1) };
             levels.iter().rposition(|count| *count > 0).unwrap_or(0)

@@ -10,8 +10,9 @@ use caravan_client::Handle;
 use caravan_hcl::config::AgentConfig;
 use caravan_http::Reload;
 use caravan_rpc::Limits;
+use parking_lot::Mutex;
 use serde_json::Value;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 /// The settings that a running agent applies (docs/reference/jobspec.md, section 11). Of `tls`, the two settings that
 /// turn encryption on are excepted.
@@ -92,7 +93,7 @@ pub(crate) struct Reloader {
 impl Reloader {
     /// Applies the whole configuration or none of it: if a file cannot be read, nothing changes.
     pub(crate) fn now(&self) -> Result<(), AgentError> {
-        let _turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
+        let _turn = self.turn.lock();
         let settings = resolve(&self.flags, crate::read_files(&self.flags.config)?, &crate::host::look())?;
         self.tls.reload(&settings.tls, &settings.region)?;
         let limits = &settings.limits;

@@ -21,9 +21,10 @@ use caravan_rpc::{
 use caravan_server::{HeartbeatConfig, ServerConfig};
 use caravan_types::{NodeId, UnixNanos};
 use futures::future::BoxFuture;
+use parking_lot::Mutex;
 use std::net::SocketAddr;
 use std::path::Path;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::net::TcpListener;
 use tokio::signal::unix::{Signal, SignalKind, signal};

@@ -1,9 +1,10 @@
 //! Locks that are named by a key.
 
+use parking_lot::{Mutex, MutexGuard};
 use std::collections::HashMap;
 use std::fmt;
 use std::hash::Hash;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::OwnedMutexGuard;
 
@@ -74,7 +75,7 @@ impl<K: Eq + Hash> Drop for Entry<K> {
 
 /// Each holder makes one whole change, so a panic leaves nothing half done.
 fn guard<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+    mutex.lock()
 }
 
 impl<K: Eq + Hash> Default for KeyedLock<K> {

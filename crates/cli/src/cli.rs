@@ -256,7 +256,7 @@ async fn through_template(
     }
     let (inner, kept) = Out::captured();
     let status = Box::pin(run_with(rewritten, inner, local)).await;
-    let kept = kept.lock().unwrap_or_else(std::sync::PoisonError::into_inner).clone();
+    let kept = kept.lock().clone();
     out.raw_note(&kept.stderr);
     if status != 0 {
         out.raw(&kept.stdout);

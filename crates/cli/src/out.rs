@@ -1,7 +1,8 @@
 //! The outputs of a command: data to standard output, everything else to standard error.
 
+use parking_lot::Mutex;
 use std::io::{self, IsTerminal as _, Write as _};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 /// The two outputs of a command, and whether they may be coloured.
 #[derive(Clone, Debug, Default)]
@@ -60,7 +61,7 @@ impl Out {
     /// Writes data as is. Ignores a closed pipe, such as that of `head`.
     pub(crate) fn raw(&self, data: &[u8]) {
         if let Some(kept) = &self.captured {
-            kept.lock().unwrap_or_else(std::sync::PoisonError::into_inner).stdout.extend_from_slice(data);
+            kept.lock().stdout.extend_from_slice(data);
             return;
         }
         let mut out = io::stdout().lock();
@@ -78,7 +79,7 @@ impl Out {
     /// Writes bytes to standard error. A failure here cannot be reported.
     pub(crate) fn raw_note(&self, data: &[u8]) {
         if let Some(kept) = &self.captured {
-            kept.lock().unwrap_or_else(std::sync::PoisonError::into_inner).stderr.extend_from_slice(data);
+            kept.lock().stderr.extend_from_slice(data);
             return;
         }
         let mut err = io::stderr().lock();

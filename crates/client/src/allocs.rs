@@ -7,8 +7,9 @@ use crate::state::TaskRecord;
 use caravan_types::AllocId;
 use caravan_types::alloc::{Allocation, ClientStatus, TaskRunState};
 use caravan_types::wire::{AllocDelta, ClaimReportStep};
+use parking_lot::{Mutex, MutexGuard};
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 use tokio_util::task::TaskTracker;
 
@@ -131,7 +132,7 @@ impl Allocs {
     /// Stops and removes an allocation that the servers have deleted; retried until it succeeds.
     fn remove(&self, id: &AllocId) {
         let Some(runner) = self.lock().get(id).cloned() else { return };
-        if !self.removing.lock().unwrap_or_else(PoisonError::into_inner).insert(id.clone()) {
+        if !self.removing.lock().insert(id.clone()) {
             return;
         }
         let this = self.clone();
@@ -159,8 +160,8 @@ impl Allocs {
             Ok(()) => {
                 tracing::info!(alloc = %id, "allocation removed");
                 self.lock().remove(&id);
-                self.removing.lock().unwrap_or_else(PoisonError::into_inner).remove(&id);
-                self.kept.lock().unwrap_or_else(PoisonError::into_inner).remove(&id);
+                self.removing.lock().remove(&id);
+                self.kept.lock().remove(&id);
                 true
             }
             Err(error) => {
@@ -173,7 +174,7 @@ impl Allocs {
     /// Reports why an allocation cannot be removed, once for each reason.
     fn note_kept(&self, id: &AllocId, error: String) {
         tracing::warn!(alloc = %id, error, "allocation cannot be removed");
-        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut kept = self.kept.lock();
         if kept.get(id) == Some(&error) {
             return;
         }
@@ -233,6 +234,6 @@ impl Allocs {
     }
 
     fn lock(&self) -> MutexGuard<'_, BTreeMap<AllocId, AllocRunner>> {
-        self.runners.lock().unwrap_or_else(PoisonError::into_inner)
+        self.runners.lock()
     }
 }

@@ -9,7 +9,6 @@ use caravan_types::AllocId;
 use caravan_types::service::CheckResult;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
-use std::sync::PoisonError;
 use tokio::sync::watch;
 
 impl Handle {
@@ -94,7 +93,7 @@ impl Handle {
 
     /// Returns the node metadata.
     pub fn metadata(&self) -> Metadata {
-        let dynamic = self.context.meta.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let dynamic = self.context.meta.lock().clone();
         let fixed = self.context.config.meta.clone();
         Metadata { meta: in_force(&fixed, &dynamic), dynamic, fixed }
     }
@@ -109,7 +108,7 @@ impl Handle {
     ) -> Result<Metadata, ClientError> {
         let fixed = &self.context.config.meta;
         let written = {
-            let mut dynamic = self.context.meta.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut dynamic = self.context.meta.lock();
             let next = changed(fixed, dynamic.clone(), changes).map_err(ClientError::Metadata)?;
             *dynamic = next;
             self.context.node.put_meta(in_force(fixed, &dynamic));

@@ -106,7 +106,7 @@ impl Client {
             drivers: DriverManager::new(drivers, &config, node.clone()),
             host_env: env::host_env(host_variables(), config.option_list("env.denylist")),
             reporter: Reporter::default(),
-            meta: std::sync::Mutex::new(loaded.node_meta),
+            meta: parking_lot::Mutex::new(loaded.node_meta),
             signed: tokio::sync::Mutex::default(),
             task_api: crate::task_api::Served::default(),
             restored: CancellationToken::new(),
@@ -120,7 +120,7 @@ impl Client {
             volumes,
             left_mounts,
             lease,
-            heartbeat: std::sync::Mutex::default(),
+            heartbeat: parking_lot::Mutex::default(),
             servers,
             csi_dir,
             deadlines,
@@ -339,7 +339,7 @@ impl Handle {
     /// Returns the time since the last answered heartbeat and the TTL that the servers returned; `None` before the
     /// first.
     pub fn last_heartbeat(&self) -> Option<(Duration, Duration)> {
-        let heard = *self.context.heartbeat.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let heard = *self.context.heartbeat.lock();
         heard.map(|(at, ttl)| (at.elapsed(), ttl))
     }
     /// Returns the ids of the allocations on this node.

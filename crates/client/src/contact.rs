@@ -9,24 +9,24 @@ use caravan_sys::time::BootTime;
 use caravan_types::node::NodeStatus;
 use caravan_types::wire::{NodeContact, NodeEvents, NodeHeartbeat, NodeRegister, WatchAllocs};
 use futures::StreamExt;
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
 /// After this time, the node is registered without the drivers that have not fingerprinted yet.
-const DRIVER_PATIENCE: Duration = Duration::from_secs(60);
+const DRIVER_TIMEOUT: Duration = Duration::from_secs(60);
 /// After this time, the node is registered without the host volumes whose plugins have not answered yet.
-const VOLUME_PATIENCE: Duration = Duration::from_secs(10);
+const VOLUME_TIMEOUT: Duration = Duration::from_secs(10);
 /// Changes of the node within this time after a registration are sent together.
 const GATHER: Duration = Duration::from_millis(100);
 /// The TTL if the servers return none.
 const DEFAULT_TTL: Duration = Duration::from_secs(10);
 
 /// The timeout of a call that proves contact, if no lease limits how long its answer is useful.
-const PATIENCE: Duration = Duration::from_secs(30);
+const TIMEOUT: Duration = Duration::from_secs(30);
 /// The longest pause after a failed call; shorter if the lease or the heartbeat's TTL is short.
-const LONGEST_PAUSE: Duration = Duration::from_secs(5);
+const MAX_PAUSE: Duration = Duration::from_secs(5);
 
 /// The intervals that the servers request: how often they need a heartbeat, and how often the node needs an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -56,8 +56,8 @@ impl Pace {
     /// Returns the timeout of a call: a later answer would be of little use, and a new call may find a better route.
     fn patience(self) -> Duration {
         match self.lease {
-            Duration::ZERO => PATIENCE,
-            lease => (lease / 2).max(Duration::from_millis(500)).min(PATIENCE),
+            Duration::ZERO => TIMEOUT,
+            lease => (lease / 2).max(Duration::from_millis(500)).min(TIMEOUT),
         }
     }
 }
@@ -73,8 +73,7 @@ async fn heard(
         Ok(answer) => answer.map_err(|error| error.to_string())?,
         Err(_) => return Err(format!("no answer within {} ms", patience.as_millis())),
     };
-    *context.heartbeat.lock().unwrap_or_else(PoisonError::into_inner) =
-        Some((std::time::Instant::now(), contact.heartbeat_ttl.to_std()));
+    *context.heartbeat.lock() = Some((std::time::Instant::now(), contact.heartbeat_ttl.to_std()));
     let lease = contact.lease_ttl.to_std();
     if !contact.unknown && !lease.is_zero() {
         context.lease.renew(sent, lease);
@@ -89,8 +88,8 @@ fn heartbeat(context: &Context) -> NodeHeartbeat {
 /// Keeps contact for as long as it is polled.
 pub(crate) async fn stay(context: Arc<Context>, allocs: Allocs) {
     let first = async {
-        context.drivers.first_fingerprints(DRIVER_PATIENCE).await;
-        context.host_volumes.first_pass(VOLUME_PATIENCE).await;
+        context.drivers.first_fingerprints(DRIVER_TIMEOUT).await;
+        context.host_volumes.first_pass(VOLUME_TIMEOUT).await;
     };
     tokio::select! {
         () = first => {}
@@ -119,7 +118,7 @@ async fn keep_lease(context: &Context) {
         return std::future::pending().await;
     }
     loop {
-        match heard(context, PATIENCE, context.servers.heartbeat(heartbeat(context))).await {
+        match heard(context, TIMEOUT, context.servers.heartbeat(heartbeat(context))).await {
             Ok(contact) => tokio::time::sleep(Pace::of(&contact).pause()).await,
             Err(error) => {
                 tracing::debug!(error, "the servers are not reached yet");
@@ -172,7 +171,7 @@ async fn live(
     node: &mut watch::Receiver<Arc<caravan_types::node::Node>>,
     mut pace: Pace,
 ) -> Pace {
-    let mut backoff = Backoff::new(Duration::from_millis(250), LONGEST_PAUSE);
+    let mut backoff = Backoff::new(Duration::from_millis(250), MAX_PAUSE);
     let mut pause = pace.pause();
     loop {
         tokio::select! {

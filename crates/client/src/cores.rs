@@ -7,9 +7,10 @@ use caravan_sys::cgroup::{Hierarchy, SharedCpus};
 use caravan_types::AllocId;
 use caravan_types::alloc::Allocation;
 use caravan_types::cores::{format, parse};
+use parking_lot::{Mutex, MutexGuard};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 /// The processors of this node. Clones share the state.
 #[derive(Clone, Debug)]
@@ -134,7 +135,7 @@ impl Cores {
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        self.inner.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.inner.state.lock()
     }
 }
 

@@ -6,8 +6,9 @@ use crate::node::NodeState;
 use caravan_drivers::{Driver, Fingerprint, Health};
 use caravan_types::Time;
 use caravan_types::node::DriverInfo;
+use parking_lot::Mutex;
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
@@ -77,7 +78,7 @@ impl DriverManager {
     }
 
     fn told(&self, name: &str, found: Fingerprint) {
-        let mut logged = self.logged.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut logged = self.logged.lock();
         if logged.get(name) != Some(&found) {
             tracing::info!(driver = name, state = %found.state, description = found.description, "driver");
             logged.insert(name.to_owned(), found.clone());

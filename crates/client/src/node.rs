@@ -4,8 +4,9 @@ use crate::clock;
 use caravan_types::node::{DriverInfo, HostVolumeInfo, Node, NodeEvent};
 use caravan_types::plugin::{CsiInfo, LeftMount, PluginRole};
 use caravan_types::{PluginId, Time};
+use parking_lot::Mutex;
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use tokio::sync::{Notify, watch};
 
 /// The node and its unsent events. Clones share them.
@@ -148,15 +149,14 @@ impl NodeState {
             timestamp: Time(clock::now().0),
             create_index: 0,
         };
-        self.events.unsent.lock().unwrap_or_else(PoisonError::into_inner).push(event);
+        self.events.unsent.lock().push(event);
         self.events.ready.notify_one();
     }
 
     /// Waits for events and takes them all.
     pub(crate) async fn take_events(&self) -> Vec<NodeEvent> {
         loop {
-            let events =
-                std::mem::take(&mut *self.events.unsent.lock().unwrap_or_else(PoisonError::into_inner));
+            let events = std::mem::take(&mut *self.events.unsent.lock());
             if !events.is_empty() {
                 return events;
             }
@@ -166,7 +166,7 @@ impl NodeState {
 
     /// Puts back events that could not be sent; only the newest are kept, as on the servers.
     pub(crate) fn give_back(&self, mut events: Vec<NodeEvent>) {
-        let mut unsent = self.events.unsent.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut unsent = self.events.unsent.lock();
         events.append(&mut unsent);
         let surplus = events.len().saturating_sub(Node::MAX_EVENTS);
         events.drain(..surplus);

@@ -7,8 +7,9 @@ use crate::state::Identity;
 use caravan_types::AllocId;
 use caravan_types::alloc::AllocUpdate;
 use caravan_types::wire::AllocStatus;
+use parking_lot::{Mutex, MutexGuard};
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::Notify;
 
@@ -70,7 +71,7 @@ impl Reporter {
     }
 
     fn lock(&self) -> MutexGuard<'_, BTreeMap<AllocId, AllocUpdate>> {
-        self.inner.unsent.lock().unwrap_or_else(PoisonError::into_inner)
+        self.inner.unsent.lock()
     }
 }
 

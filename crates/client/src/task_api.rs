@@ -5,13 +5,14 @@ use crate::alloc_dir::TaskDir;
 use crate::client::Handle;
 use caravan_sys::dir::{Dir, Mounts};
 use caravan_sys::user::effective_uid;
+use parking_lot::Mutex;
 use rustix::fs::FileType;
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::fmt::Debug;
 use std::io;
 use std::path::Path;
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 use tokio::net::UnixListener;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
@@ -43,7 +44,7 @@ impl Sockets {
     /// Opens the socket of a task, unless it is open. A task works without it, so that a failure is only logged.
     pub(crate) fn open(&self, api: &Served, task: &str, dirs: &TaskDir) {
         let Some(api) = api.get() else { return };
-        let mut open = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut open = self.0.lock();
         if open.contains_key(task) {
             return;
         }
@@ -59,7 +60,7 @@ impl Sockets {
 
     /// Closes all sockets.
     pub(crate) fn close(&self) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).clear();
+        self.0.lock().clear();
     }
 }
 

@@ -20,7 +20,7 @@ use crate::snapshot::SnapshotStore;
 use crate::{Config, Error, ServerId, Storage};
 
 /// How long the shutdown waits until the log file is closed.
-const CLOSE_PATIENCE: Duration = Duration::from_secs(5);
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// A command that is durable and applied.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -358,7 +358,7 @@ impl Service {
             error => return Err(error),
         }
         if let Some(closed) = self.closed
-            && tokio::time::timeout(CLOSE_PATIENCE, closed.cancelled()).await.is_err()
+            && tokio::time::timeout(CLOSE_TIMEOUT, closed.cancelled()).await.is_err()
         {
             tracing::warn!("the replicated log is still open although it was shut down");
         }

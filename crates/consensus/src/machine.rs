@@ -1,10 +1,10 @@
 //! The state machine: the caller's trait, and its adapter to openraft.
 
+use parking_lot::Mutex;
 use std::any::Any;
 use std::fmt;
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::{Mutex, PoisonError};
 
 use bytes::Bytes;
 use futures::{Stream, StreamExt};
@@ -63,7 +63,7 @@ impl Machine {
     }
 
     fn inner(&mut self) -> &mut dyn StateMachine {
-        &mut **self.inner.get_mut().unwrap_or_else(PoisonError::into_inner)
+        &mut **self.inner.get_mut()
     }
 }
 
@@ -139,7 +139,7 @@ impl RaftSnapshotBuilder<TypeConfig> for Builder {
     type SnapshotData = SnapshotData;
 
     async fn build_snapshot(&mut self) -> io::Result<RaftSnapshot> {
-        let capture = self.capture.get_mut().unwrap_or_else(PoisonError::into_inner).take();
+        let capture = self.capture.get_mut().take();
         let capture = capture.ok_or_else(|| io::Error::other("this snapshot was built before"))?;
         let encoded = tokio::task::spawn_blocking(capture)
             .await

@@ -1,7 +1,8 @@
 //! The types with which openraft is instantiated.
 
+use parking_lot::Mutex;
 use std::fmt;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use bytes::Bytes;
 use openraft::BasicNode;
@@ -26,7 +27,7 @@ impl Command {
 
     /// Takes the decoded form of the bytes; only the first call returns it.
     pub(crate) fn take_meaning(&self) -> Option<Meaning> {
-        self.meaning.as_ref()?.lock().unwrap_or_else(PoisonError::into_inner).take()
+        self.meaning.as_ref()?.lock().take()
     }
 }
 

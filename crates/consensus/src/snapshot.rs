@@ -4,11 +4,12 @@
 //! of the payload (8), header (MessagePack: openraft's snapshot metadata), payload (the state machine's encoded
 //! state).
 
+use parking_lot::Mutex;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use bytes::Bytes;
 
@@ -82,7 +83,7 @@ impl SnapshotStore {
     }
 
     pub(crate) fn newest(&self) -> Option<RaftSnapshot> {
-        let newest = self.newest.lock().unwrap_or_else(PoisonError::into_inner);
+        let newest = self.newest.lock();
         newest.as_ref().map(|(meta, data)| RaftSnapshot { meta: meta.clone(), snapshot: data.clone() })
     }
 
@@ -99,7 +100,7 @@ impl SnapshotStore {
                 SnapshotData::File(path)
             }
         };
-        let mut newest = self.newest.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut newest = self.newest.lock();
         *newest = Some((meta.clone(), data.clone()));
         Ok(RaftSnapshot { meta, snapshot: data })
     }

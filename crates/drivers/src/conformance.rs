@@ -12,7 +12,7 @@ use crate::task::{ExitResult, TaskConfig, TaskHandle, TaskId, TaskState};
 use crate::{Error, Result};
 
 /// The longest time that a check waits for one step.
-const PATIENCE: Duration = Duration::from_secs(30);
+const TIMEOUT: Duration = Duration::from_secs(30);
 
 /// The behaviour of a task of the suite.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -81,9 +81,9 @@ async fn soon<T>(
     what: &str,
     future: impl Future<Output = Result<T>> + Send,
 ) -> std::result::Result<T, String> {
-    match tokio::time::timeout(PATIENCE, future).await {
+    match tokio::time::timeout(TIMEOUT, future).await {
         Ok(result) => ok(what, result),
-        Err(_) => Err(format!("{what} took longer than {PATIENCE:?}")),
+        Err(_) => Err(format!("{what} took longer than {TIMEOUT:?}")),
     }
 }
 
@@ -119,12 +119,12 @@ async fn unknown(fixture: &dyn Fixture) -> Check {
     let id = TaskId("no/such/task".into());
     let answers = [
         driver.wait(&id).await.err(),
-        driver.stop(&id, PATIENCE, None).await.err(),
+        driver.stop(&id, TIMEOUT, None).await.err(),
         driver.destroy(&id, true).await.err(),
         driver.inspect(&id).await.err(),
         driver.usage(&id).await.err(),
         driver.signal(&id, "SIGTERM").await.err(),
-        driver.exec(&id, &["true".to_owned()], PATIENCE).await.err(),
+        driver.exec(&id, &["true".to_owned()], TIMEOUT).await.err(),
     ];
     for answer in answers {
         expect(matches!(answer, Some(Error::UnknownTask(_))), || format!("{answer:?}"))?;
@@ -167,7 +167,7 @@ async fn exit_codes(fixture: &dyn Fixture) -> Check {
         expect(again == result, || format!("the second answer differs: {again:?}"))?;
         let status = soon("inspect", driver.inspect(&id)).await?;
         expect(status.state == TaskState::Exited(result), || format!("{status:?}"))?;
-        soon("stop of an ended task", driver.stop(&id, PATIENCE, None)).await?;
+        soon("stop of an ended task", driver.stop(&id, TIMEOUT, None)).await?;
         soon("destroy", driver.destroy(&id, false)).await?;
         expect(matches!(driver.wait(&id).await, Err(Error::UnknownTask(_))), || {
             "a destroyed task is known".into()
@@ -209,7 +209,7 @@ async fn stop(fixture: &dyn Fixture) -> Check {
     let status = soon("inspect", driver.inspect(&id)).await?;
     expect(status.state == TaskState::Running, || format!("{status:?}"))?;
     // With so long a timeout, the next step fails if the signal alone does not end the task.
-    soon("stop", driver.stop(&id, PATIENCE * 100, Some("SIGTERM"))).await?;
+    soon("stop", driver.stop(&id, TIMEOUT * 100, Some("SIGTERM"))).await?;
     let result = soon("wait", driver.wait(&id)).await?;
     expect(result.signal == 15 || result.exit_code != 0, || format!("{result:?}"))?;
     end(&driver, &id).await
@@ -268,7 +268,7 @@ async fn signals(fixture: &dyn Fixture) -> Check {
     let answer = driver.signal(&id, "SIGNONSENSE").await;
     expect(answer.is_err(), || "a signal that does not exist is sent".into())?;
     soon("signal", driver.signal(&id, "SIGCONT")).await?;
-    soon("stop", driver.stop(&id, PATIENCE, Some("SIGKILL"))).await?;
+    soon("stop", driver.stop(&id, TIMEOUT, Some("SIGKILL"))).await?;
     let answer = driver.signal(&id, "SIGCONT").await;
     expect(matches!(answer, Err(Error::Ended(_))), || format!("{answer:?}"))?;
     end(&driver, &id).await
@@ -282,7 +282,7 @@ async fn exec(fixture: &dyn Fixture) -> Check {
     let Some(handle) = begin(fixture, &driver, "exec", Behaviour::RunForever).await? else { return Ok(()) };
     let id = handle.task_id;
     let command = ["echo", "one", "two"].map(str::to_owned);
-    let output = soon("exec", driver.exec(&id, &command, PATIENCE)).await?;
+    let output = soon("exec", driver.exec(&id, &command, TIMEOUT)).await?;
     expect(output.stdout == b"one two\n" && output.exit_code == 0, || format!("{output:?}"))?;
     end(&driver, &id).await
 }
@@ -318,7 +318,7 @@ async fn recovery(fixture: &dyn Fixture) -> Check {
     expect(status.state == TaskState::Running && status.handle == handle, || format!("{status:?}"))?;
     expect(second.recover(handle).await.is_err(), || "a task is taken back twice".into())?;
     soon("signal", second.signal(&id, "SIGCONT")).await?;
-    soon("stop", second.stop(&id, PATIENCE, None)).await?;
+    soon("stop", second.stop(&id, TIMEOUT, None)).await?;
     end(&second, &id).await
 }
 

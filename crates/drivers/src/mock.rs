@@ -1,8 +1,9 @@
 //! mock: simulates tasks with a timer, for tests of the code around drivers.
 
+use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::io::Write;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -144,8 +145,8 @@ impl MockDriver {
         if task.exit.borrow().is_some() { Err(Error::Ended(id.clone())) } else { Ok(task) }
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<TaskId, Arc<Task>>> {
-        self.tasks.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> parking_lot::MutexGuard<'_, HashMap<TaskId, Arc<Task>>> {
+        self.tasks.lock()
     }
 }
 

@@ -20,7 +20,7 @@ use caravan_sys::process::{PidFd, ProcessIdentity};
 use caravan_sys::time::BootTime;
 use serde_json::{Value, json};
 
-const PATIENCE: Duration = Duration::from_secs(30);
+const TIMEOUT: Duration = Duration::from_secs(30);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Kind {
@@ -143,7 +143,7 @@ impl Fixture for World {
 }
 
 async fn until(what: &str, condition: impl Fn() -> bool) {
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + TIMEOUT;
     while !condition() {
         assert!(Instant::now() < deadline, "never happened: {what}");
         tokio::task::yield_now().await;
@@ -398,7 +398,7 @@ fn tasks_outlive_the_agent_and_their_ends_are_seen() {
         // No agent watches while the task ends.
         let process = PidFd::open_identity(task).unwrap().unwrap();
         std::fs::write(&go, "").unwrap();
-        assert!(process.wait_exit(Some(PATIENCE)).unwrap());
+        assert!(process.wait_exit(Some(TIMEOUT)).unwrap());
 
         with_agent(async {
             let driver = world.driver();
@@ -546,7 +546,7 @@ async fn a_program_that_takes_too_long_is_ended_and_the_task_is_not() {
     let pid: u32 = read(&marker).trim().parse().unwrap();
     until("the program's end", || ProcessIdentity::of(pid).unwrap().is_none()).await;
     assert_eq!(driver.inspect(&id).await.unwrap().state, TaskState::Running);
-    let failing = driver.exec(&id, &["sh".into(), "-c".into(), "exit 9".into()], PATIENCE).await.unwrap();
+    let failing = driver.exec(&id, &["sh".into(), "-c".into(), "exit 9".into()], TIMEOUT).await.unwrap();
     assert_eq!(failing.exit_code, 9);
     driver.destroy(&id, true).await.unwrap();
 }

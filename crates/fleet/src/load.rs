@@ -41,7 +41,7 @@ pub struct Figures {
 }
 
 /// The timeout without progress.
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Returns a job with this number of small allocations.
 pub(crate) fn job(id: &str, kind: JobType, count: u32) -> Job {
@@ -145,9 +145,9 @@ pub async fn run(
         }
         if moved.1 != running + placed {
             moved = (Instant::now(), running + placed);
-        } else if moved.0.elapsed() > PATIENCE {
+        } else if moved.0.elapsed() > TIMEOUT {
             let what = format!("{placed} of {submitted} are placed, {running} run");
-            return Err(FleetError::Stuck(PATIENCE, what));
+            return Err(FleetError::Stuck(TIMEOUT, what));
         }
         cluster.check()?;
         tokio::select! {

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 /// The deadline of a drain for batch allocations, which never complete here.
 const DEADLINE: Nanos = Nanos::from_secs(2);
 /// The timeout for a cluster to settle.
-const PATIENCE: Duration = Duration::from_secs(120);
+const TIMEOUT: Duration = Duration::from_secs(120);
 
 /// A storm that its seed determines.
 #[derive(Clone, Copy, Debug)]
@@ -177,7 +177,7 @@ pub async fn storm(cluster: &mut Cluster, nodes: usize, storm: Storm) -> Result<
         weather.cluster.check()?;
         let depth = weather.cluster.handle.broker_depth();
         let busy = depth.ready + depth.in_flight > 0;
-        if (findings.is_empty() && !busy) || begun.elapsed() > PATIENCE {
+        if (findings.is_empty() && !busy) || begun.elapsed() > TIMEOUT {
             return Ok(findings);
         }
         tokio::time::sleep(Duration::from_millis(50)).await;

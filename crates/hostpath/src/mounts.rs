@@ -19,7 +19,7 @@ use crate::{
 };
 
 /// The most mounts at one path that this plugin could have made; it does not unmount more.
-const MOST_LAYERS: usize = 16;
+const MAX_LAYERS: usize = 16;
 
 /// Returns whether the volume is mounted at `path`.
 pub(crate) fn is_mounted(store: &Store, record: &Record, path: &Path) -> Result<bool, Error> {
@@ -194,14 +194,14 @@ pub(crate) fn make_image(image: &Path, fs: Option<FsKind>, bytes: u64) -> Result
 
 /// Unmounts all mounts of the volume at `path`.
 pub(crate) fn unmount_volume(store: &Store, record: &Record, path: &Path) -> Result<(), Error> {
-    for _ in 0..MOST_LAYERS {
+    for _ in 0..MAX_LAYERS {
         if occupant(store, record, path)? == Occupant::Nothing {
             return Ok(());
         }
         unmount(path, UnmountFlags::NOFOLLOW).map_err(Error::io("unmount", path))?;
     }
     Err(Error::Inconsistent(format!(
-        "{} has more than {MOST_LAYERS} mounts on top of each other",
+        "{} has more than {MAX_LAYERS} mounts on top of each other",
         path.display()
     )))
 }
@@ -209,7 +209,7 @@ pub(crate) fn unmount_volume(store: &Store, record: &Record, path: &Path) -> Res
 /// Unmounts any mount at `path`: for a volume without a record.
 pub(crate) fn unmount_any(path: &Path) -> Result<bool, Error> {
     let mut found = false;
-    for _ in 0..MOST_LAYERS {
+    for _ in 0..MAX_LAYERS {
         if mountinfo::at(path)?.is_none() {
             break;
         }

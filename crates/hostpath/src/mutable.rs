@@ -8,7 +8,7 @@ use crate::{error::Error, record::Backing, store};
 
 /// The permission bits that may be set for a volume's top directory: all except setuid, which has no meaning for a
 /// directory.
-const MOST_MODE: u32 = 0o3777;
+const MAX_MODE: u32 = 0o3777;
 
 /// Whether the space of an image or device is reserved.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -77,7 +77,7 @@ impl Mutable {
 
 fn mode(value: &str) -> Result<u32, Error> {
     let digits = value.bytes().all(|byte| matches!(byte, b'0'..=b'7')) && (3..=5).contains(&value.len());
-    u32::from_str_radix(value, 8).ok().filter(|mode| digits && *mode <= MOST_MODE).ok_or_else(|| {
+    u32::from_str_radix(value, 8).ok().filter(|mode| digits && *mode <= MAX_MODE).ok_or_else(|| {
         Error::Invalid(format!(
             "the mutable parameter mode is of the form 0750, octal digits up to 3777, not {value:?}"
         ))

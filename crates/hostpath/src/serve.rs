@@ -21,7 +21,7 @@ use tokio_stream::wrappers::UnixListenerStream;
 use crate::{error::Error, service::Service};
 
 /// The longest time that running calls may take after the signal to end.
-const PATIENCE: Duration = Duration::from_secs(10);
+const TIMEOUT: Duration = Duration::from_secs(10);
 
 /// How often to check a socket before it counts as another process's, and the delay between checks.
 const LOOKS: u32 = 20;
@@ -57,7 +57,7 @@ pub(crate) async fn serve(socket: &Path, service: Service) -> Result<(), Error> 
         None => {
             tracing::info!("ending");
             let _ = stop.send(());
-            tokio::time::timeout(PATIENCE, server).await.ok()
+            tokio::time::timeout(TIMEOUT, server).await.ok()
         }
     };
     // Another process may have created its own socket there meanwhile.

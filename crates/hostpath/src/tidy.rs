@@ -11,7 +11,7 @@ use crate::{
 
 /// Delay before an object that another process is working on is checked again.
 const PAUSE: Duration = Duration::from_millis(50);
-const LONGEST_PAUSE: Duration = Duration::from_secs(2);
+const MAX_PAUSE: Duration = Duration::from_secs(2);
 
 /// An object that may be unfinished.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -48,7 +48,7 @@ impl Plugin {
         let mut pause = PAUSE;
         while !busy.is_empty() {
             std::thread::sleep(pause);
-            pause = LONGEST_PAUSE.min(pause * 2);
+            pause = MAX_PAUSE.min(pause * 2);
             busy = self.tidy_all(busy.into_iter());
         }
     }

@@ -20,7 +20,7 @@ const BUDGET: usize = 256 * 1024 * 1024;
 const SMALL: usize = 64 * 1024;
 
 /// Timeout for the next part of a body.
-const PATIENCE: Duration = Duration::from_secs(30);
+const TIMEOUT: Duration = Duration::from_secs(30);
 
 /// How much of a refused body is still read, and for how long. A client whose connection closes while it sends
 /// may never receive the refusal.
@@ -93,7 +93,7 @@ impl Bodies {
         let mut first = Bytes::new();
         let mut whole = BytesMut::new();
         loop {
-            let frame = tokio::time::timeout(PATIENCE, body.frame()).await.map_err(|_| {
+            let frame = tokio::time::timeout(TIMEOUT, body.frame()).await.map_err(|_| {
                 ApiError::new(StatusCode::REQUEST_TIMEOUT, "the request body did not come in time")
             })?;
             let Some(frame) = frame else { break };

@@ -6,8 +6,9 @@ use crate::compress::Coding;
 use bytes::Bytes;
 use caravan_state::Root;
 use http::{HeaderMap, StatusCode};
+use parking_lot::{Mutex, MutexGuard};
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 /// Maximum bytes of all kept answers, and of the largest one.
@@ -15,7 +16,7 @@ const BUDGET: usize = 32 * 1024 * 1024;
 const LARGEST: usize = 8 * 1024 * 1024;
 
 /// Maximum age of an answer, because tokens expire with time and not with a state change.
-const MOST_AGE: Duration = Duration::from_secs(1);
+const MAX_AGE: Duration = Duration::from_secs(1);
 
 /// The parts of a request that make answers differ although the state is the same.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -49,9 +50,9 @@ struct Kept {
 }
 
 impl Answers {
-    /// Locks the cache. A thread that panicked while it held the lock left only complete entries.
+    /// Locks the cache.
     fn lock(&self) -> MutexGuard<'_, Kept> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 
     /// Returns the answer that was produced from this state, if there is one.
@@ -61,7 +62,7 @@ impl Answers {
             return None;
         }
         let (made, ready) = kept.answers.get(key)?;
-        (now.saturating_duration_since(*made) < MOST_AGE).then(|| ready.clone())
+        (now.saturating_duration_since(*made) < MAX_AGE).then(|| ready.clone())
     }
 
     /// Stores an answer. `root` is the newest state from before the answer was produced; answers from
@@ -102,7 +103,7 @@ mod tests {
         cache.put(&one, key("/a"), now, ready("x"));
         assert_eq!(cache.get(&one, &key("/a"), now).unwrap().body, "x");
         assert!(cache.get(&two, &key("/a"), now).is_none());
-        assert!(cache.get(&one, &key("/a"), now + MOST_AGE).is_none());
+        assert!(cache.get(&one, &key("/a"), now + MAX_AGE).is_none());
         let other = Key { credentials: vec![Bytes::from_static(b"token")], ..key("/a") };
         assert!(cache.get(&one, &other, now).is_none());
         cache.put(&two, key("/b"), now, ready("y"));

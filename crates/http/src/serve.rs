@@ -22,14 +22,14 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 /// How long requests may take to end once the agent stops.
-const PATIENCE: Duration = Duration::from_secs(5);
+const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Timeout for the head of a request, including the pause after the previous answer. It is longer than
 /// clients keep idle connections.
 const HEADER_TIMEOUT: Duration = Duration::from_secs(120);
 
 /// Maximum bytes of a request's line and headers.
-const MOST_HEADERS: usize = 128 * 1024;
+const MAX_HEADER_BYTES: usize = 128 * 1024;
 
 /// The pause after a failed accept; the usual cause is the limit of open files.
 const PAUSE: Duration = Duration::from_millis(100);
@@ -111,7 +111,7 @@ pub async fn serve(
     }
     stopping.cancel();
     server.tasks.close();
-    if tokio::time::timeout(PATIENCE, server.tasks.wait()).await.is_err() {
+    if tokio::time::timeout(SHUTDOWN_TIMEOUT, server.tasks.wait()).await.is_err() {
         tracing::warn!("requests were still running when the agent stopped");
     }
     Ok(())
@@ -204,7 +204,7 @@ where
         .title_case_headers(true)
         .timer(TokioTimer::new())
         .header_read_timeout(HEADER_TIMEOUT)
-        .max_buf_size(MOST_HEADERS)
+        .max_buf_size(MAX_HEADER_BYTES)
         .serve_connection(TokioIo::new(stream), service)
         .with_upgrades();
     let mut connection = std::pin::pin!(connection);

@@ -16,7 +16,7 @@ use serde_json::Value;
 pub use error::FilterError;
 
 /// The maximum length of an expression, in bytes. Most URLs are limited to less.
-const LONGEST: usize = 64 << 10;
+const MAX_LENGTH: usize = 64 << 10;
 
 /// The maximum nesting depth of parentheses, `not` and blocks.
 const DEEPEST: usize = 64;
@@ -35,8 +35,8 @@ impl Filter {
     /// The expression is invalid, longer than 64 KiB or deeper than 64 levels, or contains an invalid regular
     /// expression.
     pub fn parse(text: &str) -> Result<Self, FilterError> {
-        if text.len() > LONGEST {
-            return Err(FilterError::TooLong { most: LONGEST });
+        if text.len() > MAX_LENGTH {
+            return Err(FilterError::TooLong { most: MAX_LENGTH });
         }
         parse::parse(text).map(|root| Self { root })
     }

@@ -7,13 +7,14 @@ mod recent;
 
 pub use recent::{QUANTILES, Quantiles, Recent};
 
+use parking_lot::{Mutex, MutexGuard};
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// Maximum number of series. Labels may contain names of jobs, which accumulate over time. Beyond this number, the
 /// least recently updated series is removed.
-pub const MOST: usize = 2048;
+pub const MAX_SERIES: usize = 2048;
 
 /// Label names with their values.
 pub type Labels = Vec<(&'static str, String)>;
@@ -159,7 +160,7 @@ impl Meters {
         kept.clock += 1;
         let now = kept.clock;
         let key = (kind, name, labels);
-        if kept.series.len() >= MOST && !kept.series.contains_key(&key) {
+        if kept.series.len() >= MAX_SERIES && !kept.series.contains_key(&key) {
             let oldest = kept.series.iter().min_by_key(|(_, row)| row.at).map(|(key, _)| key.clone());
             oldest.map(|key| kept.series.remove(&key));
         }
@@ -173,7 +174,7 @@ impl Meters {
 
     /// Locks the series. Each holder makes one complete change, so a panic leaves no partial change.
     fn kept(&self) -> MutexGuard<'_, Kept> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 }
 
@@ -213,13 +214,13 @@ mod tests {
     #[test]
     fn memory_is_bounded_and_what_is_used_stays() {
         let meters = Meters::default();
-        for n in 0..2 * MOST {
+        for n in 0..2 * MAX_SERIES {
             meters.count("often", &[]);
             meters.count("once", &[("job", &n.to_string())]);
         }
         let told = meters.told();
-        assert_eq!(told.counters.len(), MOST);
+        assert_eq!(told.counters.len(), MAX_SERIES);
         let often = told.counters.iter().find(|s| s.name == "often");
-        assert_eq!(often.map(|s| s.values.count), Some(2 * MOST as u64));
+        assert_eq!(often.map(|s| s.values.count), Some(2 * MAX_SERIES as u64));
     }
 }

@@ -1,12 +1,13 @@
 //! Limits on the connections of one address, and on the time that a connection may take for its handshake.
 
+use parking_lot::{Mutex, MutexGuard};
 use std::collections::HashMap;
 use std::net::IpAddr;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use crate::wire::PREAMBLE_PATIENCE;
+use crate::wire::PREAMBLE_TIMEOUT;
 
 /// Surplus connections that get a reason in quick succession, and how many more in each later second.
 const REFUSALS: u32 = 100;
@@ -63,9 +64,9 @@ impl Gate {
         self.most.load(Ordering::Relaxed)
     }
 
-    /// Locks the counts. They are consistent even if a thread panicked while it held the lock.
+    /// Locks the counts.
     fn lock(&self) -> MutexGuard<'_, Counts> {
-        self.counts.lock().unwrap_or_else(PoisonError::into_inner)
+        self.counts.lock()
     }
 
     /// Decides about a new connection from `address`.
@@ -145,7 +146,7 @@ impl Limits {
 impl Default for Limits {
     /// Returns limits of five seconds per handshake and any number of connections.
     fn default() -> Self {
-        Self::new(PREAMBLE_PATIENCE, 0, Instant::now())
+        Self::new(PREAMBLE_TIMEOUT, 0, Instant::now())
     }
 }
 

@@ -1,7 +1,8 @@
 //! Reverse connections: servers call clients over connections that the clients opened.
 
+use parking_lot::{Mutex, MutexGuard};
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::watch;
@@ -113,7 +114,7 @@ impl ReverseRegistry {
 
     // Each holder makes one complete change, so a panic leaves no partial change.
     fn lock(&self) -> MutexGuard<'_, Entries> {
-        self.entries.lock().unwrap_or_else(PoisonError::into_inner)
+        self.entries.lock()
     }
 }
 

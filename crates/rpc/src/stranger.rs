@@ -3,11 +3,12 @@
 //! Any process that reaches the port can claim to be a node that is not registered yet. Until it is registered, its
 //! messages are small, its calls few, and all such peers share one amount of memory.
 
+use parking_lot::Mutex;
 use std::fmt;
 use std::io;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
@@ -96,7 +97,7 @@ impl Stranger {
         if inner.is_proved.load(Ordering::Relaxed) || (inner.proved)() {
             inner.is_proved.store(true, Ordering::Relaxed);
             // Safe after a panic: no holder of the lock leaves a partial change.
-            inner.connection.lock().unwrap_or_else(PoisonError::into_inner).take();
+            inner.connection.lock().take();
             return Ok(None);
         }
         let guest = Guest { stranger: self.clone(), held: Mutex::new(Held::default()) };
@@ -127,7 +128,7 @@ impl Guest {
     /// Reserves memory for a part of the request, until the call ends.
     fn take(&self, length: usize) -> Result<(), io::Error> {
         let full = |text: &str| Err(io::Error::other(text.to_owned()));
-        let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut held = self.held.lock();
         held.bytes += length;
         if held.bytes > MAX_MESSAGE_BYTES {
             return full("the request of a node that is not registered is too large");

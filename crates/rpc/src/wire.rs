@@ -25,7 +25,7 @@ const MAX_FRAME: usize = 64 * 1024;
 /// Maximum size of a greeting. It is read before its sender is authenticated.
 const MAX_HELLO: usize = 4 * 1024;
 /// How long each side may take for its part of the preamble, unless a server is configured otherwise.
-pub(crate) const PREAMBLE_PATIENCE: Duration = Duration::from_secs(5);
+pub(crate) const PREAMBLE_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The purpose of a connection, sent as its first byte.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -91,7 +91,7 @@ pub(crate) async fn greet(io: &mut BoxIo, role: Role, hello: &Hello) -> Result<P
         write_frame(io, Some(role as u8), hello).await?;
         read_frame::<Welcome>(io, MAX_FRAME).await
     };
-    match tokio::time::timeout(PREAMBLE_PATIENCE, talk).await {
+    match tokio::time::timeout(PREAMBLE_TIMEOUT, talk).await {
         Ok(Ok(Welcome::Accepted { identity, .. })) => Ok(identity),
         Ok(Ok(Welcome::Refused(error))) => Err(error),
         Ok(Err(error)) => {
@@ -160,7 +160,7 @@ mod tests {
         near.write_all(bytes).await.unwrap();
         drop(near);
         let mut io: BoxIo = Box::new(far);
-        read_hello(&mut io, PREAMBLE_PATIENCE).await
+        read_hello(&mut io, PREAMBLE_TIMEOUT).await
     }
 
     proptest! {

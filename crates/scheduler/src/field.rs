@@ -43,7 +43,7 @@ pub struct Memory {
 
 impl Memory {
     /// The most entries: jobs use few combinations of pool and datacenters.
-    const MOST: usize = 8;
+    const MAX_ENTRIES: usize = 8;
 
     pub(crate) fn field<V: View>(&mut self, view: &V, job: &Job) -> Arc<Field> {
         let index = view.nodes_index();
@@ -58,7 +58,7 @@ impl Memory {
             return Arc::clone(field);
         }
         let field = Arc::new(Field::of(view, job));
-        if self.fields.len() >= Self::MOST {
+        if self.fields.len() >= Self::MAX_ENTRIES {
             self.fields.remove(0);
         }
         self.fields.push((job.node_pool.clone(), job.datacenters.clone(), Arc::clone(&field)));

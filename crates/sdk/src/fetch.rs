@@ -12,7 +12,7 @@ use std::time::Duration;
 /// The most redirects that a download follows.
 const MAX_REDIRECTS: usize = 5;
 /// The timeout for one server.
-const PATIENCE: Duration = Duration::from_secs(30);
+const TIMEOUT: Duration = Duration::from_secs(30);
 
 /// The error of a download.
 #[derive(Debug, thiserror::Error)]
@@ -77,10 +77,10 @@ pub async fn fetch(url: &str, limit: usize) -> Result<Bytes, FetchError> {
     let first: Uri = url.parse().map_err(|error: http::uri::InvalidUri| bad(error.to_string()))?;
     let mut at = first.clone();
     for _ in 0..=MAX_REDIRECTS {
-        let answer = match tokio::time::timeout(PATIENCE, once(&at, limit)).await {
+        let answer = match tokio::time::timeout(TIMEOUT, once(&at, limit)).await {
             Ok(answer) => answer?,
             Err(_) => {
-                let reason = format!("it takes longer than {}s", PATIENCE.as_secs());
+                let reason = format!("it takes longer than {}s", TIMEOUT.as_secs());
                 return Err(FetchError::Broken { url: at, reason });
             }
         };

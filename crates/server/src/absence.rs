@@ -6,8 +6,9 @@ use caravan_state::{Changed, FeedItem, Root};
 use caravan_types::alloc::{Allocation, ClientStatus};
 use caravan_types::{AllocId, BootInstant, JobKey, Nanos, NodeId, UnixNanos};
 use caravan_volumes::seen::FirstSeen;
+use parking_lot::{Mutex, MutexGuard};
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use tokio_util::sync::CancellationToken;
 
 /// Distinguishes one absence of an allocation from another.
@@ -20,7 +21,7 @@ pub(crate) struct Absences(Arc<Mutex<FirstSeen<AllocId, Absence>>>);
 impl Absences {
     /// Each lock holder makes one complete change, so a panic leaves the data consistent.
     fn book(&self) -> MutexGuard<'_, FirstSeen<AllocId, Absence>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 
     /// Returns how long an allocation has been absent; `None` if it is not.

@@ -50,7 +50,7 @@ pub(crate) enum Clock {
     Machine,
     /// A clock that a test moves.
     #[cfg(test)]
-    Manual(Arc<std::sync::Mutex<Moment>>),
+    Manual(Arc<parking_lot::Mutex<Moment>>),
 }
 
 impl Clock {
@@ -60,7 +60,7 @@ impl Clock {
                 Moment { wall: UnixNanos(wall_nanos()), boot: BootInstant::from_nanos(BootTime::now().0) }
             }
             #[cfg(test)]
-            Self::Manual(moment) => *moment.lock().expect("a test panicked"),
+            Self::Manual(moment) => *moment.lock(),
         }
     }
 }
@@ -81,8 +81,8 @@ impl Core {
     }
 
     /// As above, with a clock that the test moves.
-    pub(crate) async fn with_clock(moment: Moment) -> (Self, Arc<std::sync::Mutex<Moment>>) {
-        let manual = Arc::new(std::sync::Mutex::new(moment));
+    pub(crate) async fn with_clock(moment: Moment) -> (Self, Arc<parking_lot::Mutex<Moment>>) {
+        let manual = Arc::new(parking_lot::Mutex::new(moment));
         (Self { clock: Clock::Manual(manual.clone()), ..Self::in_memory().await }, manual)
     }
 }

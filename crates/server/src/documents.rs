@@ -5,9 +5,10 @@
 
 use crate::outbound::{self, Asking};
 use hyper::StatusCode;
+use parking_lot::Mutex;
 use serde_json::Value;
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::Instant;
 
@@ -56,7 +57,7 @@ pub(crate) struct Documents(Arc<Mutex<HashMap<Key, Arc<tokio::sync::Mutex<Kept>>
 impl Documents {
     fn entry(&self, url: &str, authorities: &[String]) -> Arc<tokio::sync::Mutex<Kept>> {
         // A panic leaves only complete entries.
-        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut all = self.0.lock();
         let key = (url.to_owned(), authorities.to_vec());
         if all.len() >= MAX_KEPT && !all.contains_key(&key) {
             // Entries with waiting callers are held by these callers as well.

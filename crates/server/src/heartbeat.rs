@@ -6,8 +6,9 @@ use caravan_types::command::NodeChange;
 use caravan_types::eval::Trigger;
 use caravan_types::node::{NodeEvent, NodeStatus};
 use caravan_types::{Nanos, NodeId, UnixNanos};
+use parking_lot::{Mutex, MutexGuard};
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::time::Instant;
@@ -49,7 +50,7 @@ impl Heartbeats {
     }
 
     fn deadlines(&self) -> MutexGuard<'_, HashMap<NodeId, Instant>> {
-        self.deadlines.lock().unwrap_or_else(PoisonError::into_inner)
+        self.deadlines.lock()
     }
 
     /// Returns the number of nodes with a deadline.

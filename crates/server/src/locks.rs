@@ -7,8 +7,9 @@ use crate::core::Core;
 use caravan_state::{Table, Topic};
 use caravan_types::command::Change;
 use caravan_types::variable::{LockUse, Variable, VariableKey, VariableLock};
+use parking_lot::{Mutex, MutexGuard};
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -39,7 +40,7 @@ impl Locks {
 
     /// A panic leaves only complete entries.
     fn held(&self) -> MutexGuard<'_, BTreeMap<VariableKey, Held>> {
-        self.held.lock().unwrap_or_else(PoisonError::into_inner)
+        self.held.lock()
     }
 
     /// Records a renewal by the holder.

@@ -15,7 +15,7 @@ use futures::Stream;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Maximum number of items that the templates of one task read.
-const MOST: usize = 1000;
+const MAX_ITEMS: usize = 1000;
 
 /// Serves the data that templates read; cheap to clone.
 #[derive(Clone, Debug)]
@@ -31,9 +31,9 @@ impl Lookups {
         &self,
         request: WatchLookups,
     ) -> Result<impl Stream<Item = Result<LookupsFound, RpcError>> + Send + use<>, ServerError> {
-        if request.wanted.len() > MOST {
+        if request.wanted.len() > MAX_ITEMS {
             return Err(ServerError::refused(format!(
-                "the templates of task \"{}\" read more than {MOST} variables and services",
+                "the templates of task \"{}\" read more than {MAX_ITEMS} variables and services",
                 request.task
             )));
         }

@@ -16,7 +16,7 @@ use tokio::net::{TcpStream, lookup_host};
 /// Maximum size of a response in bytes.
 const LARGEST: usize = 1 << 20;
 /// Timeout of a request.
-const PATIENCE: Duration = Duration::from_secs(10);
+const TIMEOUT: Duration = Duration::from_secs(10);
 /// Maximum number of redirects.
 const HOPS: usize = 5;
 
@@ -83,7 +83,7 @@ pub(crate) async fn ask(asking: &Asking<'_>) -> Result<Answer, String> {
         }
         Err(format!("more than {HOPS} servers send us on to another"))
     };
-    tokio::time::timeout(PATIENCE, answer).await.map_err(|_| "there is no answer".to_owned())?
+    tokio::time::timeout(TIMEOUT, answer).await.map_err(|_| "there is no answer".to_owned())?
 }
 
 /// Returns the target of a redirect. A redirect from HTTPS to HTTP is refused.

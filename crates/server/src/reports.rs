@@ -7,7 +7,8 @@ use crate::error::ServerError;
 use crate::node_evals;
 use caravan_types::alloc::AllocUpdate;
 use caravan_types::command::Change;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use parking_lot::{Mutex, MutexGuard};
+use std::sync::Arc;
 use tokio::sync::oneshot;
 
 /// Maximum number of updates in one command, so that readers never wait long for it.
@@ -39,7 +40,7 @@ impl Reports {
     }
 
     fn waiting(&self) -> MutexGuard<'_, Waiting> {
-        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+        self.waiting.lock()
     }
 
     /// Writes updates. Returns the index at which they are in the state.

@@ -12,7 +12,8 @@ use caravan_types::eval::{EvalStatus, Evaluation, Trigger};
 use caravan_types::job::JobType;
 use caravan_types::plan::Decision;
 use caravan_types::{EvalId, Nanos, UnixNanos};
-use std::sync::{Arc, Mutex, PoisonError};
+use parking_lot::Mutex;
+use std::sync::Arc;
 use std::time::Instant;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
@@ -127,7 +128,7 @@ impl Worker {
             let params = self.core.params(&root, &eval.job_key());
             let begun = Instant::now();
             let mut decision = {
-                let mut memory = self.memory.lock().unwrap_or_else(PoisonError::into_inner);
+                let mut memory = self.memory.lock();
                 caravan_scheduler::schedule_with(&root, eval, &params, &mut memory)
             };
             meters.time(scheduler_of(&eval.kind), begun.elapsed(), &[]);

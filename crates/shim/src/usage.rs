@@ -5,7 +5,7 @@ use caravan_sys::footprint::footprint;
 use std::time::Duration;
 
 /// Maximum number of processes in a report, which must fit in one message.
-const MOST: usize = 1024;
+const MAX_PROCESSES: usize = 1024;
 
 /// Reads the usage of processes; those already ended are left out.
 pub(crate) fn processes(pids: &[u32]) -> Vec<ProcessReport> {
@@ -20,5 +20,5 @@ pub(crate) fn processes(pids: &[u32]) -> Vec<ProcessReport> {
             swap: found.swap,
         })
     };
-    pids.iter().take(MOST).filter_map(look).collect()
+    pids.iter().take(MAX_PROCESSES).filter_map(look).collect()
 }

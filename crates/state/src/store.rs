@@ -9,8 +9,9 @@ use crate::work::NodeWork;
 use arc_swap::ArcSwap;
 use caravan_types::command::{Command, Outcome};
 use caravan_types::{NodeId, UnixNanos};
+use parking_lot::{Mutex, MutexGuard};
 use std::fmt;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use tokio::sync::{broadcast, watch};
 
 /// Number of change sets that a subscriber may lag behind before it must read the whole state again.
@@ -61,9 +62,8 @@ impl Store {
         self.root.load_full()
     }
 
-    /// A writer that panicked published nothing, so the lock's poison is ignored.
     fn lock(&self) -> MutexGuard<'_, ()> {
-        self.writer.lock().unwrap_or_else(PoisonError::into_inner)
+        self.writer.lock()
     }
 
     /// Applies the command of an index, publishes the result, and wakes the waiters.

@@ -13,8 +13,9 @@ use caravan_types::volume::ClaimId;
 use caravan_types::{
     AllocId, DeploymentId, EvalId, HostVolumeId, JobKey, Namespace, NodeId, PluginId, ServiceId, VolumeKey,
 };
+use parking_lot::{Mutex, MutexGuard};
 use std::collections::{BTreeSet, HashMap};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use tokio::sync::Notify;
 
 /// A topic of a watch.
@@ -181,7 +182,7 @@ pub(crate) struct Registry {
 impl Registry {
     /// A panic of a lock holder leaves only complete entries, so the lock's poison is ignored.
     fn lock(&self) -> MutexGuard<'_, Waiting> {
-        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+        self.waiting.lock()
     }
 
     /// Wakes the watches of the changed topics.

@@ -5,8 +5,9 @@
 use crate::watch::Registry;
 use caravan_types::alloc::Allocation;
 use caravan_types::{AllocId, NodeId};
+use parking_lot::{Mutex, MutexGuard};
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use tokio::sync::Notify;
 
 /// The changes since the last call.
@@ -34,7 +35,7 @@ pub(crate) struct Inbox {
 impl Inbox {
     /// A panic of a lock holder leaves only complete entries.
     fn lock(&self) -> MutexGuard<'_, Arrivals> {
-        self.arrivals.lock().unwrap_or_else(PoisonError::into_inner)
+        self.arrivals.lock()
     }
 
     fn put(&self, id: &AllocId) {

@@ -5,10 +5,11 @@ use crate::value::{self, Map, map, text};
 use crate::{Fault, Inputs, Need};
 use caravan_types::lookup::{Found, Lookup, VariableStub};
 use gotmpl::{TemplateError, Value};
+use parking_lot::{Mutex, MutexGuard};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// The result of a function; the error is a sentence.
 pub(crate) type Answer = Result<Value, String>;
@@ -46,7 +47,7 @@ impl Session {
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 
     /// Ends the render and returns its needs, the missing ones, and the fault that no data can fix.

@@ -5,14 +5,14 @@ use std::time::{Duration, Instant};
 
 /// The default timeout. It is generous, because a busy machine is slow and a
 /// passing test does not wait.
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Polls until `look` succeeds; fails with its last error.
 ///
 /// # Errors
 /// Fails if `look` did not succeed within a minute.
 pub fn eventually<T>(what: &str, look: impl FnMut() -> Result<T>) -> Result<T> {
-    eventually_within(PATIENCE, what, look)
+    eventually_within(TIMEOUT, what, look)
 }
 
 /// Polls until `look` succeeds, with a deadline.

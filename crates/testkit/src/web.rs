@@ -10,11 +10,12 @@ use http_body_util::{BodyExt, Full};
 use hyper::body::Incoming;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo};
+use parking_lot::Mutex;
 use std::convert::Infallible;
 use std::fmt;
 use std::future::ready;
 use std::path::Path;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use tokio::net::TcpListener;
 use tokio::sync::oneshot;
 
@@ -170,7 +171,7 @@ impl WebServer {
 
     /// Returns all requests until now.
     pub fn asked(&self) -> Vec<Asked> {
-        self.asked.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.asked.lock().clone()
     }
 }
 
@@ -200,7 +201,7 @@ async fn talk(stream: Stream, served: Arc<Served>) {
             headers: request.headers().clone(),
         };
         let answer = (served.answer)(&asked).into_response();
-        served.asked.lock().unwrap_or_else(PoisonError::into_inner).push(asked);
+        served.asked.lock().push(asked);
         ready(Ok::<_, Infallible>(answer))
     });
     // The client may have disconnected.

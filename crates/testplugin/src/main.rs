@@ -21,10 +21,11 @@ use caravan_proto::csi::{
 use clap::Parser;
 use endpoint::{Services, socket};
 use options::Options;
+use parking_lot::Mutex;
 use state::Store;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::net::UnixListener;
 use tokio_stream::wrappers::UnixListenerStream;
@@ -81,7 +82,7 @@ impl Plugin {
 
 /// Counts a fault down. Returns whether it is due.
 fn take(faults: &Faults, call: &str) -> bool {
-    let mut faults = faults.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut faults = faults.lock();
     match faults.get_mut(call) {
         Some(left) if *left > 0 => {
             *left -= 1;

@@ -4,7 +4,7 @@
 pub const MAX_COMPONENT_BYTES: usize = 255;
 
 /// Longest suffix that `per_alloc` adds to the source of a volume request.
-pub const LONGEST_INDEX: &str = "[4294967295]";
+pub const MAX_INDEX_SUFFIX: &str = "[4294967295]";
 
 /// Why an id cannot be part of a path.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -31,7 +31,7 @@ pub fn check_component(what: &'static str, id: &str) -> Result<(), PathError> {
 /// # Errors
 /// With the kind of id and the problem.
 pub fn check_indexed_component(what: &'static str, id: &str) -> Result<(), PathError> {
-    check(what, id, LONGEST_INDEX.len(), "with the index that per_alloc adds it is longer than 255 bytes")
+    check(what, id, MAX_INDEX_SUFFIX.len(), "with the index that per_alloc adds it is longer than 255 bytes")
 }
 
 fn check(what: &'static str, id: &str, room: usize, too_long: &'static str) -> Result<(), PathError> {
@@ -81,7 +81,7 @@ mod tests {
 
     #[test]
     fn per_alloc_ids_leave_room_for_every_index() {
-        assert_eq!(LONGEST_INDEX, format!("[{}]", u32::MAX));
+        assert_eq!(MAX_INDEX_SUFFIX, format!("[{}]", u32::MAX));
         assert_eq!(check_indexed_component("source", &"x".repeat(243)), Ok(()));
         let error = check_indexed_component("source", &"x".repeat(244)).unwrap_err().to_string();
         assert!(error.contains("per_alloc"), "{error}");

@@ -10,9 +10,9 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 /// The largest configurable number of concurrent calls of one kind to a plugin.
-const MOST_CALLS: usize = 1000;
+const MAX_CALLS: usize = 1000;
 /// The largest configurable event buffer; a larger one would keep too much history in memory.
-const MOST_EVENTS: usize = 100_000;
+const MAX_EVENTS: usize = 100_000;
 /// The maximum of the default number of workers.
 const DEFAULT_WORKERS: usize = 64;
 
@@ -58,8 +58,8 @@ impl ServerSettings {
 pub(super) fn calls_per_plugin(configured: Option<i64>) -> Result<usize, AgentError> {
     let Some(given) = configured else { return Ok(caravan_server::CALLS_PER_PLUGIN) };
     match usize::try_from(given) {
-        Ok(calls) if (1..=MOST_CALLS).contains(&calls) => Ok(calls),
-        _ => Err(bad("server.volume_calls_per_plugin", format!("{given} is not between 1 and {MOST_CALLS}"))),
+        Ok(calls) if (1..=MAX_CALLS).contains(&calls) => Ok(calls),
+        _ => Err(bad("server.volume_calls_per_plugin", format!("{given} is not between 1 and {MAX_CALLS}"))),
     }
 }
 
@@ -92,8 +92,8 @@ fn gc(file: &ServerConfig) -> GcConfig {
 fn event_buffer(configured: Option<i64>) -> Result<Option<usize>, AgentError> {
     let Some(given) = configured else { return Ok(None) };
     match usize::try_from(given) {
-        Ok(indexes) if (1..=MOST_EVENTS).contains(&indexes) => Ok(Some(indexes)),
-        _ => Err(bad("server.event_buffer_size", format!("{given} is not between 1 and {MOST_EVENTS}"))),
+        Ok(indexes) if (1..=MAX_EVENTS).contains(&indexes) => Ok(Some(indexes)),
+        _ => Err(bad("server.event_buffer_size", format!("{given} is not between 1 and {MAX_EVENTS}"))),
     }
 }
 

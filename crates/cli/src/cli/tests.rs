@@ -126,7 +126,7 @@ async fn typed(agent: &Agent, line: &str) -> (u8, String, String) {
     let mut args: Vec<OsString> = line.split_whitespace().map(OsString::from).collect();
     args.push(format!("-address={}", agent.address()).into());
     let status = Box::pin(run_with(args, out, local())).await;
-    let kept = kept.lock().unwrap().clone();
+    let kept = kept.lock().clone();
     (status, String::from_utf8(kept.stdout).unwrap(), String::from_utf8(kept.stderr).unwrap())
 }
 

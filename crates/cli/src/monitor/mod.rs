@@ -65,7 +65,7 @@ pub(crate) async fn run(ctx: &Ctx, eval_id: &EvalId, options: Options) -> Outcom
 
 /// The longest wait for placements that wait only for plugins. A plugin that has just started registers its node part
 /// and its controller part one after the other.
-const PLUGIN_PATIENCE: Duration = Duration::from_secs(30);
+const PLUGIN_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Returns whether the placements waited only for plugins that have become healthy. Errors count as no: the exit
 /// status then reports that not everything was placed.
@@ -85,7 +85,7 @@ async fn plugin_comes(ctx: &Ctx, eval: &Evaluation) -> bool {
             }
         }
     };
-    !id.is_empty() && tokio::time::timeout(PLUGIN_PATIENCE, waiting).await.unwrap_or(false)
+    !id.is_empty() && tokio::time::timeout(PLUGIN_TIMEOUT, waiting).await.unwrap_or(false)
 }
 
 /// The shortest time between two answers without changes, because some agents do not support blocking queries on

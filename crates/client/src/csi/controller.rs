@@ -10,7 +10,7 @@ use caravan_types::wire::{ControllerAnswer, ControllerCall, ControllerOperation 
 use std::time::Duration;
 
 /// How long a call waits for a plugin that is registered but has not answered yet.
-const PATIENCE: Duration = Duration::from_secs(5);
+const TIMEOUT: Duration = Duration::from_secs(5);
 
 impl Manager {
     /// Makes the call through the controller plugin on this node. Calls for one volume are serialized. The lock is kept
@@ -29,7 +29,7 @@ impl Manager {
     }
 
     async fn make_controller_call(&self, call: ControllerCall) -> Result<ControllerAnswer, CsiFault> {
-        let lent = self.plugin(PluginRole::Controller, &call.plugin_id, PATIENCE).await?;
+        let lent = self.plugin(PluginRole::Controller, &call.plugin_id, TIMEOUT).await?;
         let client = &lent.instance.client;
         Ok(match call.operation {
             Op::Create {

@@ -9,7 +9,7 @@ use caravan_types::wire::{NodeExpand, NodeExpanded};
 use std::time::Duration;
 
 /// How long an expansion waits for an absent plugin; the servers retry.
-const PLUGIN_PATIENCE: Duration = Duration::from_secs(10);
+const PLUGIN_TIMEOUT: Duration = Duration::from_secs(10);
 
 impl VolumeManager {
     /// Expands a volume that is mounted on this node.
@@ -20,7 +20,7 @@ impl VolumeManager {
             .entry(claim)
             .filter(|e| e.phase == MountPhase::Mounted && e.generation == request.generation)
             .ok_or_else(|| CsiFault::Unknown(claim.volume.id.to_string()))?;
-        let lent = self.inner.plugins.plugin(PluginRole::Node, &entry.plugin, PLUGIN_PATIENCE).await?;
+        let lent = self.inner.plugins.plugin(PluginRole::Node, &entry.plugin, PLUGIN_TIMEOUT).await?;
         if !lent.info.node_info.as_ref().is_some_and(|node| node.supports_expand) {
             return Err(CsiFault::Unsupported(format!(
                 "plugin \"{}\" does not grow volumes on the node (it does not name EXPAND_VOLUME)",

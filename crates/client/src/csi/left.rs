@@ -15,10 +15,11 @@ use caravan_sys::below::{self, Found, Outcome, Treatment, end_mounts};
 use caravan_sys::dir::{Dir, Mounts};
 use caravan_types::plugin::LeftMount;
 use caravan_types::{AllocId, PluginId};
+use parking_lot::{Mutex, MutexGuard};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
@@ -226,7 +227,7 @@ impl LeftMounts {
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        self.inner.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.inner.state.lock()
     }
 }
 

@@ -10,8 +10,9 @@ use caravan_base::{KeyedGuard, KeyedLock};
 use caravan_csi::{CsiClient, Deadlines};
 use caravan_types::plugin::{CsiInfo, PluginRole};
 use caravan_types::{PluginId, Time};
+use parking_lot::{Mutex, MutexGuard};
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::{Notify, watch};
 use tokio_util::sync::CancellationToken;
@@ -241,6 +242,6 @@ impl Manager {
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<Key, Slot>> {
-        self.inner.instances.lock().unwrap_or_else(PoisonError::into_inner)
+        self.inner.instances.lock()
     }
 }

@@ -3,9 +3,10 @@
 //! A system call on a hanging file system cannot be interrupted. A separate thread makes the call and is abandoned if
 //! it does not return in time: one such thread for each hanging path, and one for all other paths.
 
+use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, PoisonError, mpsc};
+use std::sync::mpsc;
 use std::time::Duration;
 use tokio::sync::oneshot;
 
@@ -72,7 +73,7 @@ impl Prober {
     ) -> Option<T> {
         let (over, going_on) = oneshot::channel();
         {
-            let mut working = self.working.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut working = self.working.lock();
             working.retain(|_, going_on| going_on.try_recv() == Err(oneshot::error::TryRecvError::Empty));
             if working.contains_key(path) {
                 return None;

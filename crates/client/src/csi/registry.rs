@@ -8,10 +8,11 @@ use crate::state::Store;
 use caravan_types::job::CsiPluginType;
 use caravan_types::plugin::PluginRole;
 use caravan_types::{AllocId, PluginId};
+use parking_lot::{Mutex, MutexGuard};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use tokio::sync::broadcast;
 
 /// An allocation that serves a plugin in one role.
@@ -218,7 +219,7 @@ impl Registry {
     }
 
     fn lock(&self) -> MutexGuard<'_, Registrations> {
-        self.inner.registrations.lock().unwrap_or_else(PoisonError::into_inner)
+        self.inner.registrations.lock()
     }
 }
 

@@ -14,11 +14,10 @@ use caravan_types::wire::{ClaimReportStep, NodeDetach};
 use caravan_volumes::node::How;
 use std::io::ErrorKind;
 use std::path::Path;
-use std::sync::PoisonError;
 use std::time::Duration;
 
 /// How long one attempt of a release waits for its plugin; it continues as soon as the plugin is available.
-const PLUGIN_PATIENCE: Duration = Duration::from_secs(30);
+const PLUGIN_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// The shortest pause between two attempts of a release.
 const SHORTEST_PAUSE: Duration = Duration::from_millis(200);
@@ -26,7 +25,7 @@ const SHORTEST_PAUSE: Duration = Duration::from_millis(200);
 impl VolumeManager {
     /// Releases a volume in the background. Returns at once; a second call for the claim has no effect.
     pub(crate) fn release(&self, claim: ClaimId) {
-        let newly = self.inner.releasing.lock().unwrap_or_else(PoisonError::into_inner).insert(claim.clone());
+        let newly = self.inner.releasing.lock().insert(claim.clone());
         if newly {
             let this = self.clone();
             self.inner.tasks.spawn(async move { this.release_until_done(claim).await });
@@ -84,7 +83,7 @@ impl VolumeManager {
 
     async fn release_until_done(&self, claim: ClaimId) {
         let mut backoff = Backoff::new(Duration::from_millis(250), Duration::from_secs(60));
-        let mut steps = Steps::release(claim.clone(), PLUGIN_PATIENCE);
+        let mut steps = Steps::release(claim.clone(), PLUGIN_TIMEOUT);
         let mut tries = 0;
         let mut plugins = self.inner.plugins.changes();
         loop {
@@ -125,7 +124,7 @@ impl VolumeManager {
             }
         }
         self.strike(&claim);
-        self.inner.releasing.lock().unwrap_or_else(PoisonError::into_inner).remove(&claim);
+        self.inner.releasing.lock().remove(&claim);
     }
 
     async fn release_once(&self, steps: &mut Steps, claim: &ClaimId) -> Result<(), CsiFault> {

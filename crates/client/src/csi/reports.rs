@@ -6,8 +6,9 @@ use crate::state::Identity;
 use caravan_rpc::Code;
 use caravan_types::volume::ClaimId;
 use caravan_types::wire::{ClaimReport, ClaimReportStep};
+use parking_lot::Mutex;
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 
@@ -38,9 +39,7 @@ impl Reports {
         generation: u32,
         step: ClaimReportStep,
     ) -> Result<(), Undelivered> {
-        let lane = Arc::clone(
-            self.lanes.lock().unwrap_or_else(PoisonError::into_inner).entry(claim.clone()).or_default(),
-        );
+        let lane = Arc::clone(self.lanes.lock().entry(claim.clone()).or_default());
         let delivering = async {
             let _turn = lane.lock().await;
             let mut backoff = Backoff::new(Duration::from_millis(100), Duration::from_secs(15));
@@ -74,7 +73,7 @@ impl Reports {
 
     /// Removes the lane of a claim that needs no more reports.
     pub(crate) fn forget(&self, claim: &ClaimId) {
-        self.lanes.lock().unwrap_or_else(PoisonError::into_inner).remove(claim);
+        self.lanes.lock().remove(claim);
     }
 
     async fn send(

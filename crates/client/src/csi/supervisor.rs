@@ -20,7 +20,7 @@ use std::time::Duration;
 /// Name of the socket in its directory.
 pub(super) const SOCKET: &str = "csi.sock";
 /// The most bytes of a socket address's path (unix(7)).
-const LONGEST_ADDRESS: usize = 107;
+const MAX_ADDRESS_BYTES: usize = 107;
 /// The directory of short links to sockets whose own path is too long.
 const SHORT_DIR: &str = "/run/caravan/csi";
 /// The variable with the staging and publish root, for plugins without a fixed mount directory.
@@ -76,7 +76,7 @@ impl PluginTask {
 
     /// Returns a short link to the socket's directory, for a plugin on the host whose socket path is too long to bind.
     fn short_dir(&self) -> Option<PathBuf> {
-        let too_long = self.socket().as_os_str().len() > LONGEST_ADDRESS;
+        let too_long = self.socket().as_os_str().len() > MAX_ADDRESS_BYTES;
         (too_long && self.isolation == Isolation::None)
             .then(|| Path::new(SHORT_DIR).join(self.alloc.as_str()))
     }

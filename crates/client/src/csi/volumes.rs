@@ -19,17 +19,18 @@ use caravan_types::plugin::PluginRole;
 use caravan_types::volume::{ClaimId, MountProof};
 use caravan_types::wire::{ClaimGrant, ClaimReportStep};
 use caravan_types::{PluginId, VolumeKey};
+use parking_lot::{Mutex, MutexGuard};
 use std::collections::{BTreeMap, HashSet};
 use std::os::unix::fs::{DirBuilderExt, FileTypeExt};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 /// How long an operation waits for its plugin (docs/reference/storage.md, section 3.1).
-const PLUGIN_PATIENCE: Duration = Duration::from_secs(60);
+const PLUGIN_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// The interval between checks of the condition that a mount waits for.
 const WAIT_INTERVAL: Duration = Duration::from_millis(500);
@@ -38,7 +39,7 @@ const WAIT_INTERVAL: Duration = Duration::from_millis(500);
 const MAX_UNDOING: usize = 12;
 
 /// The timeout for the answer of a file system.
-const ANSWER_PATIENCE: Duration = Duration::from_secs(1);
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// The volumes of this node. Clones share them.
 #[derive(Clone, Debug)]
@@ -151,11 +152,8 @@ impl VolumeManager {
                 (_, true) => Came::Waits(CsiFault::Waits(steps::stale_words(&claim.id))),
                 (None, false) => {
                     drop(turn);
-                    let found = self
-                        .inner
-                        .plugins
-                        .plugin(PluginRole::Node, &claim.plugin_id, PLUGIN_PATIENCE)
-                        .await?;
+                    let found =
+                        self.inner.plugins.plugin(PluginRole::Node, &claim.plugin_id, PLUGIN_TIMEOUT).await?;
                     lent = Some(found);
                     continue;
                 }
@@ -286,7 +284,7 @@ impl VolumeManager {
         let Ok(host) = entry.on_host() else { return false };
         let at = host.publish.clone();
         let look = move || check(&entry).is_ok().then(|| answers(&at));
-        match self.inner.prober.look(&host.publish, ANSWER_PATIENCE, look).await {
+        match self.inner.prober.look(&host.publish, ANSWER_TIMEOUT, look).await {
             None => true,
             Some(None) => false,
             Some(Some(answer)) => diagnose(Some(answer)).is_none(),
@@ -393,7 +391,7 @@ impl VolumeManager {
     }
 
     pub(super) fn lock(&self) -> MutexGuard<'_, Ledger> {
-        self.inner.ledger.lock().unwrap_or_else(PoisonError::into_inner)
+        self.inner.ledger.lock()
     }
 }
 

@@ -18,7 +18,7 @@ use tokio_util::sync::CancellationToken;
 /// The interval between requests to the same file system.
 const PERIOD: Duration = Duration::from_secs(2);
 /// The timeout for the answer of a file system.
-const PATIENCE: Duration = Duration::from_secs(1);
+const TIMEOUT: Duration = Duration::from_secs(1);
 /// The shortest pause between checks after changes of the mount table, so that a burst of changes causes one check.
 const SHORTEST_PAUSE: Duration = Duration::from_millis(100);
 
@@ -98,7 +98,7 @@ impl VolumeManager {
             // If the path cannot be read, asking the file system returns the reason.
             Ok(()) | Err(_) => Ok(if whole { answers(&at) } else { Ok(()) }),
         };
-        match self.inner.prober.look(&path, PATIENCE, look).await {
+        match self.inner.prober.look(&path, TIMEOUT, look).await {
             Some(Err(what)) => trouble(Kind::Changed, what),
             // Only asking the file system can clear other problems; the known one stays.
             Some(Ok(_)) if !whole => known.filter(|t| t.kind != Kind::Changed).cloned(),

@@ -25,11 +25,12 @@ use caravan_types::job::HostAccess;
 use caravan_types::node::HostVolumeInfo;
 use caravan_types::wire::HostVolumeCreated;
 use caravan_types::{HostVolumeId, Namespace};
+use parking_lot::{Mutex, MutexGuard};
 use plugin::Plugins;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use tokio::sync::watch;
 
 /// The progress of a volume.
@@ -134,7 +135,7 @@ impl HostVolumes {
     }
 
     fn known(&self) -> MutexGuard<'_, BTreeMap<HostVolumeId, Known>> {
-        self.inner.known.lock().unwrap_or_else(PoisonError::into_inner)
+        self.inner.known.lock()
     }
 
     async fn turn(&self, name: &str) -> KeyedGuard<String> {

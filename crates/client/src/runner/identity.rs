@@ -10,10 +10,11 @@ use caravan_types::identity::IdentitySpec;
 use caravan_types::job::Task;
 use caravan_types::wire::SignIdentities;
 use caravan_types::{Nanos, UnixNanos};
+use parking_lot::Mutex;
 use rustix::fs::Stat;
 use std::collections::BTreeMap;
 use std::path::{Component, Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 /// The pause after a failed renewal.
@@ -32,12 +33,12 @@ pub(super) struct Writes(Arc<Mutex<BTreeMap<String, UnixNanos>>>);
 impl Writes {
     /// Records that these identities were written at `now`.
     pub(super) fn record<'a>(&self, specs: impl Iterator<Item = &'a IdentitySpec>, now: UnixNanos) {
-        let mut times = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut times = self.0.lock();
         times.extend(specs.map(|spec| (spec.name.clone(), now)));
     }
 
     fn time(&self, spec: &IdentitySpec) -> Option<UnixNanos> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).get(&spec.name).copied()
+        self.0.lock().get(&spec.name).copied()
     }
 
     /// Returns when the identity was written: as recorded here, else the time of its file.

@@ -45,9 +45,10 @@ use crate::task_api::Served;
 use caravan_csi::Deadlines;
 use caravan_meters::Meters;
 use caravan_types::wire::SignedNode;
+use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio_util::sync::CancellationToken;
 

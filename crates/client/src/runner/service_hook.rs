@@ -17,7 +17,7 @@ use std::time::Duration;
 use tokio::sync::watch;
 
 /// The longest time that the deregistration of services may delay a stop.
-const PATIENCE: Duration = Duration::from_secs(2);
+const TIMEOUT: Duration = Duration::from_secs(2);
 
 impl AllocRunner {
     /// Returns the services and checks that should exist now.
@@ -82,7 +82,7 @@ impl AllocRunner {
         let now = *self.changes().borrow();
         let mut settled = self.services().settled.subscribe();
         // This value owns the sender. Unreachable servers must not delay the stop further.
-        let _ = tokio::time::timeout(PATIENCE, settled.wait_for(|at| *at >= now)).await;
+        let _ = tokio::time::timeout(TIMEOUT, settled.wait_for(|at| *at >= now)).await;
     }
 
     /// Returns the group's delay between deregistering services and stopping tasks.

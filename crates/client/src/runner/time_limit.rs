@@ -11,7 +11,7 @@ use caravan_types::{Nanos, UnixNanos};
 use std::time::Duration;
 
 /// The longest sleep: the wall clock may be set meanwhile.
-const LONGEST_SLEEP: Duration = Duration::from_secs(60);
+const MAX_SLEEP: Duration = Duration::from_secs(60);
 
 /// Returns the remaining run time of an allocation that was received at `begun`; `None` without a limit, zero if it has
 /// passed.
@@ -39,7 +39,7 @@ impl AllocRunner {
                 Some(Duration::ZERO) => return self.time_out().await,
                 Some(left) => {
                     tokio::select! {
-                        () = tokio::time::sleep(left.min(LONGEST_SLEEP)) => {}
+                        () = tokio::time::sleep(left.min(MAX_SLEEP)) => {}
                         changed = changes.changed() => if changed.is_err() { return },
                     }
                 }

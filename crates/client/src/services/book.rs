@@ -4,8 +4,8 @@ use super::wanted::WantedCheck;
 use crate::clock;
 use caravan_types::UnixNanos;
 use caravan_types::service::{CheckResult, CheckStatus};
+use parking_lot::{Mutex, MutexGuard};
 use std::collections::BTreeMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use tokio::sync::watch;
 
 /// Counts of the checks on which the health of a deployment depends.
@@ -113,7 +113,7 @@ impl CheckBook {
     }
 
     fn lock(&self) -> MutexGuard<'_, BTreeMap<String, CheckResult>> {
-        self.results.lock().unwrap_or_else(PoisonError::into_inner)
+        self.results.lock()
     }
 }
 

@@ -15,6 +15,7 @@ use crate::host_volumes::HostVolumeRecord;
 use caravan_types::alloc::Allocation;
 use caravan_types::volume::ClaimId;
 use caravan_types::{AllocId, HostVolumeId};
+use parking_lot::Mutex;
 use redb::backends::InMemoryBackend;
 use redb::{Builder, Database, ReadableDatabase, ReadableTable, TableDefinition};
 use serde::Serialize;
@@ -23,8 +24,8 @@ use std::collections::BTreeMap;
 use std::fs::{OpenOptions, Permissions};
 use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::Path;
+use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use tokio::sync::oneshot;
 
@@ -133,8 +134,8 @@ impl Store {
 
     /// Writes all queued changes and closes the file. Later changes are refused.
     pub(crate) fn close(&self) {
-        drop(self.writer.queue.lock().unwrap_or_else(PoisonError::into_inner).take());
-        let thread = self.writer.thread.lock().unwrap_or_else(PoisonError::into_inner).take();
+        drop(self.writer.queue.lock().take());
+        let thread = self.writer.thread.lock().take();
         if thread.is_some_and(|t| t.join().is_err()) {
             tracing::error!("the writer of the client state panicked");
         }
@@ -197,7 +198,7 @@ impl Store {
 
     fn request(&self, operation: Option<Operation>) -> Written {
         let (done, receiver) = oneshot::channel();
-        let queue = self.writer.queue.lock().unwrap_or_else(PoisonError::into_inner);
+        let queue = self.writer.queue.lock();
         let sent = queue.as_ref().is_some_and(|q| q.send(Request { operation, done }).is_ok());
         Written(sent.then_some(receiver))
     }

@@ -32,7 +32,7 @@ use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
 /// The timeout of every wait; only failures take that long.
-const PATIENCE: Duration = Duration::from_secs(20);
+const TIMEOUT: Duration = Duration::from_secs(20);
 
 #[derive(Debug, Default)]
 struct World {
@@ -147,7 +147,7 @@ impl TestServers {
                 changes.changed().await.unwrap();
             }
         };
-        match tokio::time::timeout(PATIENCE, waiting).await {
+        match tokio::time::timeout(TIMEOUT, waiting).await {
             Ok(found) => found,
             Err(_) => panic!("{what}: {:#?}", self.world()),
         }
@@ -415,7 +415,7 @@ impl Agent {
     pub async fn end(self) -> (Arc<TestServers>, Arc<tempfile::TempDir>) {
         self.cancel.cancel();
         let Self { servers, handle, dir, running, .. } = self;
-        tokio::time::timeout(PATIENCE, running).await.expect("the client ends").unwrap();
+        tokio::time::timeout(TIMEOUT, running).await.expect("the client ends").unwrap();
         drop(handle);
         (servers, dir)
     }
@@ -473,7 +473,7 @@ pub async fn usage(agent: &Agent, alloc: &str, task: &str) -> caravan_drivers::U
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
     };
-    tokio::time::timeout(PATIENCE, asking).await.expect("the task runs")
+    tokio::time::timeout(TIMEOUT, asking).await.expect("the task runs")
 }
 
 pub async fn poll(what: &str, is: impl Fn() -> bool) {
@@ -482,7 +482,7 @@ pub async fn poll(what: &str, is: impl Fn() -> bool) {
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
     };
-    assert!(tokio::time::timeout(PATIENCE, polling).await.is_ok(), "{what}");
+    assert!(tokio::time::timeout(TIMEOUT, polling).await.is_ok(), "{what}");
 }
 
 pub fn task(name: &str, driver: &str, config: serde_json::Value) -> Task {

@@ -3,12 +3,13 @@
 //! The thread executes all writes in the order of their requests. It combines all waiting writes (up to a limit) into
 //! one transaction. So many writes under load need one flush, while a single write is executed at once.
 
+use parking_lot::Mutex;
 use std::fs::{self, File, OpenOptions};
 use std::io;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
+use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
-use std::sync::{Arc, Mutex};
 
 use openraft::storage::IOFlushed;
 use redb::{Database, ReadableDatabase, ReadableTable, TableDefinition};

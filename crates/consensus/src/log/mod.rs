@@ -5,12 +5,13 @@
 
 mod disk;
 
+use parking_lot::{Mutex, MutexGuard};
 use std::collections::VecDeque;
 use std::fmt::Debug;
 use std::io;
 use std::ops::{Bound, RangeBounds};
 use std::path::Path;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use futures::Stream;
 use openraft::entry::EntryPayload;
@@ -101,7 +102,7 @@ impl LogStore {
 }
 
 pub(crate) fn lock(cache: &Mutex<Cache>) -> MutexGuard<'_, Cache> {
-    cache.lock().unwrap_or_else(PoisonError::into_inner)
+    cache.lock()
 }
 
 fn size(entry: &Entry) -> usize {

@@ -9,11 +9,12 @@ pub(crate) mod convert;
 mod exec;
 mod watch;
 
+use parking_lot::Mutex;
 use std::collections::{BTreeMap, HashMap};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use caravan_shim::protocol::{FrameBuffer, ProcessRef, Reply, Request, Started, encode};
@@ -392,9 +393,9 @@ impl ShimTasks {
         self.lock().get(id).cloned().ok_or_else(|| Error::UnknownTask(id.clone()))
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<TaskId, Arc<Task>>> {
+    fn lock(&self) -> parking_lot::MutexGuard<'_, HashMap<TaskId, Arc<Task>>> {
         // A poisoned lock is safe to use: nothing panics between two changes of the map.
-        self.tasks.lock().unwrap_or_else(PoisonError::into_inner)
+        self.tasks.lock()
     }
 }
 

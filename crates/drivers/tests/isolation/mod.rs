@@ -70,7 +70,7 @@ async fn privileges_are_given_up_unless_they_are_asked_for() {
     let id = config.id.clone();
     usual.start(config).await.unwrap();
     let command: Vec<String> = ["sh", "-c", status].map(str::to_owned).into();
-    let beside = usual.exec(&id, &command, super::PATIENCE).await.unwrap();
+    let beside = usual.exec(&id, &command, super::TIMEOUT).await.unwrap();
     let text = String::from_utf8(beside.stdout).unwrap();
     assert!(text.ends_with("NoNewPrivs:1 Seccomp:2 "), "{text}");
     usual.destroy(&id, true).await.unwrap();

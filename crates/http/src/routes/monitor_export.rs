@@ -21,7 +21,7 @@ const SINCE: Duration = Duration::from_secs(72 * 3600);
 /// Maximum length of a piece in one frame, in bytes.
 const FRAME: usize = 1024;
 /// Maximum length of a service's name.
-const LONGEST_NAME: usize = 253;
+const MAX_NAME_BYTES: usize = 253;
 
 /// The requested part of the log.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -114,7 +114,7 @@ impl Wanted {
 /// Returns whether a text is a valid unit name (systemd.unit(5)).
 fn is_name(text: &str) -> bool {
     let plain = |c: char| c.is_ascii_alphanumeric() || ":-_.\\@".contains(c);
-    text.len() <= LONGEST_NAME && !text.starts_with('-') && text.chars().all(plain)
+    text.len() <= MAX_NAME_BYTES && !text.starts_with('-') && text.chars().all(plain)
 }
 
 /// Starts to stream the log.

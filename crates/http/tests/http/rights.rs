@@ -14,7 +14,7 @@ use std::time::Duration;
 /// A text in every object of the victim, and in no other object.
 const CANARY: &str = "canary-of-team-a";
 /// The timeout for an answer; streams never complete within it.
-const PATIENCE: Duration = Duration::from_secs(20);
+const TIMEOUT: Duration = Duration::from_secs(20);
 
 /// A region with two tenants, one of which has an object of each kind.
 pub(crate) struct Tenants {
@@ -42,7 +42,7 @@ impl Tenants {
     pub(crate) async fn ask(&self, method: &Method, path: &str, body: &Value, secret: &str) -> Option<Got> {
         let body = if body.is_null() { Vec::new() } else { body.to_string().into_bytes() };
         let asked = self.api.web.send_as(method.clone(), path, body, secret);
-        tokio::time::timeout(PATIENCE, asked).await.ok()
+        tokio::time::timeout(TIMEOUT, asked).await.ok()
     }
 
     pub(crate) async fn put(&self, path: &str, body: &Value, secret: &str) -> Got {
@@ -108,7 +108,7 @@ impl Tenants {
         self.good(&at("jobs"), &json!({"Job": job(CANARY)}), &self.a).await;
         self.good(&at("var/secret"), &json!({"Items": {"password": CANARY}}), &self.a).await;
         self.good(&at("volumes"), &json!({"Volumes": [volume(CANARY)]}), &self.a).await;
-        let deadline = std::time::Instant::now() + PATIENCE;
+        let deadline = std::time::Instant::now() + TIMEOUT;
         let row = loop {
             let got = self.ask(&Method::GET, &at("allocations"), &Value::Null, &self.a).await.unwrap();
             if let Some(row) = got.json().as_array().and_then(|rows| rows.first().cloned()) {

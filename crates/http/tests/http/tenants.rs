@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-const PATIENCE: Duration = Duration::from_secs(20);
+const TIMEOUT: Duration = Duration::from_secs(20);
 
 /// Attaches a client with the allocation of `team-a` to the recorded node.
 fn with_node(tenants: &Tenants, allocs: &[&str]) -> Box<dyn std::any::Any> {
@@ -413,7 +413,7 @@ async fn a_query_that_waits_ends_with_its_right() {
                 tokio::spawn(async move { all.api.web.send_as(Method::GET, &asked, Vec::new(), &own).await });
             tokio::task::yield_now().await;
             end(&tenants, &name, how).await;
-            let got = tokio::time::timeout(PATIENCE, waiting).await.expect("it goes on waiting").unwrap();
+            let got = tokio::time::timeout(TIMEOUT, waiting).await.expect("it goes on waiting").unwrap();
             assert_eq!(got.status, 403, "{path} {how}: {}", got.text());
             assert!(!got.text().contains("secret"), "{path} {how}: {}", got.text());
         }
@@ -433,10 +433,10 @@ async fn a_stream_ends_with_its_right() {
             let secret = tenants.token(&name, rules).await;
             let mut answer = tenants.api.web.open_as(path, &secret).await;
             assert_eq!(answer.status(), 200, "{path}");
-            let first = tokio::time::timeout(PATIENCE, answer.body_mut().frame()).await;
+            let first = tokio::time::timeout(TIMEOUT, answer.body_mut().frame()).await;
             assert!(first.unwrap().is_some(), "{path}");
             end(&tenants, &name, how).await;
-            let rest = tokio::time::timeout(PATIENCE, answer.into_body().collect()).await;
+            let rest = tokio::time::timeout(TIMEOUT, answer.into_body().collect()).await;
             rest.unwrap_or_else(|_| panic!("{path} goes on: {how}")).unwrap();
         }
     }
@@ -460,7 +460,7 @@ async fn a_command_in_a_task_ends_with_its_right() {
         let talking = tokio::spawn(async move { crate::streams::talk(&web, &path, &[hello]).await });
         tokio::task::yield_now().await;
         end(&tenants, &name, how).await;
-        let said = tokio::time::timeout(PATIENCE, talking).await.expect("it goes on").unwrap();
+        let said = tokio::time::timeout(TIMEOUT, talking).await.expect("it goes on").unwrap();
         let last = said.last().unwrap();
         assert_eq!(last["reason"], "Permission denied", "{how}: {said:?}");
     }
@@ -477,7 +477,7 @@ async fn a_token_that_expires_ends_what_waits() {
     let secret = token.json()["SecretID"].as_str().unwrap().to_owned();
     let asked = "/v1/jobs?namespace=team-a&index=999999999&wait=5m";
     let waiting = tenants.api.web.send_as(Method::GET, asked, Vec::new(), &secret);
-    let got = tokio::time::timeout(PATIENCE, waiting).await.expect("it goes on waiting");
+    let got = tokio::time::timeout(TIMEOUT, waiting).await.expect("it goes on waiting");
     assert_eq!((got.status.as_u16(), got.text().as_str()), (403, "ACL token expired"));
 }
 

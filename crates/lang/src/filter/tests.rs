@@ -154,7 +154,7 @@ fn what_is_no_expression_is_refused_at_its_place() {
 fn nesting_and_length_have_an_end() {
     let deep = |levels: usize| format!("{}a == b{}", "(".repeat(levels), ")".repeat(levels));
     Filter::parse(&deep(DEEPEST)).expect("it is deep enough");
-    assert_eq!(Filter::parse(&deep(100_000)).err(), Some(FilterError::TooLong { most: LONGEST }));
+    assert_eq!(Filter::parse(&deep(100_000)).err(), Some(FilterError::TooLong { most: MAX_LENGTH }));
     for text in [deep(DEEPEST + 1), deep(30_000), format!("{}a == b", "not ".repeat(10_000))] {
         assert_eq!(Filter::parse(&text).err(), Some(FilterError::TooDeep { most: DEEPEST }));
     }

@@ -24,7 +24,7 @@ async fn a_channel_comes_back_after_the_server_restarted() {
     first.stop().await;
 
     let waiting = channel.clone();
-    let call = tokio::spawn(async move { waiting.call::<WhoAmI>((), Some(PATIENCE)).await });
+    let call = tokio::spawn(async move { waiting.call::<WhoAmI>((), Some(TIMEOUT)).await });
     let second = Running::start(addr, ServerOptions::new(server(), router().0)).await;
     call.await.unwrap().unwrap();
     second.stop().await;
@@ -140,12 +140,12 @@ async fn one_is_let_in(running: &Running) -> (Channel, Channel, RpcError) {
 
 #[tokio::test]
 async fn an_address_has_so_many_connections_and_no_more() {
-    let limits = Limits::new(PATIENCE, 1, std::time::Instant::now());
+    let limits = Limits::new(TIMEOUT, 1, std::time::Instant::now());
     let serve = ServerOptions { limits: limits.clone(), ..ServerOptions::new(server(), router().0) };
     let running = Running::start(any_port(), serve).await;
     let (_first, second, error) = one_is_let_in(&running).await;
     assert!(error.message.contains("lets an address have 1 connections"), "{error}");
-    limits.set(PATIENCE, 2);
+    limits.set(TIMEOUT, 2);
     second.call::<WhoAmI>((), None).await.unwrap();
     running.stop().await;
 }
@@ -175,7 +175,7 @@ async fn answer_to(addr: std::net::SocketAddr, bytes: &[u8]) -> String {
     let mut stream = TcpStream::connect(addr).await.unwrap();
     stream.write_all(bytes).await.unwrap();
     let mut answer = Vec::new();
-    tokio::time::timeout(PATIENCE, stream.read_to_end(&mut answer)).await.expect("no end").unwrap();
+    tokio::time::timeout(TIMEOUT, stream.read_to_end(&mut answer)).await.expect("no end").unwrap();
     String::from_utf8_lossy(&answer).into_owned()
 }
 
@@ -212,7 +212,7 @@ async fn an_address_in_use_is_named() {
 async fn wait_until(registry: &ReverseRegistry, wanted: bool) {
     let mut changes = registry.changes();
     let wait = changes.wait_for(|_| registry.get("node-1").is_ok() == wanted);
-    tokio::time::timeout(PATIENCE, wait).await.expect("the registry did not change").unwrap();
+    tokio::time::timeout(TIMEOUT, wait).await.expect("the registry did not change").unwrap();
 }
 
 #[tokio::test]
@@ -227,14 +227,14 @@ async fn the_way_back_is_made_again_after_it_was_cut() {
     let service = tokio::spawn(service.run(cancel.clone()));
 
     let connected = |state: &Connectivity| matches!(state, Connectivity::Connected { .. });
-    tokio::time::timeout(PATIENCE, state.wait_for(connected)).await.unwrap().unwrap();
+    tokio::time::timeout(TIMEOUT, state.wait_for(connected)).await.unwrap().unwrap();
     wait_until(&registry, true).await;
     let old = registry.get("node-1").unwrap();
     assert_eq!(old.call::<WhoAmI>((), None).await.unwrap(), "server server-1");
 
     proxy.cut();
     assert_eq!(old.call::<Hang>((), None).await.unwrap_err().code, Code::Unavailable);
-    tokio::time::timeout(PATIENCE, async {
+    tokio::time::timeout(TIMEOUT, async {
         loop {
             let again = registry.get("node-1");
             if let Ok(channel) = again
@@ -276,7 +276,7 @@ async fn a_peer_that_went_silent_is_noticed_on_both_sides() {
     let service = tokio::spawn(service.run(CancellationToken::new()));
     wait_until(&registry, true).await;
     let connected = |state: &Connectivity| matches!(state, Connectivity::Connected { .. });
-    tokio::time::timeout(PATIENCE, state.wait_for(connected)).await.unwrap().unwrap();
+    tokio::time::timeout(TIMEOUT, state.wait_for(connected)).await.unwrap().unwrap();
     let channel = Channel::connect(connect);
     let call = tokio::spawn(async move { channel.call::<Hang>((), None).await });
     expect(&mut seen, &[Seen::Started("hang")]).await;
@@ -286,7 +286,7 @@ async fn a_peer_that_went_silent_is_noticed_on_both_sides() {
     expect(&mut seen, &[Seen::Cancelled("hang")]).await;
     wait_until(&registry, false).await;
     let disconnected = |state: &Connectivity| !connected(state);
-    tokio::time::timeout(PATIENCE, state.wait_for(disconnected)).await.unwrap().unwrap();
+    tokio::time::timeout(TIMEOUT, state.wait_for(disconnected)).await.unwrap().unwrap();
     service.abort();
     running.stop().await;
 }
@@ -301,7 +301,7 @@ async fn a_client_that_is_refused_knows_why() {
     let cancel = CancellationToken::new();
     let service = tokio::spawn(service.run(cancel.clone()));
     let refused = |state: &Connectivity| matches!(state, Connectivity::Disconnected { error: Some(error) } if error.code == Code::Permission);
-    tokio::time::timeout(PATIENCE, state.wait_for(refused)).await.unwrap().unwrap();
+    tokio::time::timeout(TIMEOUT, state.wait_for(refused)).await.unwrap().unwrap();
     cancel.cancel();
     service.await.unwrap();
     running.stop().await;

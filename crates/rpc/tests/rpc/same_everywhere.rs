@@ -46,7 +46,7 @@ async fn reversed() -> Way {
     tokio::spawn(service.run(CancellationToken::new()));
     let mut changes = registry.changes();
     let wait = changes.wait_for(|_| registry.get("node-1").is_ok());
-    tokio::time::timeout(PATIENCE, wait).await.expect("the client never connected").unwrap();
+    tokio::time::timeout(TIMEOUT, wait).await.expect("the client never connected").unwrap();
     let channel = registry.get("node-1").unwrap();
     let caller = "server server-1".into();
     Way { name: "reversed", channel, seen, caller, _ends: vec![running], _proxy: Some(proxy) }
@@ -60,7 +60,7 @@ where
 {
     for way in [local().await, tcp().await, reversed().await] {
         let name = way.name;
-        let outcome = tokio::time::timeout(2 * PATIENCE, check(way)).await;
+        let outcome = tokio::time::timeout(2 * TIMEOUT, check(way)).await;
         assert!(outcome.is_ok(), "over {name} it never ended");
     }
 }

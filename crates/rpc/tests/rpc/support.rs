@@ -19,7 +19,7 @@ use tokio::task::{AbortHandle, JoinHandle};
 use tokio_util::sync::CancellationToken;
 
 /// The longest time that a test waits for one step.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
+pub(crate) const TIMEOUT: Duration = Duration::from_secs(20);
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Echo {
@@ -186,7 +186,7 @@ fn count_up(count: Count, watch: OnDrop) -> impl futures::Stream<Item = Result<u
 pub(crate) async fn expect(watching: &mut mpsc::UnboundedReceiver<Seen>, wanted: &[Seen]) {
     let mut missing: Vec<&Seen> = wanted.iter().collect();
     while !missing.is_empty() {
-        let seen = tokio::time::timeout(PATIENCE, watching.recv()).await;
+        let seen = tokio::time::timeout(TIMEOUT, watching.recv()).await;
         let seen = seen.unwrap_or_else(|_| panic!("never seen: {missing:?}")).unwrap();
         missing.retain(|wanted| **wanted != seen);
     }
@@ -210,7 +210,7 @@ pub(crate) fn options(targets: &[SocketAddr]) -> ConnectOptions {
         retry: RetryPolicy {
             first_pause: Duration::from_millis(5),
             longest_pause: Duration::from_millis(50),
-            patience: PATIENCE,
+            patience: TIMEOUT,
         },
         ..ConnectOptions::new(targets, client(), "global")
     }
@@ -239,7 +239,7 @@ impl Running {
 
     pub(crate) async fn stop(self) {
         self.cancel.cancel();
-        tokio::time::timeout(PATIENCE, self.task).await.expect("the server did not stop").unwrap();
+        tokio::time::timeout(TIMEOUT, self.task).await.expect("the server did not stop").unwrap();
     }
 }
 

@@ -18,7 +18,7 @@ const KINDS: [JobType; 4] = [JobType::Service, JobType::Batch, JobType::System, 
 /// Volumes with writers on one node, except the last, which all nodes may write to.
 const VOLUMES: [&str; 4] = ["v0", "v1", "v2", "shared"];
 /// The most volumes of the plugin on a node.
-const MOST_VOLUMES: usize = 2;
+const MAX_VOLUMES: usize = 2;
 
 /// Conditions, and the nodes that meet them.
 const CONDITIONS: [(&str, &str, &str, &[usize]); 14] = [
@@ -73,7 +73,7 @@ fn cluster() -> World {
         }
         world.set_node(made);
     }
-    world.install_plugin(i64::try_from(MOST_VOLUMES).unwrap());
+    world.install_plugin(i64::try_from(MAX_VOLUMES).unwrap());
     for id in VOLUMES {
         let mode =
             if id == "shared" { AccessMode::MultiNodeMultiWriter } else { AccessMode::SingleNodeWriter };
@@ -229,7 +229,7 @@ fn check_node(world: &World, node: &Node) {
         .filter(|claim| claim.node_id == node.id && claim.phase.holds())
         .map(|claim| claim.id.volume.id.as_str())
         .collect();
-    assert!(volumes.len() <= MOST_VOLUMES, "{} has {volumes:?}", node.id);
+    assert!(volumes.len() <= MAX_VOLUMES, "{} has {volumes:?}", node.id);
 }
 
 /// Checks that a plan's placements meet the job's requests.

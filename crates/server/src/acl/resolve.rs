@@ -7,8 +7,9 @@ use caravan_types::acl::{ANONYMOUS, Policy, Rules, Secret, Token, TokenType};
 use caravan_types::alloc::Allocation;
 use caravan_types::identity::{Claims, DEFAULT_AUDIENCE};
 use caravan_types::{JobId, UnixNanos};
+use parking_lot::Mutex;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 /// Maximum number of cached sets of compiled policies.
 const KEPT: usize = 512;
@@ -234,7 +235,7 @@ impl Resolver {
         let key: Vec<(String, u64)> =
             found.iter().map(|(name, policy)| ((*name).to_owned(), policy.modify_index)).collect();
         // A panic leaves only complete entries.
-        let mut compiled = self.compiled.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut compiled = self.compiled.lock();
         if let Some(acl) = compiled.get(&key) {
             return acl.clone();
         }

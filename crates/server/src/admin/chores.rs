@@ -10,7 +10,7 @@ use tokio_util::sync::CancellationToken;
 /// Interval between checks for expired tokens.
 const ROUND: Duration = Duration::from_secs(300);
 /// Longest wait for a key, so that a step of the clock is noticed.
-const LONGEST: Duration = Duration::from_secs(60);
+const MAX_WAIT: Duration = Duration::from_secs(60);
 
 /// Performs the maintenance.
 #[derive(Debug)]
@@ -51,6 +51,6 @@ impl Chores {
         let (root, now) = (self.0.core.snapshot(), self.0.core.now());
         let ahead = root.root_keys().filter(|key| key.state == RootKeyState::Prepublished);
         let next = ahead.map(|key| key.publish_time.since(now)).min();
-        next.map_or(LONGEST, |wait| wait.max(Nanos::from_millis(1)).to_std().min(LONGEST))
+        next.map_or(MAX_WAIT, |wait| wait.max(Nanos::from_millis(1)).to_std().min(MAX_WAIT))
     }
 }

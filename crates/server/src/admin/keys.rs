@@ -23,7 +23,7 @@ const BATCH: usize = 256;
 /// Default lifetime of a node introduction token.
 const INTRODUCTION: Nanos = Nanos::from_secs(300);
 /// Maximum lifetime of a node introduction token.
-const LONGEST_INTRODUCTION: Nanos = Nanos::from_secs(1800);
+const MAX_INTRODUCTION_TTL: Nanos = Nanos::from_secs(1800);
 
 /// A node to introduce.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -272,7 +272,7 @@ impl Admin {
         }
         let ttl = match introduction.ttl {
             ttl if ttl.0 <= 0 => INTRODUCTION,
-            ttl => ttl.min(LONGEST_INTRODUCTION),
+            ttl => ttl.min(MAX_INTRODUCTION_TTL),
         };
         let claims = Claims {
             sub: format!("node-introduction:{}:{pool}:{}:default", self.region, introduction.node_name),

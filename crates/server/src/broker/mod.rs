@@ -13,10 +13,11 @@ use caravan_types::command::Change;
 use caravan_types::eval::{EvalStatus, Evaluation, Trigger, WaitsFor};
 use caravan_types::volume::{ClaimId, ClaimPhase, Volume};
 use caravan_types::{EvalId, JobKey, Nanos, NodeId, UnixNanos, VolumeKey};
+use parking_lot::{Mutex, MutexGuard};
 use queue::Queue;
 pub(crate) use queue::{Receipt, Returned};
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
@@ -81,7 +82,7 @@ impl Broker {
     }
 
     fn sets(&self) -> MutexGuard<'_, Sets> {
-        self.sets.lock().unwrap_or_else(PoisonError::into_inner)
+        self.sets.lock()
     }
 
     pub(crate) fn depth(&self) -> BrokerDepth {

@@ -23,7 +23,7 @@ use std::time::Duration;
 use tokio_util::task::TaskTracker;
 
 /// How long a command waits for another command on the same volume.
-const PATIENCE: Duration = Duration::from_secs(10);
+const QUEUE_TIMEOUT: Duration = Duration::from_secs(10);
 /// Timeout of a call to a node that creates or deletes a volume. The plugin itself has one minute.
 const NODE_DEADLINE: Duration = Duration::from_secs(75);
 /// Attempts to write a row that other writers keep changing.
@@ -128,7 +128,7 @@ impl HostVolumes {
     }
 
     async fn own(&self, id: &HostVolumeId) -> Result<busy::Own, ServerError> {
-        let own = self.busy.for_command(id, PATIENCE).await;
+        let own = self.busy.for_command(id, QUEUE_TIMEOUT).await;
         own.ok_or_else(|| ServerError::unavailable(format!("another command is at work on volume {id}")))
     }
 

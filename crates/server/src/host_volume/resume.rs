@@ -6,14 +6,15 @@ use crate::error::ServerError;
 use caravan_state::{Changed, FeedItem};
 use caravan_types::host_volume::{HostVolume, HostVolumeIntent};
 use caravan_types::{BootInstant, HostVolumeId};
+use parking_lot::Mutex;
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 /// How long shutdown waits for calls in progress. Interrupted calls are resumed after the restart.
-const SHUTDOWN_PATIENCE: Duration = Duration::from_secs(2);
+const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Failed attempts of a volume, and the time of the next one.
 type Failures = Arc<Mutex<BTreeMap<HostVolumeId, (u32, BootInstant)>>>;
@@ -32,7 +33,7 @@ impl HostVolumes {
                 () = self.busy.left() => {}
                 Ok(()) = connections.changed() => {
                     // A node that is back is called at once.
-                    failures.lock().unwrap_or_else(PoisonError::into_inner).clear();
+                    failures.lock().clear();
                 }
                 () = self.core.until(next) => {}
                 () = concerned(&mut feed) => {}
@@ -45,7 +46,7 @@ impl HostVolumes {
             self.commands.wait().await;
         };
         tokio::pin!(all_over);
-        if tokio::time::timeout(SHUTDOWN_PATIENCE, &mut all_over).await.is_err() {
+        if tokio::time::timeout(SHUTDOWN_TIMEOUT, &mut all_over).await.is_err() {
             self.nodes.cut.cancel();
             all_over.await;
         }
@@ -54,7 +55,7 @@ impl HostVolumes {
     /// Starts all possible work; returns when to check again.
     fn look(&self, tasks: &TaskTracker, failures: &Failures) -> Option<BootInstant> {
         let (root, now) = (self.core.snapshot(), self.core.boot());
-        let mut known = failures.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut known = failures.lock();
         let intended =
             |id: &HostVolumeId| root.host_volume(id).is_some_and(|row| row.intent != HostVolumeIntent::None);
         known.retain(|id, _| intended(id));
@@ -72,7 +73,7 @@ impl HostVolumes {
             let (this, id, failures) = (self.clone(), row.id.clone(), failures.clone());
             tasks.spawn(async move {
                 let result = this.resume(&id).await;
-                let mut failures = failures.lock().unwrap_or_else(PoisonError::into_inner);
+                let mut failures = failures.lock();
                 match result {
                     Ok(()) => {
                         failures.remove(&id);

@@ -15,13 +15,14 @@ use caravan_types::sealed::SealedSecrets;
 use caravan_types::ser::Secrets;
 use chacha20poly1305::aead::{Aead as _, Payload};
 use chacha20poly1305::{KeyInit as _, XChaCha20Poly1305, XNonce};
+use parking_lot::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 use rand::TryRngCore as _;
 use sha2::{Digest as _, Sha256};
 use sign::Signers;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::sync::Arc;
 
 /// Size of a root key in bytes.
 const KEY: usize = 32;
@@ -126,11 +127,11 @@ impl Keyring {
 
     /// A panic of a lock holder leaves the data consistent, because each change is one assignment.
     fn keys(&self) -> RwLockReadGuard<'_, Keys> {
-        self.0.keys.read().unwrap_or_else(PoisonError::into_inner)
+        self.0.keys.read()
     }
 
     fn keys_mut(&self) -> RwLockWriteGuard<'_, Keys> {
-        self.0.keys.write().unwrap_or_else(PoisonError::into_inner)
+        self.0.keys.write()
     }
 
     /// Returns the active key.

@@ -7,6 +7,7 @@ use crate::error::ServerError;
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD as BASE64URL;
 use caravan_types::identity::Claims;
+use parking_lot::RwLock;
 use rsa::pkcs1::{DecodeRsaPrivateKey as _, EncodeRsaPrivateKey as _};
 use rsa::pkcs1v15::{Signature, SigningKey, VerifyingKey};
 use rsa::rand_core::OsRng;
@@ -19,7 +20,7 @@ use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::fmt;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::Arc;
 
 /// File extension of key pairs.
 pub(super) const SUFFIX: &str = ".rsa";
@@ -136,11 +137,11 @@ impl Signers {
     }
 
     pub(super) fn get(&self, id: &str) -> Option<Arc<Signer>> {
-        self.known.read().unwrap_or_else(PoisonError::into_inner).get(id).cloned()
+        self.known.read().get(id).cloned()
     }
 
     pub(super) fn forget(&self, id: &str) {
-        self.known.write().unwrap_or_else(PoisonError::into_inner).remove(id);
+        self.known.write().remove(id);
     }
 
     pub(super) async fn get_or_make(
@@ -158,7 +159,7 @@ impl Signers {
         let name = id.to_owned();
         let made = tokio::task::spawn_blocking(move || make(&name, dir.as_deref()));
         let signer = Arc::new(made.await.map_err(failed)??);
-        let mut known = self.known.write().unwrap_or_else(PoisonError::into_inner);
+        let mut known = self.known.write();
         known.insert(id.to_owned(), signer.clone());
         Ok(signer)
     }

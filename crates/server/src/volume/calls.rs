@@ -7,8 +7,9 @@ use caravan_sys::time::wall_nanos;
 use caravan_types::volume::CallInFlight;
 use caravan_types::wire::ControllerOperation;
 use caravan_types::{AllocId, Nanos, NodeId, PluginId, UnixNanos, VolumeKey};
+use parking_lot::{Mutex, MutexGuard};
 use std::collections::{BTreeMap, HashMap};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
@@ -101,7 +102,7 @@ impl Calls {
 
     /// Each lock holder makes one complete change, so a panic leaves the data consistent.
     fn book(&self) -> MutexGuard<'_, Book> {
-        self.book.lock().unwrap_or_else(PoisonError::into_inner)
+        self.book.lock()
     }
 
     /// Waits for the permit to make a call of this kind.

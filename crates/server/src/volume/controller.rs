@@ -7,8 +7,9 @@ use caravan_types::node::NodeStatus;
 use caravan_types::wire::{ControllerAnswer, ControllerCall, ControllerOperation};
 use caravan_types::{AllocId, NodeId, PluginId, VolumeKey};
 use caravan_volumes::wait::MissingSecret;
+use parking_lot::{Mutex, MutexGuard};
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 
@@ -172,7 +173,7 @@ impl Controllers {
     }
 
     fn unclear(&self) -> MutexGuard<'_, HashMap<(PluginId, String), NodeId>> {
-        self.unclear.lock().unwrap_or_else(PoisonError::into_inner)
+        self.unclear.lock()
     }
 
     fn note_end(

@@ -40,9 +40,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 /// How long a command waits for a plugin that is starting.
-const PLUGIN_PATIENCE: Duration = Duration::from_secs(5);
+const PLUGIN_TIMEOUT: Duration = Duration::from_secs(5);
 /// How long a command waits for another command on the same volume.
-const PATIENCE: Duration = Duration::from_secs(10);
+const QUEUE_TIMEOUT: Duration = Duration::from_secs(10);
 /// Timeout of a node's unpublish and unstage of a volume.
 const NODE_DEADLINE: Duration = Duration::from_secs(120);
 
@@ -154,7 +154,7 @@ impl Volumes {
             }
         };
         // A timeout is no error here: the next step reports what is missing.
-        let _ = tokio::time::timeout(PLUGIN_PATIENCE, told).await;
+        let _ = tokio::time::timeout(PLUGIN_TIMEOUT, told).await;
     }
 
     fn plugin(&self, root: &Root, id: &PluginId) -> Result<Arc<Plugin>, ServerError> {
@@ -331,7 +331,7 @@ impl Volumes {
 
     async fn own(&self, key: &VolumeKey) -> Result<reconciler::Own, ServerError> {
         let own = tokio::select! {
-            own = self.reconciler.owners.for_command(key, PATIENCE) => own,
+            own = self.reconciler.owners.for_command(key, QUEUE_TIMEOUT) => own,
             () = self.reconciler.controllers.cut.cancelled() => None,
         };
         own.ok_or_else(|| {

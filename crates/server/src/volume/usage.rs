@@ -4,8 +4,9 @@
 use caravan_state::Root;
 use caravan_types::volume::{Claim, VolumeUsage};
 use caravan_types::{NodeId, VolumeKey};
+use parking_lot::{Mutex, MutexGuard};
 use std::collections::{BTreeMap, HashMap};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 type ByNode = HashMap<NodeId, HashMap<VolumeKey, VolumeUsage>>;
 
@@ -16,7 +17,7 @@ pub(crate) struct UsageBook(Arc<Mutex<ByNode>>);
 impl UsageBook {
     /// Each lock holder makes one complete change, so a panic leaves the data consistent.
     fn lock(&self) -> MutexGuard<'_, ByNode> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 
     /// Stores a node's report about all volumes that it has mounted. Removes the reports of deregistered nodes.

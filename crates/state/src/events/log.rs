@@ -3,9 +3,10 @@
 use super::{Event, events};
 use crate::changes::ChangeSet;
 use crate::root::{Root, Snapshot};
+use parking_lot::{Mutex, MutexGuard};
 use std::collections::VecDeque;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::watch;
 
 /// The events of one command.
@@ -91,7 +92,7 @@ impl EventLog {
 
     /// A panic of a lock holder leaves only complete entries.
     fn lock(&self) -> MutexGuard<'_, Ring> {
-        self.ring.lock().unwrap_or_else(PoisonError::into_inner)
+        self.ring.lock()
     }
 }
 

@@ -1,13 +1,13 @@
 //! The log of calls: one JSON object a line, appended in one write, so that all instances can share the file.
 
 use anyhow::{Context, Result};
+use parking_lot::{Mutex, MutexGuard};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::Write;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use tonic::Code;
 
 /// Returns the nanoseconds of `CLOCK_BOOTTIME` (clock_gettime(2)).
@@ -106,7 +106,7 @@ impl Log {
     }
 
     fn under_way(&self) -> MutexGuard<'_, BTreeMap<u64, About>> {
-        self.open.lock().unwrap_or_else(PoisonError::into_inner)
+        self.open.lock()
     }
 
     /// Logs the beginning of a call. Returns its number.

@@ -27,8 +27,9 @@ use caravan_proto::csi::{
     controller_server::ControllerServer, identity_server::IdentityServer, node_server::NodeServer,
 };
 use clap::Parser;
+use parking_lot::Mutex;
 use std::collections::BTreeSet;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use tokio::net::UnixListener;
 use tokio_stream::wrappers::UnixListenerStream;
 use tonic::{Code, Response, Status};
@@ -60,7 +61,7 @@ struct Busy<'a> {
 
 impl Drop for Busy<'_> {
     fn drop(&mut self) {
-        let mut busy = self.plugin.busy.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut busy = self.plugin.busy.lock();
         busy.remove(self.volume);
     }
 }
@@ -95,7 +96,7 @@ impl Plugin {
         let _busy = if about.volume.is_empty() {
             None
         } else {
-            let mut busy = self.busy.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut busy = self.busy.lock();
             if !busy.insert(about.volume.clone()) {
                 return (Err(Status::aborted("an operation on this volume is pending")), false);
             }

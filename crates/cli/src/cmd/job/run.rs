@@ -14,7 +14,7 @@ use std::time::Duration;
 
 /// The longest wait for a new allocation to run if the job sets no `progress_deadline` (its default,
 /// docs/reference/jobspec.md, section 4).
-const PATIENCE: Duration = Duration::from_secs(600);
+const TIMEOUT: Duration = Duration::from_secs(600);
 
 /// Flags of `job run`.
 #[derive(Clone, Debug, Default, clap::Args)]
@@ -103,7 +103,7 @@ pub(crate) async fn run(ctx: &Ctx, args: &RunArgs) -> Outcome {
         return Ok(0);
     }
     // Following a batch job ends when it is placed; for any other job, wait until its allocations run.
-    let start = (!file.is_batch()).then(|| file.progress_deadline().unwrap_or(PATIENCE));
+    let start = (!file.is_batch()).then(|| file.progress_deadline().unwrap_or(TIMEOUT));
     monitor::run(ctx, &answer.eval_id, monitor::Options { verbose: args.verbose, start }).await
 }
 

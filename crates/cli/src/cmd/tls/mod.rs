@@ -59,11 +59,11 @@ fn unmade(error: &rcgen::Error) -> CliError {
 /// Sets the validity of a certificate. It begins one minute ago, because clocks differ.
 fn validity(params: &mut rcgen::CertificateParams, days: i64) -> Result<(), CliError> {
     /// Longer validities would exceed the last date that a certificate can encode.
-    const MOST: i64 = 365 * 1000;
+    const MAX_DAYS: i64 = 365 * 1000;
     let days = u64::try_from(days)
         .ok()
-        .filter(|_| (1..=MOST).contains(&days))
-        .ok_or_else(|| CliError::failed(format!("Invalid -days {days}: between 1 and {MOST}")))?;
+        .filter(|_| (1..=MAX_DAYS).contains(&days))
+        .ok_or_else(|| CliError::failed(format!("Invalid -days {days}: between 1 and {MAX_DAYS}")))?;
     let elapsed = u64::try_from(jiff::Timestamp::now().as_second()).unwrap_or(0);
     let now = rcgen::date_time_ymd(1970, 1, 1) + Duration::from_secs(elapsed);
     params.not_before = now - Duration::from_secs(60);

@@ -46,7 +46,7 @@ pub(crate) struct RegisterArgs {
 }
 
 /// The time after which the wait of a call is explained, and the interval between explanations.
-const PATIENCE: Duration = Duration::from_secs(2);
+const EXPLAIN_INTERVAL: Duration = Duration::from_secs(2);
 
 const USAGE: &str = "This command takes one argument: <input>";
 
@@ -122,7 +122,7 @@ async fn explained<T>(
     loop {
         tokio::select! {
             done = &mut call => return done,
-            () = tokio::time::sleep(PATIENCE) => {}
+            () = tokio::time::sleep(EXPLAIN_INTERVAL) => {}
         }
         // The explanation is optional: without an answer from the agent, a generic text is printed.
         let volumes = ctx.client.volumes();

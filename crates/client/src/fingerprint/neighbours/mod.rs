@@ -20,16 +20,16 @@ use tokio::sync::watch;
 use tokio::task::{AbortHandle, JoinSet};
 
 /// The timeout of a request.
-const PATIENCE: Duration = Duration::from_secs(10);
+const TIMEOUT: Duration = Duration::from_secs(10);
 /// The interval between requests to a server that answers.
 const STEADY: Duration = Duration::from_secs(15);
 /// The first and the longest pause after a failed request.
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
-const LONGEST_PAUSE: Duration = Duration::from_secs(60);
+const MAX_PAUSE: Duration = Duration::from_secs(60);
 /// The number of consecutive failures after which the attributes are removed; a restarting server answers again sooner.
 const FAILURES: u32 = 3;
 /// The longest response that is read, in bytes.
-const MOST: usize = 4 << 20;
+const MAX_RESPONSE_BYTES: usize = 4 << 20;
 
 /// The kind of program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -102,7 +102,7 @@ impl Neighbour {
             }
         };
         let stream = stream.map_err(|error| error.to_string())?;
-        let (status, body) = once::send(stream, request, |_| MOST).await?;
+        let (status, body) = once::send(stream, request, |_| MAX_RESPONSE_BYTES).await?;
         if !status.is_success() {
             return Err(format!("it answers {status}"));
         }
@@ -148,12 +148,11 @@ pub(crate) async fn mind(node: NodeState, mut wanted: watch::Receiver<Neighbours
 /// Polls one integration periodically.
 async fn look_after(neighbour: Neighbour, node: NodeState) {
     let what = format!("{:?} \"{}\"", neighbour.kind, neighbour.name);
-    let mut backoff = Backoff::new(FIRST_PAUSE, LONGEST_PAUSE);
+    let mut backoff = Backoff::new(FIRST_PAUSE, MAX_PAUSE);
     let (mut there, mut failures) = (false, 0);
     loop {
-        let looked = tokio::time::timeout(PATIENCE, neighbour.ask()).await;
-        let pause = match looked.unwrap_or_else(|_| Err(format!("no answer within {}s", PATIENCE.as_secs())))
-        {
+        let looked = tokio::time::timeout(TIMEOUT, neighbour.ask()).await;
+        let pause = match looked.unwrap_or_else(|_| Err(format!("no answer within {}s", TIMEOUT.as_secs()))) {
             Ok(found) => {
                 if !std::mem::replace(&mut there, true) {
                     tracing::info!(what, "a neighbour of the node answers");

@@ -16,8 +16,9 @@ use crate::state::TaskRecord;
 use crate::task_api::Sockets;
 use caravan_types::alloc::{Allocation, TaskEvent, TaskRunState, event};
 use caravan_types::{AllocId, Time, UnixNanos};
+use parking_lot::{Mutex, MutexGuard};
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 
@@ -283,7 +284,7 @@ impl AllocRunner {
     }
 
     pub(super) fn lock(&self) -> MutexGuard<'_, State> {
-        self.inner.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.inner.state.lock()
     }
 
     /// Returns the allocation's id.

@@ -8,7 +8,8 @@ use crate::runner::task::{Kill, TaskAction};
 use crate::runner::users::Users;
 use caravan_sys::tree::{self, Seals};
 use caravan_types::alloc::TaskRunState;
-use std::sync::{Arc, Mutex, PoisonError};
+use parking_lot::Mutex;
+use std::sync::Arc;
 use tokio::sync::oneshot;
 
 impl AllocRunner {
@@ -91,10 +92,10 @@ impl AllocRunner {
             let (reply, answer) = oneshot::channel();
             let action = TaskAction::Signal { signal: signal.to_owned(), reply };
             if slot.actions.send(action).is_ok() {
-                answers.lock().unwrap_or_else(PoisonError::into_inner).push(answer);
+                answers.lock().push(answer);
             }
         })?;
-        for answer in answers.into_inner().unwrap_or_else(PoisonError::into_inner) {
+        for answer in answers.into_inner() {
             answer.await.map_err(|_| ClientError::TaskNotRunning(task.unwrap_or_default().to_owned()))??;
         }
         Ok(())

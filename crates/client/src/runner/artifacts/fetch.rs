@@ -19,11 +19,11 @@ use tokio::net::TcpStream;
 use tokio::time::timeout;
 
 /// Timeout for a response, and between two parts of a body.
-const PATIENCE: Duration = Duration::from_secs(30);
+const TIMEOUT: Duration = Duration::from_secs(30);
 /// Timeout of the whole download (docs/reference/jobspec.md, section 11.3).
 const WHOLE: Duration = Duration::from_secs(30 * 60);
 /// The most bytes of a download.
-const MOST: u64 = 100_000_000_000;
+const MAX_DOWNLOAD_BYTES: u64 = 100_000_000_000;
 /// The most redirects.
 const HOPS: usize = 10;
 
@@ -68,14 +68,14 @@ async fn download(
         let address = host_of(&authority);
         let port = if encrypted { 443 } else { 80 };
         let address = if has_port(address) { address.to_owned() } else { format!("{address}:{port}") };
-        let stream = timeout(PATIENCE, connect(&address, encrypted, insecure)).await;
+        let stream = timeout(TIMEOUT, connect(&address, encrypted, insecure)).await;
         let stream = stream.map_err(|_| format!("{address} does not answer"))??;
         let (mut sender, connection) =
             hyper::client::conn::http1::handshake(TokioIo::new(stream)).await.map_err(|e| words(&e))?;
         // The connection task is aborted when this set is dropped.
         let mut tasks = tokio::task::JoinSet::new();
         tasks.spawn(connection);
-        let answer = timeout(PATIENCE, sender.send_request(request)).await;
+        let answer = timeout(TIMEOUT, sender.send_request(request)).await;
         let answer = answer.map_err(|_| format!("{address} does not answer"))?.map_err(|e| words(&e))?;
         let status = answer.status();
         if status.is_redirection() {
@@ -90,11 +90,11 @@ async fn download(
         let mut body = answer.into_body();
         let mut length = 0u64;
         loop {
-            let frame = timeout(PATIENCE, body.frame()).await;
+            let frame = timeout(TIMEOUT, body.frame()).await;
             let Some(frame) = frame.map_err(|_| format!("{address} sends nothing any more"))? else { break };
             let Ok(data) = frame.map_err(|error| words(&error))?.into_data() else { continue };
             length += data.len() as u64;
-            if length > MOST {
+            if length > MAX_DOWNLOAD_BYTES {
                 return Err("it is larger than 100 GB".to_owned());
             }
             if let Some(digest) = &mut digest {

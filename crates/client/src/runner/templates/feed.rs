@@ -9,9 +9,10 @@ use caravan_templates::Need;
 use caravan_types::lookup::{Found, Lookup, LookupsFound, WatchLookups};
 use futures::StreamExt;
 use futures::future::{pending, select_all};
+use parking_lot::Mutex;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::{Instant, sleep_until};
 
@@ -139,7 +140,7 @@ impl Feed {
             };
             let told = async {
                 match stream.as_mut() {
-                    Some(stream) => stream.get_mut().unwrap_or_else(PoisonError::into_inner).next().await,
+                    Some(stream) => stream.get_mut().next().await,
                     None => pending().await,
                 }
             };

@@ -34,11 +34,11 @@ pub(super) struct Note {
 const DIR: &str = "private";
 const FILE: &str = "templates.json";
 /// The largest file that is read, in bytes.
-const MOST: u64 = 1024 * 1024;
+const MAX_FILE_BYTES: u64 = 1024 * 1024;
 
 /// Loads the records of an earlier agent, in the order of the templates; empty if they cannot be read.
 pub(super) fn load(dirs: &TaskDir) -> Vec<Note> {
-    let read = || dirs.open_part(DIR)?.read_all(Path::new(FILE), MOST, Mounts::Refuse);
+    let read = || dirs.open_part(DIR)?.read_all(Path::new(FILE), MAX_FILE_BYTES, Mounts::Refuse);
     serde_json::from_slice(&read().unwrap_or_default()).unwrap_or_default()
 }
 

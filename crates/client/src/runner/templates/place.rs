@@ -8,7 +8,7 @@ use std::io::{self, Read};
 use std::path::{Component, Path, PathBuf};
 
 /// The largest file that is read, in bytes: a template, or a file that one reads.
-const MOST: u64 = 4 * 1024 * 1024;
+const MAX_FILE_BYTES: u64 = 4 * 1024 * 1024;
 
 /// The mapping from paths in templates to directories of the task.
 #[derive(Clone, Debug)]
@@ -102,8 +102,8 @@ impl Places {
             return Err(failed(&io::Error::new(io::ErrorKind::InvalidInput, "it is not a file")));
         }
         let mut bytes = Vec::new();
-        file.take(MOST + 1).read_to_end(&mut bytes).map_err(|error| failed(&error))?;
-        match u64::try_from(bytes.len()).is_ok_and(|length| length <= MOST) {
+        file.take(MAX_FILE_BYTES + 1).read_to_end(&mut bytes).map_err(|error| failed(&error))?;
+        match u64::try_from(bytes.len()).is_ok_and(|length| length <= MAX_FILE_BYTES) {
             true => Ok(Some(bytes)),
             false => Err(failed(&io::Error::new(io::ErrorKind::FileTooLarge, "it is larger than 4 MiB"))),
         }

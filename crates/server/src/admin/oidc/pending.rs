@@ -3,13 +3,14 @@
 use super::OidcDone;
 use crate::core::new_id;
 use caravan_types::{Nanos, UnixNanos};
+use parking_lot::Mutex;
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 /// How long a login may be completed.
 const LIFE: Nanos = Nanos::from_secs(300);
 /// Maximum number of pending logins; the oldest is dropped first.
-const MOST: usize = 10_000;
+const MAX_PENDING: usize = 10_000;
 
 /// A pending login. `Debug` shows no secret.
 #[derive(Clone, PartialEq, Eq)]
@@ -48,12 +49,12 @@ pub(crate) struct Logins(Arc<Mutex<HashMap<String, (UnixNanos, Begun)>>>);
 
 impl Logins {
     pub(super) fn begin(&self, nonce: &str, begun: Begun, now: UnixNanos) -> Result<(), &'static str> {
-        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut all = self.0.lock();
         all.retain(|_, (since, _)| now.since(*since) < LIFE);
         if all.contains_key(nonce) {
             return Err("the client nonce is that of another login");
         }
-        if all.len() >= MOST {
+        if all.len() >= MAX_PENDING {
             let oldest = all.iter().min_by_key(|(_, (since, _))| *since).map(|(nonce, _)| nonce.clone());
             oldest.and_then(|nonce| all.remove(&nonce));
         }
@@ -63,7 +64,7 @@ impl Logins {
 
     /// A login can be completed once only.
     pub(super) fn take(&self, nonce: &str, now: UnixNanos) -> Option<Begun> {
-        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut all = self.0.lock();
         all.remove(nonce).filter(|(since, _)| now.since(*since) < LIFE).map(|(_, begun)| begun)
     }
 }
@@ -99,7 +100,7 @@ mod tests {
     fn the_oldest_goes_when_there_are_too_many() {
         let logins = Logins::default();
         let begun = Begun::new("sso".into(), "r".into(), false);
-        for n in 0..=i64::try_from(MOST).unwrap() {
+        for n in 0..=i64::try_from(MAX_PENDING).unwrap() {
             logins.begin(&n.to_string(), begun.clone(), UnixNanos(n)).unwrap();
         }
         assert_eq!(logins.take("0", UnixNanos(0)), None);

@@ -10,7 +10,8 @@ use caravan_types::{BootInstant, NodeId, UnixNanos, VolumeKey};
 use caravan_volumes::reconcile::{Presence, Seen, silence};
 use caravan_volumes::retry;
 use caravan_volumes::seen::FirstSeen;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use parking_lot::{Mutex, MutexGuard};
+use std::sync::Arc;
 
 /// Distinguishes one failure from the next: the number of tries and their recorded time.
 type Failure = (u32, UnixNanos);
@@ -31,7 +32,7 @@ pub(super) struct Seens(Arc<Mutex<Book>>);
 impl Seens {
     /// Each lock holder makes one complete change, so a panic leaves the data consistent.
     fn book(&self) -> MutexGuard<'_, Book> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 
     /// Returns when this server first observed what a claim may have to wait for.

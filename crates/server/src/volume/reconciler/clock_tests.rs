@@ -143,7 +143,7 @@ impl World {
 
     /// Both clocks go on, and the wall clock steps besides.
     fn pass(&self, secs: i64, step: i64) {
-        let mut moment = self.moment.lock().unwrap();
+        let mut moment = self.moment.lock();
         moment.boot = moment.boot.plus(Nanos::from_secs(secs));
         moment.wall = moment.wall.plus(Nanos::from_secs(secs + step));
     }

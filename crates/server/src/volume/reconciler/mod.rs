@@ -23,15 +23,16 @@ use caravan_types::{AllocId, BootInstant, Namespace, VolumeKey};
 use caravan_volumes::lease::Lease;
 use caravan_volumes::reconcile::{self, Action, Facts, Presence, owes_growth, unused};
 use caravan_volumes::wait::WaitReason;
+use parking_lot::{Mutex, MutexGuard};
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 /// How long shutdown waits for calls in progress. Interrupted calls are resumed after the restart.
-const SHUTDOWN_PATIENCE: Duration = Duration::from_secs(2);
+const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Shared by the service, its running steps and the commands.
 #[derive(Clone, Debug)]
@@ -156,7 +157,7 @@ impl Reconciler {
             self.commands.wait().await;
         };
         tokio::pin!(all_over);
-        if tokio::time::timeout(SHUTDOWN_PATIENCE, &mut all_over).await.is_err() {
+        if tokio::time::timeout(SHUTDOWN_TIMEOUT, &mut all_over).await.is_err() {
             tracing::warn!(
                 "calls to volume plugins are still under way; they are taken up after the restart"
             );
@@ -166,7 +167,7 @@ impl Reconciler {
     }
 
     fn busy(&self) -> MutexGuard<'_, BTreeSet<VolumeKey>> {
-        self.busy.lock().unwrap_or_else(PoisonError::into_inner)
+        self.busy.lock()
     }
 
     /// Executes steps until none is possible now; returns when to check again.

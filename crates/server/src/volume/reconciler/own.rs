@@ -2,8 +2,9 @@
 
 use caravan_base::{KeyedGuard, KeyedLock};
 use caravan_types::VolumeKey;
+use parking_lot::Mutex;
 use std::collections::BTreeSet;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::Notify;
 
@@ -46,8 +47,8 @@ impl Drop for Notice {
 }
 
 impl Notices {
-    fn released(&self) -> std::sync::MutexGuard<'_, BTreeSet<VolumeKey>> {
-        self.released.lock().unwrap_or_else(PoisonError::into_inner)
+    fn released(&self) -> parking_lot::MutexGuard<'_, BTreeSet<VolumeKey>> {
+        self.released.lock()
     }
 }
 

@@ -3,8 +3,9 @@
 use caravan_types::volume::ClaimId;
 use caravan_types::{AllocId, VolumeKey};
 use caravan_volumes::wait::{Wait, WaitReason};
+use parking_lot::{Mutex, MutexGuard};
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use tokio::sync::Notify;
 
 type Reasons = BTreeMap<VolumeKey, BTreeMap<AllocId, Wait>>;
@@ -18,7 +19,7 @@ pub(crate) struct Waits {
 
 impl Waits {
     fn reasons(&self) -> MutexGuard<'_, Reasons> {
-        self.reasons.lock().unwrap_or_else(PoisonError::into_inner)
+        self.reasons.lock()
     }
 
     /// Returns why the claim waits, if it does.

@@ -3,13 +3,13 @@
 use caravan_types::redact::redact;
 use flate2::Compression;
 use flate2::write::GzEncoder;
+use parking_lot::Mutex;
 use serde_json::Value;
 use std::collections::BTreeSet;
 use std::fs::{DirBuilder, File, OpenOptions};
 use std::io::{self, Write as _};
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, PoisonError};
 
 /// A bundle under construction. Dropping it removes the directory, unless the directory is the output.
 #[derive(Debug)]
@@ -38,7 +38,7 @@ impl Bundle {
             DirBuilder::new().recursive(true).mode(0o700).create(parent)?;
         }
         let file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(path)?;
-        self.files.lock().unwrap_or_else(PoisonError::into_inner).insert(name.to_owned());
+        self.files.lock().insert(name.to_owned());
         Ok(file)
     }
 
@@ -55,7 +55,7 @@ impl Bundle {
 
     /// Writes the table of contents, as JSON for programs and as a page for people.
     pub(super) fn index(&self) -> io::Result<()> {
-        let files = self.files.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let files = self.files.lock().clone();
         self.json("index.json", files.iter().cloned().collect())?;
         let rows: String =
             files.iter().map(|name| format!("    <li><a href=\"{name}\">{name}</a></li>\n")).collect();
