@@ -27,7 +27,6 @@ mod lease;
 mod metadata;
 mod node;
 mod node_identity;
-mod once;
 mod reporter;
 mod restart;
 mod runner;

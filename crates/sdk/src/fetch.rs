@@ -1,12 +1,10 @@
 //! Downloads of files that users name by URL, such as a job file. The request carries none of the agent's settings, in
 //! particular no token.
 
-use crate::config::{Address, Tls};
-use crate::transport::{self, Target};
 use bytes::Bytes;
-use http::header::{HOST, LOCATION, USER_AGENT};
-use http::{Request, Uri};
-use http_body_util::{BodyExt as _, Full, LengthLimitError, Limited};
+use caravan_fetch::{Message, Policy};
+use caravan_tls::ClientSettings;
+use http::Uri;
 use std::time::Duration;
 
 /// The most redirects that a download follows.
@@ -73,95 +71,36 @@ pub enum FetchError {
 /// # Errors
 /// Fails if the URL is invalid, the server cannot be reached or refuses, or the file is too large.
 pub async fn fetch(url: &str, limit: usize) -> Result<Bytes, FetchError> {
-    let bad = |reason: String| FetchError::Url { url: url.to_owned(), reason };
-    let first: Uri = url.parse().map_err(|error: http::uri::InvalidUri| bad(error.to_string()))?;
-    let mut at = first.clone();
-    for _ in 0..=MAX_REDIRECTS {
-        let answer = match tokio::time::timeout(TIMEOUT, once(&at, limit)).await {
-            Ok(answer) => answer?,
-            Err(_) => {
-                let reason = format!("it takes longer than {}s", TIMEOUT.as_secs());
-                return Err(FetchError::Broken { url: at, reason });
-            }
-        };
-        match answer {
-            Answer::File(bytes) => return Ok(bytes),
-            Answer::Elsewhere(to) => {
-                let next = resolved(&at, &to).ok_or_else(|| bad(format!("sent on to {to:?}")))?;
-                if at.scheme_str() == Some("https") && next.scheme_str() == Some("http") {
-                    let reason = format!("the server sends us on to {next}, which is not encrypted");
-                    return Err(FetchError::Broken { url: at, reason });
-                }
-                at = next;
-            }
+    let at: Uri = url.parse().map_err(|error: http::uri::InvalidUri| FetchError::Url {
+        url: url.to_owned(),
+        reason: error.to_string(),
+    })?;
+    let policy = Policy { tls: ClientSettings::default(), max_redirects: MAX_REDIRECTS, timeout: TIMEOUT };
+    let download = async {
+        let reply = caravan_fetch::fetch(&at, &Message::default(), &policy).await?;
+        match reply.status() {
+            status if status.is_success() => Ok(Ok(reply.body(limit).await?)),
+            status => Ok(Err(status.as_u16())),
         }
-    }
-    Err(FetchError::Redirects { url: first })
-}
-
-enum Answer {
-    File(Bytes),
-    Elsewhere(String),
-}
-
-async fn once(url: &Uri, limit: usize) -> Result<Answer, FetchError> {
-    let tls = match url.scheme_str() {
-        Some("http") => false,
-        Some("https") => true,
-        _ => return Err(FetchError::Scheme { url: url.clone() }),
     };
-    let broken = |reason: String| FetchError::Broken { url: url.clone(), reason };
-    let host = url.host().ok_or_else(|| broken("the host is missing".to_owned()))?;
-    let name = host.trim_start_matches('[').trim_end_matches(']').to_owned();
-    let address = match tls {
-        true => Address::Tls { host: name, port: url.port_u16().unwrap_or(443) },
-        false => Address::Tcp { host: name, port: url.port_u16().unwrap_or(80) },
-    };
-    let authority = match url.port_u16() {
-        Some(port) => format!("{host}:{port}"),
-        None => host.to_owned(),
-    };
-    let request = Request::get(url.clone())
-        .header(HOST, authority)
-        .header(USER_AGENT, concat!("caravan/", env!("CARGO_PKG_VERSION")))
-        .body(Full::new(Bytes::new()))
-        .map_err(|error| broken(error.to_string()))?;
-    let answer = transport::pool(Target::new(address, Tls::default()))
-        .request(request)
-        .await
-        .map_err(|e| broken(innermost(&e)))?;
-    let status = answer.status();
-    if status.is_redirection()
-        && let Some(to) = answer.headers().get(LOCATION).and_then(|to| to.to_str().ok())
-    {
-        return Ok(Answer::Elsewhere(to.to_owned()));
-    }
-    if !status.is_success() {
-        return Err(FetchError::Status { url: url.clone(), code: status.as_u16() });
-    }
-    match Limited::new(answer.into_body(), limit).collect().await {
-        Ok(body) => Ok(Answer::File(body.to_bytes())),
-        Err(error) if error.is::<LengthLimitError>() => Err(FetchError::Size { url: url.clone(), limit }),
-        Err(error) => Err(broken(innermost(&*error))),
+    match download.await {
+        Ok(Ok(file)) => Ok(file),
+        Ok(Err(code)) => Err(FetchError::Status { url: at, code }),
+        Err(error) => Err(failure(at, error)),
     }
 }
 
-/// Resolves a `Location` header against the URL that returned it.
-fn resolved(from: &Uri, to: &str) -> Option<Uri> {
-    if to.contains("://") {
-        return to.parse().ok();
+fn failure(url: Uri, error: caravan_fetch::FetchError) -> FetchError {
+    use caravan_fetch::FetchError as Cause;
+    match error {
+        Cause::Scheme { url } => FetchError::Scheme { url },
+        Cause::TooLarge { limit } => FetchError::Size { url, limit },
+        Cause::TooManyRedirects { .. } => FetchError::Redirects { url },
+        Cause::Silent { .. } => {
+            FetchError::Broken { url, reason: format!("it takes longer than {}s", TIMEOUT.as_secs()) }
+        }
+        error => FetchError::Broken { url, reason: innermost(&error) },
     }
-    let path = match to.strip_prefix('/') {
-        Some(_) => to.to_owned(),
-        // A relative path replaces the last segment of the URL's path.
-        None => format!("{}/{to}", from.path().rsplit_once('/').map_or("", |(directory, _)| directory)),
-    };
-    Uri::builder()
-        .scheme(from.scheme_str()?)
-        .authority(from.authority()?.as_str())
-        .path_and_query(path)
-        .build()
-        .ok()
 }
 
 fn innermost(error: &(dyn std::error::Error + 'static)) -> String {

@@ -4,7 +4,7 @@
 //! a time, and the number of requests for it per minute is limited, whatever their results.
 
 use crate::outbound::{self, Asking};
-use hyper::StatusCode;
+use http::StatusCode;
 use parking_lot::Mutex;
 use serde_json::Value;
 use std::collections::HashMap;

@@ -1,24 +1,22 @@
 //! HTTP and HTTPS requests to servers of other parties.
 
+use bytes::Bytes;
 use caravan_base::percent;
-use caravan_tls::{ClientSettings, Connector, Stream};
-use http_body_util::{BodyExt as _, Full, Limited};
-use hyper::body::{Bytes, Incoming};
-use hyper::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, HOST, LOCATION, USER_AGENT};
-use hyper::{HeaderMap, Request, Response, StatusCode, Uri};
-use hyper_util::rt::TokioIo;
+use caravan_fetch::{FetchError, Message, Policy};
+use caravan_tls::ClientSettings;
+use http::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE};
+use http::{HeaderValue, Method, StatusCode, Uri};
 use serde_json::Value;
 use std::fmt;
 use std::io;
 use std::time::Duration;
-use tokio::net::{TcpStream, lookup_host};
 
 /// Maximum size of a response in bytes.
-const LARGEST: usize = 1 << 20;
+const MAX_RESPONSE_BYTES: usize = 1 << 20;
 /// Timeout of a request.
 const TIMEOUT: Duration = Duration::from_secs(10);
 /// Maximum number of redirects.
-const HOPS: usize = 5;
+const MAX_REDIRECTS: usize = 5;
 
 /// A request. `Debug` shows no secret.
 pub(crate) struct Asking<'a> {
@@ -36,6 +34,23 @@ impl<'a> Asking<'a> {
     /// Returns a GET request.
     pub(crate) fn of(url: &'a str, authorities: &'a [String]) -> Self {
         Self { url, authorities, authorization: None, form: None }
+    }
+
+    /// Returns the message to send.
+    fn message(&self) -> Result<Message, String> {
+        let mut message = Message::default();
+        message.headers.insert(ACCEPT, HeaderValue::from_static("application/json"));
+        if let Some(authorization) = &self.authorization {
+            let value = HeaderValue::from_str(authorization).map_err(|error| error.to_string())?;
+            message.headers.insert(AUTHORIZATION, value);
+        }
+        if let Some(form) = &self.form {
+            let kind = HeaderValue::from_static("application/x-www-form-urlencoded");
+            message.headers.insert(CONTENT_TYPE, kind);
+            message.method = Method::POST;
+            message.body = Bytes::from(form.clone());
+        }
+        Ok(message)
     }
 
     /// Whether only this server may see the content of the request.
@@ -68,96 +83,32 @@ impl Answer {
 /// Sends a request and reads the whole response. Redirects are followed only if the request contains no secret. The
 /// error is a reason without the address.
 pub(crate) async fn ask(asking: &Asking<'_>) -> Result<Answer, String> {
+    let url: Uri = asking.url.parse().map_err(|error: http::uri::InvalidUri| error.to_string())?;
+    let message = asking.message()?;
+    let policy = Policy {
+        tls: ClientSettings { ca_pem: asking.authorities.to_vec(), ..ClientSettings::default() },
+        max_redirects: if asking.is_private() { 0 } else { MAX_REDIRECTS },
+        timeout: TIMEOUT,
+    };
     let answer = async {
-        let mut at: Uri =
-            asking.url.parse().map_err(|error: hyper::http::uri::InvalidUri| error.to_string())?;
-        for _ in 0..HOPS {
-            let response = send(&at, asking).await?;
-            if response.status().is_redirection() && !asking.is_private() {
-                at = elsewhere(&at, response.headers())?;
-                continue;
-            }
-            let status = response.status();
-            let body = Limited::new(response.into_body(), LARGEST).collect().await;
-            return Ok(Answer { status, body: body.map_err(|error| error.to_string())?.to_bytes() });
-        }
-        Err(format!("more than {HOPS} servers send us on to another"))
+        let reply = caravan_fetch::fetch(&url, &message, &policy).await?;
+        Ok(Answer { status: reply.status(), body: reply.body(MAX_RESPONSE_BYTES).await? })
     };
-    tokio::time::timeout(TIMEOUT, answer).await.map_err(|_| "there is no answer".to_owned())?
+    let answer = tokio::time::timeout(TIMEOUT, answer).await;
+    answer.map_err(|_| "there is no answer".to_owned())?.map_err(|error| sentence(&error))
 }
 
-/// Returns the target of a redirect. A redirect from HTTPS to HTTP is refused.
-fn elsewhere(from: &Uri, headers: &HeaderMap) -> Result<Uri, String> {
-    let to = headers.get(LOCATION).and_then(|value| value.to_str().ok());
-    let to: Uri =
-        to.and_then(|to| to.parse().ok()).ok_or("the server sends us on and does not say where to")?;
-    let mut parts = to.into_parts();
-    if parts.scheme.is_none() {
-        parts.scheme = from.scheme().cloned();
-    }
-    if parts.authority.is_none() {
-        parts.authority = from.authority().cloned();
-    }
-    if from.scheme_str() == Some("https") && parts.scheme != from.scheme().cloned() {
-        return Err("the server sends us on to a place that is not encrypted".to_owned());
-    }
-    Uri::from_parts(parts).map_err(|error| error.to_string())
-}
-
-/// Opens a connection; clients know the texts of its errors.
-async fn dial(host: &str, port: u16) -> Result<TcpStream, String> {
-    let bare = host.trim_start_matches('[').trim_end_matches(']');
-    let addresses = lookup_host((bare, port)).await;
-    let addresses = addresses.map_err(|_| format!("dial tcp: lookup {bare}: no such host"))?;
-    let mut failed = format!("dial tcp: lookup {bare}: no such host");
-    for address in addresses {
-        match TcpStream::connect(address).await {
-            Ok(stream) => return Ok(stream),
-            Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
-                failed = format!("dial tcp {address}: connect: connection refused");
-            }
-            Err(error) => failed = format!("dial tcp {address}: connect: {error}"),
+/// Returns the reason of a failure. Clients know the texts of failed connections.
+fn sentence(error: &FetchError) -> String {
+    match error {
+        FetchError::Lookup { host } => format!("dial tcp: lookup {host}: no such host"),
+        FetchError::Connect { address, source } if source.kind() == io::ErrorKind::ConnectionRefused => {
+            format!("dial tcp {address}: connect: connection refused")
         }
+        FetchError::Connect { address, source } => format!("dial tcp {address}: connect: {source}"),
+        FetchError::Handshake { source, .. } => source.to_string(),
+        error => caravan_sys::describe(error),
     }
-    Err(failed)
-}
-
-async fn send(uri: &Uri, asking: &Asking<'_>) -> Result<Response<Incoming>, String> {
-    let host = uri.host().ok_or("the URL names no host")?;
-    let stream = match uri.scheme_str() {
-        Some("http") => Stream::Plain(dial(host, uri.port_u16().unwrap_or(80)).await?),
-        Some("https") => {
-            let settings =
-                ClientSettings { ca_pem: asking.authorities.to_vec(), ..ClientSettings::default() };
-            let connector = Connector::new(&settings).map_err(|error| error.to_string())?;
-            let stream = dial(host, uri.port_u16().unwrap_or(443)).await?;
-            connector.connect(host, stream).await.map_err(|error| error.to_string())?
-        }
-        _ => return Err("it is no http:// or https:// URL".to_owned()),
-    };
-    let (mut sender, connection) =
-        hyper::client::conn::http1::handshake(TokioIo::new(stream)).await.map_err(|e| e.to_string())?;
-    // The connection task ends when the response has been read.
-    tokio::spawn(async move { drop(connection.await) });
-    let authority = match uri.port_u16() {
-        Some(port) => format!("{host}:{port}"),
-        None => host.to_owned(),
-    };
-    let mut request = Request::builder()
-        .uri(uri.path_and_query().map_or("/", |path| path.as_str()))
-        .method(if asking.form.is_some() { "POST" } else { "GET" })
-        .header(HOST, authority)
-        .header(ACCEPT, "application/json")
-        .header(USER_AGENT, concat!("caravan/", env!("CARGO_PKG_VERSION")));
-    if let Some(authorization) = &asking.authorization {
-        request = request.header(AUTHORIZATION, authorization);
-    }
-    if asking.form.is_some() {
-        request = request.header(CONTENT_TYPE, "application/x-www-form-urlencoded");
-    }
-    let body = Full::new(Bytes::from(asking.form.clone().unwrap_or_default()));
-    let request = request.body(body).map_err(|error| error.to_string())?;
-    sender.send_request(request).await.map_err(|error| error.to_string())
 }
 
 /// Encodes the fields of a form or of a query, in the order of their names.

@@ -20,6 +20,7 @@ const LAYERS: &[(&str, u8)] = &[
     ("base2histogram", 1),
     ("consensus", 1),
     ("csi", 1),
+    ("fetch", 1),
     ("meters", 1),
     ("proto", 1),
     ("rpc", 1),

@@ -1,7 +1,6 @@
 //! One run of a check: an HTTP request, a connection, a program in the task, or a request to a gRPC server.
 
 use super::wanted::WantedCheck;
-use crate::once;
 use crate::runner::AllocRunner;
 use bytes::Bytes;
 use caravan_drivers::TaskId;
@@ -84,15 +83,16 @@ async fn http(authority: &str, check: &WantedCheck) -> Result<Seen, String> {
     let body = Full::new(Bytes::from(check.spec.body.clone()));
     let request = request.body(body).map_err(|error| text(&error))?;
     let stream = connect(authority, check).await?;
-    // Of a successful response, only the status matters.
-    let wanted = |status: http::StatusCode| if status.as_u16() < 400 { 0 } else { MAX_BODY };
-    let (status, body) = once::send(stream, request, wanted).await?;
-    Ok(match status.as_u16() {
-        code @ ..400 => Seen { status_code: code, ..Seen::good("nomad: http ok") },
+    let reply = caravan_fetch::exchange(stream, request).await.map_err(|error| text(&error))?;
+    match reply.status().as_u16() {
+        // Of a successful response, only the status matters.
+        code @ ..400 => Ok(Seen { status_code: code, ..Seen::good("nomad: http ok") }),
         code => {
-            Seen { success: false, status_code: code, output: String::from_utf8_lossy(&body).into_owned() }
+            let body = reply.start(MAX_BODY).await.map_err(|error| text(&error))?;
+            let output = String::from_utf8_lossy(&body).into_owned();
+            Ok(Seen { success: false, status_code: code, output })
         }
-    })
+    }
 }
 
 /// Opens the connection of a check. Over TLS, the server must have a certificate from an authority that the host

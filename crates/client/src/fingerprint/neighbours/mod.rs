@@ -7,7 +7,6 @@ mod vault;
 
 use crate::clock::Backoff;
 use crate::node::NodeState;
-use crate::once;
 use caravan_rpc::Secret;
 use caravan_tls::{ClientSettings, Connector, Stream};
 use http::Request;
@@ -102,10 +101,12 @@ impl Neighbour {
             }
         };
         let stream = stream.map_err(|error| error.to_string())?;
-        let (status, body) = once::send(stream, request, |_| MAX_RESPONSE_BYTES).await?;
-        if !status.is_success() {
-            return Err(format!("it answers {status}"));
+        let failed = |error: caravan_fetch::FetchError| caravan_sys::describe(&error);
+        let reply = caravan_fetch::exchange(stream, request).await.map_err(failed)?;
+        if !reply.status().is_success() {
+            return Err(format!("it answers {}", reply.status()));
         }
+        let body = reply.body(MAX_RESPONSE_BYTES).await.map_err(failed)?;
         let answer: Value =
             serde_json::from_slice(&body).map_err(|error| format!("its answer is not JSON: {error}"))?;
         let found = match self.kind {

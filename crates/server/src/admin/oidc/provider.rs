@@ -10,7 +10,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
 use caravan_base::percent;
 use caravan_types::acl::AuthConfig;
-use hyper::Uri;
+use http::Uri;
 use jsonwebtoken::{Algorithm, decode_header};
 use serde::Deserialize;
 use serde_json::{Map, Value};
