@@ -16,14 +16,14 @@ client {
   servers = ["192.0.2.10:4647"]
 }
 
-# CSI plugins of type node and monolith need root on the host; under exec they get it only where this is said.
+# CSI plugins of type node and monolith need root on the host; under exec they get it only with this setting.
 plugin "exec" {
   config {
     allow_privileged_plugins = true
   }
 }
 
-# Tasks of raw_exec run as root without isolation: off unless asked for.
+# Tasks of raw_exec run as root without isolation: off unless enabled.
 plugin "raw_exec" {
   config {
     enabled = true

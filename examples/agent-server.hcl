@@ -7,7 +7,7 @@ data_dir   = "/var/lib/caravan" # the whole state; keep it on a disk that honour
 bind_addr  = "0.0.0.0"
 log_level  = "INFO"
 
-# Nothing is encrypted and the API asks for no token yet: keep both ports inside a trusted network.
+# Without tls and acl blocks nothing is encrypted and the API requires no token: keep both ports inside a trusted network.
 ports {
   http = 4646 # the API
   rpc  = 4647 # calls between agents; clients connect to this one, servers never connect to clients

@@ -1,5 +1,5 @@
 # Reads back what the writer wrote, once. While the writer holds the volume this job waits, and
-# `caravan job status reader` says for what; after `caravan job stop writer` it runs.
+# `caravan job status reader` shows the reason; after `caravan job stop writer` it runs.
 
 variable "driver" {
   type        = string

@@ -1,5 +1,5 @@
-# A task whose configuration comes from a variable, and which is told when that changes. Without the variable it waits,
-# and `caravan alloc status` says for what.
+# A task whose configuration comes from a variable, and which is notified of changes. Without the variable the task
+# waits, and `caravan alloc status` shows the reason.
 
 variable "driver" {
   type        = string

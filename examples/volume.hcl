@@ -4,7 +4,7 @@ id        = "data"
 name      = "data"
 plugin_id = "hostpath"
 
-# Every pair of modes that jobs will ask for; the first job that asks for another one is refused.
+# Every pair of modes that jobs will request; a job that requests another one is refused.
 capability {
   access_mode     = "single-node-writer"
   attachment_mode = "file-system"

@@ -36,18 +36,18 @@ job "web" {
 }
 ```
 
-- At the top stand `variable`, `variables`, `locals` and one `job`.
+- The top level has `variable`, `variables`, `locals` and one `job`.
 - Variables get their values, later ones winning, from: the default; the environment (`CARAVAN_VAR_name`,
   `NOMAD_VAR_name`); files beside the job file (`*.auto.vars`, `*.auto.vars.json`); files (`-var-file`);
   `-var name=value`.
 - `var.name` and `local.name` are replaced when the file is read. Every other reference, such as `${attr.kernel.name}`,
-  `${node.class}`, `${meta.rack}` or `${NOMAD_PORT_http}`, is kept as it is written and replaced when the task runs.
+  `${node.class}`, `${meta.rack}` or `${NOMAD_PORT_http}`, stays unchanged and is replaced when the task runs.
   `$${` and `%%{` are plain text.
 - `dynamic "kind" { for_each = ... content { ... } }` makes a block for each element; `kind.key` and
   `kind.value` are the element, `labels` its labels, `iterator` another name for it. It works for
-  every block but those that hold anything (`config`, `policy`).
+  every block except blocks with free content (`config`, `policy`).
 - Durations are strings such as `"1h30m"`; a number means nanoseconds.
-- Blocks that hold anything become lists of objects, also when there is only one.
+- Blocks with free content become lists of objects, also when there is only one.
 
 ## Functions
 
@@ -190,7 +190,7 @@ fn inner(out: &mut String, block: &BlockType, all: &[Place]) {
     };
     let holds = match block.content {
         Content::Schema(_) => "",
-        Content::Free => " Holds anything.",
+        Content::Free => " Free content.",
         Content::Strings => " Names with strings.",
         Content::StringsOrAttribute => " Names with strings; as an argument (`= { ... }`) too.",
         Content::StringLists => " Names with lists of strings.",
