@@ -3,25 +3,24 @@
 //! tonic handles only bytes, so its code is compiled once and not per method.
 
 use bytes::{Buf, BufMut, Bytes};
-use serde::Serialize;
-use serde::de::DeserializeOwned;
+use caravan_types::packed::Packed;
 use tonic::Status;
 use tonic::codec::{Codec, DecodeBuf, Decoder, EncodeBuf, Encoder};
 
 use crate::{Code, RpcError};
 
-pub(crate) fn encode<T: Serialize>(what: &str, value: &T) -> Result<Bytes, RpcError> {
-    rmp_serde::to_vec_named(value).map(Bytes::from).map_err(|error| RpcError::encode(what, error))
+pub(crate) fn encode<T: Packed>(what: &str, value: &T) -> Result<Bytes, RpcError> {
+    value.pack().map(Bytes::from).map_err(|error| RpcError::encode(what, error))
 }
 
-pub(crate) fn decode_request<T: DeserializeOwned>(method: &str, bytes: &[u8]) -> Result<T, RpcError> {
-    rmp_serde::from_slice(bytes).map_err(|error| {
+pub(crate) fn decode_request<T: Packed>(method: &str, bytes: &[u8]) -> Result<T, RpcError> {
+    T::unpack(bytes).map_err(|error| {
         RpcError::new(Code::Invalid, format!("the request of {method} cannot be read: {error}"))
     })
 }
 
-pub(crate) fn decode_response<T: DeserializeOwned>(method: &str, bytes: &[u8]) -> Result<T, RpcError> {
-    rmp_serde::from_slice(bytes)
+pub(crate) fn decode_response<T: Packed>(method: &str, bytes: &[u8]) -> Result<T, RpcError> {
+    T::unpack(bytes)
         .map_err(|error| RpcError::internal(format!("the answer of {method} cannot be read: {error}")))
 }
 

@@ -4,6 +4,7 @@ use std::fmt;
 use std::net::SocketAddr;
 
 use bytes::Bytes;
+use caravan_types::packed::Packed as _;
 use serde::{Deserialize, Serialize};
 
 /// Maximum length of a message in bytes, because it is sent in an HTTP/2 header.
@@ -49,6 +50,8 @@ pub struct RpcError {
     pub http_status: Option<u16>,
 }
 
+caravan_types::packed!(RpcError);
+
 impl RpcError {
     /// Creates an error with a message.
     pub fn new(code: Code, message: impl Into<String>) -> Self {
@@ -92,7 +95,7 @@ impl RpcError {
             Code::Cancelled => tonic::Code::Cancelled,
             Code::Deadline => tonic::Code::DeadlineExceeded,
         };
-        match rmp_serde::to_vec_named(&self) {
+        match self.pack() {
             // The message is only in the details, because headers have a small size limit.
             Ok(details) => tonic::Status::with_details(code, "", Bytes::from(details)),
             Err(_) => tonic::Status::new(code, self.message),
@@ -102,7 +105,7 @@ impl RpcError {
     /// Returns the error that the other side sent, or the meaning of a transport failure.
     pub(crate) fn from_status(status: &tonic::Status) -> Self {
         if !status.details().is_empty()
-            && let Ok(error) = rmp_serde::from_slice(status.details())
+            && let Ok(error) = Self::unpack(status.details())
         {
             return error;
         }

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use serde::de::DeserializeOwned;
+use caravan_types::packed::Packed;
 use serde::{Deserialize, Serialize};
 use subtle::ConstantTimeEq as _;
 use tokio_util::sync::CancellationToken;
@@ -12,9 +12,9 @@ pub trait Method: 'static {
     /// Name on the wire, unique in a router, such as `Node.Register`.
     const NAME: &'static str;
     /// The caller's message.
-    type Request: Serialize + DeserializeOwned + Send + 'static;
+    type Request: Packed + Send + 'static;
     /// The response.
-    type Response: Serialize + DeserializeOwned + Send + 'static;
+    type Response: Packed + Send + 'static;
 }
 
 /// A method with a stream of responses.
@@ -22,9 +22,9 @@ pub trait StreamMethod: 'static {
     /// Name on the wire, unique in a router.
     const NAME: &'static str;
     /// The caller's message.
-    type Request: Serialize + DeserializeOwned + Send + 'static;
+    type Request: Packed + Send + 'static;
     /// One item of the response stream.
-    type Item: Serialize + DeserializeOwned + Send + 'static;
+    type Item: Packed + Send + 'static;
 }
 
 /// A method with streams in both directions, such as a terminal.
@@ -32,11 +32,11 @@ pub trait DuplexMethod: 'static {
     /// Name on the wire, unique in a router.
     const NAME: &'static str;
     /// The caller's first message.
-    type Request: Serialize + DeserializeOwned + Send + 'static;
+    type Request: Packed + Send + 'static;
     /// Each further message of the caller.
-    type Input: Serialize + DeserializeOwned + Send + 'static;
+    type Input: Packed + Send + 'static;
     /// One item of the response stream.
-    type Output: Serialize + DeserializeOwned + Send + 'static;
+    type Output: Packed + Send + 'static;
 }
 
 /// The context of a call: its caller, and whether it is cancelled.

@@ -9,6 +9,7 @@ use caravan_meters::Meters;
 use caravan_state::{Snapshot, Store};
 use caravan_sys::time::{BootTime, wall_nanos};
 use caravan_types::command::{Change, Command, Outcome};
+use caravan_types::packed::Packed as _;
 use caravan_types::{BootInstant, Nanos, UnixNanos};
 use std::sync::Arc;
 
@@ -115,11 +116,11 @@ impl Core {
     pub(crate) async fn propose(&self, change: Change) -> Result<Outcome, ServerError> {
         let command = Command { now: self.now(), change };
         let kind = command.change.kind();
-        let bytes = rmp_serde::to_vec_named(&command).map_err(|e| {
+        let bytes = command.pack().map_err(|e| {
             ServerError::new(crate::Kind::Internal, format!("command {kind} cannot be encoded: {e}"))
         })?;
         let applied = self.log.propose_known(bytes, Box::new(command)).await?;
-        let mut outcome: Outcome = rmp_serde::from_slice(&applied.response).map_err(|e| {
+        let mut outcome: Outcome = Outcome::unpack(&applied.response).map_err(|e| {
             ServerError::new(
                 crate::Kind::Internal,
                 format!("the outcome of command {kind} cannot be read: {e}"),
@@ -159,7 +160,7 @@ impl StateMachine for Machine {
         let read = match meaning {
             // Other servers, and this server after a restart, read the bytes; both commands must be equal.
             Some(command) if !cfg!(debug_assertions) => Ok(command),
-            meaning => rmp_serde::from_slice(command).map(Box::new).inspect(|read| {
+            meaning => Command::unpack(command).map(Box::new).inspect(|read| {
                 assert!(
                     meaning.is_none_or(|meaning| meaning == *read),
                     "command {index} reads as another one"
@@ -182,7 +183,7 @@ impl StateMachine for Machine {
             }
         };
         // The command consists of numbers and strings only, all of which MessagePack can encode.
-        rmp_serde::to_vec_named(&outcome).expect("an outcome holds nothing that cannot be encoded")
+        outcome.pack().expect("an outcome holds nothing that cannot be encoded")
     }
 
     fn snapshot(&self) -> Capture {

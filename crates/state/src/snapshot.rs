@@ -17,8 +17,9 @@ use caravan_types::job::Job;
 use caravan_types::namespace::NamespaceSpec;
 use caravan_types::node_pool::NodePool;
 use caravan_types::operator::RootKeyMeta;
+use caravan_types::packed::row::{AllocOfJob, Keyed};
+use caravan_types::packed::{Packed, UnpackError};
 use caravan_types::{JobKey, UnixNanos};
-use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -57,7 +58,7 @@ pub enum SnapshotError {
         table: &'static str,
         /// Message of the decoder.
         #[source]
-        source: rmp_serde::decode::Error,
+        source: UnpackError,
     },
     /// The tables differ from the expected ones.
     #[error("the snapshot has table \"{found}\" where {expected} belongs")]
@@ -81,20 +82,7 @@ struct Head {
     tables: BTreeMap<String, u64>,
 }
 
-/// A row of a table whose key is not part of the row.
-#[derive(Serialize, Deserialize)]
-struct Keyed<T> {
-    key: JobKey,
-    version: u64,
-    row: T,
-}
-
-/// An allocation whose job is replaced by the job's position in the table of run jobs.
-#[derive(Serialize, Deserialize)]
-struct PackedAlloc {
-    alloc: Allocation,
-    job: Option<u32>,
-}
+caravan_types::packed!(Head, Settings);
 
 const RUN_JOBS: &str = "run_jobs";
 
@@ -223,7 +211,7 @@ fn keyed<'r, T>((key, version): &(JobKey, u64), row: &'r Arc<T>) -> Keyed<&'r T>
 }
 
 /// Returns the distinct jobs that allocations run, in order of first use, and the allocations without them.
-fn pack(root: &Root) -> (Vec<Arc<Job>>, Vec<PackedAlloc>) {
+fn pack(root: &Root) -> (Vec<Arc<Job>>, Vec<AllocOfJob>) {
     let mut jobs: Vec<Arc<Job>> = Vec::new();
     let mut known: HashMap<(JobKey, u64, u64), Vec<u32>> = HashMap::new();
     let mut place = |job: &Arc<Job>| {
@@ -240,7 +228,7 @@ fn pack(root: &Root) -> (Vec<Arc<Job>>, Vec<PackedAlloc>) {
         alike.push(at);
         at
     };
-    let allocs = root.allocs.values().map(|alloc| PackedAlloc {
+    let allocs = root.allocs.values().map(|alloc| AllocOfJob {
         job: alloc.job.as_ref().map(&mut place),
         alloc: Allocation { job: None, ..(**alloc).clone() },
     });
@@ -251,10 +239,10 @@ fn pack(root: &Root) -> (Vec<Arc<Job>>, Vec<PackedAlloc>) {
 struct Reader<'b>(&'b [u8]);
 
 impl Reader<'_> {
-    fn value<T: DeserializeOwned>(&mut self, table: &'static str) -> Result<T, SnapshotError> {
-        rmp_serde::from_read(&mut self.0).map_err(|source| SnapshotError::Row { table, source })
+    fn value<T: Packed>(&mut self, table: &'static str) -> Result<T, SnapshotError> {
+        T::unpack_first(&mut self.0).map_err(|source| SnapshotError::Row { table, source })
     }
-    fn table<T: DeserializeOwned>(&mut self, table: &'static str) -> Result<Vec<T>, SnapshotError> {
+    fn table<T: Packed>(&mut self, table: &'static str) -> Result<Vec<T>, SnapshotError> {
         let found: String = self.value(table)?;
         if found != table {
             return Err(SnapshotError::Table { expected: table, found });
@@ -263,7 +251,7 @@ impl Reader<'_> {
         (0..rows).map(|_| self.value(table)).collect()
     }
     /// Reads a table that the first snapshots did not have: they end before it.
-    fn later_table<T: DeserializeOwned>(&mut self, table: &'static str) -> Result<Vec<T>, SnapshotError> {
+    fn later_table<T: Packed>(&mut self, table: &'static str) -> Result<Vec<T>, SnapshotError> {
         if self.0.is_empty() { Ok(Vec::new()) } else { self.table(table) }
     }
 }
@@ -316,10 +304,10 @@ pub fn decode(bytes: &[u8]) -> Result<Root, SnapshotError> {
     root.submissions = rows.into_iter().map(|k| ((k.key, k.version), Arc::new(k.row))).collect();
     let rows: Vec<caravan_types::eval::Evaluation> = from.table(Table::Evals.as_str())?;
     root.evals = rows.into_iter().map(|row| (row.id.clone(), Arc::new(row))).collect();
-    let jobs: Vec<Arc<Job>> = from.table(RUN_JOBS)?;
-    let rows: Vec<PackedAlloc> = from.table(Table::Allocs.as_str())?;
+    let jobs: Vec<Arc<Job>> = from.table::<Job>(RUN_JOBS)?.into_iter().map(Arc::new).collect();
+    let rows: Vec<AllocOfJob> = from.table(Table::Allocs.as_str())?;
     let mut sharing = Sharing::default();
-    for PackedAlloc { mut alloc, job } in rows {
+    for AllocOfJob { mut alloc, job } in rows {
         if let Some(at) = job {
             let found = jobs.get(at as usize).cloned();
             let missing = || SnapshotError::MissingJob { alloc: alloc.id.to_string() };

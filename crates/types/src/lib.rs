@@ -26,6 +26,7 @@ pub mod namespace;
 pub mod node;
 pub mod node_pool;
 pub mod operator;
+pub mod packed;
 pub mod plan;
 pub mod plugin;
 pub mod redact;

@@ -13,13 +13,13 @@ use crate::ClientError;
 use crate::csi::{ClaimEntry, Registrations};
 use crate::host_volumes::HostVolumeRecord;
 use caravan_types::alloc::Allocation;
+use caravan_types::packed;
+use caravan_types::packed::Packed;
 use caravan_types::volume::ClaimId;
 use caravan_types::{AllocId, HostVolumeId};
 use parking_lot::Mutex;
 use redb::backends::InMemoryBackend;
 use redb::{Builder, Database, ReadableDatabase, ReadableTable, TableDefinition};
-use serde::Serialize;
-use serde::de::DeserializeOwned;
 use std::collections::BTreeMap;
 use std::fs::{OpenOptions, Permissions};
 use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
@@ -187,8 +187,8 @@ impl Store {
         self.request(None)
     }
 
-    fn put<T: Serialize>(&self, table: Table, key: String, value: &T) -> Written {
-        let value = rmp_serde::to_vec_named(value).expect("our own records have a MessagePack form");
+    fn put<T: Packed>(&self, table: Table, key: String, value: &T) -> Written {
+        let value = value.pack().expect("our own records have a MessagePack form");
         self.send(Operation::Put { table, key, value })
     }
 
@@ -299,8 +299,10 @@ fn load(database: &Database) -> Result<Loaded, ClientError> {
     Ok(loaded)
 }
 
-fn decode<T: DeserializeOwned>(key: &str, value: &[u8]) -> Result<T, ClientError> {
-    rmp_serde::from_slice(value).map_err(|source| ClientError::ReadState {
+packed!(Identity, TaskRecord, Registrations, ClaimEntry, HostVolumeRecord);
+
+fn decode<T: Packed>(key: &str, value: &[u8]) -> Result<T, ClientError> {
+    T::unpack(value).map_err(|source| ClientError::ReadState {
         what: format!("record \"{key}\""),
         source: Box::new(source),
     })

@@ -9,10 +9,10 @@ use std::sync::Arc;
 use std::task::{self, Poll};
 
 use bytes::Bytes;
+use caravan_types::packed::Packed;
 use futures::future::BoxFuture;
 use futures::stream::{Stream, StreamExt};
 use futures::{FutureExt, TryStreamExt};
-use serde::Serialize;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use crate::RpcError;
@@ -230,10 +230,7 @@ where
     }
 }
 
-fn encode_items<T: Serialize + Send + 'static>(
-    name: &'static str,
-    items: ItemStream<T>,
-) -> ItemStream<Bytes> {
+fn encode_items<T: Packed + Send + 'static>(name: &'static str, items: ItemStream<T>) -> ItemStream<Bytes> {
     ItemStream::new(items.and_then(move |item| std::future::ready(encode(name, &item))))
 }
 

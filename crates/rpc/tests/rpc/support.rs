@@ -21,6 +21,8 @@ use tokio_util::sync::CancellationToken;
 /// The longest time that a test waits for one step.
 pub(crate) const TIMEOUT: Duration = Duration::from_secs(20);
 
+caravan_types::packed!(Echo, Count);
+
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Echo {
     pub(crate) text: String,

@@ -4,6 +4,7 @@ use bytes::Bytes;
 use caravan_state::archive::{self, ArchiveError};
 use caravan_state::{Root, SnapshotError, Store};
 use caravan_types::command::Command;
+use caravan_types::packed::{Packed as _, UnpackError};
 use std::path::{Path, PathBuf};
 
 /// Why state at rest cannot be read.
@@ -20,7 +21,7 @@ pub(crate) enum Unreadable {
     #[error("{}", caravan_sys::describe(.0))]
     Archive(#[from] ArchiveError),
     #[error("the command at index {index} cannot be read: {source}")]
-    Command { index: u64, source: rmp_serde::decode::Error },
+    Command { index: u64, source: UnpackError },
 }
 
 /// Reads the state from a snapshot file of either kind, or from the data directory of a stopped agent.
@@ -57,7 +58,7 @@ pub(crate) fn of_log(path: &Path, up_to: Option<u64>) -> Result<Root, Unreadable
 
 /// Decodes the command of a log entry.
 pub(crate) fn command(index: u64, bytes: &[u8]) -> Result<Command, Unreadable> {
-    rmp_serde::from_slice(bytes).map_err(|source| Unreadable::Command { index, source })
+    Command::unpack(bytes).map_err(|source| Unreadable::Command { index, source })
 }
 
 /// Returns the directory of the log: within an agent's data directory, within its server part, or `path` itself.

@@ -178,12 +178,13 @@ mod tests {
     use super::*;
     use bytes::Bytes;
     use caravan_types::UnixNanos;
+    use caravan_types::packed::Packed as _;
     use caravan_types::sealed::SealedSecrets;
     use caravan_types::variable::{LockUse, Variable, VariableKey};
 
     fn entry(change: Change) -> LogEntry {
         let command = Command { now: UnixNanos(1), change };
-        let bytes = Bytes::from(rmp_serde::to_vec_named(&command).unwrap());
+        let bytes = Bytes::from(command.pack().unwrap());
         LogEntry { index: 7, term: 2, kind: EntryKind::Command(bytes) }
     }
 
