@@ -3,8 +3,8 @@
 use crate::error::AgentError;
 use crate::settings::Settings;
 use caravan_drivers::{
-    Driver, ExecDriver, ExecOptions, IdRanges, MockDriver, NamespaceMode, RawExecDriver, RawExecOptions,
-    ShimCommand, own_program,
+    Driver, ExecDriver, ExecOptions, ForkServer, IdRanges, MockDriver, NamespaceMode, RawExecDriver,
+    RawExecOptions, ShimCommand, own_program,
 };
 use serde_json::{Map, Value};
 use std::collections::BTreeMap;
@@ -15,7 +15,7 @@ const PRIVILEGED_PLUGINS: &str = "allow_privileged_plugins";
 
 /// Creates and configures all drivers.
 pub(crate) fn all(settings: &Settings) -> Result<Vec<Arc<dyn Driver>>, AgentError> {
-    let shim = ShimCommand::default();
+    let shims = ForkServer::new(ShimCommand::default());
     // Tasks run the agent's own program by this name, independent of their root directory and PATH.
     let bundled = own_program("caravan");
     let mut raw = RawExecOptions { bundled: bundled.clone(), ..raw_exec(settings)? };
@@ -23,7 +23,7 @@ pub(crate) fn all(settings: &Settings) -> Result<Vec<Arc<dyn Driver>>, AgentErro
     raw.enabled |= settings.dev;
     let exec = ExecOptions { bundled, ..exec(settings)? };
     let mut drivers: Vec<Arc<dyn Driver>> =
-        vec![Arc::new(RawExecDriver::new(raw, shim.clone())), Arc::new(ExecDriver::new(exec, shim))];
+        vec![Arc::new(RawExecDriver::new(raw, shims.clone())), Arc::new(ExecDriver::new(exec, shims))];
     if settings.dev || settings.plugins.contains_key("mock_driver") {
         drivers.push(Arc::new(MockDriver::new()));
     }

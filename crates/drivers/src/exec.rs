@@ -15,7 +15,7 @@ use crate::config::Reader;
 use crate::driver::{Capabilities, Driver, Fingerprint, FsIsolation};
 use crate::ids::IdRanges;
 use crate::session::{ExecRequest, ExecStream};
-use crate::supervised::{ShimCommand, ShimTasks, convert, end_forgotten};
+use crate::supervised::{ForkServer, ShimTasks, convert, end_forgotten};
 use crate::task::{ExecOutput, ExitResult, Mount, TaskConfig, TaskHandle, TaskId, TaskStatus, Usage};
 use crate::{Error, Result};
 
@@ -262,8 +262,8 @@ fn capabilities(names: &[String]) -> Result<CapSet> {
 
 impl ExecDriver {
     /// Creates the driver without tasks.
-    pub fn new(options: ExecOptions, shim: ShimCommand) -> Self {
-        Self { options, tasks: ShimTasks::new(NAME, shim) }
+    pub fn new(options: ExecOptions, shims: ForkServer) -> Self {
+        Self { options, tasks: ShimTasks::new(NAME, shims) }
     }
 
     async fn spec(&self, task: &TaskConfig) -> Result<TaskSpec> {

@@ -23,7 +23,7 @@ pub use ids::IdRanges;
 pub use mock::MockDriver;
 pub use raw_exec::{RawExecDriver, RawExecOptions};
 pub use session::{ExecEvent, ExecInput, ExecRequest, ExecStream};
-pub use supervised::{ShimCommand, own_program};
+pub use supervised::{ForkServer, ShimCommand, own_program};
 pub use task::{
     ExecOutput, ExitResult, LogConfig, Mount, ProcessUsage, Processors, Propagation, Resources, TaskConfig,
     TaskDirs, TaskHandle, TaskId, TaskState, TaskStatus, Usage,

@@ -14,7 +14,7 @@ use crate::config::{Reader, matches_pattern};
 use crate::driver::{Capabilities, Driver, Fingerprint, FsIsolation};
 use crate::ids::IdRanges;
 use crate::session::{ExecRequest, ExecStream};
-use crate::supervised::{ShimCommand, ShimTasks, convert, end_forgotten};
+use crate::supervised::{ForkServer, ShimTasks, convert, end_forgotten};
 use crate::task::{ExecOutput, ExitResult, TaskConfig, TaskHandle, TaskId, TaskStatus, Usage};
 use crate::{Error, Result};
 
@@ -81,6 +81,9 @@ impl Config {
 
     /// Returns the control groups that the job sets for this machine's version of control groups.
     fn elsewhere(&self) -> BTreeMap<String, PathBuf> {
+        if self.cgroup_v1.is_empty() && self.cgroup_v2.is_none() {
+            return BTreeMap::new();
+        }
         match (Hierarchy::detect(), &self.cgroup_v2) {
             (Ok(Some(Hierarchy::V1(_))), _) => self.cgroup_v1.clone(),
             (Ok(Some(Hierarchy::V2(_))), Some(path)) => [(String::new(), path.clone())].into(),
@@ -91,8 +94,8 @@ impl Config {
 
 impl RawExecDriver {
     /// Creates the driver without tasks.
-    pub fn new(options: RawExecOptions, shim: ShimCommand) -> Self {
-        Self { options, tasks: ShimTasks::new(NAME, shim) }
+    pub fn new(options: RawExecOptions, shims: ForkServer) -> Self {
+        Self { options, tasks: ShimTasks::new(NAME, shims) }
     }
 
     fn program(&self, command: String) -> String {

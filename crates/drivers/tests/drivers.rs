@@ -9,9 +9,9 @@ use std::time::{Duration, Instant};
 
 use caravan_drivers::conformance::{self, Behaviour, Fixture};
 use caravan_drivers::{
-    Driver, Error, ExecDriver, ExecOptions, ExitResult, Health, LogConfig, MockDriver, Mount, Processors,
-    Propagation, RawExecDriver, RawExecOptions, Resources, ShimCommand, TaskConfig, TaskDirs, TaskId,
-    TaskState,
+    Driver, Error, ExecDriver, ExecOptions, ExitResult, ForkServer, Health, LogConfig, MockDriver, Mount,
+    Processors, Propagation, RawExecDriver, RawExecOptions, Resources, ShimCommand, TaskConfig, TaskDirs,
+    TaskId, TaskState,
 };
 use caravan_shim::lease::{Lease, LeaseWriter, Term};
 use caravan_sys::cgroup::{Cgroup, Hierarchy};
@@ -97,8 +97,8 @@ impl World {
     }
 }
 
-fn shim() -> ShimCommand {
-    ShimCommand { program: env!("CARGO_BIN_EXE_caravan-driver-shim").into(), args: vec![] }
+fn shim() -> ForkServer {
+    ForkServer::new(ShimCommand { program: env!("CARGO_BIN_EXE_caravan-driver-shim").into(), args: vec![] })
 }
 
 fn raw_exec() -> Arc<dyn Driver> {

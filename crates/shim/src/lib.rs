@@ -1,14 +1,15 @@
 //! The shim: one small process per task. It starts the task, owns its pipes, rotates its logs, holds its control
 //! group, enforces its lease and writes its exit record.
 //!
-//! The agent starts `caravan shim` and sends it a [`TaskSpec`] on standard input. It reads a [`StartReport`] from the
-//! shim's standard output, and then talks to the shim over a socket ([`protocol`]). The shim is independent of the
+//! The agent's fork server (`caravan shim fork-server`) forks the shim. The agent sends it a [`TaskSpec`] on standard
+//! input, reads a [`StartReport`] from its standard output, and then talks to it over a socket ([`protocol`]). The shim is independent of the
 //! agent, which may die and restart. See `docs/design/shim.md`.
 //!
 //! This crate starts no thread and no runtime: [`main`] must be the first thing that a process does.
 
 mod error;
 mod filter;
+mod fork_server;
 mod launch;
 pub mod lease;
 mod logs;
@@ -27,27 +28,51 @@ use std::fs::File;
 use std::io::{self, Write};
 use std::process::ExitCode;
 
+use caravan_sys::cgroup::Hierarchy;
+
 pub use error::{Error, Result};
 pub use logs::append_to;
 pub use protocol::{Opening, StartReport, VERSION};
 pub use record::{ExitRecord, RECORD_FILE, SOCKET_FILE};
 pub use spec::TaskSpec;
 
-/// Runs the shim until its task has ended. Takes no arguments.
+/// The argument that makes [`main`] a fork server instead of a shim.
+pub const FORK_SERVER: &str = "fork-server";
+
+/// Runs a shim until its task has ended, or a fork server until its agent has ended ([`FORK_SERVER`]).
 ///
-/// Must be called while the process has one thread. The process reads the [`Opening`] and the [`TaskSpec`] from its
-/// standard input, and writes the [`StartReport`] to its standard output.
+/// Must be called while the process has one thread. A shim reads the [`Opening`] and the [`TaskSpec`] from its standard
+/// input, and writes the [`StartReport`] to its standard output.
 pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
-    if let Some(arg) = args.into_iter().next() {
-        eprintln!("unexpected argument {arg:?}: the shim is started by the agent and takes none");
-        return ExitCode::from(2);
-    }
-    match run() {
+    let done = match args.into_iter().next() {
+        None => Machine::detect().and_then(|machine| run(&machine)),
+        Some(arg) if arg == FORK_SERVER => fork_server::serve(),
+        Some(arg) => {
+            eprintln!(
+                "unexpected argument {arg:?}: the agent starts shims, without arguments or as {FORK_SERVER:?}"
+            );
+            return ExitCode::from(2);
+        }
+    };
+    match done {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("{}", caravan_sys::describe(&error));
             ExitCode::FAILURE
         }
+    }
+}
+
+/// The facts about the machine that all shims of a fork server share.
+#[derive(Debug)]
+struct Machine {
+    /// The control groups; `None` on a machine without them.
+    cgroups: Option<Hierarchy>,
+}
+
+impl Machine {
+    fn detect() -> Result<Self> {
+        Ok(Self { cgroups: Hierarchy::detect()? })
     }
 }
 
@@ -63,12 +88,12 @@ pub fn replace_mount(
     sandbox::replace(task, mount, sandbox::Rights { devices: false, set_user_id: !no_new_privileges })
 }
 
-fn run() -> Result<()> {
+fn run(machine: &Machine) -> Result<()> {
     let _name = caravan_sys::process::set_name(c"caravan-shim");
     // Leave the agent's session and process group, so that signals of its terminal and its end do not reach the shim.
     let _already_leader = nix::unistd::setsid();
     let spec = read_spec()?;
-    let started = server::Server::start(spec);
+    let started = server::Server::start(spec, machine);
     let report = match &started {
         Ok(server) => server.report(),
         Err(error) => StartReport::Failed { message: caravan_sys::describe(error) },

@@ -13,8 +13,8 @@ pub const RECORD_FILE: &str = "exit";
 /// Name of the control socket in the shim's directory.
 pub const SOCKET_FILE: &str = "control.sock";
 
-/// How a task ended. The shim writes it (synced, renamed) when no process of the task remains and its logs are
-/// complete.
+/// How a task ended. The shim writes it (to another name, then renamed) when no process of the task remains and its logs
+/// are complete. A record counts only within one boot, so it is not synced.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ExitRecord {
     /// Version of this format.
@@ -55,7 +55,7 @@ impl ExitRecord {
 
     pub(crate) fn write(&self, state_dir: &Path) -> Result<()> {
         let bytes = rmp_serde::to_vec_named(self).map_err(|e| Error::Message(e.to_string()))?;
-        Ok(caravan_sys::files::atomic_write(&state_dir.join(RECORD_FILE), &bytes, 0o600)?)
+        Ok(caravan_sys::files::atomic_write_until_restart(&state_dir.join(RECORD_FILE), &bytes, 0o600)?)
     }
 
     /// Removes the record of an earlier run.

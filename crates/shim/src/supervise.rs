@@ -3,13 +3,13 @@
 use std::time::Duration;
 
 use caravan_sys::caps::CapSet;
-use caravan_sys::cgroup::{Cgroup, DeviceRule, Hierarchy, Limits};
+use caravan_sys::cgroup::{Cgroup, DeviceRule, Limits};
 use caravan_sys::mount::device_number;
 use caravan_sys::process::{self, Exit, PidFd, Reaped};
 
 use crate::filter::Filter;
 use crate::spec::{CgroupSpec, MountSpec, TaskSpec};
-use crate::{Result, sandbox};
+use crate::{Machine, Result, sandbox};
 
 /// The number of SIGKILL, which no process survives.
 const SIGKILL: i32 = nix::libc::SIGKILL;
@@ -27,14 +27,14 @@ pub(crate) struct Surroundings {
 impl Surroundings {
     /// Creates them. Features that the machine does not offer are left out and added to `degraded`, but a feature
     /// that the task's isolation requires is an error.
-    pub(crate) fn make(spec: &TaskSpec, degraded: &mut Vec<String>) -> Result<Self> {
+    pub(crate) fn make(spec: &TaskSpec, machine: &Machine, degraded: &mut Vec<String>) -> Result<Self> {
         if let Some(network) = &spec.network {
             // Applies to all later children too, including programs that clients run in the task.
             caravan_sys::netns::enter(network)?;
         }
         let cgroup = match &spec.cgroup {
             None => None,
-            Some(wanted) => make_cgroup(wanted, spec, degraded),
+            Some(wanted) => make_cgroup(wanted, spec, machine, degraded),
         };
         let oom_kills_before = cgroup.as_ref().and_then(|c| c.oom_kills().ok()).unwrap_or(0);
         let mut made = Self { cgroup, sandbox: None, private_ipc: false, filter: None, oom_kills_before };
@@ -144,20 +144,25 @@ impl Surroundings {
     }
 }
 
-fn make_cgroup(wanted: &CgroupSpec, spec: &TaskSpec, degraded: &mut Vec<String>) -> Option<Cgroup> {
+fn make_cgroup(
+    wanted: &CgroupSpec,
+    spec: &TaskSpec,
+    machine: &Machine,
+    degraded: &mut Vec<String>,
+) -> Option<Cgroup> {
     let mut create = || -> caravan_sys::Result<Option<Cgroup>> {
-        let Some(hierarchy) = Hierarchy::detect()? else {
+        let Some(hierarchy) = &machine.cgroups else {
             degraded.push("the host has no control groups: limits are not enforced".into());
             return Ok(None);
         };
-        let cgroup = Cgroup::at(&hierarchy, &wanted.path)?;
+        let cgroup = Cgroup::at(hierarchy, &wanted.path)?;
         if cgroup.exists() {
             // The group may be left from an earlier run whose shim was killed; none of its processes may run beside
             // the new task.
             cgroup.kill_until_empty(1000, Duration::from_millis(2))?;
             cgroup.remove()?;
         }
-        let cgroup = Cgroup::create(&hierarchy, &wanted.path)?;
+        let cgroup = Cgroup::create(hierarchy, &wanted.path)?;
         let limits = Limits {
             cpu_shares: wanted.cpu_shares,
             memory_max: wanted.memory_max,

@@ -13,6 +13,22 @@ use crate::{Error, Result};
 /// The directory must belong to the agent: no task, plugin or user may write to it ([`crate::dir::Dir::replace`] is
 /// for other directories). The temporary name is `.<name>.tmp`, so two writers of one path must exclude each other.
 pub fn atomic_write(path: &Path, bytes: &[u8], mode: u32) -> Result<()> {
+    sync_dir(replace(path, bytes, mode, File::sync_all)?)
+}
+
+/// Replaces a file's content as [`atomic_write`] does, but without a sync: for files that only matter until the machine
+/// restarts. Readers see the old content or the new one, also after the writer was killed.
+pub fn atomic_write_until_restart(path: &Path, bytes: &[u8], mode: u32) -> Result<()> {
+    replace(path, bytes, mode, |_| Ok(())).map(drop)
+}
+
+/// Replaces a file's content and returns its directory; `sync` gets the complete temporary file.
+fn replace<'p>(
+    path: &'p Path,
+    bytes: &[u8],
+    mode: u32,
+    sync: impl FnOnce(&File) -> io::Result<()>,
+) -> Result<&'p Path> {
     let invalid = || io::Error::new(io::ErrorKind::InvalidInput, "the path has no file name");
     let name = path.file_name().ok_or_else(|| Error::path("write", path)(invalid()))?;
     let dir = match path.parent() {
@@ -33,7 +49,7 @@ pub fn atomic_write(path: &Path, bytes: &[u8], mode: u32) -> Result<()> {
         // The umask reduces the mode that is given at creation.
         file.set_permissions(Permissions::from_mode(mode))?;
         file.write_all(bytes)?;
-        file.sync_all()
+        sync(&file)
     };
     write().map_err(Error::path("write", &temporary))?;
     std::fs::rename(&temporary, path).map_err(|source| Error::Paths {
@@ -42,7 +58,7 @@ pub fn atomic_write(path: &Path, bytes: &[u8], mode: u32) -> Result<()> {
         to: path.to_owned(),
         source,
     })?;
-    sync_dir(dir)
+    Ok(dir)
 }
 
 /// Makes a directory's entries durable (fsync(2)).

@@ -11,7 +11,9 @@ use nix::libc;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 pub use rustix::process::Pid;
-use rustix::process::{PidfdFlags, Signal, WaitOptions, pidfd_open, pidfd_send_signal};
+use rustix::process::{
+    PidfdFlags, Signal, WaitId, WaitIdOptions, WaitOptions, pidfd_open, pidfd_send_signal, waitid,
+};
 use rustix::thread::{ThreadNameSpaceType, UnshareFlags};
 
 use crate::{Error, Result};
@@ -140,6 +142,18 @@ impl PidFd {
         }
     }
 
+    /// Reaps the process, a child of the caller, if it has ended. Returns whether it has.
+    pub fn reap(&self) -> Result<bool> {
+        let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG;
+        loop {
+            match waitid(WaitId::PidFd(self.fd.as_fd()), options) {
+                Ok(status) => return Ok(status.is_some()),
+                Err(Errno::INTR) => {}
+                Err(errno) => return Err(Error::process("reap", self.pid)(errno)),
+            }
+        }
+    }
+
     /// Waits until the process has ended, at most this long (`None`: forever). Returns whether it has ended.
     pub fn wait_exit(&self, timeout: Option<Duration>) -> Result<bool> {
         let timeout = timeout.map(|t| Timespec {
@@ -168,24 +182,48 @@ impl AsFd for PidFd {
 /// Fails in a process with more than one thread: only the calling thread would exist in the child, while locks of the
 /// other threads would stay locked.
 pub fn fork(child: impl FnOnce() -> i32) -> Result<u32> {
-    let threads = read_stat(std::process::id())?.map_or(1, |stat| stat.threads);
-    if threads != 1 {
-        return Err(Error::Malformed {
-            what: "the forking process".into(),
-            detail: format!("it has {threads} threads instead of one"),
-        });
-    }
+    require_one_thread()?;
     // SAFETY: the process has one thread (checked just above, and only this thread could start another), so no lock
     // can be held by a thread that does not exist in the child; any code may run there.
     match unsafe { nix::unistd::fork() } {
         Ok(nix::unistd::ForkResult::Parent { child }) => Ok(child.as_raw().unsigned_abs()),
-        Ok(nix::unistd::ForkResult::Child) => {
-            let code = std::panic::catch_unwind(std::panic::AssertUnwindSafe(child)).unwrap_or(101);
-            // SAFETY: _exit ends the process and does not return.
-            unsafe { libc::_exit(code) }
-        }
+        Ok(nix::unistd::ForkResult::Child) => run_and_exit(child),
         Err(errno) => Err(Error::Call { operation: "fork", source: errno.into() }),
     }
+}
+
+/// Forks the calling process on behalf of its parent: as [`fork`], but the new process is a child of the caller's
+/// parent (`CLONE_PARENT` of clone(2)), which also reaps it.
+pub fn fork_sibling(child: impl FnOnce() -> i32) -> Result<u32> {
+    require_one_thread()?;
+    let flags = libc::c_long::from(libc::CLONE_PARENT | libc::SIGCHLD);
+    let none: libc::c_long = 0;
+    // SAFETY: as in `fork`. Without CLONE_VM and without a stack, clone(2) copies the process as fork(2) does. The C
+    // library's copy of the thread id becomes stale, which only its mutexes that know their owner use; one thread
+    // cannot contend for them.
+    match unsafe { libc::syscall(libc::SYS_clone, flags, none, none, none, none) } {
+        0 => run_and_exit(child),
+        pid if pid > 0 => Ok(u32::try_from(pid).expect("a process id is a positive int")),
+        _ => Err(Error::Call { operation: "fork", source: std::io::Error::last_os_error() }),
+    }
+}
+
+fn require_one_thread() -> Result<()> {
+    let threads = read_stat(std::process::id())?.map_or(1, |stat| stat.threads);
+    if threads == 1 {
+        return Ok(());
+    }
+    Err(Error::Malformed {
+        what: "the forking process".into(),
+        detail: format!("it has {threads} threads instead of one"),
+    })
+}
+
+/// Runs the code of a forked child, and ends the process.
+fn run_and_exit(child: impl FnOnce() -> i32) -> ! {
+    let code = std::panic::catch_unwind(std::panic::AssertUnwindSafe(child)).unwrap_or(101);
+    // SAFETY: _exit ends the process and does not return.
+    unsafe { libc::_exit(code) }
 }
 
 /// Replaces the calling process by a program. Returns only on error.

@@ -1,16 +1,60 @@
-//! Unix sockets in directories with long names.
+//! Unix sockets: in directories with long names, and as carriers of descriptors.
 //!
 //! A socket address has at most 107 bytes (unix(7)); paths of allocation directories are longer. The directory is
 //! opened and the address goes through `/proc/self/fd`, so that only the last name counts.
 
 use std::fs::{File, Permissions};
-use std::io;
-use std::os::fd::AsRawFd;
+use std::io::{self, IoSlice, IoSliceMut};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 
+use rustix::net::{
+    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage,
+    SendFlags, recvmsg, sendmsg,
+};
+
 use crate::{Error, Result};
+
+/// Maximum number of descriptors in one message.
+pub const MAX_DESCRIPTORS: usize = 4;
+
+/// Sends one byte with copies of descriptors (`SCM_RIGHTS` of unix(7)), at most [`MAX_DESCRIPTORS`].
+pub fn send_descriptors(socket: impl AsFd, descriptors: &[BorrowedFd<'_>]) -> io::Result<()> {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_DESCRIPTORS))];
+    let mut control = SendAncillaryBuffer::new(&mut space);
+    if !control.push(SendAncillaryMessage::ScmRights(descriptors)) {
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, "too many descriptors for one message"));
+    }
+    sendmsg(socket, &[IoSlice::new(&[0])], &mut control, SendFlags::NOSIGNAL)?;
+    Ok(())
+}
+
+/// Receives what [`send_descriptors`] sent; `None` if the other side has closed the socket. The descriptors are closed
+/// when a program is executed.
+pub fn receive_descriptors(socket: impl AsFd) -> io::Result<Option<Vec<OwnedFd>>> {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_DESCRIPTORS))];
+    let mut control = RecvAncillaryBuffer::new(&mut space);
+    let mut byte = [0];
+    let received = loop {
+        match recvmsg(&socket, &mut [IoSliceMut::new(&mut byte)], &mut control, RecvFlags::CMSG_CLOEXEC) {
+            Err(rustix::io::Errno::INTR) => {}
+            other => break other?,
+        }
+    };
+    if received.bytes == 0 {
+        return Ok(None);
+    }
+    let mut descriptors = Vec::new();
+    for message in control.drain() {
+        if let RecvAncillaryMessage::ScmRights(received) = message {
+            descriptors.extend(received);
+        }
+    }
+    Ok(Some(descriptors))
+}
 
 /// A path of a socket that fits in an address while this value exists.
 #[derive(Debug)]
@@ -61,6 +105,21 @@ pub fn connect(socket: &Path) -> Result<UnixStream> {
 mod tests {
     use super::*;
     use std::io::{Read, Write};
+
+    #[test]
+    fn descriptors_arrive_in_order_and_the_end_is_seen() {
+        let (near, far) = UnixStream::pair().unwrap();
+        let (reader, writer) = std::io::pipe().unwrap();
+        send_descriptors(&near, &[reader.as_fd(), writer.as_fd()]).unwrap();
+        drop((near, reader, writer));
+        let received = receive_descriptors(&far).unwrap().unwrap();
+        let [reader, writer]: [OwnedFd; 2] = received.try_into().unwrap();
+        File::from(writer).write_all(b"hello").unwrap();
+        let mut text = String::new();
+        File::from(reader).read_to_string(&mut text).unwrap();
+        assert_eq!(text, "hello");
+        assert!(receive_descriptors(&far).unwrap().is_none());
+    }
 
     #[test]
     fn long_directories_are_no_obstacle() {

@@ -3,7 +3,7 @@
 use async_trait::async_trait;
 use caravan_client::{Answers, Client, ClientConfig, Handle, Servers};
 use caravan_drivers::{
-    Driver, ExecDriver, ExecOptions, MockDriver, RawExecDriver, RawExecOptions, ShimCommand,
+    Driver, ExecDriver, ExecOptions, ForkServer, MockDriver, RawExecDriver, RawExecOptions, ShimCommand,
 };
 use caravan_rpc::{Channel, Code, PeerIdentity, Router, RpcError, methods};
 use caravan_types::acl::Secret;
@@ -374,12 +374,12 @@ pub fn helper() -> PathBuf {
 }
 
 fn drivers() -> Vec<Arc<dyn Driver>> {
-    let shim = ShimCommand { program: helper(), args: vec!["shim".to_owned()] };
+    let shims = ForkServer::new(ShimCommand { program: helper(), args: vec!["shim".to_owned()] });
     let raw = RawExecOptions { enabled: true, ..Default::default() };
     let exec = ExecOptions { allow_privileged_plugins: true, ..Default::default() };
     vec![
-        Arc::new(RawExecDriver::new(raw, shim.clone())),
-        Arc::new(ExecDriver::new(exec, shim)),
+        Arc::new(RawExecDriver::new(raw, shims.clone())),
+        Arc::new(ExecDriver::new(exec, shims)),
         Arc::new(MockDriver::new()),
     ]
 }

@@ -7,13 +7,15 @@
 mod connection;
 pub(crate) mod convert;
 mod exec;
+mod fork_server;
 mod watch;
+
+pub use fork_server::{ForkServer, ShimCommand};
 
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, HashMap};
 use std::io;
 use std::path::{Path, PathBuf};
-use std::process::Stdio;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -50,22 +52,6 @@ const SIGKILL: i32 = 9;
 /// Bytes kept of each output stream of an executed program.
 const EXEC_OUTPUT: usize = 1 << 20;
 
-/// The program that serves as shim.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ShimCommand {
-    /// Path of the program.
-    pub program: PathBuf,
-    /// Arguments that start the program as a shim.
-    pub args: Vec<String>,
-}
-
-impl Default for ShimCommand {
-    /// Returns the running program itself, which works even after an update has replaced its file.
-    fn default() -> Self {
-        Self { program: "/proc/self/exe".into(), args: vec!["shim".into()] }
-    }
-}
-
 /// Returns the running program under a name, for the `bundled` option of the drivers. A job can then run the agent's
 /// own plugins as `caravan plugin ...`, regardless of its `PATH` or root. Empty if the program's file cannot be
 /// found.
@@ -94,13 +80,13 @@ struct Task {
 #[derive(Debug)]
 pub(crate) struct ShimTasks {
     driver: &'static str,
-    shim: ShimCommand,
+    shims: ForkServer,
     tasks: Mutex<HashMap<TaskId, Arc<Task>>>,
 }
 
 impl ShimTasks {
-    pub(crate) fn new(driver: &'static str, shim: ShimCommand) -> Self {
-        Self { driver, shim, tasks: Mutex::default() }
+    pub(crate) fn new(driver: &'static str, shims: ForkServer) -> Self {
+        Self { driver, shims, tasks: Mutex::default() }
     }
 
     pub(crate) async fn start(&self, id: TaskId, spec: TaskSpec) -> Result<TaskHandle> {
@@ -169,7 +155,7 @@ impl ShimTasks {
         self.lock().insert(task.handle.task_id.clone(), task);
     }
 
-    /// Starts a shim, sends it the specification and waits for its report.
+    /// Forks a shim, sends it the specification and waits for its report.
     async fn launch(&self, id: &TaskId, spec: &TaskSpec) -> Result<Started> {
         let failed = |what: &str, error: &io::Error| Error::Start {
             message: format!("cannot {what} the task's supervisor: {error}"),
@@ -178,42 +164,26 @@ impl ShimTasks {
         let mut message = encode(&Opening { version: VERSION })?;
         message.extend(encode(spec)?);
         let log = open_log(&spec.state_dir).map_err(|e| failed("open the log of", &e))?;
-        let mut child = tokio::process::Command::new(&self.shim.program)
-            .args(&self.shim.args)
-            .env_clear()
-            .current_dir("/")
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .stderr(log)
-            .spawn()
-            .map_err(|e| failed("start", &e))?;
-        let mut input = child.stdin.take();
-        let mut output = child.stdout.take();
+        let mut shim = self.shims.fork(log).await.map_err(|e| failed("start", &e))?;
         let conversation = async {
-            if let Some(input) = &mut input {
-                input.write_all(&message).await?;
-            }
-            drop(input.take());
-            match &mut output {
-                Some(output) => connection::receive(output, &mut FrameBuffer::default()).await,
-                None => Err(io::ErrorKind::BrokenPipe.into()),
-            }
+            shim.conversation.write_all(&message).await?;
+            connection::receive(&mut shim.conversation, &mut FrameBuffer::default()).await
         };
         let report = tokio::time::timeout(START_LIMIT, conversation).await;
         if !matches!(report, Ok(Ok(_))) {
             // The shim hangs or sent no report: killing it also kills the task that it may have started.
-            let _gone = child.start_kill();
+            let _gone = shim.process.send_signal(SIGKILL);
         }
         let task = id.clone();
-        // Reaps the shim if it ends before this agent, so that no zombie remains. The result is not used.
+        // Reaps the shim if it ends before this agent, so that no zombie remains.
         tokio::spawn(async move {
-            let status = child.wait().await;
-            tracing::trace!(task = %task, ?status, "supervisor ended");
+            let reaped = fork_server::reap(shim.process).await;
+            tracing::trace!(task = %task, ?reaped, "supervisor ended");
         });
         match report {
             Ok(Ok(StartReport::Started(started))) => Ok(started),
             Ok(Ok(StartReport::Failed { message })) => Err(Error::Start { message, recoverable: false }),
-            Ok(Err(error)) => Err(failed("hear from", &error)),
+            Ok(Err(error)) => Err(failed("receive the report of", &error)),
             Err(_) => Err(Error::Timeout { what: format!("the start of task {id}"), limit: START_LIMIT }),
         }
     }

@@ -24,7 +24,7 @@ use crate::record::{ExitRecord, RECORD_FILE, SOCKET_FILE};
 use crate::session::Client;
 use crate::spec::TaskSpec;
 use crate::supervise::Surroundings;
-use crate::{Error, Result};
+use crate::{Error, Machine, Result};
 
 /// Delay between two kills while a process of an ended task still runs.
 const RETRY: Duration = Duration::from_millis(5);
@@ -88,7 +88,7 @@ fn io<E: Into<std::io::Error>>(doing: &'static str) -> impl FnOnce(E) -> Error {
 
 impl Server {
     /// Starts the task. A failed start leaves no process of it.
-    pub(crate) fn start(spec: TaskSpec) -> Result<Self> {
+    pub(crate) fn start(spec: TaskSpec, machine: &Machine) -> Result<Self> {
         caravan_sys::files::private_dir(&spec.state_dir)?;
         ExitRecord::clear(&spec.state_dir)?;
         process::become_subreaper()?;
@@ -101,7 +101,7 @@ impl Server {
         listener.set_nonblocking(true).map_err(io("set up the control socket"))?;
 
         let mut degraded = Vec::new();
-        let around = Surroundings::make(&spec, &mut degraded)?;
+        let around = Surroundings::make(&spec, machine, &mut degraded)?;
         let launched = (|| -> Result<_> {
             let null =
                 File::options().read(true).write(true).open("/dev/null").map_err(io("open /dev/null"))?;

@@ -135,7 +135,10 @@ impl Group {
                 }
                 (_, false) => {}
             }
-            write(&target.join("cgroup.procs"), &pid.to_string())?;
+            // `0` in `tasks` moves the calling thread, which Linux 5.16 and later do without waiting for an RCU grace period
+            // (10 ms and more). The caller has one thread, so this moves the process.
+            let file = if pid == 0 { "tasks" } else { "cgroup.procs" };
+            write(&target.join(file), &pid.to_string())?;
         }
         Ok(())
     }

@@ -15,9 +15,10 @@ use crate::runner::start::{Plan, StartFault};
 use crate::runner::templates::TaskTemplates;
 use crate::runner::templates::act::prepare;
 use crate::state::TaskRecord;
-use caravan_drivers::{ExitResult, TaskHandle};
+use caravan_drivers::{Driver, ExitResult, TaskHandle, TaskId};
 use caravan_types::Time;
 use caravan_types::alloc::{TaskEvent, TaskRunState, event};
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::{mpsc, oneshot, watch};
 
@@ -94,6 +95,8 @@ pub(super) struct TaskRunner {
     binds: Binds,
     templates: Option<TaskTemplates>,
     identities: Writes,
+    /// The last run, whose data the driver still has.
+    remains: Option<(Arc<dyn Driver>, TaskId)>,
 }
 
 impl TaskRunner {
@@ -112,6 +115,7 @@ impl TaskRunner {
             binds: Binds::default(),
             templates: None,
             identities: Writes::default(),
+            remains: None,
         }
     }
 
@@ -140,7 +144,10 @@ impl TaskRunner {
         loop {
             match next {
                 Next::Again => next = self.start_when_due().await,
-                Next::Over { failed } => return self.finish(failed).await,
+                Next::Over { failed } => {
+                    self.finish(failed).await;
+                    return self.remove_remains().await;
+                }
                 Next::AgentEnds => return,
             }
         }
@@ -358,6 +365,7 @@ impl TaskRunner {
                 // The exit status does not matter: the stop was requested.
                 self.update(|r| {
                     r.handle = None;
+                    r.driver_id = r.driver_id.take().filter(|_| exit.is_none());
                     r.fenced = fenced;
                     r.over = Some(fenced);
                     for event in event.into_iter().chain([killed]) {
@@ -369,12 +377,22 @@ impl TaskRunner {
             }
         };
         // Only after the next step is durable: until then, a new agent must be able to read the exit status.
-        if let Err(error) = plan.driver.destroy(&id, true).await {
-            tracing::debug!(task = %id, %error, "the driver keeps something of an ended task");
-        }
+        self.remains = Some((Arc::clone(&plan.driver), id));
         match next {
+            // The end is reported first.
             Ok(next) => next,
-            Err(delay) => self.pause(delay).await,
+            Err(delay) => {
+                self.remove_remains().await;
+                self.pause(delay).await
+            }
+        }
+    }
+
+    /// Removes the data of the driver about the run that has ended.
+    async fn remove_remains(&mut self) {
+        let Some((driver, id)) = self.remains.take() else { return };
+        if let Err(error) = driver.destroy(&id, true).await {
+            tracing::debug!(task = %id, %error, "the driver keeps something of an ended task");
         }
     }
 

@@ -37,6 +37,7 @@ impl TaskRunner {
         let mut settled = Ok(Next::Over { failed: true });
         self.update(|r| {
             r.handle = None;
+            r.driver_id = r.driver_id.take().filter(|_| !matches!(cause, Cause::Exited { .. }));
             // A task that ended by itself did not exceed the run time limit.
             r.timed_out &= !matches!(cause, Cause::Exited { .. });
             if let Some(why) = why {
