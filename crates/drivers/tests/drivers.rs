@@ -1,5 +1,6 @@
 //! Runs the conformance suite against the drivers, and tests what only drivers with shims do.
 
+mod fork_server;
 mod isolation;
 
 use std::path::{Path, PathBuf};
