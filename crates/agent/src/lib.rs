@@ -7,7 +7,7 @@ mod error;
 mod flags;
 mod host;
 mod inspect;
-mod late;
+mod known_nodes;
 mod log_file;
 mod logging;
 mod monitor;
@@ -17,6 +17,7 @@ mod reserved;
 mod run;
 mod settings;
 mod shown;
+mod start;
 mod tls;
 
 pub use error::AgentError;

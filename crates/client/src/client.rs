@@ -14,7 +14,7 @@ use crate::node::NodeState;
 use crate::reporter::Reporter;
 use crate::runner::Context;
 use crate::servers::Servers;
-use crate::state::{Identity, Store, TaskRecord};
+use crate::state::{Identity, Loaded, Store, TaskRecord};
 use crate::{ClientError, contact, env, fingerprint, metadata};
 use crate::{NeighbourKind, Neighbours};
 use caravan_csi::{Class, CsiError, Deadlines};
@@ -37,21 +37,24 @@ use tokio_stream::wrappers::ReceiverStream;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-/// A client agent.
+/// A client whose state is open: its node is known, and nothing runs. The connection to the servers needs the identity of
+/// the node, so it is made between [`Client::open`] and [`Client::connect`].
 #[derive(Debug)]
-pub struct Client;
+pub struct Client {
+    config: ClientConfig,
+    csi_dir: PathBuf,
+    store: Store,
+    loaded: Loaded,
+    lease: NodeLease,
+    identity: Arc<Identity>,
+}
 
 impl Client {
-    /// Opens the client state and loads its content. Nothing runs before [`Service::run`].
+    /// Opens the client state and loads its content.
     ///
     /// # Errors
     /// If a directory cannot be created, or the state cannot be opened or read.
-    #[expect(clippy::new_ret_no_self, reason = "a client is its two halves")]
-    pub fn new(
-        mut config: ClientConfig,
-        servers: Arc<dyn Servers>,
-        drivers: Vec<Arc<dyn Driver>>,
-    ) -> Result<(Handle, Service), ClientError> {
+    pub fn open(mut config: ClientConfig) -> Result<Self, ClientError> {
         config.meta = metadata::completed(config.meta);
         let csi_dir = config.state_dir.join("csi");
         let made = |dir: &PathBuf| {
@@ -63,19 +66,41 @@ impl Client {
         // Tasks of other users must pass through the directory, but must not list it.
         let holds = format!("{} cannot hold the allocations", config.alloc_dir.display());
         durable_dir(&config.alloc_dir, 0o711).map_err(ClientError::kernel(holds))?;
-        let (store, loaded) = Store::open((!config.dev).then_some(config.state_dir.as_path()))?;
+        let (store, mut loaded) = Store::open((!config.dev).then_some(config.state_dir.as_path()))?;
         let lease = NodeLease::open(&config.state_dir)?;
         // Makes the directory entries of both files durable; the files may be new.
         let unflushed = format!("{} cannot be flushed", config.state_dir.display());
         sync_dir(&config.state_dir).map_err(ClientError::kernel(unflushed))?;
-        let shared = share(&config);
-
-        let neighbours = wanted(&config, config.neighbours.clone());
-        let known = loaded.identity.is_some();
-        let identity = Arc::new(loaded.identity.unwrap_or_else(new_identity));
-        if !known {
+        let identity = Arc::new(loaded.identity.take().unwrap_or_else(|| {
+            let identity = new_identity();
             store.put_identity(&identity).later();
-        }
+            identity
+        }));
+        Ok(Self { config, csi_dir, store, loaded, lease, identity })
+    }
+
+    /// Returns the id of the node.
+    pub fn node_id(&self) -> &NodeId {
+        &self.identity.node_id
+    }
+
+    /// Returns the secret by which the servers recognize the node.
+    pub fn node_secret(&self) -> &NodeSecret {
+        &self.identity.secret
+    }
+
+    /// Connects the client with its servers and drivers. Nothing runs before [`Service::run`].
+    ///
+    /// # Errors
+    /// If mounts of an earlier agent cannot be swept.
+    pub fn connect(
+        self,
+        servers: Arc<dyn Servers>,
+        drivers: Vec<Arc<dyn Driver>>,
+    ) -> Result<(Handle, Service), ClientError> {
+        let Self { config, csi_dir, store, loaded, lease, identity } = self;
+        let shared = share(&config);
+        let neighbours = wanted(&config, config.neighbours.clone());
         let cores = Cores::open(&config);
         let mut node = fingerprint::read(&config, &identity, cores.reservable());
         node.meta = metadata::in_force(&config.meta, &loaded.node_meta);

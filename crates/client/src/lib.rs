@@ -1,7 +1,7 @@
 //! A client agent: fingerprints its node, runs allocations under task drivers, serves CSI plugins that run as tasks,
 //! and mounts their volumes.
 //!
-//! [`Client::new`] returns a [`Service`] that runs the client and a [`Handle`] for requests. The client reaches the
+//! [`Client::connect`] returns a [`Service`] that runs the client and a [`Handle`] for requests. The client reaches the
 //! servers through [`Servers`] only, so that both sides may run in one process.
 //!
 //! State that must survive the agent is written before the client acts on it (`state`). Waits that users may notice are

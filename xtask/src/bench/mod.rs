@@ -2,6 +2,7 @@
 
 mod agent;
 mod api;
+mod build;
 mod kept;
 mod scheduler;
 mod volumes;
@@ -22,13 +23,14 @@ fn run_one(arguments: &[String], release: bool) -> Result<()> {
     match arguments.first().map(String::as_str) {
         Some("agent") => agent::run(release),
         Some("api") => api::run(release),
+        Some("build") => build::run(release),
         Some("hcl") => hcl(release),
         Some("scheduler") => scheduler::run(&arguments[1..], release),
         Some("volumes") => volumes::run(release),
         Some(other) => {
-            bail!("there is no bench {other:?}; known: agent, api, hcl, scheduler, volumes")
+            bail!("there is no bench {other:?}; known: agent, api, build, hcl, scheduler, volumes")
         }
-        None => bail!("which bench? known: agent, api, hcl, scheduler, volumes"),
+        None => bail!("which bench? known: agent, api, build, hcl, scheduler, volumes"),
     }
 }
 

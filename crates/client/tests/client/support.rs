@@ -400,7 +400,7 @@ impl Agent {
         let unique = dir.path().file_name().unwrap().to_string_lossy().into_owned();
         config.cgroup_parent = format!("/caravan-test-{unique}");
         let as_servers: Arc<dyn Servers> = Arc::clone(&servers) as Arc<dyn Servers>;
-        let (handle, service) = Client::new(config, as_servers, drivers()).unwrap();
+        let (handle, service) = Client::open(config).unwrap().connect(as_servers, drivers()).unwrap();
         let cancel = CancellationToken::new();
         let running = tokio::spawn(service.run(cancel.clone()));
         Self { servers, handle, dir, dev, cancel, running }
