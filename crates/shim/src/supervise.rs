@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use caravan_sys::caps::CapSet;
-use caravan_sys::cgroup::{Cgroup, DeviceRule, Limits};
+use caravan_sys::cgroup::{Cgroup, DeviceControl, DeviceRule, Limits};
 use caravan_sys::mount::device_number;
 use caravan_sys::process::{self, Exit, PidFd, Reaped};
 
@@ -155,21 +155,23 @@ fn make_cgroup(
             degraded.push("the host has no control groups: limits are not enforced".into());
             return Ok(None);
         };
+        let is_confined = spec.isolation.as_ref().is_some_and(|i| !i.privileged);
+        let devices = if is_confined { DeviceControl::On } else { DeviceControl::Off };
         let cgroup = Cgroup::at(hierarchy, &wanted.path)?;
-        if cgroup.exists() {
+        if !cgroup.make(devices)? {
             // The group may be left from an earlier run whose shim was killed; none of its processes may run beside
             // the new task.
             cgroup.kill_until_empty(1000, Duration::from_millis(2))?;
             cgroup.remove()?;
+            cgroup.make(devices)?;
         }
-        let cgroup = Cgroup::create(hierarchy, &wanted.path)?;
         let limits = Limits {
             cpu_shares: wanted.cpu_shares,
             memory_max: wanted.memory_max,
             memory_reserved: wanted.memory_reserved,
             pids_max: wanted.pids_max,
             cpus: wanted.cpus.clone(),
-            only_basic_devices: spec.isolation.as_ref().is_some_and(|i| !i.privileged),
+            only_basic_devices: is_confined,
             devices: mounted_devices(spec),
         };
         for error in cgroup.set_limits(&limits) {

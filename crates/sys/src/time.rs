@@ -1,6 +1,7 @@
 //! Clocks and the id of the current boot.
 
 use std::io::Read;
+use std::sync::OnceLock;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use rustix::time::{ClockId, clock_gettime};
@@ -103,12 +104,16 @@ pub fn process() -> Duration {
 
 /// Returns the id of this boot (random(4)). Process ids and boot times must not be compared across boots.
 pub fn boot_id() -> Result<String> {
+    static READ: OnceLock<String> = OnceLock::new();
+    if let Some(id) = READ.get() {
+        return Ok(id.clone());
+    }
     let path = "/proc/sys/kernel/random/boot_id";
     let mut text = String::new();
     std::fs::File::open(path)
         .and_then(|mut f| f.read_to_string(&mut text))
         .map_err(Error::path("read", path))?;
-    Ok(text.trim().to_owned())
+    Ok(READ.get_or_init(|| text.trim().to_owned()).clone())
 }
 
 #[cfg(test)]

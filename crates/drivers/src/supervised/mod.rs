@@ -21,7 +21,7 @@ use std::time::Duration;
 
 use caravan_shim::protocol::{FrameBuffer, ProcessRef, Reply, Request, Started, encode};
 use caravan_shim::spec::MountSpec;
-use caravan_shim::{Opening, StartReport, TaskSpec, VERSION};
+use caravan_shim::{Opening, RECORD_FILE, SOCKET_FILE, StartReport, TaskSpec, VERSION};
 use caravan_sys::cgroup::{Cgroup, DeviceRule, Hierarchy};
 use caravan_sys::mount::device_number;
 use caravan_sys::process::{PidFd, ProcessIdentity, signal_number};
@@ -45,6 +45,9 @@ const STOP_SLACK: Duration = Duration::from_secs(10);
 
 /// How long a shim may take for an answer that does not wait for the task.
 const ANSWER_LIMIT: Duration = Duration::from_secs(10);
+
+/// Name of the file with a shim's messages, in its directory.
+const LOG_FILE: &str = "shim.log";
 
 /// SIGKILL has this number on every Linux architecture (signal(7)).
 const SIGKILL: i32 = 9;
@@ -236,10 +239,10 @@ impl ShimTasks {
         }
         self.lock().remove(id);
         let state_dir = task.state.state_dir.clone();
-        let removed = tokio::task::spawn_blocking(move || tree::remove(&state_dir, Seals::Keep));
+        let removed = tokio::task::spawn_blocking(move || remove_state(&state_dir));
         let failed = |source| Error::Supervisor { id: id.clone(), source };
         match removed.await {
-            Ok(removed) => removed.map(drop).map_err(|error| failed(io::Error::other(error))),
+            Ok(removed) => removed.map_err(|error| failed(io::Error::other(error))),
             Err(error) => Err(failed(io::Error::other(error))),
         }
     }
@@ -407,6 +410,21 @@ pub(crate) async fn end_forgotten(id: &TaskId, state_dir: &Path) -> Result<()> {
     }
 }
 
+/// Removes the directory of a shim that has ended. The names are known and only root can enter the directory; removing
+/// whatever else is there takes a look at the mount table, which is long on a node with many tasks.
+fn remove_state(state_dir: &Path) -> caravan_sys::Result<()> {
+    for name in [RECORD_FILE, LOG_FILE, SOCKET_FILE] {
+        // The removal of the directory fails if a file stays.
+        let _absent = std::fs::remove_file(state_dir.join(name));
+    }
+    match std::fs::remove_dir(state_dir) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => {
+            tree::remove(state_dir, Seals::Keep).map(drop)
+        }
+        _ => Ok(()),
+    }
+}
+
 fn unexpected(id: &TaskId, reply: &Reply) -> Error {
     match reply {
         Reply::Failed { message } => Error::Refused(message.clone()),
@@ -417,7 +435,7 @@ fn unexpected(id: &TaskId, reply: &Reply) -> Error {
 
 fn open_log(state_dir: &Path) -> io::Result<std::fs::File> {
     use std::os::unix::fs::OpenOptionsExt;
-    std::fs::OpenOptions::new().append(true).create(true).mode(0o600).open(state_dir.join("shim.log"))
+    std::fs::OpenOptions::new().append(true).create(true).mode(0o600).open(state_dir.join(LOG_FILE))
 }
 
 fn unix_now() -> u64 {

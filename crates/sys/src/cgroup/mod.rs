@@ -141,6 +141,16 @@ pub struct Cgroup {
     kind: Kind,
 }
 
+/// Whether a group limits the use of devices. On version 1, a group without limits stays in the parent's group of the
+/// `devices` controller, which saves a directory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum DeviceControl {
+    /// The group has its own rules.
+    On,
+    /// The rules of the parent apply.
+    Off,
+}
+
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Kind {
     V1(v1::Group),
@@ -168,11 +178,17 @@ impl Cgroup {
     /// Creates the group and its parents. On version 2, enables the controllers that limits need in each parent.
     pub fn create(hierarchy: &Hierarchy, relative: &Path) -> Result<Self> {
         let group = Self::at(hierarchy, relative)?;
-        match &group.kind {
-            Kind::V1(g) => g.create()?,
-            Kind::V2(g) => g.create()?,
-        }
+        group.make(DeviceControl::On)?;
         Ok(group)
+    }
+
+    /// Creates the group as [`Cgroup::create`] does. Returns whether the group is new: `false` means that a part of it
+    /// existed, with unknown processes and limits.
+    pub fn make(&self, devices: DeviceControl) -> Result<bool> {
+        match &self.kind {
+            Kind::V1(g) => g.create(devices),
+            Kind::V2(g) => g.create(),
+        }
     }
 
     /// Returns whether the group exists.
@@ -306,6 +322,21 @@ impl Cgroup {
             Kind::V1(g) => g.procs_file(),
             Kind::V2(g) => g.dir().join("cgroup.procs"),
         }
+    }
+}
+
+/// Creates a directory with its parents. Returns whether it is new.
+fn create_dir(dir: &Path) -> Result<bool> {
+    let made = match std::fs::create_dir(dir) {
+        Err(e) if e.kind() == io::ErrorKind::NotFound => {
+            dir.parent().map_or(Ok(()), std::fs::create_dir_all).and_then(|()| std::fs::create_dir(dir))
+        }
+        other => other,
+    };
+    match made {
+        Ok(()) => Ok(true),
+        Err(e) if e.kind() == io::ErrorKind::AlreadyExists => Ok(false),
+        Err(e) => Err(Error::path("create cgroup", dir)(e)),
     }
 }
 

@@ -1,18 +1,21 @@
 //! Version 1: one directory per controller.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use super::{Limits, Usage, cpuset, read_keyed, read_number, write};
+use super::{DeviceControl, Limits, Usage, cpuset, is_gone, read_keyed, read_number, write};
 use crate::{Error, Result};
 
 /// The controllers that this module uses.
-pub(super) const CONTROLLERS: [&str; 7] = ["cpu", "cpuacct", CPUSET, "devices", "freezer", "memory", "pids"];
+pub(super) const CONTROLLERS: [&str; 7] = ["cpu", "cpuacct", CPUSET, DEVICES, "freezer", "memory", "pids"];
 
 /// The controller whose groups accept no process before their processors are set. Only groups with limited processors
 /// have a directory here.
 pub(super) const CPUSET: &str = "cpuset";
+
+/// The controller without a directory for groups with [`DeviceControl::Off`].
+const DEVICES: &str = "devices";
 
 /// Character devices that every program may need: null, zero, full, random, urandom, tty, ptmx, and pseudo terminals.
 const BASIC_DEVICES: [&str; 8] = [
@@ -43,12 +46,17 @@ impl Group {
         Self { dirs, mounts: mounts.clone() }
     }
 
-    pub(super) fn create(&self) -> Result<()> {
-        let sets = self.dirs.get(CPUSET).map(PathBuf::as_path);
-        for dir in self.dirs().filter(|dir| Some(*dir) != sets) {
-            std::fs::create_dir_all(dir).map_err(Error::path("create cgroup", dir))?;
+    pub(super) fn create(&self, devices: DeviceControl) -> Result<bool> {
+        let sets = self.dirs.get(CPUSET);
+        let wanted = self.dirs.iter().filter(|(name, dir)| {
+            Some(*dir) != sets && (devices == DeviceControl::On || name.as_str() != DEVICES)
+        });
+        let dirs: BTreeSet<&PathBuf> = wanted.map(|(_, dir)| dir).collect();
+        let mut is_new = true;
+        for dir in dirs {
+            is_new &= super::create_dir(dir)?;
         }
-        Ok(())
+        Ok(is_new)
     }
 
     pub(super) fn exists(&self) -> bool {
@@ -56,7 +64,7 @@ impl Group {
     }
 
     pub(super) fn dirs(&self) -> impl Iterator<Item = &Path> {
-        let mut seen = std::collections::BTreeSet::new();
+        let mut seen = BTreeSet::new();
         self.dirs.values().map(PathBuf::as_path).filter(move |dir| seen.insert(*dir))
     }
 
@@ -84,7 +92,7 @@ impl Group {
         set("memory", "memory.limit_in_bytes", limits.memory_max);
         set("memory", "memory.soft_limit_in_bytes", limits.memory_reserved);
         set("pids", "pids.max", limits.pids_max);
-        if let (true, Some(dir)) = (limits.only_basic_devices, self.dirs.get("devices")) {
+        if let (true, Some(dir)) = (limits.only_basic_devices, self.dirs.get(DEVICES)) {
             let rules = std::iter::once(("devices.deny", "a".to_owned()))
                 .chain(BASIC_DEVICES.iter().map(|rule| ("devices.allow", (*rule).to_owned())))
                 .chain(limits.devices.iter().map(|rule| ("devices.allow", rule.to_string())));
@@ -96,7 +104,7 @@ impl Group {
     }
 
     pub(super) fn allow_device(&self, rule: super::DeviceRule) -> Result<()> {
-        match self.dirs.get("devices") {
+        match self.dirs.get(DEVICES) {
             Some(dir) if dir.exists() => write(&dir.join("devices.allow"), &rule.to_string()),
             _ => Ok(()),
         }
@@ -128,8 +136,6 @@ impl Group {
             });
             match (controller.as_str(), elsewhere.contains_key(controller)) {
                 (CPUSET, true) => cpuset::make(self.mounts.get(CPUSET).unwrap_or(&target), &target)?,
-                // The group's processors are not limited.
-                (CPUSET, false) if !target.exists() => continue,
                 (_, true) => {
                     std::fs::create_dir_all(&target).map_err(Error::path("create cgroup", &target))?;
                 }
@@ -138,7 +144,13 @@ impl Group {
             // `0` in `tasks` moves the calling thread, which Linux 5.16 and later do without waiting for an RCU grace period
             // (10 ms and more). The caller has one thread, so this moves the process.
             let file = if pid == 0 { "tasks" } else { "cgroup.procs" };
-            write(&target.join(file), &pid.to_string())?;
+            match write(&target.join(file), &pid.to_string()) {
+                // The group's processors or devices are not limited.
+                Err(error)
+                    if matches!(controller.as_str(), CPUSET | DEVICES) && error.io().is_some_and(is_gone) => {
+                }
+                other => other?,
+            }
         }
         Ok(())
     }

@@ -30,8 +30,8 @@ impl Group {
         self.dir.exists()
     }
 
-    pub(super) fn create(&self) -> Result<()> {
-        std::fs::create_dir_all(&self.dir).map_err(Error::path("create cgroup", &self.dir))?;
+    pub(super) fn create(&self) -> Result<bool> {
+        let is_new = super::create_dir(&self.dir)?;
         let mut above: Vec<&Path> =
             self.dir.ancestors().skip(1).take_while(|dir| dir.starts_with(&self.root)).collect();
         above.reverse();
@@ -42,7 +42,7 @@ impl Group {
                 let _unavailable = write(&dir.join("cgroup.subtree_control"), &format!("+{controller}"));
             }
         }
-        Ok(())
+        Ok(is_new)
     }
 
     pub(super) fn set_limits(&self, limits: &Limits) -> Vec<Error> {
