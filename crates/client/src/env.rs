@@ -7,6 +7,7 @@ use caravan_types::job::{Job, Task, TaskGroup};
 use caravan_types::node::Node;
 use serde_json::Value;
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 /// Directories as the task sees them.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -23,7 +24,7 @@ pub(crate) struct SeenDirs {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Inputs<'a> {
     /// The node that runs the task.
-    pub(crate) node: &'a Node,
+    pub(crate) node: &'a Arc<Node>,
     /// The node's region.
     pub(crate) region: &'a str,
     /// The task's allocation.
@@ -44,11 +45,12 @@ pub(crate) struct Inputs<'a> {
     pub(crate) hooks: &'a BTreeMap<String, String>,
 }
 
-/// The environment of a task, with the node names that its texts may refer to.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+/// The environment of a task, and the node whose properties its texts may refer to.
+#[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct TaskEnv {
     env: BTreeMap<String, String>,
-    node: BTreeMap<String, String>,
+    node: Arc<Node>,
+    region: String,
 }
 
 /// Variables of the host that tasks never get, unless the agent's configuration allows them.
@@ -77,7 +79,7 @@ impl TaskEnv {
     /// Builds the environment.
     pub(crate) fn build(inputs: &Inputs<'_>) -> Self {
         let Inputs { node, region, alloc, job, group, task, dirs, .. } = *inputs;
-        let mut this = Self { env: BTreeMap::new(), node: node_names(node, region) };
+        let mut this = Self { env: BTreeMap::new(), node: Arc::clone(node), region: region.to_owned() };
         let mut set = |key: &str, value: String| {
             this.env.insert(key.to_owned(), value);
         };
@@ -157,7 +159,23 @@ impl TaskEnv {
 
     /// Returns a text with its references replaced; unknown ones stay.
     pub(crate) fn text(&self, text: &str) -> String {
-        interpolate(text, |name| self.env.get(name).or_else(|| self.node.get(name)).cloned())
+        interpolate(text, |name| self.env.get(name).cloned().or_else(|| self.property(name)))
+    }
+
+    /// Returns a property of the node by its name in texts.
+    fn property(&self, name: &str) -> Option<String> {
+        let node = &self.node;
+        match name.split_once('.')? {
+            ("attr", key) => node.attributes.get(key).cloned(),
+            ("meta", key) => node.meta.get(key).cloned(),
+            ("node", "unique.id") => Some(node.id.to_string()),
+            ("node", "unique.name") => Some(node.name.to_string()),
+            ("node", "datacenter") => Some(node.datacenter.clone()),
+            ("node", "region") => Some(self.region.clone()),
+            ("node", "class") => Some(node.node_class.clone()),
+            ("node", "pool") => Some(node.node_pool.clone()),
+            _ => None,
+        }
     }
 
     /// Returns a driver's configuration with the references in its strings replaced. The form `${env["X"]}` works too.
@@ -196,20 +214,6 @@ pub(crate) fn host_env(
 ) -> BTreeMap<String, String> {
     let denied = denied.unwrap_or_else(|| DENIED.iter().map(|d| (*d).to_owned()).collect());
     all.filter(|(key, _)| !denied.contains(key)).collect()
-}
-
-fn node_names(node: &Node, region: &str) -> BTreeMap<String, String> {
-    let mut names = BTreeMap::from([
-        ("node.unique.id".to_owned(), node.id.to_string()),
-        ("node.unique.name".to_owned(), node.name.to_string()),
-        ("node.datacenter".to_owned(), node.datacenter.clone()),
-        ("node.region".to_owned(), region.to_owned()),
-        ("node.class".to_owned(), node.node_class.clone()),
-        ("node.pool".to_owned(), node.node_pool.clone()),
-    ]);
-    names.extend(node.attributes.iter().map(|(k, v)| (format!("attr.{k}"), v.clone())));
-    names.extend(node.meta.iter().map(|(k, v)| (format!("meta.{k}"), v.clone())));
-    names
 }
 
 /// Rewrites `${env["X"]}` and `${attr["x"]}` to `${X}` and `${attr.x}`.
@@ -264,7 +268,6 @@ mod tests {
     use super::*;
     use caravan_types::alloc::{AllocatedResources, AllocatedSharedResources};
     use proptest::prelude::*;
-    use std::sync::Arc;
 
     fn env_of(task: &Task, alloc: &Allocation) -> TaskEnv {
         let mut node = Node { name: "n1".into(), datacenter: "dc1".into(), ..Default::default() };
@@ -276,7 +279,7 @@ mod tests {
         let dirs = SeenDirs { alloc: "/alloc".into(), local: "/local".into(), secrets: "/secrets".into() };
         let host = BTreeMap::from([("PATH".to_owned(), "/bin".to_owned())]);
         TaskEnv::build(&Inputs {
-            node: &node,
+            node: &Arc::new(node),
             region: "global",
             alloc,
             job: &job,

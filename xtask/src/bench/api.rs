@@ -50,7 +50,7 @@ fn options() -> AgentOptions {
 fn rates() -> Result<()> {
     let agent = Agent::with(options())?;
     put(&agent, "/v1/jobs", &sleeper("many", "raw_exec", ALLOCS))?;
-    wait_count(&agent, "many", "running", ALLOCS)?;
+    wait_count(&agent, "many", "Running", ALLOCS)?;
     for (path, reference) in REFERENCE {
         for (what, header) in [("", ""), (", packed", "Accept-Encoding: gzip\r\n")] {
             let rate = rate(&agent, path, header)?;

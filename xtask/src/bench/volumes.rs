@@ -150,7 +150,7 @@ fn users(name: &str, count: usize) -> Value {
 fn run_all(agent: &Agent, name: &str, count: usize) -> Result<f64> {
     let begun = Instant::now();
     put(agent, "/v1/jobs", &users(name, count))?;
-    wait_count(agent, name, "running", count)?;
+    wait_count(agent, name, "Running", count)?;
     Ok(millis(begun) / 1000.0)
 }
 

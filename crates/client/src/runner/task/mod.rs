@@ -80,8 +80,16 @@ enum Ended {
 
 /// The next step of the runner.
 enum Next {
+    /// Start the task when its turn comes.
     Again,
-    Over { failed: bool },
+    /// Watch the running task; `stopping`: an earlier agent was stopping it.
+    Watch {
+        handle: Box<TaskHandle>,
+        stopping: bool,
+    },
+    Over {
+        failed: bool,
+    },
     AgentEnds,
 }
 
@@ -120,30 +128,11 @@ impl TaskRunner {
     }
 
     pub(super) async fn run(mut self) {
-        let record = self.record();
-        if record.state.state == TaskRunState::Dead {
-            // The last agent may have ended before it notified the siblings.
-            return self.alloc.died(&self.name);
-        }
-        // Binds of an earlier agent, also of a start that was lost with it: unmounted with the task, or replaced.
-        if record.driver_id.is_some()
-            && let Some(plan) = Plan::make(&self.alloc, &self.name)
-        {
-            self.binds = plan.adopt_binds(&self.alloc);
-        }
-        let mut next = match (record.over, self.recover(&record).await) {
-            (Some(failed), _) => Next::Over { failed },
-            (None, Some(handle)) => {
-                self.adopt_directories().await;
-                self.alloc.open_socket(&self.name);
-                self.live(handle, record.stopping).await
-            }
-            (None, None) if record.stopping => Next::Over { failed: record.state.failed },
-            (None, None) => Next::Again,
-        };
+        let Some(mut next) = self.begin().await else { return self.alloc.died(&self.name) };
         loop {
             match next {
                 Next::Again => next = self.start_when_due().await,
+                Next::Watch { handle, stopping } => next = self.live(&handle, stopping).await,
                 Next::Over { failed } => {
                     self.finish(failed).await;
                     return self.remove_remains().await;
@@ -151,6 +140,31 @@ impl TaskRunner {
                 Next::AgentEnds => return,
             }
         }
+    }
+
+    /// Returns the first step; `None` for a task that died under an earlier agent, which may have ended before it notified
+    /// the siblings.
+    async fn begin(&mut self) -> Option<Next> {
+        let record = self.record();
+        if record.state.state == TaskRunState::Dead {
+            return None;
+        }
+        // Binds of an earlier agent, also of a start that was lost with it: unmounted with the task, or replaced.
+        if record.driver_id.is_some()
+            && let Some(plan) = Plan::make(&self.alloc, &self.name)
+        {
+            self.binds = plan.adopt_binds(&self.alloc);
+        }
+        Some(match (record.over, self.recover(&record).await) {
+            (Some(failed), _) => Next::Over { failed },
+            (None, Some(handle)) => {
+                self.adopt_directories().await;
+                self.alloc.open_socket(&self.name);
+                Next::Watch { handle: Box::new(handle), stopping: record.stopping }
+            }
+            (None, None) if record.stopping => Next::Over { failed: record.state.failed },
+            (None, None) => Next::Again,
+        })
     }
 
     /// Recovers a task that an earlier agent started.
@@ -241,7 +255,7 @@ impl TaskRunner {
             Ok((handle, binds)) => {
                 self.binds = binds;
                 self.started(&handle).await;
-                self.live(handle, false).await
+                Next::Watch { handle: Box::new(handle), stopping: false }
             }
             Err(StartFault::Hook(why)) => {
                 let event = self.event(event::HOOK_FAILED).message(why);
@@ -318,7 +332,7 @@ impl TaskRunner {
     }
 
     /// Watches a running task until a decision is needed. `stopping`: an earlier agent was stopping it.
-    async fn live(&mut self, handle: TaskHandle, stopping: bool) -> Next {
+    async fn live(&mut self, handle: &TaskHandle, stopping: bool) -> Next {
         let id = handle.task_id.clone();
         let Some(plan) = Plan::make(&self.alloc, &self.name) else { return Next::Over { failed: true } };
         let seen = if stopping { Seen::Killed } else { self.watch(&plan, &id).await };
