@@ -1,5 +1,7 @@
-//! A line of the route table: the requests that it matches, the right that they need, and their handler.
+//! A line of the route table: the requests that it matches, the right that they need, the agent that answers, the limit
+//! of the body, the use of the cache, and the handler.
 
+use crate::body_read::{MAX_BODY, MAX_SNAPSHOT};
 use crate::dispatch::To;
 use caravan_server::{Level, NsCap, PoolCap, VarCap};
 use http::{Method, StatusCode};
@@ -134,6 +136,58 @@ impl Need {
     }
 }
 
+/// The agent that answers a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Place {
+    /// A server; an agent without a server forwards the request.
+    Server,
+    /// The agent that receives the request. An agent without a server asks a server for the right of the caller.
+    Agent,
+    /// The agent that receives the request, without a check of rights.
+    Page,
+    /// The agent that receives the request if it keeps a list of servers, otherwise a server.
+    ServerList,
+    /// The node that holds the allocation, or the named node.
+    Node,
+    /// The agent that the query names: a node or a server.
+    Named,
+    /// The agent that receives the request, over a websocket, with a session at the node that holds the allocation.
+    Websocket,
+}
+
+impl Place {
+    /// Returns the description for documents.
+    pub(super) fn describe(self) -> &'static str {
+        match self {
+            Self::Server => "server",
+            Self::Agent | Self::Page => "any agent",
+            Self::ServerList => "any agent with a list of servers",
+            Self::Node => "node",
+            Self::Named => "named agent",
+            Self::Websocket => "node, over a websocket",
+        }
+    }
+}
+
+/// The limit of a request body.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum BodyLimit {
+    /// The limit of JSON bodies and job files.
+    Usual,
+    /// The limit of snapshot archives.
+    Snapshot,
+}
+
+impl BodyLimit {
+    /// Returns the maximum length of the body, in bytes.
+    pub(crate) fn bytes(self) -> usize {
+        match self {
+            Self::Usual => MAX_BODY,
+            Self::Snapshot => MAX_SNAPSHOT,
+        }
+    }
+}
+
 /// A line of the route table.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Line {
@@ -145,33 +199,62 @@ pub(crate) struct Line {
     pub(crate) need: Need,
     /// The handler that answers.
     pub(crate) to: To,
+    /// The agent that answers.
+    pub(crate) place: Place,
+    /// The limit of the body.
+    pub(crate) body: BodyLimit,
+    /// Whether the answer to a read without `index` may come from memory.
+    pub(crate) cached: bool,
+    /// The methods with which pages of other origins may call the route; empty forbids it
+    /// (docs/reference/http-api.md, section 1.9).
+    pub(crate) shared: &'static [&'static str],
+    /// Whether the route registers, dispatches or scales jobs, which the scheduler configuration may restrict.
+    pub(crate) registers: bool,
 }
 
-/// Creates a line.
+/// Creates a line. The handlers of nodes, of named agents and of sessions define the place; other handlers run in a
+/// server unless [`Line::at`] changes the place.
 pub(super) const fn line(on: On, path: &'static str, need: Need, to: To) -> Line {
-    Line { on, path, need, to }
+    let place = match to {
+        To::Client(_) => Place::Node,
+        To::Monitor(_) => Place::Named,
+        To::Exec(_) => Place::Websocket,
+        _ => Place::Server,
+    };
+    Line { on, path, need, to, place, body: BodyLimit::Usual, cached: false, shared: &[], registers: false }
 }
 
-/// The result of a lookup in a table.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum Found {
-    /// The line that matches the request.
-    Line(&'static Line),
-    /// The path is served, but not with this method.
-    Method,
-    /// The path is not served.
-    Nothing,
-}
-
-/// Looks up a request: the first path that matches decides, and among its lines the first one with the method.
-/// `segments` are the segments of the whole path.
-pub(super) fn find(table: &'static [Line], method: &Method, segments: &[&str]) -> Found {
-    let Some(first) = table.iter().find(|line| line.is_about(segments)) else { return Found::Nothing };
-    let mut same = table.iter().filter(|line| line.path == first.path);
-    same.find(|line| line.on.fits(method)).map_or(Found::Method, Found::Line)
+/// Creates the line of a path that lacks the slash and the name of an object.
+pub(super) const fn slash(path: &'static str) -> Line {
+    line(On::Any, path, Need::Open, To::Slash).at(Place::Page)
 }
 
 impl Line {
+    /// Sets the agent that answers.
+    pub(super) const fn at(self, place: Place) -> Self {
+        Self { place, ..self }
+    }
+
+    /// Sets the limit of the body.
+    pub(super) const fn body(self, body: BodyLimit) -> Self {
+        Self { body, ..self }
+    }
+
+    /// Lets reads without `index` be answered from memory.
+    pub(super) const fn cached(self) -> Self {
+        Self { cached: true, ..self }
+    }
+
+    /// Lets pages of other origins call the route.
+    pub(super) const fn shared(self, methods: &'static [&'static str]) -> Self {
+        Self { shared: methods, ..self }
+    }
+
+    /// Marks a route that registers, dispatches or scales jobs.
+    pub(super) const fn registers(self) -> Self {
+        Self { registers: true, ..self }
+    }
+
     /// Returns whether the path of a request matches this line.
     pub(super) fn is_about(&self, segments: &[&str]) -> bool {
         match (self.path.strip_prefix('/'), segments) {

@@ -4,6 +4,7 @@
 use crate::body::{bodies, optional, required};
 use crate::call::Call;
 use crate::client_side::{ClientSide, Content, LogKind, Origin, Range};
+use crate::dispatch::OfClient;
 use crate::error::ApiError;
 use crate::frames;
 use crate::query::go_bool;
@@ -20,8 +21,8 @@ use std::collections::BTreeMap;
 /// The answer if the files of an allocation cannot be removed on demand.
 pub(crate) const NOT_COLLECTED: &str = "No such allocation on client, or allocation not eligible for GC";
 
-/// The agent that answers a request.
-pub(crate) enum Place {
+/// The agent to which a request goes.
+pub(crate) enum Destination {
     /// This agent.
     Here,
     /// The agent at the other end of the channel.
@@ -29,40 +30,43 @@ pub(crate) enum Place {
 }
 
 /// Returns where a request belongs: the node that holds the allocation, or the named node.
-pub(crate) fn place(call: &Call, rest: &[&str]) -> Result<Place, ApiError> {
-    let target = match rest {
-        ["fs", verb, alloc @ ..] => {
-            if !["ls", "stat", "cat", "readat", "stream", "logs"].contains(verb) {
-                return Err(ApiError::not_found("Invalid method"));
-            }
-            let alloc = AllocId::new(alloc.join("/"));
+pub(crate) fn place(call: &Call, of: OfClient) -> Result<Destination, ApiError> {
+    let target = match of {
+        OfClient::List
+        | OfClient::Stat
+        | OfClient::Cat
+        | OfClient::ReadAt
+        | OfClient::Stream
+        | OfClient::Logs => {
+            let alloc = AllocId::new(call.star(0));
             if !alloc.is_empty() {
-                asked(call, verb)?;
+                asked(call, of)?;
             }
             Target::Alloc(alloc)
         }
-        ["allocation", alloc, verb] => {
-            if !["stats", "restart", "signal", "checks", "pause", "gc", "snapshot"].contains(verb) {
-                return Err(ApiError::not_found(super::NO_RESOURCE));
-            }
-            Target::Alloc(AllocId::new(alloc))
-        }
-        ["allocation", ..] => return Err(ApiError::not_found(super::NO_RESOURCE)),
-        ["stats" | "gc" | "metadata" | "identity"] | ["identity", "renew"] => {
-            Target::Node(node_named(call, rest))
-        }
-        _ => return Err(ApiError::unknown_path()),
+        OfClient::Stats
+        | OfClient::Checks
+        | OfClient::Snapshot
+        | OfClient::Restart
+        | OfClient::Signal
+        | OfClient::Pause
+        | OfClient::Collect => Target::Alloc(AllocId::new(call.star(0))),
+        OfClient::HostStats
+        | OfClient::CollectAll
+        | OfClient::Metadata
+        | OfClient::Identity
+        | OfClient::RenewIdentity => Target::Node(node_named(call, of)),
     };
     let client = call.state.client.as_deref();
     if target.is_at(client) {
-        return Ok(Place::Here);
+        return Ok(Destination::Here);
     }
     let unknown = || target.unknown();
     let Some(server) = &call.state.server else {
         // Only external requests are forwarded to a server; a server that forwarded the request here has searched
         // already.
         let relay = call.state.relay.clone().filter(|_| call.hops == 0);
-        return relay.map(Place::There).ok_or_else(unknown);
+        return relay.map(Destination::There).ok_or_else(unknown);
     };
     let root = server.store().snapshot();
     let node = match &target {
@@ -72,23 +76,27 @@ pub(crate) fn place(call: &Call, rest: &[&str]) -> Result<Place, ApiError> {
     let node = node.ok_or_else(unknown)?;
     if client.is_some_and(|client| client.node_id() == node) {
         // This agent is the node, and its client no longer has the allocation.
-        return Err(match rest {
-            ["allocation", _, "gc"] => ApiError::internal(NOT_COLLECTED),
+        return Err(match of {
+            OfClient::Collect => ApiError::internal(NOT_COLLECTED),
             _ => unknown(),
         });
     }
     let channel = server.node_channel(&node).map_err(|_| ApiError::not_found("No path to node"))?;
-    Ok(Place::There(channel))
+    Ok(Destination::There(channel))
 }
 
 /// Checks the required parameters of a file request before the allocation is located.
-fn asked(call: &Call, verb: &str) -> Result<(), ApiError> {
+fn asked(call: &Call, of: OfClient) -> Result<(), ApiError> {
     let no_name = "must provide a file name";
-    match verb {
-        "stat" | "stream" if call.query.text("path").is_empty() => Err(ApiError::bad_request(no_name)),
+    match of {
+        OfClient::Stat | OfClient::Stream if call.query.text("path").is_empty() => {
+            Err(ApiError::bad_request(no_name))
+        }
         // These two routes send the refusal as content.
-        "cat" | "readat" if call.query.text("path").is_empty() => Err(ApiError::new(StatusCode::OK, no_name)),
-        "logs" => log_kind(call).map(drop),
+        OfClient::Cat | OfClient::ReadAt if call.query.text("path").is_empty() => {
+            Err(ApiError::new(StatusCode::OK, no_name))
+        }
+        OfClient::Logs => log_kind(call).map(drop),
         _ => Ok(()),
     }
 }
@@ -151,10 +159,10 @@ bodies! {
 }
 
 /// Returns the node that a request names in its query or body; empty means the agent that receives the request.
-fn node_named(call: &Call, rest: &[&str]) -> NodeId {
+fn node_named(call: &Call, of: OfClient) -> NodeId {
     let named = call.query.text("node_id");
     if named.is_empty()
-        && matches!(rest, ["metadata"] | ["identity", "renew"])
+        && matches!(of, OfClient::Metadata | OfClient::RenewIdentity)
         && let Ok(body) = optional::<MetadataBody>(&call.body)
     {
         return body.node_id.as_str().into();
@@ -163,62 +171,67 @@ fn node_named(call: &Call, rest: &[&str]) -> NodeId {
 }
 
 /// Answers in this agent; the caller has checked with [`place`] that it belongs here.
-pub(crate) async fn route(call: &Call, rest: &[&str]) -> Result<Reply, ApiError> {
+pub(crate) async fn route(call: &Call, of: OfClient) -> Result<Reply, ApiError> {
     let client = call.state.client.as_deref().ok_or_else(|| ApiError::not_found("No path to node"))?;
     let named = |task: &str| (!task.is_empty()).then(|| task.to_owned());
-    match rest {
-        ["stats"] => Ok(Reply::value(client.host_stats().await?)),
-        ["gc"] => {
+    let alloc = AllocId::new(call.star(0));
+    match of {
+        OfClient::HostStats => Ok(Reply::value(client.host_stats().await?)),
+        OfClient::CollectAll => {
             client.collect_all().await?;
             Ok(Reply::empty())
         }
-        ["metadata"] if call.is_put() => {
+        OfClient::Metadata if call.is_put() => {
             let body: MetadataBody = required(&call.body)?;
             Ok(Reply::value(client.change_metadata(body.meta).await?))
         }
-        ["metadata"] => {
+        OfClient::Metadata => {
             call.only(&Method::GET)?;
             Ok(Reply::value(client.metadata().await?))
         }
-        ["identity"] => {
+        OfClient::Identity => {
             call.only(&Method::GET)?;
             Ok(Reply::value(json!({"Claims": client.identity().await?})))
         }
-        ["identity", "renew"] => {
+        OfClient::RenewIdentity => {
             call.put()?;
             client.renew_identity().await?;
             Ok(Reply::value(json!({})))
         }
-        ["allocation", alloc, "snapshot"] => {
-            let archive = client.snapshot(&AllocId::new(alloc)).await?;
+        OfClient::Snapshot => {
+            let archive = client.snapshot(&alloc).await?;
             Ok(Reply::raw("application/x-tar", Body::from_stream(archive)))
         }
-        ["allocation", alloc, "checks"] => Ok(Reply::value(client.checks(&AllocId::new(alloc)).await?)),
-        ["allocation", alloc, "gc"] => {
-            client.collect(&AllocId::new(alloc)).await?;
+        OfClient::Checks => Ok(Reply::value(client.checks(&alloc).await?)),
+        OfClient::Collect => {
+            client.collect(&alloc).await?;
             Ok(Reply::empty())
         }
         // Task schedules are not implemented, as in Nomad's community edition.
-        ["allocation", _, "pause"] => Err(ApiError::internal("Enterprise only")),
-        ["fs", verb, alloc @ ..] => files(call, client, verb, &AllocId::new(alloc.join("/"))).await,
-        ["allocation", alloc, "stats"] => {
+        OfClient::Pause => Err(ApiError::internal("Enterprise only")),
+        OfClient::Stats => {
             let task = named(call.query.text("task"));
-            Ok(Reply::value(client.alloc_stats(&AllocId::new(alloc), task.as_deref()).await?))
+            Ok(Reply::value(client.alloc_stats(&alloc, task.as_deref()).await?))
         }
-        ["allocation", alloc, "restart"] => {
+        OfClient::Restart => {
             let body: RestartBody = optional(&call.body)?;
             let task = named(&body.task);
-            client.restart(&AllocId::new(alloc), task.as_deref(), body.all).await?;
+            client.restart(&alloc, task.as_deref(), body.all).await?;
             Ok(done())
         }
-        ["allocation", alloc, "signal"] => {
+        OfClient::Signal => {
             call.put()?;
             let body: SignalBody = optional(&call.body)?;
             let task = named(&body.task);
-            client.signal(&AllocId::new(alloc), task.as_deref(), &body.signal).await?;
+            client.signal(&alloc, task.as_deref(), &body.signal).await?;
             Ok(done())
         }
-        _ => Err(ApiError::unknown_path()),
+        OfClient::List
+        | OfClient::Stat
+        | OfClient::Cat
+        | OfClient::ReadAt
+        | OfClient::Stream
+        | OfClient::Logs => files(call, client, of, &alloc).await,
     }
 }
 
@@ -226,16 +239,21 @@ fn done() -> Reply {
     Reply::value(json!({"Index": 0}))
 }
 
-async fn files(call: &Call, client: &dyn ClientSide, verb: &str, alloc: &AllocId) -> Result<Reply, ApiError> {
+async fn files(
+    call: &Call,
+    client: &dyn ClientSide,
+    of: OfClient,
+    alloc: &AllocId,
+) -> Result<Reply, ApiError> {
     let path = call.query.text("path");
-    match verb {
-        "ls" => {
+    match of {
+        OfClient::List => {
             let path = if path.is_empty() { "/" } else { path };
             Reply::json(client.list(alloc, path).await?)
         }
-        "stat" => Reply::json(client.stat(alloc, path).await?),
-        "cat" => Ok(content(client.read(alloc, path, 0, None).await).await),
-        "readat" => {
+        OfClient::Stat => Reply::json(client.stat(alloc, path).await?),
+        OfClient::Cat => Ok(content(client.read(alloc, path, 0, None).await).await),
+        OfClient::ReadAt => {
             let number = |name: &str| {
                 let text = call.query.text(name);
                 text.parse::<i64>().map_err(|_| {
@@ -251,13 +269,13 @@ async fn files(call: &Call, client: &dyn ClientSide, verb: &str, alloc: &AllocId
             };
             Ok(content(client.read(alloc, path, offset, limit).await).await)
         }
-        "stream" => {
+        OfClient::Stream => {
             let range = range(call, true)?;
             let frames = client.stream(alloc, path, range).await?;
             Ok(Reply::raw(TEXT, frames::framed(frames, call.state.stopping.clone())))
         }
-        "logs" => logs(call, client, alloc).await,
-        _ => Err(ApiError::not_found("Invalid method")),
+        OfClient::Logs => logs(call, client, alloc).await,
+        _ => Err(ApiError::unknown_path()),
     }
 }
 

@@ -3,6 +3,7 @@
 use crate::access;
 use crate::call::Call;
 use crate::client_side::{ClientSideError, ExecSession};
+use crate::dispatch::OfExec;
 use crate::error::ApiError;
 use crate::exec;
 use crate::query::go_bool;
@@ -42,10 +43,10 @@ const MAX_REASON: usize = 123;
 type Socket = WebSocketStream<TokioIo<Upgraded>>;
 
 /// Switches protocols. All later errors are sent over the websocket.
-pub(crate) fn upgrade(call: Call, upgrade: Option<OnUpgrade>) -> Result<Reply, ApiError> {
+pub(crate) fn upgrade(call: Call, of: OfExec, upgrade: Option<OnUpgrade>) -> Result<Reply, ApiError> {
     let key = accept(&call)?;
     let upgrade = upgrade.ok_or_else(|| ApiError::internal("this connection cannot become a websocket"))?;
-    let asked = asked(&call);
+    let asked = asked(&call, of);
     let handshake = call.query.get("ws_handshake").is_some_and(|text| go_bool(text) == Some(true));
     tokio::spawn(async move {
         match upgrade.await {
@@ -103,7 +104,7 @@ fn accept(call: &Call) -> Result<HeaderValue, ApiError> {
 }
 
 /// Parses the query. The error is sent over the websocket.
-fn asked(call: &Call) -> Result<ExecOpen, ClientSideError> {
+fn asked(call: &Call, of: OfExec) -> Result<ExecOpen, ClientSideError> {
     let query = &call.query;
     let bad = |text: &str| ClientSideError::new(StatusCode::BAD_REQUEST, text);
     let broken = |text: String| ClientSideError::new(StatusCode::INTERNAL_SERVER_ERROR, text);
@@ -117,9 +118,8 @@ fn asked(call: &Call) -> Result<ExecOpen, ClientSideError> {
         })?,
     };
     let open = ExecOpen { task, tty, hops: call.hops, ..ExecOpen::default() };
-    let segments: Vec<&str> = call.segments.iter().map(String::as_str).collect();
-    match segments.as_slice() {
-        ["v1", "client", "allocation", alloc, "exec"] => {
+    match of {
+        OfExec::Command => {
             let command: Vec<String> = decode(query.text("command").as_bytes())
                 .map_err(|error| broken(format!("failed to marshal command into json: {error}")))?;
             if open.task.is_empty() {
@@ -128,10 +128,9 @@ fn asked(call: &Call) -> Result<ExecOpen, ClientSideError> {
             if command.is_empty() {
                 return Err(bad("command is not present"));
             }
-            Ok(ExecOpen { alloc: (*alloc).into(), command, ..open })
+            Ok(ExecOpen { alloc: call.star(0).as_str().into(), command, ..open })
         }
-        // `job/:id/action`
-        _ => {
+        OfExec::Action => {
             let (alloc, action) = (query.text("allocID"), query.text("action"));
             if alloc.is_empty() {
                 return Err(bad("must provide a valid alloc id"));
@@ -142,12 +141,7 @@ fn asked(call: &Call) -> Result<ExecOpen, ClientSideError> {
             if open.task.is_empty() {
                 return Err(bad("must provide task name"));
             }
-            Ok(ExecOpen {
-                alloc: alloc.into(),
-                action: action.to_owned(),
-                job: call.line.stars(&segments).concat(),
-                ..open
-            })
+            Ok(ExecOpen { alloc: alloc.into(), action: action.to_owned(), job: call.star(0), ..open })
         }
     }
 }

@@ -1,9 +1,10 @@
 //! Inspection of an agent: its log, its host, its process (docs/reference/http-api.md, section 3.7).
 
-use super::client::Place;
+use super::client::Destination;
 use super::interfaces;
 use crate::call::Call;
 use crate::client_side::Frame;
+use crate::dispatch::OfMonitor;
 use crate::error::ApiError;
 use crate::frames;
 use crate::log_source::{LogLevel, Notation};
@@ -22,7 +23,7 @@ const FRAME: usize = 1024;
 const SHOWN: [&str; 8] = ["HOME", "LANG", "PATH", "PWD", "SHELL", "TERM", "TZ", "USER"];
 
 /// Returns the agent that the request names: `node_id` for a node, `server_id` for a server.
-pub(crate) fn place(call: &Call) -> Result<Place, ApiError> {
+pub(crate) fn place(call: &Call, of: OfMonitor) -> Result<Destination, ApiError> {
     call.only(&Method::GET)?;
     let (node, server) = (call.query.text("node_id"), call.query.text("server_id"));
     if !node.is_empty() && !server.is_empty() {
@@ -30,22 +31,22 @@ pub(crate) fn place(call: &Call) -> Result<Place, ApiError> {
     }
     let relay = || {
         let relay = call.state.relay.clone().filter(|_| call.hops == 0);
-        relay.map(Place::There).ok_or_else(|| ApiError::not_found("No path to node"))
+        relay.map(Destination::There).ok_or_else(|| ApiError::not_found("No path to node"))
     };
     if !node.is_empty() {
         let id = NodeId::new(node);
         if call.state.client.as_deref().is_some_and(|client| client.node_id() == id) {
-            return Ok(Place::Here);
+            return Ok(Destination::Here);
         }
         let Some(own) = &call.state.server else { return relay() };
         if own.store().snapshot().node(&id).is_none() {
             return Err(ApiError::not_found(format!("Unknown node {id}")));
         }
         let channel = own.node_channel(&id).map_err(|_| ApiError::not_found("No path to node"))?;
-        return Ok(Place::There(channel));
+        return Ok(Destination::There(channel));
     }
     if server.is_empty() {
-        return Ok(Place::Here);
+        return Ok(Destination::Here);
     }
     let info = &call.state.info;
     let names = [
@@ -55,12 +56,12 @@ pub(crate) fn place(call: &Call) -> Result<Place, ApiError> {
         "leader".into(),
     ];
     match &call.state.server {
-        Some(_) if names.iter().any(|name| name == server) => Ok(Place::Here),
+        Some(_) if names.iter().any(|name| name == server) => Ok(Destination::Here),
         // Nomad has a status code for this error on some routes only.
         Some(_) => {
             let error = format!("unknown Nomad server {server}");
-            Err(match call.segments.get(2).map(String::as_str) {
-                Some("pprof") => ApiError::internal(error),
+            Err(match of {
+                OfMonitor::Profile => ApiError::internal(error),
                 _ => ApiError::bad_request(error),
             })
         }
@@ -69,13 +70,12 @@ pub(crate) fn place(call: &Call) -> Result<Place, ApiError> {
 }
 
 /// Answers in this agent; the caller has checked with [`place`] that it belongs here.
-pub(crate) async fn route(call: &Call, rest: &[&str]) -> Result<Reply, ApiError> {
-    match rest {
-        ["monitor"] => monitor(call),
-        ["monitor", "export"] => super::monitor_export::export(call),
-        ["host"] => Ok(host(call)),
-        ["pprof", kind @ ..] => super::profiles::route(call, &kind.join("/")).await,
-        _ => Err(ApiError::unknown_path()),
+pub(crate) async fn route(call: &Call, of: OfMonitor) -> Result<Reply, ApiError> {
+    match of {
+        OfMonitor::Log => monitor(call),
+        OfMonitor::LogFile => super::monitor_export::export(call),
+        OfMonitor::Host => Ok(host(call)),
+        OfMonitor::Profile => super::profiles::route(call, &call.star(0)).await,
     }
 }
 
