@@ -1,7 +1,7 @@
 //! Dispatches requests to their handlers. Paths are matched after decoding, because job ids may contain slashes
 //! (docs/reference/http-api.md, sections 1.1 and 3).
 
-use crate::access::{self, BodyLimit, Line, Need, Place};
+use crate::access::{self, BodyLimit, Line, Need, Place, To};
 use crate::cache::{Key, Ready};
 use crate::call::Call;
 use crate::compress::Coding;
@@ -143,7 +143,7 @@ async fn answer(
         }
         return Ok(redirect(&clean, request.method()).into_response(false));
     }
-    if first.is_some_and(|line| line.to == To::Slash) {
+    if first.is_some_and(|line| matches!(line.to, To::Slash)) {
         let query = request.uri().query().map(|query| format!("?{query}")).unwrap_or_default();
         return Ok(redirect(&format!("{path}/{query}"), request.method()).into_response(false));
     }
@@ -203,9 +203,9 @@ async fn answer(
         Some(how) if how == relay::UNTIL_LOST => return Box::pin(relay::hold(call)).await,
         Some(_) => return Ok(Reply::empty().status(StatusCode::NO_CONTENT).into_response(false)),
     }
-    if let To::Exec(of) = line.to {
+    if let To::Session(parse) = line.to {
         call.only(&Method::GET)?;
-        return routes::exec::upgrade(call, of, upgrade).map(|reply| reply.into_response(false));
+        return routes::exec::upgrade(call, parse, upgrade).map(|reply| reply.into_response(false));
     }
     let call = Arc::new(call);
     let response = Box::pin(placed(&call)).await?;
@@ -216,31 +216,35 @@ async fn answer(
 
 /// Answers a request at the agent where it belongs.
 async fn placed(call: &Call) -> Result<Response<Body>, ApiError> {
-    let pretty = call.query.pretty();
-    let destination = match call.line.to {
-        To::Client(of) => {
+    let destination = match call.line.place {
+        Place::Node(object) => {
             if let Some(client) = &call.state.client {
                 client.ready().await;
             }
-            routes::client::place(call, of)?
+            routes::client::place(call, object)?
         }
-        To::Monitor(of) => routes::monitor::place(call, of)?,
+        Place::Named(unknown) => routes::monitor::place(call, unknown)?,
         _ if call.state.server.is_some() || is_local(call) => Destination::Here,
         _ => {
             let channel = call.state.relay.clone().filter(|_| call.hops == 0);
             Destination::There(channel.ok_or_else(ApiError::no_leader)?)
         }
     };
-    let reply = match (destination, call.line.to) {
-        (Destination::There(channel), _) => return Box::pin(relay::forward(call, &channel)).await,
-        (Destination::Here, To::Client(of)) => Box::pin(routes::client::route(call, of)).await,
-        (Destination::Here, To::Monitor(of)) => Box::pin(routes::monitor::route(call, of)).await,
-        (Destination::Here, _) => match call.state.server.as_ref().filter(|_| is_cached(call)) {
-            Some(server) => return Box::pin(cached(call, server)).await,
-            None => route(call).await,
-        },
-    };
-    reply.map(|reply| reply.into_response(pretty))
+    match (destination, call.state.server.as_ref().filter(|_| is_cached(call))) {
+        (Destination::There(channel), _) => Box::pin(relay::forward(call, &channel)).await,
+        (Destination::Here, Some(server)) => Box::pin(cached(call, server)).await,
+        (Destination::Here, None) => run(call).await.map(|reply| reply.into_response(call.query.pretty())),
+    }
+}
+
+/// Calls the handler of a request's line. The future of a handler is on the heap: a waiting request then occupies the
+/// memory of its own route, not of the largest one.
+async fn run(call: &Call) -> Result<Reply, ApiError> {
+    match call.line.to {
+        To::Handler(handler) => handler(call).await,
+        // The requests of these lines were answered before.
+        To::Nowhere | To::Slash | To::Session(_) => Err(ApiError::unknown_path()),
+    }
 }
 
 /// Returns whether the answer may come from memory: lists that are read without blocking.
@@ -262,7 +266,7 @@ async fn cached(call: &Call, server: &Handle) -> Result<Response<Body>, ApiError
     let ready = match call.state.shared.answers.get(&root, &key, now) {
         Some(ready) => ready,
         None => {
-            let response = route(call).await?.into_response(call.query.pretty());
+            let response = run(call).await?.into_response(call.query.pretty());
             let (parts, body) = packed(response, key.coding).await.into_parts();
             let body = body
                 .collect()
@@ -279,8 +283,8 @@ async fn cached(call: &Call, server: &Handle) -> Result<Response<Body>, ApiError
     Ok(response)
 }
 
-/// Redirects to the cleaned path.
-fn redirect(to: &str, method: &Method) -> Reply {
+/// Redirects to another path.
+pub(crate) fn redirect(to: &str, method: &Method) -> Reply {
     let mut reply = match *method {
         Method::GET | Method::HEAD => {
             let text =
@@ -300,10 +304,11 @@ fn redirect(to: &str, method: &Method) -> Reply {
 
 /// Returns whether an agent without a server answers the request itself, so that it asks a server for the right.
 fn answers_itself(call: &Call) -> bool {
-    match call.line.to {
-        To::Client(of) => matches!(routes::client::place(call, of), Ok(Destination::Here)),
-        To::Monitor(of) => matches!(routes::monitor::place(call, of), Ok(Destination::Here)),
-        _ => call.line.place != Place::Page && is_local(call),
+    match call.line.place {
+        Place::Node(object) => matches!(routes::client::place(call, object), Ok(Destination::Here)),
+        Place::Named(unknown) => matches!(routes::monitor::place(call, unknown), Ok(Destination::Here)),
+        Place::Page => false,
+        _ => is_local(call),
     }
 }
 
@@ -312,203 +317,8 @@ fn is_local(call: &Call) -> bool {
     match call.line.place {
         Place::Agent | Place::Page => true,
         Place::ServerList => call.state.servers.is_some(),
-        Place::Server | Place::Node | Place::Named | Place::Websocket => false,
+        Place::Server | Place::Node(_) | Place::Named(_) | Place::Websocket => false,
     }
-}
-
-/// The handlers of the routes. The table (`access::table`) assigns requests to them.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum To {
-    /// No handler, for lines that refuse.
-    Nowhere,
-    /// A redirect to the same path with a slash at its end.
-    Slash,
-    Root,
-    Page,
-    WellKnown,
-    Metrics,
-    Jobs,
-    ParseJob,
-    Statuses,
-    Validate,
-    Job(OfJob),
-    Allocs,
-    AllocServices,
-    Alloc,
-    Evals,
-    EvalCount,
-    Eval,
-    Deployments,
-    Deployment,
-    Nodes,
-    Node,
-    /// The node answers.
-    Client(OfClient),
-    /// The answer is a websocket.
-    Exec(OfExec),
-    Volumes,
-    ExternalVolumes,
-    Snapshots,
-    HostClaims,
-    HostClaim,
-    HostVolume,
-    Volume(OfVolume),
-    Plugins,
-    Plugin,
-    Vars,
-    Var,
-    Services,
-    Service,
-    Registration,
-    Scaling,
-    Search,
-    FuzzySearch,
-    Events,
-    System,
-    Acl,
-    Agent,
-    /// The agent that the query names answers.
-    Monitor(OfMonitor),
-    Enterprise,
-}
-
-/// The parts of a job. A job id may hold slashes, so the end of a path selects the part.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum OfJob {
-    Itself,
-    Plan,
-    Evaluate,
-    Tag,
-    Revert,
-    Stable,
-    Dispatch,
-    DispatchPayload,
-    Force,
-    Scale,
-    Allocations,
-    Evaluations,
-    Deployments,
-    Deployment,
-    Summary,
-    Versions,
-    Submission,
-    Actions,
-    Services,
-}
-
-/// The parts of a CSI volume, selected by the end of a path.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum OfVolume {
-    Itself,
-    Create,
-    Delete,
-    Detach,
-    Explain,
-}
-
-/// The parts of a node.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum OfClient {
-    List,
-    Stat,
-    Cat,
-    ReadAt,
-    Stream,
-    Logs,
-    Stats,
-    Checks,
-    Snapshot,
-    Restart,
-    Signal,
-    Pause,
-    Collect,
-    HostStats,
-    CollectAll,
-    Metadata,
-    Identity,
-    RenewIdentity,
-}
-
-/// The sessions over a websocket.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum OfExec {
-    /// A command in the allocation that the path names.
-    Command,
-    /// An action of the job that the path names.
-    Action,
-}
-
-/// The parts of an agent that its operators inspect.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum OfMonitor {
-    Log,
-    LogFile,
-    Host,
-    Profile,
-}
-
-/// Calls the handler of a request's line. Each handler's future is on the heap: a waiting request then occupies the
-/// memory of its own route, not of the largest one.
-async fn route(call: &Call) -> Result<Reply, ApiError> {
-    let segments: Vec<&str> = call.segments.iter().map(String::as_str).collect();
-    let segments = segments.as_slice();
-    let stars = call.line.stars(segments);
-    let star = |at: usize| stars.get(at).map(String::as_str).unwrap_or_default();
-    let rest = |skipped: usize| segments.get(skipped..).unwrap_or_default();
-    match call.line.to {
-        To::Nowhere | To::Slash | To::Client(_) | To::Exec(_) | To::Monitor(_) => {
-            Err(ApiError::unknown_path())
-        }
-        To::Root => Ok(to_ui(call)),
-        To::Page => Ok(Reply::raw(
-            "text/html; charset=utf-8",
-            "<!doctype html><title>Caravan</title><p>There is no web page yet.\n",
-        )),
-        To::WellKnown => Box::pin(routes::operator::well_known(call, star(0))).await,
-        To::Metrics => Box::pin(routes::metrics::route(call)).await,
-        To::Jobs => Box::pin(routes::jobs::route(call)).await,
-        To::ParseJob => routes::jobs::parse(call),
-        To::Statuses => Box::pin(routes::statuses::route(call)).await,
-        To::Validate => routes::jobs::validate(call),
-        To::Job(of) => Box::pin(routes::job::route(call, of, &stars)).await,
-        To::Allocs => Box::pin(routes::allocs::list(call)).await,
-        To::AllocServices => Box::pin(routes::services::of_alloc(call, star(0))).await,
-        To::Alloc => Box::pin(routes::allocs::route(call, rest(2))).await,
-        To::Evals => Box::pin(routes::evals::list(call)).await,
-        To::EvalCount => Box::pin(routes::evals::count(call)).await,
-        To::Eval => Box::pin(routes::evals::route(call, rest(2))).await,
-        To::Deployments => Box::pin(routes::deployments::list(call)).await,
-        To::Deployment => Box::pin(routes::deployments::route(call, rest(2))).await,
-        To::Nodes => Box::pin(routes::nodes::list(call)).await,
-        To::Node => Box::pin(routes::nodes::route(call, rest(2))).await,
-        To::Volumes => Box::pin(routes::volumes::route(call)).await,
-        To::ExternalVolumes => Box::pin(routes::volumes::external(call)).await,
-        To::Snapshots => Box::pin(routes::snapshots::route(call)).await,
-        To::HostClaims => Box::pin(routes::host_volumes::claims(call)).await,
-        To::HostClaim => Box::pin(routes::host_volumes::delete_claim(call, star(0))).await,
-        To::HostVolume => Box::pin(routes::host_volumes::route(call, rest(3))).await,
-        To::Volume(of) => Box::pin(routes::volume::route(call, of, star(0))).await,
-        To::Plugins => Box::pin(routes::plugins::list(call)).await,
-        To::Plugin => Box::pin(routes::plugins::get(call, star(0))).await,
-        To::Vars => Box::pin(routes::vars::list(call)).await,
-        To::Var => Box::pin(routes::vars::route(call, star(0))).await,
-        To::Services => Box::pin(routes::services::list(call)).await,
-        To::Service => Box::pin(routes::services::get(call, star(0))).await,
-        To::Registration => Box::pin(routes::services::delete(call, star(0), star(1))).await,
-        To::Scaling => Box::pin(routes::scaling::policies(call, rest(2))).await,
-        To::Search => Box::pin(routes::search::route(call)).await,
-        To::FuzzySearch => Box::pin(routes::fuzzy::route(call)).await,
-        To::Events => routes::event::stream(call),
-        To::System | To::Acl => Box::pin(routes::system::route(call, rest(1))).await,
-        To::Agent => routes::agent::route(call, rest(2)),
-        To::Enterprise => Err(routes::system::enterprise()),
-    }
-}
-
-/// Redirects `GET /` to the user interface, with the query string.
-fn to_ui(call: &Call) -> Reply {
-    let query = call.uri.split_once('?').map(|(_, query)| format!("?{query}")).unwrap_or_default();
-    redirect(&format!("/ui/{query}"), &call.method)
 }
 
 #[cfg(test)]

@@ -2,9 +2,14 @@
 //! of the body, the use of the cache, and the handler.
 
 use crate::body_read::{MAX_BODY, MAX_SNAPSHOT};
-use crate::dispatch::To;
+use crate::call::Call;
+use crate::client_side::ClientSideError;
+use crate::error::ApiError;
+use crate::reply::Reply;
 use caravan_server::{Level, NsCap, PoolCap, VarCap};
+use caravan_types::wire::ExecOpen;
 use http::{Method, StatusCode};
+use std::pin::Pin;
 
 /// The methods of a line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -147,10 +152,10 @@ pub(crate) enum Place {
     Page,
     /// The agent that receives the request if it keeps a list of servers, otherwise a server.
     ServerList,
-    /// The node that holds the allocation, or the named node.
-    Node,
-    /// The agent that the query names: a node or a server.
-    Named,
+    /// The node of an object.
+    Node(Object),
+    /// The agent that the query names: a node or a server. An unknown server is refused with the status.
+    Named(StatusCode),
     /// The agent that receives the request, over a websocket, with a session at the node that holds the allocation.
     Websocket,
 }
@@ -162,11 +167,59 @@ impl Place {
             Self::Server => "server",
             Self::Agent | Self::Page => "any agent",
             Self::ServerList => "any agent with a list of servers",
-            Self::Node => "node",
-            Self::Named => "named agent",
+            Self::Node(_) => "node",
+            Self::Named(_) => "named agent",
             Self::Websocket => "node, over a websocket",
         }
     }
+}
+
+/// The object whose node answers a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Object {
+    /// The allocation whose id is the first star of the path.
+    Alloc,
+    /// As [`Object::Alloc`], for the removal of the files of an ended allocation.
+    Garbage,
+    /// As [`Object::Alloc`]. The parameters of the request are checked before the allocation is located.
+    Files(Asks),
+    /// The node that the query names; otherwise the agent that receives the request.
+    Node,
+    /// As [`Object::Node`]. The body may name the node if the query does not.
+    NodeOfBody,
+}
+
+/// The parameters that a request for a file must have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Asks {
+    /// The path of the file.
+    Path,
+    /// The path of the file; the refusal is sent as content.
+    PathAsContent,
+    /// The task, and the kind of its log.
+    Log,
+}
+
+/// The future of a handler.
+pub(crate) type Answer<'c> = Pin<Box<dyn Future<Output = Result<Reply, ApiError>> + Send + 'c>>;
+
+/// The function that answers the requests of a line.
+pub(crate) type Handler = for<'c> fn(&'c Call) -> Answer<'c>;
+
+/// The function that parses the parameters of a session. The error is sent over the websocket.
+pub(crate) type Parse = fn(&Call) -> Result<ExecOpen, ClientSideError>;
+
+/// The answer to the requests of a line.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum To {
+    /// No handler, for lines that refuse.
+    Nowhere,
+    /// A redirect to the same path with a slash at its end.
+    Slash,
+    /// The function answers.
+    Handler(Handler),
+    /// A session over a websocket.
+    Session(Parse),
 }
 
 /// The limit of a request body.
@@ -212,16 +265,24 @@ pub(crate) struct Line {
     pub(crate) registers: bool,
 }
 
-/// Creates a line. The handlers of nodes, of named agents and of sessions define the place; other handlers run in a
-/// server unless [`Line::at`] changes the place.
+/// Creates the line of a route that a server answers.
 pub(super) const fn line(on: On, path: &'static str, need: Need, to: To) -> Line {
-    let place = match to {
-        To::Client(_) => Place::Node,
-        To::Monitor(_) => Place::Named,
-        To::Exec(_) => Place::Websocket,
-        _ => Place::Server,
-    };
-    Line { on, path, need, to, place, body: BodyLimit::Usual, cached: false, shared: &[], registers: false }
+    Line {
+        on,
+        path,
+        need,
+        to,
+        place: Place::Server,
+        body: BodyLimit::Usual,
+        cached: false,
+        shared: &[],
+        registers: false,
+    }
+}
+
+/// Creates the line of a session over a websocket.
+pub(super) const fn session(path: &'static str, need: Need, parse: Parse) -> Line {
+    line(On::Any, path, need, To::Session(parse)).at(Place::Websocket)
 }
 
 /// Creates the line of a path that lacks the slash and the name of an object.

@@ -6,7 +6,7 @@ mod table;
 
 pub use table::{Route, routes};
 
-pub(crate) use line::{BodyLimit, Line, Need, Place};
+pub(crate) use line::{Asks, BodyLimit, Line, Need, Object, On, Parse, Place, To};
 pub(crate) use standing::{Watched, exec_lost, lost, watched};
 pub(crate) use table::{find_method, find_path};
 

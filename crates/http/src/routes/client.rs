@@ -1,10 +1,10 @@
 //! Routes that the node answers: files, logs, figures and signals of allocations, figures of the host
 //! (docs/reference/http-api.md, sections 3.4 and 4).
 
+use crate::access::{Asks, Object};
 use crate::body::{bodies, optional, required};
 use crate::call::Call;
 use crate::client_side::{ClientSide, Content, LogKind, Origin, Range};
-use crate::dispatch::OfClient;
 use crate::error::ApiError;
 use crate::frames;
 use crate::query::go_bool;
@@ -30,32 +30,17 @@ pub(crate) enum Destination {
 }
 
 /// Returns where a request belongs: the node that holds the allocation, or the named node.
-pub(crate) fn place(call: &Call, of: OfClient) -> Result<Destination, ApiError> {
-    let target = match of {
-        OfClient::List
-        | OfClient::Stat
-        | OfClient::Cat
-        | OfClient::ReadAt
-        | OfClient::Stream
-        | OfClient::Logs => {
-            let alloc = AllocId::new(call.star(0));
+pub(crate) fn place(call: &Call, object: Object) -> Result<Destination, ApiError> {
+    let target = match object {
+        Object::Alloc | Object::Garbage => Target::Alloc(alloc(call)),
+        Object::Files(asks) => {
+            let alloc = alloc(call);
             if !alloc.is_empty() {
-                asked(call, of)?;
+                check(call, asks)?;
             }
             Target::Alloc(alloc)
         }
-        OfClient::Stats
-        | OfClient::Checks
-        | OfClient::Snapshot
-        | OfClient::Restart
-        | OfClient::Signal
-        | OfClient::Pause
-        | OfClient::Collect => Target::Alloc(AllocId::new(call.star(0))),
-        OfClient::HostStats
-        | OfClient::CollectAll
-        | OfClient::Metadata
-        | OfClient::Identity
-        | OfClient::RenewIdentity => Target::Node(node_named(call, of)),
+        Object::Node | Object::NodeOfBody => Target::Node(node_named(call, object)),
     };
     let client = call.state.client.as_deref();
     if target.is_at(client) {
@@ -76,8 +61,8 @@ pub(crate) fn place(call: &Call, of: OfClient) -> Result<Destination, ApiError> 
     let node = node.ok_or_else(unknown)?;
     if client.is_some_and(|client| client.node_id() == node) {
         // This agent is the node, and its client no longer has the allocation.
-        return Err(match of {
-            OfClient::Collect => ApiError::internal(NOT_COLLECTED),
+        return Err(match object {
+            Object::Garbage => ApiError::internal(NOT_COLLECTED),
             _ => unknown(),
         });
     }
@@ -86,18 +71,15 @@ pub(crate) fn place(call: &Call, of: OfClient) -> Result<Destination, ApiError> 
 }
 
 /// Checks the required parameters of a file request before the allocation is located.
-fn asked(call: &Call, of: OfClient) -> Result<(), ApiError> {
+fn check(call: &Call, asks: Asks) -> Result<(), ApiError> {
     let no_name = "must provide a file name";
-    match of {
-        OfClient::Stat | OfClient::Stream if call.query.text("path").is_empty() => {
-            Err(ApiError::bad_request(no_name))
-        }
-        // These two routes send the refusal as content.
-        OfClient::Cat | OfClient::ReadAt if call.query.text("path").is_empty() => {
+    match asks {
+        Asks::Path if call.query.text("path").is_empty() => Err(ApiError::bad_request(no_name)),
+        Asks::PathAsContent if call.query.text("path").is_empty() => {
             Err(ApiError::new(StatusCode::OK, no_name))
         }
-        OfClient::Logs => log_kind(call).map(drop),
-        _ => Ok(()),
+        Asks::Path | Asks::PathAsContent => Ok(()),
+        Asks::Log => log_kind(call).map(drop),
     }
 }
 
@@ -159,10 +141,10 @@ bodies! {
 }
 
 /// Returns the node that a request names in its query or body; empty means the agent that receives the request.
-fn node_named(call: &Call, of: OfClient) -> NodeId {
+fn node_named(call: &Call, object: Object) -> NodeId {
     let named = call.query.text("node_id");
     if named.is_empty()
-        && matches!(of, OfClient::Metadata | OfClient::RenewIdentity)
+        && object == Object::NodeOfBody
         && let Ok(body) = optional::<MetadataBody>(&call.body)
     {
         return body.node_id.as_str().into();
@@ -170,121 +152,152 @@ fn node_named(call: &Call, of: OfClient) -> NodeId {
     named.into()
 }
 
-/// Answers in this agent; the caller has checked with [`place`] that it belongs here.
-pub(crate) async fn route(call: &Call, of: OfClient) -> Result<Reply, ApiError> {
-    let client = call.state.client.as_deref().ok_or_else(|| ApiError::not_found("No path to node"))?;
-    let named = |task: &str| (!task.is_empty()).then(|| task.to_owned());
-    let alloc = AllocId::new(call.star(0));
-    match of {
-        OfClient::HostStats => Ok(Reply::value(client.host_stats().await?)),
-        OfClient::CollectAll => {
-            client.collect_all().await?;
-            Ok(Reply::empty())
-        }
-        OfClient::Metadata if call.is_put() => {
-            let body: MetadataBody = required(&call.body)?;
-            Ok(Reply::value(client.change_metadata(body.meta).await?))
-        }
-        OfClient::Metadata => {
-            call.only(&Method::GET)?;
-            Ok(Reply::value(client.metadata().await?))
-        }
-        OfClient::Identity => {
-            call.only(&Method::GET)?;
-            Ok(Reply::value(json!({"Claims": client.identity().await?})))
-        }
-        OfClient::RenewIdentity => {
-            call.put()?;
-            client.renew_identity().await?;
-            Ok(Reply::value(json!({})))
-        }
-        OfClient::Snapshot => {
-            let archive = client.snapshot(&alloc).await?;
-            Ok(Reply::raw("application/x-tar", Body::from_stream(archive)))
-        }
-        OfClient::Checks => Ok(Reply::value(client.checks(&alloc).await?)),
-        OfClient::Collect => {
-            client.collect(&alloc).await?;
-            Ok(Reply::empty())
-        }
-        // Task schedules are not implemented, as in Nomad's community edition.
-        OfClient::Pause => Err(ApiError::internal("Enterprise only")),
-        OfClient::Stats => {
-            let task = named(call.query.text("task"));
-            Ok(Reply::value(client.alloc_stats(&alloc, task.as_deref()).await?))
-        }
-        OfClient::Restart => {
-            let body: RestartBody = optional(&call.body)?;
-            let task = named(&body.task);
-            client.restart(&alloc, task.as_deref(), body.all).await?;
-            Ok(done())
-        }
-        OfClient::Signal => {
-            call.put()?;
-            let body: SignalBody = optional(&call.body)?;
-            let task = named(&body.task);
-            client.signal(&alloc, task.as_deref(), &body.signal).await?;
-            Ok(done())
-        }
-        OfClient::List
-        | OfClient::Stat
-        | OfClient::Cat
-        | OfClient::ReadAt
-        | OfClient::Stream
-        | OfClient::Logs => files(call, client, of, &alloc).await,
-    }
+/// Returns the allocation that the path names.
+fn alloc(call: &Call) -> AllocId {
+    AllocId::new(call.star(0))
+}
+
+/// Returns the client of this agent; [`place`] has checked that the request belongs here.
+fn client(call: &Call) -> Result<&dyn ClientSide, ApiError> {
+    call.state.client.as_deref().ok_or_else(|| ApiError::not_found("No path to node"))
+}
+
+fn named(task: &str) -> Option<&str> {
+    (!task.is_empty()).then_some(task)
 }
 
 fn done() -> Reply {
     Reply::value(json!({"Index": 0}))
 }
 
-async fn files(
-    call: &Call,
-    client: &dyn ClientSide,
-    of: OfClient,
-    alloc: &AllocId,
-) -> Result<Reply, ApiError> {
-    let path = call.query.text("path");
-    match of {
-        OfClient::List => {
-            let path = if path.is_empty() { "/" } else { path };
-            Reply::json(client.list(alloc, path).await?)
-        }
-        OfClient::Stat => Reply::json(client.stat(alloc, path).await?),
-        OfClient::Cat => Ok(content(client.read(alloc, path, 0, None).await).await),
-        OfClient::ReadAt => {
-            let number = |name: &str| {
-                let text = call.query.text(name);
-                text.parse::<i64>().map_err(|_| {
-                    ApiError::bad_request(format!(
-                        "error parsing {name}: strconv.ParseInt: parsing \"{text}\": invalid syntax"
-                    ))
-                })
-            };
-            let offset = number("offset")?;
-            let limit = match call.query.text("limit") {
-                "" => None,
-                _ => u64::try_from(number("limit")?).ok().filter(|limit| *limit > 0),
-            };
-            Ok(content(client.read(alloc, path, offset, limit).await).await)
-        }
-        OfClient::Stream => {
-            let range = range(call, true)?;
-            let frames = client.stream(alloc, path, range).await?;
-            Ok(Reply::raw(TEXT, frames::framed(frames, call.state.stopping.clone())))
-        }
-        OfClient::Logs => logs(call, client, alloc).await,
-        _ => Err(ApiError::unknown_path()),
-    }
+pub(crate) async fn host_stats(call: &Call) -> Result<Reply, ApiError> {
+    Ok(Reply::value(client(call)?.host_stats().await?))
 }
 
-async fn logs(call: &Call, client: &dyn ClientSide, alloc: &AllocId) -> Result<Reply, ApiError> {
+/// Removes the files of all ended allocations of the node.
+pub(crate) async fn collect_all(call: &Call) -> Result<Reply, ApiError> {
+    client(call)?.collect_all().await?;
+    Ok(Reply::empty())
+}
+
+/// Answers with the metadata of the node, or changes them.
+pub(crate) async fn metadata(call: &Call) -> Result<Reply, ApiError> {
+    let client = client(call)?;
+    if call.is_put() {
+        let body: MetadataBody = required(&call.body)?;
+        return Ok(Reply::value(client.change_metadata(body.meta).await?));
+    }
+    call.only(&Method::GET)?;
+    Ok(Reply::value(client.metadata().await?))
+}
+
+pub(crate) async fn identity(call: &Call) -> Result<Reply, ApiError> {
+    let client = client(call)?;
+    call.only(&Method::GET)?;
+    Ok(Reply::value(json!({"Claims": client.identity().await?})))
+}
+
+pub(crate) async fn renew_identity(call: &Call) -> Result<Reply, ApiError> {
+    let client = client(call)?;
+    call.put()?;
+    client.renew_identity().await?;
+    Ok(Reply::value(json!({})))
+}
+
+pub(crate) async fn snapshot(call: &Call) -> Result<Reply, ApiError> {
+    let archive = client(call)?.snapshot(&alloc(call)).await?;
+    Ok(Reply::raw("application/x-tar", Body::from_stream(archive)))
+}
+
+pub(crate) async fn checks(call: &Call) -> Result<Reply, ApiError> {
+    Ok(Reply::value(client(call)?.checks(&alloc(call)).await?))
+}
+
+/// Removes the files of an ended allocation.
+pub(crate) async fn collect(call: &Call) -> Result<Reply, ApiError> {
+    client(call)?.collect(&alloc(call)).await?;
+    Ok(Reply::empty())
+}
+
+/// Refuses task schedules, which are not implemented, as in Nomad's community edition.
+pub(crate) fn pause(call: &Call) -> Result<Reply, ApiError> {
+    client(call)?;
+    Err(ApiError::internal("Enterprise only"))
+}
+
+pub(crate) async fn stats(call: &Call) -> Result<Reply, ApiError> {
+    let task = named(call.query.text("task"));
+    Ok(Reply::value(client(call)?.alloc_stats(&alloc(call), task).await?))
+}
+
+pub(crate) async fn restart(call: &Call) -> Result<Reply, ApiError> {
+    let client = client(call)?;
+    let body: RestartBody = optional(&call.body)?;
+    client.restart(&alloc(call), named(&body.task), body.all).await?;
+    Ok(done())
+}
+
+pub(crate) async fn signal(call: &Call) -> Result<Reply, ApiError> {
+    let client = client(call)?;
+    call.put()?;
+    let body: SignalBody = optional(&call.body)?;
+    client.signal(&alloc(call), named(&body.task), &body.signal).await?;
+    Ok(done())
+}
+
+/// Lists the files of a directory.
+pub(crate) async fn list(call: &Call) -> Result<Reply, ApiError> {
+    let path = call.query.text("path");
+    let path = if path.is_empty() { "/" } else { path };
+    Reply::json(client(call)?.list(&alloc(call), path).await?)
+}
+
+/// Answers with the metadata of a file.
+pub(crate) async fn stat(call: &Call) -> Result<Reply, ApiError> {
+    Reply::json(client(call)?.stat(&alloc(call), call.query.text("path")).await?)
+}
+
+/// Answers with the content of a file.
+pub(crate) async fn cat(call: &Call) -> Result<Reply, ApiError> {
+    let opened = client(call)?.read(&alloc(call), call.query.text("path"), 0, None).await;
+    Ok(content(opened).await)
+}
+
+/// Answers with a part of a file.
+pub(crate) async fn read_at(call: &Call) -> Result<Reply, ApiError> {
+    let client = client(call)?;
+    let number = |name: &str| {
+        let text = call.query.text(name);
+        text.parse::<i64>().map_err(|_| {
+            ApiError::bad_request(format!(
+                "error parsing {name}: strconv.ParseInt: parsing \"{text}\": invalid syntax"
+            ))
+        })
+    };
+    let offset = number("offset")?;
+    let limit = match call.query.text("limit") {
+        "" => None,
+        _ => u64::try_from(number("limit")?).ok().filter(|limit| *limit > 0),
+    };
+    Ok(content(client.read(&alloc(call), call.query.text("path"), offset, limit).await).await)
+}
+
+/// Streams a file, and what is appended to it.
+pub(crate) async fn stream_file(call: &Call) -> Result<Reply, ApiError> {
+    let client = client(call)?;
+    let range = range(call, true)?;
+    let frames = client.stream(&alloc(call), call.query.text("path"), range).await?;
+    Ok(Reply::raw(TEXT, frames::framed(frames, call.state.stopping.clone())))
+}
+
+/// Streams the log of a task.
+pub(crate) async fn logs(call: &Call) -> Result<Reply, ApiError> {
+    let client = client(call)?;
     let task = call.query.text("task");
     let kind = log_kind(call)?;
     let range = range(call, false)?;
     let plain = boolean(call, "plain", false)?;
-    let frames = client.logs(alloc, task, kind, range).await?;
+    let frames = client.logs(&alloc(call), task, kind, range).await?;
     let stopping = call.state.stopping.clone();
     Ok(if plain {
         Reply::raw("text/plain", frames::plain(frames, stopping))

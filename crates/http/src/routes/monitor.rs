@@ -4,7 +4,6 @@ use super::client::Destination;
 use super::interfaces;
 use crate::call::Call;
 use crate::client_side::Frame;
-use crate::dispatch::OfMonitor;
 use crate::error::ApiError;
 use crate::frames;
 use crate::log_source::{LogLevel, Notation};
@@ -12,7 +11,7 @@ use crate::reply::{JSON, Reply};
 use bytes::Bytes;
 use caravan_types::NodeId;
 use futures::StreamExt;
-use http::Method;
+use http::{Method, StatusCode};
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
 
@@ -22,8 +21,9 @@ const FRAME: usize = 1024;
 /// Variables of the agent's environment that never hold secrets.
 const SHOWN: [&str; 8] = ["HOME", "LANG", "PATH", "PWD", "SHELL", "TERM", "TZ", "USER"];
 
-/// Returns the agent that the request names: `node_id` for a node, `server_id` for a server.
-pub(crate) fn place(call: &Call, of: OfMonitor) -> Result<Destination, ApiError> {
+/// Returns the agent that the request names: `node_id` for a node, `server_id` for a server. `unknown` is the status of
+/// the refusal of an unknown server.
+pub(crate) fn place(call: &Call, unknown: StatusCode) -> Result<Destination, ApiError> {
     call.only(&Method::GET)?;
     let (node, server) = (call.query.text("node_id"), call.query.text("server_id"));
     if !node.is_empty() && !server.is_empty() {
@@ -57,29 +57,13 @@ pub(crate) fn place(call: &Call, of: OfMonitor) -> Result<Destination, ApiError>
     ];
     match &call.state.server {
         Some(_) if names.iter().any(|name| name == server) => Ok(Destination::Here),
-        // Nomad has a status code for this error on some routes only.
-        Some(_) => {
-            let error = format!("unknown Nomad server {server}");
-            Err(match of {
-                OfMonitor::Profile => ApiError::internal(error),
-                _ => ApiError::bad_request(error),
-            })
-        }
+        Some(_) => Err(ApiError::new(unknown, format!("unknown Nomad server {server}"))),
         None => relay(),
     }
 }
 
-/// Answers in this agent; the caller has checked with [`place`] that it belongs here.
-pub(crate) async fn route(call: &Call, of: OfMonitor) -> Result<Reply, ApiError> {
-    match of {
-        OfMonitor::Log => monitor(call),
-        OfMonitor::LogFile => super::monitor_export::export(call),
-        OfMonitor::Host => Ok(host(call)),
-        OfMonitor::Profile => super::profiles::route(call, &call.star(0)).await,
-    }
-}
-
-fn monitor(call: &Call) -> Result<Reply, ApiError> {
+/// Streams the log.
+pub(crate) fn log(call: &Call) -> Result<Reply, ApiError> {
     let level = match call.query.text("log_level") {
         "" => LogLevel::Info,
         text => LogLevel::parse(text)
@@ -117,7 +101,7 @@ fn monitor(call: &Call) -> Result<Reply, ApiError> {
 }
 
 /// Answers with the facts about the host.
-fn host(call: &Call) -> Reply {
+pub(crate) fn host(call: &Call) -> Result<Reply, ApiError> {
     let read = |path: &str| std::fs::read_to_string(path).unwrap_or_default();
     let word = |path: &str| read(path).trim().to_owned();
     let environment: BTreeMap<String, String> =
@@ -151,7 +135,7 @@ fn host(call: &Call) -> Reply {
     });
     let named = call.query.text("node_id").to_owned() + call.query.text("server_id");
     if named.is_empty() {
-        return Reply::value(data);
+        return Ok(Reply::value(data));
     }
-    Reply::value(json!({"AgentID": named, "HostData": data}))
+    Ok(Reply::value(json!({"AgentID": named, "HostData": data})))
 }

@@ -40,7 +40,9 @@ pub(crate) async fn list(call: &Call) -> Result<Reply, ApiError> {
     Ok(Reply::json(rows)?.meta(meta))
 }
 
-pub(crate) async fn route(call: &Call, path: &str) -> Result<Reply, ApiError> {
+pub(crate) async fn one(call: &Call) -> Result<Reply, ApiError> {
+    let path = call.star(0);
+    let path = path.as_str();
     if path.is_empty() {
         return Err(ApiError::bad_request("missing variable path"));
     }

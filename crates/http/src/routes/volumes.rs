@@ -19,10 +19,8 @@ use std::sync::Arc;
 /// The tables of a volume's answer: its row, its claims, the health of its plugin.
 pub(crate) const TABLES: [Table; 3] = [Table::Volumes, Table::Claims, Table::Plugins];
 
-pub(crate) async fn route(call: &Call) -> Result<Reply, ApiError> {
-    if call.is_put() {
-        return register(call).await;
-    }
+/// Lists the volumes of the kind that the query names.
+pub(crate) async fn of_kind(call: &Call) -> Result<Reply, ApiError> {
     call.only(&Method::GET)?;
     match call.query.text("type") {
         "csi" => list(call).await,
