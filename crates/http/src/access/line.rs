@@ -160,20 +160,6 @@ pub(crate) enum Place {
     Websocket,
 }
 
-impl Place {
-    /// Returns the description for documents.
-    pub(super) fn describe(self) -> &'static str {
-        match self {
-            Self::Server => "server",
-            Self::Agent | Self::Page => "any agent",
-            Self::ServerList => "any agent with a list of servers",
-            Self::Node(_) => "node",
-            Self::Named(_) => "named agent",
-            Self::Websocket => "node, over a websocket",
-        }
-    }
-}
-
 /// The object whose node answers a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Object {

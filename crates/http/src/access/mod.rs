@@ -1,10 +1,13 @@
 //! Access control: each request is checked once, before its handler runs.
 
 mod line;
+mod reference;
 mod standing;
 mod table;
+#[cfg(test)]
+mod tests;
 
-pub use table::{Route, routes};
+pub use reference::{Route, page, routes};
 
 pub(crate) use line::{Asks, BodyLimit, Line, Need, Object, On, Parse, Place, To};
 pub(crate) use standing::{Watched, exec_lost, lost, watched};

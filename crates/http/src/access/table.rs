@@ -1,7 +1,8 @@
 //! The table of routes. Each line has the right that a caller needs, the place of the request's namespace, and the
 //! handler (`docs/design/http-api.md`).
 //!
-//! Requests are dispatched only through this table, so no route is served without a line here.
+//! Requests are dispatched only through this table, so no route is served without a line here. A new route is one line
+//! and one function. `cargo xtask docs` writes docs/http-routes.md from the table.
 
 use super::line::{Asks, BodyLimit, Line, Need, Object, On, Place, To, line, session, slash};
 use crate::routes::{
@@ -34,7 +35,7 @@ const SHARED_READ: &[&str] = &["HEAD", "GET"];
 /// The same for single variables.
 const SHARED_WRITE: &[&str] = &["HEAD", "GET", "PUT", "DELETE"];
 
-/// Makes the handler of a line from an async function.
+/// Makes the handler of a line from an async function of `routes`.
 macro_rules! run {
     ($function:path) => {
         To::Handler(|call| Box::pin($function(call)))
@@ -49,7 +50,7 @@ macro_rules! at_once {
 }
 
 /// The first line whose path matches decides.
-static TABLE: &[Line] = &[
+pub(super) static TABLE: &[Line] = &[
     line(Any, "/", Open, at_once!(ui::root)).at(Place::Page),
     slash("/ui"),
     line(Any, "/ui/**", Open, at_once!(ui::page)).at(Place::Page),
@@ -425,164 +426,4 @@ pub(crate) fn find_path(segments: &[&str]) -> Option<&'static Line> {
 /// with this method.
 pub(crate) fn find_method(first: &'static Line, method: &Method) -> Option<&'static Line> {
     TABLE.iter().filter(|line| line.path == first.path).find(|line| line.on.fits(method))
-}
-
-/// A route, as tests and documents read the table.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Route {
-    /// `GET`, `PUT`, `DELETE`, or `*` for all methods.
-    pub method: &'static str,
-    /// The path, with `*` for one segment and `**` for one or more.
-    pub path: String,
-    /// The right that a caller needs.
-    pub need: String,
-    /// The places where a request may name its namespace.
-    pub names: String,
-    /// Whether no request is allowed; the line then only defines the refusal.
-    pub refused: bool,
-    /// Whether requests are redirected to the same path with a slash at its end.
-    pub redirected: bool,
-    /// The agent that answers.
-    pub place: &'static str,
-    /// Maximum length of the body, in bytes.
-    pub max_body: usize,
-    /// Whether the answer to a read without `index` may come from memory.
-    pub cached: bool,
-    /// The methods with which pages of other origins may call the route; empty if they may not.
-    pub shared: &'static [&'static str],
-}
-
-/// Returns all served routes, in lookup order.
-pub fn routes() -> Vec<Route> {
-    let route = |line: &Line| Route {
-        method: match line.on {
-            Get => "GET",
-            Put => "PUT",
-            Delete => "DELETE",
-            Any => "*",
-        },
-        path: match line.path.starts_with('/') {
-            true => line.path.to_owned(),
-            false => format!("/v1/{}", line.path),
-        },
-        need: format!("{:?}", line.need),
-        names: format!("{:?}", line.need.names()),
-        refused: matches!(line.need, Refused(..)),
-        redirected: matches!(line.to, To::Slash),
-        place: line.place.describe(),
-        max_body: line.body.bytes(),
-        cached: line.cached,
-        shared: line.shared,
-    };
-    TABLE.iter().map(route).collect()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::access::line::Names;
-
-    fn first(path: &str) -> Option<&'static Line> {
-        find_path(&path.split('/').collect::<Vec<_>>())
-    }
-
-    fn found(method: &Method, path: &str) -> Option<&'static Line> {
-        find_method(first(path)?, method)
-    }
-
-    fn needed(method: &Method, path: &str) -> Option<Need> {
-        found(method, path).map(|line| line.need)
-    }
-
-    #[test]
-    fn the_first_line_that_fits_decides() {
-        for (method, path, want) in [
-            (Method::GET, "v1/jobs", Namespace(&[N::ListJobs])),
-            (Method::POST, "v1/jobs", Job(&[N::SubmitJob, N::RegisterJob])),
-            (Method::GET, "v1/job/a/b/c", Namespace(READ)),
-            (Method::GET, "v1/job/a/b/scale", Namespace(&[N::ReadJob, N::ReadJobScaling])),
-            (Method::PUT, "v1/job/dispatch", Job(&[N::SubmitJob, N::RegisterJob])),
-            (Method::PUT, "v1/job/x/dispatch", Namespace(&[N::DispatchJob])),
-            (Method::GET, "v1/node/pools", Shown),
-            (Method::GET, "v1/node/some-id", Node(Level::Read)),
-            (Method::PUT, "v1/node/some-id/drain", Node(Level::Write)),
-            (Method::GET, "v1/client/fs/logs/x", Held(3, &[N::ReadLogs, N::ReadFs])),
-            (Method::GET, "v1/client/fs/cat/x", Held(3, &[N::ReadFs])),
-            (Method::DELETE, "v1/var/a/b", Variable(VarCap::Destroy)),
-            (Method::PUT, "v1/acl/token", Management),
-            (Method::GET, "v1/evaluation/x/explain", Eval(1, READ)),
-        ] {
-            assert_eq!(needed(&method, path), Some(want), "{method} {path}");
-        }
-        for (method, path) in [(Method::PATCH, "v1/jobs"), (Method::GET, "v1/job/x/plan")] {
-            assert!(first(path).is_some() && found(&method, path).is_none(), "{method} {path}");
-        }
-        for path in ["v1/nothing/like/this", "v1/agent/unheard-of", "v1/operator/unheard-of", "v2/jobs"] {
-            assert!(first(path).is_none(), "{path}");
-        }
-    }
-
-    #[test]
-    fn no_line_is_hidden_behind_an_earlier_one() {
-        for (at, line) in TABLE.iter().enumerate() {
-            let method = match line.on {
-                Get => Method::GET,
-                Put => Method::PUT,
-                Delete => Method::DELETE,
-                Any => Method::PATCH,
-            };
-            let path = line.path.replace("**", "x").replace('*', "x");
-            let path = match path.strip_prefix('/') {
-                Some(path) => path.to_owned(),
-                None => format!("v1/{path}"),
-            };
-            let Some(first) = found(&method, &path) else { panic!("{path} is not found") };
-            assert!(std::ptr::eq(first, &raw const TABLE[at]), "{path}: {first:?}");
-        }
-    }
-
-    #[test]
-    fn each_line_is_complete() {
-        for line in TABLE {
-            let path = line.path;
-            let refuses = matches!(line.need, Refused(..));
-            assert_eq!(refuses, matches!(line.to, To::Nowhere), "{path}: either a refusal or a handler");
-            if line.cached {
-                assert!(
-                    line.on == Get && line.place == Place::Server,
-                    "{path}: only reads of the state are cached"
-                );
-            }
-            if line.body != BodyLimit::Usual || line.registers {
-                assert_eq!(line.on, Put, "{path}: only writes have such bodies");
-            }
-            if matches!(line.to, To::Slash) {
-                let below =
-                    if path.starts_with('/') { format!("{}/x", &path[1..]) } else { format!("v1/{path}/x") };
-                let below = first(&below).map_or("", |line| line.path);
-                let serves = TABLE.iter().any(|line| line.path.starts_with(&format!("{path}/")));
-                assert!(serves && below != path, "{path}: nothing is served below it");
-            }
-            let same = TABLE.iter().filter(|other| other.path == path && other.shared != line.shared);
-            assert_eq!(same.count(), 0, "{path}: a preflight request has no method of its own");
-        }
-    }
-
-    #[test]
-    fn pages_of_other_origins_may_call_logs_and_variables() {
-        for path in ["v1/client/fs/logs/x", "v1/client/metadata", "v1/vars", "v1/var/a/b"] {
-            assert!(first(path).is_some_and(|line| !line.shared.is_empty()), "{path}");
-        }
-        for path in ["v1/client/gc", "v1/jobs", "v1/varsity", "v1/client/statsx", "v1/client/fs", "v1/var"] {
-            assert!(first(path).is_none_or(|line| line.shared.is_empty()), "{path}");
-        }
-    }
-
-    #[test]
-    fn a_need_of_the_body_says_where_the_namespace_is() {
-        for line in TABLE {
-            let by_body = matches!(line.need, Job(_) | Body(_) | Variable(VarCap::Write));
-            assert_eq!(line.need.names() != Names::Query, by_body, "{}", line.path);
-        }
-    }
 }
