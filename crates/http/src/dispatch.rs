@@ -44,7 +44,7 @@ pub(crate) async fn handle(state: Arc<HttpState>, request: Request<Body>) -> Res
     let shared = first.map(|line| line.shared).filter(|methods| !methods.is_empty());
     let asks_origin = request.headers().contains_key(ORIGIN);
     let coding = Coding::accepted(request.headers());
-    let told = tracing::enabled!(tracing::Level::DEBUG)
+    let logged = tracing::enabled!(tracing::Level::DEBUG)
         .then(|| (request.method().clone(), request.uri().path().to_owned(), Instant::now()));
     let mut response = match shared {
         Some(methods) if request.method() == Method::OPTIONS => preflight(methods, request.headers()),
@@ -58,7 +58,7 @@ pub(crate) async fn handle(state: Arc<HttpState>, request: Request<Body>) -> Res
             Box::pin(packed(response, coding)).await
         }
     };
-    if let Some((method, path, begun)) = told {
+    if let Some((method, path, begun)) = logged {
         let (status, duration) = (response.status().as_u16(), begun.elapsed());
         tracing::debug!(%method, path, status, ?duration, "request complete");
     }

@@ -88,8 +88,7 @@ async fn list_policies(call: &Call, own: bool) -> Result<Reply, ApiError> {
 /// Answers about the policy that the path names, or changes or deletes it.
 pub(crate) async fn policy(call: &Call) -> Result<Reply, ApiError> {
     let admin = enabled(call)?;
-    let name = call.star(0);
-    let name = name.as_str();
+    let name: &str = &call.star(0);
     if name.is_empty() {
         return Err(ApiError::bad_request("Missing Policy Name"));
     }
@@ -183,8 +182,7 @@ pub(crate) async fn own_token(call: &Call) -> Result<Reply, ApiError> {
 /// Answers about the token that the path names, or changes or deletes it.
 pub(crate) async fn token(call: &Call) -> Result<Reply, ApiError> {
     let admin = enabled(call)?;
-    let accessor = call.star(0);
-    let accessor = accessor.as_str();
+    let accessor: &str = &call.star(0);
     if accessor.is_empty() {
         return Err(ApiError::bad_request("Missing Token Accessor"));
     }
@@ -283,8 +281,7 @@ async fn show_role(call: &Call, find: impl Fn(&Root) -> Option<Arc<Role>>) -> Re
 
 pub(crate) async fn role_named(call: &Call) -> Result<Reply, ApiError> {
     enabled(call)?;
-    let name = call.star(0);
-    let name = name.as_str();
+    let name: &str = &call.star(0);
     if name.is_empty() {
         return Err(ApiError::bad_request("missing ACL role name"));
     }
@@ -294,8 +291,7 @@ pub(crate) async fn role_named(call: &Call) -> Result<Reply, ApiError> {
 /// Answers about the role that the path names, or changes or deletes it.
 pub(crate) async fn role(call: &Call) -> Result<Reply, ApiError> {
     let admin = enabled(call)?;
-    let id = call.star(0);
-    let id = id.as_str();
+    let id: &str = &call.star(0);
     if id.is_empty() {
         return Err(ApiError::bad_request("missing ACL role ID"));
     }

@@ -65,8 +65,7 @@ async fn write(call: &Call, name: Option<&str>) -> Result<Reply, ApiError> {
 
 pub(crate) async fn get(call: &Call) -> Result<Reply, ApiError> {
     call.only(&Method::GET)?;
-    let name = call.star(0);
-    let name = name.as_str();
+    let name: &str = &call.star(0);
     let topic = Topic::Admin(AdminRow::NodePool(name.to_owned()));
     let (meta, row) = blocking::read(call, &[topic], |root| match root.node_pool(name) {
         Some(row) => Ok((row.modify_index, row.clone())),
@@ -83,8 +82,7 @@ fn unknown(root: &Root) -> ApiError {
 pub(crate) async fn nodes_of(call: &Call) -> Result<Reply, ApiError> {
     call.only(&Method::GET)?;
     without_prefix(call)?;
-    let name = call.star(0);
-    let name = name.as_str();
+    let name: &str = &call.star(0);
     let (mut meta, (stubs, next)) = blocking::read(call, &[Topic::Table(Table::Nodes)], |root| {
         root.node_pool(name).ok_or_else(|| unknown(root))?;
         let seen = |node: &&Arc<Node>| {
@@ -104,8 +102,7 @@ pub(crate) async fn nodes_of(call: &Call) -> Result<Reply, ApiError> {
 pub(crate) async fn jobs_of(call: &Call) -> Result<Reply, ApiError> {
     call.only(&Method::GET)?;
     without_prefix(call)?;
-    let name = call.star(0);
-    let name = name.as_str();
+    let name: &str = &call.star(0);
     let namespace = call.list_namespace();
     let with_meta = call.query.flag("meta")?.unwrap_or(false);
     let tables = [Table::Jobs, Table::JobSummaries];

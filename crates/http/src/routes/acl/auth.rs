@@ -29,8 +29,7 @@ pub(crate) async fn methods(call: &Call) -> Result<Reply, ApiError> {
 /// Answers about the authentication method that the path names, or changes or deletes it.
 pub(crate) async fn method(call: &Call) -> Result<Reply, ApiError> {
     let admin = enabled(call)?;
-    let name = call.star(0);
-    let name = name.as_str();
+    let name: &str = &call.star(0);
     if name.is_empty() {
         return Err(ApiError::bad_request("missing ACL auth-method name"));
     }
@@ -81,8 +80,7 @@ pub(crate) async fn rules(call: &Call) -> Result<Reply, ApiError> {
 /// Answers about the binding rule that the path names, or changes or deletes it.
 pub(crate) async fn rule(call: &Call) -> Result<Reply, ApiError> {
     let admin = enabled(call)?;
-    let id = call.star(0);
-    let id = id.as_str();
+    let id: &str = &call.star(0);
     if id.is_empty() {
         return Err(ApiError::bad_request("missing ACL binding rule ID"));
     }
