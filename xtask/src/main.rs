@@ -25,7 +25,8 @@ chores:
   csi-conformance ENDPOINT|JOB-FILE [flags]
                     take a CSI plugin through the whole life of volumes and say what it does
                     (--help: its flags)
-  docs [--check]    write docs/job-language.md from the tables of the job language
+  docs [--check]    write docs/job-language.md from the tables of the job language, and
+                    docs/http-routes.md from the table of routes
                     (--check: only compare, fail when they differ)
   proto [--check]   generate crates/proto/src/generated from crates/proto/proto
                     (--check: only compare, fail when they differ)

@@ -128,7 +128,8 @@ fn three_faults_of_a_job_are_shown_where_they_were_written() -> Result<()> {
     let job = agent.caravan(&["job", "run", "-output", &path])?.ok()?.stdout;
     let body: serde_json::Value = serde_json::from_str(&job)?;
     let plain = agent.request("PUT", "/v1/jobs", Some(&body))?;
-    let asked = agent.request("PUT", "/v1/jobs?caravan_problems=true", Some(&body))?.json()?;
+    let asked = agent.request("PUT", "/v1/jobs?caravan_problems=true", Some(&body))?;
+    let asked: serde_json::Value = serde_json::from_str(&asked.text())?;
     let sentence = plain.text();
     ensure!(plain.status == 500 && asked["Error"] == sentence, "the text is the same: {sentence}");
     ensure!(sentence.starts_with("1 error occurred:\n\t* Task group g validation failed: "), "{sentence}");

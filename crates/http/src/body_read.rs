@@ -1,5 +1,6 @@
 //! Reads request bodies within limits of size, time and total memory.
 
+use crate::access::BodyLimit;
 use crate::error::ApiError;
 use axum::body::Body;
 use bytes::{Bytes, BytesMut};
@@ -13,7 +14,7 @@ use std::time::Duration;
 pub const MAX_BODY: usize = 16 * 1024 * 1024;
 
 /// Maximum length of a snapshot archive, in bytes.
-const MAX_SNAPSHOT: usize = 1024 * 1024 * 1024;
+pub(crate) const MAX_SNAPSHOT: usize = 1024 * 1024 * 1024;
 
 /// Total bytes of all bodies that are being received; small bodies do not count.
 const BUDGET: usize = 256 * 1024 * 1024;
@@ -72,9 +73,9 @@ async fn discard(mut body: Body) {
 }
 
 impl Bodies {
-    /// Reads a whole body.
-    pub(crate) async fn read(&self, path: &str, mut body: Body) -> Result<Bytes, ApiError> {
-        match self.read_part(path, &mut body).await {
+    /// Reads a whole body of at most `limit`.
+    pub(crate) async fn read(&self, limit: BodyLimit, mut body: Body) -> Result<Bytes, ApiError> {
+        match self.read_part(limit.bytes(), &mut body).await {
             Err(error) if error.status == StatusCode::PAYLOAD_TOO_LARGE => {
                 discard(body).await;
                 Err(error)
@@ -83,8 +84,7 @@ impl Bodies {
         }
     }
 
-    async fn read_part(&self, path: &str, body: &mut Body) -> Result<Bytes, ApiError> {
-        let most = if path == "/v1/operator/snapshot" { MAX_SNAPSHOT } else { MAX_BODY };
+    async fn read_part(&self, most: usize, body: &mut Body) -> Result<Bytes, ApiError> {
         let announced = axum::body::HttpBody::size_hint(&*body).lower();
         if usize::try_from(announced).map_or(true, |bytes| bytes > most) {
             return Err(too_large(most));
@@ -136,24 +136,25 @@ mod tests {
     #[tokio::test]
     async fn bodies_are_put_together_and_limited() {
         let bodies = Bodies::default();
-        let read = bodies.read("/v1/jobs", parts(vec![b"ab".to_vec(), b"c".to_vec(), b"d".to_vec()])).await;
+        let read =
+            bodies.read(BodyLimit::Usual, parts(vec![b"ab".to_vec(), b"c".to_vec(), b"d".to_vec()])).await;
         assert_eq!(read.unwrap(), "abcd");
-        assert!(bodies.read("/v1/jobs", Body::empty()).await.unwrap().is_empty());
+        assert!(bodies.read(BodyLimit::Usual, Body::empty()).await.unwrap().is_empty());
         let large = vec![vec![0; MAX_BODY / 2 + 1]; 2];
-        let refused = bodies.read("/v1/jobs", parts(large.clone())).await.unwrap_err();
+        let refused = bodies.read(BodyLimit::Usual, parts(large.clone())).await.unwrap_err();
         assert_eq!(
             (refused.status.as_u16(), refused.message.as_str()),
             (413, "the request body is larger than 16 MiB")
         );
-        assert_eq!(bodies.read("/v1/operator/snapshot", parts(large)).await.unwrap().len(), MAX_BODY + 2);
+        assert_eq!(bodies.read(BodyLimit::Snapshot, parts(large)).await.unwrap().len(), MAX_BODY + 2);
         assert_eq!(bodies.0.load(Ordering::Relaxed), 0);
     }
 
     #[tokio::test]
     async fn all_bodies_together_have_a_limit() {
         let bodies = Bodies(Arc::new(AtomicUsize::new(BUDGET)));
-        assert_eq!(bodies.read("/v1/jobs", parts(vec![vec![0; 100]])).await.unwrap().len(), 100);
-        let refused = bodies.read("/v1/jobs", parts(vec![vec![0; SMALL + 1]])).await.unwrap_err();
+        assert_eq!(bodies.read(BodyLimit::Usual, parts(vec![vec![0; 100]])).await.unwrap().len(), 100);
+        let refused = bodies.read(BodyLimit::Usual, parts(vec![vec![0; SMALL + 1]])).await.unwrap_err();
         assert_eq!(refused.status, 503);
         assert_eq!(bodies.0.load(Ordering::Relaxed), BUDGET);
     }

@@ -38,6 +38,12 @@ impl Call {
         self.caller.load_full()
     }
 
+    /// Returns the part of the path that matches a star of the line's path, counted from 0; empty without such a star.
+    pub(crate) fn star(&self, at: usize) -> String {
+        let segments: Vec<&str> = self.segments.iter().map(String::as_str).collect();
+        self.line.stars(&segments).into_iter().nth(at).unwrap_or_default()
+    }
+
     /// Returns the namespace of a list; `None` means all namespaces.
     pub(crate) fn list_namespace(&self) -> Option<Namespace> {
         (self.namespace != "*").then(|| self.namespace.clone())

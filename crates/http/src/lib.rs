@@ -39,7 +39,7 @@ mod task_api;
 mod transport;
 mod typed;
 
-pub use access::{Route, routes};
+pub use access::{Route, page as routes_page, routes};
 pub use body_read::MAX_BODY;
 pub use caravan_state::EVENT_BUFFER;
 pub use client_side::{

@@ -157,6 +157,6 @@ mod tests {
         let down = told(fetch(format!("{address}/down"), &authorities).await.unwrap_err());
         assert!(down.contains("not encrypted"), "{down}");
         let odd = told(fetch("ftp://x/keys".to_owned(), &[]).await.unwrap_err());
-        assert!(odd.contains("no http:// or https:// URL"), "{odd}");
+        assert!(odd.contains("only http:// and https:// are supported"), "{odd}");
     }
 }

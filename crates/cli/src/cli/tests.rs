@@ -210,7 +210,7 @@ async fn a_job_is_registered_and_followed_until_it_runs() {
         )
     };
     let agent = Agent::start(move |uri| match uri {
-        "PUT /v1/jobs" => (200, 7, r#"{"EvalID":"d3afc5b0-1be8"}"#.into()),
+        uri if uri.starts_with("PUT /v1/jobs?") => (200, 7, r#"{"EvalID":"d3afc5b0-1be8"}"#.into()),
         uri if uri.contains("/allocations?index=") => (200, 12, alloc("running")),
         uri if uri.contains("/allocations") => (200, 10, alloc("pending")),
         uri if uri.contains("index=7") => (200, 9, r#"{"ID":"d3","JobID":"web","Status":"complete"}"#.into()),
@@ -240,7 +240,7 @@ async fn a_job_that_cannot_be_placed_ends_with_two_and_its_reason() {
     let file = dir.path().join("writer.json");
     std::fs::write(&file, r#"{"ID":"writer","Type":"service"}"#).unwrap();
     let agent = Agent::start(|uri| match uri {
-        "PUT /v1/jobs" => (200, 7, r#"{"EvalID":"d3afc5b0-1be8"}"#.into()),
+        uri if uri.starts_with("PUT /v1/jobs?") => (200, 7, r#"{"EvalID":"d3afc5b0-1be8"}"#.into()),
         uri if uri.contains("/allocations") => (200, 10, "[]".into()),
         uri if uri.contains("7502bada") => (
             200,

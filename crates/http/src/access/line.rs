@@ -1,8 +1,15 @@
-//! A line of the route table: the requests that it matches, the right that they need, and their handler.
+//! A line of the route table: the requests that it matches, the right that they need, the agent that answers, the limit
+//! of the body, the use of the cache, and the handler.
 
-use crate::dispatch::To;
+use crate::body_read::{MAX_BODY, MAX_SNAPSHOT};
+use crate::call::Call;
+use crate::client_side::ClientSideError;
+use crate::error::ApiError;
+use crate::reply::Reply;
 use caravan_server::{Level, NsCap, PoolCap, VarCap};
+use caravan_types::wire::ExecOpen;
 use http::{Method, StatusCode};
+use std::pin::Pin;
 
 /// The methods of a line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -134,6 +141,92 @@ impl Need {
     }
 }
 
+/// The agent that answers a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Place {
+    /// A server; an agent without a server forwards the request.
+    Server,
+    /// The agent that receives the request. An agent without a server asks a server for the right of the caller.
+    Agent,
+    /// The agent that receives the request, without a check of rights.
+    Page,
+    /// The agent that receives the request if it keeps a list of servers, otherwise a server.
+    ServerList,
+    /// The node of an object.
+    Node(Object),
+    /// The agent that the query names: a node or a server. An unknown server is refused with the status.
+    Named(StatusCode),
+    /// The agent that receives the request, over a websocket, with a session at the node that holds the allocation.
+    Websocket,
+}
+
+/// The object whose node answers a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Object {
+    /// The allocation whose id is the first star of the path.
+    Alloc,
+    /// As [`Object::Alloc`], for the removal of the files of an ended allocation.
+    Garbage,
+    /// As [`Object::Alloc`]. The parameters of the request are checked before the allocation is located.
+    Files(Asks),
+    /// The node that the query names; otherwise the agent that receives the request.
+    Node,
+    /// As [`Object::Node`]. The body may name the node if the query does not.
+    NodeOfBody,
+}
+
+/// The parameters that a request for a file must have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Asks {
+    /// The path of the file.
+    Path,
+    /// The path of the file; the refusal is sent as content.
+    PathAsContent,
+    /// The task, and the kind of its log.
+    Log,
+}
+
+/// The future of a handler.
+pub(crate) type Answer<'c> = Pin<Box<dyn Future<Output = Result<Reply, ApiError>> + Send + 'c>>;
+
+/// The function that answers the requests of a line.
+pub(crate) type Handler = for<'c> fn(&'c Call) -> Answer<'c>;
+
+/// The function that parses the parameters of a session. The error is sent over the websocket.
+pub(crate) type Parse = fn(&Call) -> Result<ExecOpen, ClientSideError>;
+
+/// The answer to the requests of a line.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum To {
+    /// No handler, for lines that refuse.
+    Nowhere,
+    /// A redirect to the same path with a slash at its end.
+    Slash,
+    /// The function answers.
+    Handler(Handler),
+    /// A session over a websocket.
+    Session(Parse),
+}
+
+/// The limit of a request body.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum BodyLimit {
+    /// The limit of JSON bodies and job files.
+    Usual,
+    /// The limit of snapshot archives.
+    Snapshot,
+}
+
+impl BodyLimit {
+    /// Returns the maximum length of the body, in bytes.
+    pub(crate) fn bytes(self) -> usize {
+        match self {
+            Self::Usual => MAX_BODY,
+            Self::Snapshot => MAX_SNAPSHOT,
+        }
+    }
+}
+
 /// A line of the route table.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Line {
@@ -145,33 +238,70 @@ pub(crate) struct Line {
     pub(crate) need: Need,
     /// The handler that answers.
     pub(crate) to: To,
+    /// The agent that answers.
+    pub(crate) place: Place,
+    /// The limit of the body.
+    pub(crate) body: BodyLimit,
+    /// Whether the answer to a read without `index` may come from memory.
+    pub(crate) cached: bool,
+    /// The methods with which pages of other origins may call the route; empty forbids it
+    /// (docs/reference/http-api.md, section 1.9).
+    pub(crate) shared: &'static [&'static str],
+    /// Whether the route registers, dispatches or scales jobs, which the scheduler configuration may restrict.
+    pub(crate) registers: bool,
 }
 
-/// Creates a line.
+/// Creates the line of a route that a server answers.
 pub(super) const fn line(on: On, path: &'static str, need: Need, to: To) -> Line {
-    Line { on, path, need, to }
+    Line {
+        on,
+        path,
+        need,
+        to,
+        place: Place::Server,
+        body: BodyLimit::Usual,
+        cached: false,
+        shared: &[],
+        registers: false,
+    }
 }
 
-/// The result of a lookup in a table.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum Found {
-    /// The line that matches the request.
-    Line(&'static Line),
-    /// The path is served, but not with this method.
-    Method,
-    /// The path is not served.
-    Nothing,
+/// Creates the line of a session over a websocket.
+pub(super) const fn session(path: &'static str, need: Need, parse: Parse) -> Line {
+    line(On::Any, path, need, To::Session(parse)).at(Place::Websocket)
 }
 
-/// Looks up a request: the first path that matches decides, and among its lines the first one with the method.
-/// `segments` are the segments of the whole path.
-pub(super) fn find(table: &'static [Line], method: &Method, segments: &[&str]) -> Found {
-    let Some(first) = table.iter().find(|line| line.is_about(segments)) else { return Found::Nothing };
-    let mut same = table.iter().filter(|line| line.path == first.path);
-    same.find(|line| line.on.fits(method)).map_or(Found::Method, Found::Line)
+/// Creates the line of a path that lacks the slash and the name of an object.
+pub(super) const fn slash(path: &'static str) -> Line {
+    line(On::Any, path, Need::Open, To::Slash).at(Place::Page)
 }
 
 impl Line {
+    /// Sets the agent that answers.
+    pub(super) const fn at(self, place: Place) -> Self {
+        Self { place, ..self }
+    }
+
+    /// Sets the limit of the body.
+    pub(super) const fn body(self, body: BodyLimit) -> Self {
+        Self { body, ..self }
+    }
+
+    /// Lets reads without `index` be answered from memory.
+    pub(super) const fn cached(self) -> Self {
+        Self { cached: true, ..self }
+    }
+
+    /// Lets pages of other origins call the route.
+    pub(super) const fn shared(self, methods: &'static [&'static str]) -> Self {
+        Self { shared: methods, ..self }
+    }
+
+    /// Marks a route that registers, dispatches or scales jobs.
+    pub(super) const fn registers(self) -> Self {
+        Self { registers: true, ..self }
+    }
+
     /// Returns whether the path of a request matches this line.
     pub(super) fn is_about(&self, segments: &[&str]) -> bool {
         match (self.path.strip_prefix('/'), segments) {

@@ -1,17 +1,19 @@
 //! Access control: each request is checked once, before its handler runs.
 
 mod line;
+mod reference;
 mod standing;
 mod table;
+#[cfg(test)]
+mod tests;
 
-pub use table::{Route, routes};
+pub use reference::{Route, page, routes};
 
-pub(crate) use line::{Found, Line, Need};
+pub(crate) use line::{Asks, BodyLimit, Line, Need, Object, On, Parse, Place, To};
 pub(crate) use standing::{Watched, exec_lost, lost, watched};
-pub(crate) use table::find_line;
+pub(crate) use table::{find_method, find_path};
 
 use crate::call::Call;
-use crate::dispatch::{OfJob, To};
 use crate::error::ApiError;
 use crate::query::Query;
 use caravan_server::{Caller, Handle, Level, NsCap, VarCap};
@@ -244,16 +246,8 @@ impl Asked<'_> {
 
     /// Judges a registration, dispatch or scaling: the scheduler configuration may restrict them to operators.
     fn registers(&self, may: bool) -> Verdict {
-        let writes = self.call.is_put()
-            && match self.call.line.to {
-                To::Jobs => true,
-                To::Job(of) => {
-                    matches!(of, OfJob::Dispatch | OfJob::DispatchPayload | OfJob::Scale | OfJob::Itself)
-                }
-                _ => false,
-            };
         match may {
-            true if writes
+            true if self.call.line.registers
                 && self.root.scheduler_config().reject_job_registration
                 && !self.caller.is_management() =>
             {
@@ -266,9 +260,8 @@ impl Asked<'_> {
     /// Returns the name of an object: the part of the path that matches the star at segment `at` after `v1`. The
     /// handler reads the same part.
     fn named(&self, at: usize) -> String {
-        let segments: Vec<&str> = self.call.segments.iter().map(String::as_str).collect();
         let before = self.call.line.path.split('/').take(at).filter(|part| part.starts_with('*')).count();
-        self.call.line.stars(&segments).into_iter().nth(before).unwrap_or_default()
+        self.call.star(before)
     }
 
     fn alloc(&self, at: usize) -> Option<Namespace> {

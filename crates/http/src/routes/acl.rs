@@ -1,8 +1,8 @@
 //! Access control: bootstrap, policies, tokens, roles (docs/reference/http-api.md, section 3.6).
 
-mod auth;
+pub(crate) mod auth;
 
-use crate::access;
+use crate::access::{self, On};
 use crate::blocking;
 use crate::call::Call;
 use crate::error::ApiError;
@@ -16,56 +16,30 @@ use http::Method;
 use serde_json::{Value, json};
 use std::sync::Arc;
 
-pub(crate) async fn route(call: &Call, rest: &[&str]) -> Result<Reply, ApiError> {
+/// Returns the access control of the server.
+///
+/// # Errors
+/// Returns the refusal while access control is off. A request with a method that the route does not serve is reported
+/// as such nevertheless.
+fn enabled(call: &Call) -> Result<&Admin, ApiError> {
     let admin = call.server()?.admin();
-    if !admin.acl_enabled() {
-        return match rest {
-            ["token", "self"] if call.is_get() => everybody(),
-            _ => Err(disabled(call, rest)),
-        };
+    if admin.acl_enabled() {
+        return Ok(admin);
     }
-    match rest {
-        ["bootstrap"] => bootstrap(call, admin).await,
-        ["policies"] => policies(call, false).await,
-        ["policy", "self"] => policies(call, true).await,
-        ["policy", name @ ..] if !name.is_empty() => policy(call, admin, &name.join("/")).await,
-        ["tokens"] => tokens(call).await,
-        ["token", "onetime", "exchange"] => exchange(call, admin).await,
-        ["token", "onetime"] => one_time(call, admin).await,
-        ["token", "self"] => own_token(call).await,
-        ["token"] => write_token(call, admin, "").await,
-        ["token", accessor @ ..] => token(call, admin, &accessor.join("/")).await,
-        ["roles"] => roles(call).await,
-        ["role", "name", name @ ..] if !name.is_empty() => role_named(call, &name.join("/")).await,
-        ["role"] => write_role(call, admin, "").await,
-        ["role", id @ ..] => role(call, admin, &id.join("/")).await,
-        _ => auth::route(call, admin, rest).await,
-    }
-}
-
-/// Returns the error while access control is off. An invalid request is reported as such nevertheless.
-fn disabled(call: &Call, rest: &[&str]) -> ApiError {
-    let rows = ["policy", "token", "role", "auth-method", "binding-rule"];
-    let fits = match rest {
-        ["policies" | "tokens" | "roles" | "auth-methods" | "binding-rules"]
-        | ["policy" | "token", "self"]
-        | ["role", "name", _, ..] => call.is_get(),
-        ["bootstrap" | "login" | "token" | "role" | "auth-method" | "binding-rule"]
-        | ["token", "onetime"]
-        | ["token", "onetime", "exchange"]
-        | ["oidc", "auth-url" | "complete-auth"]
-        | ["identity", "client-introduction-token"] => call.is_put(),
-        [kind, _, ..] if rows.contains(kind) => call.is_get() || call.is_put() || call.is_delete(),
-        _ => return ApiError::unknown_path(),
+    let fits = match call.line.on {
+        On::Get => call.is_get(),
+        On::Put => call.is_put(),
+        On::Delete => call.is_delete(),
+        On::Any => call.is_get() || call.is_put() || call.is_delete(),
     };
-    match fits {
+    Err(match fits {
         true => ApiError::bad_request("ACL support disabled"),
         false => ApiError::method(),
-    }
+    })
 }
 
-async fn bootstrap(call: &Call, admin: &Admin) -> Result<Reply, ApiError> {
-    call.put()?;
+pub(crate) async fn bootstrap(call: &Call) -> Result<Reply, ApiError> {
+    let admin = enabled(call)?;
     let secret = match call.body.is_empty() {
         true => None,
         false => {
@@ -87,8 +61,17 @@ fn shown(token: &Token) -> Result<Reply, ApiError> {
     Ok(Reply::value(value))
 }
 
+pub(crate) async fn policies(call: &Call) -> Result<Reply, ApiError> {
+    list_policies(call, false).await
+}
+
+pub(crate) async fn own_policies(call: &Call) -> Result<Reply, ApiError> {
+    list_policies(call, true).await
+}
+
 /// Lists all policies, or the policies of the caller (`own`).
-async fn policies(call: &Call, own: bool) -> Result<Reply, ApiError> {
+async fn list_policies(call: &Call, own: bool) -> Result<Reply, ApiError> {
+    enabled(call)?;
     call.only(&Method::GET)?;
     let prefix = call.query.text("prefix");
     let (meta, rows) = blocking::read(call, &[Topic::Table(Table::AclPolicies)], |root| {
@@ -102,7 +85,10 @@ async fn policies(call: &Call, own: bool) -> Result<Reply, ApiError> {
     Ok(Reply::json(rows)?.meta(meta))
 }
 
-async fn policy(call: &Call, admin: &Admin, name: &str) -> Result<Reply, ApiError> {
+/// Answers about the policy that the path names, or changes or deletes it.
+pub(crate) async fn policy(call: &Call) -> Result<Reply, ApiError> {
+    let admin = enabled(call)?;
+    let name: &str = &call.star(0);
     if name.is_empty() {
         return Err(ApiError::bad_request("Missing Policy Name"));
     }
@@ -140,7 +126,8 @@ async fn policy(call: &Call, admin: &Admin, name: &str) -> Result<Reply, ApiErro
     }
 }
 
-async fn tokens(call: &Call) -> Result<Reply, ApiError> {
+pub(crate) async fn tokens(call: &Call) -> Result<Reply, ApiError> {
+    enabled(call)?;
     call.only(&Method::GET)?;
     if !call.caller().is_management() {
         return Err(access::denied());
@@ -178,8 +165,11 @@ fn everybody() -> Result<Reply, ApiError> {
     Ok(shown(&token)?.meta(Meta { index: 0, known_leader: true, next_token: String::new() }))
 }
 
-async fn own_token(call: &Call) -> Result<Reply, ApiError> {
+pub(crate) async fn own_token(call: &Call) -> Result<Reply, ApiError> {
     call.only(&Method::GET)?;
+    if !call.server()?.admin().acl_enabled() {
+        return everybody();
+    }
     match &call.caller().token {
         Some(token) => {
             let meta = Meta { index: token.modify_index, known_leader: true, next_token: String::new() };
@@ -189,7 +179,10 @@ async fn own_token(call: &Call) -> Result<Reply, ApiError> {
     }
 }
 
-async fn token(call: &Call, admin: &Admin, accessor: &str) -> Result<Reply, ApiError> {
+/// Answers about the token that the path names, or changes or deletes it.
+pub(crate) async fn token(call: &Call) -> Result<Reply, ApiError> {
+    let admin = enabled(call)?;
+    let accessor: &str = &call.star(0);
     if accessor.is_empty() {
         return Err(ApiError::bad_request("Missing Token Accessor"));
     }
@@ -217,6 +210,10 @@ async fn token(call: &Call, admin: &Admin, accessor: &str) -> Result<Reply, ApiE
     }
 }
 
+pub(crate) async fn create_token(call: &Call) -> Result<Reply, ApiError> {
+    write_token(call, enabled(call)?, "").await
+}
+
 async fn write_token(call: &Call, admin: &Admin, accessor: &str) -> Result<Reply, ApiError> {
     call.put()?;
     let mut body: Value = typed::row(&call.body)?;
@@ -232,8 +229,8 @@ async fn write_token(call: &Call, admin: &Admin, accessor: &str) -> Result<Reply
     Ok(shown(&token)?.index(index))
 }
 
-async fn one_time(call: &Call, admin: &Admin) -> Result<Reply, ApiError> {
-    call.put()?;
+pub(crate) async fn one_time(call: &Call) -> Result<Reply, ApiError> {
+    let admin = enabled(call)?;
     let caller = call.caller();
     let token = caller.token.as_ref().filter(|token| !token.secret_id.is_empty());
     let token = token.ok_or_else(|| ApiError::internal("acl token lookup failed: missing secret id"))?;
@@ -241,8 +238,8 @@ async fn one_time(call: &Call, admin: &Admin) -> Result<Reply, ApiError> {
     Ok(Reply::value(json!({"OneTimeToken": row, "Index": index})).index(index))
 }
 
-async fn exchange(call: &Call, admin: &Admin) -> Result<Reply, ApiError> {
-    call.put()?;
+pub(crate) async fn exchange(call: &Call) -> Result<Reply, ApiError> {
+    let admin = enabled(call)?;
     let body: Value = typed::row(&call.body)?;
     let secret = Secret::new(body["OneTimeSecretID"].as_str().unwrap_or_default());
     let (token, index) = admin.exchange(secret).await.map_err(|e| coded(&e))?;
@@ -250,7 +247,8 @@ async fn exchange(call: &Call, admin: &Admin) -> Result<Reply, ApiError> {
 }
 
 /// Lists all roles, or the roles of the caller.
-async fn roles(call: &Call) -> Result<Reply, ApiError> {
+pub(crate) async fn roles(call: &Call) -> Result<Reply, ApiError> {
+    enabled(call)?;
     call.only(&Method::GET)?;
     let prefix = call.query.text("prefix");
     let (meta, rows) = blocking::read(call, &[Topic::Table(Table::AclRoles)], |root| {
@@ -281,14 +279,19 @@ async fn show_role(call: &Call, find: impl Fn(&Root) -> Option<Arc<Role>>) -> Re
     Ok(Reply::json(row)?.meta(meta))
 }
 
-async fn role_named(call: &Call, name: &str) -> Result<Reply, ApiError> {
+pub(crate) async fn role_named(call: &Call) -> Result<Reply, ApiError> {
+    enabled(call)?;
+    let name: &str = &call.star(0);
     if name.is_empty() {
         return Err(ApiError::bad_request("missing ACL role name"));
     }
     show_role(call, |root| root.acl_role_named(name).cloned()).await
 }
 
-async fn role(call: &Call, admin: &Admin, id: &str) -> Result<Reply, ApiError> {
+/// Answers about the role that the path names, or changes or deletes it.
+pub(crate) async fn role(call: &Call) -> Result<Reply, ApiError> {
+    let admin = enabled(call)?;
+    let id: &str = &call.star(0);
     if id.is_empty() {
         return Err(ApiError::bad_request("missing ACL role ID"));
     }
@@ -300,6 +303,10 @@ async fn role(call: &Call, admin: &Admin, id: &str) -> Result<Reply, ApiError> {
         }
         _ => write_role(call, admin, id).await,
     }
+}
+
+pub(crate) async fn create_role(call: &Call) -> Result<Reply, ApiError> {
+    write_role(call, enabled(call)?, "").await
 }
 
 async fn write_role(call: &Call, admin: &Admin, id: &str) -> Result<Reply, ApiError> {

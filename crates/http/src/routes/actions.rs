@@ -1,15 +1,16 @@
 //! The actions of a job: commands that its tasks offer to run (docs/reference/http-api.md, section 3.1).
 
+use super::jobs;
 use crate::blocking;
 use crate::call::Call;
 use crate::error::ApiError;
 use crate::reply::{Meta, Reply};
 use caravan_state::Topic;
-use caravan_types::JobKey;
 use caravan_types::job::Job;
 use serde_json::{Value, json};
 
-pub(crate) async fn list(call: &Call, key: JobKey) -> Result<Reply, ApiError> {
+pub(crate) async fn list(call: &Call) -> Result<Reply, ApiError> {
+    let key = jobs::named(call);
     let (_, actions) = blocking::read(call, &[Topic::Job(key.clone())], |root| {
         let job = root.job(&key);
         let job = job.ok_or_else(|| ApiError::internal(format!("Unknown job \"{}\"", key.id)))?;

@@ -1,6 +1,5 @@
 //! The agent's own status and configuration (docs/reference/http-api.md, sections 3.7 and 5.7).
 
-use super::agent_admin;
 use crate::call::Call;
 use crate::error::ApiError;
 use crate::reply::Reply;
@@ -9,43 +8,41 @@ use http::{Method, StatusCode};
 use serde_json::{Map, Value, json};
 use std::thread::available_parallelism;
 
-pub(crate) fn route(call: &Call, rest: &[&str]) -> Result<Reply, ApiError> {
-    match rest {
-        ["self"] => {
-            call.only(&Method::GET)?;
-            Ok(Reply::value(json!({
-                "config": call.state.info.config.now(),
-                "member": member(call),
-                "stats": stats(call),
-            })))
-        }
-        ["health"] => {
-            call.only(&Method::GET)?;
-            Ok(health(call))
-        }
-        ["members"] => {
-            call.only(&Method::GET)?;
-            let info = &call.state.info;
-            Ok(Reply::value(json!({
-                "ServerName": info.name,
-                "ServerRegion": info.region,
-                "ServerDC": info.datacenter,
-                "Members": [member(call)],
-            })))
-        }
-        ["servers"] if !call.is_put() => {
-            call.only(&Method::GET)?;
-            if let Some(targets) = &call.state.servers {
-                return Reply::json(targets.list());
-            }
-            // For an agent without a server, a server answers. A server without a client has no list of servers.
-            if call.state.client.is_none() && call.hops == 0 {
-                return Err(ApiError::new(StatusCode::NOT_IMPLEMENTED, "Invalid method"));
-            }
-            Reply::json(call.server()?.addresses())
-        }
-        _ => agent_admin::route(call, rest),
+pub(crate) fn own(call: &Call) -> Result<Reply, ApiError> {
+    call.only(&Method::GET)?;
+    Ok(Reply::value(json!({
+        "config": call.state.info.config.now(),
+        "member": member(call),
+        "stats": stats(call),
+    })))
+}
+
+pub(crate) fn health(call: &Call) -> Result<Reply, ApiError> {
+    call.only(&Method::GET)?;
+    Ok(parts(call))
+}
+
+pub(crate) fn members(call: &Call) -> Result<Reply, ApiError> {
+    call.only(&Method::GET)?;
+    let info = &call.state.info;
+    Ok(Reply::value(json!({
+        "ServerName": info.name,
+        "ServerRegion": info.region,
+        "ServerDC": info.datacenter,
+        "Members": [member(call)],
+    })))
+}
+
+pub(crate) fn servers(call: &Call) -> Result<Reply, ApiError> {
+    call.only(&Method::GET)?;
+    if let Some(targets) = &call.state.servers {
+        return Reply::json(targets.list());
     }
+    // For an agent without a server, a server answers. A server without a client has no list of servers.
+    if call.state.client.is_none() && call.hops == 0 {
+        return Err(ApiError::new(StatusCode::NOT_IMPLEMENTED, "Invalid method"));
+    }
+    Reply::json(call.server()?.addresses())
 }
 
 /// Returns this server as a member of its cluster; empty on agents without a server.
@@ -169,7 +166,7 @@ fn stats(call: &Call) -> Value {
 }
 
 /// Returns the health of the requested roles (both if none is requested) that this agent has; 500 if one is unhealthy.
-fn health(call: &Call) -> Reply {
+fn parts(call: &Call) -> Reply {
     let asked: Vec<&str> = call.query.all("type").collect();
     let wants = |part: &str| asked.is_empty() || asked.contains(&part);
     let told = |result: Result<(), String>| match result {

@@ -22,39 +22,24 @@ bodies! {
     }
 }
 
-pub(super) fn route(call: &Call, rest: &[&str]) -> Result<Reply, ApiError> {
-    match rest {
-        ["servers"] => {
-            call.put()?;
-            set_servers(call)
-        }
-        ["join"] => join(call),
-        ["force-leave"] => {
-            call.put()?;
-            // There is no other member to remove. Naming an unknown member is not an error.
-            only_servers(call)?;
-            Ok(Reply::empty())
-        }
-        ["keyring", "list" | "install" | "use" | "remove"] => {
-            only_servers(call)?;
-            // Messages between servers are not encrypted with a gossip key.
-            Err(ApiError::internal("1/1 nodes reported failure"))
-        }
-        ["schedulers"] => {
-            call.only(&Method::GET)?;
-            schedulers(call)
-        }
-        ["schedulers", "config"] => workers(call),
-        ["reload"] => {
-            call.put()?;
-            match &call.state.reload {
-                Some(agent) => agent.reload().map_err(ApiError::internal)?,
-                None => return Err(ApiError::internal("this agent cannot read its configuration again")),
-            }
-            Ok(Reply::empty())
-        }
-        _ => Err(ApiError::unknown_path()),
+/// Answers that there is no other member to remove. Naming an unknown member is not an error.
+pub(crate) fn force_leave(call: &Call) -> Result<Reply, ApiError> {
+    only_servers(call)?;
+    Ok(Reply::empty())
+}
+
+/// Refuses changes of a gossip key: messages between servers are not encrypted with one.
+pub(crate) fn keyring(call: &Call) -> Result<Reply, ApiError> {
+    only_servers(call)?;
+    Err(ApiError::internal("1/1 nodes reported failure"))
+}
+
+pub(crate) fn reload(call: &Call) -> Result<Reply, ApiError> {
+    match &call.state.reload {
+        Some(agent) => agent.reload().map_err(ApiError::internal)?,
+        None => return Err(ApiError::internal("this agent cannot read its configuration again")),
     }
+    Ok(Reply::empty())
 }
 
 fn only_servers(call: &Call) -> Result<(), ApiError> {
@@ -64,7 +49,7 @@ fn only_servers(call: &Call) -> Result<(), ApiError> {
     }
 }
 
-fn set_servers(call: &Call) -> Result<Reply, ApiError> {
+pub(crate) fn set_servers(call: &Call) -> Result<Reply, ApiError> {
     if call.state.client.is_none() {
         return Err(ApiError::new(StatusCode::NOT_IMPLEMENTED, "Invalid method"));
     }
@@ -97,8 +82,7 @@ fn with_port(address: &str) -> String {
     if has_port { address.to_owned() } else { format!("{address}:{RPC_PORT}") }
 }
 
-fn join(call: &Call) -> Result<Reply, ApiError> {
-    call.put()?;
+pub(crate) fn join(call: &Call) -> Result<Reply, ApiError> {
     only_servers(call)?;
     let addresses: Vec<&str> = call.query.all("address").filter(|a| !a.is_empty()).collect();
     if addresses.is_empty() {
@@ -128,7 +112,8 @@ fn names(workers: &Workers) -> Vec<&'static str> {
     workers.enabled().iter().map(|scheduler| scheduler.as_str()).collect()
 }
 
-fn schedulers(call: &Call) -> Result<Reply, ApiError> {
+pub(crate) fn schedulers(call: &Call) -> Result<Reply, ApiError> {
+    call.only(&Method::GET)?;
     let server = scheduling(call)?;
     let paused = server.store().snapshot().scheduler_config().pause_eval_broker;
     let id = &call.state.info.server_id;
@@ -147,7 +132,7 @@ fn schedulers(call: &Call) -> Result<Reply, ApiError> {
     Ok(Reply::value(json!({"server_id": own_name(call), "schedulers": workers})))
 }
 
-fn workers(call: &Call) -> Result<Reply, ApiError> {
+pub(crate) fn workers(call: &Call) -> Result<Reply, ApiError> {
     let server = scheduling(call)?;
     if !call.is_get() {
         call.put()?;

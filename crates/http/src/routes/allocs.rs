@@ -1,6 +1,6 @@
 //! Allocations (docs/reference/http-api.md, sections 3.2 and 5.3).
 
-use super::{NO_RESOURCE, check_prefix, check_uuid};
+use super::{check_prefix, check_uuid};
 use crate::blocking;
 use crate::call::Call;
 use crate::error::ApiError;
@@ -78,21 +78,9 @@ pub(crate) async fn list(call: &Call) -> Result<Reply, ApiError> {
     Ok(Reply::json(rows)?.meta(meta))
 }
 
-pub(crate) async fn route(call: &Call, rest: &[&str]) -> Result<Reply, ApiError> {
-    match rest {
-        [id, "stop"] => {
-            call.put()?;
-            stop(call, AllocId::new(id)).await
-        }
-        [id] => {
-            call.only(&Method::GET)?;
-            get(call, AllocId::new(id)).await
-        }
-        _ => Err(ApiError::not_found(NO_RESOURCE)),
-    }
-}
-
-async fn get(call: &Call, id: AllocId) -> Result<Reply, ApiError> {
+pub(crate) async fn get(call: &Call) -> Result<Reply, ApiError> {
+    call.only(&Method::GET)?;
+    let id = AllocId::new(call.star(0));
     check_uuid("alloc", id.as_str())?;
     let (meta, alloc) = blocking::read(call, &[Topic::Alloc(id.clone())], |root| match root.alloc(&id) {
         Some(alloc) => Ok((alloc.modify_index, alloc.clone())),
@@ -106,7 +94,8 @@ async fn get(call: &Call, id: AllocId) -> Result<Reply, ApiError> {
     Ok(Reply::value(full(&alloc)?).meta(meta))
 }
 
-async fn stop(call: &Call, id: AllocId) -> Result<Reply, ApiError> {
+pub(crate) async fn stop(call: &Call) -> Result<Reply, ApiError> {
+    let id = AllocId::new(call.star(0));
     check_uuid("alloc", id.as_str())?;
     let at_once = call.query.flag("no_shutdown_delay")?.unwrap_or(false);
     let reschedule = call.query.flag("reschedule")?.unwrap_or(false);

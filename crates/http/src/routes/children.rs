@@ -1,6 +1,7 @@
 //! Creation of child jobs: dispatches of parameterized jobs, forced launches of periodic ones
 //! (docs/reference/http-api.md, section 3.1).
 
+use super::jobs;
 use crate::body::{bodies, required};
 use crate::call::Call;
 use crate::error::ApiError;
@@ -23,8 +24,8 @@ bodies! {
     }
 }
 
-pub(crate) async fn dispatch(call: &Call, key: JobKey) -> Result<Reply, ApiError> {
-    call.put()?;
+pub(crate) async fn dispatch(call: &Call) -> Result<Reply, ApiError> {
+    let key = jobs::named(call);
     let body: DispatchBody = required(&call.body)?;
     if !body.job_id.is_empty() && body.job_id != key.id.as_str() {
         return Err(ApiError::bad_request("Job ID does not match"));
@@ -40,8 +41,8 @@ pub(crate) async fn dispatch(call: &Call, key: JobKey) -> Result<Reply, ApiError
 }
 
 /// Dispatches with the body as payload and no other input.
-pub(crate) async fn dispatch_payload(call: &Call, key: JobKey) -> Result<Reply, ApiError> {
-    call.put()?;
+pub(crate) async fn dispatch_payload(call: &Call) -> Result<Reply, ApiError> {
+    let key = jobs::named(call);
     let dispatch = Dispatch {
         payload: call.body.to_vec(),
         idempotency_token: call.query.text("idempotency_token").to_owned(),
@@ -63,8 +64,8 @@ async fn made(call: &Call, key: JobKey, dispatch: Dispatch) -> Result<Reply, Api
     Ok(Reply::value(body).index(index))
 }
 
-pub(crate) async fn force(call: &Call, key: JobKey) -> Result<Reply, ApiError> {
-    call.put()?;
+pub(crate) async fn force(call: &Call) -> Result<Reply, ApiError> {
+    let key = jobs::named(call);
     let done = call.server()?.force_periodic(key).await.map_err(|e| ApiError::of_change(&e))?;
     let body = json!({
         "EvalID": done.eval_id,

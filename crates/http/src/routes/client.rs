@@ -1,6 +1,7 @@
 //! Routes that the node answers: files, logs, figures and signals of allocations, figures of the host
 //! (docs/reference/http-api.md, sections 3.4 and 4).
 
+use crate::access::{Asks, Object};
 use crate::body::{bodies, optional, required};
 use crate::call::Call;
 use crate::client_side::{ClientSide, Content, LogKind, Origin, Range};
@@ -20,8 +21,8 @@ use std::collections::BTreeMap;
 /// The answer if the files of an allocation cannot be removed on demand.
 pub(crate) const NOT_COLLECTED: &str = "No such allocation on client, or allocation not eligible for GC";
 
-/// The agent that answers a request.
-pub(crate) enum Place {
+/// The agent to which a request goes.
+pub(crate) enum Destination {
     /// This agent.
     Here,
     /// The agent at the other end of the channel.
@@ -29,40 +30,28 @@ pub(crate) enum Place {
 }
 
 /// Returns where a request belongs: the node that holds the allocation, or the named node.
-pub(crate) fn place(call: &Call, rest: &[&str]) -> Result<Place, ApiError> {
-    let target = match rest {
-        ["fs", verb, alloc @ ..] => {
-            if !["ls", "stat", "cat", "readat", "stream", "logs"].contains(verb) {
-                return Err(ApiError::not_found("Invalid method"));
-            }
-            let alloc = AllocId::new(alloc.join("/"));
+pub(crate) fn place(call: &Call, object: Object) -> Result<Destination, ApiError> {
+    let target = match object {
+        Object::Alloc | Object::Garbage => Target::Alloc(alloc(call)),
+        Object::Files(asks) => {
+            let alloc = alloc(call);
             if !alloc.is_empty() {
-                asked(call, verb)?;
+                check(call, asks)?;
             }
             Target::Alloc(alloc)
         }
-        ["allocation", alloc, verb] => {
-            if !["stats", "restart", "signal", "checks", "pause", "gc", "snapshot"].contains(verb) {
-                return Err(ApiError::not_found(super::NO_RESOURCE));
-            }
-            Target::Alloc(AllocId::new(alloc))
-        }
-        ["allocation", ..] => return Err(ApiError::not_found(super::NO_RESOURCE)),
-        ["stats" | "gc" | "metadata" | "identity"] | ["identity", "renew"] => {
-            Target::Node(node_named(call, rest))
-        }
-        _ => return Err(ApiError::unknown_path()),
+        Object::Node | Object::NodeOfBody => Target::Node(node_named(call, object)),
     };
     let client = call.state.client.as_deref();
     if target.is_at(client) {
-        return Ok(Place::Here);
+        return Ok(Destination::Here);
     }
     let unknown = || target.unknown();
     let Some(server) = &call.state.server else {
         // Only external requests are forwarded to a server; a server that forwarded the request here has searched
         // already.
         let relay = call.state.relay.clone().filter(|_| call.hops == 0);
-        return relay.map(Place::There).ok_or_else(unknown);
+        return relay.map(Destination::There).ok_or_else(unknown);
     };
     let root = server.store().snapshot();
     let node = match &target {
@@ -72,24 +61,25 @@ pub(crate) fn place(call: &Call, rest: &[&str]) -> Result<Place, ApiError> {
     let node = node.ok_or_else(unknown)?;
     if client.is_some_and(|client| client.node_id() == node) {
         // This agent is the node, and its client no longer has the allocation.
-        return Err(match rest {
-            ["allocation", _, "gc"] => ApiError::internal(NOT_COLLECTED),
+        return Err(match object {
+            Object::Garbage => ApiError::internal(NOT_COLLECTED),
             _ => unknown(),
         });
     }
     let channel = server.node_channel(&node).map_err(|_| ApiError::not_found("No path to node"))?;
-    Ok(Place::There(channel))
+    Ok(Destination::There(channel))
 }
 
 /// Checks the required parameters of a file request before the allocation is located.
-fn asked(call: &Call, verb: &str) -> Result<(), ApiError> {
+fn check(call: &Call, asks: Asks) -> Result<(), ApiError> {
     let no_name = "must provide a file name";
-    match verb {
-        "stat" | "stream" if call.query.text("path").is_empty() => Err(ApiError::bad_request(no_name)),
-        // These two routes send the refusal as content.
-        "cat" | "readat" if call.query.text("path").is_empty() => Err(ApiError::new(StatusCode::OK, no_name)),
-        "logs" => log_kind(call).map(drop),
-        _ => Ok(()),
+    match asks {
+        Asks::Path if call.query.text("path").is_empty() => Err(ApiError::bad_request(no_name)),
+        Asks::PathAsContent if call.query.text("path").is_empty() => {
+            Err(ApiError::new(StatusCode::OK, no_name))
+        }
+        Asks::Path | Asks::PathAsContent => Ok(()),
+        Asks::Log => log_kind(call).map(drop),
     }
 }
 
@@ -151,10 +141,10 @@ bodies! {
 }
 
 /// Returns the node that a request names in its query or body; empty means the agent that receives the request.
-fn node_named(call: &Call, rest: &[&str]) -> NodeId {
+fn node_named(call: &Call, object: Object) -> NodeId {
     let named = call.query.text("node_id");
     if named.is_empty()
-        && matches!(rest, ["metadata"] | ["identity", "renew"])
+        && object == Object::NodeOfBody
         && let Ok(body) = optional::<MetadataBody>(&call.body)
     {
         return body.node_id.as_str().into();
@@ -162,111 +152,152 @@ fn node_named(call: &Call, rest: &[&str]) -> NodeId {
     named.into()
 }
 
-/// Answers in this agent; the caller has checked with [`place`] that it belongs here.
-pub(crate) async fn route(call: &Call, rest: &[&str]) -> Result<Reply, ApiError> {
-    let client = call.state.client.as_deref().ok_or_else(|| ApiError::not_found("No path to node"))?;
-    let named = |task: &str| (!task.is_empty()).then(|| task.to_owned());
-    match rest {
-        ["stats"] => Ok(Reply::value(client.host_stats().await?)),
-        ["gc"] => {
-            client.collect_all().await?;
-            Ok(Reply::empty())
-        }
-        ["metadata"] if call.is_put() => {
-            let body: MetadataBody = required(&call.body)?;
-            Ok(Reply::value(client.change_metadata(body.meta).await?))
-        }
-        ["metadata"] => {
-            call.only(&Method::GET)?;
-            Ok(Reply::value(client.metadata().await?))
-        }
-        ["identity"] => {
-            call.only(&Method::GET)?;
-            Ok(Reply::value(json!({"Claims": client.identity().await?})))
-        }
-        ["identity", "renew"] => {
-            call.put()?;
-            client.renew_identity().await?;
-            Ok(Reply::value(json!({})))
-        }
-        ["allocation", alloc, "snapshot"] => {
-            let archive = client.snapshot(&AllocId::new(alloc)).await?;
-            Ok(Reply::raw("application/x-tar", Body::from_stream(archive)))
-        }
-        ["allocation", alloc, "checks"] => Ok(Reply::value(client.checks(&AllocId::new(alloc)).await?)),
-        ["allocation", alloc, "gc"] => {
-            client.collect(&AllocId::new(alloc)).await?;
-            Ok(Reply::empty())
-        }
-        // Task schedules are not implemented, as in Nomad's community edition.
-        ["allocation", _, "pause"] => Err(ApiError::internal("Enterprise only")),
-        ["fs", verb, alloc @ ..] => files(call, client, verb, &AllocId::new(alloc.join("/"))).await,
-        ["allocation", alloc, "stats"] => {
-            let task = named(call.query.text("task"));
-            Ok(Reply::value(client.alloc_stats(&AllocId::new(alloc), task.as_deref()).await?))
-        }
-        ["allocation", alloc, "restart"] => {
-            let body: RestartBody = optional(&call.body)?;
-            let task = named(&body.task);
-            client.restart(&AllocId::new(alloc), task.as_deref(), body.all).await?;
-            Ok(done())
-        }
-        ["allocation", alloc, "signal"] => {
-            call.put()?;
-            let body: SignalBody = optional(&call.body)?;
-            let task = named(&body.task);
-            client.signal(&AllocId::new(alloc), task.as_deref(), &body.signal).await?;
-            Ok(done())
-        }
-        _ => Err(ApiError::unknown_path()),
-    }
+/// Returns the allocation that the path names.
+fn alloc(call: &Call) -> AllocId {
+    AllocId::new(call.star(0))
+}
+
+/// Returns the client of this agent; [`place`] has checked that the request belongs here.
+fn client(call: &Call) -> Result<&dyn ClientSide, ApiError> {
+    call.state.client.as_deref().ok_or_else(|| ApiError::not_found("No path to node"))
+}
+
+fn named(task: &str) -> Option<&str> {
+    (!task.is_empty()).then_some(task)
 }
 
 fn done() -> Reply {
     Reply::value(json!({"Index": 0}))
 }
 
-async fn files(call: &Call, client: &dyn ClientSide, verb: &str, alloc: &AllocId) -> Result<Reply, ApiError> {
-    let path = call.query.text("path");
-    match verb {
-        "ls" => {
-            let path = if path.is_empty() { "/" } else { path };
-            Reply::json(client.list(alloc, path).await?)
-        }
-        "stat" => Reply::json(client.stat(alloc, path).await?),
-        "cat" => Ok(content(client.read(alloc, path, 0, None).await).await),
-        "readat" => {
-            let number = |name: &str| {
-                let text = call.query.text(name);
-                text.parse::<i64>().map_err(|_| {
-                    ApiError::bad_request(format!(
-                        "error parsing {name}: strconv.ParseInt: parsing \"{text}\": invalid syntax"
-                    ))
-                })
-            };
-            let offset = number("offset")?;
-            let limit = match call.query.text("limit") {
-                "" => None,
-                _ => u64::try_from(number("limit")?).ok().filter(|limit| *limit > 0),
-            };
-            Ok(content(client.read(alloc, path, offset, limit).await).await)
-        }
-        "stream" => {
-            let range = range(call, true)?;
-            let frames = client.stream(alloc, path, range).await?;
-            Ok(Reply::raw(TEXT, frames::framed(frames, call.state.stopping.clone())))
-        }
-        "logs" => logs(call, client, alloc).await,
-        _ => Err(ApiError::not_found("Invalid method")),
-    }
+pub(crate) async fn host_stats(call: &Call) -> Result<Reply, ApiError> {
+    Ok(Reply::value(client(call)?.host_stats().await?))
 }
 
-async fn logs(call: &Call, client: &dyn ClientSide, alloc: &AllocId) -> Result<Reply, ApiError> {
+/// Removes the files of all ended allocations of the node.
+pub(crate) async fn collect_all(call: &Call) -> Result<Reply, ApiError> {
+    client(call)?.collect_all().await?;
+    Ok(Reply::empty())
+}
+
+/// Answers with the metadata of the node, or changes them.
+pub(crate) async fn metadata(call: &Call) -> Result<Reply, ApiError> {
+    let client = client(call)?;
+    if call.is_put() {
+        let body: MetadataBody = required(&call.body)?;
+        return Ok(Reply::value(client.change_metadata(body.meta).await?));
+    }
+    call.only(&Method::GET)?;
+    Ok(Reply::value(client.metadata().await?))
+}
+
+pub(crate) async fn identity(call: &Call) -> Result<Reply, ApiError> {
+    let client = client(call)?;
+    call.only(&Method::GET)?;
+    Ok(Reply::value(json!({"Claims": client.identity().await?})))
+}
+
+pub(crate) async fn renew_identity(call: &Call) -> Result<Reply, ApiError> {
+    let client = client(call)?;
+    call.put()?;
+    client.renew_identity().await?;
+    Ok(Reply::value(json!({})))
+}
+
+pub(crate) async fn snapshot(call: &Call) -> Result<Reply, ApiError> {
+    let archive = client(call)?.snapshot(&alloc(call)).await?;
+    Ok(Reply::raw("application/x-tar", Body::from_stream(archive)))
+}
+
+pub(crate) async fn checks(call: &Call) -> Result<Reply, ApiError> {
+    Ok(Reply::value(client(call)?.checks(&alloc(call)).await?))
+}
+
+/// Removes the files of an ended allocation.
+pub(crate) async fn collect(call: &Call) -> Result<Reply, ApiError> {
+    client(call)?.collect(&alloc(call)).await?;
+    Ok(Reply::empty())
+}
+
+/// Refuses task schedules, which are not implemented, as in Nomad's community edition.
+pub(crate) fn pause(call: &Call) -> Result<Reply, ApiError> {
+    client(call)?;
+    Err(ApiError::internal("Enterprise only"))
+}
+
+pub(crate) async fn stats(call: &Call) -> Result<Reply, ApiError> {
+    let task = named(call.query.text("task"));
+    Ok(Reply::value(client(call)?.alloc_stats(&alloc(call), task).await?))
+}
+
+pub(crate) async fn restart(call: &Call) -> Result<Reply, ApiError> {
+    let client = client(call)?;
+    let body: RestartBody = optional(&call.body)?;
+    client.restart(&alloc(call), named(&body.task), body.all).await?;
+    Ok(done())
+}
+
+pub(crate) async fn signal(call: &Call) -> Result<Reply, ApiError> {
+    let client = client(call)?;
+    call.put()?;
+    let body: SignalBody = optional(&call.body)?;
+    client.signal(&alloc(call), named(&body.task), &body.signal).await?;
+    Ok(done())
+}
+
+/// Lists the files of a directory.
+pub(crate) async fn list(call: &Call) -> Result<Reply, ApiError> {
+    let path = call.query.text("path");
+    let path = if path.is_empty() { "/" } else { path };
+    Reply::json(client(call)?.list(&alloc(call), path).await?)
+}
+
+/// Answers with the metadata of a file.
+pub(crate) async fn stat(call: &Call) -> Result<Reply, ApiError> {
+    Reply::json(client(call)?.stat(&alloc(call), call.query.text("path")).await?)
+}
+
+/// Answers with the content of a file.
+pub(crate) async fn cat(call: &Call) -> Result<Reply, ApiError> {
+    let opened = client(call)?.read(&alloc(call), call.query.text("path"), 0, None).await;
+    Ok(content(opened).await)
+}
+
+/// Answers with a part of a file.
+pub(crate) async fn read_at(call: &Call) -> Result<Reply, ApiError> {
+    let client = client(call)?;
+    let number = |name: &str| {
+        let text = call.query.text(name);
+        text.parse::<i64>().map_err(|_| {
+            ApiError::bad_request(format!(
+                "error parsing {name}: strconv.ParseInt: parsing \"{text}\": invalid syntax"
+            ))
+        })
+    };
+    let offset = number("offset")?;
+    let limit = match call.query.text("limit") {
+        "" => None,
+        _ => u64::try_from(number("limit")?).ok().filter(|limit| *limit > 0),
+    };
+    Ok(content(client.read(&alloc(call), call.query.text("path"), offset, limit).await).await)
+}
+
+/// Streams a file, and what is appended to it.
+pub(crate) async fn stream_file(call: &Call) -> Result<Reply, ApiError> {
+    let client = client(call)?;
+    let range = range(call, true)?;
+    let frames = client.stream(&alloc(call), call.query.text("path"), range).await?;
+    Ok(Reply::raw(TEXT, frames::framed(frames, call.state.stopping.clone())))
+}
+
+/// Streams the log of a task.
+pub(crate) async fn logs(call: &Call) -> Result<Reply, ApiError> {
+    let client = client(call)?;
     let task = call.query.text("task");
     let kind = log_kind(call)?;
     let range = range(call, false)?;
     let plain = boolean(call, "plain", false)?;
-    let frames = client.logs(alloc, task, kind, range).await?;
+    let frames = client.logs(&alloc(call), task, kind, range).await?;
     let stopping = call.state.stopping.clone();
     Ok(if plain {
         Reply::raw("text/plain", frames::plain(frames, stopping))

@@ -46,25 +46,6 @@ pub(crate) async fn list(call: &Call) -> Result<Reply, ApiError> {
     Ok(Reply::json(rows)?.meta(meta))
 }
 
-pub(crate) async fn route(call: &Call, rest: &[&str]) -> Result<Reply, ApiError> {
-    match rest {
-        ["allocations", id @ ..] if !id.is_empty() => {
-            call.only(&Method::GET)?;
-            allocations(call, DeploymentId::new(id.join("/"))).await
-        }
-        [verb @ ("fail" | "pause" | "promote" | "unblock" | "allocation-health"), id @ ..]
-            if !id.is_empty() =>
-        {
-            call.put()?;
-            change(call, verb, DeploymentId::new(id.join("/"))).await
-        }
-        id => {
-            call.only(&Method::GET)?;
-            get(call, DeploymentId::new(id.join("/"))).await
-        }
-    }
-}
-
 bodies! {
     /// A change of a deployment; each route reads its own fields.
     ChangeBody("DeploymentUpdateRequest") {
@@ -77,26 +58,49 @@ bodies! {
     }
 }
 
-async fn change(call: &Call, verb: &str, id: DeploymentId) -> Result<Reply, ApiError> {
-    let body: ChangeBody = match verb {
-        "fail" => optional(&call.body)?,
-        _ => required(&call.body)?,
-    };
-    if verb != "fail" && body.id.is_empty() {
-        return Err(ApiError::bad_request("DeploymentID must be specified"));
+pub(crate) async fn fail(call: &Call) -> Result<Reply, ApiError> {
+    let body: ChangeBody = optional(&call.body)?;
+    change(call, &body.id, DeploymentRequest::Fail).await
+}
+
+pub(crate) async fn pause(call: &Call) -> Result<Reply, ApiError> {
+    let body = named(call)?;
+    change(call, &body.id, DeploymentRequest::Pause(body.pause)).await
+}
+
+pub(crate) async fn promote(call: &Call) -> Result<Reply, ApiError> {
+    let body = named(call)?;
+    change(call, &body.id, DeploymentRequest::Promote((!body.all).then_some(body.groups))).await
+}
+
+pub(crate) async fn unblock(call: &Call) -> Result<Reply, ApiError> {
+    change(call, &named(call)?.id, DeploymentRequest::Unblock).await
+}
+
+/// Records the health of allocations.
+pub(crate) async fn set_health(call: &Call) -> Result<Reply, ApiError> {
+    let body = named(call)?;
+    let ids = |ids: &[String]| ids.iter().map(AllocId::new).collect();
+    let request = DeploymentRequest::Health { healthy: ids(&body.healthy), unhealthy: ids(&body.unhealthy) };
+    change(call, &body.id, request).await
+}
+
+/// Reads a body that must name the deployment.
+fn named(call: &Call) -> Result<ChangeBody, ApiError> {
+    let body: ChangeBody = required(&call.body)?;
+    match body.id.is_empty() {
+        true => Err(ApiError::bad_request("DeploymentID must be specified")),
+        false => Ok(body),
     }
-    if !body.id.is_empty() && body.id != id.as_str() {
+}
+
+/// Changes the deployment that the path names; `in_body` is the id in the body, empty if absent.
+async fn change(call: &Call, in_body: &str, request: DeploymentRequest) -> Result<Reply, ApiError> {
+    let id = DeploymentId::new(call.star(0));
+    if !in_body.is_empty() && in_body != id.as_str() {
         return Err(ApiError::bad_request("Deployment ID does not match"));
     }
     check_uuid("deployment", id.as_str())?;
-    let ids = |ids: &[String]| ids.iter().map(AllocId::new).collect();
-    let request = match verb {
-        "fail" => DeploymentRequest::Fail,
-        "pause" => DeploymentRequest::Pause(body.pause),
-        "unblock" => DeploymentRequest::Unblock,
-        "promote" => DeploymentRequest::Promote((!body.all).then_some(body.groups)),
-        _ => DeploymentRequest::Health { healthy: ids(&body.healthy), unhealthy: ids(&body.unhealthy) },
-    };
     let done = call.server()?.change_deployment(&id, request).await.map_err(|e| ApiError::of_change(&e))?;
     let value = json!({
         "EvalID": done.eval_id,
@@ -108,7 +112,9 @@ async fn change(call: &Call, verb: &str, id: DeploymentId) -> Result<Reply, ApiE
     Ok(Reply::value(value).index(done.index))
 }
 
-async fn get(call: &Call, id: DeploymentId) -> Result<Reply, ApiError> {
+pub(crate) async fn get(call: &Call) -> Result<Reply, ApiError> {
+    call.only(&Method::GET)?;
+    let id = DeploymentId::new(call.star(0));
     check_uuid("deployment", id.as_str())?;
     let (meta, row) =
         blocking::read(call, &[Topic::Deployment(id.clone())], |root| match root.deployment(&id) {
@@ -123,7 +129,9 @@ async fn get(call: &Call, id: DeploymentId) -> Result<Reply, ApiError> {
     Ok(Reply::json(&*row)?.meta(meta))
 }
 
-async fn allocations(call: &Call, id: DeploymentId) -> Result<Reply, ApiError> {
+pub(crate) async fn allocations(call: &Call) -> Result<Reply, ApiError> {
+    call.only(&Method::GET)?;
+    let id = DeploymentId::new(call.star(0));
     check_uuid("deployment", id.as_str())?;
     let (meta, stubs) = blocking::read(call, &[Topic::Table(Table::Allocs)], |root| {
         let key = root.deployment(&id).map(|row| JobKey::new(row.namespace.clone(), row.job_id.clone()));

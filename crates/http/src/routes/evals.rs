@@ -67,7 +67,7 @@ bodies! {
 }
 
 /// Deletes evaluations by id or by filter expression.
-async fn delete(call: &Call) -> Result<Reply, ApiError> {
+pub(crate) async fn delete(call: &Call) -> Result<Reply, ApiError> {
     let body: DeleteBody = required(&call.body)?;
     let server = call.server()?;
     let (count, index) = match (body.ids.is_empty(), body.filter.is_empty()) {
@@ -104,9 +104,6 @@ async fn delete(call: &Call) -> Result<Reply, ApiError> {
 }
 
 pub(crate) async fn list(call: &Call) -> Result<Reply, ApiError> {
-    if call.is_delete() {
-        return delete(call).await;
-    }
     call.only(&Method::GET)?;
     check_prefix("eval", call.query.text("prefix"))?;
     let filtered = !call.query.text("filter").is_empty();
@@ -136,21 +133,18 @@ pub(crate) async fn count(call: &Call) -> Result<Reply, ApiError> {
     Ok(Reply::value(meta.merge_into(json!({"Count": count}))).meta(meta))
 }
 
-pub(crate) async fn route(call: &Call, rest: &[&str]) -> Result<Reply, ApiError> {
+/// Answers why allocations of an evaluation are not placed.
+pub(crate) async fn explain(call: &Call) -> Result<Reply, ApiError> {
     call.only(&Method::GET)?;
-    match rest {
-        [id @ .., "allocations"] if !id.is_empty() => allocations(call, EvalId::new(id.join("/"))).await,
-        [id @ .., "explain"] if !id.is_empty() => {
-            let id = EvalId::new(id.join("/"));
-            check_uuid("eval", id.as_str())?;
-            let reasons = call.server()?.explain_eval(&id).map_err(|e| ApiError::of_change(&e))?;
-            Reply::json(serde_json::json!({ "Reasons": reasons }))
-        }
-        id => get(call, EvalId::new(id.join("/"))).await,
-    }
+    let id = EvalId::new(call.star(0));
+    check_uuid("eval", id.as_str())?;
+    let reasons = call.server()?.explain_eval(&id).map_err(|e| ApiError::of_change(&e))?;
+    Reply::json(serde_json::json!({ "Reasons": reasons }))
 }
 
-async fn get(call: &Call, id: EvalId) -> Result<Reply, ApiError> {
+pub(crate) async fn get(call: &Call) -> Result<Reply, ApiError> {
+    call.only(&Method::GET)?;
+    let id = EvalId::new(call.star(0));
     check_uuid("eval", id.as_str())?;
     let with_related = call.query.flag("related")?.unwrap_or(false);
     let (meta, eval) = blocking::read(call, &[Topic::Eval(id.clone())], |root| {
@@ -192,7 +186,9 @@ fn related(root: &Root, eval: &Evaluation) -> Vec<EvalStub> {
     rows.into_iter().map(|e| e.stub()).collect()
 }
 
-async fn allocations(call: &Call, id: EvalId) -> Result<Reply, ApiError> {
+pub(crate) async fn allocations(call: &Call) -> Result<Reply, ApiError> {
+    call.only(&Method::GET)?;
+    let id = EvalId::new(call.star(0));
     check_uuid("eval", id.as_str())?;
     let (meta, stubs) = blocking::read(call, &[Topic::AllocsOfEval(id.clone())], |root| {
         let mut rows: Vec<_> = root.allocs_by_eval(&id).collect();

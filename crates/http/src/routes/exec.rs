@@ -1,6 +1,6 @@
 //! Runs programs in tasks over a websocket (docs/reference/http-api.md, section 4.2).
 
-use crate::access;
+use crate::access::{self, Parse};
 use crate::call::Call;
 use crate::client_side::{ClientSideError, ExecSession};
 use crate::error::ApiError;
@@ -42,10 +42,10 @@ const MAX_REASON: usize = 123;
 type Socket = WebSocketStream<TokioIo<Upgraded>>;
 
 /// Switches protocols. All later errors are sent over the websocket.
-pub(crate) fn upgrade(call: Call, upgrade: Option<OnUpgrade>) -> Result<Reply, ApiError> {
+pub(crate) fn upgrade(call: Call, parse: Parse, upgrade: Option<OnUpgrade>) -> Result<Reply, ApiError> {
     let key = accept(&call)?;
     let upgrade = upgrade.ok_or_else(|| ApiError::internal("this connection cannot become a websocket"))?;
-    let asked = asked(&call);
+    let asked = parse(&call);
     let handshake = call.query.get("ws_handshake").is_some_and(|text| go_bool(text) == Some(true));
     tokio::spawn(async move {
         match upgrade.await {
@@ -102,13 +102,17 @@ fn accept(call: &Call) -> Result<HeaderValue, ApiError> {
     }
 }
 
-/// Parses the query. The error is sent over the websocket.
-fn asked(call: &Call) -> Result<ExecOpen, ClientSideError> {
-    let query = &call.query;
-    let bad = |text: &str| ClientSideError::new(StatusCode::BAD_REQUEST, text);
-    let broken = |text: String| ClientSideError::new(StatusCode::INTERNAL_SERVER_ERROR, text);
-    let task = query.text("task").to_owned();
-    let tty = match query.text("tty") {
+fn bad(text: &str) -> ClientSideError {
+    ClientSideError::new(StatusCode::BAD_REQUEST, text)
+}
+
+fn broken(text: String) -> ClientSideError {
+    ClientSideError::new(StatusCode::INTERNAL_SERVER_ERROR, text)
+}
+
+/// Parses the parameters that all sessions have.
+fn common(call: &Call) -> Result<ExecOpen, ClientSideError> {
+    let tty = match call.query.text("tty") {
         "" => false,
         text => go_bool(text).ok_or_else(|| {
             broken(format!(
@@ -116,40 +120,38 @@ fn asked(call: &Call) -> Result<ExecOpen, ClientSideError> {
             ))
         })?,
     };
-    let open = ExecOpen { task, tty, hops: call.hops, ..ExecOpen::default() };
-    let segments: Vec<&str> = call.segments.iter().map(String::as_str).collect();
-    match segments.as_slice() {
-        ["v1", "client", "allocation", alloc, "exec"] => {
-            let command: Vec<String> = decode(query.text("command").as_bytes())
-                .map_err(|error| broken(format!("failed to marshal command into json: {error}")))?;
-            if open.task.is_empty() {
-                return Err(bad("must provide task name"));
-            }
-            if command.is_empty() {
-                return Err(bad("command is not present"));
-            }
-            Ok(ExecOpen { alloc: (*alloc).into(), command, ..open })
-        }
-        // `job/:id/action`
-        _ => {
-            let (alloc, action) = (query.text("allocID"), query.text("action"));
-            if alloc.is_empty() {
-                return Err(bad("must provide a valid alloc id"));
-            }
-            if action.is_empty() {
-                return Err(bad("must provide an action name"));
-            }
-            if open.task.is_empty() {
-                return Err(bad("must provide task name"));
-            }
-            Ok(ExecOpen {
-                alloc: alloc.into(),
-                action: action.to_owned(),
-                job: call.line.stars(&segments).concat(),
-                ..open
-            })
-        }
+    let task = call.query.text("task").to_owned();
+    Ok(ExecOpen { task, tty, hops: call.hops, ..ExecOpen::default() })
+}
+
+/// Parses the request for a command in the allocation that the path names.
+pub(crate) fn command(call: &Call) -> Result<ExecOpen, ClientSideError> {
+    let open = common(call)?;
+    let command: Vec<String> = decode(call.query.text("command").as_bytes())
+        .map_err(|error| broken(format!("failed to marshal command into json: {error}")))?;
+    if open.task.is_empty() {
+        return Err(bad("must provide task name"));
     }
+    if command.is_empty() {
+        return Err(bad("command is not present"));
+    }
+    Ok(ExecOpen { alloc: call.star(0).as_str().into(), command, ..open })
+}
+
+/// Parses the request for an action of the job that the path names.
+pub(crate) fn action(call: &Call) -> Result<ExecOpen, ClientSideError> {
+    let open = common(call)?;
+    let (alloc, action) = (call.query.text("allocID"), call.query.text("action"));
+    if alloc.is_empty() {
+        return Err(bad("must provide a valid alloc id"));
+    }
+    if action.is_empty() {
+        return Err(bad("must provide an action name"));
+    }
+    if open.task.is_empty() {
+        return Err(bad("must provide task name"));
+    }
+    Ok(ExecOpen { alloc: alloc.into(), action: action.to_owned(), job: call.star(0), ..open })
 }
 
 async fn run(mut socket: Socket, mut call: Call, asked: Result<ExecOpen, ClientSideError>, handshake: bool) {
@@ -196,7 +198,6 @@ async fn allowed(call: &Call) -> Result<(), ClientSideError> {
 
 /// Reads the first message of a browser: `{"version":1,"auth_token":"..."}`. Returns the token.
 async fn shake(socket: &mut Socket) -> Result<String, ClientSideError> {
-    let bad = |text: &str| ClientSideError::new(StatusCode::BAD_REQUEST, text);
     let first = tokio::time::timeout(HANDSHAKE, socket.next()).await;
     let text = match first {
         Ok(Some(Ok(Message::Text(text)))) => text,

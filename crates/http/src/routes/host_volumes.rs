@@ -63,25 +63,16 @@ fn read_own(call: &Call) -> Result<HostVolumeSpec, ApiError> {
     Ok(spec)
 }
 
-/// Answers `/v1/volume/host/...`.
-pub(crate) async fn route(call: &Call, rest: &[&str]) -> Result<Reply, ApiError> {
-    match rest {
-        ["create"] => {
-            call.put()?;
-            let spec = read_own(call)?;
-            let done = call.server()?.create_host_volume(&call.namespace, spec).await;
-            written(call, done)
-        }
-        ["register"] => {
-            call.put()?;
-            let spec = read_own(call)?;
-            let done = call.server()?.register_host_volume(&call.namespace, spec).await;
-            written(call, done)
-        }
-        [id] if call.is_delete() => delete(call, &HostVolumeId::new(id)).await,
-        [id] if call.is_get() => get(call, HostVolumeId::new(id)).await,
-        _ => Err(ApiError::not_found(NO_RESOURCE)),
-    }
+pub(crate) async fn create(call: &Call) -> Result<Reply, ApiError> {
+    let spec = read_own(call)?;
+    let done = call.server()?.create_host_volume(&call.namespace, spec).await;
+    written(call, done)
+}
+
+pub(crate) async fn register(call: &Call) -> Result<Reply, ApiError> {
+    let spec = read_own(call)?;
+    let done = call.server()?.register_host_volume(&call.namespace, spec).await;
+    written(call, done)
 }
 
 fn written(call: &Call, done: Result<Arc<HostVolume>, ServerError>) -> Result<Reply, ApiError> {
@@ -120,7 +111,12 @@ fn view(root: &Root, volume: &HostVolume) -> HostVolume {
     HostVolume { allocations, ..volume.clone() }
 }
 
-async fn get(call: &Call, id: HostVolumeId) -> Result<Reply, ApiError> {
+pub(crate) async fn get(call: &Call) -> Result<Reply, ApiError> {
+    // HEAD is refused like an unknown part of a volume.
+    if !call.is_get() {
+        return Err(ApiError::not_found(NO_RESOURCE));
+    }
+    let id = HostVolumeId::new(call.star(0));
     let namespace = call.namespace.clone();
     let (meta, volume) = blocking::read(call, &[Topic::HostVolume(id.clone())], |root| {
         match root.host_volume(&id).filter(|row| row.namespace == namespace) {
@@ -136,7 +132,8 @@ async fn get(call: &Call, id: HostVolumeId) -> Result<Reply, ApiError> {
     Ok(Reply::json(volume)?.meta(meta))
 }
 
-async fn delete(call: &Call, id: &HostVolumeId) -> Result<Reply, ApiError> {
+pub(crate) async fn delete(call: &Call) -> Result<Reply, ApiError> {
+    let id = &HostVolumeId::new(call.star(0));
     let force = match call.query.text("force") {
         "" => false,
         text => go_bool(text)
@@ -209,9 +206,8 @@ pub(crate) async fn claims(call: &Call) -> Result<Reply, ApiError> {
 }
 
 /// Answers `/v1/volumes/claim/:id`.
-pub(crate) async fn delete_claim(call: &Call, id: &str) -> Result<Reply, ApiError> {
-    call.only(&Method::DELETE)?;
-    let index = call.server()?.delete_host_claim(id).await.map_err(|e| ApiError::of_change(&e))?;
+pub(crate) async fn delete_claim(call: &Call) -> Result<Reply, ApiError> {
+    let index = call.server()?.delete_host_claim(&call.star(0)).await.map_err(|e| ApiError::of_change(&e))?;
     Ok(Reply::value(Value::Null).index(index))
 }
 

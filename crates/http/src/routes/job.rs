@@ -1,17 +1,17 @@
 //! One job and its parts. Ids may contain slashes, so the last segments decide.
 
+use super::allocs;
 use super::jobs::{self, registered, registration};
-use super::{actions, allocs, children, plan, scaling, tags};
 use crate::blocking;
 use crate::body::{bodies, optional};
 use crate::call::Call;
-use crate::dispatch::OfJob;
 use crate::error::ApiError;
 use crate::jobdiff;
 use crate::reply::{Meta, Reply};
 use caravan_state::{Root, Table, Topic};
 use caravan_types::JobKey;
 use caravan_types::job::Job;
+use http::Method;
 use serde_json::{Value, json};
 use std::sync::Arc;
 
@@ -29,42 +29,13 @@ bodies! {
 }
 
 /// Answers for a part of a job. `stars` are the variable parts of the path, the id first.
-pub(crate) async fn route(call: &Call, of: OfJob, stars: &[String]) -> Result<Reply, ApiError> {
-    let star = |at: usize| stars.get(at).map(String::as_str).unwrap_or_default();
-    let id = star(0);
-    let key = jobs::key(call.namespace.clone(), id);
-    match of {
-        OfJob::Plan => Box::pin(plan::route(call, id)).await,
-        OfJob::Evaluate => Box::pin(evaluate(call, id)).await,
-        OfJob::Tag => Box::pin(tags::route(call, id, star(1))).await,
-        OfJob::Revert => Box::pin(super::job_versions::revert(call, id)).await,
-        OfJob::Stable => Box::pin(super::job_versions::stable(call, id)).await,
-        OfJob::Dispatch => Box::pin(children::dispatch(call, key)).await,
-        OfJob::DispatchPayload => Box::pin(children::dispatch_payload(call, key)).await,
-        OfJob::Force => Box::pin(children::force(call, key)).await,
-        OfJob::Scale => Box::pin(scaling::route(call, id)).await,
-        OfJob::Allocations => Box::pin(allocations(call, key)).await,
-        OfJob::Evaluations => Box::pin(evaluations(call, key)).await,
-        OfJob::Deployments => Box::pin(deployments(call, key)).await,
-        OfJob::Deployment => Box::pin(deployment(call, key)).await,
-        OfJob::Summary => Box::pin(summary(call, key)).await,
-        OfJob::Versions => Box::pin(versions(call, key)).await,
-        OfJob::Submission => Box::pin(submission(call, &key)).await,
-        OfJob::Actions => Box::pin(actions::list(call, key)).await,
-        OfJob::Services => Box::pin(super::services::of_job(call, id)).await,
-        OfJob::Itself if call.is_get() => Box::pin(get(call, key)).await,
-        OfJob::Itself if call.is_put() => Box::pin(jobs::register(call, Some(id))).await,
-        OfJob::Itself if call.is_delete() => Box::pin(deregister(call, key)).await,
-        OfJob::Itself => Err(ApiError::method()),
-    }
-}
-
-async fn evaluate(call: &Call, id: &str) -> Result<Reply, ApiError> {
+pub(crate) async fn evaluate(call: &Call) -> Result<Reply, ApiError> {
+    let key = jobs::named(call);
     let body: EvaluateBody = optional(&call.body)?;
-    if !body.job_id.is_empty() && body.job_id != id {
+    if !body.job_id.is_empty() && body.job_id != key.id.as_str() {
         return Err(ApiError::bad_request("Job ID does not match"));
     }
-    let (server, key) = (call.server()?, jobs::key(call.namespace.clone(), id));
+    let server = call.server()?;
     let done = match body.options.force_reschedule {
         true => Box::pin(server.force_reschedule(key)).await,
         false => Box::pin(server.evaluate_job(key)).await,
@@ -79,7 +50,9 @@ fn missing(root: &Root, table: Table, text: &str) -> ApiError {
     ApiError::not_found(text).with_meta(meta)
 }
 
-async fn get(call: &Call, key: JobKey) -> Result<Reply, ApiError> {
+pub(crate) async fn get(call: &Call) -> Result<Reply, ApiError> {
+    call.only(&Method::GET)?;
+    let key = jobs::named(call);
     let (meta, job) = blocking::read(call, &[Topic::Job(key.clone())], |root| {
         let job = root.job(&key).ok_or_else(|| missing(root, Table::Jobs, "job not found"))?;
         Ok((job.modify_index, job.clone()))
@@ -88,7 +61,13 @@ async fn get(call: &Call, key: JobKey) -> Result<Reply, ApiError> {
     Ok(Reply::json(&*job)?.meta(meta))
 }
 
-async fn deregister(call: &Call, key: JobKey) -> Result<Reply, ApiError> {
+/// Registers the job in the body, which the path names too.
+pub(crate) async fn register(call: &Call) -> Result<Reply, ApiError> {
+    jobs::register_as(call, Some(&call.star(0))).await
+}
+
+pub(crate) async fn deregister(call: &Call) -> Result<Reply, ApiError> {
+    let key = jobs::named(call);
     let flag = |name: &str| call.query.flag(name);
     flag("global")?;
     let no_delay = flag("no_shutdown_delay")?.unwrap_or(false);
@@ -123,7 +102,8 @@ async fn deregister(call: &Call, key: JobKey) -> Result<Reply, ApiError> {
     Ok(Reply::value(value).index(done.index))
 }
 
-async fn allocations(call: &Call, key: JobKey) -> Result<Reply, ApiError> {
+pub(crate) async fn allocations(call: &Call) -> Result<Reply, ApiError> {
+    let key = jobs::named(call);
     let all = call.query.flag("all")?.unwrap_or(false);
     let (meta, stubs) = blocking::read(call, &[Topic::AllocsOfJob(key.clone())], |root| {
         // Allocations of an earlier job with the same id are omitted unless requested.
@@ -142,7 +122,8 @@ async fn allocations(call: &Call, key: JobKey) -> Result<Reply, ApiError> {
     Ok(Reply::json(stubs)?.meta(meta))
 }
 
-async fn evaluations(call: &Call, key: JobKey) -> Result<Reply, ApiError> {
+pub(crate) async fn evaluations(call: &Call) -> Result<Reply, ApiError> {
+    let key = jobs::named(call);
     let (meta, evals) = blocking::read(call, &[Topic::EvalsOfJob(key.clone())], |root| {
         let mut evals: Vec<_> = root.evals_by_job(&key).map(super::evals::shown).collect();
         evals.sort_by_key(|eval| std::cmp::Reverse(eval.create_index));
@@ -152,7 +133,8 @@ async fn evaluations(call: &Call, key: JobKey) -> Result<Reply, ApiError> {
     Ok(Reply::json(evals)?.meta(meta))
 }
 
-async fn deployments(call: &Call, key: JobKey) -> Result<Reply, ApiError> {
+pub(crate) async fn deployments(call: &Call) -> Result<Reply, ApiError> {
+    let key = jobs::named(call);
     let all = call.query.flag("all")?.unwrap_or(false);
     let (meta, rows) = blocking::read(call, &[Topic::DeploymentsOfJob(key.clone())], |root| {
         let born = root.job(&key).map(|job| job.create_index);
@@ -167,7 +149,8 @@ async fn deployments(call: &Call, key: JobKey) -> Result<Reply, ApiError> {
 }
 
 /// Answers with the newest deployment; `null` without one.
-async fn deployment(call: &Call, key: JobKey) -> Result<Reply, ApiError> {
+pub(crate) async fn deployment(call: &Call) -> Result<Reply, ApiError> {
+    let key = jobs::named(call);
     let (meta, row) = blocking::read(call, &[Topic::DeploymentsOfJob(key.clone())], |root| {
         let row = root.deployments_by_job(&key).max_by_key(|row| row.create_index).cloned();
         let index = row.as_ref().map_or(root.table_index(Table::Deployments), |row| row.modify_index);
@@ -177,7 +160,8 @@ async fn deployment(call: &Call, key: JobKey) -> Result<Reply, ApiError> {
     Ok(Reply::json(row)?.meta(meta))
 }
 
-async fn summary(call: &Call, key: JobKey) -> Result<Reply, ApiError> {
+pub(crate) async fn summary(call: &Call) -> Result<Reply, ApiError> {
+    let key = jobs::named(call);
     let (meta, summary) = blocking::read(call, &[Topic::Job(key.clone())], |root| {
         let summary = root.job_summary(&key);
         let summary = summary.ok_or_else(|| missing(root, Table::JobSummaries, "job not found"))?;
@@ -187,7 +171,8 @@ async fn summary(call: &Call, key: JobKey) -> Result<Reply, ApiError> {
     Ok(Reply::json(summary)?.meta(meta))
 }
 
-async fn versions(call: &Call, key: JobKey) -> Result<Reply, ApiError> {
+pub(crate) async fn versions(call: &Call) -> Result<Reply, ApiError> {
+    let key = jobs::named(call);
     let diffs = call.query.flag("diffs")?.unwrap_or(false);
     let (meta, versions) = blocking::read(call, &[Topic::Job(key.clone())], |root| {
         let versions: Vec<_> = root.job_versions(&key).cloned().collect();
@@ -229,7 +214,8 @@ fn base_version(call: &Call, key: &JobKey, versions: &[Arc<Job>]) -> Result<Opti
     found.cloned().map(Some).ok_or_else(|| ApiError::internal(missing()))
 }
 
-async fn submission(call: &Call, key: &JobKey) -> Result<Reply, ApiError> {
+pub(crate) async fn submission(call: &Call) -> Result<Reply, ApiError> {
+    let key = &jobs::named(call);
     let version: u64 = call
         .query
         .text("version")

@@ -1,6 +1,6 @@
 //! Versions of a job: stability and reversion (docs/reference/http-api.md, section 3.1).
 
-use super::jobs::{key, registered};
+use super::jobs::{named, registered};
 use crate::body::{bodies, required};
 use crate::call::Call;
 use crate::error::ApiError;
@@ -23,22 +23,20 @@ bodies! {
 }
 
 /// Answers `PUT /v1/job/:id/stable`.
-pub(crate) async fn stable(call: &Call, id: &str) -> Result<Reply, ApiError> {
-    call.put()?;
+pub(crate) async fn stable(call: &Call) -> Result<Reply, ApiError> {
+    let key = named(call);
     let body: StableBody = required(&call.body)?;
-    same(&body.id, id)?;
-    let key = key(call.namespace.clone(), id);
+    same(&body.id, key.id.as_str())?;
     let done = call.server()?.set_job_stable(key, body.version, body.stable).await;
     let index = done.map_err(|e| ApiError::of_change(&e))?;
     Ok(Reply::value(json!({"Index": index})).index(index))
 }
 
 /// Answers `PUT /v1/job/:id/revert`.
-pub(crate) async fn revert(call: &Call, id: &str) -> Result<Reply, ApiError> {
-    call.put()?;
+pub(crate) async fn revert(call: &Call) -> Result<Reply, ApiError> {
+    let key = named(call);
     let body: RevertBody = required(&call.body)?;
-    same(&body.id, id)?;
-    let key = key(call.namespace.clone(), id);
+    same(&body.id, key.id.as_str())?;
     let done = call.server()?.revert_job(call.caller(), key, body.version, body.prior).await;
     let done = done.map_err(|e| ApiError::of_change(&e))?;
     // Nomad answers this change with the headers of a read.

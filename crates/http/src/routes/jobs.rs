@@ -14,7 +14,8 @@ use caravan_state::{Root, Table, Topic};
 use caravan_types::api::{self, Severity};
 use caravan_types::command::JobSource;
 use caravan_types::job::{Job, JobListStub};
-use caravan_types::{JobId, Namespace};
+use caravan_types::{JobId, JobKey, Namespace};
+use http::Method;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 
@@ -55,15 +56,8 @@ bodies! {
     }
 }
 
-pub(crate) async fn route(call: &Call) -> Result<Reply, ApiError> {
-    if call.is_get() {
-        return list(call).await;
-    }
-    call.put()?;
-    register(call, None).await
-}
-
-async fn list(call: &Call) -> Result<Reply, ApiError> {
+pub(crate) async fn list(call: &Call) -> Result<Reply, ApiError> {
+    call.only(&Method::GET)?;
     let namespace = call.list_namespace();
     let prefix = call.query.text("prefix");
     let with_meta = call.query.flag("meta")?.unwrap_or(false);
@@ -108,7 +102,12 @@ pub(crate) fn stub(root: &Root, job: &Job, with_meta: bool) -> JobListStub {
 }
 
 /// Registers a job; a name in the path must match the job's id.
-pub(crate) async fn register(call: &Call, id: Option<&str>) -> Result<Reply, ApiError> {
+pub(crate) async fn register(call: &Call) -> Result<Reply, ApiError> {
+    register_as(call, None).await
+}
+
+/// Registers the job in the body; a path may name that job too.
+pub(super) async fn register_as(call: &Call, id: Option<&str>) -> Result<Reply, ApiError> {
     let body: RegisterBody = required(&call.body)?;
     let job = specified(body.job, call, &body.region)?;
     if let Some(id) = id
@@ -230,7 +229,12 @@ pub(crate) fn parse(call: &Call) -> Result<Reply, ApiError> {
     Reply::parsed(job)
 }
 
-/// Returns the key of the job that a path names.
-pub(crate) fn key(namespace: Namespace, id: &str) -> caravan_types::JobKey {
-    caravan_types::JobKey { namespace, id: JobId::new(id) }
+/// Returns the key of a job.
+pub(crate) fn key(namespace: Namespace, id: &str) -> JobKey {
+    JobKey { namespace, id: JobId::new(id) }
+}
+
+/// Returns the key of the job that the path of a request names.
+pub(super) fn named(call: &Call) -> JobKey {
+    key(call.namespace.clone(), &call.star(0))
 }

@@ -1,6 +1,6 @@
 //! Inspection of an agent: its log, its host, its process (docs/reference/http-api.md, section 3.7).
 
-use super::client::Place;
+use super::client::Destination;
 use super::interfaces;
 use crate::call::Call;
 use crate::client_side::Frame;
@@ -11,7 +11,7 @@ use crate::reply::{JSON, Reply};
 use bytes::Bytes;
 use caravan_types::NodeId;
 use futures::StreamExt;
-use http::Method;
+use http::{Method, StatusCode};
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
 
@@ -21,8 +21,9 @@ const FRAME: usize = 1024;
 /// Variables of the agent's environment that never hold secrets.
 const SHOWN: [&str; 8] = ["HOME", "LANG", "PATH", "PWD", "SHELL", "TERM", "TZ", "USER"];
 
-/// Returns the agent that the request names: `node_id` for a node, `server_id` for a server.
-pub(crate) fn place(call: &Call) -> Result<Place, ApiError> {
+/// Returns the agent that the request names: `node_id` for a node, `server_id` for a server. `unknown` is the status of
+/// the refusal of an unknown server.
+pub(crate) fn place(call: &Call, unknown: StatusCode) -> Result<Destination, ApiError> {
     call.only(&Method::GET)?;
     let (node, server) = (call.query.text("node_id"), call.query.text("server_id"));
     if !node.is_empty() && !server.is_empty() {
@@ -30,22 +31,22 @@ pub(crate) fn place(call: &Call) -> Result<Place, ApiError> {
     }
     let relay = || {
         let relay = call.state.relay.clone().filter(|_| call.hops == 0);
-        relay.map(Place::There).ok_or_else(|| ApiError::not_found("No path to node"))
+        relay.map(Destination::There).ok_or_else(|| ApiError::not_found("No path to node"))
     };
     if !node.is_empty() {
         let id = NodeId::new(node);
         if call.state.client.as_deref().is_some_and(|client| client.node_id() == id) {
-            return Ok(Place::Here);
+            return Ok(Destination::Here);
         }
         let Some(own) = &call.state.server else { return relay() };
         if own.store().snapshot().node(&id).is_none() {
             return Err(ApiError::not_found(format!("Unknown node {id}")));
         }
         let channel = own.node_channel(&id).map_err(|_| ApiError::not_found("No path to node"))?;
-        return Ok(Place::There(channel));
+        return Ok(Destination::There(channel));
     }
     if server.is_empty() {
-        return Ok(Place::Here);
+        return Ok(Destination::Here);
     }
     let info = &call.state.info;
     let names = [
@@ -55,31 +56,14 @@ pub(crate) fn place(call: &Call) -> Result<Place, ApiError> {
         "leader".into(),
     ];
     match &call.state.server {
-        Some(_) if names.iter().any(|name| name == server) => Ok(Place::Here),
-        // Nomad has a status code for this error on some routes only.
-        Some(_) => {
-            let error = format!("unknown Nomad server {server}");
-            Err(match call.segments.get(2).map(String::as_str) {
-                Some("pprof") => ApiError::internal(error),
-                _ => ApiError::bad_request(error),
-            })
-        }
+        Some(_) if names.iter().any(|name| name == server) => Ok(Destination::Here),
+        Some(_) => Err(ApiError::new(unknown, format!("unknown Nomad server {server}"))),
         None => relay(),
     }
 }
 
-/// Answers in this agent; the caller has checked with [`place`] that it belongs here.
-pub(crate) async fn route(call: &Call, rest: &[&str]) -> Result<Reply, ApiError> {
-    match rest {
-        ["monitor"] => monitor(call),
-        ["monitor", "export"] => super::monitor_export::export(call),
-        ["host"] => Ok(host(call)),
-        ["pprof", kind @ ..] => super::profiles::route(call, &kind.join("/")).await,
-        _ => Err(ApiError::unknown_path()),
-    }
-}
-
-fn monitor(call: &Call) -> Result<Reply, ApiError> {
+/// Streams the log.
+pub(crate) fn log(call: &Call) -> Result<Reply, ApiError> {
     let level = match call.query.text("log_level") {
         "" => LogLevel::Info,
         text => LogLevel::parse(text)
@@ -117,7 +101,7 @@ fn monitor(call: &Call) -> Result<Reply, ApiError> {
 }
 
 /// Answers with the facts about the host.
-fn host(call: &Call) -> Reply {
+pub(crate) fn host(call: &Call) -> Result<Reply, ApiError> {
     let read = |path: &str| std::fs::read_to_string(path).unwrap_or_default();
     let word = |path: &str| read(path).trim().to_owned();
     let environment: BTreeMap<String, String> =
@@ -151,7 +135,7 @@ fn host(call: &Call) -> Reply {
     });
     let named = call.query.text("node_id").to_owned() + call.query.text("server_id");
     if named.is_empty() {
-        return Reply::value(data);
+        return Ok(Reply::value(data));
     }
-    Reply::value(json!({"AgentID": named, "HostData": data}))
+    Ok(Reply::value(json!({"AgentID": named, "HostData": data})))
 }

@@ -118,7 +118,7 @@ fn is_name(text: &str) -> bool {
 }
 
 /// Starts to stream the log.
-pub(super) fn export(call: &Call) -> Result<Reply, ApiError> {
+pub(crate) fn export(call: &Call) -> Result<Reply, ApiError> {
     let wanted = Wanted::read(call)?;
     let (program, arguments) = wanted.program();
     let child = Command::new(program)

@@ -24,27 +24,33 @@ pub(crate) async fn list(call: &Call) -> Result<Reply, ApiError> {
     Ok(Reply::json(rows)?.meta(meta))
 }
 
-/// Answers `/v1/namespace` and `/v1/namespace/:name`.
-pub(crate) async fn route(call: &Call, name: Option<&str>) -> Result<Reply, ApiError> {
-    let admin = call.server()?.admin();
-    match name {
-        Some(name) if call.is_get() => get(call, Namespace::new(name)).await,
-        Some(name) if call.is_delete() => {
-            let index = admin.delete_namespace(Namespace::new(name)).await.map_err(|e| refused(&e))?;
-            Ok(Reply::empty().index(index))
-        }
-        _ => {
-            call.put()?;
-            let row: NamespaceSpec = typed::row(&call.body)?;
-            if name.is_some_and(|name| row.name != name) {
-                return Err(ApiError::bad_request("Namespace name does not match request path"));
-            }
-            Ok(Reply::empty().index(admin.write_namespace(row).await.map_err(|e| refused(&e))?))
-        }
-    }
+pub(crate) async fn create(call: &Call) -> Result<Reply, ApiError> {
+    write(call, None).await
 }
 
-async fn get(call: &Call, name: Namespace) -> Result<Reply, ApiError> {
+/// Creates or changes the namespace that the path names.
+pub(crate) async fn update(call: &Call) -> Result<Reply, ApiError> {
+    write(call, Some(&call.star(0))).await
+}
+
+async fn write(call: &Call, name: Option<&str>) -> Result<Reply, ApiError> {
+    let admin = call.server()?.admin();
+    let row: NamespaceSpec = typed::row(&call.body)?;
+    if name.is_some_and(|name| row.name != name) {
+        return Err(ApiError::bad_request("Namespace name does not match request path"));
+    }
+    Ok(Reply::empty().index(admin.write_namespace(row).await.map_err(|e| refused(&e))?))
+}
+
+pub(crate) async fn delete(call: &Call) -> Result<Reply, ApiError> {
+    let admin = call.server()?.admin();
+    let index = admin.delete_namespace(Namespace::new(call.star(0))).await.map_err(|e| refused(&e))?;
+    Ok(Reply::empty().index(index))
+}
+
+pub(crate) async fn get(call: &Call) -> Result<Reply, ApiError> {
+    call.only(&Method::GET)?;
+    let name = Namespace::new(call.star(0));
     let topic = Topic::Admin(AdminRow::Namespace(name.clone()));
     let (meta, row) = blocking::read(call, &[topic], |root| match root.namespace(&name) {
         _ if !call.caller().acl.sees_namespace(name.as_str()) => Err(crate::access::denied()),

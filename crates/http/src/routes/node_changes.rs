@@ -38,13 +38,14 @@ bodies! {
     }
 }
 
-fn node(id: &str) -> Result<NodeId, ApiError> {
-    check_uuid("node", id)?;
-    Ok(NodeId::new(id))
+/// Returns the id of the node that the path names.
+fn named(call: &Call) -> Result<NodeId, ApiError> {
+    let id = NodeId::new(call.star(0));
+    check_uuid("node", id.as_str())?;
+    Ok(id)
 }
 
-pub(crate) async fn drain(call: &Call, id: &str) -> Result<Reply, ApiError> {
-    call.put()?;
+pub(crate) async fn drain(call: &Call) -> Result<Reply, ApiError> {
     // Old clients use the query instead of the body. Without a deadline their drain is immediate.
     let body: DrainBody = match call.query.flag("enable")? {
         Some(true) => DrainBody {
@@ -61,12 +62,12 @@ pub(crate) async fn drain(call: &Call, id: &str) -> Result<Reply, ApiError> {
         mark_eligible: body.mark_eligible,
         meta: body.meta,
     };
-    let done = call.server()?.drain_node(&node(id)?, request).await.map_err(|e| ApiError::of_change(&e))?;
+    let done =
+        call.server()?.drain_node(&named(call)?, request).await.map_err(|e| ApiError::of_change(&e))?;
     Ok(short(&done, done.index))
 }
 
-pub(crate) async fn eligibility(call: &Call, id: &str) -> Result<Reply, ApiError> {
-    call.put()?;
+pub(crate) async fn eligibility(call: &Call) -> Result<Reply, ApiError> {
     let body: EligibilityBody = required(&call.body)?;
     let eligibility = match body.eligibility.as_str() {
         "eligible" => Eligibility::Eligible,
@@ -75,18 +76,17 @@ pub(crate) async fn eligibility(call: &Call, id: &str) -> Result<Reply, ApiError
     };
     let done = call
         .server()?
-        .set_node_eligibility(&node(id)?, eligibility)
+        .set_node_eligibility(&named(call)?, eligibility)
         .await
         .map_err(|e| ApiError::of_change(&e))?;
     // Nomad omits the node's index here.
     Ok(short(&done, 0))
 }
 
-pub(crate) async fn evaluate(call: &Call, id: &str) -> Result<Reply, ApiError> {
-    call.put()?;
+pub(crate) async fn evaluate(call: &Call) -> Result<Reply, ApiError> {
     let _: EligibilityBody = optional(&call.body)?;
     let server = call.server()?;
-    let id = node(id)?;
+    let id = named(call)?;
     let done = server.evaluate_node(&id).await.map_err(|e| ApiError::of_change(&e))?;
     let root = server.store().snapshot();
     let servers: Vec<Value> = server
@@ -109,16 +109,14 @@ pub(crate) async fn evaluate(call: &Call, id: &str) -> Result<Reply, ApiError> {
     ))
 }
 
-pub(crate) async fn purge(call: &Call, id: &str) -> Result<Reply, ApiError> {
-    call.put()?;
-    let done = call.server()?.purge_node(&node(id)?).await.map_err(|e| ApiError::of_change(&e))?;
+pub(crate) async fn purge(call: &Call) -> Result<Reply, ApiError> {
+    let done = call.server()?.purge_node(&named(call)?).await.map_err(|e| ApiError::of_change(&e))?;
     let rest = json!({"LeaderRPCAddr": "", "NumNodes": 0, "SchedulingEligibility": "", "Servers": null});
     Ok(long(&done, done.index, rest))
 }
 
 /// Records an operator's confirmation that a node's machine is off. Only Caravan has this route.
-pub(crate) async fn fence(call: &Call, id: &str) -> Result<Reply, ApiError> {
-    call.put()?;
+pub(crate) async fn fence(call: &Call) -> Result<Reply, ApiError> {
     let body: FenceBody = required(&call.body)?;
     if !body.confirm_off {
         return Err(ApiError::bad_request(
@@ -134,7 +132,7 @@ pub(crate) async fn fence(call: &Call, id: &str) -> Result<Reply, ApiError> {
         }
         (None, None) => Default::default(),
     };
-    let done = call.server()?.fence_node(&node(id)?, accessor, name).await.map_err(|error| {
+    let done = call.server()?.fence_node(&named(call)?, accessor, name).await.map_err(|error| {
         let status = StatusCode::from_u16(error.http_status()).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
         ApiError::new(status, error.message)
     })?;

@@ -17,9 +17,6 @@ use std::sync::Arc;
 
 /// Answers `/v1/node/pools`.
 pub(crate) async fn list(call: &Call) -> Result<Reply, ApiError> {
-    if call.is_put() {
-        return write(call, None).await;
-    }
     call.only(&Method::GET)?;
     let prefix = call.query.text("prefix");
     let (mut meta, (rows, next)) = blocking::read(call, &[Topic::Table(Table::NodePools)], |root| {
@@ -36,30 +33,18 @@ pub(crate) async fn list(call: &Call) -> Result<Reply, ApiError> {
     Ok(Reply::json(rows)?.meta(meta))
 }
 
-/// Answers `/v1/node/pool/...`. The last segment decides; the segments before it are the pool's name, which may have
-/// slashes.
-pub(crate) async fn route(call: &Call, rest: &[&str]) -> Result<Reply, ApiError> {
-    match rest {
-        [name @ .., "nodes"] if !name.is_empty() => {
-            call.only(&Method::GET)?;
-            without_prefix(call)?;
-            nodes_of(call, &name.join("/")).await
-        }
-        [name @ .., "jobs"] if !name.is_empty() => {
-            call.only(&Method::GET)?;
-            without_prefix(call)?;
-            jobs_of(call, &name.join("/")).await
-        }
-        name if call.is_get() => get(call, &name.join("/")).await,
-        name if call.is_delete() => {
-            let done = call.server()?.admin().delete_node_pool(name.join("/")).await;
-            Ok(Reply::empty().index(done.map_err(|e| refused(&e))?))
-        }
-        name => {
-            call.put()?;
-            write(call, Some(&name.join("/"))).await
-        }
-    }
+pub(crate) async fn create(call: &Call) -> Result<Reply, ApiError> {
+    write(call, None).await
+}
+
+/// Creates or changes the pool that the path names.
+pub(crate) async fn update(call: &Call) -> Result<Reply, ApiError> {
+    write(call, Some(&call.star(0))).await
+}
+
+pub(crate) async fn delete(call: &Call) -> Result<Reply, ApiError> {
+    let done = call.server()?.admin().delete_node_pool(call.star(0)).await;
+    Ok(Reply::empty().index(done.map_err(|e| refused(&e))?))
 }
 
 fn without_prefix(call: &Call) -> Result<(), ApiError> {
@@ -78,7 +63,9 @@ async fn write(call: &Call, name: Option<&str>) -> Result<Reply, ApiError> {
     Ok(Reply::empty().index(index))
 }
 
-async fn get(call: &Call, name: &str) -> Result<Reply, ApiError> {
+pub(crate) async fn get(call: &Call) -> Result<Reply, ApiError> {
+    call.only(&Method::GET)?;
+    let name: &str = &call.star(0);
     let topic = Topic::Admin(AdminRow::NodePool(name.to_owned()));
     let (meta, row) = blocking::read(call, &[topic], |root| match root.node_pool(name) {
         Some(row) => Ok((row.modify_index, row.clone())),
@@ -92,7 +79,10 @@ fn unknown(root: &Root) -> ApiError {
     super::absent(root, Table::NodePools, "node pool not found")
 }
 
-async fn nodes_of(call: &Call, name: &str) -> Result<Reply, ApiError> {
+pub(crate) async fn nodes_of(call: &Call) -> Result<Reply, ApiError> {
+    call.only(&Method::GET)?;
+    without_prefix(call)?;
+    let name: &str = &call.star(0);
     let (mut meta, (stubs, next)) = blocking::read(call, &[Topic::Table(Table::Nodes)], |root| {
         root.node_pool(name).ok_or_else(|| unknown(root))?;
         let seen = |node: &&Arc<Node>| {
@@ -109,7 +99,10 @@ async fn nodes_of(call: &Call, name: &str) -> Result<Reply, ApiError> {
     Ok(Reply::json(stubs)?.meta(meta))
 }
 
-async fn jobs_of(call: &Call, name: &str) -> Result<Reply, ApiError> {
+pub(crate) async fn jobs_of(call: &Call) -> Result<Reply, ApiError> {
+    call.only(&Method::GET)?;
+    without_prefix(call)?;
+    let name: &str = &call.star(0);
     let namespace = call.list_namespace();
     let with_meta = call.query.flag("meta")?.unwrap_or(false);
     let tables = [Table::Jobs, Table::JobSummaries];

@@ -1,6 +1,6 @@
 //! Reads of nodes; changes are in [`super::node_changes`] (docs/reference/http-api.md, sections 3.3 and 5.4).
 
-use super::{allocs, check_prefix, check_uuid, node_changes, node_pools};
+use super::{allocs, check_prefix, check_uuid};
 use crate::blocking;
 use crate::call::Call;
 use crate::error::ApiError;
@@ -45,28 +45,9 @@ pub(crate) async fn list(call: &Call) -> Result<Reply, ApiError> {
     Ok(Reply::json(stubs)?.meta(meta))
 }
 
-/// Answers `/v1/node/...`. The last segment decides; the segments before it are the node's id, which may have slashes.
-pub(crate) async fn route(call: &Call, rest: &[&str]) -> Result<Reply, ApiError> {
-    match rest {
-        ["pools"] => node_pools::list(call).await,
-        ["pool", rest @ ..] if !rest.is_empty() => node_pools::route(call, rest).await,
-        [id @ .., "drain"] if !id.is_empty() => node_changes::drain(call, &id.join("/")).await,
-        [id @ .., "eligibility"] if !id.is_empty() => node_changes::eligibility(call, &id.join("/")).await,
-        [id @ .., "evaluate"] if !id.is_empty() => node_changes::evaluate(call, &id.join("/")).await,
-        [id @ .., "fence"] if !id.is_empty() => node_changes::fence(call, &id.join("/")).await,
-        [id @ .., "purge"] if !id.is_empty() => node_changes::purge(call, &id.join("/")).await,
-        [id @ .., "allocations"] if !id.is_empty() => {
-            call.only(&Method::GET)?;
-            allocations(call, NodeId::new(id.join("/"))).await
-        }
-        id => {
-            call.only(&Method::GET)?;
-            get(call, NodeId::new(id.join("/"))).await
-        }
-    }
-}
-
-async fn get(call: &Call, id: NodeId) -> Result<Reply, ApiError> {
+pub(crate) async fn get(call: &Call) -> Result<Reply, ApiError> {
+    call.only(&Method::GET)?;
+    let id = NodeId::new(call.star(0));
     check_uuid("node", id.as_str())?;
     let (meta, node) = blocking::read(call, &[Topic::Node(id.clone())], |root| match root.node(&id) {
         Some(node) => Ok((node.modify_index, node.clone())),
@@ -84,7 +65,9 @@ async fn get(call: &Call, id: NodeId) -> Result<Reply, ApiError> {
 }
 
 /// Lists the allocations of a node. For an unknown node, the list is empty.
-async fn allocations(call: &Call, id: NodeId) -> Result<Reply, ApiError> {
+pub(crate) async fn allocations(call: &Call) -> Result<Reply, ApiError> {
+    call.only(&Method::GET)?;
+    let id = NodeId::new(call.star(0));
     let (meta, rows) = blocking::read(call, &[Topic::AllocsOfNode(id.clone())], |root| {
         let seen = |alloc: &&Arc<Allocation>| call.may(&alloc.namespace, NsCap::ReadJob);
         let mut rows: Vec<_> = root.allocs_by_node(&id).filter(seen).cloned().collect();

@@ -21,53 +21,15 @@ use sha2::{Digest as _, Sha256};
 /// How long a key set may be cached. A prepublished key is visible for this long before its first use.
 const KEYS_FRESH: &str = "max-age=3600";
 
-pub(crate) async fn route(call: &Call, rest: &[&str]) -> Result<Reply, ApiError> {
-    match rest {
-        ["raft", "configuration"] if call.is_get() => raft(call),
-        // This route is refused with an empty body.
-        ["raft", "configuration"] => Err(ApiError::new(StatusCode::METHOD_NOT_ALLOWED, "")),
-        ["raft", "peer"] => remove_peer(call),
-        ["raft", "transfer-leadership"] => transfer(call),
-        ["raft", _, ..] => Err(ApiError::not_found("Invalid method")),
-        ["autopilot", "configuration"] => autopilot(call).await,
-        ["autopilot", "health"] => {
-            call.only(&Method::GET)?;
-            health(call)
-        }
-        ["scheduler", "configuration"] => scheduler(call).await,
-        ["keyring", "keys"] => {
-            call.only(&Method::GET)?;
-            keys(call).await
-        }
-        ["keyring", "rotate"] => rotate(call).await,
-        ["keyring", "key", id @ ..] if !id.is_empty() => delete_key(call, &id.join("/")).await,
-        ["keyring", _, ..] => Err(ApiError::method()),
-        ["snapshot"] => match call.method {
-            Method::GET => save(call).await,
-            _ => restore(call).await,
-        },
-        ["upgrade-check", "vault-workload-identity"] => {
-            call.only(&Method::GET)?;
-            upgrade_check(call).await
-        }
-        ["license"] => match call.method {
-            Method::GET => Ok(Reply::empty().status(StatusCode::NO_CONTENT)),
-            Method::PUT | Method::POST => Err(enterprise()),
-            _ => Err(ApiError::method()),
-        },
-        ["utilization"] => match call.method {
-            Method::POST => Err(enterprise()),
-            _ => Err(ApiError::method()),
-        },
-        _ => Err(ApiError::unknown_path()),
-    }
-}
-
 fn own_name(call: &Call) -> String {
     format!("{}.{}", call.state.info.name, call.state.info.region)
 }
 
-fn raft(call: &Call) -> Result<Reply, ApiError> {
+pub(crate) fn raft(call: &Call) -> Result<Reply, ApiError> {
+    // This route refuses with an empty body.
+    if !call.is_get() {
+        return Err(ApiError::new(StatusCode::METHOD_NOT_ALLOWED, ""));
+    }
     let server = call.server()?;
     let info = &call.state.info;
     Ok(Reply::value(json!({
@@ -84,10 +46,7 @@ fn raft(call: &Call) -> Result<Reply, ApiError> {
 }
 
 /// Refuses to remove the only server from its own cluster.
-fn remove_peer(call: &Call) -> Result<Reply, ApiError> {
-    if !call.is_delete() {
-        return Err(ApiError::unknown_path());
-    }
+pub(crate) fn remove_peer(call: &Call) -> Result<Reply, ApiError> {
     if !call.query.text("address").is_empty() {
         return Err(ApiError::bad_request(
             "Removing a peer by address is not supported in the current raft protocol version",
@@ -103,8 +62,7 @@ fn remove_peer(call: &Call) -> Result<Reply, ApiError> {
 }
 
 /// Refuses to transfer leadership, because there is no other server.
-fn transfer(call: &Call) -> Result<Reply, ApiError> {
-    call.put()?;
+pub(crate) fn transfer(call: &Call) -> Result<Reply, ApiError> {
     let info = &call.state.info;
     let (id, address) = (call.query.text("id"), call.query.text("address"));
     match (id, address) {
@@ -139,7 +97,7 @@ fn unread(what: &str, error: ApiError) -> ApiError {
     ApiError { message: format!("Error parsing {what} config: {}", error.message), ..error }
 }
 
-async fn autopilot(call: &Call) -> Result<Reply, ApiError> {
+pub(crate) async fn autopilot(call: &Call) -> Result<Reply, ApiError> {
     match call.method {
         Method::GET => {
             let root = call.server()?.store().snapshot();
@@ -154,7 +112,8 @@ async fn autopilot(call: &Call) -> Result<Reply, ApiError> {
     }
 }
 
-fn health(call: &Call) -> Result<Reply, ApiError> {
+pub(crate) fn health(call: &Call) -> Result<Reply, ApiError> {
+    call.only(&Method::GET)?;
     let server = call.server()?;
     let info = &call.state.info;
     let metrics = server.log_metrics();
@@ -182,7 +141,7 @@ fn health(call: &Call) -> Result<Reply, ApiError> {
     Ok(if healthy { reply } else { reply.status(StatusCode::TOO_MANY_REQUESTS) })
 }
 
-async fn scheduler(call: &Call) -> Result<Reply, ApiError> {
+pub(crate) async fn scheduler(call: &Call) -> Result<Reply, ApiError> {
     if call.is_get() {
         let topic = Topic::Admin(AdminRow::Settings);
         let (meta, config) = blocking::read(call, &[topic], |root| {
@@ -214,7 +173,8 @@ async fn scheduler(call: &Call) -> Result<Reply, ApiError> {
     Ok(Reply::value(json!({"Updated": updated, "Index": index})).index(index))
 }
 
-async fn keys(call: &Call) -> Result<Reply, ApiError> {
+pub(crate) async fn keys(call: &Call) -> Result<Reply, ApiError> {
+    call.only(&Method::GET)?;
     let (meta, rows) = blocking::read(call, &[Topic::Table(Table::RootKeys)], |root| {
         Ok((root.table_index(Table::RootKeys), root.root_keys().cloned().collect::<Vec<_>>()))
     })
@@ -222,8 +182,7 @@ async fn keys(call: &Call) -> Result<Reply, ApiError> {
     Ok(Reply::json(rows)?.meta(meta))
 }
 
-async fn rotate(call: &Call) -> Result<Reply, ApiError> {
-    call.put()?;
+pub(crate) async fn rotate(call: &Call) -> Result<Reply, ApiError> {
     let full = call.query.flag("full")?.unwrap_or(false);
     let publish = match call.query.text("publish_time") {
         "" | "0" => None,
@@ -236,16 +195,13 @@ async fn rotate(call: &Call) -> Result<Reply, ApiError> {
     Ok(Reply::value(json!({"Key": key, "Index": index})).index(index))
 }
 
-async fn delete_key(call: &Call, id: &str) -> Result<Reply, ApiError> {
-    if !call.is_delete() {
-        return Err(ApiError::method());
-    }
+pub(crate) async fn delete_key(call: &Call) -> Result<Reply, ApiError> {
     let force = match call.query.text("force") {
         "" => false,
         text => go_bool(text)
             .ok_or_else(|| ApiError::new(StatusCode::UNPROCESSABLE_ENTITY, "invalid force parameter"))?,
     };
-    let index = call.server()?.admin().delete_key(id, force).await.map_err(|e| refused(&e))?;
+    let index = call.server()?.admin().delete_key(&call.star(0), force).await.map_err(|e| refused(&e))?;
     Ok(Reply::value(json!({"Index": index})).index(index))
 }
 
@@ -254,7 +210,8 @@ fn now_ms() -> i64 {
     caravan_sys::time::wall_nanos() / 1_000_000
 }
 
-async fn save(call: &Call) -> Result<Reply, ApiError> {
+pub(crate) async fn save(call: &Call) -> Result<Reply, ApiError> {
+    call.only(&Method::GET)?;
     let server = call.server()?.clone();
     server.barrier().await.map_err(|e| coded(&e))?;
     let made = tokio::task::spawn_blocking(move || {
@@ -273,8 +230,7 @@ async fn save(call: &Call) -> Result<Reply, ApiError> {
     Ok(reply)
 }
 
-async fn restore(call: &Call) -> Result<Reply, ApiError> {
-    call.put()?;
+pub(crate) async fn restore(call: &Call) -> Result<Reply, ApiError> {
     let server = call.server()?.clone();
     let body = call.body.clone();
     let read = tokio::task::spawn_blocking(move || archive::unpack(&body));
@@ -285,16 +241,29 @@ async fn restore(call: &Call) -> Result<Reply, ApiError> {
 }
 
 /// Answers without contacting Vault: nothing depends on legacy Vault tokens.
-async fn upgrade_check(call: &Call) -> Result<Reply, ApiError> {
+pub(crate) async fn upgrade_check(call: &Call) -> Result<Reply, ApiError> {
+    call.only(&Method::GET)?;
     let (meta, ()) = blocking::read(call, &[], |root| Ok((root.index(), ()))).await?;
     let body = json!({"JobsWithoutVaultIdentity": [], "OutdatedNodes": [], "VaultTokens": null});
     Ok(Reply::value(meta.merge_into(body)).meta(meta))
 }
 
+/// Answers that there is no license.
+pub(crate) fn license(call: &Call) -> Result<Reply, ApiError> {
+    call.only(&Method::GET)?;
+    Ok(Reply::empty().status(StatusCode::NO_CONTENT))
+}
+
+/// Refuses all methods except POST; POST is a route of Nomad's Enterprise edition.
+pub(crate) fn utilization(call: &Call) -> Result<Reply, ApiError> {
+    call.only(&Method::POST)?;
+    Err(enterprise())
+}
+
 /// Answers `/.well-known/...`: the keys that verify identities, and their location (RFC 8414).
-pub(crate) async fn well_known(call: &Call, name: &str) -> Result<Reply, ApiError> {
+pub(crate) async fn well_known(call: &Call) -> Result<Reply, ApiError> {
     let admin = call.server()?.admin();
-    match name {
+    match call.star(0).as_str() {
         "jwks.json" => {
             call.only(&Method::GET)?;
             let set = admin.key_set().await.map_err(|e| coded(&e))?;

@@ -27,11 +27,10 @@ bodies! {
 /// The warning of a dry run whose difference the caller may not see.
 const HIDDEN: &str = "the difference is not shown: it needs read-job in the job's namespace";
 
-pub(crate) async fn route(call: &Call, id: &str) -> Result<Reply, ApiError> {
-    call.put()?;
+pub(crate) async fn plan(call: &Call) -> Result<Reply, ApiError> {
     let body: PlanBody = required(&call.body)?;
     let job = jobs::specified(body.job, call, &body.region)?;
-    if job.id.as_deref() != Some(id) {
+    if job.id.as_ref() != Some(&call.star(0)) {
         return Err(ApiError::bad_request("Job ID does not match"));
     }
     let server = call.server()?;

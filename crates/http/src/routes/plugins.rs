@@ -30,9 +30,9 @@ pub(crate) async fn list(call: &Call) -> Result<Reply, ApiError> {
     Ok(Reply::json(stubs)?.meta(meta))
 }
 
-pub(crate) async fn get(call: &Call, id: &str) -> Result<Reply, ApiError> {
+pub(crate) async fn get(call: &Call) -> Result<Reply, ApiError> {
     call.only(&Method::GET)?;
-    let id = PluginId::new(id);
+    let id = PluginId::new(call.star(0));
     let (meta, value) = blocking::read(call, &[Topic::Plugin(id.clone())], |root| {
         let index = root.table_index(Table::Plugins);
         match root.plugin(&id) {

@@ -17,11 +17,11 @@ const OF_GO: [&str; 8] =
 const MAX_SECONDS: u64 = 300;
 
 /// Answers with a profile. The route table has checked `agent:write`.
-pub(crate) async fn route(call: &Call, kind: &str) -> Result<Reply, ApiError> {
+pub(crate) async fn profile(call: &Call) -> Result<Reply, ApiError> {
     if !is_allowed(call) {
         return Err(ApiError::new(StatusCode::FORBIDDEN, "Permission denied"));
     }
-    match kind {
+    match call.star(0).as_str() {
         "cmdline" => {
             let text = std::fs::read("/proc/self/cmdline").unwrap_or_default();
             let text = Bytes::from(text.strip_suffix(b"\0").unwrap_or(&text).to_vec());

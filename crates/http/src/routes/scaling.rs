@@ -8,7 +8,6 @@ use crate::error::ApiError;
 use crate::reply::{Meta, Reply};
 use caravan_server::{NsCap, ScaleRequest};
 use caravan_state::{Root, Table, Topic};
-use caravan_types::JobKey;
 use caravan_types::alloc::ClientStatus;
 use caravan_types::job::Job;
 use caravan_types::scaling::{self, ScalingPolicy};
@@ -28,12 +27,8 @@ bodies! {
     }
 }
 
-pub(crate) async fn route(call: &Call, id: &str) -> Result<Reply, ApiError> {
-    let key = jobs::key(call.namespace.clone(), id);
-    if call.is_get() {
-        return status(call, key).await;
-    }
-    call.put()?;
+pub(crate) async fn scale(call: &Call) -> Result<Reply, ApiError> {
+    let key = jobs::named(call);
     let body: ScaleBody = required(&call.body)?;
     let request = ScaleRequest {
         group: body.target.get("Group").cloned().unwrap_or_default(),
@@ -51,7 +46,9 @@ pub(crate) async fn route(call: &Call, id: &str) -> Result<Reply, ApiError> {
 }
 
 /// Answers with the desired and actual counts of each group, and its scaling events.
-async fn status(call: &Call, key: JobKey) -> Result<Reply, ApiError> {
+pub(crate) async fn status(call: &Call) -> Result<Reply, ApiError> {
+    call.only(&Method::GET)?;
+    let key = jobs::named(call);
     let topics = [Topic::Job(key.clone()), Topic::AllocsOfJob(key.clone())];
     let (meta, value) = blocking::read(call, &topics, |root| match root.job(&key) {
         Some(job) => Ok(counted(root, job)),
@@ -112,17 +109,8 @@ fn counted(root: &Root, job: &Job) -> (u64, Value) {
     (index, value)
 }
 
-/// Answers `/v1/scaling/...`.
-pub(crate) async fn policies(call: &Call, rest: &[&str]) -> Result<Reply, ApiError> {
+pub(crate) async fn policies(call: &Call) -> Result<Reply, ApiError> {
     call.only(&Method::GET)?;
-    match rest {
-        ["policies"] => list(call).await,
-        ["policy", id @ ..] if !id.is_empty() => policy(call, &id.join("/")).await,
-        _ => Err(ApiError::unknown_path()),
-    }
-}
-
-async fn list(call: &Call) -> Result<Reply, ApiError> {
     let namespace = call.list_namespace();
     let (of_job, kind) = (call.query.text("job"), call.query.text("type"));
     let prefix = call.query.text("prefix");
@@ -159,10 +147,12 @@ fn stub(policy: &ScalingPolicy) -> Value {
     })
 }
 
-async fn policy(call: &Call, id: &str) -> Result<Reply, ApiError> {
+pub(crate) async fn policy(call: &Call) -> Result<Reply, ApiError> {
+    call.only(&Method::GET)?;
+    let id = &call.star(0);
     let (meta, policy) = blocking::read(call, &[Topic::Table(Table::ScalingPolicies)], |root| {
         let mut all = root.jobs().filter(|job| seen(call, job)).flat_map(|job| scaling::policies(job));
-        match all.find(|policy| policy.id == id) {
+        match all.find(|policy| policy.id == *id) {
             Some(policy) => Ok((policy.modify_index.max(1), policy.clone())),
             None => {
                 let index = root.table_index(Table::ScalingPolicies);

@@ -1,6 +1,6 @@
 //! Service discovery: the registrations of services by nodes (docs/reference/http-api.md, sections 3.7 and 5.3).
 
-use super::check_uuid;
+use super::{check_uuid, jobs};
 use crate::blocking;
 use crate::call::Call;
 use crate::error::ApiError;
@@ -9,7 +9,7 @@ use crate::reply::{Meta, Reply};
 use caravan_server::NsCap;
 use caravan_state::{Table, Topic};
 use caravan_types::service::ServiceRegistration;
-use caravan_types::{AllocId, JobKey, ServiceId};
+use caravan_types::{AllocId, ServiceId};
 use http::Method;
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
@@ -51,8 +51,9 @@ pub(crate) async fn list(call: &Call) -> Result<Reply, ApiError> {
 }
 
 /// Lists the registrations of a service.
-pub(crate) async fn get(call: &Call, name: &str) -> Result<Reply, ApiError> {
+pub(crate) async fn get(call: &Call) -> Result<Reply, ApiError> {
     call.only(&Method::GET)?;
+    let name = &call.star(0);
     let namespace = call.namespace.clone();
     let topics = [Topic::ServicesOfName(namespace.clone(), name.to_owned())];
     let choice = match call.query.text("choose") {
@@ -105,19 +106,17 @@ fn chosen(rows: Vec<Arc<ServiceRegistration>>, count: usize, key: &str) -> Vec<A
 }
 
 /// Deregisters a service instance.
-pub(crate) async fn delete(call: &Call, name: &str, id: &str) -> Result<Reply, ApiError> {
-    if !call.is_delete() {
-        return Err(ApiError::method());
-    }
+pub(crate) async fn delete(call: &Call) -> Result<Reply, ApiError> {
+    let (name, id) = (call.star(0), call.star(1));
     let namespace = call.namespace.clone();
-    let done = call.server()?.deregister_service(&namespace, name, ServiceId::new(id)).await;
+    let done = call.server()?.deregister_service(&namespace, &name, ServiceId::new(id)).await;
     Ok(Reply::empty().index(done.map_err(|e| ApiError::of_change(&e))?))
 }
 
 /// Lists the registrations of a job.
-pub(crate) async fn of_job(call: &Call, id: &str) -> Result<Reply, ApiError> {
+pub(crate) async fn of_job(call: &Call) -> Result<Reply, ApiError> {
     call.only(&Method::GET)?;
-    let key = JobKey { namespace: call.namespace.clone(), id: id.into() };
+    let key = jobs::named(call);
     let topics = [Topic::ServicesOfJob(key.clone()), Topic::Job(key.clone())];
     let (meta, rows) = blocking::read(call, &topics, |root| {
         let index = root.table_index(Table::Services);
@@ -133,10 +132,10 @@ pub(crate) async fn of_job(call: &Call, id: &str) -> Result<Reply, ApiError> {
 }
 
 /// Lists the registrations of an allocation.
-pub(crate) async fn of_alloc(call: &Call, id: &str) -> Result<Reply, ApiError> {
+pub(crate) async fn of_alloc(call: &Call) -> Result<Reply, ApiError> {
     call.only(&Method::GET)?;
-    check_uuid("alloc", id)?;
-    let id = AllocId::new(id);
+    let id = AllocId::new(call.star(0));
+    check_uuid("alloc", id.as_str())?;
     let topics = [Topic::ServicesOfAlloc(id.clone()), Topic::Alloc(id.clone())];
     let (meta, rows) = blocking::read(call, &topics, |root| {
         let index = root.table_index(Table::Services);

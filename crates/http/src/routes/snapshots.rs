@@ -13,15 +13,6 @@ use caravan_types::volume::CsiSnapshot;
 use http::Method;
 use serde_json::json;
 
-pub(crate) async fn route(call: &Call) -> Result<Reply, ApiError> {
-    match call.method {
-        Method::PUT | Method::POST => create(call).await,
-        Method::GET => list(call).await,
-        Method::DELETE => delete(call).await,
-        _ => Err(ApiError::method()),
-    }
-}
-
 /// Returns the metadata of a plugin's answer, which has no index of the servers' state.
 fn meta(next_token: String) -> Meta {
     Meta { index: 0, known_leader: false, next_token }
@@ -32,13 +23,14 @@ fn answer(snapshots: &[CsiSnapshot], next_token: String) -> Result<Reply, ApiErr
     Ok(Reply::value(meta.merge_into(json!({"Snapshots": snapshots}))).meta(meta))
 }
 
-async fn create(call: &Call) -> Result<Reply, ApiError> {
+pub(crate) async fn create(call: &Call) -> Result<Reply, ApiError> {
     let snapshots = body::snapshots(&call.body)?;
     let made = call.server()?.create_snapshots(&call.namespace, snapshots).await;
     answer(&made.map_err(|e| refused(call, &e))?, String::new())
 }
 
-async fn list(call: &Call) -> Result<Reply, ApiError> {
+pub(crate) async fn list(call: &Call) -> Result<Reply, ApiError> {
+    call.only(&Method::GET)?;
     let plugin = PluginId::new(call.query.text("plugin_id"));
     let token = call.query.text("next_token").to_owned();
     let (caller, per_page) = (call.caller(), call.query.per_page()?);
@@ -48,7 +40,7 @@ async fn list(call: &Call) -> Result<Reply, ApiError> {
     answer(&snapshots, next_token)
 }
 
-async fn delete(call: &Call) -> Result<Reply, ApiError> {
+pub(crate) async fn delete(call: &Call) -> Result<Reply, ApiError> {
     let plugin = PluginId::new(call.query.text("plugin_id"));
     let snapshot = call.query.text("snapshot_id");
     let (caller, secrets) = (Caller::clone(&call.caller()), header_secrets(call));

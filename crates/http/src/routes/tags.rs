@@ -17,20 +17,21 @@ bodies! {
     }
 }
 
-pub(crate) async fn route(call: &Call, id: &str, name: &str) -> Result<Reply, ApiError> {
-    let key = jobs::key(call.namespace.clone(), id);
-    let server = call.server()?;
-    let (tag, index) = if call.is_delete() {
-        let done = server.untag_version(key, name).await;
-        (VersionTag::default(), done.map_err(|e| ApiError::of_change(&e))?)
-    } else {
-        call.put()?;
-        let body: TagBody = optional(&call.body)?;
-        let version = body.version.filter(|_| !body.latest);
-        let done = server.tag_version(key, name, version, &body.description).await;
-        done.map_err(|e| ApiError::coded(&e))?
-    };
-    Ok(Reply::value(json!({
+pub(crate) async fn tag(call: &Call) -> Result<Reply, ApiError> {
+    let body: TagBody = optional(&call.body)?;
+    let version = body.version.filter(|_| !body.latest);
+    let done = call.server()?.tag_version(jobs::named(call), &call.star(1), version, &body.description).await;
+    let (tag, index) = done.map_err(|e| ApiError::coded(&e))?;
+    Ok(answer(&tag, index))
+}
+
+pub(crate) async fn untag(call: &Call) -> Result<Reply, ApiError> {
+    let done = call.server()?.untag_version(jobs::named(call), &call.star(1)).await;
+    Ok(answer(&VersionTag::default(), done.map_err(|e| ApiError::of_change(&e))?))
+}
+
+fn answer(tag: &VersionTag, index: u64) -> Reply {
+    Reply::value(json!({
         "Name": tag.name,
         "Description": tag.description,
         "TaggedTime": tag.tagged_time,
@@ -38,5 +39,5 @@ pub(crate) async fn route(call: &Call, id: &str, name: &str) -> Result<Reply, Ap
         "LastContact": 0,
         "KnownLeader": false,
         "NextToken": "",
-    })))
+    }))
 }

@@ -40,7 +40,9 @@ pub(crate) async fn list(call: &Call) -> Result<Reply, ApiError> {
     Ok(Reply::json(rows)?.meta(meta))
 }
 
-pub(crate) async fn route(call: &Call, path: &str) -> Result<Reply, ApiError> {
+/// Answers with the variable that the path names, or changes, locks or deletes the variable.
+pub(crate) async fn route(call: &Call) -> Result<Reply, ApiError> {
+    let path = &call.star(0);
     if path.is_empty() {
         return Err(ApiError::bad_request("missing variable path"));
     }

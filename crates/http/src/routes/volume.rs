@@ -3,7 +3,6 @@
 use super::volumes::{self, TABLES};
 use crate::blocking;
 use crate::call::Call;
-use crate::dispatch::OfVolume;
 use crate::error::ApiError;
 use crate::query::go_bool;
 use crate::reply::{Meta, Reply};
@@ -17,27 +16,26 @@ use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// Answers for a part of a volume.
-pub(crate) async fn route(call: &Call, of: OfVolume, id: &str) -> Result<Reply, ApiError> {
-    let key = VolumeKey { namespace: call.namespace.clone(), id: VolumeId::new(id) };
-    match of {
-        OfVolume::Create => {
-            call.only(&Method::PUT)?;
-            volumes::create(call).await
-        }
-        OfVolume::Delete => delete(call, &key).await,
-        OfVolume::Detach => detach(call, &key).await,
-        OfVolume::Explain => explain(call, key).await,
-        OfVolume::Itself => match call.method {
-            Method::GET => get(call, key).await,
-            Method::PUT => volumes::register(call).await,
-            Method::DELETE => deregister(call, &key).await,
-            _ => Err(ApiError::method()),
-        },
-    }
+/// Returns the key of the volume that the path of a request names.
+fn named(call: &Call) -> VolumeKey {
+    VolumeKey { namespace: call.namespace.clone(), id: VolumeId::new(call.star(0)) }
 }
 
-async fn get(call: &Call, key: VolumeKey) -> Result<Reply, ApiError> {
+/// Creates volumes. POST is refused, as in Nomad.
+pub(crate) async fn create(call: &Call) -> Result<Reply, ApiError> {
+    call.only(&Method::PUT)?;
+    volumes::create(call).await
+}
+
+/// Registers volumes. POST is refused, as in Nomad.
+pub(crate) async fn register(call: &Call) -> Result<Reply, ApiError> {
+    call.only(&Method::PUT)?;
+    volumes::register(call).await
+}
+
+pub(crate) async fn get(call: &Call) -> Result<Reply, ApiError> {
+    call.only(&Method::GET)?;
+    let key = named(call);
     let server = call.server()?;
     let plugin = server.store().snapshot().volume(&key).map(|volume| volume.plugin_id.clone());
     let mut topics = vec![Topic::Volume(key.clone()), Topic::ClaimsOfVolume(key.clone())];
@@ -58,7 +56,8 @@ async fn get(call: &Call, key: VolumeKey) -> Result<Reply, ApiError> {
 
 /// Explains the state of the volume and of each of its claims. Calls in progress and wait reasons are only in the
 /// servers' memory, so only changes of the records wake a blocking query.
-async fn explain(call: &Call, key: VolumeKey) -> Result<Reply, ApiError> {
+pub(crate) async fn explain(call: &Call) -> Result<Reply, ApiError> {
+    let key = named(call);
     let server = call.server()?;
     let topics = [Topic::Volume(key.clone()), Topic::ClaimsOfVolume(key.clone())];
     let (meta, told) = blocking::read(call, &topics, |root| {
@@ -115,7 +114,8 @@ fn removed(call: &Call, index: u64) -> Result<Reply, ApiError> {
     Ok(Reply::empty().meta(Meta { index, known_leader, next_token: String::new() }))
 }
 
-async fn deregister(call: &Call, key: &VolumeKey) -> Result<Reply, ApiError> {
+pub(crate) async fn deregister(call: &Call) -> Result<Reply, ApiError> {
+    let key = &named(call);
     let force = match call.query.text("force") {
         "" => false,
         text => go_bool(text).ok_or_else(|| ApiError::bad_request("invalid force value"))?,
@@ -124,7 +124,8 @@ async fn deregister(call: &Call, key: &VolumeKey) -> Result<Reply, ApiError> {
     removed(call, done.map_err(|e| volumes::refused(call, &e))?)
 }
 
-async fn delete(call: &Call, key: &VolumeKey) -> Result<Reply, ApiError> {
+pub(crate) async fn delete(call: &Call) -> Result<Reply, ApiError> {
+    let key = &named(call);
     let done = call.server()?.delete_volume(key, &header_secrets(call)).await;
     removed(call, done.map_err(|e| volumes::refused(call, &e))?)
 }
@@ -146,7 +147,8 @@ fn secrets(header: &str) -> Secrets {
     Secrets::new(pairs)
 }
 
-async fn detach(call: &Call, key: &VolumeKey) -> Result<Reply, ApiError> {
+pub(crate) async fn detach(call: &Call) -> Result<Reply, ApiError> {
+    let key = &named(call);
     let node = call.query.text("node");
     if node.is_empty() {
         return Err(ApiError::bad_request("detach requires node ID"));

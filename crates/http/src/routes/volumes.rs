@@ -19,20 +19,18 @@ use std::sync::Arc;
 /// The tables of a volume's answer: its row, its claims, the health of its plugin.
 pub(crate) const TABLES: [Table; 3] = [Table::Volumes, Table::Claims, Table::Plugins];
 
-pub(crate) async fn route(call: &Call) -> Result<Reply, ApiError> {
-    if call.is_put() {
-        return register(call).await;
-    }
+/// Lists the volumes of the kind that the query names.
+pub(crate) async fn list(call: &Call) -> Result<Reply, ApiError> {
     call.only(&Method::GET)?;
     match call.query.text("type") {
-        "csi" => list(call).await,
+        "csi" => list_csi(call).await,
         "host" => super::host_volumes::list(call).await,
         "" => Ok(Reply::value(json!([]))),
         _ => Err(ApiError::not_found(super::NO_RESOURCE)),
     }
 }
 
-async fn list(call: &Call) -> Result<Reply, ApiError> {
+async fn list_csi(call: &Call) -> Result<Reply, ApiError> {
     let namespace = call.list_namespace();
     let seen = |volume: &Volume| sees(call, &volume.namespace);
     let prefix = call.query.text("prefix");

@@ -247,7 +247,9 @@ fn methods(route: &Route) -> Vec<Method> {
 
 /// Returns whether the test requests a route. Streams have tests of their own, because they may stay silent.
 fn is_walked(route: &Route) -> bool {
-    !route.refused && !matches!(route.path.as_str(), "/v1/event/stream" | "/v1/agent/monitor")
+    !route.refused
+        && !route.redirected
+        && !matches!(route.path.as_str(), "/v1/event/stream" | "/v1/agent/monitor")
 }
 
 #[tokio::test]

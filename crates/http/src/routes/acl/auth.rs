@@ -1,5 +1,6 @@
 //! Authentication methods, binding rules, logins, and introductions of nodes (docs/reference/http-api.md, section 3.6).
 
+use super::enabled;
 use crate::blocking;
 use crate::call::Call;
 use crate::error::ApiError;
@@ -13,23 +14,8 @@ use http::Method;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-pub(super) async fn route(call: &Call, admin: &Admin, rest: &[&str]) -> Result<Reply, ApiError> {
-    match rest {
-        ["auth-methods"] => methods(call).await,
-        ["auth-method"] => write_method(call, admin, "").await,
-        ["auth-method", name @ ..] => method(call, admin, &name.join("/")).await,
-        ["binding-rules"] => rules(call).await,
-        ["binding-rule"] => write_rule(call, admin, "").await,
-        ["binding-rule", id @ ..] => rule(call, admin, &id.join("/")).await,
-        ["login"] => login(call, admin).await,
-        ["oidc", "auth-url"] => auth_url(call, admin).await,
-        ["oidc", "complete-auth"] => complete_auth(call, admin).await,
-        ["identity", "client-introduction-token"] => introduce(call, admin).await,
-        _ => Err(ApiError::unknown_path()),
-    }
-}
-
-async fn methods(call: &Call) -> Result<Reply, ApiError> {
+pub(crate) async fn methods(call: &Call) -> Result<Reply, ApiError> {
+    enabled(call)?;
     call.only(&Method::GET)?;
     let prefix = call.query.text("prefix");
     let (meta, rows) = blocking::read(call, &[Topic::Table(Table::AuthMethods)], |root| {
@@ -40,7 +26,10 @@ async fn methods(call: &Call) -> Result<Reply, ApiError> {
     Ok(Reply::json(rows)?.meta(meta))
 }
 
-async fn method(call: &Call, admin: &Admin, name: &str) -> Result<Reply, ApiError> {
+/// Answers about the authentication method that the path names, or changes or deletes it.
+pub(crate) async fn method(call: &Call) -> Result<Reply, ApiError> {
+    let admin = enabled(call)?;
+    let name: &str = &call.star(0);
     if name.is_empty() {
         return Err(ApiError::bad_request("missing ACL auth-method name"));
     }
@@ -62,6 +51,10 @@ async fn method(call: &Call, admin: &Admin, name: &str) -> Result<Reply, ApiErro
     }
 }
 
+pub(crate) async fn create_method(call: &Call) -> Result<Reply, ApiError> {
+    write_method(call, enabled(call)?, "").await
+}
+
 async fn write_method(call: &Call, admin: &Admin, name: &str) -> Result<Reply, ApiError> {
     call.put()?;
     let row: AuthMethod = typed::row(&call.body)?;
@@ -72,7 +65,8 @@ async fn write_method(call: &Call, admin: &Admin, name: &str) -> Result<Reply, A
     Ok(Reply::json(row.shown())?.index(index))
 }
 
-async fn rules(call: &Call) -> Result<Reply, ApiError> {
+pub(crate) async fn rules(call: &Call) -> Result<Reply, ApiError> {
+    enabled(call)?;
     call.only(&Method::GET)?;
     let prefix = call.query.text("prefix");
     let (meta, rows) = blocking::read(call, &[Topic::Table(Table::BindingRules)], |root| {
@@ -83,7 +77,10 @@ async fn rules(call: &Call) -> Result<Reply, ApiError> {
     Ok(Reply::json(rows)?.meta(meta))
 }
 
-async fn rule(call: &Call, admin: &Admin, id: &str) -> Result<Reply, ApiError> {
+/// Answers about the binding rule that the path names, or changes or deletes it.
+pub(crate) async fn rule(call: &Call) -> Result<Reply, ApiError> {
+    let admin = enabled(call)?;
+    let id: &str = &call.star(0);
     if id.is_empty() {
         return Err(ApiError::bad_request("missing ACL binding rule ID"));
     }
@@ -103,6 +100,10 @@ async fn rule(call: &Call, admin: &Admin, id: &str) -> Result<Reply, ApiError> {
         }
         _ => write_rule(call, admin, id).await,
     }
+}
+
+pub(crate) async fn create_rule(call: &Call) -> Result<Reply, ApiError> {
+    write_rule(call, enabled(call)?, "").await
 }
 
 async fn write_rule(call: &Call, admin: &Admin, id: &str) -> Result<Reply, ApiError> {
@@ -128,8 +129,8 @@ fn missing(body: &Value, kind: &str, fields: &[(&str, &str)]) -> Result<(), ApiE
     }
 }
 
-async fn login(call: &Call, admin: &Admin) -> Result<Reply, ApiError> {
-    call.put()?;
+pub(crate) async fn login(call: &Call) -> Result<Reply, ApiError> {
+    let admin = enabled(call)?;
     let body: Value = typed::row(&call.body)?;
     let fields = [("AuthMethodName", "missing auth method name"), ("LoginToken", "missing login token")];
     missing(&body, "login", &fields)?;
@@ -138,8 +139,8 @@ async fn login(call: &Call, admin: &Admin) -> Result<Reply, ApiError> {
     Ok(super::shown(&token)?.index(0))
 }
 
-async fn auth_url(call: &Call, admin: &Admin) -> Result<Reply, ApiError> {
-    call.put()?;
+pub(crate) async fn auth_url(call: &Call) -> Result<Reply, ApiError> {
+    let admin = enabled(call)?;
     let body: Value = typed::row(&call.body)?;
     let fields = [
         ("AuthMethodName", "missing auth method name"),
@@ -157,8 +158,8 @@ async fn auth_url(call: &Call, admin: &Admin) -> Result<Reply, ApiError> {
     Ok(Reply::value(json!({"AuthURL": url})))
 }
 
-async fn complete_auth(call: &Call, admin: &Admin) -> Result<Reply, ApiError> {
-    call.put()?;
+pub(crate) async fn complete_auth(call: &Call) -> Result<Reply, ApiError> {
+    let admin = enabled(call)?;
     let body: Value = typed::row(&call.body)?;
     let fields = [
         ("AuthMethodName", "missing auth method name"),
@@ -190,8 +191,8 @@ struct IntroductionBody {
     ttl: GoDuration,
 }
 
-async fn introduce(call: &Call, admin: &Admin) -> Result<Reply, ApiError> {
-    call.put()?;
+pub(crate) async fn introduce(call: &Call) -> Result<Reply, ApiError> {
+    let admin = enabled(call)?;
     let body: IntroductionBody = match call.body.is_empty() {
         true => IntroductionBody::default(),
         false => typed::row(&call.body)?,
