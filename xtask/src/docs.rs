@@ -2,6 +2,7 @@
 
 use anyhow::{Context as _, bail};
 use std::path::Path;
+use std::process::Command;
 
 /// Writes the generated pages, or only compares them (`--check`).
 pub(crate) fn run(arguments: &[String]) -> anyhow::Result<()> {
@@ -11,18 +12,29 @@ pub(crate) fn run(arguments: &[String]) -> anyhow::Result<()> {
         _ => bail!("usage: cargo xtask docs [--check]"),
     };
     let docs = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs");
-    let pages =
-        [("job-language.md", caravan_hcl::describe::page()), ("http-routes.md", caravan_http::routes_page())];
-    for (name, page) in pages {
-        let path = docs.join(name);
-        if !check {
-            std::fs::write(&path, page).with_context(|| format!("writing {}", path.display()))?;
-            continue;
-        }
+    let path = docs.join("job-language.md");
+    let page = caravan_hcl::describe::page();
+    if check {
         let kept = std::fs::read_to_string(&path).with_context(|| format!("reading {}", path.display()))?;
         if kept != page {
             bail!("{} differs from its table: run `cargo xtask docs`", path.display());
         }
+    } else {
+        std::fs::write(&path, page).with_context(|| format!("writing {}", path.display()))?;
+    }
+    routes(check)
+}
+
+/// Writes or compares docs/http-routes.md by the test of the crate that has the table. A dependency on that crate would make
+/// each chore wait for the build of the servers.
+fn routes(check: bool) -> anyhow::Result<()> {
+    let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    cargo.args(["test", "--quiet", "--package", "caravan-http", "--lib", "the_page_is_current"]);
+    if !check {
+        cargo.env("CARAVAN_WRITE_DOCS", "1");
+    }
+    if !cargo.current_dir(env!("CARGO_MANIFEST_DIR")).status()?.success() {
+        bail!("docs/http-routes.md differs from its table: run `cargo xtask docs`");
     }
     Ok(())
 }
