@@ -12,8 +12,13 @@ CARGO_HOME ?= $(HOME)/.cargo
 export PATH := $(PATH):$(CARGO_HOME)/bin:/usr/local/go/bin
 CSI_SANITY ?= $(CURDIR)/.tools/bin/csi-sanity
 export CSI_SANITY
+# Stories wait for processes more than they compute: two for each processor.
+export RUST_TEST_THREADS ?= $(shell echo $$(( 2 * $$(nproc) )))
 
-.PHONY: help demo clean-demo test build release lint deny tools
+# The power cuts of `make test-vm`.
+SCHEDULES ?= 200
+
+.PHONY: help demo clean-demo test test-vm build release package lint deny tools
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -29,6 +34,11 @@ test: ## build the program and run all tests (needs root)
 	$(CARGO) build -p caravan --locked
 	$(CARGO) test --workspace --locked
 
+test-vm: ## run all stories in virtual machines (SCHEDULES=200 power cuts)
+	@scripts/tools.sh test-vm
+	$(CARGO) build -p caravan --locked
+	CARAVAN_VM_SCHEDULES=$(SCHEDULES) $(CARGO) xtask vm test
+
 build: ## build the program for development
 	@scripts/tools.sh build
 	$(CARGO) build -p caravan --locked
@@ -36,6 +46,9 @@ build: ## build the program for development
 release: ## build the program for use
 	@scripts/tools.sh build
 	$(CARGO) build -p caravan --release --locked
+
+package: release ## write the Debian package and the tarball into target/package
+	$(CARGO) run --quiet --locked -p xtask -- package --program $(or $(CARGO_TARGET_DIR),target)/release/caravan
 
 lint: ## check format and lints
 	@scripts/tools.sh lint

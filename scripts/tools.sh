@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Checks for the tools that building (`build`), linting (`lint`) and testing (`test`) take. Installs what is
+# Checks for the tools that building (`build`), linting (`lint`), testing (`test`) and testing in virtual machines
+# (`test-vm`) take. Installs what is
 # missing where it can (Rust by rustup, Debian packages as root, csi-sanity into .tools/bin); otherwise names the
 # line that installs it. Rust comes first: without it nothing else is installed. Touches no network when nothing is
 # missing.
@@ -140,7 +141,14 @@ tests() {
     # Published clients of other languages are taken through a session.
     need_packages python3=python3 go=golang-go
     python3 -c "import venv, ensurepip" 2>/dev/null || die "python3 has no venv:" "apt-get install python3-venv"
+    machines
     sanity
+}
+
+# What virtual machines take. Their kernel is a package that the tests download themselves.
+machines() {
+    need_packages qemu-system-x86_64=qemu-system-x86 qemu-img=qemu-utils busybox=busybox-static cpio=cpio \
+        strip=binutils mkfs.ext4=e2fsprogs losetup=mount blkid=util-linux mkfs.xfs=xfsprogs
 }
 
 for what in "$@"; do
@@ -148,6 +156,10 @@ for what in "$@"; do
     build) build ;;
     lint) lint ;;
     test) tests ;;
-    *) die "no such set of tools: $what (build, lint, test)" ;;
+    test-vm)
+        build
+        machines
+        ;;
+    *) die "no such set of tools: $what (build, lint, test, test-vm)" ;;
     esac
 done

@@ -1,7 +1,7 @@
 //! `cargo xtask chaos`: random schedules against real agents, reproducible by their seed.
 
 use anyhow::{Context, Result, bail, ensure};
-use caravan_testkit::chaos::{ChaosOptions, run_seeds, told};
+use caravan_testkit::chaos::{ChaosOptions, render, run_seeds};
 use serde_json::json;
 use std::path::PathBuf;
 use std::process::Command;
@@ -48,8 +48,8 @@ fn asked(args: &[String]) -> Result<Asked> {
 fn prepare() -> Result<PathBuf> {
     let target = std::env::var_os("CARGO_TARGET_DIR")
         .map_or_else(|| caravan_testkit::workspace("target"), PathBuf::from);
-    let given = |name: &str| std::env::var_os(name).map(PathBuf::from);
-    if let (Some(program), Some(plugin)) = (given("CARAVAN_BIN"), given("CARAVAN_TESTPLUGIN_BIN")) {
+    let supplied = |name: &str| std::env::var_os(name).map(PathBuf::from);
+    if let (Some(program), Some(plugin)) = (supplied("CARAVAN_BIN"), supplied("CARAVAN_TESTPLUGIN_BIN")) {
         caravan_testkit::use_program(&program);
         caravan_testkit::use_test_plugin(&plugin);
         return Ok(target.join("chaos"));
@@ -86,7 +86,7 @@ pub fn run(args: &[String]) -> Result<()> {
                 let (artifacts, failed, passed, next) = (&artifacts, &failed, &passed, &next);
                 scope.spawn(move || {
                     run_seeds(std::iter::from_fn(next), &options, artifacts, |seed, result| {
-                        println!("{}", told(seed, &result));
+                        println!("{}", render(seed, &result));
                         if let Err(error) = result {
                             // The lines are printed at once, because other clusters print in the meantime.
                             eprintln!("{error:?}\n");
@@ -122,11 +122,11 @@ mod tests {
     #[test]
     fn flags() {
         let asked = |line: &str| asked(&line.split_whitespace().map(str::to_owned).collect::<Vec<_>>());
-        let wanted = Asked { from: 7, seeds: 1, jobs: 1, steps: 12, nodes: 2, minutes: 0 };
-        assert_eq!(asked("--seed 7").unwrap(), wanted);
-        let wanted = Asked { from: 5, seeds: 200, jobs: 3, steps: 12, nodes: 3, minutes: 50 };
+        let expected = Asked { from: 7, seeds: 1, jobs: 1, steps: 12, nodes: 2, minutes: 0 };
+        assert_eq!(asked("--seed 7").unwrap(), expected);
+        let expected = Asked { from: 5, seeds: 200, jobs: 3, steps: 12, nodes: 3, minutes: 50 };
         let line = "--seeds 200 --from 5 --jobs 3 --nodes 3 --minutes 50";
-        assert_eq!(asked(line).unwrap(), wanted);
+        assert_eq!(asked(line).unwrap(), expected);
         assert!(asked("--seeds").is_err() && asked("--seeds x").is_err() && asked("--jobs 0").is_err());
     }
 }

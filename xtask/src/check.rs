@@ -3,6 +3,7 @@
 mod citations;
 mod layers;
 mod sizes;
+mod style;
 mod words;
 
 use anyhow::{Context as _, bail};
@@ -55,6 +56,7 @@ pub(crate) fn run(arguments: &[String]) -> anyhow::Result<()> {
     let mut findings = layers::check(&root)?;
     findings.extend(citations::check(&sources));
     findings.extend(sizes::check(&sources));
+    findings.extend(style::check(&sources));
     findings.extend(words::check(&sources)?);
     for finding in &findings {
         eprintln!("{}: {}", finding.place, finding.text);

@@ -59,7 +59,7 @@ pub fn run(arguments: &[String]) -> Result<ExitCode> {
             "\n{} passed, {} failed, {} told, {} not offered",
             count(Outcome::Passed),
             count(Outcome::Failed),
-            count(Outcome::Told),
+            count(Outcome::Note),
             count(Outcome::NotOffered)
         );
     }

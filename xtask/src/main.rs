@@ -5,8 +5,10 @@ mod chaos;
 mod check;
 mod conformance;
 mod docs;
+mod package;
 mod proto;
 mod sched;
+mod vm;
 
 use anyhow::bail;
 use std::process::ExitCode;
@@ -28,9 +30,14 @@ chores:
   docs [--check]    write docs/job-language.md from the tables of the job language, and
                     docs/http-routes.md from the table of routes
                     (--check: only compare, fail when they differ)
-  proto [--check]   generate crates/proto/src/generated from crates/proto/proto
+  package --program FILE [--out DIR]
+                    write the Debian package, the tarball and, of a static program, the container image;
+                    the same inputs give the same bytes
+  proto [--check]   generate crates/wire/proto/src/generated from crates/wire/proto/proto
                     (--check: only compare, fail when they differ)
-  sched FILE        build nodes, volumes and jobs by a script, and print what was decided and why";
+  sched FILE        build nodes, volumes and jobs by a script, and print what was decided and why
+  vm                virtual machines: list, test [FILTER], run SCRIPT, shell, e2e [FILTER]
+                    (flags before run, shell and e2e: --memory MIB --cpus N --with PROGRAM)";
 
 fn main() -> anyhow::Result<ExitCode> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -44,8 +51,10 @@ fn main() -> anyhow::Result<ExitCode> {
         "check" => check::run(rest)?,
         "csi-conformance" => return conformance::run(rest),
         "docs" => docs::run(rest)?,
+        "package" => package::run(rest)?,
         "proto" => proto::run(rest)?,
         "sched" => sched::run(rest)?,
+        "vm" => vm::run(rest)?,
         other => bail!("there is no chore {other:?}\n{USAGE}"),
     }
     Ok(ExitCode::SUCCESS)

@@ -1,14 +1,13 @@
 //! `cargo xtask proto`: generates Rust from the protobuf files. The code is checked in, so a build needs no generator.
 
+use anyhow::{Context, bail};
 use std::{
     fs,
     path::{Path, PathBuf},
 };
 
-use anyhow::{Context, bail};
-
 /// Messages with a secret or with mount flags, which may contain one: they have no derived `Debug`.
-/// `crates/proto/src/redact.rs` lists the same messages; a missing one there does not compile.
+/// `crates/wire/proto/src/redact.rs` lists the same messages; a missing one there does not compile.
 const REDACTED: &[&str] = &[
     ".csi.v1.CreateVolumeRequest",
     ".csi.v1.DeleteVolumeRequest",
@@ -38,8 +37,8 @@ pub(crate) fn run(arguments: &[String]) -> anyhow::Result<()> {
         _ => bail!("usage: cargo xtask proto [--check]"),
     };
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().context("xtask has no parent directory")?;
-    let source = root.join("crates/proto/proto");
-    let checked_in = root.join("crates/proto/src/generated");
+    let source = root.join("crates/wire/proto/proto");
+    let checked_in = root.join("crates/wire/proto/src/generated");
     let out = if check { root.join("target/xtask-proto") } else { checked_in.clone() };
     fs::create_dir_all(&out).with_context(|| format!("cannot create {}", out.display()))?;
     generate(&source, &out)?;

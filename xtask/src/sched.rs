@@ -1,4 +1,4 @@
-//! `cargo xtask sched FILE`: runs a scheduling script (`crates/sim`, module `script`).
+//! `cargo xtask sched FILE`: runs a scheduling script (`crates/test/sim`, module `script`).
 
 use anyhow::{Context, Result, bail};
 

@@ -126,7 +126,7 @@ fn idle() -> Result<()> {
 }
 
 async fn wait_and_wake(agent: &Agent, before: f64) -> Result<()> {
-    let (woken, mut heard) = tokio::sync::mpsc::unbounded_channel();
+    let (woken, mut received) = tokio::sync::mpsc::unbounded_channel();
     let address = agent.address();
     for n in 0..IDLE {
         let mut stream = tokio::net::TcpStream::connect(&address).await?;
@@ -147,7 +147,7 @@ async fn wait_and_wake(agent: &Agent, before: f64) -> Result<()> {
         });
     }
     tokio::time::sleep(Duration::from_secs(2)).await;
-    if let Ok((job, _)) = heard.try_recv() {
+    if let Ok((job, _)) = received.try_recv() {
         bail!("a query for job {job} did not wait");
     }
     print(&format!("{IDLE} idle blocking queries, resident memory"), resident(agent.pid())? - before, "MiB");
@@ -157,7 +157,7 @@ async fn wait_and_wake(agent: &Agent, before: f64) -> Result<()> {
         put(agent, "/v1/jobs", &nothing(n, "b"))?;
         let mut last = 0.0_f64;
         for _ in 0..IDLE / JOBS {
-            let waited = tokio::time::timeout(Duration::from_secs(10), heard.recv()).await;
+            let waited = tokio::time::timeout(Duration::from_secs(10), received.recv()).await;
             let (job, at) = waited.context("a query was not woken")?.context("nobody is left to be woken")?;
             if job != n {
                 bail!("the change of job {n} woke a query for job {job}");

@@ -21,7 +21,7 @@ pub fn run(release: bool) -> Result<()> {
         return Ok(());
     }
     print("build of the program for development, cold", build(target.path(), false)?, "s");
-    let changed = caravan_testkit::workspace("crates/server/src/lib.rs");
+    let changed = caravan_testkit::workspace("crates/control/server/src/lib.rs");
     let rewrite = || std::fs::read(&changed).and_then(|text| std::fs::write(&changed, text));
     // The same content with a new time of change.
     rewrite().with_context(|| changed.display().to_string())?;

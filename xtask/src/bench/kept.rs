@@ -15,7 +15,7 @@ const MAX_GROWTH: f64 = 1.2;
 const COMPARED: [&str; 2] = ["MiB", "x"];
 
 /// One measured value.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Figure {
     pub bench: String,
     pub case: String,
@@ -35,7 +35,7 @@ pub fn record(figure: Figure) {
 }
 
 /// What to do with the figures of a run.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Use {
     /// Print them only.
     Print,

@@ -4,16 +4,13 @@
 use super::agent::{build, millis, put, wait_count};
 use super::{figure, median};
 use anyhow::{Context, Result, bail};
+use caravan_messages::{AllocStatus, ClaimReport, ClaimReportStep, NodeHeartbeat, NodeRegister, WatchAllocs};
 use caravan_rpc::{Channel, ConnectOptions, PeerIdentity, Secret, methods};
 use caravan_testkit::{Agent, AgentOptions, eventually_within};
-
 use caravan_types::alloc::{AllocUpdate, ClientStatus};
 use caravan_types::node::{DriverInfo, Node, NodeSecret};
 use caravan_types::plugin::{CsiInfo, CsiNodeInfo};
 use caravan_types::volume::{ClaimId, MountProof};
-use caravan_types::wire::{
-    AllocStatus, ClaimReport, ClaimReportStep, NodeHeartbeat, NodeRegister, WatchAllocs,
-};
 use futures::StreamExt;
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
@@ -77,10 +74,10 @@ fn mounts() -> Result<()> {
     faults(&san, &rules)?;
     put(&agent, "/v1/jobs", &users("bad", 1))?;
     eventually_within(Duration::from_secs(60), "the bad volume failing", || {
-        let told = agent.get("/v1/volume/csi/bad%5B0%5D/explain")?;
-        match told["Claims"][0]["Tries"].as_u64() {
+        let reported = agent.get("/v1/volume/csi/bad%5B0%5D/explain")?;
+        match reported["Claims"][0]["Tries"].as_u64() {
             Some(tries) if tries >= 2 => Ok(()),
-            _ => bail!("{told}"),
+            _ => bail!("{reported}"),
         }
     })?;
     let beside = run_all(&agent, "good", BESIDE)?;

@@ -5,42 +5,45 @@ use super::Finding;
 use anyhow::Context as _;
 use std::path::Path;
 
-/// The layer of each crate; ARCHITECTURE.md describes them.
-const LAYERS: &[(&str, u8)] = &[
-    ("types", 0),
-    ("hcl", 0),
-    ("lang", 0),
-    ("admission", 0),
-    ("templates", 0),
-    ("volumes", 0),
-    ("state", 0),
-    ("scheduler", 0),
-    ("args", 1),
-    ("base", 1),
-    ("base2histogram", 1),
-    ("consensus", 1),
-    ("csi", 1),
-    ("fetch", 1),
-    ("meters", 1),
-    ("proto", 1),
-    ("rpc", 1),
-    ("sys", 1),
-    ("tls", 1),
-    ("client", 2),
-    ("drivers", 2),
-    ("hostpath", 2),
-    ("server", 2),
-    ("shim", 2),
-    ("agent", 3),
-    ("cli", 3),
-    ("http", 3),
-    ("sdk", 3),
-    ("caravan", 4),
-    ("fleet", 4),
-    ("sim", 4),
-    ("testkit", 5),
-    ("testplugin", 5),
-    ("e2e", 5),
+/// The folder and the layer of each crate; ARCHITECTURE.md describes them.
+const CRATES: &[(&str, &str, u8)] = &[
+    ("core", "admission", 0),
+    ("core", "api", 0),
+    ("core", "hcl", 0),
+    ("core", "lang", 0),
+    ("core", "messages", 0),
+    ("core", "scheduler", 0),
+    ("core", "state", 0),
+    ("core", "templates", 0),
+    ("core", "types", 0),
+    ("core", "volumes", 0),
+    ("core", "base", 1),
+    ("wire", "csi", 1),
+    ("wire", "fetch", 1),
+    ("wire", "proto", 1),
+    ("wire", "rpc", 1),
+    ("wire", "tls", 1),
+    ("control", "base2histogram", 1),
+    ("control", "consensus", 1),
+    ("control", "meters", 1),
+    ("host", "sys", 1),
+    ("edge", "args", 1),
+    ("control", "server", 2),
+    ("host", "client", 2),
+    ("host", "drivers", 2),
+    ("host", "hostpath", 2),
+    ("host", "shim", 2),
+    ("edge", "agent", 3),
+    ("edge", "cli", 3),
+    ("edge", "http", 3),
+    ("edge", "sdk", 3),
+    ("edge", "caravan", 4),
+    ("test", "fleet", 4),
+    ("test", "sim", 4),
+    ("test", "e2e", 5),
+    ("test", "machines", 5),
+    ("test", "testkit", 5),
+    ("test", "testplugin", 5),
 ];
 /// Pairs that must not depend on each other, in either direction.
 const APART: &[(&str, &str)] =
@@ -50,15 +53,25 @@ pub(super) fn check(root: &Path) -> anyhow::Result<Vec<Finding>> {
     let architecture =
         std::fs::read_to_string(root.join("ARCHITECTURE.md")).context("reading ARCHITECTURE.md")?;
     let mut crates = Vec::new();
-    for entry in std::fs::read_dir(root.join("crates")).context("listing crates")? {
-        let name = entry?.file_name().to_string_lossy().into_owned();
-        let path = root.join("crates").join(&name).join("Cargo.toml");
-        let manifest =
-            std::fs::read_to_string(&path).with_context(|| format!("reading {}", path.display()))?;
-        crates.push((name, dependencies(&manifest)));
+    let mut findings = Vec::new();
+    for folder in folders(&root.join("crates"))? {
+        for name in folders(&root.join("crates").join(&folder))? {
+            let place = format!("crates/{folder}/{name}/Cargo.toml");
+            let path = root.join(&place);
+            let manifest = std::fs::read_to_string(&path).with_context(|| format!("reading {place}"))?;
+            if CRATES.iter().any(|(expected, known, _)| *known == name && *expected != folder) {
+                findings.push(Finding::new(&place, "xtask/src/check/layers.rs names another folder"));
+            }
+            let pure = CRATES.iter().any(|(_, known, layer)| *known == name && *layer == 0);
+            if pure && !path.with_file_name("clippy.toml").exists() {
+                findings
+                    .push(Finding::new(place, "a pure crate needs clippy.toml, a link to clippy-pure.toml"));
+            }
+            crates.push((name, dependencies(&manifest)));
+        }
     }
     crates.sort();
-    let mut findings = judge(&crates);
+    findings.extend(judge(&crates));
     for (name, _) in &crates {
         if !architecture.contains(&format!("`{name}`")) {
             findings.push(Finding::new("ARCHITECTURE.md", format!("the crate {name} is missing")));
@@ -67,17 +80,26 @@ pub(super) fn check(root: &Path) -> anyhow::Result<Vec<Finding>> {
     Ok(findings)
 }
 
+fn folders(path: &Path) -> anyhow::Result<Vec<String>> {
+    let mut names = Vec::new();
+    for entry in std::fs::read_dir(path).with_context(|| format!("listing {}", path.display()))? {
+        names.push(entry?.file_name().to_string_lossy().into_owned());
+    }
+    Ok(names)
+}
+
 fn judge(crates: &[(String, Vec<String>)]) -> Vec<Finding> {
-    let layer = |name: &str| LAYERS.iter().find(|(known, _)| *known == name).map(|(_, layer)| *layer);
+    let layer = |name: &str| CRATES.iter().find(|(_, known, _)| *known == name);
     let mut findings = Vec::new();
     for (name, dependencies) in crates {
-        let place = format!("crates/{name}/Cargo.toml");
-        let Some(own) = layer(name) else {
-            findings.push(Finding::new(place, "the crate has no layer in xtask/src/check/layers.rs"));
+        let Some((folder, _, own)) = layer(name) else {
+            let text = "the crate has no layer in xtask/src/check/layers.rs";
+            findings.push(Finding::new(format!("the crate {name}"), text));
             continue;
         };
+        let place = format!("crates/{folder}/{name}/Cargo.toml");
         for dependency in dependencies {
-            if layer(dependency).is_some_and(|other| other > own) {
+            if layer(dependency).is_some_and(|(_, _, other)| other > own) {
                 findings.push(Finding::new(&place, format!("{dependency} is of a higher layer")));
             }
             let apart = APART.iter().any(|(a, b)| (a, b) == (&name.as_str(), &dependency.as_str()));
@@ -122,9 +144,9 @@ mod tests {
 
     #[test]
     fn arrows_go_downwards_and_some_crates_stay_apart() {
-        let given =
+        let supplied =
             |name: &str, on: &[&str]| (name.to_owned(), on.iter().map(|on| (*on).to_owned()).collect());
-        assert!(judge(&[given("client", &["sys", "types", "drivers"])]).is_empty());
+        assert!(judge(&[supplied("client", &["sys", "types", "drivers"])]).is_empty());
         for (name, on) in [
             ("types", "state"),
             ("state", "sys"),
@@ -132,9 +154,9 @@ mod tests {
             ("client", "server"),
             ("shim", "server"),
         ] {
-            let found = judge(&[given(name, &[on])]);
+            let found = judge(&[supplied(name, &[on])]);
             assert_eq!(found.is_empty(), (name, on) == ("types", "state"), "{name} {on}");
         }
-        assert_eq!(judge(&[given("unknown", &[])]).len(), 1);
+        assert_eq!(judge(&[supplied("unknown", &[])]).len(), 1);
     }
 }

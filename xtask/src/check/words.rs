@@ -47,9 +47,9 @@ fn count(sources: &[Source]) -> anyhow::Result<BTreeMap<String, usize>> {
         let found: usize = lines.map(|line| words.find_iter(line).count()).sum();
         if found > 0 {
             let mut parts = source.path.split('/');
-            let area = match (parts.next(), parts.next()) {
-                (Some("crates"), Some(name)) => format!("crates/{name}"),
-                (Some(first), _) => first.to_owned(),
+            let area = match (parts.next(), parts.next(), parts.next()) {
+                (Some("crates"), Some(folder), Some(name)) => format!("crates/{folder}/{name}"),
+                (Some(first), ..) => first.to_owned(),
                 _ => continue,
             };
             *counts.entry(area).or_insert(0) += found;
@@ -74,12 +74,12 @@ mod tests {
     fn comments_and_pages_count_and_code_does_not() {
         let source = |path: &str, text: &str| Source { path: path.into(), text: text.into() };
         let sources = [
-            source("crates/x/src/a.rs", "// made anew\nlet anew = 1;\n/// Whoever asks.\n"),
+            source("crates/core/x/src/a.rs", "// made anew\nlet anew = 1;\n/// Whoever asks.\n"),
             source("docs/a.md", "Those that wait."),
             source("docs/reference/b.md", "anew"),
         ];
         let counts = count(&sources).unwrap();
-        assert_eq!(counts, parse("crates/x 2\ndocs 1\n").unwrap());
+        assert_eq!(counts, parse("crates/core/x 2\ndocs 1\n").unwrap());
     }
 
     #[test]

@@ -1,0 +1,152 @@
+//! The state machine: the caller's trait, and its adapter to openraft.
+
+use crate::BoxError;
+use crate::raft::{LogId, Output, RaftSnapshot, SnapshotMeta, StoredMembership, TypeConfig};
+use crate::snapshot::{SnapshotData, SnapshotStore};
+use bytes::Bytes;
+use futures::{Stream, StreamExt};
+use openraft::entry::EntryPayload;
+use openraft::storage::{EntryResponder, RaftStateMachine};
+use openraft::{OptionalSend, RaftSnapshotBuilder};
+use parking_lot::Mutex;
+use std::any::Any;
+use std::fmt;
+use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+/// A captured state that is encoded later, on another thread.
+pub type Capture = Box<dyn FnOnce() -> Result<Vec<u8>, BoxError> + Send>;
+
+/// The decoded form of a command, from its proposer. It saves decoding the bytes.
+pub type Meaning = Box<dyn Any + Send>;
+
+/// A state machine, which interprets commands. All calls come from one task, in log order.
+pub trait StateMachine: Send + 'static {
+    /// Applies the command at `index` and returns the response. `index` grows with each call, with gaps. The result
+    /// must depend only on the state and the arguments: after a restart, and on other servers, the same commands are
+    /// applied again. A panic stops the log, as a failed disk does.
+    ///
+    /// `meaning` is set if the command was proposed on this server since its start. It is the value that the proposer
+    /// encoded, and must be equivalent to the bytes.
+    fn apply(&mut self, index: u64, command: &[u8], meaning: Option<Meaning>) -> Vec<u8>;
+
+    /// Captures the current state, which must be cheap. The returned closure encodes it.
+    fn snapshot(&self) -> Capture;
+
+    /// Replaces the state by one that [`Self::snapshot`] encoded.
+    ///
+    /// # Errors
+    /// If the bytes cannot be decoded; the log then does not start.
+    fn restore(&mut self, snapshot: &[u8]) -> Result<(), BoxError>;
+}
+
+/// A caller's state machine with the positions that openraft needs.
+pub(crate) struct Machine {
+    // Only to implement `Sync`, which openraft requires; never contended.
+    inner: Mutex<Box<dyn StateMachine>>,
+    applied: Option<LogId>,
+    membership: StoredMembership,
+    snapshots: SnapshotStore,
+}
+
+impl fmt::Debug for Machine {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Machine").field("applied", &self.applied).finish_non_exhaustive()
+    }
+}
+
+impl Machine {
+    pub(crate) fn new(inner: Box<dyn StateMachine>, snapshots: SnapshotStore) -> Self {
+        Self { inner: Mutex::new(inner), applied: None, membership: StoredMembership::default(), snapshots }
+    }
+
+    fn inner(&mut self) -> &mut dyn StateMachine {
+        &mut **self.inner.get_mut()
+    }
+}
+
+impl RaftStateMachine<TypeConfig> for Machine {
+    type SnapshotData = SnapshotData;
+    type SnapshotBuilder = Builder;
+
+    async fn applied_state(&mut self) -> io::Result<(Option<LogId>, StoredMembership)> {
+        Ok((self.applied, self.membership.clone()))
+    }
+
+    async fn apply<Strm>(&mut self, mut entries: Strm) -> io::Result<()>
+    where
+        Strm: Stream<Item = io::Result<EntryResponder<TypeConfig>>> + Unpin + OptionalSend,
+    {
+        while let Some(item) = entries.next().await {
+            let (entry, responder) = item?;
+            let index = entry.log_id.index;
+            let output = match entry.payload {
+                EntryPayload::Blank => Vec::new(),
+                EntryPayload::Membership(membership) => {
+                    self.membership = StoredMembership::new(Some(entry.log_id), membership);
+                    Vec::new()
+                }
+                EntryPayload::Normal(command) => {
+                    let inner = self.inner();
+                    // A panic may leave the state half changed, but nothing is applied or captured after the error.
+                    let meaning = command.take_meaning();
+                    catch_unwind(AssertUnwindSafe(|| inner.apply(index, &command.bytes, meaning))).map_err(
+                        |_| io::Error::other(format!("applying the command at index {index} panicked")),
+                    )?
+                }
+            };
+            self.applied = Some(entry.log_id);
+            if let Some(responder) = responder {
+                responder.send(Output(output));
+            }
+        }
+        Ok(())
+    }
+
+    async fn get_snapshot_builder(&mut self) -> Builder {
+        let meta = SnapshotMeta { last_log_id: self.applied, last_membership: self.membership.clone() };
+        let capture = self.inner().snapshot();
+        Builder { capture: Mutex::new(Some(capture)), meta, snapshots: self.snapshots.clone() }
+    }
+
+    async fn install_snapshot(&mut self, meta: &SnapshotMeta, snapshot: SnapshotData) -> io::Result<()> {
+        let payload = snapshot.load()?;
+        self.inner().restore(&payload).map_err(io::Error::other)?;
+        self.applied = meta.last_log_id;
+        self.membership = meta.last_membership.clone();
+        // At start, the snapshot is this server's own newest and need not be written again.
+        if self.snapshots.newest().is_none_or(|newest| newest.meta != *meta) {
+            save(self.snapshots.clone(), meta.clone(), payload).await?;
+        }
+        Ok(())
+    }
+
+    async fn get_current_snapshot(&mut self) -> io::Result<Option<RaftSnapshot>> {
+        Ok(self.snapshots.newest())
+    }
+}
+
+/// Writes one captured state to a snapshot.
+pub(crate) struct Builder {
+    capture: Mutex<Option<Capture>>,
+    meta: SnapshotMeta,
+    snapshots: SnapshotStore,
+}
+
+impl RaftSnapshotBuilder<TypeConfig> for Builder {
+    type SnapshotData = SnapshotData;
+
+    async fn build_snapshot(&mut self) -> io::Result<RaftSnapshot> {
+        let capture = self.capture.get_mut().take();
+        let capture = capture.ok_or_else(|| io::Error::other("this snapshot was built before"))?;
+        let encoded = tokio::task::spawn_blocking(capture)
+            .await
+            .map_err(io::Error::other)?
+            .map_err(io::Error::other)?;
+        save(self.snapshots.clone(), self.meta.clone(), encoded.into()).await
+    }
+}
+
+async fn save(store: SnapshotStore, meta: SnapshotMeta, payload: Bytes) -> io::Result<RaftSnapshot> {
+    tokio::task::spawn_blocking(move || store.save(meta, payload)).await.map_err(io::Error::other)?
+}

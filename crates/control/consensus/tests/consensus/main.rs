@@ -1,0 +1,90 @@
+//! Tests the log as its users see it: across restarts, crashes and damaged directories.
+
+mod crash;
+mod lifecycle;
+
+use caravan_consensus::{
+    BoxError, Capture, Config, Consensus, Error, Handle, Meaning, ServerId, StateMachine,
+};
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
+use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
+
+/// A state machine that records every command by its index, readable from the test.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Journal(pub(crate) Arc<Mutex<BTreeMap<u64, Vec<u8>>>>);
+
+impl Journal {
+    pub(crate) fn values(&self) -> Vec<String> {
+        let rows = self.0.lock().unwrap();
+        rows.values().map(|value| String::from_utf8(value.clone()).unwrap()).collect()
+    }
+}
+
+impl StateMachine for Journal {
+    fn apply(&mut self, index: u64, command: &[u8], meaning: Option<Meaning>) -> Vec<u8> {
+        if let Some(meaning) = meaning {
+            assert_eq!(meaning.downcast_ref::<Vec<u8>>().map(Vec::as_slice), Some(command));
+        }
+        assert_ne!(command, b"panic", "asked to");
+        let before = self.0.lock().unwrap().insert(index, command.to_vec());
+        assert!(before.is_none(), "index {index} was applied twice");
+        [b"ok ", command].concat()
+    }
+
+    fn snapshot(&self) -> Capture {
+        let rows = self.0.lock().unwrap().clone();
+        Box::new(move || {
+            let mut bytes = Vec::new();
+            for (index, value) in rows {
+                bytes.extend_from_slice(&index.to_le_bytes());
+                bytes.extend_from_slice(&u64::try_from(value.len())?.to_le_bytes());
+                bytes.extend_from_slice(&value);
+            }
+            Ok(bytes)
+        })
+    }
+
+    fn restore(&mut self, mut snapshot: &[u8]) -> Result<(), BoxError> {
+        let mut rows = BTreeMap::new();
+        while !snapshot.is_empty() {
+            let (head, rest) = snapshot.split_at_checked(16).ok_or("torn")?;
+            let index = u64::from_le_bytes(head[..8].try_into()?);
+            let length = usize::try_from(u64::from_le_bytes(head[8..].try_into()?))?;
+            let (value, rest) = rest.split_at_checked(length).ok_or("torn")?;
+            rows.insert(index, value.to_vec());
+            snapshot = rest;
+        }
+        *self.0.lock().unwrap() = rows;
+        Ok(())
+    }
+}
+
+/// One running server.
+pub(crate) struct Server {
+    pub(crate) handle: Handle,
+    pub(crate) journal: Journal,
+    pub(crate) cancel: CancellationToken,
+    pub(crate) service: JoinHandle<Result<(), Error>>,
+}
+
+impl Server {
+    pub(crate) async fn start(config: Config) -> Result<Self, Error> {
+        let journal = Journal::default();
+        let (handle, service) = Consensus::start(config, journal.clone()).await?;
+        let cancel = CancellationToken::new();
+        let service = tokio::spawn(service.run(cancel.clone()));
+        Ok(Self { handle, journal, cancel, service })
+    }
+
+    pub(crate) async fn stop(self) {
+        self.cancel.cancel();
+        self.service.await.unwrap().unwrap();
+    }
+}
+
+/// Returns settings with small limits, so that snapshots and truncation happen in every test.
+pub(crate) fn small(dir: &std::path::Path) -> Config {
+    Config { snapshot_after_entries: 20, keep_entries: 5, ..Config::dir(ServerId(1), "127.0.0.1:4647", dir) }
+}

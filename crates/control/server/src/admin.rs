@@ -1,0 +1,222 @@
+//! The objects that operators change: namespaces, node pools, settings of the region, access control, root keys.
+
+mod acl;
+mod auth;
+mod chores;
+mod fault;
+mod keys;
+mod login;
+mod login_fault;
+mod oidc;
+
+pub(crate) use chores::Chores;
+pub use fault::AdminFault;
+pub use keys::Introduction;
+pub use login_fault::LoginFault;
+pub use oidc::{OidcBegin, OidcDone};
+
+use crate::acl::{AclConfig, Caller, Denied, Resolver};
+use crate::core::Core;
+use crate::documents::Documents;
+use crate::error::ServerError;
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD as BASE64;
+use caravan_state::Root;
+use caravan_types::Namespace;
+use caravan_types::admin::AdminChange;
+use caravan_types::alloc::Allocation;
+use caravan_types::command::{Change, Outcome, Refusal};
+use caravan_types::namespace::NamespaceSpec;
+use caravan_types::node_pool::NodePool;
+use caravan_types::operator::{AutopilotConfig, SchedulerConfig};
+use serde::Serialize;
+use sha2::{Digest as _, Sha256};
+use std::path::PathBuf;
+use std::sync::Arc;
+
+/// Serves operators' requests; cheap to clone.
+#[derive(Clone, Debug)]
+pub struct Admin {
+    core: Core,
+    region: String,
+    config: AclConfig,
+    resolver: Resolver,
+    /// The issuer of identities, as a URL that others can reach; `None` if not configured.
+    issuer: Option<String>,
+    /// The file in which an operator writes the index of the bootstrap to be repeated.
+    reset_file: Option<PathBuf>,
+    /// Pending logins at the pages of OpenID providers.
+    logins: oidc::Logins,
+    /// Cached key sets and discovery documents of other parties.
+    documents: Documents,
+}
+
+/// Returns a hash that differs for different content.
+fn hash_of(content: &impl Serialize) -> String {
+    // All rows have text keys, and serialization in memory cannot fail otherwise.
+    let bytes = serde_json::to_vec(content).unwrap_or_default();
+    BASE64.encode(Sha256::digest(bytes))
+}
+
+impl Admin {
+    pub(crate) fn new(core: Core, region: String, config: AclConfig, issuer: Option<String>) -> Self {
+        let resolver = Resolver::new(config.enabled, core.keyring.clone());
+        Self {
+            core,
+            region,
+            config,
+            resolver,
+            issuer,
+            reset_file: None,
+            logins: oidc::Logins::default(),
+            documents: Documents::default(),
+        }
+    }
+
+    /// Sets the file that permits another bootstrap.
+    pub(crate) fn with_reset_file(self, reset_file: Option<PathBuf>) -> Self {
+        Self { reset_file, ..self }
+    }
+
+    /// Whether access control is enabled.
+    pub fn acl_enabled(&self) -> bool {
+        self.resolver.enabled()
+    }
+
+    /// Returns the caller for a task of an allocation, on whose behalf its node sends a request.
+    pub(crate) fn task(&self, root: &Root, alloc: &Allocation, task: &str) -> Caller {
+        self.resolver.task(root, alloc, task)
+    }
+
+    /// Returns the caller that a secret identifies; an empty secret is the anonymous caller.
+    ///
+    /// # Errors
+    /// If the secret is unknown or expired.
+    pub fn caller(&self, secret: &str) -> Result<Caller, Denied> {
+        self.resolver.resolve(&self.core.snapshot(), secret, self.core.now())
+    }
+
+    /// As [`Admin::caller`], with a state that the caller has already read.
+    ///
+    /// # Errors
+    /// As [`Admin::caller`].
+    pub fn caller_in(&self, root: &Root, secret: &str) -> Result<Caller, Denied> {
+        self.resolver.resolve(root, secret, self.core.now())
+    }
+
+    async fn propose(&self, change: AdminChange) -> Result<Outcome, ServerError> {
+        self.core.propose(Change::Admin(change)).await
+    }
+
+    /// Commits a change and returns the index; `fault` converts a refusal.
+    async fn commit_as(
+        &self,
+        change: AdminChange,
+        fault: fn(Refusal) -> AdminFault,
+    ) -> Result<u64, ServerError> {
+        let outcome = self.propose(change).await?;
+        match outcome.refused {
+            None => Ok(outcome.index),
+            Some(refusal) => Err(fault(refusal).into()),
+        }
+    }
+
+    async fn commit(&self, change: AdminChange) -> Result<u64, ServerError> {
+        self.commit_as(change, AdminFault::Refused).await
+    }
+
+    /// Writes a namespace.
+    ///
+    /// # Errors
+    /// With every problem.
+    pub async fn write_namespace(&self, mut row: NamespaceSpec) -> Result<u64, ServerError> {
+        if let Err(problems) = row.check() {
+            return Err(AdminFault::Namespace { namespace: row.name, problems }.into());
+        }
+        if !row.quota.is_empty() {
+            return Err(AdminFault::NoQuota { namespace: row.name, quota: row.quota }.into());
+        }
+        (row.create_index, row.modify_index, row.hash) = (0, 0, String::new());
+        row.hash = hash_of(&row);
+        self.commit(AdminChange::NamespaceWrite(Box::new(row))).await
+    }
+
+    /// Removes an empty namespace.
+    ///
+    /// # Errors
+    /// If the namespace is not empty, or does not exist.
+    pub async fn delete_namespace(&self, name: Namespace) -> Result<u64, ServerError> {
+        let region = self.region.clone();
+        self.commit(AdminChange::NamespaceDelete { name, region }).await
+    }
+
+    /// Writes a node pool.
+    ///
+    /// # Errors
+    /// With every problem.
+    pub async fn write_node_pool(&self, mut row: NodePool) -> Result<u64, ServerError> {
+        if NodePool::is_built_in(&row.name) {
+            return Err(AdminFault::BuiltInPool(row.name).into());
+        }
+        if let Err(problems) = row.check() {
+            return Err(AdminFault::NodePool { pool: row.name, problems }.into());
+        }
+        if row.scheduler_configuration.is_some() {
+            return Err(AdminFault::Governance.into());
+        }
+        (row.create_index, row.modify_index, row.hash) = (0, 0, None);
+        row.hash = Some(hash_of(&row));
+        self.commit(AdminChange::NodePoolWrite(Box::new(row))).await
+    }
+
+    /// Removes an empty node pool.
+    ///
+    /// # Errors
+    /// If the node pool is not empty, or does not exist.
+    pub async fn delete_node_pool(&self, name: String) -> Result<u64, ServerError> {
+        let region = self.region.clone();
+        self.commit(AdminChange::NodePoolDelete { name, region }).await
+    }
+
+    /// Writes the scheduler configuration. With `check_index`, only if it was last changed at that index. Returns
+    /// whether it was written, and the index.
+    ///
+    /// # Errors
+    /// If the change cannot be made durable.
+    pub async fn set_scheduler(
+        &self,
+        config: SchedulerConfig,
+        check_index: Option<u64>,
+    ) -> Result<(bool, u64), ServerError> {
+        set(self.propose(AdminChange::Scheduler { config: Box::new(config), check_index }).await?)
+    }
+
+    /// Writes the autopilot configuration; as [`Admin::set_scheduler`].
+    ///
+    /// # Errors
+    /// If the change cannot be made durable.
+    pub async fn set_autopilot(
+        &self,
+        config: AutopilotConfig,
+        check_index: Option<u64>,
+    ) -> Result<(bool, u64), ServerError> {
+        set(self.propose(AdminChange::Autopilot { config: Box::new(config), check_index }).await?)
+    }
+
+    /// Replaces the whole state by a snapshot.
+    ///
+    /// # Errors
+    /// If the bytes are not a snapshot, or the change cannot be made durable.
+    pub async fn restore(&self, snapshot: Vec<u8>) -> Result<u64, ServerError> {
+        caravan_state::decode(&snapshot).map_err(|e| AdminFault::Snapshot(Arc::new(e)))?;
+        self.core.commit(Change::Restore { snapshot }).await
+    }
+}
+
+fn set(outcome: Outcome) -> Result<(bool, u64), ServerError> {
+    match outcome.refused {
+        None => Ok((true, outcome.index)),
+        Some(Refusal::Changed { .. }) => Ok((false, outcome.index)),
+        Some(refusal) => Err(refusal.into()),
+    }
+}

@@ -1,0 +1,193 @@
+//! The parts that all services of the server share: the state, the way to change it, and the clocks.
+
+use crate::absence::Absences;
+use crate::aging::Aging;
+use crate::error::ServerError;
+use crate::keyring::Keyring;
+use caravan_consensus::{BoxError, Capture, Meaning, StateMachine};
+use caravan_meters::Meters;
+use caravan_state::{Snapshot, Store};
+use caravan_sys::time::{BootTime, wall_nanos};
+use caravan_types::command::{Change, Command, Outcome};
+use caravan_types::packed::Packed as _;
+use caravan_types::{BootInstant, Nanos, UnixNanos};
+use std::sync::Arc;
+
+/// The state, the log and the clocks, shared by all services; cheap to clone.
+#[derive(Clone, Debug)]
+pub(crate) struct Core {
+    pub(crate) store: Arc<Store>,
+    pub(crate) log: caravan_consensus::Handle,
+    pub(crate) keyring: Keyring,
+    pub(crate) meters: Meters,
+    pub(crate) clock: Clock,
+    pub(crate) absences: Absences,
+    pub(crate) aging: Aging,
+}
+
+/// One reading of both clocks.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Moment {
+    /// The wall clock, for display; it may step.
+    pub(crate) wall: UnixNanos,
+    /// The clock for waits; it never steps.
+    pub(crate) boot: BootInstant,
+}
+
+impl Moment {
+    /// Returns the instant at which a wait of `span` ends, given its recorded end in wall time. If the wall clock was
+    /// set back, the remaining wait is no longer than `span`.
+    pub(crate) fn instant_of(self, end: UnixNanos, span: Nanos) -> BootInstant {
+        let left = end.since(self.wall).min(span.max(Nanos::ZERO));
+        self.boot.plus(left)
+    }
+}
+
+/// The source of the time.
+#[derive(Clone, Debug, Default)]
+pub(crate) enum Clock {
+    /// The clocks of the machine.
+    #[default]
+    Machine,
+    /// A clock that a test moves.
+    #[cfg(test)]
+    Manual(Arc<parking_lot::Mutex<Moment>>),
+}
+
+impl Clock {
+    pub(crate) fn read(&self) -> Moment {
+        match self {
+            Self::Machine => {
+                Moment { wall: UnixNanos(wall_nanos()), boot: BootInstant::from_nanos(BootTime::now().0) }
+            }
+            #[cfg(test)]
+            Self::Manual(moment) => *moment.lock(),
+        }
+    }
+}
+
+#[cfg(test)]
+impl Core {
+    /// Returns a core that keeps everything in memory, with its log running.
+    pub(crate) async fn in_memory() -> Self {
+        use caravan_consensus::{Config, Consensus, ServerId};
+        let store = Arc::new(Store::default());
+        let started = Consensus::start(Config::memory(ServerId(1)), Machine(store.clone())).await;
+        let (log, service) = started.expect("a log in memory always starts");
+        // The log runs until the test ends.
+        tokio::spawn(service.run(tokio_util::sync::CancellationToken::new()));
+        let keyring = Keyring::memory().expect("keys in memory are always there");
+        let (meters, clock, absences) = (Meters::default(), Clock::default(), Absences::default());
+        Self { store, log, keyring, meters, clock, absences, aging: Aging::new(Nanos::ZERO) }
+    }
+
+    /// As above, with a clock that the test moves.
+    pub(crate) async fn with_clock(moment: Moment) -> (Self, Arc<parking_lot::Mutex<Moment>>) {
+        let manual = Arc::new(parking_lot::Mutex::new(moment));
+        (Self { clock: Clock::Manual(manual.clone()), ..Self::in_memory().await }, manual)
+    }
+}
+
+impl Core {
+    /// Reads the wall clock: for display, calendars and expiry.
+    pub(crate) fn now(&self) -> UnixNanos {
+        self.clock.read().wall
+    }
+
+    /// Reads `CLOCK_BOOTTIME`: for waits.
+    pub(crate) fn boot(&self) -> BootInstant {
+        self.clock.read().boot
+    }
+
+    /// Sleeps until an instant, or for ever without one. The sleep may take longer if the machine is suspended.
+    pub(crate) async fn until(&self, at: Option<BootInstant>) {
+        match at {
+            Some(at) => tokio::time::sleep(at.since(self.boot()).to_std()).await,
+            None => std::future::pending().await,
+        }
+    }
+
+    /// Returns a snapshot of the newest state.
+    pub(crate) fn snapshot(&self) -> Snapshot {
+        self.store.snapshot()
+    }
+
+    /// Commits a change durably and applies it. The outcome may be a refusal.
+    pub(crate) async fn propose(&self, change: Change) -> Result<Outcome, ServerError> {
+        let command = Command { now: self.now(), change };
+        let kind = command.change.kind();
+        let bytes =
+            command.pack().map_err(|error| ServerError::Encode { command: kind, error: Arc::new(error) })?;
+        let applied = self.log.propose_known(bytes, Box::new(command)).await?;
+        let mut outcome: Outcome = Outcome::unpack(&applied.response)
+            .map_err(|error| ServerError::Outcome { command: kind, error: Arc::new(error) })?;
+        outcome.index = applied.index;
+        Ok(outcome)
+    }
+
+    /// Makes a change as [`Self::propose`] does; a refusal is an error. Returns the index.
+    pub(crate) async fn commit(&self, change: Change) -> Result<u64, ServerError> {
+        Ok(self.commit_known(change).await?.index)
+    }
+
+    /// Makes a change as [`Self::commit`] does, and returns its whole outcome.
+    pub(crate) async fn commit_known(&self, change: Change) -> Result<Outcome, ServerError> {
+        let mut outcome = self.propose(change).await?;
+        match outcome.refused.take() {
+            Some(refusal) => Err(refusal.into()),
+            None => Ok(outcome),
+        }
+    }
+}
+
+/// Returns a random UUID as text.
+pub(crate) fn new_id() -> String {
+    uuid::Uuid::new_v4().to_string()
+}
+
+/// The store as the state machine of the log.
+#[derive(Debug)]
+pub(crate) struct Machine(pub(crate) Arc<Store>);
+
+impl StateMachine for Machine {
+    fn apply(&mut self, index: u64, command: &[u8], meaning: Option<Meaning>) -> Vec<u8> {
+        let meaning = meaning.and_then(|meaning| meaning.downcast::<Command>().ok());
+        let read = match meaning {
+            // Other servers, and this server after a restart, read the bytes; both commands must be equal.
+            Some(command) if !cfg!(debug_assertions) => Ok(command),
+            meaning => Command::unpack(command).map(Box::new).inspect(|read| {
+                assert!(
+                    meaning.is_none_or(|meaning| meaning == *read),
+                    "command {index} reads as another one"
+                );
+            }),
+        };
+        let outcome = match read {
+            Ok(command) => self.0.apply(index, &command),
+            // One server alone must not skip a committed command silently. Every server of this version returns the
+            // same refusal.
+            Err(error) => {
+                tracing::error!(index, %error, "a committed command cannot be read");
+                Outcome {
+                    index,
+                    refused: Some(caravan_types::command::Refusal::Invalid(
+                        "the command is of a form unknown to this version".into(),
+                    )),
+                    ..Outcome::default()
+                }
+            }
+        };
+        // The command consists of numbers and strings only, all of which MessagePack can encode.
+        outcome.pack().expect("an outcome holds nothing that cannot be encoded")
+    }
+
+    fn snapshot(&self) -> Capture {
+        let root = self.0.snapshot();
+        Box::new(move || Ok(caravan_state::encode(&root)))
+    }
+
+    fn restore(&mut self, snapshot: &[u8]) -> Result<(), BoxError> {
+        self.0.restore(snapshot)?;
+        Ok(())
+    }
+}

@@ -1,0 +1,57 @@
+//! Failures of the keyring.
+
+use crate::error::Kind;
+use caravan_types::sealed::Unopened;
+use std::io;
+use std::path::PathBuf;
+use std::sync::Arc;
+use tokio::task::JoinError;
+
+/// The failure of an operation with root keys. No text contains a key or a secret.
+#[derive(Clone, Debug, thiserror::Error)]
+pub enum KeyringFault {
+    #[error("the keyring cannot be used: {0}")]
+    Random(#[source] Arc<rand::rand_core::OsError>),
+    #[error("the keyring cannot be used: {0}")]
+    Files(#[source] Arc<caravan_sys::Error>),
+    #[error("the keyring cannot be used: {}: {error}", path.display())]
+    File {
+        path: PathBuf,
+        #[source]
+        error: Arc<io::Error>,
+    },
+    #[error("the keyring cannot be used: {} is damaged", .0.display())]
+    Damaged(PathBuf),
+    #[error("the keyring cannot be used: secrets cannot be encoded: {0}")]
+    Encode(#[source] Arc<serde_json::Error>),
+    #[error("the keyring cannot be used: {0}")]
+    Sign(#[source] Arc<jsonwebtoken::errors::Error>),
+    #[error("the keyring cannot be used: {0}")]
+    KeyPair(#[source] Arc<rsa::Error>),
+    #[error("the keyring cannot be used: {0}")]
+    EncodeKeyPair(#[source] Arc<rsa::pkcs1::Error>),
+    #[error("the keyring cannot be used: {0}")]
+    Task(#[source] Arc<JoinError>),
+    #[error("the keyring cannot be used: it has no key")]
+    NoKey,
+    #[error("the keyring cannot be used: the secrets of {owner} cannot be sealed")]
+    Seal { owner: String },
+    #[error(transparent)]
+    Unopened(#[from] Unopened),
+}
+
+impl KeyringFault {
+    pub(crate) fn kind(&self) -> Kind {
+        Kind::Internal
+    }
+
+    /// Returns the fault of a file or directory.
+    pub(super) fn file(path: impl Into<PathBuf>) -> impl FnOnce(io::Error) -> Self {
+        let path = path.into();
+        |error| Self::File { path, error: Arc::new(error) }
+    }
+
+    pub(super) fn files(error: caravan_sys::Error) -> Self {
+        Self::Files(Arc::new(error))
+    }
+}

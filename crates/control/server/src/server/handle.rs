@@ -1,0 +1,154 @@
+//! The requests that other parts make of a server, by subject.
+
+use super::Handle;
+use crate::admin::Admin;
+use crate::broker::{BrokerDepth, QueueFigures};
+use crate::deployment::Deployments;
+use crate::endpoint::{Evals, Jobs, Nodes};
+use crate::error::ServerError;
+use crate::gc;
+use crate::pool::Workers;
+use crate::storage::{HostVolumeRequests, SnapshotRequests, VariableRequests, VolumeRequests};
+use caravan_meters::Meters;
+use caravan_rpc::{Channel, RpcError};
+use caravan_state::Store;
+use caravan_types::NodeId;
+use caravan_types::command::Change;
+use std::sync::Arc;
+
+impl Handle {
+    /// Returns the requests about jobs and their allocations.
+    pub fn jobs(&self) -> &Jobs {
+        &self.jobs
+    }
+
+    /// Returns the requests about nodes and the services on them.
+    pub fn nodes(&self) -> &Nodes {
+        &self.nodes
+    }
+
+    /// Returns the requests about evaluations.
+    pub fn evals(&self) -> Evals<'_> {
+        Evals(&self.core)
+    }
+
+    /// Returns the requests about deployments.
+    pub fn deployments(&self) -> Deployments<'_> {
+        Deployments(&self.core)
+    }
+
+    /// Returns the requests about CSI volumes.
+    pub fn volumes(&self) -> VolumeRequests<'_> {
+        VolumeRequests(self)
+    }
+
+    /// Returns the requests about host volumes.
+    pub fn host_volumes(&self) -> HostVolumeRequests<'_> {
+        HostVolumeRequests(self)
+    }
+
+    /// Returns the requests about snapshots of CSI volumes.
+    pub fn snapshots(&self) -> SnapshotRequests<'_> {
+        SnapshotRequests(self)
+    }
+
+    /// Returns the requests about variables and their locks.
+    pub fn variables(&self) -> VariableRequests<'_> {
+        VariableRequests(self)
+    }
+
+    /// Returns the requests about this server's workers and queues.
+    pub fn scheduling(&self) -> Scheduling<'_> {
+        Scheduling(self)
+    }
+
+    /// Returns the state store.
+    pub fn store(&self) -> &Arc<Store> {
+        &self.core.store
+    }
+
+    /// Returns the endpoint for operators' changes.
+    pub fn admin(&self) -> &Admin {
+        &self.admin
+    }
+
+    /// Returns the RPC addresses of the servers.
+    pub fn addresses(&self) -> &[String] {
+        &self.addresses
+    }
+
+    /// Whether this server is the leader.
+    pub fn is_leader(&self) -> bool {
+        self.core.log.is_leader()
+    }
+
+    /// Returns facts about the replicated log.
+    pub fn log_metrics(&self) -> caravan_consensus::Metrics {
+        self.core.log.metrics()
+    }
+
+    /// Returns counters and timings of scheduling and plans since the server started.
+    pub fn meters(&self) -> &Meters {
+        &self.core.meters
+    }
+
+    /// Returns a connection to a node.
+    ///
+    /// # Errors
+    /// If the node is not connected.
+    pub fn node_channel(&self, node: &NodeId) -> Result<Channel, RpcError> {
+        self.registry.get(node.as_str())
+    }
+
+    /// Whether the secret belongs to the node; `None` if the node is not registered (yet).
+    pub fn is_node(&self, node: &NodeId, secret: &str) -> Option<bool> {
+        let root = self.core.snapshot();
+        root.node(node).map(|n| n.secret_id == caravan_types::node::NodeSecret::new(secret))
+    }
+
+    /// Deletes all evaluations, allocations, deployments, jobs and nodes that have ended, regardless of age.
+    ///
+    /// # Errors
+    /// If the change cannot be made durable.
+    pub async fn collect_garbage(&self) -> Result<(), ServerError> {
+        gc::collect(&self.core, &gc::Ages::default()).await
+    }
+
+    /// Returns an index that includes everything committed before the call.
+    ///
+    /// # Errors
+    /// If there is no leader.
+    pub async fn barrier(&self) -> Result<u64, ServerError> {
+        self.core.commit(Change::Noop).await
+    }
+}
+
+/// The requests about the workers and queues of a server.
+#[derive(Clone, Copy, Debug)]
+pub struct Scheduling<'a>(&'a Handle);
+
+impl Scheduling<'_> {
+    /// Returns the depths of the queues.
+    pub fn depth(self) -> BrokerDepth {
+        self.0.broker.depth()
+    }
+
+    /// Returns the numbers of waiting evaluations and plans, by cause.
+    pub fn queues(self) -> QueueFigures {
+        QueueFigures {
+            plans: self.0.planner.depth(),
+            heartbeats: self.0.nodes.heartbeats.active(),
+            ..self.0.broker.figures()
+        }
+    }
+
+    /// Returns how many workers schedule, and which types of evaluations they take.
+    pub fn workers(self) -> Workers {
+        self.0.pool.settings()
+    }
+
+    /// Sets how many workers schedule, and which types of evaluations they take, until the server ends.
+    pub fn set_workers(self, workers: Workers) {
+        self.0.pool.set(workers);
+    }
+}

@@ -1,0 +1,93 @@
+//! The users' requests about variables and their locks.
+
+use crate::error::ServerError;
+use crate::server::Handle;
+use crate::variables::{VariableFault, VariableWritten};
+use caravan_types::ser::Secrets;
+use caravan_types::variable::{
+    LockUse, Variable, VariableDecrypted, VariableKey, VariableLock, VariableMetadata,
+};
+
+/// The requests about variables and their locks that a server answers.
+#[derive(Clone, Copy, Debug)]
+pub struct VariableRequests<'a>(pub(crate) &'a Handle);
+
+impl VariableRequests<'_> {
+    /// Returns a variable with its opened items.
+    ///
+    /// # Errors
+    /// If the items cannot be opened.
+    pub fn open(self, row: &Variable) -> Result<VariableDecrypted, ServerError> {
+        Ok(self.0.core.open_variable(row)?)
+    }
+
+    /// Writes a variable. With `check_index`, only if the variable was last changed at that index (0: only if it is
+    /// new). `lock` is the lock operation that the write includes.
+    ///
+    /// # Errors
+    /// If path or items are invalid, or the change cannot be made durable.
+    pub async fn write(
+        self,
+        key: VariableKey,
+        items: &Secrets,
+        check_index: Option<u64>,
+        lock: LockUse,
+    ) -> Result<VariableWritten, ServerError> {
+        self.0.core.write_variable(key, items, check_index, lock).await
+    }
+
+    /// Acquires the lock of a variable, and creates the variable if it does not exist. Without new items, the existing
+    /// ones stay.
+    ///
+    /// # Errors
+    /// If path, items or lock are invalid, or the change cannot be made durable.
+    pub async fn acquire_lock(
+        self,
+        key: VariableKey,
+        items: &Secrets,
+        lock: VariableLock,
+    ) -> Result<VariableWritten, ServerError> {
+        let done = self.0.core.acquire_lock(key.clone(), items, lock).await?;
+        if let VariableWritten::Done { variable: Some(variable), .. } = &done
+            && let Some(lock) = &variable.metadata.lock
+        {
+            self.0.locks.renew(&key, lock);
+        }
+        Ok(done)
+    }
+
+    /// Releases the lock of a variable.
+    ///
+    /// # Errors
+    /// If the lock is not held, or the change cannot be made durable.
+    pub async fn release_lock(self, key: VariableKey, id: String) -> Result<VariableWritten, ServerError> {
+        self.0.core.release_lock(key, id).await
+    }
+
+    /// Renews the lock of a variable for its holder. Returns `None` if another holder has the lock.
+    ///
+    /// # Errors
+    /// If the variable does not exist, or its lock is not held.
+    pub fn renew_lock(self, key: &VariableKey, id: &str) -> Result<Option<VariableMetadata>, ServerError> {
+        let root = self.0.core.snapshot();
+        let row = root.variable(key).ok_or(VariableFault::NothingToRenew)?;
+        let lock = row.lock.as_ref().ok_or(VariableFault::NotLocked)?;
+        if lock.id != id {
+            return Ok(None);
+        }
+        self.0.locks.renew(key, lock);
+        Ok(Some(row.metadata()))
+    }
+
+    /// Removes a variable; succeeds if the variable does not exist.
+    ///
+    /// # Errors
+    /// If the change cannot be made durable.
+    pub async fn delete(
+        self,
+        key: VariableKey,
+        check_index: Option<u64>,
+    ) -> Result<VariableWritten, ServerError> {
+        self.0.core.delete_variable(key, check_index).await
+    }
+}

@@ -1,0 +1,146 @@
+//! The users' requests about volumes.
+
+use crate::acl::Caller;
+use crate::error::ServerError;
+use crate::server::{Handle, to_the_end};
+use crate::volume::{VolumeFigures, explain};
+use caravan_state::Root;
+use caravan_types::ser::Secrets;
+use caravan_types::volume::{
+    ClaimId, Volume, VolumeExplain, VolumeExternalStub, VolumeRequestBody, VolumeUsage,
+};
+use caravan_types::{Namespace, NodeId, PluginId, VolumeKey};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// The requests about volumes that a server answers.
+#[derive(Clone, Copy, Debug)]
+pub struct VolumeRequests<'a>(pub(crate) &'a Handle);
+
+impl VolumeRequests<'_> {
+    /// Registers volumes that already exist; `namespace` applies to volumes that name none.
+    ///
+    /// # Errors
+    /// With the problems of each volume.
+    pub async fn register(
+        self,
+        namespace: &Namespace,
+        volumes: Vec<VolumeRequestBody>,
+    ) -> Result<Vec<Arc<Volume>>, ServerError> {
+        self.register_as(Caller::unrestricted(), namespace, volumes).await
+    }
+
+    /// As [`VolumeRequests::register`], for a caller: the caller must have the right to read the variables that secrets
+    /// come from.
+    ///
+    /// # Errors
+    /// As [`VolumeRequests::register`].
+    pub async fn register_as(
+        self,
+        caller: Caller,
+        namespace: &Namespace,
+        volumes: Vec<VolumeRequestBody>,
+    ) -> Result<Vec<Arc<Volume>>, ServerError> {
+        let (this, namespace) = (self.0.volumes.clone(), namespace.clone());
+        let command = async move { this.register(&caller, &namespace, volumes).await };
+        to_the_end(&self.0.volumes.reconciler.commands, command).await
+    }
+
+    /// Creates volumes by their plugins and registers them.
+    ///
+    /// # Errors
+    /// With the problems of each volume.
+    pub async fn create(
+        self,
+        namespace: &Namespace,
+        volumes: Vec<VolumeRequestBody>,
+    ) -> Result<Vec<Arc<Volume>>, ServerError> {
+        self.create_as(Caller::unrestricted(), namespace, volumes).await
+    }
+
+    /// As [`VolumeRequests::create`], for a caller: the caller must have the right to read the variables that secrets
+    /// come from, and to write the volumes that are cloned.
+    ///
+    /// # Errors
+    /// As [`VolumeRequests::create`].
+    pub async fn create_as(
+        self,
+        caller: Caller,
+        namespace: &Namespace,
+        volumes: Vec<VolumeRequestBody>,
+    ) -> Result<Vec<Arc<Volume>>, ServerError> {
+        let (this, namespace) = (self.0.volumes.clone(), namespace.clone());
+        let command = async move { this.create(&caller, &namespace, volumes).await };
+        to_the_end(&self.0.volumes.reconciler.commands, command).await
+    }
+
+    /// Deregisters a volume without calling its plugin.
+    ///
+    /// # Errors
+    /// If it does not exist or is in use.
+    pub async fn deregister(self, key: &VolumeKey, force: bool) -> Result<u64, ServerError> {
+        let (this, key) = (self.0.volumes.clone(), key.clone());
+        to_the_end(&self.0.volumes.reconciler.commands, async move { this.deregister(&key, force).await })
+            .await
+    }
+
+    /// Deletes a volume by its plugin, then removes its row. `secrets` override the volume's own.
+    ///
+    /// # Errors
+    /// If it does not exist, is in use, or the plugin refuses.
+    pub async fn delete(self, key: &VolumeKey, secrets: &Secrets) -> Result<u64, ServerError> {
+        let (this, key, secrets) = (self.0.volumes.clone(), key.clone(), secrets.clone());
+        to_the_end(&self.0.volumes.reconciler.commands, async move { this.delete(&key, &secrets).await })
+            .await
+    }
+
+    /// Releases a volume's claims on a node whose allocations have ended.
+    ///
+    /// # Errors
+    /// If no claim can be detached, or an allocation still runs with the volume.
+    pub async fn detach(self, key: &VolumeKey, node: &NodeId) -> Result<u64, ServerError> {
+        let (this, key, node) = (self.0.volumes.clone(), key.clone(), node.clone());
+        to_the_end(&self.0.volumes.reconciler.commands, async move { this.detach(&key, &node).await }).await
+    }
+
+    /// Returns a page of a plugin's volumes, and the token of the next page. Volumes of namespaces that the caller may
+    /// not list are omitted.
+    ///
+    /// # Errors
+    /// If the plugin is not known or cannot list.
+    pub async fn list_external(
+        self,
+        caller: &Caller,
+        plugin: &PluginId,
+        max_entries: i32,
+        starting_token: String,
+    ) -> Result<(Vec<VolumeExternalStub>, String), ServerError> {
+        self.0.volumes.list_external(caller, plugin, max_entries, starting_token).await
+    }
+
+    /// Returns why a claim waits, if it does.
+    pub fn claim_wait(self, claim: &ClaimId) -> Option<caravan_volumes::wait::Wait> {
+        self.0.claims.waits.get(claim)
+    }
+
+    /// Explains the state of a volume and each of its claims; `None` if there is neither such a volume nor a claim on
+    /// it.
+    pub fn explain(self, key: &VolumeKey) -> Option<VolumeExplain> {
+        explain::explain(&self.0.volumes.reconciler, &self.0.usage, key)
+    }
+
+    /// Returns how full a volume is, as reported by the nodes that use it.
+    pub fn usage(self, root: &Root, key: &VolumeKey) -> BTreeMap<NodeId, VolumeUsage> {
+        self.0.usage.of(root, key)
+    }
+
+    /// Returns metrics about volumes, their claims and the calls to their plugins.
+    pub fn figures(self) -> VolumeFigures {
+        VolumeFigures::of(
+            &self.0.core.snapshot(),
+            self.0.core.now(),
+            &self.0.volumes.reconciler,
+            &self.0.usage,
+        )
+    }
+}

@@ -1,0 +1,224 @@
+//! Calls to plugins: those in progress, their durations, and the limit of concurrent calls to one plugin.
+//!
+//! This data is not durable. It feeds `volume explain`, the metrics and the lanes.
+
+use caravan_messages::ControllerOperation;
+use caravan_meters::{Aggregate, Recent};
+use caravan_sys::time::wall_nanos;
+use caravan_types::volume::CallInFlight;
+use caravan_types::{AllocId, Nanos, NodeId, PluginId, UnixNanos, VolumeKey};
+use parking_lot::{Mutex, MutexGuard};
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+/// Default number of concurrent calls of one kind to one plugin.
+pub const CALLS_PER_PLUGIN: usize = 8;
+
+/// A kind of call; each kind has a separate limit, so that it does not wait for calls of other kinds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Lane {
+    /// ControllerPublishVolume.
+    Attach,
+    /// ControllerUnpublishVolume.
+    Detach,
+    /// NodeExpandVolume.
+    Grow,
+    /// Calls that create, expand and delete volumes and snapshots.
+    Manage,
+}
+
+impl Lane {
+    /// Returns the lane that the call acquires itself. Attach and detach acquire theirs before the intent is written,
+    /// and queries need none.
+    pub(super) fn of(operation: &ControllerOperation) -> Option<Self> {
+        use ControllerOperation as Op;
+        match operation {
+            Op::Create { .. }
+            | Op::Delete { .. }
+            | Op::Expand { .. }
+            | Op::CreateSnapshot { .. }
+            | Op::DeleteSnapshot { .. } => Some(Self::Manage),
+            Op::Publish { .. }
+            | Op::Unpublish { .. }
+            | Op::Validate { .. }
+            | Op::List { .. }
+            | Op::ListSnapshots { .. } => None,
+        }
+    }
+}
+
+/// Statistics of one kind of call to a plugin since the server started. Times are in milliseconds.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct CallFigures {
+    /// Durations of the completed calls.
+    pub times: Aggregate,
+    /// Duration of the latest call.
+    pub recent: Recent,
+    /// Number of failed calls.
+    pub errors: u64,
+    /// Number of calls in progress.
+    pub in_flight: usize,
+}
+
+#[derive(Debug)]
+struct Running {
+    plugin: PluginId,
+    volume: Option<VolumeKey>,
+    call: CallInFlight,
+    name: &'static str,
+    begun: Instant,
+}
+
+#[derive(Debug, Default)]
+struct Book {
+    next: u64,
+    running: BTreeMap<u64, Running>,
+    figures: BTreeMap<(PluginId, &'static str), CallFigures>,
+    lanes: HashMap<(PluginId, Lane), Arc<Semaphore>>,
+}
+
+/// All calls of this server; cheap to clone.
+#[derive(Clone, Debug)]
+pub(crate) struct Calls {
+    book: Arc<Mutex<Book>>,
+    width: usize,
+}
+
+/// A call in progress. It ends when dropped, and counts as failed unless [`Call::done`] reported success.
+#[derive(Debug)]
+pub(crate) struct Call {
+    calls: Calls,
+    number: u64,
+    begun: Instant,
+    good: bool,
+}
+
+impl Calls {
+    pub(crate) fn new(width: usize) -> Self {
+        Self { book: Arc::default(), width: width.max(1) }
+    }
+
+    /// Each lock holder makes one complete change, so a panic leaves the data consistent.
+    fn book(&self) -> MutexGuard<'_, Book> {
+        self.book.lock()
+    }
+
+    /// Waits for the permit to make a call of this kind.
+    pub(crate) async fn permit(&self, plugin: &PluginId, lane: Lane) -> Option<OwnedSemaphorePermit> {
+        let lane = {
+            let mut book = self.book();
+            let lane = book.lanes.entry((plugin.clone(), lane));
+            lane.or_insert_with(|| Arc::new(Semaphore::new(self.width))).clone()
+        };
+        // The semaphore is never closed.
+        lane.acquire_owned().await.ok()
+    }
+
+    /// Records the beginning of a call.
+    pub(crate) fn begin(
+        &self,
+        plugin: &PluginId,
+        about: Option<&(VolumeKey, AllocId)>,
+        name: &'static str,
+    ) -> Call {
+        let (volume, alloc_id) = match about {
+            Some((volume, alloc)) => (Some(volume.clone()), alloc.clone()),
+            None => (None, AllocId::default()),
+        };
+        let call = CallInFlight {
+            call: name.to_owned(),
+            alloc_id,
+            since: UnixNanos(wall_nanos()),
+            ..CallInFlight::default()
+        };
+        let mut book = self.book();
+        book.next += 1;
+        let number = book.next;
+        let begun = Instant::now();
+        book.running.insert(number, Running { plugin: plugin.clone(), volume, call, name, begun });
+        Call { calls: self.clone(), number, begun, good: false }
+    }
+
+    /// Returns the calls in progress for a volume, oldest first.
+    pub(crate) fn of(&self, volume: &VolumeKey) -> Vec<CallInFlight> {
+        let book = self.book();
+        let of_volume = book.running.values().filter(|r| r.volume.as_ref() == Some(volume));
+        let running_for = |running: &Running| Nanos::from_std(running.begun.elapsed());
+        of_volume.map(|r| CallInFlight { running_for: running_for(r), ..r.call.clone() }).collect()
+    }
+
+    /// Returns statistics of all kinds of calls, by plugin and name.
+    pub(crate) fn figures(&self) -> BTreeMap<(PluginId, &'static str), CallFigures> {
+        let book = self.book();
+        let mut figures = book.figures.clone();
+        for running in book.running.values() {
+            figures.entry((running.plugin.clone(), running.name)).or_default().in_flight += 1;
+        }
+        figures
+    }
+
+    fn end(&self, number: u64, took: Duration, good: bool) {
+        let mut book = self.book();
+        let Some(running) = book.running.remove(&number) else { return };
+        let figures = book.figures.entry((running.plugin, running.name)).or_default();
+        figures.times.note_time(took);
+        figures.recent.note_time(Instant::now(), took);
+        figures.errors += u64::from(!good);
+    }
+}
+
+impl Call {
+    /// Records the node that makes the call.
+    pub(crate) fn at(&self, node: &NodeId) {
+        if let Some(running) = self.calls.book().running.get_mut(&self.number) {
+            running.call.node_id = node.clone();
+        }
+    }
+
+    /// Records whether the call succeeded.
+    pub(crate) fn done(mut self, good: bool) {
+        self.good = good;
+    }
+}
+
+impl Drop for Call {
+    fn drop(&mut self) {
+        self.calls.end(self.number, self.begun.elapsed(), self.good);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn calls_are_seen_while_they_run_and_counted_when_they_end() {
+        let calls = Calls::new(2);
+        let (plugin, key) = (PluginId::new("p"), VolumeKey::new("default", "v"));
+        let about = (key.clone(), AllocId::new("a"));
+        let call = calls.begin(&plugin, Some(&about), "ControllerPublishVolume");
+        call.at(&"n".into());
+        let seen = calls.of(&key);
+        assert_eq!((seen[0].node_id.as_str(), seen[0].alloc_id.as_str()), ("n", "a"));
+        assert!(calls.of(&VolumeKey::new("default", "w")).is_empty());
+        assert_eq!(calls.figures()[&(plugin.clone(), "ControllerPublishVolume")].in_flight, 1);
+        call.done(true);
+        drop(calls.begin(&plugin, None, "ControllerPublishVolume"));
+        let figures = calls.figures()[&(plugin, "ControllerPublishVolume")].clone();
+        assert_eq!((figures.times.count, figures.errors, figures.in_flight), (2, 1, 0));
+        assert!(calls.of(&key).is_empty());
+    }
+
+    #[tokio::test]
+    async fn lanes_are_apart() {
+        let calls = Calls::new(1);
+        let plugin = PluginId::new("p");
+        let _attach = calls.permit(&plugin, Lane::Attach).await.unwrap();
+        let _detach = calls.permit(&plugin, Lane::Detach).await.unwrap();
+        let _other = calls.permit(&PluginId::new("q"), Lane::Attach).await.unwrap();
+        let second = calls.permit(&plugin, Lane::Attach);
+        assert!(tokio::time::timeout(Duration::from_millis(1), second).await.is_err());
+    }
+}

@@ -1,0 +1,80 @@
+//! The waits of this server, and their beginnings on its own clock.
+//!
+//! Records state that a wait exists; the server that waits measures its duration. After a restart every wait starts
+//! again.
+
+use super::Reconciler;
+use caravan_state::Root;
+use caravan_types::volume::{Claim, ClaimId, Volume};
+use caravan_types::{BootInstant, NodeId, UnixNanos, VolumeKey};
+use caravan_volumes::reconcile::{Presence, Seen, silence};
+use caravan_volumes::retry;
+use caravan_volumes::seen::FirstSeen;
+use parking_lot::{Mutex, MutexGuard};
+use std::sync::Arc;
+
+/// Distinguishes one failure from the next: the number of tries and their recorded time.
+type Failure = (u32, UnixNanos);
+
+#[derive(Debug, Default)]
+struct Book {
+    /// By node and the index with which its silence began.
+    silences: FirstSeen<(NodeId, u64), ()>,
+    /// By claim, with its generation.
+    claims: FirstSeen<ClaimId, (u32, Failure)>,
+    volumes: FirstSeen<VolumeKey, Failure>,
+}
+
+/// When this server first observed each wait; cheap to clone.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Seens(Arc<Mutex<Book>>);
+
+impl Seens {
+    /// Each lock holder makes one complete change, so a panic leaves the data consistent.
+    fn book(&self) -> MutexGuard<'_, Book> {
+        self.0.lock()
+    }
+
+    /// Returns when this server first observed what a claim may have to wait for.
+    pub(super) fn of_claim(&self, claim: &Claim, node: Presence, now: BootInstant) -> Seen {
+        let mut book = self.book();
+        let mut seen = Seen::at(now);
+        let index = silence(claim, node);
+        if index > 0 {
+            seen.silence = book.silences.since(&(claim.node_id.clone(), index), (), now);
+        }
+        if !claim.next_try.is_zero() {
+            let failure = (claim.generation, (claim.tries, claim.next_try));
+            seen.failure = book.claims.since(&claim.id, failure, now);
+        }
+        seen
+    }
+
+    /// Returns when the volume's intent is retried; `None` if it may be retried at once.
+    pub(super) fn due(&self, volume: &Volume, now: BootInstant) -> Option<BootInstant> {
+        if volume.next_try.is_zero() {
+            return None;
+        }
+        let failed = self.book().volumes.since(&volume.key(), (volume.tries, volume.next_try), now);
+        Some(failed.plus(retry::delay(volume.tries))).filter(|due| *due > now)
+    }
+
+    /// Removes entries for which no wait exists any more.
+    pub(super) fn sweep(&self, root: &Root) {
+        let mut book = self.book();
+        book.silences.sweep(|(node, _)| root.claims_by_node(node).any(|claim| claim.phase.holds()));
+        book.claims.sweep(|id| root.claim(id).is_some_and(|claim| !claim.next_try.is_zero()));
+        book.volumes.sweep(|key| root.volume(key).is_some_and(|volume| !volume.next_try.is_zero()));
+    }
+}
+
+impl Reconciler {
+    /// Returns when the volume's intent is expected to be retried, by the current wall clock; 0 = at once.
+    pub(in crate::volume) fn next_try(&self, volume: &Volume) -> UnixNanos {
+        let now = self.core.clock.read();
+        self.seens.due(volume, now.boot).map_or(UnixNanos(0), |due| now.wall.plus(due.since(now.boot)))
+    }
+}
+
+#[cfg(test)]
+mod tests;

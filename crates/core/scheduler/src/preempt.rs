@@ -1,0 +1,168 @@
+//! Preemption: selects the allocations of less important jobs to evict (docs/reference/http-api.md, section 5.7,
+//! `PreemptionConfig`).
+//!
+//! Only allocations of jobs whose priority is at least ten lower may be evicted. On each node the scheduler finds the
+//! least important allocations that suffice, and evicts no more of them than needed. It then chooses the node by its
+//! scores; one score states how unimportant the victims are.
+
+use crate::context::Context;
+use crate::prepared::{Prepared, Reject};
+use crate::rank::{self, Score};
+use crate::resources::Amount;
+use crate::view::View;
+use caravan_types::AllocId;
+use caravan_types::alloc::Allocation;
+use std::sync::Arc;
+
+/// How much lower the priority of a victim must be.
+const DISTANCE: i64 = 10;
+
+/// The number of nodes on which victims are searched before the best node so far is taken.
+const NODES_COMPARED: usize = 32;
+
+/// The victims on one node.
+pub(crate) struct Room {
+    /// Index of the candidate.
+    pub index: usize,
+    pub score: Score,
+    pub victims: Vec<Arc<Allocation>>,
+}
+
+fn priority(alloc: &Allocation) -> i64 {
+    alloc.job.as_ref().map_or(i64::MAX, |job| job.priority)
+}
+
+/// Returns the combined priority of several victims: that of the most important one, plus a little for each other one.
+fn net_priority(victims: &[Arc<Allocation>]) -> f64 {
+    let most = victims.iter().map(|alloc| priority(alloc)).max().unwrap_or(0);
+    let sum = victims.iter().fold(0_i64, |sum, alloc| sum.saturating_add(priority(alloc)));
+    rank::ratio(most, 1) + rank::ratio(sum, most)
+}
+
+/// Returns the best node on which room can be made, with the victims counted as stopped. `suits` returns whether the
+/// candidate then fits this allocation.
+pub(crate) fn find<V: View>(
+    ctx: &mut Context<'_, V>,
+    prepared: &Prepared<'_>,
+    indexes: impl Iterator<Item = usize>,
+    mut suits: impl FnMut(&mut Context<'_, V>, usize) -> bool,
+) -> Option<Room> {
+    if !ctx.rules.preemption.allows(ctx.job.kind) {
+        return None;
+    }
+    let ranges = prepared.axes.ranges();
+    let mut order: Vec<usize> = indexes.collect();
+    order.sort_by_key(|index| prepared.candidates[*index].tie);
+    let (mut best, mut compared): (Option<Room>, usize) = (None, 0);
+    for index in order {
+        let values = &prepared.buckets[prepared.candidates[index].bucket].values;
+        if prepared.axes.refusal(values).is_some() {
+            continue;
+        }
+        let Some(victims) = on_node(ctx, prepared, index) else { continue };
+        victims.iter().for_each(|victim| ctx.stop(victim));
+        if let Ok(score) = prepared.assess(ctx, index)
+            && suits(ctx, index)
+        {
+            let spread = prepared.axes.spread(values, &ranges);
+            let preemption = Some(rank::preemption(net_priority(&victims)));
+            let score = Score { spread, preemption, ..score };
+            let better = best.as_ref().is_none_or(|known| {
+                let fewer = victims.len() < known.victims.len();
+                score.norm() > known.score.norm() || (score.norm() >= known.score.norm() && fewer)
+            });
+            victims.iter().for_each(|victim| ctx.unstop(victim));
+            if better {
+                best = Some(Room { index, score, victims });
+            }
+            compared += 1;
+            if compared >= NODES_COMPARED {
+                break;
+            }
+        } else {
+            victims.iter().for_each(|victim| ctx.unstop(victim));
+        }
+    }
+    if let Some(room) = &best {
+        room.victims.iter().for_each(|victim| ctx.stop(victim));
+    }
+    best
+}
+
+/// Returns the victims that make room on one node, if that is possible.
+fn on_node<V: View>(
+    ctx: &mut Context<'_, V>,
+    prepared: &Prepared<'_>,
+    index: usize,
+) -> Option<Vec<Arc<Allocation>>> {
+    let at = prepared.candidates[index].at;
+    let mut pool = weaker(ctx, at);
+    // On most nodes too little may be evicted; the amounts alone show that.
+    let free = pool.iter().fold(Amount::default(), |sum, alloc| sum.plus(Amount::of_alloc(alloc)));
+    let used = ctx.usage(at).amount.minus(free);
+    let desired = prepared.ask.on(&ctx.nodes[at]);
+    if pool.is_empty() || desired.lacking(used, prepared.candidates[index].capacity).is_some() {
+        return None;
+    }
+    pool.sort_by_key(|alloc| (priority(alloc), size(alloc), alloc.id.clone()));
+    // The lowest priority up to which the allocations suffice together.
+    let mut levels: Vec<i64> = pool.iter().map(|alloc| priority(alloc)).collect();
+    levels.dedup();
+    let enough = levels.into_iter().find(|level| {
+        let below: Vec<&Arc<Allocation>> = pool.iter().filter(|alloc| priority(alloc) <= *level).collect();
+        fits_without(ctx, prepared, index, &below)
+    })?;
+    pool.retain(|alloc| priority(alloc) <= enough);
+    if let Some(one) = pool.iter().find(|one| fits_without(ctx, prepared, index, &[one])) {
+        return Some(vec![Arc::clone(one)]);
+    }
+    // If several must go, keeps as many as possible. Important allocations are kept first, then those of groups that
+    // already lose `migrate.max_parallel`, then small ones, so that few are evicted.
+    let mut keep: Vec<AllocId> = Vec::new();
+    let mut order: Vec<(i64, bool, i64, AllocId)> =
+        pool.iter().map(|a| (-priority(a), !ctx.is_pressed(a), size(a), a.id.clone())).collect();
+    order.sort();
+    for (_, _, _, id) in order {
+        keep.push(id);
+        let go: Vec<&Arc<Allocation>> = pool.iter().filter(|alloc| !keep.contains(&alloc.id)).collect();
+        if go.is_empty() || !fits_without(ctx, prepared, index, &go) {
+            keep.pop();
+        }
+    }
+    pool.retain(|alloc| !keep.contains(&alloc.id));
+    Some(pool)
+}
+
+fn size(alloc: &Allocation) -> i64 {
+    let amount = Amount::of_alloc(alloc);
+    amount.cpu.saturating_add(amount.memory)
+}
+
+/// Returns the allocations on a node that the job may preempt.
+fn weaker<V: View>(ctx: &Context<'_, V>, at: usize) -> Vec<Arc<Allocation>> {
+    let most = ctx.job.priority.saturating_sub(DISTANCE);
+    ctx.view
+        .allocs_by_node(&ctx.nodes[at].id)
+        .filter(|alloc| !alloc.terminal() && !ctx.is_stopped(&alloc.id))
+        .filter(|alloc| alloc.job_id != ctx.job.id || alloc.namespace != ctx.job.namespace)
+        .filter(|alloc| priority(alloc) <= most)
+        .map(Arc::clone)
+        .collect()
+}
+
+fn fits_without<V: View>(
+    ctx: &mut Context<'_, V>,
+    prepared: &Prepared<'_>,
+    index: usize,
+    without: &[&Arc<Allocation>],
+) -> bool {
+    without.iter().for_each(|victim| ctx.stop(victim));
+    let fits = prepared.assess(ctx, index).is_ok();
+    without.iter().for_each(|victim| ctx.unstop(victim));
+    fits
+}
+
+/// Returns whether the candidate lacks only what evicting allocations may free.
+pub(crate) fn may_help(reject: Option<&Reject>) -> bool {
+    !matches!(reject, Some(Reject::Filter(..)))
+}

@@ -1,0 +1,334 @@
+//! Events for users: the rows that a command wrote, with the names and types of the event stream
+//! (docs/reference/http-api.md, section 4.3), and a bounded log of the newest of them.
+
+mod log;
+#[cfg(test)]
+mod tests;
+
+pub use log::{EventBatch, EventLog, EventReader, EventsMissed};
+
+use crate::changes::{ChangeSet, Changed};
+use crate::root::{Root, Snapshot};
+use crate::tenancy::AdminRow;
+use caravan_types::acl::{AuthMethod, BindingRule, Policy, Role, Token};
+use caravan_types::alloc::Allocation;
+use caravan_types::deployment::Deployment;
+use caravan_types::eval::Evaluation;
+use caravan_types::host_volume::HostVolume;
+use caravan_types::job::Job;
+use caravan_types::node::{Node, NodeStatus};
+use caravan_types::node_pool::NodePool;
+use caravan_types::plugin::Plugin;
+use caravan_types::service::ServiceRegistration;
+use caravan_types::variable::Variable;
+use caravan_types::volume::Volume;
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+/// Default number of kept indexes.
+pub const EVENT_BUFFER: usize = 100;
+
+/// The row of an event, after the command, or before it if the command removed the row.
+#[derive(Clone, Debug)]
+#[expect(missing_docs, reason = "each is a row of the table of its name")]
+pub enum EventRow {
+    Job {
+        row: Arc<Job>,
+        deleted: bool,
+    },
+    Evaluation(Arc<Evaluation>),
+    Allocation(Arc<Allocation>),
+    Deployment(Arc<Deployment>),
+    Node(Arc<Node>),
+    /// A node that reported its allocations, and the index of the report. The report does not change the row itself.
+    NodeReport {
+        row: Arc<Node>,
+        index: u64,
+    },
+    Service(Arc<ServiceRegistration>),
+    HostVolume(Arc<HostVolume>),
+    CsiVolume {
+        /// The row.
+        row: Arc<Volume>,
+        /// The state after the command, for the volume's claims.
+        root: Snapshot,
+    },
+    CsiPlugin(Arc<Plugin>),
+    Variable {
+        row: Arc<Variable>,
+        deleted: bool,
+    },
+    NodePool(Arc<NodePool>),
+    AclPolicy(Arc<Policy>),
+    AclToken(Arc<Token>),
+    AclRole(Arc<Role>),
+    AclAuthMethod(Arc<AuthMethod>),
+    AclBindingRule(Arc<BindingRule>),
+}
+
+impl EventRow {
+    /// Returns the topic of the event.
+    pub fn topic(&self) -> &'static str {
+        match self {
+            Self::Job { .. } => "Job",
+            Self::Evaluation(_) => "Evaluation",
+            Self::Allocation(_) => "Allocation",
+            Self::Deployment(_) => "Deployment",
+            Self::Node(_) | Self::NodeReport { .. } => "Node",
+            Self::Service(_) => "Service",
+            Self::HostVolume(_) => "HostVolume",
+            Self::CsiVolume { .. } => "CSIVolume",
+            Self::CsiPlugin(_) => "CSIPlugin",
+            Self::Variable { .. } => "Variable",
+            Self::NodePool(_) => "NodePool",
+            Self::AclPolicy(_) => "ACLPolicy",
+            Self::AclToken(_) => "ACLToken",
+            Self::AclRole(_) => "ACLRole",
+            Self::AclAuthMethod(_) => "ACLAuthMethod",
+            Self::AclBindingRule(_) => "ACLBindingRule",
+        }
+    }
+
+    /// Returns the id that a subscriber names.
+    pub fn key(&self) -> String {
+        match self {
+            Self::Job { row, .. } => row.id.to_string(),
+            Self::Evaluation(row) => row.id.to_string(),
+            Self::Allocation(row) => row.id.to_string(),
+            Self::Deployment(row) => row.id.to_string(),
+            Self::Node(row) | Self::NodeReport { row, .. } => row.id.to_string(),
+            Self::Service(row) => row.id.to_string(),
+            // Nomad leaves this key empty: subscribers find the event by the other keys.
+            Self::HostVolume(_) => String::new(),
+            Self::CsiVolume { row, .. } => row.id.to_string(),
+            Self::CsiPlugin(row) => row.id.to_string(),
+            Self::Variable { row, .. } => row.key.path.clone(),
+            Self::NodePool(row) => row.name.clone(),
+            Self::AclPolicy(row) => row.name.clone(),
+            Self::AclToken(row) => row.accessor_id.clone(),
+            Self::AclRole(row) => row.id.clone(),
+            Self::AclAuthMethod(row) => row.name.clone(),
+            Self::AclBindingRule(row) => row.id.clone(),
+        }
+    }
+
+    /// Returns other ids that select the event; none where Nomad has none.
+    pub fn filter_keys(&self) -> Option<Vec<String>> {
+        Some(match self {
+            Self::Evaluation(row) => vec![row.job_id.to_string(), row.deployment_id.to_string()],
+            Self::Allocation(row) => vec![row.job_id.to_string(), row.deployment_id.to_string()],
+            Self::Deployment(row) => vec![row.job_id.to_string()],
+            Self::Service(row) => vec![row.job_id.to_string(), row.service_name.clone()],
+            Self::HostVolume(row) => vec![row.id.to_string(), row.name.clone(), row.plugin_id.to_string()],
+            Self::CsiVolume { row, .. } => {
+                vec![row.id.to_string(), row.name.clone(), row.plugin_id.to_string()]
+            }
+            Self::CsiPlugin(row) => vec![row.id.to_string()],
+            Self::AclRole(row) => vec![row.name.clone()],
+            Self::AclBindingRule(row) => vec![row.auth_method.clone()],
+            Self::Job { .. }
+            | Self::Node(_)
+            | Self::NodeReport { .. }
+            | Self::Variable { .. }
+            | Self::NodePool(_)
+            | Self::AclPolicy(_)
+            | Self::AclToken(_)
+            | Self::AclAuthMethod(_) => return None,
+        })
+    }
+
+    /// Returns the namespace; empty for rows without one.
+    pub fn namespace(&self) -> &str {
+        match self {
+            Self::Job { row, .. } => row.namespace.as_str(),
+            Self::Evaluation(row) => row.namespace.as_str(),
+            Self::Allocation(row) => row.namespace.as_str(),
+            Self::Deployment(row) => row.namespace.as_str(),
+            Self::Service(row) => row.namespace.as_str(),
+            Self::HostVolume(row) => row.namespace.as_str(),
+            Self::CsiVolume { row, .. } => row.namespace.as_str(),
+            Self::Variable { row, .. } => row.key.namespace.as_str(),
+            Self::Node(_)
+            | Self::NodeReport { .. }
+            | Self::CsiPlugin(_)
+            | Self::NodePool(_)
+            | Self::AclPolicy(_)
+            | Self::AclToken(_)
+            | Self::AclRole(_)
+            | Self::AclAuthMethod(_)
+            | Self::AclBindingRule(_) => "",
+        }
+    }
+}
+
+/// A change of a row.
+#[derive(Clone, Debug)]
+pub struct Event {
+    /// The type of the event, with Nomad's name.
+    pub kind: &'static str,
+    /// The changed row.
+    pub row: EventRow,
+}
+
+/// Returns the event type for the kind of a command. Internal commands of the servers cause no events (`None`); unknown
+/// commands get the type of their row.
+fn kind_of(command: &str, row: &EventRow, removed: bool) -> Option<&'static str> {
+    // Types that do not depend on the command.
+    match row {
+        EventRow::HostVolume(_) => {
+            return Some(if removed { "HostVolumeDeleted" } else { "HostVolumeRegistered" });
+        }
+        EventRow::Variable { .. } => return Some("VariableUpdated"),
+        EventRow::Service(_) => {
+            return Some(if removed { "ServiceDeregistration" } else { "ServiceRegistration" });
+        }
+        EventRow::CsiVolume { .. } => {
+            return Some(match (command, removed) {
+                (_, true) => "CSIVolumeDeregistered",
+                ("VolumeWrite", _) => "CSIVolumeRegistered",
+                _ => "CSIVolumeClaim",
+            });
+        }
+        EventRow::NodePool(_) => return Some(if removed { "NodePoolDeleted" } else { "NodePoolUpserted" }),
+        EventRow::AclPolicy(_) => {
+            return Some(if removed { "ACLPolicyDeleted" } else { "ACLPolicyUpserted" });
+        }
+        EventRow::AclToken(_) => return Some(if removed { "ACLTokenDeleted" } else { "ACLTokenUpserted" }),
+        EventRow::AclRole(_) => return Some(if removed { "ACLRoleDeleted" } else { "ACLRoleUpserted" }),
+        EventRow::AclAuthMethod(_) => {
+            return Some(if removed { "ACLAuthMethodDeleted" } else { "ACLAuthMethodUpserted" });
+        }
+        EventRow::AclBindingRule(_) => {
+            return Some(if removed { "ACLBindingRuleDeleted" } else { "ACLBindingRuleUpserted" });
+        }
+        _ => {}
+    }
+    Some(match command {
+        "Collect" => return None,
+        "NodeRegister" => "NodeRegistration",
+        "NodeStatus" | "NodeEvents" => "NodeStreamEvent",
+        "NodeEligibility" => "NodeEligibility",
+        "NodeDrain" => "NodeDrain",
+        "NodeDelete" => "NodeDeregistration",
+        "JobRegister" => "JobRegistered",
+        "JobDeregister" => "JobDeregistered",
+        "Evals" => "EvaluationUpdated",
+        "Plan" => "PlanResult",
+        "AllocUpdates" => "AllocationUpdated",
+        "AllocTransitions" => "AllocationUpdateDesiredStatus",
+        "Deployments" => "DeploymentStatusUpdate",
+        _ => match row {
+            EventRow::Job { .. } if removed => "JobDeregistered",
+            EventRow::Job { .. } => "JobRegistered",
+            EventRow::Evaluation(_) => "EvaluationUpdated",
+            EventRow::Allocation(_) => "AllocationUpdated",
+            EventRow::Deployment(_) => "DeploymentStatusUpdate",
+            EventRow::Node(_) if removed => "NodeDeregistration",
+            _ => "NodeStreamEvent",
+        },
+    })
+}
+
+/// Returns the row that an operator wrote, if it has a topic.
+fn operators_row(root: &Root, id: &AdminRow) -> Option<EventRow> {
+    match id {
+        AdminRow::NodePool(name) => root.node_pool(name).cloned().map(EventRow::NodePool),
+        AdminRow::Policy(name) => root.acl_policy(name).cloned().map(EventRow::AclPolicy),
+        AdminRow::Token(accessor) => root.acl_token(accessor).cloned().map(EventRow::AclToken),
+        AdminRow::Role(id) => root.acl_role(id).cloned().map(EventRow::AclRole),
+        AdminRow::AuthMethod(name) => root.auth_method(name).cloned().map(EventRow::AclAuthMethod),
+        AdminRow::BindingRule(id) => root.binding_rule(id).cloned().map(EventRow::AclBindingRule),
+        AdminRow::Namespace(_) | AdminRow::OneTimeToken(_) | AdminRow::RootKey(_) | AdminRow::Settings => {
+            None
+        }
+    }
+}
+
+/// Returns the events of a command: one for each row, in the order of the set.
+pub fn events(set: &ChangeSet, before: &Root, after: &Snapshot) -> Vec<Event> {
+    let volume = |row: Arc<Volume>| EventRow::CsiVolume { row, root: after.clone() };
+    let mut out = Vec::new();
+    let mut volumes = BTreeSet::new();
+    for changed in &set.changes {
+        let (row, removed) = match changed {
+            Changed::Node(id) => (after.node(id).cloned().map(EventRow::Node), false),
+            Changed::NodeRemoved(id) => (before.node(id).cloned().map(EventRow::Node), true),
+            Changed::Job(key) => {
+                (after.job(key).cloned().map(|row| EventRow::Job { row, deleted: false }), false)
+            }
+            Changed::JobRemoved(key) => {
+                (before.job(key).cloned().map(|row| EventRow::Job { row, deleted: true }), true)
+            }
+            Changed::Eval(id) => (after.eval(id).cloned().map(EventRow::Evaluation), false),
+            Changed::Alloc(id) => (after.alloc(id).cloned().map(EventRow::Allocation), false),
+            Changed::Deployment(id) => (after.deployment(id).cloned().map(EventRow::Deployment), false),
+            Changed::Service(id) => (after.service(id).cloned().map(EventRow::Service), false),
+            Changed::ServiceRemoved(id) => (before.service(id).cloned().map(EventRow::Service), true),
+            Changed::HostVolume(id) => (after.host_volume(id).cloned().map(EventRow::HostVolume), false),
+            Changed::HostVolumeRemoved(id) => {
+                (before.host_volume(id).cloned().map(EventRow::HostVolume), true)
+            }
+            Changed::Volume(key) => {
+                (after.volume(key).filter(|_| volumes.insert(key.clone())).cloned().map(volume), false)
+            }
+            Changed::VolumeRemoved(key) => (before.volume(key).cloned().map(volume), true),
+            Changed::Claim(id) => {
+                let row = after.volume(&id.volume).filter(|_| volumes.insert(id.volume.clone()));
+                (row.cloned().map(volume), false)
+            }
+            Changed::Plugin(id) => (after.plugin(id).cloned().map(EventRow::CsiPlugin), false),
+            Changed::PluginRemoved(id) => (before.plugin(id).cloned().map(EventRow::CsiPlugin), true),
+            Changed::Variable(key) => {
+                (after.variable(key).cloned().map(|row| EventRow::Variable { row, deleted: false }), false)
+            }
+            Changed::VariableRemoved(key) => {
+                (before.variable(key).cloned().map(|row| EventRow::Variable { row, deleted: true }), true)
+            }
+            Changed::Admin(id) => (operators_row(after, id), false),
+            Changed::AdminRemoved(id) => (operators_row(before, id), true),
+            // Garbage-collected rows, derived counts and rows without a topic.
+            _ => (None, false),
+        };
+        if let Some(row) = row
+            && let Some(kind) = kind_of(set.kind, &row, removed)
+        {
+            // One command here corresponds to two in Nomad, so it causes two events: subscribers wait for the second
+            // one under its own name.
+            match (kind, &row) {
+                // A plan completes its evaluation.
+                ("PlanResult", EventRow::Evaluation(eval)) => {
+                    let planned = before.eval(&eval.id).unwrap_or(eval).clone();
+                    out.push(Event { kind, row: EventRow::Evaluation(planned) });
+                    out.push(Event { kind: "EvaluationUpdated", row });
+                }
+                // A node that registers is ready.
+                ("NodeRegistration", EventRow::Node(node)) => {
+                    let was = before.node(&node.id).map(|node| node.status);
+                    let turns = node.status == NodeStatus::Ready && was != Some(NodeStatus::Ready);
+                    let ready = turns.then(|| Event { kind: "NodeStreamEvent", row: row.clone() });
+                    out.push(Event { kind, row });
+                    out.extend(ready);
+                }
+                _ => out.push(Event { kind, row }),
+            }
+        }
+    }
+    if set.kind == "AllocUpdates" {
+        reports(set.index, after, &mut out);
+    }
+    out
+}
+
+/// Returns the nodes whose allocations were updated, once each. They are many, so their rows are shared.
+fn reports(index: u64, after: &Root, out: &mut Vec<Event>) {
+    let node = |event: &Event| match &event.row {
+        EventRow::Allocation(alloc) => Some(alloc.node_id.clone()),
+        _ => None,
+    };
+    let reported: BTreeSet<_> = out.iter().filter_map(node).collect();
+    // A node that the command also wrote appears in its current form, by this event alone.
+    out.retain(|event| !matches!(&event.row, EventRow::Node(row) if reported.contains(&row.id)));
+    let rows = reported.iter().filter_map(|id| after.node(id));
+    let kind = "AllocationUpdated";
+    out.extend(rows.map(|row| Event { kind, row: EventRow::NodeReport { row: row.clone(), index } }));
+}

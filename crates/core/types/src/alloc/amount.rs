@@ -1,0 +1,124 @@
+//! Amounts of CPU, memory and disk: what nodes have, and allocations use.
+
+use super::{AllocatedResources, Allocation};
+use crate::job::Lifecycle;
+use crate::node::Node;
+
+/// MHz, MB of memory and MB of disk.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Amount {
+    /// MHz.
+    pub cpu: i64,
+    /// MB.
+    pub memory: i64,
+    /// MB.
+    pub disk: i64,
+}
+
+/// What all allocations of a node use together that are not over for the client.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Used {
+    /// Their sum.
+    pub amount: Amount,
+    /// How many there are.
+    pub allocs: u32,
+}
+
+impl Amount {
+    /// The sum.
+    #[must_use]
+    pub fn plus(self, other: Self) -> Self {
+        Self {
+            cpu: self.cpu.saturating_add(other.cpu),
+            memory: self.memory.saturating_add(other.memory),
+            disk: self.disk.saturating_add(other.disk),
+        }
+    }
+
+    /// The difference; may be negative.
+    #[must_use]
+    pub fn minus(self, other: Self) -> Self {
+        Self {
+            cpu: self.cpu.saturating_sub(other.cpu),
+            memory: self.memory.saturating_sub(other.memory),
+            disk: self.disk.saturating_sub(other.disk),
+        }
+    }
+
+    fn max(self, other: Self) -> Self {
+        Self {
+            cpu: self.cpu.max(other.cpu),
+            memory: self.memory.max(other.memory),
+            disk: self.disk.max(other.disk),
+        }
+    }
+
+    /// Returns the capacity of a node: its resources without its reserved resources.
+    pub fn capacity(node: &Node) -> Self {
+        let (has, keeps) = (&node.node_resources, &node.reserved_resources);
+        Self {
+            cpu: has.cpu.cpu_shares.saturating_sub(keeps.cpu.cpu_shares),
+            memory: has.memory.memory_mb.saturating_sub(keeps.memory.memory_mb),
+            disk: has.disk.disk_mb.saturating_sub(keeps.disk.disk_mb),
+        }
+    }
+
+    /// What an allocation uses.
+    pub fn of_alloc(alloc: &Allocation) -> Self {
+        alloc.allocated_resources.as_deref().map(Self::of_allocated).unwrap_or_default()
+    }
+
+    fn of_allocated(supplied: &AllocatedResources) -> Self {
+        let disk = supplied.shared.disk_mb;
+        if let (1, Some(task)) = (supplied.tasks.len(), supplied.tasks.values().next()) {
+            return Self { cpu: task.cpu.cpu_shares, memory: task.memory.memory_mb, disk };
+        }
+        let mut phases = Phases::default();
+        for (name, task) in &supplied.tasks {
+            let lifecycle = supplied.task_lifecycles.get(name).and_then(Option::as_ref);
+            phases.add(lifecycle, task.cpu.cpu_shares, task.memory.memory_mb);
+        }
+        Self { disk, ..phases.most() }
+    }
+
+    /// The first dimension in which `self` on top of `used` exceeds `all`.
+    pub fn lacking(self, used: Self, all: Self) -> Option<&'static str> {
+        let over = |desired: i64, used: i64, all: i64| desired > 0 && used.saturating_add(desired) > all;
+        if over(self.cpu, used.cpu, all.cpu) {
+            Some("cpu")
+        } else if over(self.memory, used.memory, all.memory) {
+            Some("memory")
+        } else if over(self.disk, used.disk, all.disk) {
+            Some("disk")
+        } else {
+            None
+        }
+    }
+}
+
+/// Tasks sorted by when they run: what never runs at the same time shares its room.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Phases {
+    before: Amount,
+    along: Amount,
+    main: Amount,
+    after: Amount,
+}
+
+impl Phases {
+    /// Adds a task: MHz and MB.
+    pub fn add(&mut self, lifecycle: Option<&Lifecycle>, cpu: i64, memory: i64) {
+        let phase = match lifecycle.map(|l| (l.hook.as_str(), l.sidecar)) {
+            Some(("prestart", true)) => &mut self.along,
+            Some(("prestart", false)) => &mut self.before,
+            Some(("poststop", _)) => &mut self.after,
+            _ => &mut self.main,
+        };
+        *phase = phase.plus(Amount { cpu, memory, disk: 0 });
+    }
+
+    /// The most that is used at any time.
+    pub fn most(self) -> Amount {
+        self.along.plus(self.before.max(self.main).max(self.after))
+    }
+}

@@ -1,0 +1,46 @@
+//! The data types of Caravan: ids, jobs, allocations, evaluations, plans, nodes, deployments, volumes,
+//! claims, plugins and the replicated commands.
+//!
+//! Everything here is data with small pure helpers: no I/O, no clocks, no async. Structs that appear
+//! in the HTTP API serialise to exactly that JSON (docs/reference/http-api.md); the same serde description is used
+//! for MessagePack with named fields, where times are integers.
+
+pub mod acl;
+pub mod admin;
+pub mod alloc;
+mod class;
+pub mod command;
+pub mod component;
+pub mod cores;
+pub mod deployment;
+pub mod duration;
+pub mod eval;
+pub mod host_volume;
+pub mod id;
+pub mod identity;
+pub mod job;
+pub mod lookup;
+mod metric;
+pub mod namespace;
+pub mod node;
+pub mod node_pool;
+pub mod operator;
+pub mod packed;
+pub mod plan;
+pub mod plugin;
+pub mod redact;
+pub mod scaling;
+pub mod sealed;
+pub mod ser;
+pub mod service;
+pub mod small;
+pub mod time;
+pub mod variable;
+pub mod volume;
+pub mod words;
+
+pub use id::{
+    AllocId, DeploymentId, EvalId, HostVolumeId, JobId, JobKey, Namespace, NodeId, PluginId, ServiceId,
+    VolumeId, VolumeKey,
+};
+pub use time::{BootInstant, Nanos, Time, UnixNanos};

@@ -1,0 +1,390 @@
+//! The next action of a node for a claim: the node's half of the claim machine.
+//!
+//! [`next`] compares a claim's ledger entry ([`Entry`]) with the state of the kernel and the plugin ([`Observed`]) and
+//! returns the next action. The client carries it out and asks again. Three rules decide:
+//!
+//! 1. A call that was never made needs no undoing. After a refusal, the mount table and the ledger together are the
+//!    proof: nothing is mounted, and the ledger has no success of the call that would have mounted it.
+//! 2. Staging checks the stage first. A dead stage is ended before a new one is made, unless a live user holds it.
+//! 3. The users of a stage are the claims that took part in a finished stage.
+
+mod entry;
+mod undo;
+
+pub use entry::{Entry, MountPhase, Reach};
+
+use undo::{Undo, undo};
+
+/// The goal of a claim on its node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Goal {
+    /// The volume is published for the allocation.
+    Mount,
+    /// The node has no remains of the claim.
+    Release,
+}
+
+/// The state of a place where a volume may be mounted, as the kernel reports it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Place {
+    /// No file system is mounted there.
+    #[default]
+    Empty,
+    /// A file system is mounted there and answers, or a device is there.
+    Mounted,
+    /// A dead file system is mounted there: its daemon or its device disappeared, so it will never answer again.
+    Dead,
+    /// A file system is mounted there that does not answer in time.
+    Silent,
+}
+
+/// A place of a claim.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Spot {
+    /// The publish target of the allocation.
+    Target,
+    /// The stage of all claims that use the volume in the same way.
+    Stage,
+}
+
+/// A call to the plugin's node service.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum NodeCall {
+    /// NodeStageVolume.
+    Stage,
+    /// NodePublishVolume.
+    Publish,
+    /// NodeUnpublishVolume.
+    Unpublish,
+    /// NodeUnstageVolume.
+    Unstage,
+}
+
+/// The outcome of a call, classified by what it proves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Answer {
+    /// The plugin returned OK.
+    Done,
+    /// NOT_FOUND: the plugin has no such volume.
+    NotFound,
+    /// FAILED_PRECONDITION: another call must come first.
+    OutOfOrder,
+    /// Any other response by which the plugin reports that the call had no effect.
+    Refused,
+    /// No response, or one after which the call may still take effect.
+    Unclear,
+}
+
+impl Answer {
+    /// Returns whether the plugin reported that the call had no effect.
+    fn is_refusal(self) -> bool {
+        matches!(self, Self::OutOfOrder | Self::Refused | Self::NotFound)
+    }
+}
+
+/// The calls of the current attempt, with their outcomes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Tries {
+    stage: Option<Answer>,
+    publish: Option<Answer>,
+    unpublish: Option<Answer>,
+    unstage: Option<Answer>,
+    /// The number of consecutive refusals of the call that undoes the current place.
+    refusals: u8,
+    /// Whether this attempt ended an earlier stage.
+    stage_ended: bool,
+    /// Whether this attempt ended an earlier target.
+    target_ended: bool,
+}
+
+impl Tries {
+    /// Records the response to a call.
+    pub fn note(&mut self, call: NodeCall, answer: Answer) {
+        match call {
+            NodeCall::Stage => (self.stage, self.publish) = (Some(answer), None),
+            NodeCall::Publish => self.publish = Some(answer),
+            NodeCall::Unpublish => self.unpublish = Some(answer),
+            NodeCall::Unstage => self.unstage = Some(answer),
+        }
+        if matches!(call, NodeCall::Unpublish | NodeCall::Unstage) {
+            self.refusals = if answer.is_refusal() { (self.refusals + 1).min(undo::MAX_REFUSALS) } else { 0 };
+        }
+    }
+
+    /// Records that the kernel ended a mount. After `MAX_REFUSALS` refusals, the plugin is asked again.
+    pub fn note_unmount(&mut self, spot: Spot) {
+        match spot {
+            // With fewer refusals the mount was dead, or the plugin reported success: its response still counts.
+            _ if self.refusals < undo::MAX_REFUSALS => {}
+            Spot::Target => (self.unpublish, self.refusals) = (None, 0),
+            Spot::Stage => (self.unstage, self.refusals) = (None, 0),
+        }
+    }
+
+    /// Records a proof: the calls for the place start again.
+    pub fn note_proof(&mut self, proof: Proof) {
+        self.refusals = 0;
+        match proof {
+            Proof::StageShared => {}
+            Proof::TargetGone(_) => {
+                (self.publish, self.unpublish, self.target_ended) = (None, None, true);
+            }
+            Proof::StageGone(_) | Proof::StageLeft => {
+                (self.stage, self.unstage, self.stage_ended) = (None, None, true);
+            }
+        }
+    }
+
+    /// Returns whether an undoing call was answered while its place is not proven to be empty.
+    pub fn is_undoing(&self) -> bool {
+        self.unpublish.is_some() || self.unstage.is_some()
+    }
+
+    /// Allows the undoing calls again after a pause.
+    pub fn rest(&mut self) {
+        (self.unpublish, self.unstage) = (None, None);
+    }
+}
+
+/// The inputs of a decision beside the ledger entry.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Observed<'a> {
+    /// The state of the allocation's target.
+    pub target: Place,
+    /// The state of the stage.
+    pub stage: Place,
+    /// Whether the mount at the target matches the claim's proof.
+    pub is_proven: bool,
+    /// Whether the volume is published as a device: then the stage has no mount.
+    pub is_device: bool,
+    /// Whether the volume's file system is mounted elsewhere on this machine, in a place of no live claim.
+    pub lingers: bool,
+    /// Whether the plugin's process is not the one that made the mount.
+    pub is_replaced: bool,
+    /// Whether remains exist of a claim that ended on the servers before this one was attached.
+    pub is_stale: bool,
+    /// Whether no caller waits for the mount any more: then no further call is made for it.
+    pub is_abandoned: bool,
+    /// The entries of other claims on the same stage.
+    pub others: &'a [Entry],
+    /// The calls of this attempt.
+    pub tries: Tries,
+}
+
+/// Why a place is empty.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Because {
+    /// The call that would have mounted there was never made.
+    NeverCalled,
+    /// The plugin undid the mount, or does not know the volume.
+    Undone,
+    /// The plugin refuses to undo the mount; mount table and ledger prove that it does not exist.
+    Absent,
+}
+
+/// A fact that is recorded without a call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Proof {
+    /// The claim shares a stage that another claim has made.
+    StageShared,
+    /// The volume is not published for the claim.
+    TargetGone(Because),
+    /// The volume is not staged for any claim.
+    StageGone(Because),
+    /// The stage stays for its other users, or the claim had none.
+    StageLeft,
+}
+
+/// How the kernel unmounts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum How {
+    /// Unmount, unless the mount is in use.
+    Now,
+    /// Detach a dead mount from the tree (lazy unmount).
+    Lazily,
+}
+
+/// The conditions that a node waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum NodeWait {
+    /// The end of the remains of an earlier attachment.
+    Stale,
+    /// The end of the live users of a dead stage.
+    DeadStage,
+    /// The end of the users of a stage that are being released: the plugin does not stage over an existing mount.
+    LeavingStage,
+    /// The file system at a place must answer.
+    Silent(Spot),
+    /// The plugin refuses a call.
+    Refused(NodeCall),
+    /// The plugin did not answer a call.
+    Unanswered(NodeCall),
+    /// The end of another mount of the same file system, while the plugin refuses to undo it.
+    Lingers(Spot),
+}
+
+/// The next action for a claim on its node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum NodeAction {
+    /// Write the intent ([`Entry::intend`]), make the call, record the response ([`Tries::note`], [`Entry::learn`]).
+    Call(NodeCall),
+    /// Unmount a place without the plugin.
+    Unmount(Spot, How),
+    /// Record this proof ([`Entry::record`]).
+    Record(Proof),
+    /// Wait, then allow the undoing calls again ([`Tries::rest`]).
+    Wait(NodeWait),
+    /// End this attempt: its last call failed, and no mount must be ended before the next attempt.
+    GiveUp,
+    /// Nothing to do: the goal is reached. The caller proves and seals the mount.
+    Finished,
+}
+
+/// Returns the next action for a claim.
+pub fn next(goal: Goal, entry: &Entry, observed: &Observed<'_>) -> NodeAction {
+    match goal {
+        Goal::Mount => mount(entry, observed),
+        Goal::Release => release(entry, observed),
+    }
+}
+
+/// Returns whether a claim keeps a dead stage from being ended: it took part in the stage, and its target has not
+/// ended.
+pub fn is_live_user(entry: &Entry) -> bool {
+    entry.holds_stage() && !(entry.renewing && entry.publish != Reach::Made)
+}
+
+/// Returns whether a claim proves that its stage is good: it is staged and not being released.
+fn provides_stage(entry: &Entry) -> bool {
+    entry.holds_stage() && entry.phase <= MountPhase::Mounted
+}
+
+fn mount(entry: &Entry, observed: &Observed<'_>) -> NodeAction {
+    if entry.phase > MountPhase::Mounted || observed.is_abandoned {
+        return NodeAction::GiveUp;
+    }
+    if entry.phase == MountPhase::Mounted && observed.is_proven {
+        return NodeAction::Finished;
+    }
+    if observed.is_stale {
+        return NodeAction::Wait(NodeWait::Stale);
+    }
+    if entry.renewing && entry.publish != Reach::Never && observed.tries.publish.is_none() {
+        return renew_target(observed);
+    }
+    let staging = if entry.stages { stage(entry, observed) } else { None };
+    staging.unwrap_or_else(|| publish(entry, observed))
+}
+
+/// Returns the action that the stage needs before the volume is published; `None` if the stage is good.
+fn stage(entry: &Entry, observed: &Observed<'_>) -> Option<NodeAction> {
+    let tries = &observed.tries;
+    if tries.unstage.is_some() {
+        return Some(end_stage(entry, observed));
+    }
+    let made = entry.stage == Reach::Made || observed.others.iter().any(provides_stage);
+    // The plugin does not know a stage that its earlier process made; staging is idempotent.
+    let unknown = tries.publish == Some(Answer::OutOfOrder) && tries.stage.is_none();
+    match observed.stage {
+        Place::Silent => Some(NodeAction::Wait(NodeWait::Silent(Spot::Stage))),
+        Place::Dead if !observed.others.iter().any(is_live_user) => Some(end_stage(entry, observed)),
+        // The users of mounts that are being mounted again cannot wait for each other. Their targets stay unchanged.
+        Place::Dead if entry.renewing => Some(NodeAction::Unmount(Spot::Stage, How::Lazily)),
+        Place::Dead => Some(NodeAction::Wait(NodeWait::DeadStage)),
+        _ if unknown => Some(NodeAction::Call(NodeCall::Stage)),
+        Place::Empty if !(observed.is_device && made) => match tries.stage {
+            None => Some(NodeAction::Call(NodeCall::Stage)),
+            Some(Answer::Done) => None,
+            Some(_) => Some(NodeAction::GiveUp),
+        },
+        Place::Mounted | Place::Empty if made => {
+            (entry.stage != Reach::Made).then_some(NodeAction::Record(Proof::StageShared))
+        }
+        Place::Mounted | Place::Empty => Some(match tries.stage {
+            None => NodeAction::Call(NodeCall::Stage),
+            // An earlier call has partly succeeded, and the plugin does not repeat it.
+            Some(answer) if answer.is_refusal() && !tries.stage_ended => {
+                match observed.others.iter().any(Entry::holds_stage) {
+                    true => NodeAction::Wait(NodeWait::LeavingStage),
+                    false => end_stage(entry, observed),
+                }
+            }
+            Some(_) => NodeAction::GiveUp,
+        }),
+    }
+}
+
+/// Ends a stage that no claim can use, after the target that the claim itself may have published from it.
+fn end_stage(entry: &Entry, observed: &Observed<'_>) -> NodeAction {
+    if entry.publish != Reach::Never {
+        return end_target(entry, observed);
+    }
+    let gone = undo(Reach::Unclear, observed.stage, observed.tries.unstage, observed);
+    act(gone, NodeCall::Unstage, Spot::Stage, Proof::StageGone)
+}
+
+fn publish(entry: &Entry, observed: &Observed<'_>) -> NodeAction {
+    let tries = &observed.tries;
+    if tries.unpublish.is_some() {
+        return end_target(entry, observed);
+    }
+    match (tries.publish, observed.target) {
+        (Some(Answer::Done), _) => NodeAction::Finished,
+        // An earlier call has partly succeeded, and the plugin does not repeat it.
+        (Some(answer), Place::Mounted | Place::Dead) if answer.is_refusal() && !tries.target_ended => {
+            end_target(entry, observed)
+        }
+        (Some(_), _) => NodeAction::GiveUp,
+        (None, Place::Silent) => NodeAction::Wait(NodeWait::Silent(Spot::Target)),
+        (None, Place::Dead) => end_target(entry, observed),
+        (None, Place::Mounted) if entry.publish == Reach::Never => end_target(entry, observed),
+        (None, Place::Mounted | Place::Empty) => NodeAction::Call(NodeCall::Publish),
+    }
+}
+
+/// Ends a target before the volume is published there again.
+fn end_target(entry: &Entry, observed: &Observed<'_>) -> NodeAction {
+    let reach = if entry.publish == Reach::Never { Reach::Never } else { Reach::Unclear };
+    let gone = undo(reach, observed.target, observed.tries.unpublish, observed);
+    act(gone, NodeCall::Unpublish, Spot::Target, Proof::TargetGone)
+}
+
+/// Detaches a broken mount from the tree and calls the plugin, whose response does not matter.
+fn renew_target(observed: &Observed<'_>) -> NodeAction {
+    match observed.tries.unpublish {
+        _ if observed.target != Place::Empty => NodeAction::Unmount(Spot::Target, How::Lazily),
+        None => NodeAction::Call(NodeCall::Unpublish),
+        Some(Answer::Done | Answer::NotFound) => NodeAction::Record(Proof::TargetGone(Because::Undone)),
+        Some(_) => NodeAction::Record(Proof::TargetGone(Because::Absent)),
+    }
+}
+
+fn release(entry: &Entry, observed: &Observed<'_>) -> NodeAction {
+    if entry.phase == MountPhase::Unstaged {
+        return NodeAction::Finished;
+    }
+    if entry.phase < MountPhase::Unpublished {
+        let gone = undo(entry.publish, observed.target, observed.tries.unpublish, observed);
+        return act(gone, NodeCall::Unpublish, Spot::Target, Proof::TargetGone);
+    }
+    if !entry.stages || entry.stage == Reach::Never || observed.others.iter().any(Entry::holds_stage) {
+        return NodeAction::Record(Proof::StageLeft);
+    }
+    let gone = undo(entry.stage, observed.stage, observed.tries.unstage, observed);
+    act(gone, NodeCall::Unstage, Spot::Stage, Proof::StageGone)
+}
+
+fn act(gone: Undo, call: NodeCall, spot: Spot, proof: impl FnOnce(Because) -> Proof) -> NodeAction {
+    match gone {
+        Undo::Call => NodeAction::Call(call),
+        Undo::Unmount(how) => NodeAction::Unmount(spot, how),
+        Undo::Gone(because) => NodeAction::Record(proof(because)),
+        Undo::Refused => NodeAction::Wait(NodeWait::Refused(call)),
+        Undo::Unanswered => NodeAction::Wait(NodeWait::Unanswered(call)),
+        Undo::Silent => NodeAction::Wait(NodeWait::Silent(spot)),
+        Undo::Lingers => NodeAction::Wait(NodeWait::Lingers(spot)),
+    }
+}
+
+#[cfg(test)]
+mod tests;

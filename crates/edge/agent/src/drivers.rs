@@ -1,0 +1,144 @@
+//! The drivers of this agent, configured by its `plugin` blocks.
+
+use crate::error::AgentError;
+use crate::settings::Settings;
+use caravan_drivers::{
+    Driver, ExecDriver, ExecOptions, ForkServer, IdRanges, MockDriver, NamespaceMode, RawExecDriver,
+    RawExecOptions, ShimCommand, own_program,
+};
+use serde_json::{Map, Value};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// The option of driver exec that gives plugins root on the node.
+const PRIVILEGED_PLUGINS: &str = "allow_privileged_plugins";
+
+/// Creates and configures all drivers.
+pub(crate) fn all(settings: &Settings) -> Result<Vec<Arc<dyn Driver>>, AgentError> {
+    let shims = ForkServer::new(ShimCommand::default());
+    // Tasks run the agent's own program by this name, independent of their root directory and PATH.
+    let bundled = own_program("caravan");
+    let mut raw = RawExecOptions { bundled: bundled.clone(), ..raw_exec(settings)? };
+    // As in Nomad, a development agent enables raw_exec.
+    raw.enabled |= settings.dev;
+    let exec = ExecOptions { bundled, ..exec(settings)? };
+    let mut drivers: Vec<Arc<dyn Driver>> =
+        vec![Arc::new(RawExecDriver::new(raw, shims.clone())), Arc::new(ExecDriver::new(exec, shims))];
+    if settings.dev || settings.plugins.contains_key("mock_driver") {
+        drivers.push(Arc::new(MockDriver::new()));
+    }
+    Ok(drivers)
+}
+
+/// A reader of one driver's options; options that remain at the end are unknown.
+struct Options {
+    driver: &'static str,
+    values: Map<String, Value>,
+}
+
+impl Options {
+    fn of(settings: &Settings, driver: &'static str) -> Self {
+        let values = match settings.plugins.get(driver) {
+            Some(Value::Object(values)) => values.clone(),
+            _ => Map::new(),
+        };
+        Self { driver, values }
+    }
+
+    fn bad(&self, key: &str, desired: &str) -> AgentError {
+        AgentError::Setting {
+            field: "plugin",
+            reason: format!("\"{}\": {key} must be {desired}", self.driver),
+        }
+    }
+
+    fn bool(&mut self, key: &str) -> Result<Option<bool>, AgentError> {
+        match self.values.remove(key) {
+            None | Some(Value::Null) => Ok(None),
+            Some(Value::Bool(on)) => Ok(Some(on)),
+            Some(Value::String(text)) if text == "true" => Ok(Some(true)),
+            Some(Value::String(text)) if text == "false" => Ok(Some(false)),
+            Some(_) => Err(self.bad(key, "true or false")),
+        }
+    }
+
+    fn strings(&mut self, key: &str) -> Result<Option<Vec<String>>, AgentError> {
+        let Some(value) = self.values.remove(key) else { return Ok(None) };
+        serde_json::from_value(value).map(Some).map_err(|_| self.bad(key, "a list of strings"))
+    }
+
+    fn ids(&mut self, key: &str) -> Result<IdRanges, AgentError> {
+        let text = match self.values.remove(key) {
+            None | Some(Value::Null) => return Ok(IdRanges::default()),
+            Some(Value::String(text)) => text,
+            Some(_) => return Err(self.bad(key, "ranges of ids such as \"0-99,1000\"")),
+        };
+        text.parse().map_err(|_| self.bad(key, "ranges of ids such as \"0-99,1000\""))
+    }
+
+    fn mode(&mut self, key: &str) -> Result<NamespaceMode, AgentError> {
+        match self.values.remove(key) {
+            None | Some(Value::Null) => Ok(NamespaceMode::default()),
+            Some(Value::String(text)) => text.parse().map_err(|_| self.bad(key, "\"private\" or \"host\"")),
+            Some(_) => Err(self.bad(key, "\"private\" or \"host\"")),
+        }
+    }
+
+    fn end(self) -> Result<(), AgentError> {
+        match self.values.keys().next() {
+            None => Ok(()),
+            Some(key) => Err(AgentError::Setting {
+                field: "plugin",
+                reason: format!("\"{}\": there is no option {key:?}", self.driver),
+            }),
+        }
+    }
+}
+
+fn raw_exec(settings: &Settings) -> Result<RawExecOptions, AgentError> {
+    let mut options = Options::of(settings, "raw_exec");
+    let read = RawExecOptions {
+        enabled: options.bool("enabled")?.unwrap_or(false),
+        denied_host_uids: options.ids("denied_host_uids")?,
+        denied_host_gids: options.ids("denied_host_gids")?,
+        denied_envvars: options.strings("denied_envvars")?.unwrap_or_default(),
+        ..RawExecOptions::default()
+    };
+    options.end()?;
+    Ok(read)
+}
+
+fn exec(settings: &Settings) -> Result<ExecOptions, AgentError> {
+    let mut options = Options::of(settings, "exec");
+    let defaults = ExecOptions::default();
+    // The driver always uses pivot_root; the option is for file systems that cannot.
+    if options.bool("no_pivot_root")? == Some(true) {
+        return Err(options.bad("no_pivot_root", "false: tasks always get a root of their own"));
+    }
+    let chroot = settings.client.as_ref().and_then(|c| c.file.chroot_env.clone()).filter(|c| !c.is_empty());
+    let read = ExecOptions {
+        default_pid_mode: options.mode("default_pid_mode")?,
+        default_ipc_mode: options.mode("default_ipc_mode")?,
+        allow_caps: options.strings("allow_caps")?.unwrap_or(defaults.allow_caps),
+        denied_host_uids: options.ids("denied_host_uids")?,
+        denied_host_gids: options.ids("denied_host_gids")?,
+        host_paths: match chroot {
+            Some(paths) => paths.into_iter().map(|(from, to)| (from.into(), to.into())).collect(),
+            None => defaults.host_paths,
+        },
+        allow_privileged_plugins: options.bool(PRIVILEGED_PLUGINS)?.unwrap_or(settings.dev),
+        bundled: BTreeMap::new(),
+    };
+    read.check().map_err(|error| AgentError::Setting {
+        field: "plugin",
+        reason: format!("\"exec\": allow_caps: {error}"),
+    })?;
+    options.end()?;
+    Ok(read)
+}
+
+/// Returns whether plugins get root on the node: as configured; by default only in development agents.
+pub(crate) fn allows_privileged_plugins(settings: &Settings) -> bool {
+    let set = Options::of(settings, "exec").bool(PRIVILEGED_PLUGINS).ok().flatten();
+    set.unwrap_or(settings.dev)
+}

@@ -1,0 +1,224 @@
+//! Runs server, client, RPC and HTTP in one process. They start in this order and stop in the opposite one.
+
+use crate::data_dir;
+use crate::error::AgentError;
+use crate::flags::Flags;
+use crate::logging::Levels;
+use crate::monitor::Monitors;
+use crate::notify;
+use crate::reload::Reloader;
+use crate::settings::Settings;
+use crate::tls::Live;
+use caravan_http::Reload as _;
+use caravan_rpc::Limits;
+use caravan_types::UnixNanos;
+use std::net::SocketAddr;
+use std::time::{Duration, Instant};
+use tokio::net::TcpListener;
+use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+/// From the start until its memory is released: elections and fingerprints are over by then.
+const STARTUP_MEMORY_DELAY: Duration = Duration::from_secs(3);
+
+/// The signals that end an agent or reload its configuration.
+#[derive(Debug)]
+pub(crate) struct Signals {
+    interrupt: Signal,
+    terminate: Signal,
+    hangup: Signal,
+}
+
+impl Signals {
+    /// Installs the signal handlers, so that an agent that is stopped during its start also ends in order. Needs a
+    /// runtime.
+    pub(crate) fn listen() -> Result<Self, AgentError> {
+        Ok(Self {
+            interrupt: signal(SignalKind::interrupt()).map_err(AgentError::Runtime)?,
+            terminate: signal(SignalKind::terminate()).map_err(AgentError::Runtime)?,
+            hangup: signal(SignalKind::hangup()).map_err(AgentError::Runtime)?,
+        })
+    }
+}
+
+/// Runs an agent until a signal, or until a part of it fails permanently.
+pub(crate) async fn run(
+    settings: Settings,
+    flags: Flags,
+    signals: Signals,
+    logs: Monitors,
+    levels: Levels,
+) -> Result<(), AgentError> {
+    let tls = Live::read(&settings.tls, &settings.region)?;
+    // Ports come first: an agent that cannot listen must not touch any state.
+    let http = listen("HTTP", settings.http).await?;
+    let rpc = match &settings.server {
+        Some(_) => Some(listen("RPC", settings.rpc).await?),
+        None => None,
+    };
+    let fail = |source| AgentError::DataDir { path: settings.data_dir.clone(), source };
+    data_dir::make(&settings.data_dir, settings.dev).map_err(fail)?;
+    if !settings.dev {
+        let machine = settings.client.is_some().then(data_dir::machine).flatten();
+        data_dir::claim(&settings.data_dir, &settings.build, machine)?;
+    }
+    let mut agent = Agent {
+        settings: &settings,
+        flags,
+        tls,
+        logs,
+        levels,
+        limits: Limits::new(settings.limits.rpc_handshake, settings.limits.rpc_connections, Instant::now()),
+        http_address: http.local_addr().map_err(AgentError::Runtime)?,
+        stop: CancellationToken::new(),
+        stop_server: CancellationToken::new(),
+        clients: TaskTracker::new(),
+        servers: TaskTracker::new(),
+        failed: tokio::sync::mpsc::channel(4),
+    };
+    if let Some(warning) = open_port(&settings) {
+        tracing::warn!("{warning}");
+    }
+    if let Some(notice) = root_notice(&settings) {
+        tracing::info!("{notice}");
+    }
+    let result = agent.start(http, rpc).await;
+    if result.is_ok() {
+        banner(&settings, agent.http_address);
+        notify::ready(&settings.name);
+        agent.clients.spawn(release_startup_memory(agent.stop.clone()));
+    }
+    let result = match result {
+        Ok(parts) => agent.wait(signals, &parts.reloader).await,
+        Err(error) => Err(error),
+    };
+    agent.end().await;
+    if settings.dev
+        && let Err(error) = data_dir::remove(&settings.data_dir)
+    {
+        let error = caravan_sys::describe(&error);
+        tracing::warn!(error, dir = %settings.data_dir.display(), "the temporary directory stays");
+    }
+    result
+}
+
+/// Returns the warning of a server whose RPC port others can reach without TLS.
+pub(crate) fn open_port(settings: &Settings) -> Option<String> {
+    let is_open = settings.server.is_some() && !settings.tls.rpc && !settings.rpc.ip().is_loopback();
+    is_open.then(|| {
+        format!(
+            "tls {{ rpc = true }} is not set and the RPC port listens on {}: whoever reaches it can read what agents \
+             say to each other and register nodes of its own; use TLS, or keep the port to a network of agents only",
+            settings.rpc
+        )
+    })
+}
+
+/// Releases the pages of the program that only the start needed, once the start is certainly over.
+async fn release_startup_memory(stop: CancellationToken) {
+    tokio::select! {
+        () = stop.cancelled() => return,
+        () = tokio::time::sleep(STARTUP_MEMORY_DELAY) => {}
+    }
+    let released = tokio::task::spawn_blocking(caravan_sys::pages::release_program).await;
+    if let Ok(Err(error)) = released {
+        let error = caravan_sys::describe(&error);
+        tracing::debug!(error, "the memory of the start stays mapped");
+    }
+}
+
+async fn listen(what: &'static str, address: SocketAddr) -> Result<TcpListener, AgentError> {
+    TcpListener::bind(address).await.map_err(|source| AgentError::Bind { what, address, source })
+}
+
+pub(crate) struct Agent<'a> {
+    pub(crate) settings: &'a Settings,
+    pub(crate) flags: Flags,
+    pub(crate) tls: Live,
+    pub(crate) logs: Monitors,
+    pub(crate) levels: Levels,
+    pub(crate) limits: Limits,
+    pub(crate) http_address: SocketAddr,
+    pub(crate) stop: CancellationToken,
+    pub(crate) stop_server: CancellationToken,
+    pub(crate) clients: TaskTracker,
+    pub(crate) servers: TaskTracker,
+    pub(crate) failed: (tokio::sync::mpsc::Sender<AgentError>, tokio::sync::mpsc::Receiver<AgentError>),
+}
+
+impl Agent<'_> {
+    /// Waits for a signal or a failure.
+    async fn wait(&mut self, signals: Signals, reloader: &Reloader) -> Result<(), AgentError> {
+        let Signals { mut interrupt, mut terminate, mut hangup } = signals;
+        loop {
+            tokio::select! {
+                _ = interrupt.recv() => tracing::info!("interrupted: the agent stops"),
+                _ = terminate.recv() => tracing::info!("asked to end: the agent stops"),
+                _ = hangup.recv() => {
+                    notify::reloading();
+                    // The reload logs its errors.
+                    drop(reloader.reload());
+                    notify::ready(&self.settings.name);
+                    continue;
+                }
+                failure = self.failed.1.recv() => {
+                    if let Some(error) = failure {
+                        return Err(error);
+                    }
+                }
+            }
+            break;
+        }
+        // A second signal ends the process at once.
+        tokio::spawn(async move {
+            tokio::select! {
+                _ = interrupt.recv() => {}
+                _ = terminate.recv() => {}
+            }
+            tracing::warn!("asked again: the agent ends at once");
+            std::process::exit(1);
+        });
+        Ok(())
+    }
+
+    /// Stops the agent. The client stops first: a development agent ends its tasks and releases its volumes, which
+    /// needs servers.
+    async fn end(self) {
+        notify::stopping();
+        self.stop.cancel();
+        self.clients.close();
+        self.clients.wait().await;
+        self.stop_server.cancel();
+        self.servers.close();
+        self.servers.wait().await;
+    }
+}
+
+/// Returns the time of the wall clock.
+pub(crate) fn now() -> UnixNanos {
+    UnixNanos(caravan_sys::time::wall_nanos())
+}
+
+/// Returns the notice of a development agent that gives plugins root on the node.
+pub(crate) fn root_notice(settings: &Settings) -> Option<&'static str> {
+    (settings.dev && settings.client.is_some() && crate::drivers::allows_privileged_plugins(settings)).then_some(
+        "Driver exec gives CSI plugins of type node and monolith root on this host (allow_privileged_plugins).",
+    )
+}
+
+fn banner(settings: &Settings, http: SocketAddr) {
+    let role = match (&settings.server, &settings.client) {
+        (Some(_), Some(_)) => "server and client",
+        (Some(_), None) => "server",
+        _ => "client",
+    };
+    let scheme = if settings.tls.http { "https" } else { "http" };
+    println!("==> Caravan agent started: {role} \"{}\", {scheme}://{http}", settings.name);
+    if settings.dev {
+        println!("    Development mode: nothing is kept when it ends. Ctrl-C ends it.");
+    }
+    if let Some(notice) = root_notice(settings) {
+        println!("    {notice}");
+    }
+}

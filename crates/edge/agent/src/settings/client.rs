@@ -1,0 +1,85 @@
+//! The settings of the client.
+
+use super::net::{RPC_PORT, port, with_port};
+use super::{absolute, bad};
+use crate::error::AgentError;
+use crate::reserved;
+use caravan_types::node::ReservedResources;
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+
+const DYNAMIC_PORTS: (u16, u16) = (20_000, 32_000);
+
+/// The settings of the client.
+#[derive(Clone, Debug)]
+pub(crate) struct ClientSettings {
+    pub(crate) servers: Vec<String>,
+    pub(crate) state_dir: PathBuf,
+    pub(crate) alloc_dir: PathBuf,
+    pub(crate) host_volumes_dir: PathBuf,
+    pub(crate) host_volume_plugin_dir: PathBuf,
+    pub(crate) file: caravan_hcl::config::ClientConfig,
+    pub(crate) node_class: String,
+    pub(crate) node_pool: String,
+    pub(crate) meta: BTreeMap<String, String>,
+    pub(crate) network_interface: Option<String>,
+    /// The first and last port for jobs that request a dynamic port.
+    pub(crate) dynamic_ports: (u16, u16),
+    /// The parent of the tasks' cgroups; absent means the default.
+    pub(crate) cgroup_parent: Option<String>,
+    /// The resources that are reserved for the host.
+    pub(crate) reserved: ReservedResources,
+    /// The CPUs that jobs may reserve; absent means all except the reserved ones.
+    pub(crate) reservable_cores: Option<BTreeSet<u16>>,
+}
+
+/// Reads the `client` block.
+pub(super) fn client(
+    file: caravan_hcl::config::ClientConfig,
+    data_dir: &Path,
+    is_server: bool,
+) -> Result<ClientSettings, AgentError> {
+    let mut servers = file.servers.clone().unwrap_or_default();
+    if let Some(join) = &file.server_join {
+        servers.extend(join.start_join.clone().unwrap_or_default());
+        servers.extend(join.retry_join.clone().unwrap_or_default());
+    }
+    let servers: Vec<String> = servers.into_iter().map(|s| with_port(&s, RPC_PORT)).collect();
+    if servers.is_empty() && !is_server {
+        return Err(bad("client.servers", "a client without a server of its own needs the address of one"));
+    }
+    let dir = |field, supplied: Option<String>, default: &str| match supplied {
+        Some(dir) => absolute(field, dir),
+        None => Ok(data_dir.join(default)),
+    };
+    let dynamic_ports = (
+        port("client.min_dynamic_port", file.min_dynamic_port, DYNAMIC_PORTS.0)?,
+        port("client.max_dynamic_port", file.max_dynamic_port, DYNAMIC_PORTS.1)?,
+    );
+    if dynamic_ports.0 > dynamic_ports.1 {
+        return Err(bad(
+            "client.min_dynamic_port",
+            format!("{} is above client.max_dynamic_port, {}", dynamic_ports.0, dynamic_ports.1),
+        ));
+    }
+    Ok(ClientSettings {
+        servers,
+        state_dir: dir("client.state_dir", file.state_dir.clone(), "client")?,
+        alloc_dir: dir("client.alloc_dir", file.alloc_dir.clone(), "alloc")?,
+        host_volumes_dir: dir("client.host_volumes_dir", file.host_volumes_dir.clone(), "host_volumes")?,
+        host_volume_plugin_dir: dir(
+            "client.host_volume_plugin_dir",
+            file.host_volume_plugin_dir.clone(),
+            "host_volume_plugins",
+        )?,
+        dynamic_ports,
+        cgroup_parent: reserved::cgroup_parent(file.cgroup_parent.as_deref())?,
+        reserved: reserved::of(&file)?,
+        reservable_cores: reserved::cores("client.reservable_cores", file.reservable_cores.as_deref())?,
+        node_class: file.node_class.clone().unwrap_or_default(),
+        node_pool: file.node_pool.clone().unwrap_or_else(|| "default".into()),
+        network_interface: file.network_interface.clone(),
+        meta: file.meta.clone().unwrap_or_default(),
+        file,
+    })
+}

@@ -1,0 +1,316 @@
+//! The start of an agent's parts. Each part gets what it needs when it is created: the server first, then the node's state,
+//! whose identity opens the connection to the servers, then the client, then the listeners.
+
+use crate::drivers;
+use crate::error::AgentError;
+use crate::known_nodes::KnownNodes;
+use crate::reload::Reloader;
+use crate::run::{Agent, now};
+use crate::settings::{ClientSettings, ServerSettings};
+use arc_swap::ArcSwap;
+use caravan_client::{Client, ClientConfig, RpcServers};
+use caravan_consensus::{Config as LogConfig, ServerId};
+use caravan_http::{AgentInfo, HttpState, Listener, TaskRoutes};
+use caravan_rpc::{
+    Channel, ConnectOptions, PeerIdentity, Registration, ReverseOptions, ReverseRegistry, ReverseService,
+    RpcServer, Secret, ServerOptions,
+};
+use caravan_server::{HeartbeatConfig, ServerConfig};
+use parking_lot::Mutex;
+use std::path::Path;
+use std::sync::Arc;
+use tokio::net::TcpListener;
+
+/// The parts that must live as long as the agent.
+pub(crate) struct Parts {
+    /// The path of calls from this agent's server to its client.
+    _way_back: Option<Registration>,
+    pub(crate) reloader: Arc<Reloader>,
+}
+
+/// A client with its connection to the servers.
+struct ClientPart {
+    handle: caravan_client::Handle,
+    service: caravan_client::Service,
+    /// The connection to a server of another agent; `None` if the server is in this agent.
+    remote: Option<Remote>,
+}
+
+/// A connection to servers of other agents.
+struct Remote {
+    channel: Channel,
+    options: ConnectOptions,
+}
+
+impl Agent<'_> {
+    /// Starts all parts. The server, the client and the listeners run until the agent stops.
+    pub(crate) async fn start(
+        &mut self,
+        http: TcpListener,
+        rpc: Option<TcpListener>,
+    ) -> Result<Parts, AgentError> {
+        let registry = ReverseRegistry::default();
+        let server = match &self.settings.server {
+            Some(server) => Some(self.start_server(server, registry.clone()).await?),
+            None => None,
+        };
+        let client = match &self.settings.client {
+            Some(settings) => Some(self.open_client(settings, server.as_ref())?),
+            None => None,
+        };
+        let shown = Arc::new(ArcSwap::from_pointee(crate::shown::config(self.settings)));
+        let reloader = Arc::new(Reloader {
+            flags: self.flags.clone(),
+            turn: Mutex::default(),
+            tls: self.tls.clone(),
+            levels: self.levels.clone(),
+            limits: self.limits.clone(),
+            client: client.as_ref().map(|client| client.handle.clone()),
+            shown: shown.clone(),
+            started: self.settings.clone(),
+        });
+        let remote = client.as_ref().and_then(|client| client.remote.as_ref());
+        let state = HttpState {
+            server: server.clone(),
+            client: client.as_ref().map(|client| Arc::new(client.handle.clone()) as _),
+            relay: remote.map(|remote| remote.channel.clone()),
+            servers: remote.map(|remote| remote.options.targets.clone()),
+            logs: Some(Arc::new(self.logs.clone())),
+            profiler: Some(Arc::new(crate::profile::CpuProfiler::default())),
+            reload: Some(reloader.clone()),
+            acl: self.settings.acl.enabled,
+            info: Arc::new(self.info(shown)?),
+            started: now(),
+            transport: Arc::new(self.settings.transport.clone()),
+            stopping: self.stop.clone(),
+            ..HttpState::default()
+        };
+        let way_back = client.and_then(|client| self.run_client(client, &registry, &state));
+        if let (Some(server), Some(listener)) = (server, rpc) {
+            self.serve_rpc(listener, server, registry, &state)?;
+        }
+        self.serve_http(http, state);
+        Ok(Parts { _way_back: way_back, reloader })
+    }
+
+    /// Opens the client's state and connects it with the server of this agent, or with those of its configuration.
+    fn open_client(
+        &self,
+        settings: &ClientSettings,
+        server: Option<&caravan_server::Handle>,
+    ) -> Result<ClientPart, AgentError> {
+        let failed = |error: caravan_client::ClientError| AgentError::Client(Box::new(error));
+        let client = Client::open(self.client_config(settings)).map_err(failed)?;
+        let identity = PeerIdentity::Client {
+            node_id: client.node_id().to_string(),
+            secret: Secret::new(client.node_secret().expose()),
+        };
+        let (channel, remote) = match server {
+            Some(server) => (Channel::local(server.rpc().build(), identity), None),
+            None => {
+                let mut options =
+                    ConnectOptions::new(settings.servers.clone(), identity, &self.settings.region);
+                if let Some(connector) = self.tls.connecting() {
+                    options.connector = Arc::new(connector);
+                }
+                let channel = Channel::connect(options.clone());
+                (channel.clone(), Some(Remote { channel, options }))
+            }
+        };
+        let servers = Arc::new(RpcServers::new(channel));
+        let (handle, service) = client.connect(servers, drivers::all(self.settings)?).map_err(failed)?;
+        Ok(ClientPart { handle, service, remote })
+    }
+
+    /// Runs a client, and lets servers call it.
+    fn run_client(
+        &self,
+        client: ClientPart,
+        registry: &ReverseRegistry,
+        state: &HttpState,
+    ) -> Option<Registration> {
+        let ClientPart { handle, service, remote } = client;
+        let router = handle.routes(caravan_http::rpc(state.clone())).build();
+        let way_back = match remote {
+            Some(Remote { options, .. }) => {
+                let (reverse, _) = ReverseService::new(ReverseOptions { connect: options, router });
+                self.clients.spawn(reverse.run(self.stop.clone()));
+                None
+            }
+            None => {
+                let caller = PeerIdentity::Server { name: self.settings.name.clone() };
+                Some(registry.register(handle.node_id().to_string(), Channel::local(router, caller)))
+            }
+        };
+        handle.serve_tasks(Arc::new(TaskRoutes::new(state.clone())));
+        self.clients.spawn(service.run(self.stop.clone()));
+        way_back
+    }
+
+    fn serve_rpc(
+        &self,
+        listener: TcpListener,
+        server: caravan_server::Handle,
+        registry: ReverseRegistry,
+        state: &HttpState,
+    ) -> Result<(), AgentError> {
+        let identity = PeerIdentity::Server { name: self.settings.name.clone() };
+        let router = server.rpc().merge(caravan_http::rpc(state.clone())).build();
+        let mut options = ServerOptions {
+            registry,
+            authenticator: Arc::new(KnownNodes {
+                server,
+                region: self.settings.region.clone(),
+                tls: self.tls.clone(),
+            }),
+            limits: self.limits.clone(),
+            ..ServerOptions::new(identity, router)
+        };
+        if let Some(acceptor) = self.tls.accepting() {
+            options.acceptor = Arc::new(acceptor);
+        }
+        let rpc = RpcServer::on(listener, options).map_err(AgentError::Runtime)?;
+        self.servers.spawn(rpc.run(self.stop_server.clone()));
+        Ok(())
+    }
+
+    fn serve_http(&self, listener: TcpListener, state: HttpState) {
+        let (stop, failed) = (self.stop_server.clone(), self.failed.0.clone());
+        let listener = match self.tls.http() {
+            Some(acceptor) => {
+                Listener::Tls { listener, acceptor, patience: self.settings.limits.https_handshake }
+            }
+            None => Listener::Tcp(listener),
+        };
+        self.servers.spawn(async move {
+            if let Err(source) = caravan_http::serve(listener, state, stop).await {
+                // The receiver lives as long as the agent.
+                let _ = failed.send(AgentError::Runtime(source)).await;
+            }
+        });
+    }
+
+    async fn start_server(
+        &self,
+        server: &ServerSettings,
+        registry: ReverseRegistry,
+    ) -> Result<caravan_server::Handle, AgentError> {
+        let log = if self.settings.dev {
+            LogConfig::memory(ServerId(1))
+        } else {
+            LogConfig::dir(ServerId(1), &self.settings.advertise_rpc, server.data_dir.join("raft"))
+        };
+        let defaults = HeartbeatConfig::default();
+        let heartbeat = HeartbeatConfig {
+            min_ttl: server.min_heartbeat_ttl,
+            grace: server.heartbeat_grace,
+            failover: server.failover_heartbeat_ttl.unwrap_or(defaults.failover),
+        };
+        let config = ServerConfig {
+            region: self.settings.region.clone(),
+            log,
+            addresses: vec![self.settings.advertise_rpc.clone()],
+            workers: server.workers.clone(),
+            heartbeat,
+            lease: server.lease,
+            volume_calls_per_plugin: server.volume_calls_per_plugin,
+            gc: server.gc,
+            rejections: server.rejections,
+            keyring: (!self.settings.dev).then(|| server.data_dir.join("keyring")),
+            acl: self.settings.acl,
+            issuer: server.issuer.clone(),
+        };
+        let (handle, service) = caravan_server::Service::start(config, registry)
+            .await
+            .map_err(|error| AgentError::Server(Box::new(error)))?;
+        if let Some(indexes) = server.event_buffer {
+            handle.store().events().remember(indexes);
+        }
+        let (stop, failed) = (self.stop_server.clone(), self.failed.0.clone());
+        self.servers.spawn(async move {
+            if let Err(error) = service.run(stop).await {
+                // The receiver lives as long as the agent.
+                let _ = failed.send(AgentError::Server(Box::new(error))).await;
+            }
+        });
+        Ok(handle)
+    }
+
+    fn client_config(&self, client: &ClientSettings) -> ClientConfig {
+        let (settings, file) = (self.settings, &client.file);
+        let defaults = ClientConfig::new(&settings.data_dir, &settings.name);
+        ClientConfig {
+            state_dir: client.state_dir.clone(),
+            alloc_dir: client.alloc_dir.clone(),
+            datacenter: settings.datacenter.clone(),
+            region: settings.region.clone(),
+            node_class: client.node_class.clone(),
+            node_pool: client.node_pool.clone(),
+            meta: client.meta.clone(),
+            options: file.options.clone().unwrap_or_default(),
+            reserved: client.reserved.clone(),
+            reservable_cores: client.reservable_cores.clone(),
+            cgroup_parent: client.cgroup_parent.clone().unwrap_or(defaults.cgroup_parent.clone()),
+            dynamic_ports: client.dynamic_ports,
+            cpu_total_compute: file.cpu_total_compute.filter(|n| *n > 0),
+            memory_total_mb: file.memory_total_mb.filter(|n| *n > 0),
+            disk_total_mb: file.disk_total_mb.filter(|n| *n > 0),
+            disk_free_mb: file.disk_free_mb.filter(|n| *n > 0),
+            network_interface: client.network_interface.clone(),
+            host_volumes: crate::reserved::host_volumes(file),
+            host_volumes_dir: client.host_volumes_dir.clone(),
+            host_volume_plugin_dir: client.host_volume_plugin_dir.clone(),
+            gc_volumes_on_node_gc: file.gc_volumes_on_node_gc.unwrap_or(false),
+            node_max_allocs: file.node_max_allocs.unwrap_or(0),
+            default_ineligible: file.default_ineligible.unwrap_or(false),
+            advertise_http: settings.advertise_http.clone(),
+            http_tls: settings.tls.http,
+            servers: client.servers.clone(),
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            revision: settings.build.commit.to_owned(),
+            dev: settings.dev,
+            max_kill_timeout: file.max_kill_timeout.map_or(defaults.max_kill_timeout, |d| d.to_std()),
+            plugins: settings.plugins.clone(),
+            neighbours: settings.neighbours.clone(),
+            ..defaults
+        }
+    }
+
+    fn info(&self, shown: Arc<ArcSwap<serde_json::Value>>) -> Result<AgentInfo, AgentError> {
+        let settings = self.settings;
+        Ok(AgentInfo {
+            region: settings.region.clone(),
+            datacenter: settings.datacenter.clone(),
+            name: settings.name.clone(),
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            server_id: match &settings.server {
+                Some(server) if !settings.dev => server_id(&server.data_dir)?,
+                Some(_) => uuid::Uuid::new_v4().to_string(),
+                None => String::new(),
+            },
+            http_addr: settings.advertise_http.clone(),
+            rpc_addr: if settings.server.is_some() { settings.advertise_rpc.clone() } else { String::new() },
+            dev: settings.dev,
+            metrics: settings.metrics,
+            config: shown.into(),
+        })
+    }
+}
+
+/// Returns the server's UUID, which is generated at its first start.
+fn server_id(dir: &Path) -> Result<String, AgentError> {
+    let fail = |source| AgentError::DataDir { path: dir.to_owned(), source };
+    let path = dir.join("server-id");
+    match std::fs::read_to_string(&path) {
+        Ok(id) if !id.trim().is_empty() => return Ok(id.trim().to_owned()),
+        Ok(_) => {}
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
+        Err(error) => return Err(fail(error)),
+    }
+    let id = uuid::Uuid::new_v4().to_string();
+    caravan_sys::files::durable_private_dir(dir)
+        .map_err(|e| fail(std::io::Error::other(caravan_sys::describe(&e))))?;
+    caravan_sys::files::atomic_write(&path, id.as_bytes(), 0o600)
+        .map_err(|e| fail(std::io::Error::other(caravan_sys::describe(&e))))?;
+    Ok(id)
+}

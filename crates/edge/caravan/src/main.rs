@@ -1,0 +1,35 @@
+//! The `caravan` binary: picks the role that this process plays and hands over to its crate.
+
+use caravan_base::Build;
+use caravan_cli::Local;
+use std::process::ExitCode;
+
+const BUILD: Build = Build {
+    version: env!("CARGO_PKG_VERSION"),
+    commit: env!("CARAVAN_COMMIT"),
+    date: env!("CARAVAN_BUILD_DATE"),
+};
+
+fn main() -> ExitCode {
+    let mut args = std::env::args_os().skip(1);
+    match args.next().as_deref().and_then(|verb| verb.to_str()) {
+        // First, and before anything else starts: a shim is as small as possible.
+        Some("shim") => caravan_shim::main(args),
+        Some("agent") => caravan_agent::main(args, BUILD),
+        Some("plugin") => match args.next().as_deref().and_then(|name| name.to_str()) {
+            Some("hostpath") => caravan_hostpath::run(args.map(|arg| arg.to_string_lossy().into_owned())),
+            _ => verb(),
+        },
+        _ => verb(),
+    }
+}
+
+/// Everything that ends soon.
+fn verb() -> ExitCode {
+    let local = Local {
+        build: BUILD,
+        validate_config: caravan_agent::validate_config,
+        client_state: caravan_agent::client_state,
+    };
+    caravan_cli::main(std::env::args_os().skip(1), local)
+}

@@ -1,0 +1,147 @@
+//! Allocations (docs/reference/http-api.md, sections 3.2 and 5.3).
+
+use super::{check_prefix, check_uuid};
+use crate::blocking;
+use crate::call::Call;
+use crate::error::ApiError;
+use crate::filter::whole_allocation;
+use crate::page::{Pager, Token, object};
+use crate::reply::{Meta, Reply};
+use caravan_server::{Kind, NsCap};
+use caravan_state::Table;
+use caravan_types::AllocId;
+use caravan_types::alloc::{AllocListStub, AllocatedTaskResources, Allocation};
+use caravan_types::job::Resources;
+use caravan_types::small::Map;
+use http::Method;
+use serde_json::{Value, json};
+use std::sync::Arc;
+
+/// Returns the elements of a list.
+pub(crate) fn stubs<'a>(
+    rows: impl IntoIterator<Item = &'a Arc<Allocation>>,
+    task_states: bool,
+    resources: bool,
+) -> Vec<AllocListStub> {
+    let stub = |alloc: &Arc<Allocation>| {
+        let mut stub = alloc.stub();
+        if !task_states {
+            stub.task_states.clear();
+        }
+        if resources {
+            stub.allocated_resources.clone_from(&alloc.allocated_resources);
+        }
+        stub
+    };
+    rows.into_iter().map(stub).collect()
+}
+
+/// Returns an allocation as filter expressions see it; with its job only if they use it.
+fn asked_about(alloc: &Allocation, with_job: bool) -> Value {
+    match with_job {
+        true => whole_allocation(object(alloc)),
+        false => whole_allocation(object(&Allocation { job: None, ..alloc.clone() })),
+    }
+}
+
+pub(crate) async fn list(call: &Call) -> Result<Reply, ApiError> {
+    call.only(&Method::GET)?;
+    let namespace = call.list_namespace();
+    let prefix = call.query.text("prefix");
+    check_prefix("alloc", prefix)?;
+    let pager = Pager::new(&call.query)?;
+    let with_job = pager.mentions("Job");
+    let resources = call.query.flag("resources")?.unwrap_or(false);
+    let task_states = call.query.flag("task_states")?.unwrap_or(true);
+    let (mut meta, (rows, next)) = blocking::read(call, |reads| {
+        let here = |alloc: &&Arc<Allocation>| {
+            namespace.as_ref().is_none_or(|ns| alloc.namespace == *ns)
+                && call.may(&alloc.namespace, NsCap::ReadJob)
+        };
+        let seen = |alloc: &&Arc<Allocation>| asked_about(alloc, with_job);
+        let (rows, next) = match prefix {
+            "" => pager.take(
+                reads.snapshot().allocs_by_age(pager.start_by_age(), pager.reverse).filter(here),
+                |alloc| Token::Created(alloc.create_index, alloc.id.as_str()),
+                seen,
+            )?,
+            prefix => pager.cut(
+                reads.snapshot().allocs_with_prefix(prefix).filter(here).collect(),
+                |alloc| Token::Id(alloc.id.as_str()),
+                seen,
+            )?,
+        };
+        Ok((reads.table_index(Table::Allocs), (stubs(rows, task_states, resources), next)))
+    })
+    .await?;
+    meta.next_token = next;
+    Ok(Reply::json(rows)?.meta(meta))
+}
+
+pub(crate) async fn get(call: &Call) -> Result<Reply, ApiError> {
+    call.only(&Method::GET)?;
+    let id = AllocId::new(call.star(0));
+    check_uuid("alloc", id.as_str())?;
+    let (meta, alloc) = blocking::read(call, |reads| match reads.alloc(&id) {
+        Some(alloc) => Ok((alloc.modify_index, alloc.clone())),
+        None => {
+            let index = reads.part_index(&[Table::Allocs]);
+            let meta = Meta { index, known_leader: true, next_token: String::new() };
+            Err(ApiError::not_found("alloc not found").with_meta(meta))
+        }
+    })
+    .await?;
+    Ok(Reply::value(full(&alloc)?).meta(meta))
+}
+
+pub(crate) async fn stop(call: &Call) -> Result<Reply, ApiError> {
+    let id = AllocId::new(call.star(0));
+    check_uuid("alloc", id.as_str())?;
+    let at_once = call.query.flag("no_shutdown_delay")?.unwrap_or(false);
+    let reschedule = call.query.flag("reschedule")?.unwrap_or(false);
+    let stopped = call.server()?.jobs().stop_alloc(id, at_once, reschedule).await;
+    let (eval, index) = stopped.map_err(|error| match error.kind() {
+        Kind::NotFound => ApiError::not_found("allocation not found"),
+        _ => ApiError::of_change(&error),
+    })?;
+    Ok(Reply::value(json!({"EvalID": eval, "Index": index})).index(index))
+}
+
+/// Returns the whole allocation, with display messages and the older views of its resources.
+pub(crate) fn full(alloc: &Allocation) -> Result<Value, ApiError> {
+    let mut alloc = Allocation { task_states: alloc.displayed_states(), ..alloc.clone() };
+    if let Some(supplied) = &alloc.allocated_resources {
+        let shared = Resources {
+            disk_mb: supplied.shared.disk_mb,
+            networks: supplied.shared.networks.clone(),
+            ..Resources::default()
+        };
+        let tasks: Map<String, Resources> =
+            supplied.tasks.iter().map(|(name, task)| (name.clone(), of_task(task))).collect();
+        let mut total = shared.clone();
+        for task in tasks.values() {
+            total.cpu += task.cpu;
+            total.memory_mb += task.memory_mb;
+            total.memory_max_mb += if task.memory_max_mb > 0 { task.memory_max_mb } else { task.memory_mb };
+            total.networks.extend(task.networks.iter().cloned());
+        }
+        (alloc.resources, alloc.shared_resources, alloc.task_resources) =
+            (Some(total.into()), Some(shared.into()), tasks);
+    }
+    let mut value = serde_json::to_value(&alloc)
+        .map_err(|e| ApiError::internal(format!("the allocation cannot be encoded: {e}")))?;
+    if let Some(network) = value.get_mut("NetworkStatus").and_then(Value::as_object_mut) {
+        network.insert("DNS".into(), Value::Null);
+    }
+    Ok(value)
+}
+
+fn of_task(task: &AllocatedTaskResources) -> Resources {
+    Resources {
+        cpu: task.cpu.cpu_shares,
+        memory_mb: task.memory.memory_mb,
+        memory_max_mb: task.memory.memory_max_mb,
+        networks: task.networks.clone(),
+        ..Resources::default()
+    }
+}

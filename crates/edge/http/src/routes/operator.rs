@@ -1,0 +1,289 @@
+//! Operators' routes: the servers, scheduling, root keys, snapshots (docs/reference/http-api.md, section 3.7).
+
+use super::system::enterprise;
+use crate::blocking;
+use crate::call::Call;
+use crate::error::ApiError;
+use crate::http_body::Body;
+use crate::query::go_bool;
+use crate::reply::Reply;
+use crate::typed::{self, coded, refused};
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD as BASE64;
+use caravan_state::Table;
+use caravan_state::archive::{self, ArchiveMeta};
+use caravan_types::UnixNanos;
+use caravan_types::operator::{AutopilotConfig, SchedulerConfig};
+use http::{HeaderName, HeaderValue, Method, StatusCode};
+use serde_json::{Value, json};
+use sha2::{Digest as _, Sha256};
+
+/// How long a key set may be cached. A prepublished key is visible for this long before its first use.
+const KEYS_FRESH: &str = "max-age=3600";
+
+fn own_name(call: &Call) -> String {
+    format!("{}.{}", call.state.info.name, call.state.info.region)
+}
+
+pub(crate) fn raft(call: &Call) -> Result<Reply, ApiError> {
+    // This route refuses with an empty body.
+    if !call.is_get() {
+        return Err(ApiError::new(StatusCode::METHOD_NOT_ALLOWED, ""));
+    }
+    let server = call.server()?;
+    let info = &call.state.info;
+    Ok(Reply::value(json!({
+        "Index": 0,
+        "Servers": [{
+            "ID": info.server_id,
+            "Node": own_name(call),
+            "Address": info.rpc_addr,
+            "Leader": server.is_leader(),
+            "Voter": true,
+            "RaftProtocol": "3",
+        }],
+    })))
+}
+
+/// Refuses to remove the only server from its own cluster.
+pub(crate) fn remove_peer(call: &Call) -> Result<Reply, ApiError> {
+    if !call.query.text("address").is_empty() {
+        return Err(ApiError::bad_request(
+            "Removing a peer by address is not supported in the current raft protocol version",
+        ));
+    }
+    match call.query.text("id") {
+        "" => Err(ApiError::bad_request("Must specify the peer's ID to remove")),
+        id if id == call.state.info.server_id => {
+            Err(ApiError::internal("the only server of the region cannot be removed"))
+        }
+        id => Err(ApiError::internal(format!("id \"{id}\" was not found in the Raft configuration"))),
+    }
+}
+
+/// Refuses to transfer leadership, because there is no other server.
+pub(crate) fn transfer(call: &Call) -> Result<Reply, ApiError> {
+    let info = &call.state.info;
+    let (id, address) = (call.query.text("id"), call.query.text("address"));
+    match (id, address) {
+        ("", "") => return Err(ApiError::bad_request("must provide id or address")),
+        (_, "") | ("", _) => {}
+        _ => return Err(ApiError::bad_request("must provide either id or address")),
+    }
+    if !id.is_empty() && id.len() != 36 {
+        return Err(ApiError::bad_request("id must be a uuid: uuid string is wrong length"));
+    }
+    if id != info.server_id && address != info.rpc_addr {
+        let what = if id.is_empty() { address } else { id };
+        return Err(ApiError::internal(format!("\"{what}\" was not found in the Raft configuration")));
+    }
+    let own = json!({"ID": info.server_id, "Address": info.rpc_addr});
+    Ok(Reply::value(json!({"From": own, "To": own, "Noop": true})))
+}
+
+fn check_index(call: &Call) -> Result<Option<u64>, ApiError> {
+    match call.query.text("cas") {
+        "" => Ok(None),
+        text => text.parse().map(Some).map_err(|_| {
+            ApiError::bad_request(format!(
+                "Error parsing cas value: strconv.ParseUint: parsing \"{text}\": invalid syntax"
+            ))
+        }),
+    }
+}
+
+/// Returns the error for a configuration that cannot be parsed.
+fn unread(what: &str, error: ApiError) -> ApiError {
+    ApiError { message: format!("Error parsing {what} config: {}", error.message), ..error }
+}
+
+pub(crate) async fn autopilot(call: &Call) -> Result<Reply, ApiError> {
+    match call.method {
+        Method::GET => {
+            let root = call.server()?.store().snapshot();
+            Reply::json(root.autopilot_config())
+        }
+        Method::PUT => {
+            let row: AutopilotConfig = typed::row(&call.body).map_err(|e| unread("autopilot", e))?;
+            let done = call.server()?.admin().set_autopilot(row, check_index(call)?).await;
+            Ok(Reply::value(json!(done.map_err(|e| refused(&e))?.0)))
+        }
+        _ => Err(ApiError::unknown_path()),
+    }
+}
+
+pub(crate) fn health(call: &Call) -> Result<Reply, ApiError> {
+    call.only(&Method::GET)?;
+    let server = call.server()?;
+    let info = &call.state.info;
+    let metrics = server.log_metrics();
+    let healthy = metrics.is_leader;
+    let reply = Reply::value(json!({
+        "Healthy": healthy,
+        "FailureTolerance": 0,
+        "Leader": if healthy { info.server_id.as_str() } else { "" },
+        "Voters": [info.server_id],
+        "Servers": [{
+            "LastContact": "0s",
+            "ID": info.server_id,
+            "Name": own_name(call),
+            "Address": info.rpc_addr,
+            "SerfStatus": "alive",
+            "Version": info.version,
+            "Leader": healthy,
+            "LastTerm": metrics.term,
+            "LastIndex": metrics.last_log_index,
+            "Healthy": healthy,
+            "Voter": true,
+            "StableSince": call.state.started.to_time(),
+        }],
+    }));
+    Ok(if healthy { reply } else { reply.status(StatusCode::TOO_MANY_REQUESTS) })
+}
+
+pub(crate) async fn scheduler(call: &Call) -> Result<Reply, ApiError> {
+    if call.is_get() {
+        let (meta, config) = blocking::read(call, |reads| {
+            Ok((reads.scheduler_config().modify_index, reads.scheduler_config().clone()))
+        })
+        .await?;
+        let body = meta.merge_into(json!({"SchedulerConfig": config}));
+        return Ok(Reply::value(body).meta(meta));
+    }
+    call.put()?;
+    let mut body: Value = typed::row(&call.body).map_err(|e| unread("scheduler", e))?;
+    let algorithm = body["SchedulerAlgorithm"].as_str().unwrap_or_default().to_owned();
+    if !matches!(algorithm.as_str(), "" | "binpack" | "spread") {
+        return Err(ApiError::bad_request(format!("invalid scheduler algorithm: {algorithm}")));
+    }
+    if algorithm.is_empty() {
+        body["SchedulerAlgorithm"] = json!("binpack");
+    }
+    // Fields that a request omits are off, even if their default is on.
+    if let Some(preemption) = body.as_object_mut().and_then(|map| {
+        let entry = map.entry("PreemptionConfig").or_insert_with(|| json!({}));
+        entry.as_object_mut()
+    }) {
+        preemption.entry("SystemSchedulerEnabled").or_insert(json!(false));
+    }
+    let config: SchedulerConfig = typed::of_value(&body)?;
+    let done = call.server()?.admin().set_scheduler(config, check_index(call)?).await;
+    let (updated, index) = done.map_err(|e| refused(&e))?;
+    Ok(Reply::value(json!({"Updated": updated, "Index": index})).index(index))
+}
+
+pub(crate) async fn keys(call: &Call) -> Result<Reply, ApiError> {
+    call.only(&Method::GET)?;
+    let (meta, rows) = blocking::read(call, |reads| {
+        Ok((reads.table_index(Table::RootKeys), reads.snapshot().root_keys().cloned().collect::<Vec<_>>()))
+    })
+    .await?;
+    Ok(Reply::json(rows)?.meta(meta))
+}
+
+pub(crate) async fn rotate(call: &Call) -> Result<Reply, ApiError> {
+    let full = call.query.flag("full")?.unwrap_or(false);
+    let publish = match call.query.text("publish_time") {
+        "" | "0" => None,
+        text => {
+            let wrong = |_| ApiError::bad_request("Error parsing publish_time value: invalid syntax");
+            Some(UnixNanos(text.parse().map_err(wrong)?))
+        }
+    };
+    let (key, index) = call.server()?.admin().rotate_key(full, publish).await.map_err(|e| refused(&e))?;
+    Ok(Reply::value(json!({"Key": key, "Index": index})).index(index))
+}
+
+pub(crate) async fn delete_key(call: &Call) -> Result<Reply, ApiError> {
+    let force = match call.query.text("force") {
+        "" => false,
+        text => go_bool(text)
+            .ok_or_else(|| ApiError::new(StatusCode::UNPROCESSABLE_ENTITY, "invalid force parameter"))?,
+    };
+    let index = call.server()?.admin().delete_key(&call.star(0), force).await.map_err(|e| refused(&e))?;
+    Ok(Reply::value(json!({"Index": index})).index(index))
+}
+
+/// Returns the milliseconds since the epoch.
+fn now_ms() -> i64 {
+    caravan_sys::time::wall_nanos() / 1_000_000
+}
+
+pub(crate) async fn save(call: &Call) -> Result<Reply, ApiError> {
+    call.only(&Method::GET)?;
+    let server = call.server()?.clone();
+    server.barrier().await.map_err(|e| coded(&e))?;
+    let made = tokio::task::spawn_blocking(move || {
+        let root = server.store().snapshot();
+        let (index, term, created) = (root.index(), server.log_metrics().term, now_ms());
+        let meta = ArchiveMeta { version: 1, id: format!("{term}-{index}-{created}"), index, term, created };
+        archive::pack(&meta, &caravan_state::encode(&root))
+    });
+    let failed = |why: String| ApiError::internal(format!("failed to save a snapshot: {why}"));
+    let bytes = made.await.map_err(|e| failed(e.to_string()))?.map_err(|e| failed(e.to_string()))?;
+    let digest = format!("sha-256={}", BASE64.encode(Sha256::digest(&bytes)));
+    let mut reply = Reply::raw("application/x-gzip", Body::from(bytes));
+    if let Ok(value) = HeaderValue::from_str(&digest) {
+        reply.headers.insert(HeaderName::from_static("digest"), value);
+    }
+    Ok(reply)
+}
+
+pub(crate) async fn restore(call: &Call) -> Result<Reply, ApiError> {
+    let server = call.server()?.clone();
+    let body = call.body.clone();
+    let read = tokio::task::spawn_blocking(move || archive::unpack(&body));
+    let failed = |why: String| ApiError::internal(format!("failed to restore from snapshot: {why}"));
+    let (_, state) = read.await.map_err(|e| failed(e.to_string()))?.map_err(|e| failed(e.to_string()))?;
+    server.admin().restore(state).await.map_err(|e| failed(e.to_string()))?;
+    Ok(Reply::empty())
+}
+
+/// Answers without contacting Vault: nothing depends on legacy Vault tokens.
+pub(crate) async fn upgrade_check(call: &Call) -> Result<Reply, ApiError> {
+    call.only(&Method::GET)?;
+    let (meta, ()) = blocking::read(call, |reads| Ok((reads.snapshot().index(), ()))).await?;
+    let body = json!({"JobsWithoutVaultIdentity": [], "OutdatedNodes": [], "VaultTokens": null});
+    Ok(Reply::value(meta.merge_into(body)).meta(meta))
+}
+
+/// Answers that there is no license.
+pub(crate) fn license(call: &Call) -> Result<Reply, ApiError> {
+    call.only(&Method::GET)?;
+    Ok(Reply::empty().status(StatusCode::NO_CONTENT))
+}
+
+/// Refuses all methods except POST; POST is a route of Nomad's Enterprise edition.
+pub(crate) fn utilization(call: &Call) -> Result<Reply, ApiError> {
+    call.only(&Method::POST)?;
+    Err(enterprise())
+}
+
+/// Answers `/.well-known/...`: the keys that verify identities, and their location (RFC 8414).
+pub(crate) async fn well_known(call: &Call) -> Result<Reply, ApiError> {
+    let admin = call.server()?.admin();
+    match call.star(0).as_str() {
+        "jwks.json" => {
+            call.only(&Method::GET)?;
+            let set = admin.key_set().await.map_err(|e| coded(&e))?;
+            let (meta, ()) =
+                blocking::read(call, |reads| Ok((reads.table_index(Table::RootKeys), ()))).await?;
+            Ok(Reply::value(set).meta(meta).header("cache-control", KEYS_FRESH))
+        }
+        "openid-configuration" => {
+            call.only(&Method::GET)?;
+            let issuer = admin
+                .issuer()
+                .ok_or_else(|| ApiError::not_found("OIDC Discovery endpoint disabled"))?
+                .trim_end_matches('/');
+            Ok(Reply::value(json!({
+                "issuer": issuer,
+                "jwks_uri": format!("{issuer}/.well-known/jwks.json"),
+                "id_token_signing_alg_values_supported": ["RS256", "EdDSA"],
+                "response_types_supported": ["code"],
+                "subject_types_supported": ["public"],
+            })))
+        }
+        _ => Err(ApiError::unknown_path()),
+    }
+}

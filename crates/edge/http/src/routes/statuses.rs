@@ -1,0 +1,158 @@
+//! Jobs with the facts that a status page shows (docs/reference/http-api.md, section 3.1).
+
+use super::jobs;
+use crate::blocking;
+use crate::body::{bodies, optional};
+use crate::call::Call;
+use crate::error::ApiError;
+use crate::page::{Pager, Token, object};
+use crate::reply::Reply;
+use caravan_server::NsCap;
+use caravan_state::{Root, Table};
+use caravan_types::alloc::Allocation;
+use caravan_types::deployment::{Deployment, DeploymentState, DeploymentStatus};
+use caravan_types::job::Job;
+use caravan_types::{JobKey, Namespace};
+use http::StatusCode;
+use serde_json::{Value, json};
+use std::sync::Arc;
+
+bodies! {
+    /// The requested jobs.
+    StatusesBody("JobStatusesRequest") {
+        jobs: Vec<Named> = "Jobs";
+        include_children: bool = "IncludeChildren";
+    }
+
+    /// A job by its name.
+    Named("NamespacedID") {
+        id: String = "ID";
+        namespace: String = "Namespace";
+    }
+}
+
+const TABLES: [Table; 3] = [Table::Jobs, Table::Allocs, Table::Deployments];
+
+pub(crate) async fn route(call: &Call) -> Result<Reply, ApiError> {
+    let body = match call.is_get() {
+        true => StatusesBody::default(),
+        false => {
+            call.put()?;
+            optional(&call.body)?
+        }
+    };
+    let with_children = call.query.flag("include_children")?.unwrap_or(body.include_children);
+    let namespace = call.list_namespace();
+    // The newest job is first unless the query reverses the order. An invalid filter expression has no
+    // specific status code here.
+    let uncoded = |error: ApiError| ApiError::new(StatusCode::INTERNAL_SERVER_ERROR, error.message);
+    call.query.per_page()?;
+    let pager = Pager::new(&call.query).map_err(uncoded)?.reversed();
+    let named: Vec<JobKey> = body
+        .jobs
+        .iter()
+        .map(|job| match job.namespace.as_str() {
+            "" => jobs::key(call.namespace.clone(), &job.id),
+            name => jobs::key(Namespace::new(name), &job.id),
+        })
+        .collect();
+    let (mut meta, (rows, next)) = blocking::read(call, |reads| {
+        let mut rows: Vec<&Arc<Job>> = if named.is_empty() {
+            let prefix = call.query.text("prefix");
+            let rows = reads.snapshot().jobs_with_prefix(namespace.as_ref(), prefix);
+            rows.filter(|job| with_children || job.parent_id.is_empty()).collect()
+        } else {
+            named.iter().filter_map(|key| reads.snapshot().job(key)).collect()
+        };
+        rows.retain(|job| call.may(&job.namespace, NsCap::ReadJob));
+        rows.sort_by_key(|job| (job.modify_index, job.key()));
+        let (rows, next) =
+            pager.cut(rows, |job| Token::Modified(job.modify_index), object).map_err(uncoded)?;
+        let rows: Vec<Value> = rows.into_iter().map(|job| status(reads.snapshot(), job)).collect();
+        Ok((reads.tables_index(&TABLES), (rows, next)))
+    })
+    .await?;
+    meta.next_token = next;
+    Ok(Reply::value(Value::Array(rows)).meta(meta))
+}
+
+fn status(root: &Root, job: &Job) -> Value {
+    let key = job.key();
+    let own =
+        |alloc: &&Arc<Allocation>| alloc.job.as_ref().is_none_or(|ran| ran.create_index == job.create_index);
+    let allocs: Vec<Value> = root.allocs_by_job(&key).filter(own).map(|alloc| of_alloc(alloc)).collect();
+    let is_parent = job.is_template();
+    let children =
+        is_parent.then(|| root.children(&key).map(|child| child.status.as_str()).collect::<Vec<_>>());
+    let newest = root.deployments_by_job(&key).max_by_key(|row| row.create_index);
+    let count: u64 = job.task_groups.iter().map(|group| u64::from(group.count)).sum();
+    json!({
+        "ID": job.id,
+        "Namespace": job.namespace,
+        "Name": job.name,
+        "Type": job.kind,
+        "NodePool": job.node_pool,
+        "Datacenters": job.datacenters,
+        "Priority": job.priority,
+        "Version": job.version,
+        "SubmitTime": job.submit_time,
+        "ModifyIndex": job.modify_index,
+        "Allocs": if allocs.is_empty() { Value::Null } else { Value::Array(allocs) },
+        "GroupCountSum": count,
+        "ChildStatuses": children.filter(|statuses| !statuses.is_empty()),
+        "ParentID": job.parent_id,
+        "LatestDeployment": newest.map(|row| of_deployment(row)),
+        "Stop": job.stop,
+        "IsPack": job.meta.keys().any(|key| key == "pack.name"),
+        "Status": job.status,
+    })
+}
+
+fn of_alloc(alloc: &Allocation) -> Value {
+    let health = alloc.deployment_status.as_ref();
+    let paused = alloc.task_states.values().any(|state| {
+        serde_json::to_value(state).is_ok_and(|state| state["Paused"].as_str().is_some_and(|p| !p.is_empty()))
+    });
+    json!({
+        "ID": alloc.id,
+        "Group": alloc.task_group,
+        "ClientStatus": alloc.client_status,
+        "NodeID": alloc.node_id,
+        "DeploymentStatus": {
+            "Canary": health.is_some_and(|health| health.canary),
+            "Healthy": health.and_then(|health| health.healthy),
+        },
+        "JobVersion": alloc.job.as_ref().map_or(0, |job| job.version),
+        "FollowupEvalID": alloc.followup_eval_id,
+        "HasPausedTask": paused,
+    })
+}
+
+fn of_deployment(row: &Deployment) -> Value {
+    let active = !row.status.is_terminal();
+    let waits = |group: &DeploymentState| group.desired_canaries > 0 && !group.promoted;
+    json!({
+        "ID": row.id,
+        "IsActive": active,
+        "JobVersion": row.job_version,
+        "Status": row.status,
+        "StatusDescription": row.status_description,
+        "AllAutoPromote": !row.task_groups.is_empty() && row.task_groups.values().all(|group| group.auto_promote),
+        "RequiresPromotion": row.status == DeploymentStatus::Running && row.task_groups.values().any(waits),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_deployment_that_waits_for_its_promotion_says_so() {
+        let state = DeploymentState { desired_canaries: 1, ..DeploymentState::default() };
+        let mut row = Deployment { task_groups: [("g".to_owned(), state)].into(), ..Deployment::default() };
+        assert_eq!(of_deployment(&row)["RequiresPromotion"], json!(true));
+        assert_eq!(of_deployment(&row)["IsActive"], json!(true));
+        row.status = DeploymentStatus::Successful;
+        assert_eq!(of_deployment(&row)["RequiresPromotion"], json!(false));
+    }
+}

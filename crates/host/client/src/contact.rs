@@ -1,0 +1,295 @@
+//! Contact with the servers: registration, heartbeats, events, status, and the stream of allocations. Every answered
+//! call that proves contact renews the node's lease, counted from the time when the call was sent.
+
+use crate::allocs::Allocs;
+use crate::clock::Backoff;
+use crate::drivers::DriverManager;
+use crate::host_volumes::HostVolumes;
+use crate::lease::NodeLease;
+use crate::node::NodeState;
+use crate::reporter::Reporter;
+use crate::servers::Link;
+use caravan_messages::{NodeContact, NodeEvents, NodeHeartbeat, NodeRegister, WatchAllocs};
+use caravan_rpc::RpcError;
+use caravan_sys::time::BootTime;
+use caravan_types::node::NodeStatus;
+use futures::StreamExt;
+use parking_lot::Mutex;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::watch;
+use tokio::time::Instant;
+
+/// After this time, the node is registered without the drivers that have not fingerprinted yet.
+const DRIVER_TIMEOUT: Duration = Duration::from_secs(60);
+/// After this time, the node is registered without the host volumes whose plugins have not answered yet.
+const VOLUME_TIMEOUT: Duration = Duration::from_secs(10);
+/// Changes of the node within this time after a registration are sent together.
+const GATHER: Duration = Duration::from_millis(100);
+/// The TTL if the servers return none.
+const DEFAULT_TTL: Duration = Duration::from_secs(10);
+
+/// The timeout of a call that proves contact, if no lease limits how long its answer is useful.
+const TIMEOUT: Duration = Duration::from_secs(30);
+/// The longest pause after a failed call; shorter if the lease or the heartbeat's TTL is short.
+const MAX_PAUSE: Duration = Duration::from_secs(5);
+
+/// The intervals that the servers request: how often they need a heartbeat, and how often the node needs an answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Pace {
+    ttl: Duration,
+    lease: Duration,
+}
+
+impl Pace {
+    fn of(contact: &NodeContact) -> Self {
+        let ttl = match contact.heartbeat_ttl.to_std() {
+            Duration::ZERO => DEFAULT_TTL,
+            ttl => ttl.max(Duration::from_millis(200)),
+        };
+        Self { ttl, lease: contact.lease_ttl.to_std() }
+    }
+
+    /// Returns the interval between heartbeats: two may be lost before a lease ends, and one before the node is marked
+    /// down.
+    fn pause(self) -> Duration {
+        match self.lease {
+            Duration::ZERO => self.ttl / 2,
+            lease => (self.ttl / 2).min(lease / 3),
+        }
+    }
+
+    /// Returns the timeout of a call: a later answer would be of little use, and a new call may find a better route.
+    fn patience(self) -> Duration {
+        match self.lease {
+            Duration::ZERO => TIMEOUT,
+            lease => (lease / 2).max(Duration::from_millis(500)).min(TIMEOUT),
+        }
+    }
+}
+
+/// When the servers last answered a heartbeat, and the TTL that they returned. Clones share the time.
+pub(crate) type LastHeartbeat = Arc<Mutex<Option<(std::time::Instant, Duration)>>>;
+
+/// What the contact with the servers needs.
+#[derive(Debug)]
+pub(crate) struct ContactParts {
+    pub(crate) link: Link,
+    /// The node as reported to the servers.
+    pub(crate) node: NodeState,
+    /// The task drivers, whose first fingerprints come before the registration.
+    pub(crate) drivers: DriverManager,
+    /// The host volumes, whose first verification comes before the registration.
+    pub(crate) host_volumes: HostVolumes,
+    /// The lease for single-writer volumes.
+    pub(crate) lease: NodeLease,
+    pub(crate) heartbeat: LastHeartbeat,
+    /// Status reports to the servers.
+    pub(crate) reporter: Reporter,
+}
+
+/// Waits for an answer; an answer renews the lease.
+async fn answered(
+    parts: &ContactParts,
+    patience: Duration,
+    call: impl Future<Output = Result<NodeContact, RpcError>>,
+) -> Result<NodeContact, String> {
+    let sent = BootTime::now();
+    let contact = match tokio::time::timeout(patience, call).await {
+        Ok(answer) => answer.map_err(|error| error.to_string())?,
+        Err(_) => return Err(format!("no answer within {} ms", patience.as_millis())),
+    };
+    *parts.heartbeat.lock() = Some((std::time::Instant::now(), contact.heartbeat_ttl.to_std()));
+    let lease = contact.lease_ttl.to_std();
+    if !contact.unknown && !lease.is_zero() {
+        parts.lease.renew(sent, lease);
+    }
+    Ok(contact)
+}
+
+fn heartbeat(parts: &ContactParts) -> NodeHeartbeat {
+    NodeHeartbeat { node_id: parts.link.identity.node_id.clone(), secret: parts.link.identity.secret.clone() }
+}
+
+/// Keeps contact for as long as it is polled.
+pub(crate) async fn stay(parts: ContactParts, allocs: Allocs) {
+    let first = async {
+        parts.drivers.first_fingerprints(DRIVER_TIMEOUT).await;
+        parts.host_volumes.first_pass(VOLUME_TIMEOUT).await;
+    };
+    tokio::select! {
+        () = first => {}
+        () = keep_lease(&parts) => {}
+    }
+    let registered = watch::Sender::new(false);
+    tokio::join!(
+        register(&parts, &allocs, &registered),
+        tell_events(&parts, registered.subscribe()),
+        follow_allocs(&parts, &allocs, registered.subscribe()),
+        async {
+            until(registered.subscribe()).await;
+            parts.reporter.run(Arc::clone(&parts.link.servers), Arc::clone(&parts.link.identity)).await;
+        },
+    );
+}
+
+async fn until(mut registered: watch::Receiver<bool>) {
+    // The sender lives as long as all tasks that wait here.
+    let _ = registered.wait_for(|r| *r).await;
+}
+
+/// Sends heartbeats before the node is registered, because tasks of an earlier agent may depend on its lease.
+async fn keep_lease(parts: &ContactParts) {
+    if parts.lease.last_contact().is_none() {
+        return std::future::pending().await;
+    }
+    loop {
+        match answered(parts, TIMEOUT, parts.link.servers.heartbeat(heartbeat(parts))).await {
+            Ok(contact) => tokio::time::sleep(Pace::of(&contact).pause()).await,
+            Err(error) => {
+                tracing::debug!(error, "the servers are not reached yet");
+                tokio::time::sleep(Duration::from_millis(500)).await;
+            }
+        }
+    }
+}
+
+/// Registers the node, and again after each change; sends heartbeats in between.
+async fn register(parts: &ContactParts, allocs: &Allocs, registered: &watch::Sender<bool>) {
+    let mut node = parts.node.watch();
+    let mut backoff = Backoff::new(Duration::from_millis(50), Duration::from_secs(10));
+    let mut pace = Pace { ttl: DEFAULT_TTL, lease: Duration::ZERO };
+    loop {
+        let request = NodeRegister { node: (**node.borrow_and_update()).clone() };
+        let announced = Instant::now();
+        match answered(parts, pace.patience(), parts.link.servers.register(request)).await {
+            Ok(contact) => {
+                backoff.reset();
+                pace = Pace::of(&contact);
+                in_step(&contact, allocs);
+                if !registered.send_replace(true) {
+                    tracing::info!(node = %parts.link.identity.node_id, "node registered");
+                }
+                pace = live(parts, allocs, &mut node, pace).await;
+                // Later changes are sent together, but the first change is sent at once.
+                tokio::time::sleep_until(announced + GATHER).await;
+            }
+            Err(error) => {
+                let pause = backoff.delay().min(pace.pause());
+                tracing::warn!(error, retry_ms = pause.as_millis(), "node cannot be registered");
+                tokio::time::sleep(pause).await;
+            }
+        }
+    }
+}
+
+/// Reports all allocations if the servers had marked the node as down: it is not ready before that.
+fn in_step(contact: &NodeContact, allocs: &Allocs) {
+    if !contact.unknown && contact.status != NodeStatus::Ready {
+        allocs.tell_all();
+    }
+}
+
+/// Sends heartbeats until the node must be registered again; returns the newest pace.
+async fn live(
+    parts: &ContactParts,
+    allocs: &Allocs,
+    node: &mut watch::Receiver<Arc<caravan_types::node::Node>>,
+    mut pace: Pace,
+) -> Pace {
+    let mut backoff = Backoff::new(Duration::from_millis(250), MAX_PAUSE);
+    let mut pause = pace.pause();
+    loop {
+        tokio::select! {
+            // The sender is the node's, so it is never dropped here.
+            _ = node.changed() => return pace,
+            () = tokio::time::sleep(pause) => {}
+        }
+        match answered(parts, pace.patience(), parts.link.servers.heartbeat(heartbeat(parts))).await {
+            Ok(contact) if contact.unknown => {
+                tracing::warn!("the servers do not know this node any more: registering again");
+                return pace;
+            }
+            Ok(contact) => {
+                backoff.reset();
+                pace = Pace::of(&contact);
+                pause = pace.pause();
+                in_step(&contact, allocs);
+            }
+            Err(error) => {
+                pause = backoff.delay().min(pace.pause());
+                tracing::warn!(error, retry_ms = pause.as_millis(), "heartbeat failed");
+            }
+        }
+    }
+}
+
+async fn tell_events(parts: &ContactParts, registered: watch::Receiver<bool>) {
+    until(registered).await;
+    let mut backoff = Backoff::new(Duration::from_millis(100), Duration::from_secs(15));
+    loop {
+        let events = parts.node.take_events().await;
+        let request = NodeEvents {
+            node_id: parts.link.identity.node_id.clone(),
+            secret: parts.link.identity.secret.clone(),
+            events: events.clone(),
+        };
+        match parts.link.servers.node_events(request).await {
+            Ok(_) => backoff.reset(),
+            Err(error) => {
+                tracing::debug!(%error, events = events.len(), "node events wait for the servers");
+                parts.node.give_back(events);
+                tokio::time::sleep(backoff.delay()).await;
+            }
+        }
+    }
+}
+
+async fn follow_allocs(parts: &ContactParts, allocs: &Allocs, registered: watch::Receiver<bool>) {
+    until(registered).await;
+    let mut backoff = Backoff::new(Duration::from_millis(50), Duration::from_secs(5));
+    loop {
+        let request = WatchAllocs {
+            node_id: parts.link.identity.node_id.clone(),
+            secret: parts.link.identity.secret.clone(),
+        };
+        let mut deltas = parts.link.servers.watch_allocs(request).await;
+        while let Some(delta) = deltas.next().await {
+            match delta {
+                Ok(delta) => {
+                    backoff.reset();
+                    allocs.apply(delta).await;
+                }
+                Err(error) => tracing::debug!(%error, "the stream of allocations broke"),
+            }
+        }
+        tokio::time::sleep(backoff.delay()).await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use caravan_types::Nanos;
+
+    fn pace(ttl_ms: i64, lease_ms: i64) -> Pace {
+        Pace::of(&NodeContact {
+            heartbeat_ttl: Nanos::from_millis(ttl_ms),
+            lease_ttl: Nanos::from_millis(lease_ms),
+            ..NodeContact::default()
+        })
+    }
+
+    #[test]
+    fn the_pace_keeps_both_the_heartbeat_and_the_lease() {
+        assert_eq!(pace(18_000, 30_000).pause(), Duration::from_secs(9));
+        assert_eq!(pace(40_000, 30_000).pause(), Duration::from_secs(10));
+        assert_eq!(pace(18_000, 0).pause(), Duration::from_secs(9));
+        assert_eq!(pace(0, 0).pause(), DEFAULT_TTL / 2);
+        for (ttl, lease) in [(10_000, 30_000), (20_000, 2_000), (300, 1_000)] {
+            let pace = pace(ttl, lease);
+            // One lost call and the next one fit within the lease.
+            assert!(pace.pause() + pace.patience() < pace.lease, "{pace:?}");
+        }
+    }
+}

@@ -1,0 +1,201 @@
+//! Releases volumes: unpublish, unstage when no other claim uses the stage, and the proofs of both. Releases are
+//! retried until they succeed, never abandoned while the client runs, and continued by the next agent.
+
+use super::CsiFault;
+use super::ledger::{ClaimEntry, Entry, MountPhase, Reach};
+use super::steps::{Came, Steps};
+use super::volumes::{VolumeManager, kernel};
+use crate::clock::Backoff;
+use caravan_messages::{ClaimReportStep, NodeDetach};
+use caravan_sys::mount::{Unmount, unmount};
+use caravan_sys::seal::unseal_beneath;
+use caravan_types::plugin::PluginRole;
+use caravan_types::volume::ClaimId;
+use caravan_volumes::node::How;
+use std::io::ErrorKind;
+use std::path::Path;
+use std::time::Duration;
+
+/// How long one attempt of a release waits for its plugin; it continues as soon as the plugin is available.
+const PLUGIN_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// The shortest pause between two attempts of a release.
+const SHORTEST_PAUSE: Duration = Duration::from_millis(200);
+
+impl VolumeManager {
+    /// Releases a volume in the background. Returns at once; a second call for the claim has no effect.
+    pub(crate) fn release(&self, claim: ClaimId) {
+        let newly = self.inner.releasing.lock().insert(claim.clone());
+        if newly {
+            let this = self.clone();
+            self.inner.tasks.spawn(async move { this.release_until_done(claim).await });
+        }
+    }
+
+    /// Waits until no volume of these claims is published or staged, or the client ends.
+    pub(crate) async fn released(&self, claims: &[ClaimId]) {
+        let mut changes = self.changes();
+        loop {
+            changes.borrow_and_update();
+            let pending =
+                claims.iter().any(|c| self.entry(c).is_some_and(|e| e.phase < MountPhase::Unstaged));
+            if !pending {
+                return;
+            }
+            tokio::select! {
+                () = self.inner.cancel.cancelled() => return,
+                changed = changes.changed() => if changed.is_err() { return },
+            }
+        }
+    }
+
+    /// Releases a volume at the servers' request. A claim in the ledger is released normally. Otherwise the plugin is
+    /// asked to unmount what it may hold, unless this node has no trace of the volume.
+    pub(crate) async fn detach(&self, request: NodeDetach) -> Result<(), CsiFault> {
+        if self.entry(&request.claim).is_none() {
+            let known = self.inner.plugins.plugin(PluginRole::Node, &request.plugin_id, Duration::ZERO).await;
+            let mut entry = ClaimEntry {
+                claim: request.claim.clone(),
+                generation: request.generation,
+                plugin: request.plugin_id,
+                external_id: request.external_volume_id,
+                usage: request.usage,
+                phase: MountPhase::Unstaged,
+                ..Default::default()
+            };
+            entry.on_host()?;
+            if let Ok(lent) = known {
+                entry.host_root.clone_from(&lent.instance.registration.host_root);
+                entry.plugin_root.clone_from(&lent.instance.registration.plugin_root);
+                entry.stages = lent.info.node_info.is_some_and(|n| n.requires_node_stage_volume);
+                let host = entry.on_host()?;
+                if [host.publish, host.staging].iter().any(|t| t.symlink_metadata().is_ok()) {
+                    let (phase, stages, renewing) = (MountPhase::Unpublishing, entry.stages, false);
+                    let (stage, publish) = (Reach::Unclear, Reach::Unclear);
+                    entry.set(Entry { phase, stages, stage, publish, renewing });
+                }
+            }
+            self.write(entry).await?;
+        }
+        self.release(request.claim);
+        Ok(())
+    }
+
+    async fn release_until_done(&self, claim: ClaimId) {
+        let mut backoff = Backoff::new(Duration::from_millis(250), Duration::from_secs(60));
+        let mut steps = Steps::release(claim.clone(), PLUGIN_TIMEOUT);
+        let mut tries = 0;
+        let mut plugins = self.inner.plugins.changes();
+        loop {
+            plugins.borrow_and_update();
+            let before = steps.progress;
+            let fault = tokio::select! {
+                () = self.inner.cancel.cancelled() => return,
+                result = self.release_once(&mut steps, &claim) => match result {
+                    Ok(()) => break,
+                    Err(fault) => fault,
+                },
+            };
+            tries += 1;
+            if steps.progress > before {
+                // The plugin's next call is for another place, or a retry.
+                backoff.reset();
+            }
+            self.note("Unmount volume", &claim, Some(&fault));
+            let generation = self.entry(&claim).map_or(0, |e| e.generation);
+            tokio::select! {
+                () = self.inner.cancel.cancelled() => return,
+                () = async {
+                    self.inner.reports.failed(&claim, generation, fault.to_string(), tries).await;
+                    // Retry as soon as the plugin changes, but never in a tight loop.
+                    tokio::time::sleep(SHORTEST_PAUSE).await;
+                    tokio::select! {
+                        () = tokio::time::sleep(backoff.delay()) => {}
+                        _ = plugins.changed() => {}
+                    }
+                } => {}
+            }
+        }
+        let Some(entry) = self.entry(&claim) else { return };
+        let words = steps.words.into_iter().map(|error| ClaimReportStep::Failed { error, tries: tries + 1 });
+        for step in words.chain([ClaimReportStep::Unpublished, ClaimReportStep::Unstaged]) {
+            if self.inner.reports.deliver(&claim, entry.generation, step).await.is_err() {
+                return;
+            }
+        }
+        self.strike(&claim);
+        self.inner.releasing.lock().remove(&claim);
+    }
+
+    async fn release_once(&self, steps: &mut Steps, claim: &ClaimId) -> Result<(), CsiFault> {
+        let _turn = self.turn(&claim.volume).await;
+        let before = self.entry(claim).map(|e| e.phase);
+        steps.rest();
+        if let Came::Waits(reason) = self.take_steps(steps).await? {
+            return Err(reason);
+        }
+        if before.is_some_and(|phase| phase > MountPhase::Granted && phase < MountPhase::Unstaged) {
+            self.note("Unmount volume", claim, None);
+        }
+        Ok(())
+    }
+}
+
+pub(super) fn open_beneath(path: &Path) -> Result<(), CsiFault> {
+    unseal_beneath(path).map_err(kernel("open what lies beneath a mount"))
+}
+
+/// Unmounts a path without its plugin. A mount in use stays, unless it is unmounted lazily.
+pub(super) fn end(path: &Path, how: How) -> Result<(), CsiFault> {
+    let how = match how {
+        How::Now => Unmount::Now,
+        How::Lazily => Unmount::Lazy,
+    };
+    unmount(path, how).map(drop).map_err(kernel("end a mount without its plugin"))
+}
+
+/// Removes a path that the plugin left, and the empty directories above it up to the root. A directory with the
+/// plugin's own files stays: the plugin must remove it.
+pub(super) fn clear(path: &Path, root: &Path) -> Result<(), CsiFault> {
+    let gone = |result: std::io::Result<()>| match result {
+        Err(error) if error.kind() == ErrorKind::DirectoryNotEmpty => {
+            tracing::warn!(path = %path.display(), "a plugin left something where it had mounted; it stays");
+            Ok(())
+        }
+        Err(error) if error.kind() != ErrorKind::NotFound => Err(error),
+        _ => Ok(()),
+    };
+    let removed = match path.symlink_metadata() {
+        Ok(meta) if meta.is_dir() => gone(std::fs::remove_dir(path)),
+        Ok(_) => gone(std::fs::remove_file(path)),
+        Err(error) => gone(Err(error)),
+    };
+    removed.map_err(|source| CsiFault::Directory { what: "remove", path: path.to_owned(), source })?;
+    let above = path.ancestors().skip(1).take_while(|p| p.starts_with(root) && *p != root);
+    for dir in above {
+        // Another claim uses the other directories.
+        if std::fs::remove_dir(dir).is_err() {
+            break;
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_plugin_left_at_its_target_keeps_no_claim() {
+        let root = tempfile::tempdir().unwrap();
+        let target = root.path().join("per-alloc/a/v/rw");
+        std::fs::create_dir_all(&target).unwrap();
+        std::fs::write(target.join("metadata"), "of the plugin").unwrap();
+        clear(&target, root.path()).unwrap();
+        assert!(target.join("metadata").exists(), "it is the plugin's to remove");
+        std::fs::remove_file(target.join("metadata")).unwrap();
+        clear(&target, root.path()).unwrap();
+        clear(&target, root.path()).unwrap();
+        assert!(!root.path().join("per-alloc").exists() && root.path().exists());
+    }
+}

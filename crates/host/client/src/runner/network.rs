@@ -1,0 +1,93 @@
+//! The network of an allocation. In mode `none` its tasks share a network namespace with a loopback interface only. In
+//! mode `host`, or without a network block, they use the node's network. The node reports no other modes, so the
+//! scheduler places no group here that needs one.
+
+use super::hooks::{AllocHook, HookContext};
+use crate::ClientError;
+use crate::drivers::DriverManager;
+use async_trait::async_trait;
+use caravan_sys::files::private_dir;
+use caravan_sys::{describe, netns};
+use caravan_types::AllocId;
+use caravan_types::alloc::Allocation;
+use caravan_types::job::TaskGroup;
+use std::path::{Path, PathBuf};
+
+/// Directory of the network namespaces below the client's state.
+const DIR: &str = "networks";
+
+/// Creates the directory of the network namespaces, and releases those whose allocation is not on this node.
+pub(crate) fn sweep(state_dir: &Path, here: impl Fn(&AllocId) -> bool) -> Result<(), ClientError> {
+    let dir = state_dir.join(DIR);
+    private_dir(&dir).map_err(ClientError::kernel(format!("{} cannot be used", dir.display())))?;
+    let read = ClientError::directory(&dir, "be read");
+    for entry in std::fs::read_dir(&dir).and_then(Iterator::collect::<Result<Vec<_>, _>>).map_err(read)? {
+        let name = entry.file_name();
+        if name.to_str().is_some_and(|id| here(&AllocId::from(id))) {
+            continue;
+        }
+        if let Err(error) = netns::let_go(&entry.path()) {
+            tracing::warn!(network = %entry.path().display(), error = describe(&error), "a network is left over");
+        }
+    }
+    Ok(())
+}
+
+/// The hook that creates the network namespace.
+#[derive(Debug)]
+pub(super) struct NetworkHook {
+    pub(super) drivers: DriverManager,
+    pub(super) state_dir: PathBuf,
+}
+
+/// Returns the path that holds the allocation's own network namespace, if it has one.
+pub(super) fn own_network(state_dir: &Path, alloc: &Allocation) -> Option<PathBuf> {
+    let own = alloc.group().is_some_and(|group| mode(group) == "none");
+    own.then(|| state_dir.join(DIR).join(alloc.id.as_str()))
+}
+
+#[async_trait]
+impl AllocHook for NetworkHook {
+    /// Creates the allocation's network namespace, or reuses that of an earlier agent.
+    async fn prepare(&self, cx: &HookContext<'_>) -> Result<(), String> {
+        let alloc = cx.alloc();
+        let Some(group) = alloc.group() else { return Ok(()) };
+        match mode(group) {
+            "host" => return Ok(()),
+            "none" => {}
+            other => return Err(format!("this node makes no networks of mode {other}")),
+        }
+        for task in &group.tasks {
+            let driver = self.drivers.get(&task.driver);
+            if driver.is_some_and(|driver| !driver.capabilities().networks) {
+                return Err(format!(
+                    "driver {} of task {} only has the node's network",
+                    task.driver, task.name
+                ));
+            }
+        }
+        let path = self.state_dir.join(DIR).join(alloc.id.as_str());
+        let made = tokio::task::spawn_blocking(move || netns::hold(&path));
+        match made.await {
+            Ok(made) => made.map_err(|error| describe(&error)),
+            Err(_) => Err("the agent is ending".to_owned()),
+        }
+    }
+
+    /// Releases the allocation's network namespace, once no task needs it.
+    async fn release(&self, cx: &HookContext<'_>) {
+        let Some(path) = own_network(&self.state_dir, &cx.alloc()) else { return };
+        let gone = tokio::task::spawn_blocking(move || netns::let_go(&path));
+        if let Ok(Err(error)) = gone.await {
+            tracing::warn!(alloc = %cx.id(), error = describe(&error), "the allocation's network is left over");
+        }
+    }
+}
+
+/// Returns the mode of a group's first network.
+fn mode(group: &TaskGroup) -> &str {
+    match group.networks.first().map(|network| network.mode.as_str()) {
+        None | Some("") => "host",
+        Some(mode) => mode,
+    }
+}

@@ -1,0 +1,159 @@
+//! The hooks of a task, and their order before it starts and after it ends.
+
+use super::alloc_state::AllocState;
+use super::plan::Plan;
+use super::users::unknown_owner;
+use async_trait::async_trait;
+use caravan_drivers::Mount;
+use caravan_shim::lease::Term;
+use caravan_sys::dir::Owner;
+use caravan_types::alloc::TaskEvent;
+use std::collections::BTreeMap;
+use std::fmt::Debug;
+
+/// The name of a task hook.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum TaskHookName {
+    /// Creates the task's directories.
+    TaskDir,
+    /// Opens the API socket.
+    ApiSocket,
+    /// Fetches and writes identities.
+    Identity,
+    /// Writes the dispatch payload.
+    DispatchPayload,
+    /// Fetches artifacts.
+    Artifacts,
+    /// Renders templates.
+    Templates,
+    /// Supervises a CSI plugin.
+    Plugin,
+    /// Mounts volumes into the task.
+    Volumes,
+    /// Checks the lease of single-writer volumes.
+    Lease,
+}
+
+/// The hooks that may be slow, in their order: files in the task's directories first, templates last.
+pub(super) const PREPARE_ORDER: [TaskHookName; 6] = [
+    TaskHookName::TaskDir,
+    TaskHookName::ApiSocket,
+    TaskHookName::Identity,
+    TaskHookName::DispatchPayload,
+    TaskHookName::Artifacts,
+    TaskHookName::Templates,
+];
+
+/// The hooks directly before the start, in their order. They run to their end, after the intent of the start is
+/// durable. The lease is checked last, so that the shim rarely has to refuse.
+pub(super) const MOUNT_ORDER: [TaskHookName; 3] =
+    [TaskHookName::Plugin, TaskHookName::Volumes, TaskHookName::Lease];
+
+/// The hooks after each run, in their order.
+pub(super) const STOP_ORDER: [TaskHookName; 2] = [TaskHookName::Plugin, TaskHookName::Volumes];
+
+/// The hooks after the last run, in their order.
+pub(super) const FINISH_ORDER: [TaskHookName; 2] = [TaskHookName::Volumes, TaskHookName::Plugin];
+
+/// Why a start failed.
+#[derive(Debug)]
+pub(super) enum StartFault {
+    /// A hook failed; a retry may help.
+    Hook(String),
+    /// The driver returned an error.
+    Driver(caravan_drivers::Error),
+    /// The lease term under which its volumes were mounted has ended.
+    Lease,
+    /// An artifact cannot be fetched.
+    Artifact(String),
+    /// A template cannot be rendered.
+    Templates {
+        /// The reason, in one sentence.
+        why: String,
+        /// Whether a retry may help.
+        recoverable: bool,
+    },
+}
+
+impl StartFault {
+    /// Returns the fault of a failed hook.
+    pub(super) fn of_hook(name: &str, why: impl std::fmt::Display) -> Self {
+        Self::Hook(format!("prestart hook \"{name}\" failed: {why}"))
+    }
+}
+
+/// The results of the hooks before a start.
+#[derive(Default)]
+pub(super) struct Prepared {
+    /// The user that the task runs as, if the host knows that user.
+    pub(super) owner: Option<Owner>,
+    /// Variables that contain identities.
+    pub(super) tokens: BTreeMap<String, String>,
+    /// Variables that templates add.
+    pub(super) variables: BTreeMap<String, String>,
+    /// The mounts that the driver makes.
+    pub(super) mounts: Vec<Mount>,
+    /// The lease term that limits the run.
+    pub(super) lease: Option<Term>,
+}
+
+impl Prepared {
+    /// Returns the owner of the task's files.
+    pub(super) fn owner(&self) -> Owner {
+        self.owner.unwrap_or_else(unknown_owner)
+    }
+}
+
+/// A task as its hooks see it.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct TaskContext<'a> {
+    pub(super) alloc: &'a AllocState,
+    pub(super) name: &'a str,
+}
+
+impl TaskContext<'_> {
+    /// Adds an event to the task.
+    pub(super) fn emit(&self, event: TaskEvent) {
+        self.alloc.emit(self.name, event);
+    }
+}
+
+/// A hook of a task, with its own dependencies and the state that it keeps between runs.
+#[async_trait]
+pub(super) trait TaskHook: Debug + Send {
+    /// Prepares a start.
+    async fn start(
+        &mut self,
+        _cx: TaskContext<'_>,
+        _plan: &Plan,
+        _prepared: &mut Prepared,
+    ) -> Result<(), StartFault> {
+        Ok(())
+    }
+
+    /// Ends a run.
+    async fn stop(&mut self, _plan: &Plan) {}
+
+    /// Ends the task for good. The plan is absent if the task's driver is.
+    async fn finish(&mut self, _cx: TaskContext<'_>, _plan: Option<&Plan>) {}
+}
+
+#[cfg(test)]
+mod tests {
+    use super::TaskHookName::{
+        ApiSocket, Artifacts, DispatchPayload, Identity, Lease, Plugin, TaskDir, Templates, Volumes,
+    };
+    use super::*;
+
+    #[test]
+    fn templates_are_rendered_last_and_the_lease_is_checked_after_the_mounts() {
+        assert_eq!(PREPARE_ORDER, [TaskDir, ApiSocket, Identity, DispatchPayload, Artifacts, Templates]);
+        assert_eq!(MOUNT_ORDER, [Plugin, Volumes, Lease]);
+    }
+
+    #[test]
+    fn a_plugin_is_deregistered_after_its_last_binds_are_undone() {
+        assert_eq!(STOP_ORDER, [Plugin, Volumes]);
+        assert_eq!(FINISH_ORDER, [Volumes, Plugin]);
+    }
+}

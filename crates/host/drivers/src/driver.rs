@@ -1,0 +1,166 @@
+//! The [`Driver`] trait and what a driver reports about itself.
+
+use crate::session::{ExecRequest, ExecStream};
+use crate::task::{ExecOutput, ExitResult, Mount, TaskConfig, TaskHandle, TaskId, TaskStatus, Usage};
+use crate::{Error, Result};
+use async_trait::async_trait;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::fmt;
+use std::path::Path;
+use std::time::Duration;
+
+/// A driver: starts tasks of one kind and reports their state.
+///
+/// Calls for different tasks may run concurrently. Every call except [`Driver::start`] and [`Driver::recover`]
+/// returns [`crate::Error::UnknownTask`] for a task that was neither started nor recovered in this process.
+#[async_trait]
+pub trait Driver: Send + Sync + fmt::Debug {
+    /// Returns the driver's name, as in the `driver` field of job files.
+    fn name(&self) -> &'static str;
+
+    /// Returns what the driver supports. The answer never changes while the agent runs.
+    fn capabilities(&self) -> Capabilities;
+
+    /// Checks whether the driver can run tasks on this machine now, and returns the node attributes for the
+    /// scheduler.
+    async fn fingerprint(&self) -> Fingerprint;
+
+    /// Checks a task's `config` block. The error names the wrong key.
+    fn validate(&self, config: &serde_json::Value) -> Result<()>;
+
+    /// Starts a task. A failed start leaves no process, control group or mount behind.
+    async fn start(&self, config: TaskConfig) -> Result<TaskHandle>;
+
+    /// Takes over a task that an earlier process of the agent started. A task that ended in between is no error:
+    /// [`Driver::wait`] then returns its result as far as it is known.
+    async fn recover(&self, handle: TaskHandle) -> Result<()>;
+
+    /// Waits until the task and all its processes have ended. May be called any number of times, before and after the
+    /// end; dropping the future is harmless.
+    async fn wait(&self, id: &TaskId) -> Result<ExitResult>;
+
+    /// Sends a signal (its name as in job files; `SIGTERM` if absent), kills the task after the timeout, and returns
+    /// when no process of the task remains. Stopping a task that has ended is no error.
+    async fn stop(&self, id: &TaskId, timeout: Duration, signal: Option<&str>) -> Result<()>;
+
+    /// Removes an ended task from the driver, with its state directory. With `force`, a running task is killed first;
+    /// without `force`, it is an error.
+    async fn destroy(&self, id: &TaskId, force: bool) -> Result<()>;
+
+    /// Returns a task's state and handle.
+    async fn inspect(&self, id: &TaskId) -> Result<TaskStatus>;
+
+    /// Returns a task's current use of resources and its totals since the start.
+    async fn usage(&self, id: &TaskId) -> Result<Usage>;
+
+    /// Sends a signal to the task's first process.
+    async fn signal(&self, id: &TaskId, signal: &str) -> Result<()>;
+
+    /// Runs a program in the task's environment (root, namespaces, user) and collects its output. The program is
+    /// killed at the timeout.
+    async fn exec(&self, id: &TaskId, command: &[String], timeout: Duration) -> Result<ExecOutput>;
+
+    /// Runs a program in the task's environment and exchanges input and output with it while it runs. An error of the
+    /// start may arrive as the first item of the stream.
+    async fn exec_stream(&self, id: &TaskId, request: ExecRequest) -> Result<ExecStream> {
+        tracing::debug!(task = %id, command = request.command.first(), "driver runs no programs");
+        Err(Error::Unsupported { driver: self.name(), what: "run a program in a task" })
+    }
+
+    /// Ends a run whose handle was never stored, because the agent died between starting the task and storing the
+    /// handle. `state_dir` is the one of its [`TaskConfig`]. If no such run exists, this is no error. Drivers whose
+    /// tasks end with the agent do not implement this.
+    async fn end_lost(&self, id: &TaskId, state_dir: &Path) -> Result<()> {
+        tracing::trace!(task = %id, state_dir = %state_dir.display(), "tasks of this driver end with the agent");
+        Ok(())
+    }
+
+    /// Replaces the mount at `mount.task_path` in a running task. Only drivers that make [`TaskConfig::mounts`]
+    /// themselves can support this.
+    async fn remount(&self, id: &TaskId, mount: &Mount) -> Result<()> {
+        tracing::debug!(task = %id, path = %mount.task_path.display(), "driver replaces no mounts");
+        Err(Error::Unsupported { driver: self.name(), what: "mount anew in a task that runs" })
+    }
+}
+
+/// The kind of root directory that a driver's tasks have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum FsIsolation {
+    /// The host's root.
+    None,
+    /// A root of the task's own, assembled from directories of the host and of the task.
+    Chroot,
+    /// The root of an image.
+    Image,
+}
+
+/// What a driver supports.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Capabilities {
+    /// Whether [`Driver::signal`] is supported.
+    pub send_signals: bool,
+    /// Whether [`Driver::exec`] is supported.
+    pub exec: bool,
+    /// The tasks' root; decides which paths `NOMAD_ALLOC_DIR` and similar variables contain.
+    pub fs_isolation: FsIsolation,
+    /// Whether the driver makes [`TaskConfig::mounts`] itself. If not, the caller must have made them on the host,
+    /// and the driver refuses a task with mounts.
+    pub mounts: bool,
+    /// Whether the driver can run tasks that mount on the host for other tasks ([`TaskConfig::privileged_mounts`]).
+    pub privileged_mounts: bool,
+    /// Whether the driver can run tasks in their own network namespace ([`TaskConfig::network`]).
+    pub networks: bool,
+    /// Whether tasks keep running when the agent stops.
+    pub survives_agent: bool,
+}
+
+/// A driver's health.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Health {
+    /// Not available on this machine, or disabled.
+    Undetected,
+    /// Available, but unable to run tasks now.
+    Unhealthy,
+    /// Able to run tasks.
+    Healthy,
+}
+
+impl fmt::Display for Health {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Undetected => "undetected",
+            Self::Unhealthy => "unhealthy",
+            Self::Healthy => "healthy",
+        })
+    }
+}
+
+/// What a driver found on this machine, for the node's attributes and the API.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Fingerprint {
+    /// The driver's health.
+    pub state: Health,
+    /// Node attributes by full key (`driver.exec`). Empty unless the driver is healthy.
+    pub attributes: BTreeMap<String, String>,
+    /// A short explanation for operators.
+    pub description: String,
+}
+
+impl Fingerprint {
+    /// Returns the fingerprint of a healthy driver, with its attribute `driver.<name>`.
+    pub fn healthy(driver: &str) -> Self {
+        Self {
+            state: Health::Healthy,
+            attributes: [(format!("driver.{driver}"), "1".to_owned())].into(),
+            description: "Healthy".into(),
+        }
+    }
+
+    /// Returns the fingerprint of a driver that is not available on this machine.
+    pub fn undetected(description: impl Into<String>) -> Self {
+        Self { state: Health::Undetected, attributes: BTreeMap::new(), description: description.into() }
+    }
+}

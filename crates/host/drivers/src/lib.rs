@@ -1,0 +1,30 @@
+//! The [`Driver`] trait, its conformance suite, and the drivers raw_exec, exec and mock.
+//!
+//! A driver starts tasks and reports their state. It keeps nothing on disk: what it needs to find a task again is in
+//! the [`TaskHandle`] that the client stores. [`RawExecDriver`] and [`ExecDriver`] run each task under a shim
+//! (`docs/design/shim.md`), so tasks outlive the agent. [`MockDriver`] starts no processes.
+
+mod config;
+pub mod conformance;
+mod driver;
+mod error;
+mod exec;
+mod ids;
+mod mock;
+mod raw_exec;
+mod session;
+mod supervised;
+mod task;
+
+pub use driver::{Capabilities, Driver, Fingerprint, FsIsolation, Health};
+pub use error::{Error, Result};
+pub use exec::{DEFAULT_CAPABILITIES, DEFAULT_HOST_PATHS, ExecDriver, ExecOptions, NamespaceMode};
+pub use ids::IdRanges;
+pub use mock::MockDriver;
+pub use raw_exec::{RawExecDriver, RawExecOptions};
+pub use session::{ExecEvent, ExecInput, ExecRequest, ExecStream};
+pub use supervised::{ForkServer, ShimCommand, own_program};
+pub use task::{
+    ExecOutput, ExitResult, LogConfig, Mount, Pressure, ProcessUsage, Processors, Propagation, Resources,
+    Stall, TaskConfig, TaskDirs, TaskHandle, TaskId, TaskState, TaskStatus, Usage,
+};

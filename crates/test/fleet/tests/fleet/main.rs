@@ -1,0 +1,43 @@
+//! Small fleets, with the checks of large ones.
+
+use caravan_fleet::{Cluster, Load, Setup, Storm, run, storm, survey};
+use std::time::Duration;
+
+fn setup(nodes: usize, workers: usize) -> Setup {
+    Setup { nodes, workers, dir: None, heartbeat: None }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_load_is_placed_and_acknowledged_whole() {
+    let mut cluster = Cluster::start(&setup(200, 2)).await.unwrap();
+    let load = Load { allocs: 2000, each: 100, in_flight: 4, ahead: 1000, step: 1000 };
+    let mut reported = Vec::new();
+    run(&mut cluster, &load, |figures| reported.push(figures.allocs)).await.unwrap();
+    assert_eq!(reported.last(), Some(&2000));
+    assert_eq!(survey(&cluster.root()), []);
+    assert_eq!(cluster.root().allocs().count(), 2000);
+    cluster.stop().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_acknowledged_is_there_after_a_restart() {
+    let dir = tempfile::tempdir().unwrap();
+    let setup = Setup { dir: Some(dir.path().to_owned()), ..setup(20, 1) };
+    let mut cluster = Cluster::start(&setup).await.unwrap();
+    let load = Load { allocs: 200, each: 50, in_flight: 2, ahead: 100, step: 200 };
+    run(&mut cluster, &load, |_| ()).await.unwrap();
+    cluster.stop().await.unwrap();
+    let again = Cluster::start(&setup).await.unwrap();
+    assert_eq!(again.root().allocs().filter(|alloc| !alloc.terminal()).count(), 200);
+    assert_eq!(survey(&again.root()), []);
+    again.stop().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_storm_leaves_nothing_lost_doubled_or_stranded() {
+    let setup = Setup { heartbeat: Some(Duration::from_millis(500)), ..setup(60, 2) };
+    let mut cluster = Cluster::start(&setup).await.unwrap();
+    let found = storm(&mut cluster, 60, Storm { seed: 7, rounds: 6, percent: 6 }).await.unwrap();
+    assert_eq!(found, []);
+    cluster.stop().await.unwrap();
+}

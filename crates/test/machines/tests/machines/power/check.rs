@@ -1,0 +1,158 @@
+//! Checks of a disk after a power cut, one after the other in the same machine.
+
+use super::history::{Allowed, Object, Value};
+use super::schedule::OBJECTS;
+use crate::main_job::TIMEOUT;
+use anyhow::{Context, Result, ensure};
+use caravan_testkit::eventually_within;
+use caravan_testkit::vm::{Bench, DATA_DIR, Disk, Machine, MachineOptions};
+use serde_json::Value as Json;
+use std::collections::BTreeSet;
+
+/// Mounts the disk as a machine does that starts: nothing but the disk is left of the previous one.
+const MOUNT: &str = r#"
+echo 3 > /proc/sys/vm/drop_caches
+blockdev --flushbufs /dev/vdb
+rm -rf /run/caravan /run/agent.pid
+: > /var/log/agent.log
+echo "${1%????????????????????????}-${1#????????????????????????}" > /run/boot_id
+grep -q boot_id /proc/mounts || mount --bind /run/boot_id /proc/sys/kernel/random/boot_id
+mount /dev/vdb /var/lib
+"#;
+
+/// Ends all processes of a check and frees the disk.
+const UNMOUNT: &str = r#"
+killall -9 caravan 2>/dev/null || true
+for group in $(find /sys/fs/cgroup -mindepth 1 -name cgroup.kill); do echo 1 > "$group"; done
+killall -9 caravan sleep 2>/dev/null || true
+for try in $(seq 200); do
+  for point in $(grep -o ' /var/lib[^ ]*' /proc/self/mountinfo | sort -r); do umount "$point" 2>/dev/null || true; done
+  grep -q ' /var/lib' /proc/self/mountinfo || break
+  usleep 100000
+done
+find /sys/fs/cgroup -mindepth 1 -depth -type d -exec rmdir '{}' ';' 2>/dev/null || true
+! grep ' /var/lib' /proc/self/mountinfo
+"#;
+
+/// Starts the machine that checks disks.
+pub(super) fn checker(bench: &Bench, mebibytes: u64) -> Result<Machine> {
+    let options = MachineOptions { disks: vec![Disk::blank(mebibytes)], ..MachineOptions::new("checker") };
+    let machine = bench.booted(options)?;
+    machine.configure_agent("")?;
+    Ok(machine)
+}
+
+/// Checks the disk of the machine. `boot` differs between checks.
+pub(super) fn check(machine: &Machine, allowed: &Allowed, boot: &str) -> Result<()> {
+    machine.run(&["sh", "-ec", MOUNT, "mount", boot])?.ok().context("mount the disk")?;
+    let checked = offline(machine).and_then(|()| {
+        machine.start_agent()?;
+        let values = state(machine, allowed)?;
+        at_rest(machine, &values)?;
+        machine.end_agent("KILL")?;
+        offline(machine)
+    });
+    let freed = machine.run(&["sh", "-c", UNMOUNT])?.ok().context("free the disk of the checker");
+    // The reason of the failure is more important.
+    checked.and_then(|()| freed.map(drop))
+}
+
+/// Reads the files of the stopped agent.
+fn offline(machine: &Machine) -> Result<()> {
+    machine.caravan(&["operator", "raft", "info", DATA_DIR])?.ok().context("operator raft info")?;
+    machine.caravan(&["operator", "volume-check", DATA_DIR])?.ok().context("operator volume-check")?;
+    machine.caravan(&["operator", "client-state", DATA_DIR])?.ok().context("operator client-state").map(drop)
+}
+
+/// The values of all objects of a kind.
+type Values = Vec<Value>;
+
+/// What the agent holds.
+struct State {
+    jobs: Values,
+    volumes: Values,
+}
+
+/// Reads all objects, and fails if the value of one is not allowed.
+fn state(machine: &Machine, allowed: &Allowed) -> Result<State> {
+    let read = |object: Object, path: String, value: fn(&Json) -> Value| -> Result<Value> {
+        let reply = machine.http(4646, "GET", &path, None)?;
+        let value = match reply.status {
+            404 => None,
+            _ => Some(value(&reply.json()?).with_context(|| format!("{object:?}: {}", reply.text()))?),
+        };
+        let none = BTreeSet::from([None]);
+        let values = allowed.get(&object).unwrap_or(&none);
+        ensure!(
+            values.contains(&value),
+            "{object:?} is {value:?}, but acknowledged or requested is {values:?}"
+        );
+        Ok(value)
+    };
+    let all = 0..OBJECTS;
+    for n in all.clone() {
+        read(Object::Variable(n), format!("/v1/var/power/x{n}"), |v| {
+            v["Items"]["value"].as_str()?.parse().ok()
+        })?;
+    }
+    let jobs = all.clone().map(|n| {
+        read(Object::Job(n), format!("/v1/job/j{n}"), |job| job["Meta"]["value"].as_str()?.parse().ok())
+    });
+    let jobs = jobs.collect::<Result<Values>>()?;
+    let volumes = all.map(|n| read(Object::Volume(n), format!("/v1/volume/csi/v{n}"), |_| Some(0)));
+    Ok(State { jobs, volumes: volumes.collect::<Result<Values>>()? })
+}
+
+/// Waits until each job runs once, each volume is mounted once for it, and claims agree with mounts.
+fn at_rest(machine: &Machine, state: &State) -> Result<()> {
+    eventually_within(TIMEOUT, "jobs, claims and mounts to agree", || {
+        let mounts = machine.sh("cat /proc/self/mountinfo")?;
+        let processes = machine.processes()?;
+        for (number, value) in state.jobs.iter().enumerate() {
+            let allocs = machine.api(&format!("/v1/job/j{number}/allocations"))?;
+            let allocs = allocs.as_array().context("no list of allocations")?;
+            let running: Vec<&Json> = allocs.iter().filter(|a| a["ClientStatus"] == "running").collect();
+            match value {
+                None => ensure!(running.is_empty(), "j{number} runs, but does not exist"),
+                Some(value) => {
+                    ensure!(
+                        running.len() == 1,
+                        "j{number} has {} running allocations: {allocs:?}",
+                        running.len()
+                    );
+                    let command = format!("sleep 10000{value}");
+                    let processes = processes.iter().filter(|(_, arguments)| *arguments == command).count();
+                    ensure!(processes == 1, "j{number} has {processes} processes of version {value}");
+                }
+            }
+            let published = mounts
+                .lines()
+                .filter(|line| line.contains("/per-alloc/") && line.contains(&format!("/v{number}/")));
+            let published = published.count();
+            let claims = match state.volumes[number] {
+                None => 0,
+                Some(_) => claims(machine, number)?,
+            };
+            ensure!(published == claims, "v{number} has {claims} claims and is mounted {published} times");
+            ensure!(published <= running.len(), "v{number} is mounted for nothing");
+        }
+        Ok(())
+    })
+    .with_context(|| format!("--- log of the agent\n{}", machine.agent_log_tail()))?;
+    // The plugin lists its volumes only while it is healthy.
+    let names = eventually_within(TIMEOUT, "the plugin to list its volumes", || {
+        let external = machine.api("/v1/volumes/external?plugin_id=hostpath")?;
+        let volumes = external["Volumes"].as_array().cloned().unwrap_or_default();
+        Ok(volumes.iter().map(|volume| volume["ExternalID"].to_string()).collect::<Vec<_>>())
+    })?;
+    let distinct: BTreeSet<&String> = names.iter().collect();
+    ensure!(distinct.len() == names.len(), "the plugin has a volume twice: {names:?}");
+    Ok(())
+}
+
+/// Returns the number of claims that allocations hold on a volume.
+fn claims(machine: &Machine, number: usize) -> Result<usize> {
+    let volume = machine.api(&format!("/v1/volume/csi/v{number}"))?;
+    let count = |kind: &str| volume[kind].as_object().map_or(0, serde_json::Map::len);
+    Ok(count("ReadAllocs") + count("WriteAllocs"))
+}

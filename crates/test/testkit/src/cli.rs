@@ -1,0 +1,146 @@
+//! Runs the program as a user does.
+
+use anyhow::{Context, Result, bail};
+use std::path::PathBuf;
+use std::process::Command;
+use std::sync::OnceLock;
+
+/// The output and exit code of a command.
+#[derive(Clone, Debug)]
+pub struct Output {
+    /// The exit code, -1 if a signal ended the command.
+    pub code: i32,
+    /// The standard output.
+    pub stdout: String,
+    /// The standard error.
+    pub stderr: String,
+}
+
+impl Output {
+    /// Returns the output if the command succeeded.
+    ///
+    /// # Errors
+    /// Fails with the whole output if the command failed.
+    pub fn ok(self) -> Result<Self> {
+        if self.code != 0 {
+            bail!("exit code {}\n--- stdout\n{}\n--- stderr\n{}", self.code, self.stdout, self.stderr);
+        }
+        Ok(self)
+    }
+    /// Returns the output if the command failed.
+    ///
+    /// # Errors
+    /// Fails if the command succeeded.
+    pub fn failed(self) -> Result<Self> {
+        if self.code == 0 {
+            bail!("succeeded unexpectedly\n--- stdout\n{}\n--- stderr\n{}", self.stdout, self.stderr);
+        }
+        Ok(self)
+    }
+    /// Returns both streams.
+    pub fn all(&self) -> String {
+        format!("{}{}", self.stdout, self.stderr)
+    }
+}
+
+static PROGRAM: OnceLock<PathBuf> = OnceLock::new();
+static TEST_PLUGIN: OnceLock<PathBuf> = OnceLock::new();
+static GUEST: OnceLock<PathBuf> = OnceLock::new();
+
+/// Sets an existing program to test; only the first call has an effect.
+pub fn use_program(path: &std::path::Path) {
+    // A second call, or one after the first use, has no effect.
+    let _ = PROGRAM.set(path.to_owned());
+}
+
+/// Sets existing test plugins by the path of the first one; only the first call has an effect.
+pub fn use_test_plugin(path: &std::path::Path) {
+    // As above.
+    let _ = TEST_PLUGIN.set(path.to_owned());
+}
+
+/// Returns the path of the program under test: `$CARAVAN_BIN`, or built once by cargo in the profile of the tests.
+///
+/// # Panics
+/// Panics if the program cannot be built: no test can run then.
+pub fn program() -> PathBuf {
+    PROGRAM.get_or_init(|| build().expect("the program under test can be built")).clone()
+}
+
+fn build() -> Result<PathBuf> {
+    match std::env::var_os("CARAVAN_BIN") {
+        Some(path) => Ok(PathBuf::from(path)),
+        None => cargo_build("caravan"),
+    }
+}
+
+/// Returns the path of the plugin that differs from the bundled one in all respects (crate `testplugin`):
+/// `$CARAVAN_TESTPLUGIN_BIN`, or built once by cargo in the profile of the tests.
+///
+/// # Panics
+/// Panics if the plugin cannot be built: none of its tests can run then.
+pub fn test_plugin() -> PathBuf {
+    let build = || match std::env::var_os("CARAVAN_TESTPLUGIN_BIN") {
+        Some(path) => PathBuf::from(path),
+        None => cargo_build("caravan-testplugin").expect("the plugin for tests can be built"),
+    };
+    TEST_PLUGIN.get_or_init(build).clone()
+}
+
+/// Returns the path of the plugin that fails on command (crate `testplugin`), which is also the writer that stamps
+/// volumes. It is built with the other plugin.
+///
+/// # Panics
+/// Panics if the plugin cannot be built: none of its tests can run then.
+pub fn fault_plugin() -> PathBuf {
+    test_plugin().with_file_name("caravan-faultplugin")
+}
+
+/// Sets an existing helper for virtual machines; only the first call has an effect.
+pub fn use_guest(path: &std::path::Path) {
+    // As above.
+    let _ = GUEST.set(path.to_owned());
+}
+
+/// Returns the path of the helper in virtual machines (`src/bin/caravan-guest.rs`): `$CARAVAN_GUEST_BIN`, or built
+/// once by cargo in the profile of the tests.
+///
+/// # Panics
+/// Panics if the helper cannot be built: no machine can be used then.
+pub fn guest() -> PathBuf {
+    let build = || match std::env::var_os("CARAVAN_GUEST_BIN") {
+        Some(path) => PathBuf::from(path),
+        None => cargo_build_program("caravan-testkit", "caravan-guest")
+            .expect("the helper for machines can be built"),
+    };
+    GUEST.get_or_init(build).clone()
+}
+
+/// Builds the program of a package, which has the same name.
+fn cargo_build(package: &str) -> Result<PathBuf> {
+    cargo_build_program(package, package)
+}
+
+/// Builds a package; returns the path of one of its programs.
+fn cargo_build_program(package: &str, program: &str) -> Result<PathBuf> {
+    // A test runs from <target>/<profile>/deps, a tool from <target>/<profile>.
+    let test = std::env::current_exe()?;
+    let mut profile = test.parent().context("the test is not in a target folder")?;
+    if profile.ends_with("deps") {
+        profile = profile.parent().context("the test is not in a target folder")?;
+    }
+    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let mut command = Command::new(cargo);
+    command.args(["build", "--quiet", "--package", package]);
+    if profile.ends_with("release") {
+        command.arg("--release");
+    }
+    if let Some(target) = profile.parent() {
+        command.arg("--target-dir").arg(target);
+    }
+    let status = command.current_dir(crate::workspace("")).status().context("run cargo build")?;
+    if !status.success() {
+        bail!("cargo build --package {package} failed");
+    }
+    Ok(profile.join(program))
+}

@@ -1,0 +1,96 @@
+//! The test's end of the channel into a machine. Requests of several threads are answered in any order.
+
+use super::protocol::{FAILED, Frame, GET};
+use anyhow::{Context, Result, bail};
+use parking_lot::Mutex;
+use std::collections::HashMap;
+use std::net::Shutdown;
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::mpsc::{Sender, channel};
+use std::time::{Duration, Instant};
+
+/// How long one attempt to reach a machine waits before the next one connects again. QEMU discards the bytes of a
+/// closed connection, so that no attempt leaves a part of a request behind.
+const ATTEMPT: Duration = Duration::from_secs(10);
+/// The file that the first request of a connection reads: it differs between starts of a machine (random(4)).
+const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
+
+type Pending = Arc<Mutex<HashMap<u32, Sender<Frame>>>>;
+
+/// A connection to the helper in a machine.
+#[derive(Debug)]
+pub(super) struct Channel {
+    stream: UnixStream,
+    writer: Mutex<UnixStream>,
+    pending: Pending,
+    next: AtomicU32,
+}
+
+impl Channel {
+    /// Connects until the helper answers. Returns the channel and the machine's boot id.
+    pub(super) fn open(path: &Path, deadline: Instant) -> Result<(Self, String)> {
+        loop {
+            let attempt = Self::connect(path).and_then(|channel| {
+                let boot_id = channel.call(GET, vec![BOOT_ID.into()], ATTEMPT)?;
+                let boot_id = boot_id.parts.into_iter().next().context("a response without content")?;
+                Ok((channel, String::from_utf8(boot_id)?.trim().to_owned()))
+            });
+            match attempt {
+                Ok(open) => return Ok(open),
+                Err(error) if Instant::now() >= deadline => {
+                    return Err(error).context("the machine does not answer");
+                }
+                Err(_) => std::thread::sleep(Duration::from_millis(50)),
+            }
+        }
+    }
+
+    fn connect(path: &Path) -> Result<Self> {
+        let stream = UnixStream::connect(path)?;
+        let (mut reader, writer) = (stream.try_clone()?, stream.try_clone()?);
+        let pending = Pending::default();
+        let waiting = Arc::clone(&pending);
+        std::thread::spawn(move || {
+            while let Ok(frame) = Frame::read_from(&mut reader) {
+                if let Some(sender) = waiting.lock().remove(&frame.id) {
+                    // The caller's deadline may have passed.
+                    let _ = sender.send(frame);
+                }
+            }
+            // The callers see the end of their senders.
+            waiting.lock().clear();
+        });
+        let next = AtomicU32::new(std::process::id().rotate_left(16));
+        Ok(Self { stream, writer: Mutex::new(writer), pending, next })
+    }
+
+    /// Sends a request and waits for its response.
+    pub(super) fn call(&self, kind: i32, parts: Vec<Vec<u8>>, timeout: Duration) -> Result<Frame> {
+        let id = self.next.fetch_add(1, Ordering::Relaxed);
+        let (sender, receiver) = channel();
+        self.pending.lock().insert(id, sender);
+        {
+            let mut writer = self.writer.lock();
+            writer.set_write_timeout(Some(timeout))?;
+            Frame { id, code: kind, parts }.write_to(&mut *writer).context("write to the machine")?;
+        }
+        let answer = receiver.recv_timeout(timeout);
+        self.pending.lock().remove(&id);
+        let answer = answer.with_context(|| format!("no response of the machine within {timeout:?}"))?;
+        if answer.code == FAILED {
+            let reason = answer.parts.first().map(|part| String::from_utf8_lossy(part).into_owned());
+            bail!("in the machine: {}", reason.unwrap_or_default());
+        }
+        Ok(answer)
+    }
+}
+
+impl Drop for Channel {
+    fn drop(&mut self) {
+        // Ends the reader's thread; the connection may be broken already.
+        let _ = self.stream.shutdown(Shutdown::Both);
+    }
+}

@@ -1,0 +1,80 @@
+//! Saved machines: a story begins with a machine that has started already, and a machine can be copied.
+
+use super::cache;
+use super::disk;
+use super::host::copy;
+use super::machine::{Begin, Machine, MachineOptions};
+use super::qemu::Accelerator;
+use super::qmp::Qmp;
+use super::root::Root;
+use crate::eventually_within;
+use anyhow::{Result, bail};
+use serde_json::json;
+use std::fs;
+use std::path::Path;
+use std::time::Duration;
+
+/// How long the memory of a machine may take to be written or read.
+const MIGRATION_TIMEOUT: Duration = Duration::from_secs(180);
+
+impl Machine {
+    /// Returns a machine in the state after its start. The state is made once and kept in the cache, so that all such
+    /// machines have the same boot id; the clock is set.
+    ///
+    /// # Errors
+    /// As [`Machine::start`].
+    pub fn booted(options: MachineOptions) -> Result<Self> {
+        let root = Root::with(&options.programs)?;
+        let disks: Vec<String> = options.disks.iter().map(|disk| format!("{disk:?}")).collect();
+        let accelerator = format!("{:?}", Accelerator::find(&root)?);
+        let memory = (options.memory, options.cpus, options.cables.len(), &options.kernel_arguments);
+        let files = (&root.disk, &root.kernel, &root.initramfs);
+        let saved = cache::object("booted", cache::key(&(memory, files, disks, accelerator)), |next| {
+            fs::create_dir(next)?;
+            Self::start(options.clone())?.save(next)
+        })?;
+        Self::restore(options, &saved)
+    }
+
+    /// Writes memory and disks to a directory, and continues. The log of a restored machine's disk begins with the
+    /// content that the disk had here.
+    ///
+    /// # Errors
+    /// Fails if QEMU refuses or the directory cannot be written.
+    pub fn save(&self, to: &Path) -> Result<()> {
+        self.sh("sync")?;
+        self.suspend()?;
+        self.qmp("migrate-set-parameters", &json!({ "max-bandwidth": 1_u64 << 40 }))?;
+        self.qmp("migrate", &json!({ "uri": format!("exec:cat > {}", to.join("state").display()) }))?;
+        eventually_within(MIGRATION_TIMEOUT, "the memory to be saved", || {
+            is_complete(&self.qmp("query-migrate", &json!({}))?)
+        })?;
+        copy(&self.directory().join("root.qcow2"), &to.join("root.qcow2"))?;
+        for number in 0..self.options().disks.len() {
+            copy(&self.image_path(number), &disk::image(to, number))?;
+        }
+        self.resume()
+    }
+
+    /// Starts a machine in a saved state. The options must be those of the saved machine, apart from the name.
+    ///
+    /// # Errors
+    /// Fails if QEMU cannot read the state.
+    pub fn restore(options: MachineOptions, from: &Path) -> Result<Self> {
+        Self::begin(options, Begin::Saved(from))
+    }
+}
+
+/// Waits until the state of a restored machine is complete.
+pub(super) fn wait_for_migration(qmp: &mut Qmp) -> Result<()> {
+    eventually_within(MIGRATION_TIMEOUT, "the memory to be restored", || {
+        is_complete(&qmp.execute("query-migrate", &json!({}))?)
+    })
+}
+
+fn is_complete(migration: &serde_json::Value) -> Result<()> {
+    match migration["status"].as_str() {
+        Some("completed") => Ok(()),
+        _ => bail!("the migration is {migration}"),
+    }
+}

@@ -1,0 +1,193 @@
+//! A channel to servers: finds one that answers and keeps using it.
+
+use super::targets::Targets;
+use crate::error::innermost;
+use crate::h2::{Connection, KeepAlive};
+use crate::io::{BoxIo, Connector, TcpConnector};
+use crate::wire::{self, Hello, Role, VERSION};
+use crate::{Code, PeerIdentity, RpcError};
+use rand::Rng;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::Mutex;
+use tokio::time::Instant;
+
+/// How long and how often to try to reach a server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RetryPolicy {
+    /// Upper limit of the pause after the first round in which no server answered. Pauses are random up to their
+    /// limit, so that many clients do not reconnect at the same moment.
+    pub first_pause: Duration,
+    /// Maximum of the limit, which doubles after each round.
+    pub longest_pause: Duration,
+    /// How long a call waits for a connection before it fails. Zero tries each server once.
+    pub patience: Duration,
+}
+
+impl Default for RetryPolicy {
+    fn default() -> Self {
+        Self {
+            first_pause: Duration::from_millis(100),
+            longest_pause: Duration::from_secs(10),
+            patience: Duration::from_secs(10),
+        }
+    }
+}
+
+impl RetryPolicy {
+    /// Returns the pause after `failures` consecutive rounds without a server.
+    pub(crate) fn pause(&self, failures: u32, rng: &mut impl Rng) -> Duration {
+        let doubled = self.first_pause.saturating_mul(1 << failures.saturating_sub(1).min(16));
+        let limit = doubled.min(self.longest_pause);
+        limit.mul_f64(rng.random_range(0.5..=1.0))
+    }
+}
+
+/// The servers to connect to, and the identity to connect with.
+#[derive(Clone, Debug)]
+pub struct ConnectOptions {
+    /// Addresses of the servers. The first that answers is used until it fails.
+    pub targets: Targets,
+    /// Identity of this agent.
+    pub identity: PeerIdentity,
+    /// Region of this agent.
+    pub region: String,
+    /// How long and how often to retry.
+    pub retry: RetryPolicy,
+    /// How to open connections.
+    pub connector: Arc<dyn Connector>,
+    /// How soon to detect a server that stopped answering.
+    pub keep_alive: KeepAlive,
+}
+
+impl ConnectOptions {
+    /// Returns options with plain TCP and the default retry policy.
+    pub fn new(targets: Vec<String>, identity: PeerIdentity, region: impl Into<String>) -> Self {
+        Self {
+            targets: targets.into(),
+            identity,
+            region: region.into(),
+            retry: RetryPolicy::default(),
+            connector: Arc::new(TcpConnector::default()),
+            keep_alive: KeepAlive::default(),
+        }
+    }
+
+    /// Connects to `target` and sends this side's greeting. Returns the connection and the server's identity.
+    pub(crate) async fn dial(&self, target: &str, role: Role) -> Result<(BoxIo, PeerIdentity), RpcError> {
+        let mut io = self.connector.connect(target).await.map_err(|error| {
+            RpcError::unavailable(format!("cannot connect to {target}: {}", innermost(&error)))
+        })?;
+        let hello = Hello { version: VERSION, region: self.region.clone(), identity: self.identity.clone() };
+        let peer = wire::greet(&mut io, role, &hello).await.map_err(|mut error| {
+            error.message = format!("{target} refused the connection: {}", error.message);
+            error
+        })?;
+        Ok((io, peer))
+    }
+}
+
+pub(super) struct Remote {
+    options: ConnectOptions,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    connection: Option<Connection>,
+    /// Address of the connected server.
+    target: String,
+    /// Position of the server to try first: the server in use, or the next one if that failed.
+    next: usize,
+    /// Consecutive rounds without a server.
+    failures: u32,
+}
+
+impl Remote {
+    pub(super) fn new(options: ConnectOptions) -> Self {
+        Self { options, state: Mutex::default() }
+    }
+
+    pub(super) fn targets(&self) -> String {
+        self.options.targets.list().join(", ")
+    }
+
+    /// Returns the current connection, or a new one. Concurrent callers wait for one connection attempt.
+    pub(super) async fn connection(&self) -> Result<Connection, RpcError> {
+        let give_up = Instant::now() + self.options.retry.patience;
+        let mut state = self.state.lock().await;
+        if let Some(connection) = &state.connection {
+            let desired = self.options.targets.has(&state.target);
+            if desired && !connection.is_closed() && connection.ready().await.is_ok() {
+                return Ok(connection.clone());
+            }
+            state.connection = None;
+            // Try the server that just failed last.
+            state.next += 1;
+        }
+        loop {
+            let error = match self.round(&mut state).await {
+                Ok(connection) => return Ok(connection),
+                Err(error) => error,
+            };
+            state.failures = state.failures.saturating_add(1);
+            let pause = self.options.retry.pause(state.failures, &mut rand::rng());
+            let final_answer = matches!(error.code, Code::Permission | Code::Invalid);
+            if final_answer || Instant::now() + pause > give_up {
+                return Err(error);
+            }
+            tokio::time::sleep(pause).await;
+        }
+    }
+
+    /// Tries every server once.
+    async fn round(&self, state: &mut State) -> Result<Connection, RpcError> {
+        let targets = self.options.targets.list();
+        let count = targets.len();
+        let mut last = RpcError::unavailable("no server is configured to connect to");
+        for offset in 0..count {
+            let index = (state.next + offset) % count;
+            let target = &targets[index];
+            let attempt = async {
+                let (io, _) = self.options.dial(target, Role::Rpc).await?;
+                Connection::handshake(io, self.options.keep_alive).await
+            };
+            match attempt.await {
+                Ok(connection) => {
+                    tracing::debug!(target_server = %target, "connected");
+                    let target = target.clone();
+                    *state = State { connection: Some(connection.clone()), target, next: index, failures: 0 };
+                    return Ok(connection);
+                }
+                Err(error) => {
+                    tracing::debug!(target_server = %target, %error, "a server cannot be reached");
+                    last = error;
+                }
+            }
+        }
+        Err(last)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rand::SeedableRng;
+    use rand::rngs::StdRng;
+
+    #[test]
+    fn pauses_grow_to_their_limit_and_differ() {
+        let policy = RetryPolicy {
+            first_pause: Duration::from_millis(100),
+            longest_pause: Duration::from_secs(2),
+            patience: Duration::ZERO,
+        };
+        let mut rng = StdRng::seed_from_u64(7);
+        for (failures, limit) in [(1, 100), (2, 200), (3, 400), (5, 1600), (6, 2000), (u32::MAX, 2000)] {
+            let pauses: Vec<_> = (0..50).map(|_| policy.pause(failures, &mut rng)).collect();
+            let limit = Duration::from_millis(limit);
+            assert!(pauses.iter().all(|pause| *pause <= limit && *pause >= limit / 2), "{pauses:?}");
+            assert!(pauses.iter().any(|pause| pause != &pauses[0]));
+        }
+    }
+}

@@ -1,0 +1,275 @@
+//! HTTP/2 over one connection, as the calling or the serving side, independent of which side connected.
+
+use crate::codec::BytesCodec;
+use crate::error::innermost;
+use crate::io::BoxIo;
+use crate::router::Kind;
+use crate::stranger::{self, Answered, Counted, Guest, Stranger};
+use crate::{Code, ItemStream, MAX_MESSAGE_BYTES, PeerIdentity, Router, RpcError};
+use bytes::Bytes;
+use futures::stream::{BoxStream, Stream, StreamExt, TryStreamExt};
+use http::uri::PathAndQuery;
+use hyper::body::Incoming;
+use hyper::client::conn::http2::SendRequest;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use std::convert::Infallible;
+use std::future::Future;
+use std::pin::{Pin, pin};
+use std::sync::Arc;
+use std::task::{self, Poll};
+use std::time::Duration;
+use tokio::task::AbortHandle;
+use tokio_util::sync::CancellationToken;
+use tonic::body::Body;
+use tower_service::Service;
+
+/// How long calls in progress may take when this side stops.
+const GRACE: Duration = Duration::from_secs(1);
+const STREAM_WINDOW: u32 = 1024 * 1024;
+const CONNECTION_WINDOW: u32 = 4 * 1024 * 1024;
+/// Maximum number of calls in progress per connection, blocking queries included.
+const MAX_CALLS: u32 = 4096;
+/// Flow control windows of a connection whose peer has not proved its identity. They do not grow when it does.
+const STRANGER_STREAM_WINDOW: u32 = 64 * 1024;
+const STRANGER_CONNECTION_WINDOW: u32 = 256 * 1024;
+const PREFIX: &str = "/caravan/";
+
+/// How soon to detect a peer that stopped answering.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct KeepAlive {
+    /// How often a silent peer is pinged.
+    pub interval: Duration,
+    /// How long to wait for the answer before the connection is closed.
+    pub timeout: Duration,
+}
+
+impl Default for KeepAlive {
+    fn default() -> Self {
+        Self { interval: Duration::from_secs(4), timeout: Duration::from_secs(4) }
+    }
+}
+
+/// The calling side. Clones share the connection, which is closed when the last one is dropped.
+#[derive(Clone, Debug)]
+pub(crate) struct Connection {
+    send: SendRequest<Body>,
+    closed: CancellationToken,
+    driver: AbortHandle,
+}
+
+/// A request that was not passed to the connection, so it is safe to send it elsewhere.
+#[derive(Debug)]
+pub(crate) struct NotSent;
+
+impl Connection {
+    pub(crate) async fn handshake(io: BoxIo, keep_alive: KeepAlive) -> Result<Self, RpcError> {
+        let (send, driver) = hyper::client::conn::http2::Builder::new(TokioExecutor::new())
+            .timer(TokioTimer::new())
+            .keep_alive_interval(keep_alive.interval)
+            .keep_alive_timeout(keep_alive.timeout)
+            .keep_alive_while_idle(true)
+            .initial_stream_window_size(STREAM_WINDOW)
+            .initial_connection_window_size(CONNECTION_WINDOW)
+            .handshake(TokioIo::new(io))
+            .await
+            .map_err(|error| RpcError::unavailable(format!("HTTP/2 failed: {}", innermost(&error))))?;
+        let closed = CancellationToken::new();
+        let guard = closed.clone().drop_guard();
+        let driver = tokio::spawn(async move {
+            let _guard = guard;
+            if let Err(error) = driver.await {
+                tracing::debug!(%error, "an RPC connection ended");
+            }
+        });
+        Ok(Self { send, closed, driver: driver.abort_handle() })
+    }
+
+    /// Closes the connection for all holders; calls in progress fail.
+    pub(crate) fn cut(&self) {
+        self.driver.abort();
+    }
+
+    pub(crate) fn is_closed(&self) -> bool {
+        self.closed.is_cancelled() || self.send.is_closed()
+    }
+
+    /// Waits until the connection has ended.
+    pub(crate) fn closed(&self) -> impl Future<Output = ()> + Send + use<> {
+        self.closed.clone().cancelled_owned()
+    }
+
+    pub(crate) async fn ready(&self) -> Result<(), NotSent> {
+        self.send.clone().ready().await.map_err(|_| NotSent)
+    }
+
+    pub(crate) async fn call(&self, name: &str, request: Bytes) -> Result<Bytes, RpcError> {
+        let answer = self.grpc().unary(tonic::Request::new(request), path(name)?, BytesCodec).await;
+        answer.map(tonic::Response::into_inner).map_err(|status| RpcError::from_status(&status))
+    }
+
+    pub(crate) async fn stream(
+        &self,
+        name: &str,
+        request: Bytes,
+    ) -> Result<BoxStream<'static, Result<Bytes, RpcError>>, RpcError> {
+        let answer =
+            self.grpc().server_streaming(tonic::Request::new(request), path(name)?, BytesCodec).await;
+        let items = answer.map_err(|status| RpcError::from_status(&status))?.into_inner();
+        Ok(items.map_err(|status| RpcError::from_status(&status)).boxed())
+    }
+
+    /// Sends `input` as messages and returns the received messages. An error in `input` ends it.
+    pub(crate) async fn duplex(
+        &self,
+        name: &str,
+        input: impl Stream<Item = Bytes> + Send + 'static,
+    ) -> Result<BoxStream<'static, Result<Bytes, RpcError>>, RpcError> {
+        let answer = self.grpc().streaming(tonic::Request::new(input), path(name)?, BytesCodec).await;
+        let items = answer.map_err(|status| RpcError::from_status(&status))?.into_inner();
+        Ok(items.map_err(|status| RpcError::from_status(&status)).boxed())
+    }
+
+    fn grpc(&self) -> tonic::client::Grpc<Sender> {
+        tonic::client::Grpc::with_origin(Sender(self.send.clone()), http::Uri::from_static("http://caravan"))
+            .max_decoding_message_size(MAX_MESSAGE_BYTES)
+            .max_encoding_message_size(MAX_MESSAGE_BYTES)
+    }
+}
+
+fn path(name: &str) -> Result<PathAndQuery, RpcError> {
+    PathAndQuery::try_from(format!("{PREFIX}{name}"))
+        .map_err(|error| RpcError::internal(format!("{name:?} cannot be the name of a method: {error}")))
+}
+
+/// Adapts hyper's sender to tonic's interface.
+#[derive(Debug)]
+struct Sender(SendRequest<Body>);
+
+impl Service<http::Request<Body>> for Sender {
+    type Response = http::Response<Incoming>;
+    type Error = hyper::Error;
+    type Future = Pin<Box<dyn Future<Output = Result<Self::Response, Self::Error>> + Send>>;
+
+    fn poll_ready(&mut self, cx: &mut task::Context<'_>) -> Poll<Result<(), hyper::Error>> {
+        self.0.poll_ready(cx)
+    }
+
+    fn call(&mut self, request: http::Request<Body>) -> Self::Future {
+        Box::pin(self.0.send_request(request))
+    }
+}
+
+/// Serves `router` to `peer` until the connection ends or `cancel`. `stranger` is set if the peer has not proved its
+/// identity.
+pub(crate) async fn serve(
+    io: BoxIo,
+    router: Arc<Router>,
+    peer: PeerIdentity,
+    stranger: Option<Stranger>,
+    keep_alive: KeepAlive,
+    cancel: CancellationToken,
+) -> Result<(), hyper::Error> {
+    // Cancelled with the connection as well, so that tasks started by handlers are notified.
+    let calls = cancel.child_token();
+    let _guard = calls.clone().drop_guard();
+    let (stream_window, connection_window) = match stranger {
+        Some(_) => (STRANGER_STREAM_WINDOW, STRANGER_CONNECTION_WINDOW),
+        None => (STREAM_WINDOW, CONNECTION_WINDOW),
+    };
+    let service = service_fn(move |request| {
+        let (router, peer, calls) = (Arc::clone(&router), peer.clone(), calls.clone());
+        let guest = stranger.as_ref().map_or(Ok(None), Stranger::call);
+        async move { Ok::<_, Infallible>(admitted(router, peer, guest, calls, request).await) }
+    });
+    let connection = hyper::server::conn::http2::Builder::new(TokioExecutor::new())
+        .timer(TokioTimer::new())
+        .keep_alive_interval(keep_alive.interval)
+        .keep_alive_timeout(keep_alive.timeout)
+        .initial_stream_window_size(stream_window)
+        .initial_connection_window_size(connection_window)
+        .max_concurrent_streams(MAX_CALLS)
+        .serve_connection(TokioIo::new(io), service);
+    let mut connection = pin!(connection);
+    tokio::select! {
+        ended = connection.as_mut() => return ended,
+        () = cancel.cancelled() => connection.as_mut().graceful_shutdown(),
+    }
+    tokio::time::timeout(GRACE, connection).await.unwrap_or(Ok(()))
+}
+
+/// Dispatches a request within the limits of its sender.
+async fn admitted(
+    router: Arc<Router>,
+    peer: PeerIdentity,
+    guest: Result<Option<Guest>, RpcError>,
+    calls: CancellationToken,
+    request: http::Request<Incoming>,
+) -> http::Response<Body> {
+    let guest = match guest {
+        Ok(guest) => guest.map(Arc::new),
+        Err(error) => return error.into_status().into_http(),
+    };
+    let most = if guest.is_some() { stranger::MAX_MESSAGE_BYTES } else { MAX_MESSAGE_BYTES };
+    let request = request.map(|body| Counted { body, guest: guest.clone() });
+    let response = dispatch(router, peer, most, calls, request).await;
+    match guest {
+        None => response,
+        Some(guest) => response.map(|body| Body::new(Answered { body, _guest: guest })),
+    }
+}
+
+async fn dispatch(
+    router: Arc<Router>,
+    peer: PeerIdentity,
+    most: usize,
+    calls: CancellationToken,
+    request: http::Request<Counted>,
+) -> http::Response<Body> {
+    let name = request.uri().path().strip_prefix(PREFIX).unwrap_or_default().to_owned();
+    let mut grpc = tonic::server::Grpc::new(BytesCodec)
+        .max_decoding_message_size(most)
+        .max_encoding_message_size(MAX_MESSAGE_BYTES);
+    match router.kind(&name) {
+        Kind::Unary => {
+            let call = tower::service_fn(|request: tonic::Request<Bytes>| {
+                let (router, peer, name, calls) = (&router, peer.clone(), &name, &calls);
+                async move {
+                    let answer = router.call_bytes(name, peer, calls, request.into_inner()).await;
+                    answer.map(tonic::Response::new).map_err(RpcError::into_status)
+                }
+            });
+            grpc.unary(call, request).await
+        }
+        Kind::Stream => {
+            let open = tower::service_fn(|request: tonic::Request<Bytes>| {
+                let (router, peer, name, calls) = (&router, peer.clone(), &name, &calls);
+                async move { answer(router.stream_bytes(name, peer, calls, request.into_inner()).await) }
+            });
+            grpc.server_streaming(open, request).await
+        }
+        Kind::Duplex => {
+            let open = tower::service_fn(|request: tonic::Request<tonic::Streaming<Bytes>>| {
+                let (router, peer, name, calls) = (&router, peer.clone(), &name, &calls);
+                async move {
+                    let mut input = request.into_inner();
+                    // The caller's first message is the request.
+                    let first = input.message().await?.ok_or_else(|| {
+                        RpcError::new(Code::Invalid, format!("{name} was called without a request"))
+                            .into_status()
+                    })?;
+                    let input = ItemStream::new(input.map_err(|status| RpcError::from_status(&status)));
+                    answer(router.duplex_bytes(name, peer, calls, first, input).await)
+                }
+            });
+            grpc.streaming(open, request).await
+        }
+    }
+}
+
+fn answer(
+    items: Result<ItemStream<Bytes>, RpcError>,
+) -> Result<tonic::Response<impl Stream<Item = Result<Bytes, tonic::Status>>>, tonic::Status> {
+    let items = items.map_err(RpcError::into_status)?;
+    Ok(tonic::Response::new(items.map_err(RpcError::into_status)))
+}

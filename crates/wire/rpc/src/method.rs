@@ -1,0 +1,122 @@
+//! Definitions of methods, and the identity of their callers.
+
+use caravan_types::packed::Packed;
+use serde::{Deserialize, Serialize};
+use std::fmt;
+use subtle::ConstantTimeEq as _;
+use tokio_util::sync::CancellationToken;
+
+/// A method with one response.
+pub trait Method: 'static {
+    /// Name on the wire, unique in a router, such as `Node.Register`.
+    const NAME: &'static str;
+    /// The caller's message.
+    type Request: Packed + Send + 'static;
+    /// The response.
+    type Response: Packed + Send + 'static;
+}
+
+/// A method with a stream of responses.
+pub trait StreamMethod: 'static {
+    /// Name on the wire, unique in a router.
+    const NAME: &'static str;
+    /// The caller's message.
+    type Request: Packed + Send + 'static;
+    /// One item of the response stream.
+    type Item: Packed + Send + 'static;
+}
+
+/// A method with streams in both directions, such as a terminal.
+pub trait DuplexMethod: 'static {
+    /// Name on the wire, unique in a router.
+    const NAME: &'static str;
+    /// The caller's first message.
+    type Request: Packed + Send + 'static;
+    /// Each further message of the caller.
+    type Input: Packed + Send + 'static;
+    /// One item of the response stream.
+    type Output: Packed + Send + 'static;
+}
+
+/// The context of a call: its caller, and whether it is cancelled.
+#[derive(Clone, Debug)]
+pub struct Context {
+    /// The caller's identity, as the authenticator verified it.
+    pub peer: PeerIdentity,
+    /// Cancelled when the response is no longer needed: the caller disconnected, or this side is stopping. The
+    /// handler's own future or stream is then dropped as well; the token is for tasks that it started.
+    pub cancel: CancellationToken,
+}
+
+/// The identity of the other side of a connection.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum PeerIdentity {
+    /// A server agent.
+    Server {
+        /// The server's name, unique in the region.
+        name: String,
+    },
+    /// A client agent.
+    Client {
+        /// The id of its node.
+        node_id: String,
+        /// The proof that it is this node: the secret that it chose at its first registration.
+        secret: Secret,
+    },
+}
+
+impl fmt::Display for PeerIdentity {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Server { name } => write!(f, "server {name}"),
+            Self::Client { node_id, .. } => write!(f, "client {node_id}"),
+        }
+    }
+}
+
+/// A text that is never displayed. Comparisons take constant time.
+#[derive(Clone, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Secret(String);
+
+impl Secret {
+    /// Wraps `text`.
+    pub fn new(text: impl Into<String>) -> Self {
+        Self(text.into())
+    }
+
+    /// Returns the text, for the code that compares or stores it.
+    pub fn expose(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Debug for Secret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Secret(…)")
+    }
+}
+
+impl PartialEq for Secret {
+    fn eq(&self, other: &Self) -> bool {
+        self.0.as_bytes().ct_eq(other.0.as_bytes()).into()
+    }
+}
+
+impl Eq for Secret {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_secret_is_compared_but_not_shown() {
+        let peer = PeerIdentity::Client { node_id: "n".into(), secret: Secret::new("hush") };
+        assert!(!format!("{peer:?} {peer}").contains("hush"));
+        assert_eq!(Secret::new("hush"), Secret::new("hush"));
+        assert_ne!(Secret::new("hush"), Secret::new("husk"));
+        assert_ne!(Secret::new("hush"), Secret::new("hus"));
+    }
+}

@@ -1,0 +1,132 @@
+//! The methods between agents: names and messages. Servers serve the first group, clients the second.
+
+use crate::{DuplexMethod, Method, StreamMethod};
+use caravan_messages as messages;
+
+macro_rules! method {
+    ($(#[$doc:meta])* $name:ident = $wire:literal, $request:ty => $response:ty) => {
+        $(#[$doc])*
+        #[derive(Clone, Copy, Debug)]
+        pub struct $name;
+        impl Method for $name {
+            const NAME: &'static str = $wire;
+            type Request = $request;
+            type Response = $response;
+        }
+    };
+    ($(#[$doc:meta])* $name:ident = $wire:literal, $request:ty => stream $item:ty) => {
+        $(#[$doc])*
+        #[derive(Clone, Copy, Debug)]
+        pub struct $name;
+        impl StreamMethod for $name {
+            const NAME: &'static str = $wire;
+            type Request = $request;
+            type Item = $item;
+        }
+    };
+}
+
+/// Runs a program in a task and exchanges input and output with it. Served by servers and by clients.
+#[derive(Clone, Copy, Debug)]
+pub struct Exec;
+impl DuplexMethod for Exec {
+    const NAME: &'static str = "Agent.Exec";
+    type Request = messages::ExecOpen;
+    type Input = messages::ExecIn;
+    type Output = messages::ExecOut;
+}
+
+method!(
+    /// Registers a client, or updates its registration.
+    NodeRegister = "Node.Register", messages::NodeRegister => messages::NodeContact
+);
+method!(
+    /// Sends a node's heartbeat.
+    NodeHeartbeat = "Node.Heartbeat", messages::NodeHeartbeat => messages::NodeContact
+);
+method!(
+    /// Reports events of a node.
+    NodeEvents = "Node.Events", messages::NodeEvents => messages::Done
+);
+method!(
+    /// Streams the allocations of a node.
+    WatchAllocs = "Node.WatchAllocs", messages::WatchAllocs => stream messages::AllocDelta
+);
+method!(
+    /// Reports the states of allocations.
+    AllocStatus = "Node.AllocStatus", messages::AllocStatus => messages::Done
+);
+method!(
+    /// Claims a volume for an allocation and streams the claim's progress until it is ready.
+    ClaimVolume = "Volume.Claim", messages::ClaimVolume => stream messages::ClaimProgress
+);
+method!(
+    /// Reports a completed step of a claim with its proof. Answered once the step is durable.
+    ClaimReport = "Volume.Report", messages::ClaimReport => messages::Done
+);
+method!(
+    /// Forwards an HTTP request to another agent. Served by servers and by clients.
+    Http = "Agent.Http", messages::HttpRequest => stream messages::HttpPart
+);
+
+method!(
+    /// Synchronizes the services of an allocation.
+    ServiceSync = "Service.Sync", messages::ServiceSync => messages::Done
+);
+
+method!(
+    /// Signs workload identities of tasks.
+    SignIdentities = "Alloc.SignIdentities", messages::SignIdentities => messages::SignedIdentities
+);
+
+method!(
+    /// Streams the values that the templates of a task read.
+    WatchLookups = "Template.Watch", caravan_types::lookup::WatchLookups => stream caravan_types::lookup::LookupsFound
+);
+
+method!(
+    /// Signs the identity of a node.
+    SignNode = "Node.Sign", messages::SignNode => messages::SignedNode
+);
+
+method!(
+    /// Reports the usage of a node's volumes.
+    VolumeStats = "Volume.Stats", messages::VolumeStats => messages::Done
+);
+
+method!(
+    /// Served by clients: calls a CSI controller that runs there.
+    ///
+    /// [`crate::Code::Retryable`] means that the plugin is not registered there or was not reached, so another
+    /// controller may be tried. [`crate::Code::Deadline`] and [`crate::Code::Unavailable`] mean that the outcome is
+    /// unknown. Other codes carry the plugin's own refusal.
+    ControllerCall = "Csi.Controller", messages::ControllerCall => messages::ControllerAnswer
+);
+method!(
+    /// Served by clients: expands a mounted volume (NodeExpandVolume). Codes as for [`ControllerCall`].
+    NodeExpand = "Csi.NodeExpand", messages::NodeExpand => messages::NodeExpanded
+);
+method!(
+    /// Served by clients: creates a host volume.
+    HostVolumeCreate = "HostVolume.Create", messages::HostVolumeCreate => messages::HostVolumeCreated
+);
+method!(
+    /// Served by clients: registers a directory as a host volume.
+    HostVolumeRegister = "HostVolume.Register", messages::HostVolumeRegister => messages::Done
+);
+method!(
+    /// Served by clients: deletes a host volume.
+    HostVolumeDelete = "HostVolume.Delete", messages::HostVolumeDelete => messages::Done
+);
+method!(
+    /// Served by clients: unpublishes and unstages a volume without a request of an allocation.
+    NodeDetach = "Csi.NodeDetach", messages::NodeDetach => messages::Done
+);
+method!(
+    /// Streams the data that an allocation's predecessor left on another node.
+    FetchDisk = "Alloc.FetchDisk", messages::FetchDisk => stream messages::DiskChunk
+);
+method!(
+    /// Served by clients: streams the data of a finished allocation.
+    GiveDisk = "Alloc.GiveDisk", messages::GiveDisk => stream messages::DiskChunk
+);

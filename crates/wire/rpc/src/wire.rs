@@ -1,0 +1,197 @@
+//! The preamble of a connection, before HTTP/2.
+//!
+//! The connecting side sends one byte for the role and a frame with its [`Hello`]. The other side answers with a
+//! frame with a [`Welcome`]. A frame is its length (4 bytes, big-endian) and a MessagePack map. These formats may
+//! only gain fields, because they carry the version.
+
+use crate::error::innermost;
+use crate::gate::within;
+use crate::io::BoxIo;
+use crate::{Code, PeerIdentity, RpcError};
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+use std::io;
+use std::time::Duration;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+/// Version of the transport in this build.
+pub const VERSION: u16 = 1;
+/// Maximum size of an encoded request or response.
+pub const MAX_MESSAGE_BYTES: usize = 64 * 1024 * 1024;
+/// Maximum size of a frame that answers a greeting; it may contain a reason for refusal.
+const MAX_FRAME: usize = 64 * 1024;
+/// Maximum size of a greeting. It is read before its sender is authenticated.
+const MAX_HELLO: usize = 4 * 1024;
+/// How long each side may take for its part of the preamble, unless a server is configured otherwise.
+pub(crate) const PREAMBLE_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// The purpose of a connection, sent as its first byte.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Role {
+    /// The connecting side calls.
+    Rpc = 0x01,
+    /// The connecting side is called: a client that opens a reverse connection.
+    Reversed = 0x02,
+    /// Reserved for log replication between servers.
+    Raft = 0x03,
+}
+
+impl Role {
+    fn parse(byte: u8) -> Option<Self> {
+        [Self::Rpc, Self::Reversed, Self::Raft].into_iter().find(|role| *role as u8 == byte)
+    }
+}
+
+/// The greeting of the connecting side.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Hello {
+    /// [`VERSION`] of the connecting side.
+    pub version: u16,
+    /// Region of the connecting side.
+    pub region: String,
+    /// The identity that it claims.
+    pub identity: PeerIdentity,
+}
+
+/// The response to a [`Hello`].
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Welcome {
+    Accepted { version: u16, identity: PeerIdentity },
+    Refused(RpcError),
+}
+
+async fn write_frame<T: Serialize>(io: &mut BoxIo, first: Option<u8>, value: &T) -> io::Result<()> {
+    let body = rmp_serde::to_vec_named(value).map_err(io::Error::other)?;
+    let length = u32::try_from(body.len()).map_err(io::Error::other)?;
+    let mut bytes: Vec<u8> = first.into_iter().collect();
+    bytes.extend_from_slice(&length.to_be_bytes());
+    bytes.extend_from_slice(&body);
+    io.write_all(&bytes).await?;
+    io.flush().await
+}
+
+async fn read_frame<T: DeserializeOwned>(io: &mut BoxIo, most: usize) -> io::Result<T> {
+    let length = usize::try_from(io.read_u32().await?).map_err(io::Error::other)?;
+    if length > most {
+        let reason = format!("a preamble of {length} bytes was announced, {most} are allowed");
+        return Err(io::Error::new(io::ErrorKind::InvalidData, reason));
+    }
+    let mut body = vec![0; length];
+    io.read_exact(&mut body).await?;
+    rmp_serde::from_slice(&body).map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))
+}
+
+/// Sends this side's greeting on a connection that it opened. Returns the other side's identity.
+pub(crate) async fn greet(io: &mut BoxIo, role: Role, hello: &Hello) -> Result<PeerIdentity, RpcError> {
+    let talk = async {
+        write_frame(io, Some(role as u8), hello).await?;
+        read_frame::<Welcome>(io, MAX_FRAME).await
+    };
+    match tokio::time::timeout(PREAMBLE_TIMEOUT, talk).await {
+        Ok(Ok(Welcome::Accepted { identity, .. })) => Ok(identity),
+        Ok(Ok(Welcome::Refused(error))) => Err(error),
+        Ok(Err(error)) => {
+            Err(RpcError::unavailable(format!("the connection ended in the greeting: {}", innermost(&error))))
+        }
+        Err(_) => Err(RpcError::unavailable("the greeting was not answered in time")),
+    }
+}
+
+/// Reads the greeting of the connecting side. An error is the refusal to send. `patience` is the time limit; zero
+/// means no limit.
+pub(crate) async fn read_hello(io: &mut BoxIo, patience: Duration) -> Result<(Role, Hello), RpcError> {
+    let read = async {
+        let byte = io.read_u8().await?;
+        let Some(role) = Role::parse(byte) else {
+            let reason = format!("the first byte is {byte:#04x}, which is no role of this protocol");
+            return Err(io::Error::new(io::ErrorKind::InvalidData, reason));
+        };
+        let hello: Hello = read_frame(io, MAX_HELLO).await?;
+        Ok((role, hello))
+    };
+    let (role, hello) = match within(patience, read).await {
+        Some(Ok(read)) => read,
+        Some(Err(error)) => return Err(RpcError::new(Code::Invalid, innermost(&error))),
+        None => return Err(RpcError::new(Code::Deadline, "no greeting came in time")),
+    };
+    if hello.version != VERSION {
+        let reason = format!("protocol version {} is not spoken here, only {VERSION}", hello.version);
+        return Err(RpcError::new(Code::Invalid, reason));
+    }
+    Ok((role, hello))
+}
+
+pub(crate) async fn accept(io: &mut BoxIo, identity: &PeerIdentity) -> io::Result<()> {
+    let welcome = Welcome::Accepted { version: VERSION, identity: identity.clone() };
+    write_frame(io, None, &welcome).await
+}
+
+/// Sends the refusal and closes in a way that lets the other side read it: closing with unread received bytes would
+/// discard the refusal.
+pub(crate) async fn refuse(mut io: BoxIo, error: RpcError) {
+    let talk = async {
+        write_frame(&mut io, None, &Welcome::Refused(error)).await?;
+        io.shutdown().await?;
+        let mut rest = [0; 1024];
+        while io.read(&mut rest).await? > 0 {}
+        io::Result::Ok(())
+    };
+    // The other side may have disconnected already, which is no problem.
+    let _ = tokio::time::timeout(Duration::from_secs(1), talk).await;
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::Secret;
+
+    fn run<T>(future: impl Future<Output = T>) -> T {
+        tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap().block_on(future)
+    }
+
+    async fn after(bytes: &[u8]) -> Result<(Role, Hello), RpcError> {
+        let (mut near, far) = tokio::io::duplex(bytes.len().max(1));
+        near.write_all(bytes).await.unwrap();
+        drop(near);
+        let mut io: BoxIo = Box::new(far);
+        read_hello(&mut io, PREAMBLE_TIMEOUT).await
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+
+        #[test]
+        fn no_bytes_do_more_than_be_refused(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
+            run(async { assert!(after(&bytes).await.is_err()) });
+        }
+
+        #[test]
+        fn a_greeting_arrives_whole_or_not_at_all(
+            region in ".{0,40}",
+            node_id in ".{0,40}",
+            reversed in any::<bool>(),
+            cut in 0..400usize,
+        ) {
+            run(async {
+                let identity = PeerIdentity::Client { node_id, secret: Secret::new("s") };
+                let hello = Hello { version: VERSION, region, identity };
+                let role = if reversed { Role::Reversed } else { Role::Rpc };
+                let (near, mut far) = tokio::io::duplex(4096);
+                let mut near: BoxIo = Box::new(near);
+                write_frame(&mut near, Some(role as u8), &hello).await.unwrap();
+                drop(near);
+                let mut bytes = Vec::new();
+                far.read_to_end(&mut bytes).await.unwrap();
+
+                assert_eq!(after(&bytes).await, Ok((role, hello)));
+                if cut < bytes.len() {
+                    assert!(after(&bytes[..cut]).await.is_err());
+                }
+            });
+        }
+    }
+}

@@ -1,0 +1,6 @@
+//! Tests calls over all kinds of channels: in process, over TCP, and over reverse connections.
+
+mod support;
+
+mod connections;
+mod same_everywhere;
