@@ -419,12 +419,33 @@ fn remove_dirs(dir: &Path) -> Result<()> {
     remove_dir(dir)
 }
 
+/// How long a group without visible processes may still hold one that ends.
+const MAX_EXIT_WAITS: u32 = 500;
+const EXIT_WAIT: Duration = Duration::from_millis(1);
+
+/// Removes the directory of a group. A process that ends is no longer listed some time before it leaves its group, and
+/// until then the kernel refuses with `EBUSY`. Version 1 has no notification of that moment.
 fn remove_dir(dir: &Path) -> Result<()> {
-    match std::fs::remove_dir(dir) {
-        Ok(()) => Ok(()),
-        Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(()),
-        Err(e) => Err(Error::path("remove", dir)(e)),
+    let mut waits = 0;
+    loop {
+        match std::fs::remove_dir(dir) {
+            Ok(()) => return Ok(()),
+            Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(()),
+            Err(e)
+                if e.kind() == io::ErrorKind::ResourceBusy && waits < MAX_EXIT_WAITS && lists_nothing(dir) =>
+            {
+                waits += 1;
+                std::thread::sleep(EXIT_WAIT);
+            }
+            Err(e) => return Err(Error::path("remove", dir)(e)),
+        }
     }
+}
+
+/// Returns whether a group has neither listed processes nor groups below.
+fn lists_nothing(dir: &Path) -> bool {
+    nested(dir).is_empty()
+        && std::fs::read_to_string(dir.join("cgroup.procs")).is_ok_and(|pids| pids.is_empty())
 }
 
 fn is_gone(error: &io::Error) -> bool {

@@ -9,6 +9,7 @@ use rustix::io::Errno;
 use std::fs::{File, Metadata};
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 
 /// Flags for opening: `O_PATH` neither waits for the other end of a FIFO nor opens a device.
@@ -145,34 +146,44 @@ const MAX_REOPENS: usize = 8;
 /// ([`refuse_foreign_link`]). `open` opens the path.
 ///
 /// A user may remove the link right after the file was opened: the file then has one name when its links are counted.
-/// Therefore the path is opened twice, and both files must be the same.
+/// Therefore the entry that was opened must exist after the count: the only name of the file is then this entry.
+/// Both are looked at twice, because the kernel counts a removed link before it removes the entry.
 pub fn open_own(
     open: impl Fn() -> Result<File>,
     owners: impl Fn() -> Vec<u32>,
     shown: &Path,
 ) -> Result<File> {
     use std::os::unix::fs::MetadataExt;
+    let look = |file: &File| file.metadata().map_err(Error::path("look at", shown));
     for _ in 0..MAX_REOPENS {
         let file = open()?;
-        let look = |file: &File| file.metadata().map_err(Error::path("look at", shown));
-        let meta = look(&file)?;
-        if !meta.is_file() {
+        let mut is_stable = true;
+        for _ in 0..2 {
+            let meta = look(&file)?;
+            if !meta.is_file() {
+                return Ok(file);
+            }
+            if meta.nlink() > 1 {
+                refuse_foreign_link(&meta, &owners(), shown)?;
+                return Ok(file);
+            }
+            is_stable &= is_entry(&file).map_err(Error::path("look at", shown))?;
+        }
+        if is_stable || owners().contains(&look(&file)?.uid()) {
             return Ok(file);
         }
-        let again = look(&open()?)?;
-        if (meta.dev(), meta.ino()) != (again.dev(), again.ino()) {
-            continue;
-        }
-        if meta.nlink() > 1 || again.nlink() > 1 {
-            let linked = if meta.nlink() > 1 { meta } else { again };
-            refuse_foreign_link(&linked, &owners(), shown)?;
-        }
-        return Ok(file);
     }
     Err(Error::path("open", shown)(io::Error::new(
         io::ErrorKind::ResourceBusy,
         "it is replaced all the time",
     )))
+}
+
+/// Returns whether the directory entry by which a file was opened still exists. The kernel appends a word to the path
+/// of a removed entry; a file whose name ends with that word counts as removed.
+fn is_entry(file: &File) -> io::Result<bool> {
+    let path = std::fs::read_link(format!("/proc/self/fd/{}", file.as_raw_fd()))?;
+    Ok(!path.as_os_str().as_bytes().ends_with(b" (deleted)"))
 }
 
 /// Fails for a file that has several names and belongs to none of `owners`. Such a file may be a hard link that a
