@@ -159,6 +159,8 @@ for what in "$@"; do
     test-vm)
         build
         machines
+        # Roots with systemd.
+        need_packages mmdebstrap=mmdebstrap
         ;;
     *) die "no such set of tools: $what (build, lint, test, test-vm)" ;;
     esac

@@ -36,7 +36,7 @@ fn run_one(arguments: &[String], release: bool) -> Result<()> {
 
 /// Measures the parser of job files. The bench is an example of its crate, so only that crate is built.
 fn hcl(release: bool) -> Result<()> {
-    let mut cargo = std::process::Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    let mut cargo = caravan_testkit::cargo();
     cargo.args(["run", "--quiet", "--package", "caravan-hcl", "--example", "bench"]);
     if release {
         cargo.arg("--release");

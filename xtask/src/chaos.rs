@@ -4,7 +4,6 @@ use anyhow::{Context, Result, bail, ensure};
 use caravan_testkit::chaos::{ChaosOptions, render, run_seeds};
 use serde_json::json;
 use std::path::PathBuf;
-use std::process::Command;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
@@ -54,9 +53,9 @@ fn prepare() -> Result<PathBuf> {
         caravan_testkit::use_test_plugin(&plugin);
         return Ok(target.join("chaos"));
     }
-    let mut build = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    let mut build = caravan_testkit::cargo();
     build.args(["build", "--quiet", "--package", "caravan", "--package", "caravan-testplugin"]);
-    let status = build.current_dir(caravan_testkit::workspace("")).status().context("run cargo build")?;
+    let status = build.status().context("run cargo build")?;
     ensure!(status.success(), "cargo build failed");
     caravan_testkit::use_program(&target.join("debug/caravan"));
     caravan_testkit::use_test_plugin(&target.join("debug/caravan-testplugin"));

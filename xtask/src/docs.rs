@@ -2,7 +2,6 @@
 
 use anyhow::{Context as _, bail};
 use std::path::Path;
-use std::process::Command;
 
 /// Writes the generated pages, or only compares them (`--check`).
 pub(crate) fn run(arguments: &[String]) -> anyhow::Result<()> {
@@ -28,12 +27,12 @@ pub(crate) fn run(arguments: &[String]) -> anyhow::Result<()> {
 /// Writes or compares docs/http-routes.md by the test of the crate that has the table. A dependency on that crate would make
 /// each chore wait for the build of the servers.
 fn routes(check: bool) -> anyhow::Result<()> {
-    let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    let mut cargo = caravan_testkit::cargo();
     cargo.args(["test", "--quiet", "--package", "caravan-http", "--lib", "the_page_is_current"]);
     if !check {
         cargo.env("CARAVAN_WRITE_DOCS", "1");
     }
-    if !cargo.current_dir(env!("CARGO_MANIFEST_DIR")).status()?.success() {
+    if !cargo.status()?.success() {
         bail!("docs/http-routes.md differs from its table: run `cargo xtask docs`");
     }
     Ok(())

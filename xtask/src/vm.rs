@@ -1,15 +1,13 @@
 //! `cargo xtask vm`: stories and scripts in virtual machines (crate `machines`).
 
 use anyhow::{Context, Result, bail, ensure};
-use std::process::Command;
 
 const USAGE: &str = "usage: cargo xtask vm list | test [FILTER]... | [--memory MIB] [--cpus N] [--with PROGRAM]... run SCRIPT | shell | e2e [FILTER]...";
 
 /// Runs cargo with the command's arguments.
 pub fn run(args: &[String]) -> Result<()> {
     let test = ["test", "--package", "caravan-machines", "--test", "machines", "--"];
-    let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-    command.current_dir(caravan_testkit::workspace(""));
+    let mut command = caravan_testkit::cargo();
     match args.first().map(String::as_str) {
         Some("list") if args.len() == 1 => command.args(test).arg("--list"),
         // The machines of two stories fill a small host.

@@ -114,13 +114,12 @@ fn storage(print: &impl Fn(&str, f64, &str)) -> Result<()> {
 
 /// Builds the measured program and the plugins for the measurement.
 pub(super) fn build(release: bool) -> Result<()> {
-    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-    let mut command = Command::new(cargo);
+    let mut command = caravan_testkit::cargo();
     command.args(["build", "--quiet", "--package", "caravan", "--package", "caravan-testplugin"]);
     if release {
         command.arg("--release");
     }
-    if !command.current_dir(caravan_testkit::workspace("")).status()?.success() {
+    if !command.status()?.success() {
         bail!("the build failed");
     }
     let target = std::env::var_os("CARGO_TARGET_DIR")

@@ -4,7 +4,6 @@
 use super::figure;
 use anyhow::{Context, Result, bail};
 use std::path::Path;
-use std::process::Command;
 use std::time::Instant;
 
 const MIB: f64 = 1024.0 * 1024.0;
@@ -31,13 +30,13 @@ pub fn run(release: bool) -> Result<()> {
 
 /// Builds the program and returns the seconds.
 fn build(target: &Path, release: bool) -> Result<f64> {
-    let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    let mut cargo = caravan_testkit::cargo();
     cargo.args(["build", "--quiet", "--locked", "--package", "caravan", "--target-dir"]).arg(target);
     if release {
         cargo.arg("--release");
     }
     let begun = Instant::now();
-    if !cargo.current_dir(caravan_testkit::workspace("")).status()?.success() {
+    if !cargo.status()?.success() {
         bail!("the build failed");
     }
     Ok(begun.elapsed().as_secs_f64())

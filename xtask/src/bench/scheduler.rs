@@ -1,7 +1,6 @@
 //! Measures decisions of the scheduler, and a whole server with simulated clients; each in a separate process.
 
 use anyhow::{Context, Result, bail};
-use std::process::Command;
 
 /// The numbers of nodes and allocations for the whole server.
 const FLEETS: [(&str, &str); 2] = [("10000", "200000"), ("10000", "1000000")];
@@ -27,8 +26,7 @@ pub fn run(arguments: &[String], release: bool) -> Result<()> {
 }
 
 fn program(name: &'static str, arguments: &[&str], release: bool) -> Result<()> {
-    let cargo = std::env::var("CARGO").unwrap_or_else(|_| "cargo".to_owned());
-    let mut command = Command::new(cargo);
+    let mut command = caravan_testkit::cargo();
     command.args(["run", "--quiet", "--package", name, "--bin", name]);
     if release {
         command.arg("--release");

@@ -432,7 +432,9 @@ fn remove_dir(dir: &Path) -> Result<()> {
             Ok(()) => return Ok(()),
             Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(()),
             Err(e)
-                if e.kind() == io::ErrorKind::ResourceBusy && waits < MAX_EXIT_WAITS && lists_nothing(dir) =>
+                if e.kind() == io::ErrorKind::ResourceBusy
+                    && waits < MAX_EXIT_WAITS
+                    && lists_nothing(dir) =>
             {
                 waits += 1;
                 std::thread::sleep(EXIT_WAIT);

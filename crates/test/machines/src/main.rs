@@ -4,7 +4,7 @@ use anyhow::{Context, Result, bail, ensure};
 use caravan_testkit::vm::{Disk, Machine, MachineOptions};
 use std::io::{BufRead, Write};
 use std::path::PathBuf;
-use std::process::{Command, ExitCode};
+use std::process::ExitCode;
 use std::time::Duration;
 
 const USAGE: &str =
@@ -77,10 +77,9 @@ fn e2e(mut options: MachineOptions, filters: &[&str]) -> Result<ExitCode> {
 
 /// Builds the whole-system tests with cargo; returns the path of their program.
 fn build_tests() -> Result<PathBuf> {
-    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-    let mut command = Command::new(cargo);
+    let mut command = caravan_testkit::cargo();
     command.args(["test", "--package", "caravan-e2e", "--test", "e2e", "--no-run", "--message-format=short"]);
-    let output = command.current_dir(caravan_testkit::workspace("")).output().context("run cargo test")?;
+    let output = command.output().context("run cargo test")?;
     let text = String::from_utf8_lossy(&output.stderr).into_owned();
     ensure!(output.status.success(), "the whole-system tests cannot be built:\n{text}");
     // The last line of cargo: Executable tests/main.rs (target/debug/deps/e2e-0123456789abcdef)

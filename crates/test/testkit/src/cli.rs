@@ -116,6 +116,23 @@ pub fn guest() -> PathBuf {
     GUEST.get_or_init(build).clone()
 }
 
+/// Returns a command that runs cargo, at the root of the workspace. The variables that cargo sets for a test are removed:
+/// some packages name them as inputs of their build, and would be built again with everything that depends on them.
+pub fn cargo() -> Command {
+    let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    command.current_dir(crate::workspace(""));
+    for (name, _) in std::env::vars_os() {
+        let text = name.to_string_lossy();
+        if ["CARGO_MANIFEST_", "CARGO_PKG_", "CARGO_BIN_", "CARGO_CRATE_"]
+            .iter()
+            .any(|start| text.starts_with(start))
+        {
+            command.env_remove(&name);
+        }
+    }
+    command
+}
+
 /// Builds the program of a package, which has the same name.
 fn cargo_build(package: &str) -> Result<PathBuf> {
     cargo_build_program(package, package)
@@ -129,8 +146,7 @@ fn cargo_build_program(package: &str, program: &str) -> Result<PathBuf> {
     if profile.ends_with("deps") {
         profile = profile.parent().context("the test is not in a target folder")?;
     }
-    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-    let mut command = Command::new(cargo);
+    let mut command = cargo();
     command.args(["build", "--quiet", "--package", package]);
     if profile.ends_with("release") {
         command.arg("--release");
@@ -138,7 +154,7 @@ fn cargo_build_program(package: &str, program: &str) -> Result<PathBuf> {
     if let Some(target) = profile.parent() {
         command.arg("--target-dir").arg(target);
     }
-    let status = command.current_dir(crate::workspace("")).status().context("run cargo build")?;
+    let status = command.status().context("run cargo build")?;
     if !status.success() {
         bail!("cargo build --package {package} failed");
     }

@@ -20,7 +20,9 @@ mod web;
 
 pub use agent::{Agent, AgentOptions};
 pub use chaos::rng::Rng;
-pub use cli::{Output, fault_plugin, guest, program, test_plugin, use_guest, use_program, use_test_plugin};
+pub use cli::{
+    Output, cargo, fault_plugin, guest, program, test_plugin, use_guest, use_program, use_test_plugin,
+};
 pub use http::{Call, Reply, request, request_over, send, send_and};
 pub use job::{ForeignPlugin, Plugin, Writer, foreign_plugin_job, plugin_job, volume_spec, writer_job};
 pub use mounts::{children, mounts_below, process_alive, start_time};

@@ -1,9 +1,8 @@
 //! Control groups of version 2: the tests of the crates that use them run in a machine that has no version 1.
 
 use anyhow::{Context, Result, ensure};
-use caravan_testkit::vm::{Bench, Machine, MachineOptions, story};
+use caravan_testkit::vm::{Bench, Machine, MachineOptions, System, story};
 use std::path::{Path, PathBuf};
-use std::process::Command;
 use std::time::Duration;
 
 /// How long the tests of a crate may take by emulation on a busy host.
@@ -16,14 +15,14 @@ struct Built {
     path: PathBuf,
 }
 
-/// Builds the test programs of a package and the programs that they start.
-fn test_programs(package: &str) -> Result<Vec<Built>> {
-    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-    let output = Command::new(cargo)
-        .args(["test", "--locked", "--no-run", "--message-format=json", "-p", package])
+/// Builds all test programs and the programs that they start. The build is the one of `make test`: a package alone
+/// would be built again with other features of its dependencies.
+fn test_programs() -> Result<Vec<Built>> {
+    let output = caravan_testkit::cargo()
+        .args(["test", "--workspace", "--locked", "--no-run", "--message-format=json"])
         .stderr(std::process::Stdio::inherit())
         .output()?;
-    ensure!(output.status.success(), "cargo cannot build the tests of {package}");
+    ensure!(output.status.success(), "cargo cannot build the tests");
     let mut programs = Vec::new();
     for line in String::from_utf8(output.stdout)?.lines() {
         let message: serde_json::Value = serde_json::from_str(line)?;
@@ -57,6 +56,7 @@ fn run_tests(machine: &Machine, program: &Path, arguments: &[&str]) -> Result<us
 fn machine(programs: Vec<PathBuf>) -> MachineOptions {
     MachineOptions {
         name: "groups".to_owned(),
+        system: System::Busybox,
         memory: 2048,
         cpus: 2,
         disks: Vec::new(),
@@ -69,7 +69,7 @@ fn machine(programs: Vec<PathBuf>) -> MachineOptions {
 #[test]
 fn groups_of_version_two_hold_limit_and_count() -> Result<()> {
     story("groups-of-version-two", |bench| {
-        let built = test_programs("caravan-sys")?;
+        let built = test_programs()?;
         let sys = find(&built, "caravan_sys", true)?;
         let machine = bench.booted(machine(vec![sys.clone()]))?;
         let passed = run_tests(&machine, sys, &["cgroup::"])?;
@@ -83,7 +83,7 @@ fn groups_of_version_two_hold_limit_and_count() -> Result<()> {
 
 /// Returns a machine with the tests of drivers, and the path of the test program.
 fn machine_for_drivers(bench: &Bench) -> Result<(Machine, PathBuf)> {
-    let built = test_programs("caravan-drivers")?;
+    let built = test_programs()?;
     let drivers = find(&built, "drivers", true)?;
     let shim = find(&built, "caravan-driver-shim", false)?;
     // The tests of isolation call the kernel by perl, and need a program that is no link to busybox.
@@ -117,7 +117,7 @@ fn drivers_conform_on_version_two() -> Result<()> {
 #[test]
 fn shims_work_on_version_two() -> Result<()> {
     crate::more("shims-on-version-two", |bench| {
-        let built = test_programs("caravan-shim")?;
+        let built = test_programs()?;
         let tests = find(&built, "shim", true)?;
         let shim = find(&built, "caravan-shim", false)?;
         let machine = bench.booted(machine(vec![tests.clone(), shim.clone()]))?;

@@ -1,7 +1,9 @@
 //! The life of a machine around the main job: suspension, memory pressure, full disks, clocks, names, interfaces, mount
 //! options, an upgrade of the program.
 
-use crate::main_job::{DRIVERS, TIMEOUT, one_mount_each, run_plugin, start, task_pids, writer, writes};
+use crate::main_job::{
+    DRIVERS, TIMEOUT, one_mount_each, publications, run_plugin, start, task_pids, writer, writes,
+};
 use crate::more;
 use anyhow::{Context, Result, ensure};
 use caravan_testkit::eventually_within;
@@ -31,14 +33,14 @@ fn all_is_well(machine: &Machine) -> Result<()> {
 fn an_upgrade_keeps_the_tasks() -> Result<()> {
     with_main_job("upgrade", |_, machine| {
         let pids = task_pids(machine)?;
-        let created = machine.sh("grep -c NodePublishVolume /var/log/agent.log || true")?;
+        let before = publications(machine)?;
         // A package manager renames the new program over the old one.
         machine.sh("cp /usr/bin/caravan /usr/bin/caravan.new; mv /usr/bin/caravan.new /usr/bin/caravan")?;
         machine.end_agent("INT")?;
         machine.start_agent()?;
         all_is_well(machine)?;
         assert_eq!(task_pids(machine)?, pids, "the tasks have other process ids");
-        assert_eq!(machine.sh("grep -c NodePublishVolume /var/log/agent.log || true")?, created);
+        assert_eq!(publications(machine)?, before, "the upgrade published volumes");
         Ok(())
     })
 }

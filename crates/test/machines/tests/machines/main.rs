@@ -5,6 +5,7 @@ mod bench;
 mod groups;
 mod life;
 mod main_job;
+mod package;
 mod power;
 
 use anyhow::Result;

@@ -89,6 +89,15 @@ pub(crate) fn task_pids(machine: &Machine) -> Result<Vec<u32>> {
     ["caravan plugin hostpath", "echo w-raw", "echo w-exec"].into_iter().map(pids_of).collect()
 }
 
+/// Returns how many calls have published volumes, from the log of the plugin.
+pub(crate) fn publications(machine: &Machine) -> Result<usize> {
+    let count =
+        "cat /var/lib/caravan/alloc/*/alloc/logs/*.std* | grep -c 'call=\"NodePublishVolume\"' || true";
+    let published = machine.sh(count)?.trim().parse().context("no number")?;
+    ensure!(published >= DRIVERS.len(), "the plugin logs {published} publications");
+    Ok(published)
+}
+
 /// Fails if a file was written below a mount point: into the bare directory that a mount covers.
 pub(crate) fn check_bare_directories(machine: &Machine) -> Result<()> {
     // A bind mount that is not recursive shows what the mounts below the disk cover.

@@ -15,6 +15,7 @@ const COLLECT_TIMEOUT: Duration = Duration::from_secs(120);
 /// A guest's view of itself, its logs and cores.
 const COLLECT: &str = "cd /; mkdir -p /run/report; dmesg > /run/report/dmesg; busybox ps > /run/report/ps; \
     cat /proc/self/mountinfo > /run/report/mountinfo; df > /run/report/df; free > /run/report/free; \
+    journalctl -b --no-pager > /run/report/journal; ps -ef > /run/report/ps-ef; \
     find /sys/fs/cgroup -name cgroup.procs > /run/report/cgroups; \
     tar -czf /run/report.tar.gz run/report var/log var/crash etc/caravan.hcl 2>/dev/null; true";
 

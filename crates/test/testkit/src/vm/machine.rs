@@ -25,11 +25,22 @@ const START_TIMEOUT: Duration = Duration::from_secs(240);
 /// How long a command in a machine may take.
 const RUN_TIMEOUT: Duration = Duration::from_secs(180);
 
+/// The content of a machine's root.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum System {
+    /// busybox as the init system and for all tools: starts in seconds.
+    Busybox,
+    /// Debian with systemd, sudo, LVM, XFS and NFS. Only the programs of the options are added.
+    Systemd,
+}
+
 /// The parts of a machine.
 #[derive(Clone, Debug)]
 pub struct MachineOptions {
     /// The name in messages and the host name.
     pub name: String,
+    /// The content of the root.
+    pub system: System,
     /// The memory in MiB.
     pub memory: u32,
     /// The number of processors.
@@ -49,6 +60,7 @@ impl MachineOptions {
     pub fn new(name: &str) -> Self {
         Self {
             name: name.to_owned(),
+            system: System::Busybox,
             memory: 1024,
             cpus: 1,
             disks: vec![Disk::ext4(2048)],
@@ -56,6 +68,11 @@ impl MachineOptions {
             programs: vec![crate::program()],
             kernel_arguments: String::new(),
         }
+    }
+
+    /// Returns a machine with systemd, without the program under test and without further disks.
+    pub fn with_systemd(name: &str) -> Self {
+        Self { system: System::Systemd, disks: Vec::new(), programs: Vec::new(), ..Self::new(name) }
     }
 }
 
@@ -93,7 +110,7 @@ impl Machine {
     }
 
     pub(super) fn begin(options: MachineOptions, begin: Begin<'_>) -> Result<Self> {
-        let root = Root::with(&options.programs)?;
+        let root = Root::with(options.system, &options.programs)?;
         let accelerator = Accelerator::find(&root)?;
         let directory = tempfile::Builder::new().prefix("caravan-vm-").tempdir()?;
         let overlay = directory.path().join("root.qcow2");

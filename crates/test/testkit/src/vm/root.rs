@@ -1,9 +1,9 @@
 //! The root of machines: a disk with busybox, the programs under test and the tools that they call; and the
 //! initramfs that mounts it.
 
-use super::cache;
 use super::host::{copy, find, libraries, output, run};
 use super::kernel::Kernel;
+use super::{System, cache, debian};
 use anyhow::{Context, Result, ensure};
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
@@ -80,8 +80,8 @@ pub(super) struct Root {
 }
 
 impl Root {
-    /// Returns the root with these programs in `/usr/bin`, and the helper of the channel.
-    pub(super) fn with(programs: &[PathBuf]) -> Result<Self> {
+    /// Returns a root with these programs in `/usr/bin`, and the helper of the channel.
+    pub(super) fn with(system: System, programs: &[PathBuf]) -> Result<Self> {
         let kernel = Kernel::find()?;
         let busybox = find("busybox", "busybox-static")?;
         ensure!(
@@ -91,7 +91,10 @@ impl Root {
         let initramfs = initramfs(&kernel, &busybox)?;
         let mut all = programs.to_vec();
         all.push(crate::cli::guest());
-        let disk = disk(&kernel, &busybox, &all)?;
+        let disk = match system {
+            System::Busybox => disk(&kernel, &busybox, &all)?,
+            System::Systemd => debian::disk(&kernel, &all)?,
+        };
         Ok(Self { kernel: kernel.image, initramfs, disk })
     }
 }
@@ -153,10 +156,16 @@ fn disk(kernel: &Kernel, busybox: &Path, programs: &[PathBuf]) -> Result<PathBuf
         for program in programs {
             install(root, "usr/bin", program, true)?;
         }
-        fs::File::create(next)?.set_len(SIZE)?;
-        let lazy = "lazy_itable_init=1,lazy_journal_init=1";
-        run(Command::new(&tools[0]).args(["-q", "-F", "-E", lazy, "-d"]).arg(root).arg(next))
+        file_system(root, SIZE, next)
     })
+}
+
+/// Makes an ext4 file system with the content of a directory.
+pub(super) fn file_system(root: &Path, size: u64, next: &Path) -> Result<()> {
+    fs::File::create(next)?.set_len(size)?;
+    let lazy = "lazy_itable_init=1,lazy_journal_init=1";
+    let mkfs = find("mkfs.ext4", "e2fsprogs")?;
+    run(Command::new(mkfs).args(["-q", "-F", "-E", lazy, "-d"]).arg(root).arg(next))
 }
 
 /// Installs busybox with a link for each of its programs.
@@ -175,7 +184,7 @@ fn links(root: &Path, busybox: &Path) -> Result<()> {
 }
 
 /// Installs a program with its libraries. A program under test loses its symbols, which are most of its size.
-fn install(root: &Path, directory: &str, program: &Path, strip: bool) -> Result<()> {
+pub(super) fn install(root: &Path, directory: &str, program: &Path, strip: bool) -> Result<()> {
     let name = program.file_name().context("a program without a name")?;
     // The program replaces busybox's links of the same name.
     for directory in ["bin", "sbin", "usr/bin", "usr/sbin"] {
@@ -200,7 +209,7 @@ fn install(root: &Path, directory: &str, program: &Path, strip: bool) -> Result<
     Ok(())
 }
 
-fn write(root: &Path, path: &str, text: &str, mode: u32) -> Result<()> {
+pub(super) fn write(root: &Path, path: &str, text: &str, mode: u32) -> Result<()> {
     let path = root.join(path);
     fs::write(&path, text)?;
     Ok(fs::set_permissions(&path, fs::Permissions::from_mode(mode))?)

@@ -24,7 +24,7 @@ impl Machine {
     /// # Errors
     /// As [`Machine::start`].
     pub fn booted(options: MachineOptions) -> Result<Self> {
-        let root = Root::with(&options.programs)?;
+        let root = Root::with(options.system, &options.programs)?;
         let disks: Vec<String> = options.disks.iter().map(|disk| format!("{disk:?}")).collect();
         let accelerator = format!("{:?}", Accelerator::find(&root)?);
         let memory = (options.memory, options.cpus, options.cables.len(), &options.kernel_arguments);
