@@ -18,10 +18,10 @@ export RUST_TEST_THREADS ?= $(shell echo $$(( 2 * $$(nproc) )))
 # The power cuts of `make test-vm`.
 SCHEDULES ?= 200
 
-.PHONY: help demo clean-demo test test-vm build release package lint deny tools
+.PHONY: help demo clean-demo test test-vm build release package package-static lint deny tools
 
 help: ## this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 demo: ## build, start an agent, run a job that writes into a CSI volume (needs root)
 	@scripts/demo.sh
@@ -49,6 +49,14 @@ release: ## build the program for use
 
 package: release ## write the Debian package and the tarball into target/package
 	$(CARGO) run --quiet --locked -p xtask -- package --program $(or $(CARGO_TARGET_DIR),target)/release/caravan
+
+# The target of rustc whose programs need no shared libraries.
+STATIC_TARGET ?= $(shell uname -m)-unknown-linux-musl
+
+package-static: ## write a package, a tarball and a container image whose program needs no libraries
+	@scripts/tools.sh package-static
+	$(CARGO) build -p caravan --release --locked --target $(STATIC_TARGET)
+	$(CARGO) run --quiet --locked -p xtask -- package --program $(or $(CARGO_TARGET_DIR),target)/$(STATIC_TARGET)/release/caravan
 
 lint: ## check format and lints
 	@scripts/tools.sh lint

@@ -1,7 +1,6 @@
 #!/usr/bin/env bash
-# Checks for the tools that building (`build`), linting (`lint`), testing (`test`) and testing in virtual machines
-# (`test-vm`) take. Installs what is
-# missing where it can (Rust by rustup, Debian packages as root, csi-sanity into .tools/bin); otherwise names the
+# Checks for the tools that building (`build`), linting (`lint`), testing (`test`), testing in virtual machines
+# (`test-vm`) and packing a static program (`package-static`) take. Installs what is missing where it can (Rust by rustup, Debian packages as root, csi-sanity into .tools/bin); otherwise names the
 # line that installs it. Rust comes first: without it nothing else is installed. Touches no network when nothing is
 # missing.
 set -euo pipefail
@@ -162,6 +161,12 @@ for what in "$@"; do
         # Roots with systemd.
         need_packages mmdebstrap=mmdebstrap
         ;;
-    *) die "no such set of tools: $what (build, lint, test, test-vm)" ;;
+    package-static)
+        build
+        # The C code of two crates is compiled for musl.
+        need_packages musl-gcc=musl-tools
+        if have rustup; then rustup target add "$(uname -m)-unknown-linux-musl" >&2; fi
+        ;;
+    *) die "no such set of tools: $what (build, lint, test, test-vm, package-static)" ;;
     esac
 done

@@ -78,6 +78,10 @@ fn make(path: &Path) -> Result<()> {
     mount::bind(Path::new("/proc/thread-self/ns/net"), path, false)
 }
 
+/// Requests of netdevice(7). The C libraries disagree on the type of such constants.
+const SIOCGIFFLAGS: libc::Ioctl = 0x8913;
+const SIOCSIFFLAGS: libc::Ioctl = 0x8914;
+
 /// Sets the loopback interface up (netdevice(7)); the kernel assigns its addresses.
 fn raise_loopback() -> Result<()> {
     let failed =
@@ -91,7 +95,7 @@ fn raise_loopback() -> Result<()> {
     }
     // SAFETY: the request lives through the call, its name ends with a zero, and the call reads and writes nothing
     // else.
-    if unsafe { libc::ioctl(socket.as_raw_fd(), libc::SIOCGIFFLAGS, &raw mut request) } != 0 {
+    if unsafe { libc::ioctl(socket.as_raw_fd(), SIOCGIFFLAGS, &raw mut request) } != 0 {
         return Err(failed());
     }
     // SAFETY: the call before wrote the flags, and they are a plain number.
@@ -99,7 +103,7 @@ fn raise_loopback() -> Result<()> {
     let up = libc::IFF_UP | libc::IFF_RUNNING;
     request.ifr_ifru.ifru_flags = flags | libc::c_short::try_from(up).expect("two of the lowest bits");
     // SAFETY: as above.
-    if unsafe { libc::ioctl(socket.as_raw_fd(), libc::SIOCSIFFLAGS, &raw const request) } != 0 {
+    if unsafe { libc::ioctl(socket.as_raw_fd(), SIOCSIFFLAGS, &raw const request) } != 0 {
         return Err(failed());
     }
     Ok(())

@@ -128,7 +128,6 @@ fn the_guide_leads_from_the_package_to_its_removal() -> Result<()> {
         all_is_well(&machine)?;
         check_bare_directories(&machine)?;
 
-        machine.caravan(&["node", "drain", "-enable", "-self", "-yes"])?.ok()?;
         let text = follow(&machine, "Remove")?;
         ensure!(text.contains("/var/lib/caravan is kept"), "{text}");
         machine.sh("test ! -e /usr/bin/caravan; test -d /var/lib/volumes; test -d /var/lib/caravan")?;

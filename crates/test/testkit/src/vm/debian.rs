@@ -9,7 +9,7 @@ use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// The packages besides those that every Debian system has.
+/// The packages besides the essential packages of Debian.
 const PACKAGES: &str = "systemd-sysv,dbus,udev,kmod,iproute2,procps,util-linux,mount,sudo,fdisk,\
     e2fsprogs,xfsprogs,lvm2,thin-provisioning-tools,nfs-kernel-server,apparmor,systemd-timesyncd";
 /// Documents, which no story reads.
@@ -20,7 +20,7 @@ const DEFAULT_RELEASE: &str = "bookworm";
 /// The size of the root disk in bytes, most of which is a hole.
 const SIZE: u64 = 4 << 30;
 
-/// Services that a story starts itself, and those that wait for a person.
+/// Services that a story starts itself, and services that wait for a person.
 const MASKED: [&str; 9] = [
     "apt-daily.timer",
     "apt-daily-upgrade.timer",
