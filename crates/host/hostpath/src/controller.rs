@@ -5,16 +5,23 @@ use crate::{
     loops, mountinfo, mounts,
     mutable::{Mutable, Space},
     options::Options,
+    quota::Quotas,
     record::{Attachment, Backing, Origin, Phase, Record, Use, VERSION, VolumeId},
     request::{self, Capability, VolumeSpec, includes},
     store::{self, Store},
 };
 use caravan_proto::csi;
 use rustix::mount::MountFlags;
-use std::path::{Path, PathBuf};
+use std::{
+    collections::BTreeSet,
+    path::{Path, PathBuf},
+};
 
 /// The key in the publish context that a stage must present.
 pub(crate) const ATTACHMENT: &str = "hostpath.caravan/attachment";
+
+/// The lock of the choice of a project.
+const PROJECTS: &str = "projects";
 
 /// The plugin's options and state. Concurrent calls use clones.
 #[derive(Clone, Debug)]
@@ -52,7 +59,7 @@ impl Plugin {
             None => {}
         }
         if desired.backing != Backing::Directory {
-            let (available, _) = space(self.store.root())?;
+            let available = self.available(desired.backing)?;
             if desired.capacity > available {
                 return Err(Error::Exhausted(format!(
                     "{} bytes are asked for and {available} are left",
@@ -60,8 +67,14 @@ impl Plugin {
                 )));
             }
         }
+        // Until the record is saved, no record shows that its project is taken.
+        let projects = match desired.backing {
+            Backing::Quota => Some(self.store.wait_for_lock(PROJECTS)?),
+            _ => None,
+        };
         let mut record = Record {
             version: VERSION,
+            project: self.choose_project(&id, desired.backing)?,
             id,
             name: desired.name,
             phase: Phase::Creating,
@@ -70,9 +83,9 @@ impl Plugin {
             topology: self.options.topology.clone(),
             // Only the top of a file system must still get its permissions: if it is new, or if others were
             // requested.
-            opened: !matches!(desired.backing, Backing::Image { .. })
+            opened: desired.backing.fs().is_none()
                 || (desired.source.is_some() && desired.mutable.mode.is_none()),
-            unfilled: matches!(desired.backing, Backing::Image { .. })
+            unfilled: desired.backing.fs().is_some()
                 && desired.source.as_ref().is_some_and(|source| source.size < desired.capacity),
             frozen: false,
             mutable: desired.mutable,
@@ -91,6 +104,7 @@ impl Plugin {
             )));
         }
         self.store.save(&record)?;
+        drop(projects);
         if let Err(error) = self.make_data(&record, &data) {
             // No caller knows the id yet, so none would delete the volume. If the removal fails now, the next
             // creation of the name removes the data. The error of the creation is the one to return.
@@ -104,7 +118,15 @@ impl Plugin {
     }
 
     fn make_data(&self, record: &Record, data: &Path) -> Result<(), Error> {
+        let id = record.id.as_str();
         match (&record.source, record.backing) {
+            (source, Backing::Quota) => {
+                store::make_directory(data)?;
+                self.quotas()?.assign(data, project(record)?, record.capacity)?;
+                if let Some(source) = source {
+                    self.copy_content(&source.from, data, false)?;
+                }
+            }
             (Some(source), _) => {
                 let apart = record.mutable.space == Some(Space::Thick);
                 self.copy_content(&source.from, data, apart)?;
@@ -112,21 +134,57 @@ impl Plugin {
             (None, Backing::Directory) => store::make_directory(data)?,
             (None, Backing::Image { fs }) => mounts::make_image(data, Some(fs), record.capacity)?,
             (None, Backing::Block) => mounts::make_image(data, None, record.capacity)?,
+            (None, Backing::Thin { fs }) => {
+                self.store.pool()?.create(id, record.capacity)?;
+                fs.map_or(Ok(()), |fs| mounts::make_file_system(data, fs))?;
+            }
         }
-        match (record.backing, record.mutable.mode) {
-            (Backing::Directory, Some(mode)) => store::set_mode(data, mode),
-            (Backing::Directory, None) => Ok(()),
-            (Backing::Image { .. } | Backing::Block, _) => self.fit(record),
+        match record.mutable.mode {
+            Some(mode) if record.backing.is_directory() => store::set_mode(data, mode),
+            _ => self.fit(record),
+        }
+    }
+
+    /// Returns the file system of the state directory, which enforces quotas.
+    fn quotas(&self) -> Result<Quotas, Error> {
+        Quotas::find(self.store.root())
+    }
+
+    /// Returns a project for a new directory with a quota.
+    fn choose_project(&self, id: &VolumeId, backing: Backing) -> Result<Option<u32>, Error> {
+        if backing != Backing::Quota {
+            return Ok(None);
+        }
+        let mut taken = BTreeSet::new();
+        for other in self.store.ids_after::<Record>(None)? {
+            taken.extend(self.store.load::<Record>(other.as_str())?.and_then(|record| record.project));
+        }
+        self.quotas()?.choose(id, |project| taken.contains(&project)).map(Some)
+    }
+
+    /// Sets the limit of a directory with a quota to the volume's size.
+    pub(crate) fn limit(&self, record: &Record) -> Result<(), Error> {
+        let data = self.store.data_path(record.id.as_str(), record.backing);
+        self.quotas()?.limit(&data, project(record)?, record.capacity)
+    }
+
+    /// Returns the bytes available to new volumes.
+    pub(crate) fn available(&self, backing: Backing) -> Result<u64, Error> {
+        match backing {
+            Backing::Thin { .. } => Ok(self.store.pool()?.space()?.available),
+            _ => Ok(space(self.store.root())?.0),
         }
     }
 
     /// Removes the data of a volume, and the loop devices that a crash left on it.
     pub(crate) fn remove_data(&self, record: &Record) -> Result<(), Error> {
-        let data = self.store.data_path(record.id.as_str(), record.backing);
-        if record.backing == Backing::Block {
-            loops::free(&data)?;
+        let id = record.id.as_str();
+        if record.backing.is_device() {
+            loops::free(&self.store.data_path(id, record.backing))?;
         }
-        store::remove_data(&data, record.backing)
+        self.store.remove_data(id, record.backing)?;
+        // Its limit goes last: the project must not be chosen again while it has files.
+        record.project.map_or(Ok(()), |project| self.quotas()?.release(project))
     }
 
     pub(crate) fn delete(
@@ -151,7 +209,7 @@ impl Plugin {
         };
         if record.phase == Phase::Ready {
             self.refuse_in_use(&record)?;
-            store::refuse_mounts(&self.store.data_path(record.id.as_str(), record.backing))?;
+            self.store.refuse_mounts(record.id.as_str(), record.backing)?;
             record.phase = Phase::Deleting;
             self.store.save(&record)?;
         }
@@ -364,7 +422,10 @@ impl Plugin {
         if elsewhere || impossible {
             return Ok(csi::GetCapacityResponse::default());
         }
-        let (available, _) = space(self.store.root())?;
+        let available = match &self.options.thin {
+            Some(pool) => pool.space()?.available,
+            None => space(self.store.root())?.0,
+        };
         let available_capacity = i64::try_from(available).unwrap_or(i64::MAX);
         Ok(csi::GetCapacityResponse {
             available_capacity,
@@ -393,7 +454,7 @@ impl Plugin {
 
     /// Returns a mount of an image that should be writable but whose file system has become read-only.
     fn stuck_mount(&self, record: &Record) -> Result<Option<PathBuf>, Error> {
-        if !matches!(record.backing, Backing::Image { .. }) {
+        if record.backing.fs().is_none() {
             return Ok(None);
         }
         for path in record.staged.keys().chain(record.published.keys()) {
@@ -417,6 +478,11 @@ pub(crate) fn space(path: &Path) -> Result<(u64, u64), Error> {
 /// Fails if a required field is empty.
 pub(crate) fn required(value: &str, field: &str) -> Result<(), Error> {
     if value.is_empty() { Err(Error::Invalid(format!("the request has no {field}"))) } else { Ok(()) }
+}
+
+/// Returns the project of a directory with a quota.
+fn project(record: &Record) -> Result<u32, Error> {
+    record.project.ok_or_else(|| Error::Inconsistent(format!("the record of {} has no project", record.id)))
 }
 
 fn nodes(record: &Record) -> Vec<String> {

@@ -29,11 +29,11 @@ pub(crate) struct Manner {
     pub(crate) apart: bool,
 }
 
-/// Copies the data of a volume or snapshot to a path that does not exist; the copy is on disk when this returns.
+/// Copies the data of a volume or snapshot to a path that does not exist, or for a quota, to an empty directory; the copy is on disk when this returns.
 pub(crate) fn data(from: &Path, to: &Path, backing: Backing, manner: Manner) -> Result<(), Error> {
     match backing {
-        Backing::Directory => directory(from, to),
-        Backing::Image { .. } | Backing::Block => file(from, to, manner).map(|_| ()),
+        Backing::Directory | Backing::Quota => directory(from, to),
+        Backing::Image { .. } | Backing::Block | Backing::Thin { .. } => file(from, to, manner).map(|_| ()),
     }?;
     to.parent().map_or(Ok(()), store::sync_directory)
 }

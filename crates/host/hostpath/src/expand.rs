@@ -2,7 +2,7 @@
 //! size. A file system that no call has expanded by then is expanded at its next mount.
 
 use crate::{
-    controller::{Plugin, required, space},
+    controller::{Plugin, required},
     error::Error,
     loops, mountinfo, mounts,
     node::path,
@@ -26,7 +26,7 @@ impl Plugin {
         }
         let capacity = grown(record.backing, record.capacity, request.capacity_range)?;
         if record.backing != Backing::Directory {
-            let (available, _) = space(self.store.root())?;
+            let available = self.available(record.backing)?;
             let more = capacity.saturating_sub(record.capacity);
             if more > available {
                 return Err(Error::Exhausted(format!(
@@ -45,7 +45,7 @@ impl Plugin {
             )));
         }
         if capacity > record.capacity {
-            record.unfilled = matches!(record.backing, Backing::Image { .. });
+            record.unfilled = record.backing.fs().is_some();
             record.capacity = capacity;
             self.store.save(&record)?;
         }
@@ -54,7 +54,7 @@ impl Plugin {
             // Also if the size is already reached: a crash may have interrupted an earlier call.
             self.fit(&record)?;
         }
-        if record.backing == Backing::Block {
+        if record.backing.is_device() {
             loops::resize(&data)?;
         }
         Ok(csi::ControllerExpandVolumeResponse {
@@ -82,12 +82,12 @@ impl Plugin {
         node_range(record.capacity, request.capacity_range)?;
         let data = self.store.data_path(id.as_str(), record.backing);
         match record.backing {
-            Backing::Directory => {}
-            Backing::Block => {
+            Backing::Directory | Backing::Quota => {}
+            Backing::Block | Backing::Thin { fs: None } => {
                 self.fit(&record)?;
                 loops::resize(&data)?;
             }
-            Backing::Image { .. } => {
+            Backing::Image { .. } | Backing::Thin { fs: Some(_) } => {
                 if record.unfilled && !self.fill(&mut record)? {
                     return Err(Error::Precondition(format!(
                         "the volume {id} is mounted for reading only, its file system cannot grow"
@@ -103,7 +103,7 @@ impl Plugin {
     /// Expands the file system of an image to the size of the image. Returns `false` if it is not mounted for
     /// writing, which this requires.
     pub(crate) fn fill(&self, record: &mut Record) -> Result<bool, Error> {
-        let (true, Backing::Image { fs }) = (record.unfilled, record.backing) else {
+        let (true, Some(fs)) = (record.unfilled, record.backing.fs()) else {
             return Ok(true);
         };
         let Some(mount) = mounts::writable_mount(&self.store, record)? else {
@@ -124,8 +124,8 @@ impl Plugin {
             return Ok(());
         }
         let data = self.store.data_path(record.id.as_str(), record.backing);
-        // If the image is mounted elsewhere, it is expanded when it is next mounted after its last unmount.
-        if !loops::is_free(&data)? {
+        // If the volume is mounted elsewhere, it is expanded when it is next mounted after its last unmount.
+        if !loops::is_free(&data)? || mounts::find(&self.store, record, |_| true)?.is_some() {
             return Ok(());
         }
         self.fit_to_mount(record)?;
@@ -136,10 +136,7 @@ impl Plugin {
 
     /// Returns the mount point of a volume that is staged at a path: a device is mounted on a file below.
     pub(crate) fn staged_at(&self, record: &Record, staging: &Path) -> PathBuf {
-        match record.backing {
-            Backing::Block => staging.join(record.id.as_str()),
-            Backing::Directory | Backing::Image { .. } => staging.to_owned(),
-        }
+        if record.backing.is_device() { staging.join(record.id.as_str()) } else { staging.to_owned() }
     }
 
     /// Returns the mount point of a volume at a path where it is published or staged.
@@ -173,7 +170,7 @@ impl Plugin {
 /// Returns whether volumes of this kind can be expanded only while they are not mounted, given the privileges of this
 /// process.
 fn needs_unmounting(backing: Backing) -> bool {
-    backing == Backing::Image { fs: FsKind::Ext4 } && !may_grow_mounted()
+    backing.fs() == Some(FsKind::Ext4) && !may_grow_mounted()
 }
 
 /// Returns whether this process may expand a mounted ext4 file system, which requires CAP_SYS_RESOURCE (number 24 in

@@ -9,9 +9,9 @@ use crate::{
     controller::{Plugin, required},
     error::Error,
     mountinfo,
-    record::{Backing, Group, GroupId, Instant, Phase, Record, Snapshot, SnapshotId, VERSION},
+    record::{Group, GroupId, Instant, Phase, Record, Snapshot, SnapshotId, VERSION},
     snapshot::{now, wire},
-    store::{Lock, refuse_mounts},
+    store::Lock,
 };
 use caravan_proto::csi;
 use rustix::mount::MountFlags;
@@ -153,9 +153,10 @@ impl Plugin {
         Ok(created)
     }
 
-    /// Refuses a directory with a writer, since writes to a directory cannot be frozen.
+    /// Refuses a directory with a writer, since writes to a directory cannot be frozen, and a thin volume, since LVM
+    /// cannot take snapshots of a frozen file system.
     fn refuse_with_writers(&self, record: &Record) -> Result<(), Error> {
-        if record.backing != Backing::Directory {
+        if record.backing.is_file() {
             return Ok(());
         }
         for path in record.published.keys() {
@@ -163,9 +164,9 @@ impl Plugin {
                 .is_some_and(|mount| !mount.flags.contains(MountFlags::RDONLY));
             if writable {
                 return Err(Error::Precondition(format!(
-                    "the volume {} is a directory, published for writing at {path}, and cannot be copied at one \
-                     moment: unpublish it first",
-                    record.id
+                    "the volume {} is {}, published for writing at {path}, and cannot be copied at one moment: \
+                     unpublish it first",
+                    record.id, record.backing
                 )));
             }
         }
@@ -196,7 +197,7 @@ impl Plugin {
             let _locks = self.lock_members(&group)?;
             for id in group.members.values() {
                 if let Some(snapshot) = self.store.load::<Snapshot>(id.as_str())? {
-                    refuse_mounts(&self.store.data_path(id.as_str(), snapshot.backing))?;
+                    self.store.refuse_mounts(id.as_str(), snapshot.backing)?;
                 }
             }
             group.phase = Phase::Deleting;

@@ -1,4 +1,4 @@
-//! The bundled CSI plugin: volumes are directories of the host, file system images, or devices.
+//! The bundled CSI plugin: volumes are directories of the host, file system images, devices, or thin volumes of LVM.
 //!
 //! It runs as a separate process (`caravan plugin hostpath`), usually as a task, and communicates with the
 //! orchestrator only through CSI: each call carries its staging and target paths. It works with the host's paths as
@@ -6,7 +6,7 @@
 //! host.
 //!
 //! `request` and `mutable` check requests (no I/O). `record` defines the records, which `store` keeps. `controller`,
-//! `modify`, `snapshot`, `group`, `expand` and `node` carry out calls, with the help of `mounts`, `loops` and `copy`.
+//! `modify`, `snapshot`, `group`, `expand` and `node` carry out calls, with the help of `mounts`, `loops`, `quota`, `thin` and `copy`.
 //! `tidy` completes or undoes the unfinished work of a killed plugin. See `docs/design/hostpath.md`.
 
 mod controller;
@@ -22,12 +22,14 @@ mod mounts;
 mod mutable;
 mod node;
 mod options;
+mod quota;
 mod record;
 mod request;
 mod serve;
 mod service;
 mod snapshot;
 mod store;
+mod thin;
 mod tidy;
 mod tool;
 
@@ -37,6 +39,7 @@ use tracing_subscriber::EnvFilter;
 pub use error::Error;
 pub use options::{Invocation, NODE_SEGMENT, Options, Surroundings, USAGE, UsageError};
 pub use request::FsKind;
+pub use thin::ThinPool;
 
 /// The default state directory.
 const STATE_DIR: &str = "/var/lib/caravan-hostpath";
@@ -96,7 +99,13 @@ pub fn serve(options: Options) -> Result<(), Error> {
     // An error means that the process already has a subscriber, which is fine.
     let _ =
         tracing_subscriber::fmt().with_writer(io::stderr).with_ansi(false).with_env_filter(filter).try_init();
-    let store = store::Store::open(&options.state_dir)?;
+    let store = store::Store::open(&options.state_dir)?.with_pool(options.thin.clone());
+    if options.quota {
+        quota::Quotas::find(store.root())?;
+    }
+    if let Some(pool) = &options.thin {
+        pool.check()?;
+    }
     tracing::info!(
         node = options.node_id,
         state_dir = %options.state_dir.display(),

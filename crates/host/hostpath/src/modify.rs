@@ -49,9 +49,11 @@ impl Plugin {
             self.store.save(record)?;
         }
         let place = match record.backing {
-            Backing::Directory => Some(self.store.data_path(record.id.as_str(), record.backing)),
-            Backing::Image { .. } => self.live_writable(record)?,
-            Backing::Block => None,
+            Backing::Directory | Backing::Quota => {
+                Some(self.store.data_path(record.id.as_str(), record.backing))
+            }
+            Backing::Image { .. } | Backing::Thin { fs: Some(_) } => self.live_writable(record)?,
+            Backing::Block | Backing::Thin { fs: None } => None,
         };
         match place {
             Some(place) if !record.opened => self.open(record, &place),
@@ -111,9 +113,15 @@ impl Plugin {
         lengthen(&self.store.data_path(record.id.as_str(), record.backing), record.capacity)
     }
 
-    /// Extends the data of an image or device to the volume's size, and reserves the space of a thick volume.
+    /// Gives the data of a volume with an enforced size that size, and reserves the space of a thick volume.
     pub(crate) fn fit(&self, record: &Record) -> Result<(), Error> {
         let data = self.store.data_path(record.id.as_str(), record.backing);
+        match record.backing {
+            Backing::Directory => return Ok(()),
+            Backing::Quota => return self.limit(record),
+            Backing::Thin { .. } => return self.store.pool()?.extend(record.id.as_str(), record.capacity),
+            Backing::Image { .. } | Backing::Block => {}
+        }
         lengthen(&data, record.capacity)?;
         if record.mutable.space == Some(Space::Thick) { keep_room(&data, record) } else { Ok(()) }
     }

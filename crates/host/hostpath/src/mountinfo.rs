@@ -17,6 +17,10 @@ pub(crate) struct Mount {
     pub(crate) flags: MountFlags,
     /// The source as the file system reports it: for an image, its loop device.
     pub(crate) source: String,
+    /// The type of the file system.
+    pub(crate) fs_type: String,
+    /// The options of the file system, at all its mounts.
+    pub(crate) super_options: Vec<String>,
     /// Whether the file system itself is read-only, at all its mounts.
     pub(crate) readonly_file_system: bool,
 }
@@ -67,14 +71,18 @@ fn parse_line(line: &[u8]) -> Option<Mount> {
     let path = unescape(fields.next()?);
     let flags = flags(std::str::from_utf8(fields.next()?).ok()?.split(',')).0;
     fields.find(|field| *field == b"-")?;
-    let source = String::from_utf8_lossy(&unescape(fields.nth(1)?)).into_owned();
-    let of_file_system = std::str::from_utf8(fields.next().unwrap_or_default()).ok()?;
+    let fs_type = String::from_utf8_lossy(fields.next()?).into_owned();
+    let source = String::from_utf8_lossy(&unescape(fields.next()?)).into_owned();
+    let options = String::from_utf8_lossy(fields.next().unwrap_or_default());
+    let super_options: Vec<String> = options.split(',').map(str::to_owned).collect();
     Some(Mount {
         root: PathBuf::from(OsString::from_vec(root)),
         path: PathBuf::from(OsString::from_vec(path)),
         flags,
         source,
-        readonly_file_system: of_file_system.split(',').any(|option| option == "ro"),
+        readonly_file_system: super_options.iter().any(|option| option == "ro"),
+        fs_type,
+        super_options,
     })
 }
 
@@ -149,6 +157,8 @@ mod tests {
                     path: PathBuf::from("/mnt2"),
                     flags: MountFlags::RDONLY | MountFlags::NOATIME,
                     source: "/dev/root".to_owned(),
+                    fs_type: "ext3".to_owned(),
+                    super_options: vec!["rw".to_owned(), "errors=continue".to_owned()],
                     readonly_file_system: false,
                 },
                 Mount {
@@ -156,6 +166,8 @@ mod tests {
                     path: PathBuf::from("/a b\\c"),
                     flags: MountFlags::RELATIME,
                     source: "/dev/loop1".to_owned(),
+                    fs_type: "ext4".to_owned(),
+                    super_options: vec!["ro".to_owned(), "errors=remount-ro".to_owned()],
                     readonly_file_system: true,
                 },
             ]

@@ -59,7 +59,7 @@ fn is_of(store: &Store, record: &Record, mount: &mountinfo::Mount) -> Result<boo
         Err(error) => return Err(Error::io("look at", data)(error)),
     };
     match record.backing {
-        Backing::Directory => {
+        Backing::Directory | Backing::Quota => {
             let there = fs::metadata(&mount.path).map_err(Error::io("look at", &mount.path))?;
             Ok((there.dev(), there.ino()) == (ours.dev(), ours.ino()))
         }
@@ -67,22 +67,37 @@ fn is_of(store: &Store, record: &Record, mount: &mountinfo::Mount) -> Result<boo
             Ok(loops::of(&data)?.iter().any(|found| found.path == Path::new(&mount.source)))
         }
         Backing::Image { .. } => Ok(false),
-        Backing::Block => {
+        Backing::Thin { fs: Some(_) } => {
+            let there = fs::metadata(&mount.path).map_err(Error::io("look at", &mount.path))?;
+            Ok(there.dev() == ours.rdev())
+        }
+        Backing::Block | Backing::Thin { fs: None } => {
             let there = fs::metadata(&mount.path).map_err(Error::io("look at", &mount.path))?;
             if !there.file_type().is_block_device() {
                 return Ok(false);
             }
             let number = (rustix::fs::major(there.rdev()), rustix::fs::minor(there.rdev()));
-            Ok(loops::of(&data)?.iter().any(|found| found.number == number))
+            let is_itself = ours.file_type().is_block_device() && there.rdev() == ours.rdev();
+            Ok(is_itself || loops::of(&data)?.iter().any(|found| found.number == number))
         }
     }
 }
 
-/// Returns a writable mount of an image's file system, at any path.
+/// Returns a writable mount of a volume's own file system, at any path.
 pub(crate) fn writable_mount(store: &Store, record: &Record) -> Result<Option<mountinfo::Mount>, Error> {
-    for mount in mountinfo::all()?.into_iter().filter(|mount| mount.source.starts_with("/dev/loop")) {
-        let writable = !mount.flags.contains(MountFlags::RDONLY) && !mount.readonly_file_system;
-        if writable && is_of(store, record, &mount)? {
+    find(store, record, |mount| !mount.flags.contains(MountFlags::RDONLY) && !mount.readonly_file_system)
+}
+
+/// Returns a mount of a volume's own file system, at any path, that fits.
+pub(crate) fn find(
+    store: &Store,
+    record: &Record,
+    fits: impl Fn(&mountinfo::Mount) -> bool,
+) -> Result<Option<mountinfo::Mount>, Error> {
+    // A mount of another file system, such as one of a server that does not answer, is not looked at.
+    let source = if record.backing.is_file() { "/dev/loop" } else { "/dev/" };
+    for mount in mountinfo::all()?.into_iter().filter(|mount| mount.source.starts_with(source)) {
+        if fits(&mount) && is_of(store, record, &mount)? {
             return Ok(Some(mount));
         }
     }
@@ -153,16 +168,26 @@ pub(crate) fn add_flags(target: &Path, flags: MountFlags) -> Result<(), Error> {
         .map_err(Error::io("set the mount flags of", target))
 }
 
-/// Mounts an image. The kernel detaches the loop device with the last unmount.
-pub(crate) fn mount_image(image: &Path, fs: FsKind, target: &Path, flags: &[String]) -> Result<(), Error> {
-    let mut options = vec!["loop"];
+/// Mounts the file system in an image or device. The kernel detaches the loop device of an image with the last unmount.
+pub(crate) fn mount_data(
+    data: &Path,
+    is_file: bool,
+    fs: FsKind,
+    target: &Path,
+    flags: &[String],
+) -> Result<(), Error> {
+    let mut options = if is_file { vec!["loop"] } else { Vec::new() };
     if fs == FsKind::Xfs {
         // A copy has the same UUID as its original, and both may be mounted.
         options.push("nouuid");
     }
     options.extend(flags.iter().map(String::as_str).filter(|flag| !flag.is_empty()));
     let mut mount = Command::new("mount");
-    mount.args(["-t", fs.name(), "-o", &options.join(",")]).arg(image).arg(target);
+    mount.args(["-t", fs.name()]);
+    if !options.is_empty() {
+        mount.args(["-o", &options.join(",")]);
+    }
+    mount.arg(data).arg(target);
     run(&mut mount, "mount", "util-linux", flags).map(|_| ())
 }
 
@@ -170,9 +195,14 @@ pub(crate) fn mount_image(image: &Path, fs: FsKind, target: &Path, flags: &[Stri
 pub(crate) fn make_image(image: &Path, fs: Option<FsKind>, bytes: u64) -> Result<(), Error> {
     let file = fs::File::create_new(image).map_err(Error::io("create", image))?;
     file.set_len(bytes).map_err(Error::io("set the size of", image))?;
-    let Some(fs) = fs else {
-        return file.sync_all().map_err(Error::io("write", image));
-    };
+    if let Some(fs) = fs {
+        make_file_system(image, fs)?;
+    }
+    file.sync_all().map_err(Error::io("write", image))
+}
+
+/// Creates a file system in an empty image or device.
+pub(crate) fn make_file_system(data: &Path, fs: FsKind) -> Result<(), Error> {
     let (mut mkfs, program, package) = match fs {
         // Reserve no blocks for root: the whole requested size is for the task.
         FsKind::Ext4 => {
@@ -186,8 +216,7 @@ pub(crate) fn make_image(image: &Path, fs: Option<FsKind>, bytes: u64) -> Result
             (mkfs, "mkfs.xfs", "xfsprogs")
         }
     };
-    run(mkfs.arg(image), program, package, &[])?;
-    file.sync_all().map_err(Error::io("write", image))
+    run(mkfs.arg(data), program, package, &[]).map(drop)
 }
 
 /// Unmounts all mounts of the volume at `path`.
@@ -219,7 +248,7 @@ pub(crate) fn unmount_any(path: &Path) -> Result<bool, Error> {
 
 /// Creates the mount point for a volume: a file for a device, otherwise a directory. Returns whether it was created.
 pub(crate) fn make_target(path: &Path, backing: Backing) -> Result<bool, Error> {
-    if backing == Backing::Block {
+    if backing.is_device() {
         return make_file(path);
     }
     match fs::DirBuilder::new().mode(0o700).create(path) {

@@ -36,7 +36,8 @@ impl Mutable {
         let mut asked = Self::default();
         for (key, value) in parameters {
             match (key.as_str(), backing) {
-                ("mode", Backing::Block) | ("space", Backing::Directory) => {
+                ("mode", Backing::Block | Backing::Thin { fs: None })
+                | ("space", Backing::Directory | Backing::Quota | Backing::Thin { .. }) => {
                     return Err(Error::Invalid(format!(
                         "the mutable parameter {key} makes no sense for {backing}"
                     )));

@@ -51,7 +51,7 @@ impl Plugin {
         record.staged.insert(request.staging_target_path, desired);
         self.store.save(&record)?;
         mounts::make_target(&staging, Backing::Directory)?;
-        if record.backing == Backing::Block {
+        if record.backing.is_device() {
             mounts::make_target(&place, record.backing)?;
         }
         self.give_back(&mut record)?;
@@ -66,7 +66,7 @@ impl Plugin {
     /// gives it to a group.
     fn prepare(&self, record: &mut Record, place: &Path, capability: &Capability) -> Result<(), Error> {
         let writable = mountinfo::at(place)?.is_some_and(|mount| !mount.flags.contains(MountFlags::RDONLY));
-        if record.backing == Backing::Block || !writable {
+        if record.backing.is_device() || !writable {
             return Ok(());
         }
         if !record.opened {
@@ -82,7 +82,7 @@ impl Plugin {
 
     /// Detaches devices that a failed mount leaves unused.
     fn free_devices_after(&self, record: &Record, mounted: Result<(), Error>) -> Result<(), Error> {
-        if mounted.is_err() && record.backing == Backing::Block {
+        if mounted.is_err() && record.backing.is_device() {
             // Return the error of the mount; the next call or start retries this.
             let _ = loops::free(&self.store.data_path(record.id.as_str(), record.backing));
         }
@@ -91,9 +91,10 @@ impl Plugin {
 
     /// Detaches devices that are no longer mounted.
     fn free_devices(&self, record: &Record) -> Result<(), Error> {
-        match record.backing {
-            Backing::Block => loops::free(&self.store.data_path(record.id.as_str(), record.backing)),
-            Backing::Directory | Backing::Image { .. } => Ok(()),
+        if record.backing.is_device() {
+            loops::free(&self.store.data_path(record.id.as_str(), record.backing))
+        } else {
+            Ok(())
         }
     }
 
@@ -119,7 +120,7 @@ impl Plugin {
         let mut record = self.store.ready(id.as_str())?;
         let place = self.staged_at(&record, &staging);
         mounts::unmount_volume(&self.store, &record, &place)?;
-        if record.backing == Backing::Block {
+        if record.backing.is_device() {
             mounts::remove_target(&place)?;
         }
         self.free_devices(&record)?;
@@ -192,7 +193,7 @@ impl Plugin {
         self.store.save(&record)?;
         let made = mounts::make_target(&target, record.backing)?;
         let mounted = match &staging {
-            Some(staging) if record.backing != Backing::Block => mounts::bind(staging, &target, flags),
+            Some(staging) if !record.backing.is_device() => mounts::bind(staging, &target, flags),
             _ => self
                 .fill_unmounted(&mut record)
                 .and_then(|()| self.mount(&record, &target, &capability, flags)),
@@ -247,10 +248,14 @@ impl Plugin {
             return Err(Error::NotThere { volume: request.volume_id.clone(), path: at });
         };
         let volume_condition = Some(self.condition(&record));
-        if record.backing == Backing::Block {
+        if record.backing.is_device() {
             // Parts that were never written take no space on the host; more is not known about a device.
-            let used =
-                written(&self.store.data_path(record.id.as_str(), record.backing))?.min(record.capacity);
+            let id = record.id.as_str();
+            let used = match record.backing {
+                Backing::Thin { .. } => self.store.pool()?.used(id)?,
+                _ => written(&self.store.data_path(id, record.backing))?,
+            };
+            let used = used.min(record.capacity);
             let usage = device_usage(record.capacity, used);
             return Ok(csi::NodeGetVolumeStatsResponse { usage: vec![usage], volume_condition });
         }
@@ -305,22 +310,34 @@ impl Plugin {
     ) -> Result<(), Error> {
         let data = self.store.data_path(record.id.as_str(), record.backing);
         match record.backing {
-            Backing::Directory => mounts::bind(&data, target, flags),
+            Backing::Directory | Backing::Quota => mounts::bind(&data, target, flags),
             Backing::Block => {
                 self.fit_to_mount(record)?;
                 // A read-only mount does not prevent writes to a device, so the device itself must be read-only.
                 let device = loops::attach(&data, flags.contains(MountFlags::RDONLY))?;
                 mounts::bind(&device, target, flags)
             }
-            Backing::Image { fs } => match self.other_mount(record, target)? {
-                // One file system has one loop device, so a second path gets a bind mount of the first.
-                Some(other) => mounts::bind(&other, target, flags),
-                None => {
-                    self.fit_to_mount(record)?;
-                    mounts::mount_image(&data, fs, target, &capability.flags)?;
-                    mounts::add_flags(target, flags)
+            Backing::Thin { fs: None } => {
+                self.store.pool()?.activate(record.id.as_str())?;
+                self.fit_to_mount(record)?;
+                let readonly = flags.contains(MountFlags::RDONLY);
+                let device = if readonly { loops::attach(&data, true)? } else { data };
+                mounts::bind(&device, target, flags)
+            }
+            Backing::Image { fs } | Backing::Thin { fs: Some(fs) } => {
+                match self.other_mount(record, target)? {
+                    // A file system is mounted from its device once, so a second path gets a bind mount of the first.
+                    Some(other) => mounts::bind(&other, target, flags),
+                    None => {
+                        if let Backing::Thin { .. } = record.backing {
+                            self.store.pool()?.activate(record.id.as_str())?;
+                        }
+                        self.fit_to_mount(record)?;
+                        mounts::mount_data(&data, record.backing.is_file(), fs, target, &capability.flags)?;
+                        mounts::add_flags(target, flags)
+                    }
                 }
-            },
+            }
         }
     }
 
@@ -369,7 +386,7 @@ impl Plugin {
 fn per_mount_flags(record: &Record, capability: &Capability) -> Result<MountFlags, Error> {
     let (flags, others) =
         mountinfo::flags(capability.flags.iter().flat_map(|flag| flag.split(',')).map(str::trim));
-    if record.backing == Backing::Directory && !others.is_empty() {
+    if record.backing.is_directory() && !others.is_empty() {
         return Err(Error::Invalid(format!(
             "{} of the mount flags cannot be had for a volume that is a directory",
             others.len()

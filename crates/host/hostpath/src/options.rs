@@ -1,6 +1,6 @@
 //! The command line and the environment of the plugin.
 
-use crate::request::FsKind;
+use crate::{request::FsKind, thin::ThinPool};
 use std::{collections::BTreeMap, fmt, path::PathBuf};
 
 /// The options of the plugin.
@@ -22,6 +22,10 @@ pub struct Options {
     pub enforce_size: bool,
     /// The default file system of enforced volumes.
     pub fs: FsKind,
+    /// Whether enforced volumes are directories with a quota, unless a file system is requested.
+    pub quota: bool,
+    /// The pool for enforced volumes and devices, instead of sparse files.
+    pub thin: Option<ThinPool>,
     /// The topology of the node; `None` means that volumes are reachable from everywhere.
     pub topology: Option<BTreeMap<String, String>>,
     /// Maximum number of volumes on the node; 0 means no limit.
@@ -77,6 +81,9 @@ Flags may have one dash or two.
   --no-stage             do without NodeStageVolume: publish mounts directly
   --enforce-size         enforce the size of every volume (a file system image)
   --fs ext4|xfs          the file system of enforced volumes [ext4]
+  --quota                limit enforced volumes by project quotas of xfs, which the
+                         state directory has to be on (mount option prjquota)
+  --lvm-thin GROUP/POOL  take enforced volumes and devices from a thin pool of LVM
   --topology KEY=VALUE   a topology segment of this node; may be repeated
   --no-topology          say nothing about topology
   --max-volumes N        how many volumes the node can have [0: no limit]
@@ -105,6 +112,7 @@ impl Options {
         let mut state_dir = variable("CARAVAN_HOSTPATH_STATE").map(PathBuf::from);
         let (mut controller_publish, mut stage, mut enforce_size) = (false, true, false);
         let mut fs = FsKind::Ext4;
+        let (mut quota, mut thin) = (false, None);
         let mut segments = BTreeMap::new();
         let mut with_topology = true;
         let mut max_volumes = 0;
@@ -143,6 +151,14 @@ impl Options {
                     let value = value()?;
                     fs = FsKind::from_name(&value)
                         .ok_or_else(|| UsageError(format!("--fs is ext4 or xfs, not {value:?}")))?;
+                }
+                "quota" => quota = switch(&attached)?,
+                "lvm-thin" => {
+                    let value = value()?;
+                    thin = Some(
+                        ThinPool::parse(&value)
+                            .ok_or_else(|| UsageError(format!("--lvm-thin is GROUP/POOL, not {value:?}")))?,
+                    );
                 }
                 "topology" => {
                     let value = value()?;
@@ -190,6 +206,8 @@ impl Options {
             stage,
             enforce_size,
             fs,
+            quota,
+            thin,
             topology,
             max_volumes,
         }))
@@ -265,6 +283,8 @@ mod tests {
                 "--enforce-size=true",
                 "--fs",
                 "xfs",
+                "--quota",
+                "--lvm-thin=vg0/pool",
                 "--topology",
                 "zone=a",
                 "--max-volumes=3",
@@ -276,6 +296,7 @@ mod tests {
         assert_eq!(options.state_dir, PathBuf::from("/s"));
         assert!(options.controller_publish && !options.stage && options.enforce_size);
         assert_eq!(options.fs, FsKind::Xfs);
+        assert!(options.quota && options.thin == ThinPool::parse("vg0/pool"));
         let topology = options.topology.expect("topology is on by default");
         assert_eq!(topology.get("zone").map(String::as_str), Some("a"));
         assert_eq!(topology.get(NODE_SEGMENT).map(String::as_str), Some("n1"));
@@ -288,6 +309,7 @@ mod tests {
             (&["--nope"][..], &endpoint[..], "there is no flag --nope; see --help"),
             (&["serve"], &endpoint, "\"serve\" is not a flag"),
             (&["--fs", "ntfs"], &endpoint, "--fs is ext4 or xfs, not \"ntfs\""),
+            (&["--lvm-thin", "vg0"], &endpoint, "--lvm-thin is GROUP/POOL, not \"vg0\""),
             (&["--node-id"], &endpoint, "--node-id needs a value"),
             (&["--topology", "zone"], &endpoint, "--topology is KEY=VALUE, not \"zone\""),
             (&["--stage=maybe"], &endpoint, "--stage is true or false, not \"maybe\""),

@@ -96,6 +96,8 @@ fn is_hex(text: &str, length: usize) -> bool {
 pub(crate) enum Backing {
     /// A directory of the host; its size is not enforced.
     Directory,
+    /// A directory of the host with a project quota; the file system enforces its size.
+    Quota,
     /// A sparse file with a file system; its size is enforced.
     Image {
         /// The file system's type.
@@ -103,14 +105,48 @@ pub(crate) enum Backing {
     },
     /// A sparse file that is used as a device; its size is enforced.
     Block,
+    /// A thin volume of LVM; its size is enforced.
+    Thin {
+        /// The file system's type; absent for a volume that is used as a device.
+        fs: Option<FsKind>,
+    },
+}
+
+impl Backing {
+    /// Returns whether the data is a directory of the host's file system.
+    pub(crate) fn is_directory(self) -> bool {
+        matches!(self, Self::Directory | Self::Quota)
+    }
+
+    /// Returns whether the data is a sparse file.
+    pub(crate) fn is_file(self) -> bool {
+        matches!(self, Self::Image { .. } | Self::Block)
+    }
+
+    /// Returns whether the volume is used as a device, not as a directory.
+    pub(crate) fn is_device(self) -> bool {
+        matches!(self, Self::Block | Self::Thin { fs: None })
+    }
+
+    /// Returns the type of the volume's own file system.
+    pub(crate) fn fs(self) -> Option<FsKind> {
+        match self {
+            Self::Image { fs } => Some(fs),
+            Self::Thin { fs } => fs,
+            Self::Directory | Self::Quota | Self::Block => None,
+        }
+    }
 }
 
 impl fmt::Display for Backing {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Directory => f.write_str("a directory"),
+            Self::Quota => f.write_str("a directory with a quota"),
             Self::Image { fs } => write!(f, "an image with {}", fs.name()),
             Self::Block => f.write_str("a block device"),
+            Self::Thin { fs: Some(fs) } => write!(f, "a thin volume with {}", fs.name()),
+            Self::Thin { fs: None } => f.write_str("a thin volume"),
         }
     }
 }
@@ -194,6 +230,9 @@ pub(crate) struct Record {
     pub(crate) backing: Backing,
     /// Size in bytes; 0 for a directory without a size.
     pub(crate) capacity: u64,
+    /// The project whose quota limits a directory.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) project: Option<u32>,
     pub(crate) topology: Option<BTreeMap<String, String>>,
     /// Whether the top directory of an image has its final permissions; for other volumes always true.
     #[serde(default)]

@@ -13,7 +13,10 @@ use std::collections::BTreeMap;
 /// Sizes are rounded up to a multiple of this, in bytes.
 const GRAIN: u64 = 4096;
 
-/// The smallest block device, in bytes.
+/// Sizes of thin volumes are rounded up to a multiple of this, in bytes: the extent of LVM by default (lvm.conf(5)).
+const EXTENT: u64 = 4 << 20;
+
+/// The smallest block device or quota, in bytes.
 const SMALLEST_DEVICE: u64 = 1 << 20;
 
 /// The size of an enforced volume without a requested size, in bytes.
@@ -136,21 +139,22 @@ impl Capability {
     /// Checks whether a volume of this kind can be mounted with this capability.
     pub(crate) fn suits(&self, backing: Backing) -> Result<(), Error> {
         match (backing, FsKind::from_name(&self.fs_type)) {
-            (Backing::Block, _) if !self.block => {
+            (backing, _) if backing.is_device() && !self.block => {
                 Err(Error::Invalid("the volume is a block device and cannot be mounted".to_owned()))
             }
-            (Backing::Block, _) => Ok(()),
+            (backing, _) if backing.is_device() => Ok(()),
             (_, _) if self.block => Err(Error::Invalid(
                 "the volume is a directory and cannot be used as a block device".to_owned(),
             )),
             // A directory is on the host's file system, of any type.
-            (Backing::Directory, _) | (Backing::Image { .. }, None) => Ok(()),
-            (Backing::Image { fs }, Some(desired)) if fs == desired => Ok(()),
-            (Backing::Image { fs }, Some(desired)) => Err(Error::Invalid(format!(
-                "the volume's file system is {}, not {}",
-                fs.name(),
-                desired.name()
-            ))),
+            (backing, desired) => match (backing.fs(), desired) {
+                (Some(fs), Some(desired)) if fs != desired => Err(Error::Invalid(format!(
+                    "the volume's file system is {}, not {}",
+                    fs.name(),
+                    desired.name()
+                ))),
+                _ => Ok(()),
+            },
         }
     }
 }
@@ -299,6 +303,7 @@ impl Asked {
                 Some(_) => {
                     Err(Error::Invalid("the parameter fs makes no sense for a block device".to_owned()))
                 }
+                None if options.thin.is_some() => Ok(Backing::Thin { fs: None }),
                 None => Ok(Backing::Block),
             };
         }
@@ -308,17 +313,19 @@ impl Asked {
         }
         let of_capabilities =
             capabilities.iter().find_map(|capability| FsKind::from_name(&capability.fs_type));
-        Ok(Backing::Image { fs: self.fs.or(of_capabilities).unwrap_or(options.fs) })
+        // A quota limits any directory; naming a file system requests one of its own.
+        if options.quota && self.fs.is_none() {
+            return Ok(Backing::Quota);
+        }
+        let fs = self.fs.or(of_capabilities).unwrap_or(options.fs);
+        Ok(if options.thin.is_some() { Backing::Thin { fs: Some(fs) } } else { Backing::Image { fs } })
     }
 
     /// Returns the kind of data of a copy, which is that of its original. Parameters may request the same kind, but
     /// no other.
     fn of_content(&self, backing: Backing) -> Result<Backing, Error> {
         let sized = backing != Backing::Directory;
-        let fs = match backing {
-            Backing::Image { fs } => Some(fs),
-            Backing::Directory | Backing::Block => None,
-        };
+        let fs = backing.fs();
         if self.enforce.is_some_and(|enforce| enforce != sized)
             || self.fs.is_some_and(|desired| Some(desired) != fs)
         {
@@ -393,24 +400,28 @@ fn capacity(backing: Backing, required: u64, limit: u64, least: u64) -> Result<u
                 size => Ok(size),
             };
         }
-        Backing::Image { fs } => fs.smallest(),
-        Backing::Block => SMALLEST_DEVICE,
+        Backing::Image { fs } | Backing::Thin { fs: Some(fs) } => fs.smallest(),
+        Backing::Quota | Backing::Block | Backing::Thin { fs: None } => SMALLEST_DEVICE,
+    };
+    let grain = match backing {
+        Backing::Thin { .. } => EXTENT,
+        _ => GRAIN,
     };
     let wish = match (required, limit) {
         _ if least != 0 => required,
         (0, 0) => DEFAULT_SIZE,
-        (0, limit) => limit.min(DEFAULT_SIZE) / GRAIN * GRAIN,
+        (0, limit) => limit.min(DEFAULT_SIZE) / grain * grain,
         (required, _) => required,
     };
     let size = wish
         .max(smallest)
         .max(least)
-        .checked_next_multiple_of(GRAIN)
+        .checked_next_multiple_of(grain)
         .filter(|size| i64::try_from(*size).is_ok())
         .ok_or_else(|| Error::Range(format!("{wish} bytes are more than a volume can have")))?;
     if limit != 0 && size > limit {
-        return Err(match backing {
-            Backing::Image { fs } if least == 0 => {
+        return Err(match backing.fs() {
+            Some(fs) if least == 0 => {
                 Error::Range(format!("a volume with {} has at least {size} bytes", fs.name()))
             }
             _ => too_small(size),

@@ -8,7 +8,6 @@ use crate::{
     mutable::Space,
     record::{Backing, Instant, Origin, Phase, Record, Snapshot, SnapshotId, Source, VERSION, VolumeId},
     request::Content,
-    store,
 };
 use caravan_proto::csi;
 use std::{path::Path, time::SystemTime};
@@ -113,7 +112,7 @@ impl Plugin {
                 )));
             }
             if snapshot.phase == Phase::Ready {
-                store::refuse_mounts(&self.store.data_path(snapshot.id.as_str(), snapshot.backing))?;
+                self.store.refuse_mounts(snapshot.id.as_str(), snapshot.backing)?;
                 snapshot.phase = Phase::Deleting;
                 self.store.save(&snapshot)?;
             }
@@ -124,7 +123,7 @@ impl Plugin {
     }
 
     pub(crate) fn remove_snapshot_data(&self, snapshot: &Snapshot) -> Result<(), Error> {
-        store::remove_data(&self.store.data_path(snapshot.id.as_str(), snapshot.backing), snapshot.backing)
+        self.store.remove_data(snapshot.id.as_str(), snapshot.backing)
     }
 
     pub(crate) fn get_snapshot(
@@ -203,8 +202,8 @@ impl Plugin {
             Origin::Snapshot(snapshot) => {
                 let _lock = self.store.lock(snapshot)?;
                 let snapshot = self.store.ready_snapshot(snapshot)?;
-                let from = self.store.data_path(snapshot.id.as_str(), snapshot.backing);
-                copy::data(&from, to, snapshot.backing, Manner { at_once: false, apart })
+                let manner = Manner { at_once: false, apart };
+                self.copy_data(snapshot.id.as_str(), to, snapshot.backing, manner)
             }
         }
     }
@@ -224,7 +223,7 @@ impl Plugin {
     /// Refuses copies of volumes with more data than the host has space.
     pub(crate) fn refuse_without_room(&self, records: &[&Record]) -> Result<(), Error> {
         let mut needed: u64 = 0;
-        for record in records.iter().filter(|record| record.backing != Backing::Directory) {
+        for record in records.iter().filter(|record| record.backing.is_file()) {
             let data = self.store.data_path(record.id.as_str(), record.backing);
             needed = needed.saturating_add(written(&data)?);
         }
@@ -244,7 +243,8 @@ impl Plugin {
     /// the volume. [`Self::thaw_leftover`] thaws it.
     pub(crate) fn hold_still(&self, record: &mut Record) -> Result<bool, Error> {
         match record.backing {
-            Backing::Directory => Ok(false),
+            // The kernel holds back the writes to a thin volume while LVM takes a snapshot.
+            Backing::Directory | Backing::Quota | Backing::Thin { .. } => Ok(false),
             Backing::Block => loops::flush(&self.store.data_path(record.id.as_str(), record.backing)),
             Backing::Image { .. } => {
                 self.thaw_leftover(record)?;
@@ -268,9 +268,17 @@ impl Plugin {
         in_use: bool,
         apart: bool,
     ) -> Result<(), Error> {
-        let from = self.store.data_path(record.id.as_str(), record.backing);
         let apart = apart || record.mutable.space == Some(Space::Thick);
-        copy::data(&from, to, record.backing, Manner { at_once: in_use, apart })
+        self.copy_data(record.id.as_str(), to, record.backing, Manner { at_once: in_use, apart })
+    }
+
+    /// Copies the data of a volume or snapshot to the path of another one's data.
+    fn copy_data(&self, from: &str, to: &Path, backing: Backing, manner: Manner) -> Result<(), Error> {
+        match (backing, to.file_name().and_then(|name| name.to_str())) {
+            // A thin volume's device has the name of the volume.
+            (Backing::Thin { .. }, Some(name)) => self.store.pool()?.snapshot(from, name),
+            _ => copy::data(&self.store.data_path(from, backing), to, backing, manner),
+        }
     }
 
     /// Thaws a file system that is frozen, or was when the plugin was killed.

@@ -6,7 +6,7 @@
 //! snapshots/<id>.json the record of a snapshot
 //! groups/<id>.json    the record of a group snapshot
 //! data/<id>           the directory of a volume or snapshot
-//! data/<id>.img       or its image
+//! data/<id>.img       or its image; a thin volume is outside of the directory
 //! locks/<id>          held with flock(2) during a call
 //! ```
 //!
@@ -16,6 +16,7 @@
 use crate::{
     error::Error,
     record::{Backing, Group, GroupId, Instance, Phase, Record, Snapshot, SnapshotId, VERSION, VolumeId},
+    thin::ThinPool,
 };
 use caravan_sys::tree::{self, Seals};
 use rustix::fs::FlockOperation;
@@ -32,6 +33,7 @@ use std::{
 pub(crate) struct Store {
     root: PathBuf,
     instance: Instance,
+    pool: Option<ThinPool>,
 }
 
 /// A type that is stored as a record.
@@ -114,7 +116,21 @@ impl Store {
                 .map_err(Error::io("create the directory", &directory))?;
         }
         let instance = instance(root)?;
-        Ok(Self { root: root.to_owned(), instance })
+        Ok(Self { root: root.to_owned(), instance, pool: None })
+    }
+
+    /// Uses a pool for thin volumes.
+    pub(crate) fn with_pool(self, pool: Option<ThinPool>) -> Self {
+        Self { pool, ..self }
+    }
+
+    /// Returns the pool for thin volumes.
+    pub(crate) fn pool(&self) -> Result<&ThinPool, Error> {
+        self.pool.as_ref().ok_or_else(|| {
+            Error::Precondition(
+                "the volume is in a thin pool, and the plugin was started without --lvm-thin".to_owned(),
+            )
+        })
     }
 
     pub(crate) fn instance(&self) -> &Instance {
@@ -125,8 +141,23 @@ impl Store {
         &self.root
     }
 
+    /// Waits for a lock that calls hold for a moment only.
+    pub(crate) fn wait_for_lock(&self, id: &str) -> Result<Lock, Error> {
+        loop {
+            match self.take_lock(id, FlockOperation::LockExclusive) {
+                // The holder before removed the file.
+                Err(Error::Busy(_)) => {}
+                outcome => return outcome,
+            }
+        }
+    }
+
     /// Takes the lock of a volume or snapshot, or fails if another call holds it.
     pub(crate) fn lock(&self, id: &str) -> Result<Lock, Error> {
+        self.take_lock(id, FlockOperation::NonBlockingLockExclusive)
+    }
+
+    fn take_lock(&self, id: &str, operation: FlockOperation) -> Result<Lock, Error> {
         let path = self.root.join("locks").join(id);
         let file = OpenOptions::new()
             .create(true)
@@ -135,7 +166,7 @@ impl Store {
             .mode(0o600)
             .open(&path)
             .map_err(Error::io("open the lock", &path))?;
-        match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
+        match rustix::fs::flock(&file, operation) {
             Ok(()) => {}
             Err(rustix::io::Errno::WOULDBLOCK) => return Err(Error::Busy(id.to_string())),
             Err(error) => return Err(Error::io("take the lock", path)(error)),
@@ -273,12 +304,35 @@ impl Store {
         remove_file(&temporary(&self.record_path::<T>(id)))
     }
 
+    /// Removes the data of a volume or snapshot, if it exists.
+    pub(crate) fn remove_data(&self, id: &str, backing: Backing) -> Result<(), Error> {
+        let path = self.data_path(id, backing);
+        match backing {
+            Backing::Image { .. } | Backing::Block => remove_file(&path),
+            Backing::Directory | Backing::Quota => {
+                tree::remove(&path, Seals::Keep).map(drop).map_err(Error::kernel)
+            }
+            Backing::Thin { .. } => self.pool()?.remove(id),
+        }
+    }
+
+    /// Fails if a mount is at or below the data of a volume or snapshot, made for example by a task that uses the
+    /// volume: deleting the volume must not empty it. LVM itself refuses to remove a device in use.
+    pub(crate) fn refuse_mounts(&self, id: &str, backing: Backing) -> Result<(), Error> {
+        match backing {
+            Backing::Thin { .. } => Ok(()),
+            _ => tree::check(&self.data_path(id, backing)).map_err(Error::kernel),
+        }
+    }
+
     /// Returns the path of the data of a volume or snapshot.
     pub(crate) fn data_path(&self, id: &str, backing: Backing) -> PathBuf {
         let data = self.root.join("data");
         match backing {
-            Backing::Directory => data.join(id),
+            Backing::Directory | Backing::Quota => data.join(id),
             Backing::Image { .. } | Backing::Block => data.join(format!("{id}.img")),
+            // Without a pool, the path does not exist, and calls that change the volume report the missing flag.
+            Backing::Thin { .. } => self.pool.as_ref().map_or_else(|| data.join(id), |pool| pool.device(id)),
         }
     }
 
@@ -299,20 +353,6 @@ pub(crate) const OPEN: u32 = 0o777;
 
 pub(crate) fn set_mode(path: &Path, mode: u32) -> Result<(), Error> {
     fs::set_permissions(path, Permissions::from_mode(mode)).map_err(Error::io("set the permissions of", path))
-}
-
-/// Removes the data of a volume or snapshot, if it exists.
-pub(crate) fn remove_data(path: &Path, backing: Backing) -> Result<(), Error> {
-    match backing {
-        Backing::Image { .. } | Backing::Block => remove_file(path),
-        Backing::Directory => tree::remove(path, Seals::Keep).map(drop).map_err(Error::kernel),
-    }
-}
-
-/// Fails if a mount is at or below the data of a volume or snapshot, made for example by a task that uses the volume:
-/// deleting the volume must not empty it.
-pub(crate) fn refuse_mounts(path: &Path) -> Result<(), Error> {
-    tree::check(path).map_err(Error::kernel)
 }
 
 pub(crate) fn remove_file(path: &Path) -> Result<(), Error> {

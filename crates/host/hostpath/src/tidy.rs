@@ -102,7 +102,11 @@ impl Plugin {
             return Ok(());
         }
         self.thaw_leftover(&mut record)?;
-        if record.backing == Backing::Block {
+        if let Backing::Thin { .. } = record.backing {
+            // A host that has booted may have activated no volumes.
+            self.store.pool()?.activate(id)?;
+        }
+        if record.backing.is_device() {
             loops::free(&self.store.data_path(id, record.backing))?;
         }
         Ok(())

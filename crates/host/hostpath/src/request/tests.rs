@@ -13,6 +13,8 @@ fn options() -> Options {
         stage: true,
         enforce_size: false,
         fs: FsKind::Ext4,
+        quota: false,
+        thin: None,
         topology: Some([("zone".to_owned(), "a".to_owned()), ("rack".to_owned(), "1".to_owned())].into()),
         max_volumes: 0,
     }

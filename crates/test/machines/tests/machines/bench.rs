@@ -38,13 +38,22 @@ fn commands_files_and_disks() -> Result<()> {
         let version = machine.caravan(&["version"])?.ok()?.stdout;
         ensure!(version.contains("Caravan"), "{version:?}");
 
-        let before = machine.boot_id();
-        machine.sh("sync")?;
+        Ok(())
+    })
+}
 
+/// A reset is also a part of the story `restarts`.
+#[test]
+fn files_survive_a_reset() -> Result<()> {
+    more("files-survive-a-reset", |bench| {
+        let machine = bench.booted(MachineOptions::new("a"))?;
+        machine.put("/var/lib/new/file", 0o640, b"content")?;
+        machine.sh("echo x > /run/file; sync")?;
+        let before = machine.boot_id();
         machine.reset()?;
         ensure!(machine.boot_id() != before, "the boot id is the same");
-        ensure!(machine.get("/var/lib/new/file")? == content, "the file differs after the reset");
-        ensure!(machine.get("/run/sleeper").is_err(), "/run survived");
+        ensure!(machine.get("/var/lib/new/file")? == b"content", "the file differs after the reset");
+        ensure!(machine.get("/run/file").is_err(), "/run survived");
         Ok(())
     })
 }

@@ -7,6 +7,7 @@ mod life;
 mod main_job;
 mod package;
 mod power;
+mod storage;
 
 use anyhow::Result;
 use caravan_testkit::vm::{Bench, story};

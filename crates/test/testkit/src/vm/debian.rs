@@ -17,6 +17,9 @@ const LEFT_OUT: [&str; 3] = ["/usr/share/doc/*", "/usr/share/man/*", "/usr/share
 /// The release of a host that is no Debian system.
 const DEFAULT_RELEASE: &str = "bookworm";
 
+/// The program that lists modules for modprobe(8), which reads no list of another program.
+const DEPMOD: &str = "/sbin/depmod";
+
 /// The size of the root disk in bytes, most of which is a hole.
 const SIZE: u64 = 4 << 30;
 
@@ -47,7 +50,7 @@ const FILES: [(&str, &str); 5] = [
 pub(super) fn disk(kernel: &Kernel, programs: &[PathBuf]) -> Result<PathBuf> {
     let packages = packages()?;
     let keys = programs.iter().map(|path| cache::key_of_file(path)).collect::<Result<Vec<_>>>()?;
-    let key = cache::key(&(keys, FILES, MASKED, SIZE, &kernel.version, &packages));
+    let key = cache::key(&(keys, FILES, MASKED, SIZE, DEPMOD, &kernel.version, &packages));
     cache::object("debian-root", key, |next| {
         // Beside the result, because /tmp may be small.
         let work = tempfile::tempdir_in(cache::directory()?)?;
@@ -65,6 +68,7 @@ pub(super) fn disk(kernel: &Kernel, programs: &[PathBuf]) -> Result<PathBuf> {
         let wants = tree.join("etc/systemd/system/multi-user.target.wants/channel.service");
         replace_by_link(&wants, "/etc/systemd/system/channel.service")?;
         run(Command::new("cp").arg("-a").arg(kernel.root.join("lib/modules")).arg(tree.join("usr/lib")))?;
+        run(Command::new("chroot").arg(tree).arg(DEPMOD).arg(&kernel.version))?;
         for program in programs {
             root::install(tree, "usr/bin", program, true)?;
         }
