@@ -28,8 +28,15 @@ pub(crate) fn start(machine: &Machine) -> Result<()> {
 
 /// Runs the bundled plugin and waits until it is healthy.
 pub(crate) fn run_plugin(machine: &Machine) -> Result<()> {
+    run_plugin_with(machine, "")
+}
+
+/// Runs the bundled plugin with a further part of its group.
+pub(crate) fn run_plugin_with(machine: &Machine, part: &str) -> Result<()> {
     let args = vec!["--state-dir=/var/lib/volumes".to_owned()];
-    machine.run_job("hostpath", &plugin_job(&Plugin { driver: "raw_exec".to_owned(), args }))?;
+    let job = plugin_job(&Plugin { driver: "raw_exec".to_owned(), args });
+    let job = job.replacen("task \"plugin\"", &format!("{part}task \"plugin\""), 1);
+    machine.run_job("hostpath", &job)?;
     machine.wait_plugin("hostpath")
 }
 

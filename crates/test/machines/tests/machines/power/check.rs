@@ -47,8 +47,8 @@ pub(super) fn check(machine: &Machine, allowed: &Allowed, boot: &str) -> Result<
     machine.run(&["sh", "-ec", MOUNT, "mount", boot])?.ok().context("mount the disk")?;
     let checked = offline(machine).and_then(|()| {
         machine.start_agent()?;
-        let values = state(machine, allowed)?;
-        at_rest(machine, &values)?;
+        let jobs = jobs(machine, allowed)?;
+        at_rest(machine, &jobs, allowed)?;
         machine.end_agent("KILL")?;
         offline(machine)
     });
@@ -64,56 +64,72 @@ fn offline(machine: &Machine) -> Result<()> {
     machine.caravan(&["operator", "client-state", DATA_DIR])?.ok().context("operator client-state").map(drop)
 }
 
-/// The values of all objects of a kind.
-type Values = Vec<Value>;
-
-/// What the agent holds.
-struct State {
-    jobs: Values,
-    volumes: Values,
+/// The state of a job.
+struct JobState {
+    value: Value,
+    /// Whether it requests the volume of its number.
+    has_volume: bool,
 }
 
-/// Reads all objects, and fails if the value of one is not allowed.
-fn state(machine: &Machine, allowed: &Allowed) -> Result<State> {
-    let read = |object: Object, path: String, value: fn(&Json) -> Value| -> Result<Value> {
-        let reply = machine.http(4646, "GET", &path, None)?;
-        let value = match reply.status {
-            404 => None,
-            _ => Some(value(&reply.json()?).with_context(|| format!("{object:?}: {}", reply.text()))?),
-        };
-        let none = BTreeSet::from([None]);
-        let values = allowed.get(&object).unwrap_or(&none);
-        ensure!(
-            values.contains(&value),
-            "{object:?} is {value:?}, but acknowledged or requested is {values:?}"
-        );
-        Ok(value)
+/// Reads an object, and fails if its value is not allowed. Returns its JSON as well.
+fn read(
+    machine: &Machine,
+    allowed: &Allowed,
+    object: Object,
+    path: &str,
+    value: impl FnOnce(&Json) -> Value,
+) -> Result<(Value, Json)> {
+    let reply = machine.http(4646, "GET", path, None)?;
+    let (value, json) = match reply.status {
+        404 => (None, Json::Null),
+        _ => {
+            let json = reply.json()?;
+            (Some(value(&json).with_context(|| format!("{object:?}: {}", reply.text()))?), json)
+        }
     };
-    let all = 0..OBJECTS;
-    for n in all.clone() {
-        read(Object::Variable(n), format!("/v1/var/power/x{n}"), |v| {
-            v["Items"]["value"].as_str()?.parse().ok()
-        })?;
+    let none = BTreeSet::from([None]);
+    let values = allowed.get(&object).unwrap_or(&none);
+    ensure!(values.contains(&value), "{object:?} is {value:?}, but acknowledged or requested is {values:?}");
+    Ok((value, json))
+}
+
+/// Reads all variables and jobs. Their values no longer change.
+fn jobs(machine: &Machine, allowed: &Allowed) -> Result<Vec<JobState>> {
+    for n in 0..OBJECTS {
+        let value = |v: &Json| v["Items"]["value"].as_str()?.parse().ok();
+        read(machine, allowed, Object::Variable(n), &format!("/v1/var/power/x{n}"), value)?;
     }
-    let jobs = all.clone().map(|n| {
-        read(Object::Job(n), format!("/v1/job/j{n}"), |job| job["Meta"]["value"].as_str()?.parse().ok())
-    });
-    let jobs = jobs.collect::<Result<Values>>()?;
-    let volumes = all.map(|n| read(Object::Volume(n), format!("/v1/volume/csi/v{n}"), |_| Some(0)));
-    Ok(State { jobs, volumes: volumes.collect::<Result<Values>>()? })
+    let job = |n| {
+        let value = |job: &Json| job["Meta"]["value"].as_str()?.parse().ok();
+        let (value, job) = read(machine, allowed, Object::Job(n), &format!("/v1/job/j{n}"), value)?;
+        let has_volume = job["TaskGroups"][0]["Volumes"].as_object().is_some_and(|all| !all.is_empty());
+        Ok(JobState { value, has_volume })
+    };
+    (0..OBJECTS).map(job).collect()
+}
+
+/// Returns whether a volume exists. A deletion that the power cut has interrupted goes on, so this may change.
+fn volume_exists(machine: &Machine, allowed: &Allowed, number: usize) -> Result<bool> {
+    let path = format!("/v1/volume/csi/v{number}");
+    Ok(read(machine, allowed, Object::Volume(number), &path, |_| Some(0))?.0.is_some())
 }
 
 /// Waits until each job runs once, each volume is mounted once for it, and claims agree with mounts.
-fn at_rest(machine: &Machine, state: &State) -> Result<()> {
+fn at_rest(machine: &Machine, jobs: &[JobState], allowed: &Allowed) -> Result<()> {
     eventually_within(TIMEOUT, "jobs, claims and mounts to agree", || {
         let mounts = machine.sh("cat /proc/self/mountinfo")?;
         let processes = machine.processes()?;
-        for (number, value) in state.jobs.iter().enumerate() {
+        for (number, JobState { value, has_volume }) in jobs.iter().enumerate() {
+            let is_there = volume_exists(machine, allowed, number)?;
             let allocs = machine.api(&format!("/v1/job/j{number}/allocations"))?;
             let allocs = allocs.as_array().context("no list of allocations")?;
             let running: Vec<&Json> = allocs.iter().filter(|a| a["ClientStatus"] == "running").collect();
             match value {
                 None => ensure!(running.is_empty(), "j{number} runs, but does not exist"),
+                // For example, the volume was deleted before the job was placed.
+                Some(_) if *has_volume && !is_there => {
+                    ensure!(running.is_empty(), "j{number} runs without its volume");
+                }
                 Some(value) => {
                     ensure!(
                         running.len() == 1,
@@ -129,10 +145,7 @@ fn at_rest(machine: &Machine, state: &State) -> Result<()> {
                 .lines()
                 .filter(|line| line.contains("/per-alloc/") && line.contains(&format!("/v{number}/")));
             let published = published.count();
-            let claims = match state.volumes[number] {
-                None => 0,
-                Some(_) => claims(machine, number)?,
-            };
+            let claims = if is_there { claims(machine, number)? } else { 0 };
             ensure!(published == claims, "v{number} has {claims} claims and is mounted {published} times");
             ensure!(published <= running.len(), "v{number} is mounted for nothing");
         }

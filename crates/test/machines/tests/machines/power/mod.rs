@@ -21,6 +21,9 @@ const SCHEDULES: &str = "CARAVAN_VM_SCHEDULES";
 const FROM: &str = "CARAVAN_VM_FROM";
 /// The size of the disk in MiB.
 const DISK: u64 = 1024;
+/// A part of the plugin's job: a schedule waits for the plugin after each restart of a machine.
+const QUICK_RESTARTS: &str =
+    "restart {\n attempts = 1000\n interval = \"1h\"\n delay = \"200ms\"\n mode = \"delay\"\n}\n";
 /// The program that runs an agent whose flushes do nothing.
 const PLANTED: [&str; 2] = ["caravan-guest", "nosync"];
 
@@ -43,7 +46,7 @@ fn prepare(bench: &Bench, to: &Path) -> Result<()> {
     let machine = bench.booted(options("prepare"))?;
     machine.configure_agent("")?;
     machine.start_agent()?;
-    main_job::run_plugin(&machine)?;
+    main_job::run_plugin_with(&machine, QUICK_RESTARTS)?;
     machine.save(to)?;
     bench.discard(machine);
     Ok(())
