@@ -4,6 +4,7 @@ mod agent;
 mod api;
 mod build;
 mod kept;
+mod machine;
 mod scheduler;
 mod volumes;
 
@@ -25,12 +26,13 @@ fn run_one(arguments: &[String], release: bool) -> Result<()> {
         Some("api") => api::run(release),
         Some("build") => build::run(release),
         Some("hcl") => hcl(release),
+        Some("machine") => machine::run(release),
         Some("scheduler") => scheduler::run(&arguments[1..], release),
         Some("volumes") => volumes::run(release),
         Some(other) => {
-            bail!("there is no bench {other:?}; known: agent, api, build, hcl, scheduler, volumes")
+            bail!("there is no bench {other:?}; known: agent, api, build, hcl, machine, scheduler, volumes")
         }
-        None => bail!("which bench? known: agent, api, build, hcl, scheduler, volumes"),
+        None => bail!("which bench? known: agent, api, build, hcl, machine, scheduler, volumes"),
     }
 }
 

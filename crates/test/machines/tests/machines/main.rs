@@ -2,7 +2,9 @@
 //! and runs all of them.
 
 mod bench;
+mod figures;
 mod groups;
+mod hosts;
 mod life;
 mod main_job;
 mod package;

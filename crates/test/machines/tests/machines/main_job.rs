@@ -157,10 +157,10 @@ fn restarts() -> Result<()> {
 }
 
 /// Starts the agent with the machine.
-const AT_START: &str = "#!/bin/sh\nexport PATH=/usr/sbin:/usr/bin:/sbin:/bin HOME=/root\nrm -f /run/agent.pid\n\
+pub(crate) const AT_START: &str = "#!/bin/sh\nexport PATH=/usr/sbin:/usr/bin:/sbin:/bin HOME=/root\nrm -f /run/agent.pid\n\
     setsid sh -c 'echo $$ > /run/agent.pid; exec caravan agent -config /etc/caravan.hcl' </dev/null >>/var/log/agent.log 2>&1 &\n";
 /// Ends the agent before the machine.
-const AT_STOP: &str = "#!/bin/sh\nagent=$(cat /run/agent.pid)\nkill -INT $agent\n\
+pub(crate) const AT_STOP: &str = "#!/bin/sh\nagent=$(cat /run/agent.pid)\nkill -INT $agent\n\
     while kill -0 $agent 2>/dev/null; do usleep 50000; done\n";
 
 fn lines_of_all(machine: &Machine) -> Result<Vec<usize>> {
