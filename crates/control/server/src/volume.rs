@@ -476,7 +476,13 @@ impl Volumes {
         let lists =
             row.controllers.values().filter_map(|c| c.controller_info).any(|c| c.supports_list_volumes);
         if !lists {
-            return Err(VolumeFault::CannotList.into());
+            // A plugin that starts has not reported yet whether it lists.
+            let fault = if row.controllers_expected > 0 && row.controllers_healthy == 0 {
+                VolumeFault::NoHealthyController(plugin.clone())
+            } else {
+                VolumeFault::CannotList
+            };
+            return Err(fault.into());
         }
         let call = ControllerOperation::List { max_entries, starting_token };
         match self.reconciler.controllers.call(&root, plugin, call).await {
