@@ -1,6 +1,7 @@
 //! The agent: configuration files, the command line, and the wiring of server, client and HTTP API in one
 //! process.
 
+mod api_socket;
 mod data_dir;
 mod drivers;
 mod error;

@@ -89,6 +89,9 @@ impl Agent<'_> {
         if let (Some(server), Some(listener)) = (server, rpc) {
             self.serve_rpc(listener, server, registry, &state)?;
         }
+        if let Some(socket) = crate::api_socket::open() {
+            self.serve(Listener::Unix(socket), state.clone());
+        }
         self.serve_http(http, state);
         Ok(Parts { _way_back: way_back, reloader })
     }
@@ -175,13 +178,17 @@ impl Agent<'_> {
     }
 
     fn serve_http(&self, listener: TcpListener, state: HttpState) {
-        let (stop, failed) = (self.stop_server.clone(), self.failed.0.clone());
         let listener = match self.tls.http() {
             Some(acceptor) => {
                 Listener::Tls { listener, acceptor, patience: self.settings.limits.https_handshake }
             }
             None => Listener::Tcp(listener),
         };
+        self.serve(listener, state);
+    }
+
+    fn serve(&self, listener: Listener, state: HttpState) {
+        let (stop, failed) = (self.stop_server.clone(), self.failed.0.clone());
         self.servers.spawn(async move {
             if let Err(source) = caravan_http::serve(listener, state, stop).await {
                 // The receiver lives as long as the agent.

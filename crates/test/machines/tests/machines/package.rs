@@ -99,6 +99,8 @@ fn the_guide_leads_from_the_package_to_its_removal() -> Result<()> {
         machine.put("/etc/caravan.d/tests.hcl", 0o640, MORE_CONFIG.as_bytes())?;
         let text = follow(&machine, "Start")?;
         ensure!(text.contains("ready"), "no node is ready: {text}");
+        let socket = machine.sh("stat -c '%a %U:%G' /run/caravan-api/api.sock")?;
+        assert_eq!(socket.trim(), "660 root:caravan");
         run_plugin(&machine)?;
         for (driver, name) in DRIVERS {
             machine.create_volume(name, "single-node-writer")?;
@@ -131,6 +133,7 @@ fn the_guide_leads_from_the_package_to_its_removal() -> Result<()> {
         let text = follow(&machine, "Remove")?;
         ensure!(text.contains("/var/lib/caravan is kept"), "{text}");
         machine.sh("test ! -e /usr/bin/caravan; test -d /var/lib/volumes; test -d /var/lib/caravan")?;
+        machine.sh("! getent group caravan")?;
         ensure!(machine.sh("ls /etc/caravan.d")?.contains("tests.hcl"), "a file of the operator is gone");
         Ok(())
     })
