@@ -114,7 +114,7 @@ async fn open(config: &Config, closed: CancellationToken) -> Result<(LogStore, S
     let (dir, server) = (dir.clone(), config.node_id);
     let open = move || {
         let log = LogStore::open(&dir, server, closed)?;
-        let snapshots = SnapshotStore::open(&dir, log.purged())?;
+        let snapshots = SnapshotStore::open(&dir, log.purged())?.with_log(log.clone());
         Ok((log, snapshots))
     };
     // The repair after a crash reads the whole file.

@@ -5,7 +5,7 @@
 //! state).
 
 use crate::Error;
-use crate::log::make_dir;
+use crate::log::{LogStore, make_dir};
 use crate::raft::{LogId, RaftSnapshot, SnapshotMeta};
 use bytes::Bytes;
 use parking_lot::Mutex;
@@ -42,6 +42,9 @@ impl SnapshotData {
 pub(crate) struct SnapshotStore {
     dir: Option<PathBuf>,
     newest: Arc<Mutex<Option<(SnapshotMeta, SnapshotData)>>>,
+    /// The log of the same directory. A snapshot may still be written when the log is shut down; until then the
+    /// directory stays locked.
+    _log: Option<LogStore>,
 }
 
 impl SnapshotStore {
@@ -77,7 +80,12 @@ impl SnapshotStore {
                 newest: covers,
             });
         }
-        Ok(Self { dir: Some(dir), newest: Arc::new(Mutex::new(newest)) })
+        Ok(Self { dir: Some(dir), newest: Arc::new(Mutex::new(newest)), _log: None })
+    }
+
+    /// Keeps a log open as long as the store is used.
+    pub(crate) fn with_log(self, log: LogStore) -> Self {
+        Self { _log: Some(log), ..self }
     }
 
     pub(crate) fn newest(&self) -> Option<RaftSnapshot> {

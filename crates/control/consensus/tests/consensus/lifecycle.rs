@@ -1,6 +1,6 @@
 //! Start, use, stop, and start again.
 
-use crate::{Journal, Server, small};
+use crate::{Journal, Server, small, unlocked};
 use caravan_consensus::{Config, Error, Leadership, ServerId, StateMachine, Storage};
 use std::os::unix::fs::PermissionsExt;
 
@@ -48,6 +48,7 @@ async fn state_and_indexes_survive_a_restart_with_snapshots_and_truncation() {
             last = applied.index;
             expected.push(value);
         }
+        server.wait_for_snapshot().await;
         server.stop().await;
     }
     let server = Server::start(small(dir.path())).await.unwrap();
@@ -69,9 +70,10 @@ async fn a_server_at_rest_is_read_without_starting_it() {
     }
     let error = caravan_consensus::at_rest(dir.path()).unwrap_err();
     assert!(matches!(error, Error::Locked { .. }), "{error}");
+    server.wait_for_snapshot().await;
     server.stop().await;
 
-    let rest = caravan_consensus::at_rest(dir.path()).unwrap();
+    let rest = unlocked(async || caravan_consensus::at_rest(dir.path())).await.unwrap();
     let mut journal = Journal::default();
     journal.restore(&rest.snapshot.expect("there was one")).unwrap();
     assert!(!journal.values().is_empty() && !rest.commands.is_empty());
@@ -80,7 +82,7 @@ async fn a_server_at_rest_is_read_without_starting_it() {
     }
     assert_eq!(*journal.0.lock().unwrap(), expected);
     // Entry by entry, including entries that a snapshot covers.
-    let log = caravan_consensus::log_at_rest(dir.path()).unwrap();
+    let log = unlocked(async || caravan_consensus::log_at_rest(dir.path())).await.unwrap();
     assert!(log.snapshot.is_some() && log.purged < log.snapshot, "{log:?}");
     assert!(log.entries.is_sorted_by_key(|entry| entry.index) && log.entries.iter().all(|e| e.term > 0));
     let last = log.entries.iter().rev().find_map(|entry| match &entry.kind {
@@ -153,7 +155,7 @@ async fn files_are_for_the_owner_only() {
 async fn a_second_server_on_the_same_directory_is_refused() {
     let dir = tempfile::tempdir().unwrap();
     let server = Server::start(small(dir.path())).await.unwrap();
-    let Err(error) = Server::start(small(dir.path())).await else { panic!("it started") };
+    let Err(error) = Server::try_start(small(dir.path())).await else { panic!("it started") };
     assert!(matches!(error, Error::Locked { .. }), "{error}");
     assert!(error.to_string().contains("in use by another process"), "{error}");
     server.stop().await;

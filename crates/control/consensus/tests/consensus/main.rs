@@ -8,6 +8,7 @@ use caravan_consensus::{
 };
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
@@ -69,8 +70,39 @@ pub(crate) struct Server {
     pub(crate) service: JoinHandle<Result<(), Error>>,
 }
 
+/// How long an event may take that certainly happens.
+const DEADLINE: Duration = Duration::from_secs(30);
+
+/// Tries until the directory is not locked. A child that another test starts inherits the lock of a server that has
+/// just stopped, from its fork to its exec.
+pub(crate) async fn unlocked<T>(mut attempt: impl AsyncFnMut() -> Result<T, Error>) -> Result<T, Error> {
+    let began = Instant::now();
+    loop {
+        match attempt().await {
+            Err(Error::Locked { .. }) if began.elapsed() < DEADLINE => {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+            outcome => return outcome,
+        }
+    }
+}
+
 impl Server {
+    /// Starts a server once no other one uses its directory.
     pub(crate) async fn start(config: Config) -> Result<Self, Error> {
+        unlocked(async || Self::try_start(config.clone()).await).await
+    }
+
+    /// Waits until the server has a snapshot, which it builds beside other work.
+    pub(crate) async fn wait_for_snapshot(&self) {
+        let began = Instant::now();
+        while self.handle.metrics().snapshot_index.is_none() {
+            assert!(began.elapsed() < DEADLINE, "no snapshot: {:?}", self.handle.metrics());
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    }
+
+    pub(crate) async fn try_start(config: Config) -> Result<Self, Error> {
         let journal = Journal::default();
         let (handle, service) = Consensus::start(config, journal.clone()).await?;
         let cancel = CancellationToken::new();
