@@ -32,6 +32,11 @@ fn run(command: &mut Command) -> Result<()> {
     Ok(())
 }
 
+/// Unmounts a file system. The agents of other tests look at new mounts, so a mount may be busy for a moment.
+fn unmount(at: &Path) -> Result<()> {
+    eventually("a foreign mount to end", || run(Command::new("umount").arg(at)))
+}
+
 impl Foreign {
     fn make(kind: Kind, at: &Path) -> Result<Self> {
         let source = tempfile::Builder::new().prefix("caravan-foreign-").tempdir()?;
@@ -78,14 +83,14 @@ impl Foreign {
                 fs::create_dir_all(&at)?;
                 run(Command::new("mount").args(["-o", "loop"]).arg(&image).arg(&at))?;
                 let result = read(&at);
-                run(Command::new("umount").arg(&at))?;
+                unmount(&at)?;
                 result
             }
         }
     }
 
     fn end(&self) -> Result<()> {
-        run(Command::new("umount").arg(&self.at))
+        unmount(&self.at)
     }
 }
 
