@@ -12,7 +12,7 @@ pub(crate) mod manager;
 pub(crate) mod owner;
 mod places;
 mod probe;
-mod prober;
+pub(crate) mod prober;
 pub(crate) mod registry;
 mod releases;
 mod remount;

@@ -17,6 +17,7 @@ pub(crate) use fault::HostVolumeFault;
 
 use crate::ClientError;
 use crate::config::ClientConfig;
+use crate::csi::prober::{Prober, answers};
 use crate::node::NodeState;
 use crate::state::{Identity, Store};
 use caravan_base::{KeyedGuard, KeyedLock};
@@ -30,8 +31,15 @@ use plugin::Plugins;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, mpsc};
+use std::time::Duration;
 use tokio::sync::watch;
+
+/// How long a file system may take to answer before the wait is reported.
+pub(crate) const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// The time between two questions whether a file system answers again.
+const ANSWER_INTERVAL: Duration = Duration::from_secs(1);
 
 /// The progress of a volume.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -75,6 +83,8 @@ struct Inner {
     /// The volumes of the agent's configuration.
     fixed: BTreeMap<String, HostVolumeInfo>,
     plugins: Plugins,
+    /// Asks file systems whether they answer.
+    prober: Prober,
     store: Store,
     node: NodeState,
     known: Mutex<BTreeMap<HostVolumeId, Known>>,
@@ -86,7 +96,8 @@ struct Inner {
     first_pass: watch::Sender<bool>,
 }
 
-/// Checks the volumes of the agent's configuration.
+/// Checks the volumes of the agent's configuration. A volume whose file system does not answer is accepted: its tasks
+/// wait, and the agent starts without it.
 ///
 /// # Errors
 /// If a volume is not an existing directory or file.
@@ -97,10 +108,27 @@ pub(crate) fn check_fixed(volumes: &BTreeMap<String, HostVolumeInfo>) -> Result<
             let kind = std::io::ErrorKind::InvalidInput;
             return Err(refused(std::io::Error::new(kind, "missing path in host_volume block")));
         }
-        std::fs::metadata(&volume.path)
-            .map_err(|e| refused(std::io::Error::new(e.kind(), format!("stat {}: {e}", volume.path))))?;
+        let path = PathBuf::from(&volume.path);
+        match within(ANSWER_TIMEOUT, move || std::fs::metadata(path).map(drop)) {
+            Some(found) => found
+                .map_err(|e| refused(std::io::Error::new(e.kind(), format!("stat {}: {e}", volume.path))))?,
+            None => {
+                tracing::warn!(name, path = volume.path, "the file system of a host volume does not answer");
+            }
+        }
     }
     Ok(())
+}
+
+/// Returns the result of a call that may hang, or `None` at the timeout. The call then keeps its thread.
+fn within<T: Send + 'static>(limit: Duration, call: impl FnOnce() -> T + Send + 'static) -> Option<T> {
+    let (reply, answer) = mpsc::sync_channel(1);
+    let thread = std::thread::Builder::new().name("host-volume".to_owned()).stack_size(64 * 1024);
+    let asked = thread.spawn(move || {
+        // At the timeout, the receiver is gone.
+        let _late = reply.send(call());
+    });
+    asked.ok().and_then(|_| answer.recv_timeout(limit).ok())
 }
 
 impl HostVolumes {
@@ -124,6 +152,7 @@ impl HostVolumes {
                 node_id: identity.node_id.clone(),
                 node_pool: config.node_pool.clone(),
             },
+            prober: Prober::default(),
             store,
             node,
             known: Mutex::new(known),
@@ -159,6 +188,23 @@ impl HostVolumes {
             .values()
             .find(|k| k.verified && k.record.volume.name == name && k.record.volume.namespace == *namespace);
         made.map(|known| (PathBuf::from(&known.record.host_path), false))
+    }
+
+    /// Waits until the file system of a path answers, also with an error. For example, a hard mount of NFS waits for
+    /// its server for ever, and so does each process that uses it. `report` is called once if the answer takes longer
+    /// than `limit`.
+    pub(crate) async fn answered(&self, path: &Path, limit: Duration, report: impl FnOnce()) {
+        let ask = || {
+            let asked = path.to_owned();
+            self.inner.prober.look(path, limit, move || answers(&asked))
+        };
+        if ask().await.is_some() {
+            return;
+        }
+        report();
+        while ask().await.is_none() {
+            tokio::time::sleep(ANSWER_INTERVAL).await;
+        }
     }
 
     /// Creates a volume, or updates the one with the same id.

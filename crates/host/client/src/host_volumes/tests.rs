@@ -1,13 +1,15 @@
 //! The host volumes of a node with plugins and records, over several lives of the agent.
 
-use super::{HostVolumeFault, HostVolumeRecord, HostVolumes, RecordPhase, check_fixed};
+use super::{HostVolumeFault, HostVolumeRecord, HostVolumes, RecordPhase, check_fixed, within};
 use crate::config::ClientConfig;
 use crate::node::NodeState;
 use crate::state::{Identity, Store};
+use caravan_sys::mount::{Restrictions, Unmount, mount_fs, unmount};
 use caravan_types::host_volume::HostVolume;
 use caravan_types::job::HostAccess;
 use caravan_types::node::{HostVolumeInfo, Node, NodeSecret};
 use std::fs::{self, Permissions};
+use std::os::fd::AsRawFd;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::time::Duration;
@@ -239,4 +241,35 @@ fn directories_of_the_configuration_must_exist() {
     let text = with("/nowhere/at/all").unwrap_err().to_string();
     assert!(text.starts_with("failed to validate volume a, err: stat /nowhere/at/all: "), "{text}");
     assert!(with("").unwrap_err().to_string().contains("missing path"));
+}
+
+#[tokio::test]
+async fn a_file_system_that_does_not_answer_is_reported_and_waited_for() {
+    let (dir, hung) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let agent = Agent::start(dir.path()).await;
+    let limit = Duration::from_secs(60);
+    for path in ["/", "/no/such/path"] {
+        agent.volumes.answered(Path::new(path), limit, || panic!("{path} does not answer")).await;
+    }
+    // Without a daemon that reads the device, each request to the mount hangs (fuse(4)).
+    let Ok(device) = fs::File::options().read(true).write(true).open("/dev/fuse") else { return };
+    let data = format!("fd={},rootmode=40000,user_id=0,group_id=0", device.as_raw_fd());
+    mount_fs("fuse", hung.path(), Restrictions::default(), &data).unwrap();
+    let mut reported = false;
+    let waited = agent.volumes.answered(hung.path(), Duration::from_millis(50), || {
+        reported = true;
+        // Closing the device ends all requests with an error, which is an answer.
+        drop(device);
+    });
+    tokio::time::timeout(limit, waited).await.unwrap();
+    assert!(reported);
+    unmount(hung.path(), Unmount::Lazy).unwrap();
+}
+
+#[test]
+fn a_call_that_hangs_is_abandoned() {
+    let (release, wait) = std::sync::mpsc::channel::<()>();
+    assert_eq!(within(Duration::from_millis(20), move || wait.recv().is_ok()), None);
+    drop(release);
+    assert_eq!(within(Duration::from_secs(60), || 7), Some(7));
 }

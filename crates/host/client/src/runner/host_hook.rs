@@ -1,10 +1,8 @@
 //! The hook that waits before tasks start until their host volumes are verified and answer.
 
 use super::hooks::{AllocHook, HookContext};
-use crate::host_volumes::HostVolumes;
+use crate::host_volumes::{ANSWER_TIMEOUT, HostVolumes};
 use async_trait::async_trait;
-use std::path::PathBuf;
-use std::time::Duration;
 
 /// The hook of host volumes.
 #[derive(Debug)]
@@ -30,43 +28,9 @@ impl AllocHook for HostVolumesHook {
                     "volumes: waiting for host volume {name}: the file system of {} does not answer",
                     path.display()
                 );
-                wait_for_answer(path, || cx.report(&text)).await;
+                self.host_volumes.answered(&path, ANSWER_TIMEOUT, || cx.report(&text)).await;
             }
         }
         Ok(())
-    }
-}
-
-/// How long a file system may take to answer before the wait is reported.
-const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
-
-/// Waits until the file system of a path answers, also with an error. For example, a hard mount of NFS waits for its
-/// server for ever, and so does each process that touches it. `report` is called if that takes longer than
-/// [`ANSWER_TIMEOUT`].
-async fn wait_for_answer(path: PathBuf, report: impl FnOnce()) {
-    let (sender, mut answer) = tokio::sync::oneshot::channel();
-    // Not a thread of the runtime: the runtime would wait for the server before the agent ends.
-    let asked =
-        std::thread::Builder::new().name("host-volume".to_owned()).stack_size(64 * 1024).spawn(move || {
-            // statfs(2) asks the server; attributes of files may come from a cache.
-            let answered = rustix::fs::statfs(&path).map(drop);
-            let _nobody_waits = sender.send(answered);
-        });
-    if asked.is_err() || tokio::time::timeout(ANSWER_TIMEOUT, &mut answer).await.is_ok() {
-        return;
-    }
-    report();
-    let _answered = answer.await;
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[tokio::test]
-    async fn local_file_systems_and_missing_paths_answer() {
-        for path in ["/", "/no/such/path"] {
-            wait_for_answer(path.into(), || panic!("{path} does not answer")).await;
-        }
     }
 }

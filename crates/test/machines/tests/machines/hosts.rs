@@ -1,18 +1,10 @@
 //! Unusual hosts: a kernel that lacks features, a time zone, clocks that creep, file systems that are full alone.
 
-use crate::main_job::{DRIVERS, TIMEOUT, one_mount_each, start, task_pids, writer, writes};
+use crate::main_job::{TIMEOUT, all_is_well, start, task_pids, writer, writes};
 use crate::more;
 use anyhow::{Context, Result, ensure};
 use caravan_testkit::eventually_within;
 use caravan_testkit::vm::{AGENT_CONFIG, Disk, Machine, MachineOptions};
-
-fn all_is_well(machine: &Machine) -> Result<()> {
-    for (_, name) in DRIVERS {
-        machine.wait_running(name)?;
-        writes(machine, name)?;
-    }
-    one_mount_each(machine)
-}
 
 #[test]
 fn a_kernel_without_overlay_ipv6_and_user_namespaces() -> Result<()> {

@@ -1,9 +1,7 @@
 //! The life of a machine around the main job: suspension, memory pressure, full disks, clocks, names, interfaces, mount
 //! options, an upgrade of the program.
 
-use crate::main_job::{
-    DRIVERS, TIMEOUT, one_mount_each, publications, run_plugin, start, task_pids, writer, writes,
-};
+use crate::main_job::{TIMEOUT, all_is_well, publications, run_plugin, start, task_pids, writer, writes};
 use crate::more;
 use anyhow::{Context, Result, ensure};
 use caravan_testkit::eventually_within;
@@ -18,15 +16,6 @@ fn with_main_job(name: &str, body: impl FnOnce(&Bench, &Machine) -> Result<()>) 
         start(&machine)?;
         body(bench, &machine)
     })
-}
-
-/// Fails unless all jobs run and write, each with one mount.
-fn all_is_well(machine: &Machine) -> Result<()> {
-    for (_, name) in DRIVERS {
-        machine.wait_running(name)?;
-        writes(machine, name)?;
-    }
-    one_mount_each(machine)
 }
 
 #[test]

@@ -177,3 +177,12 @@ pub(crate) fn one_mount_each(machine: &Machine) -> Result<()> {
     }
     Ok(())
 }
+
+/// Fails unless all jobs run and write, each with one mount.
+pub(crate) fn all_is_well(machine: &Machine) -> Result<()> {
+    for (_, name) in DRIVERS {
+        machine.wait_running(name)?;
+        writes(machine, name)?;
+    }
+    one_mount_each(machine)
+}

@@ -2,8 +2,7 @@
 //! restart of the machine, and mistakes that systemd must not retry for ever.
 
 use crate::main_job::{
-    DRIVERS, TIMEOUT, check_bare_directories, one_mount_each, publications, run_plugin, task_pids, writer,
-    writes,
+    DRIVERS, TIMEOUT, all_is_well, check_bare_directories, publications, run_plugin, task_pids, writer,
 };
 use crate::more;
 use anyhow::{Context, Result, ensure};
@@ -74,14 +73,6 @@ fn package(directory: &Path) -> Result<Vec<u8>> {
 fn show(machine: &Machine, property: &str) -> Result<String> {
     let shown = machine.run(&["systemctl", "show", "caravan", "--value", "-p", property])?.ok()?;
     Ok(shown.stdout.trim().to_owned())
-}
-
-fn all_is_well(machine: &Machine) -> Result<()> {
-    for (_, name) in DRIVERS {
-        machine.wait_running(name)?;
-        writes(machine, name)?;
-    }
-    one_mount_each(machine)
 }
 
 #[test]

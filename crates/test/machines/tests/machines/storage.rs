@@ -350,6 +350,13 @@ fn a_server_of_nfs_goes_away() -> Result<()> {
         .with_context(|| machine.agent_log_tail())?;
         grows("/srv/near/log")?;
 
+        // An agent that starts beside the dead mount serves the other volumes.
+        machine.end_agent("KILL")?;
+        launch(&machine)?;
+        grows("/srv/near/log")?;
+        machine.api_send("PUT", "/v1/jobs", Some(&host_job("more", "near")))?;
+        machine.wait_running("more")?;
+
         // The server is back: everything goes on.
         machine.sh("rpc.nfsd -N 3 -V 4 -G 5 -L 10 2")?;
         machine.wait_running("again")?;
