@@ -3,18 +3,22 @@
 use crate::{Error, Result};
 use serde_json::Value;
 use std::collections::BTreeMap;
+use std::fmt;
 use std::time::Duration;
 
 /// A `config` block whose keys are taken out one by one; [`Reader::finish`] refuses the rest.
 #[derive(Debug)]
-pub(crate) struct Reader<'a> {
+pub struct Reader<'a> {
     driver: &'static str,
+    /// The keys of the blocks around this one, each followed by a dot.
+    path: String,
     values: BTreeMap<&'a str, &'a Value>,
     known: Vec<&'static str>,
 }
 
 impl<'a> Reader<'a> {
-    pub(crate) fn new(driver: &'static str, config: &'a Value) -> Result<Self> {
+    /// Begins to read a task's `config`.
+    pub fn new(driver: &'static str, config: &'a Value) -> Result<Self> {
         let values = match config {
             Value::Null => BTreeMap::new(),
             Value::Object(map) => map.iter().map(|(key, value)| (key.as_str(), value)).collect(),
@@ -25,7 +29,7 @@ impl<'a> Reader<'a> {
                 )));
             }
         };
-        Ok(Self { driver, values, known: Vec::new() })
+        Ok(Self { driver, path: String::new(), values, known: Vec::new() })
     }
 
     fn take(&mut self, key: &'static str) -> Option<&'a Value> {
@@ -35,48 +39,56 @@ impl<'a> Reader<'a> {
 
     fn wrong(&self, key: &str, desired: &str, got: &Value) -> Error {
         Error::Config(format!(
-            "config key {key:?} of driver {} must be {desired}, not {}",
+            "config key \"{}{key}\" of driver {} must be {desired}, not {}",
+            self.path,
             self.driver,
             kind(got)
         ))
     }
 
-    pub(crate) fn string(&mut self, key: &'static str) -> Result<Option<String>> {
+    /// Returns an error that names a key and continues with a verb.
+    pub fn refuse(&self, key: &str, problem: impl fmt::Display) -> Error {
+        Error::Config(format!("config key \"{}{key}\" of driver {} {problem}", self.path, self.driver))
+    }
+
+    /// Reads a string.
+    pub fn string(&mut self, key: &'static str) -> Result<Option<String>> {
         self.take(key).map(|value| text(value).ok_or_else(|| self.wrong(key, "a string", value))).transpose()
     }
 
-    pub(crate) fn required_string(&mut self, key: &'static str) -> Result<String> {
-        self.string(key)?
-            .filter(|text| !text.is_empty())
-            .ok_or_else(|| Error::Config(format!("config key {key:?} of driver {} is required", self.driver)))
+    /// Reads a string that must not be empty.
+    pub fn required_string(&mut self, key: &'static str) -> Result<String> {
+        self.string(key)?.filter(|text| !text.is_empty()).ok_or_else(|| self.refuse(key, "is required"))
     }
 
-    pub(crate) fn strings(&mut self, key: &'static str) -> Result<Vec<String>> {
+    /// Reads a list of strings.
+    pub fn strings(&mut self, key: &'static str) -> Result<Vec<String>> {
         let Some(value) = self.take(key) else { return Ok(Vec::new()) };
         let all = value.as_array().and_then(|list| list.iter().map(text).collect());
         all.ok_or_else(|| self.wrong(key, "a list of strings", value))
     }
 
-    pub(crate) fn integer(&mut self, key: &'static str) -> Result<Option<i64>> {
+    /// Reads a whole number, or a string that contains one.
+    pub fn integer(&mut self, key: &'static str) -> Result<Option<i64>> {
         let Some(value) = self.take(key) else { return Ok(None) };
         let number = value.as_i64().or_else(|| value.as_str().and_then(|text| text.parse().ok()));
         number.map(Some).ok_or_else(|| self.wrong(key, "a whole number", value))
     }
 
-    pub(crate) fn boolean(&mut self, key: &'static str) -> Result<bool> {
-        let Some(value) = self.take(key) else { return Ok(false) };
-        let flag = value.as_bool().or_else(|| value.as_str().and_then(|text| text.parse().ok()));
-        flag.ok_or_else(|| self.wrong(key, "true or false", value))
+    /// Reads a boolean, which is false if absent.
+    pub fn boolean(&mut self, key: &'static str) -> Result<bool> {
+        Ok(self.optional_boolean(key)?.unwrap_or(false))
     }
 
-    pub(crate) fn duration(&mut self, key: &'static str) -> Result<Option<Duration>> {
+    /// Reads a duration such as `1m30s`.
+    pub fn duration(&mut self, key: &'static str) -> Result<Option<Duration>> {
         let Some(value) = self.take(key) else { return Ok(None) };
         let duration = value.as_str().and_then(parse_duration);
         duration.map(Some).ok_or_else(|| self.wrong(key, "a duration such as \"1m30s\"", value))
     }
 
     /// Reads a map of strings, or a list of such maps, which is how HCL parses a repeated block.
-    pub(crate) fn string_map(&mut self, key: &'static str) -> Result<BTreeMap<String, String>> {
+    pub fn string_map(&mut self, key: &'static str) -> Result<BTreeMap<String, String>> {
         let Some(value) = self.take(key) else { return Ok(BTreeMap::new()) };
         let maps: Vec<&Value> = value.as_array().map_or_else(|| vec![value], |list| list.iter().collect());
         let mut all = BTreeMap::new();
@@ -90,11 +102,47 @@ impl<'a> Reader<'a> {
         Ok(all)
     }
 
+    /// Reads a boolean that may be absent.
+    pub fn optional_boolean(&mut self, key: &'static str) -> Result<Option<bool>> {
+        let Some(value) = self.take(key) else { return Ok(None) };
+        let flag = value.as_bool().or_else(|| value.as_str().and_then(|text| text.parse().ok()));
+        flag.map(Some).ok_or_else(|| self.wrong(key, "true or false", value))
+    }
+
+    /// Reads a block that occurs at most once.
+    pub fn block(&mut self, key: &'static str) -> Result<Option<Reader<'a>>> {
+        let mut all = self.blocks(key)?;
+        if all.len() > 1 {
+            return Err(self.refuse(key, "must occur only once"));
+        }
+        Ok(all.pop())
+    }
+
+    /// Reads all blocks with this name, in their order.
+    pub fn blocks(&mut self, key: &'static str) -> Result<Vec<Reader<'a>>> {
+        let Some(value) = self.take(key) else { return Ok(Vec::new()) };
+        let all: Vec<&Value> = value.as_array().map_or_else(|| vec![value], |list| list.iter().collect());
+        all.into_iter()
+            .map(|block| {
+                let map = block.as_object().ok_or_else(|| self.wrong(key, "a block", block))?;
+                Ok(Reader {
+                    driver: self.driver,
+                    path: format!("{}{key}.", self.path),
+                    values: map.iter().map(|(key, value)| (key.as_str(), value)).collect(),
+                    known: Vec::new(),
+                })
+            })
+            .collect()
+    }
+
     /// Refuses the block if it has a key that no earlier call has read.
-    pub(crate) fn finish(self) -> Result<()> {
+    pub fn finish(self) -> Result<()> {
         let Some(key) = self.values.keys().next() else { return Ok(()) };
         let known = self.known.iter().map(|k| format!("{k:?}")).collect::<Vec<_>>().join(", ");
-        Err(Error::Config(format!("driver {} has no config key {key:?}; it has {known}", self.driver)))
+        Err(Error::Config(format!(
+            "driver {} has no config key \"{}{key}\"; it has {known}",
+            self.driver, self.path
+        )))
     }
 }
 
@@ -120,7 +168,7 @@ fn kind(value: &Value) -> &'static str {
 }
 
 /// Parses a duration in the notation of job files: numbers with units, such as `1h2m3.5s` or `250ms`.
-pub(crate) fn parse_duration(text: &str) -> Option<Duration> {
+pub fn parse_duration(text: &str) -> Option<Duration> {
     const UNITS: [(&str, f64); 7] =
         [("ns", 1e-9), ("us", 1e-6), ("µs", 1e-6), ("ms", 1e-3), ("s", 1.0), ("m", 60.0), ("h", 3600.0)];
     if text == "0" {
@@ -141,7 +189,7 @@ pub(crate) fn parse_duration(text: &str) -> Option<Duration> {
 }
 
 /// Returns whether a name matches a pattern in which `*` matches any text, also the empty one.
-pub(crate) fn matches_pattern(pattern: &str, name: &str) -> bool {
+pub fn matches_pattern(pattern: &str, name: &str) -> bool {
     match pattern.split_once('*') {
         None => pattern == name,
         Some((prefix, rest)) => {
@@ -199,6 +247,26 @@ mod tests {
         assert_eq!(reader.string_map("groups").unwrap().len(), 2);
         assert_eq!(reader.string("none").unwrap(), None);
         reader.finish().unwrap();
+    }
+
+    #[test]
+    fn blocks_are_read_and_named_in_errors() {
+        let config =
+            json!({"auth": [{"user": "a"}], "mount": [{"to": 1}, {"from": []}], "two": [{}, {}], "x": 1});
+        let mut reader = Reader::new("d", &config).unwrap();
+        let mut auth = reader.block("auth").unwrap().unwrap();
+        assert_eq!(auth.string("user").unwrap().as_deref(), Some("a"));
+        auth.finish().unwrap();
+        let mut mounts = reader.blocks("mount").unwrap();
+        assert_eq!(
+            error(mounts[1].string("from")),
+            "config key \"mount.from\" of driver d must be a string, not a list"
+        );
+        let first = mounts.remove(0);
+        assert_eq!(error(first.finish()), "driver d has no config key \"mount.to\"; it has ");
+        assert_eq!(error(reader.block("two")), "config key \"two\" of driver d must occur only once");
+        assert!(error(reader.blocks("x")).contains("must be a block"));
+        assert!(reader.block("absent").unwrap().is_none());
     }
 
     #[test]

@@ -16,6 +16,7 @@ mod session;
 mod supervised;
 mod task;
 
+pub use config::{Reader, matches_pattern, parse_duration};
 pub use driver::{Capabilities, Driver, Fingerprint, FsIsolation, Health};
 pub use error::{Error, Result};
 pub use exec::{DEFAULT_CAPABILITIES, DEFAULT_HOST_PATHS, ExecDriver, ExecOptions, NamespaceMode};
