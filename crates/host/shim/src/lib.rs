@@ -30,7 +30,7 @@ use std::io::{self, Write};
 use std::process::ExitCode;
 
 pub use error::{Error, Result};
-pub use logs::append_to;
+pub use logs::{LogWriter, Place, append_to, open_dir};
 pub use protocol::{Opening, StartReport, VERSION};
 pub use record::{ExitRecord, RECORD_FILE, SOCKET_FILE};
 pub use spec::TaskSpec;

@@ -3,8 +3,9 @@
 //! Tasks may write to the directory. So the shim works from a descriptor of it and appends only to files that it
 //! created itself. It replaces any other entry that has the name of a new file.
 
-use crate::Result;
+use crate::{Error, Result};
 use caravan_sys::dir::{Access, Dir, Handle, Kind, Mounts};
+use serde::{Deserialize, Serialize};
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::io::Write;
@@ -15,9 +16,18 @@ const ACCESS_MODE: u32 = 0o644;
 /// How many numbers to skip because a directory has the name of the new file.
 const MAX_PASSED_OVER: u64 = 64;
 
+/// The end of a task's output in its log files.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct Place {
+    /// Number of the file.
+    pub index: u64,
+    /// Size of the file in bytes.
+    pub size: u64,
+}
+
 /// The log files of one output of a task.
 #[derive(Debug)]
-pub(crate) struct LogWriter {
+pub struct LogWriter {
     dir: Dir,
     name: String,
     max_files: u64,
@@ -30,7 +40,7 @@ pub(crate) struct LogWriter {
 
 impl LogWriter {
     /// Continues the shim's own file with the highest number, or begins with 0.
-    pub(crate) fn open(dir: Dir, name: &str, max_files: u32, max_bytes: u64) -> Result<Self> {
+    pub fn open(dir: Dir, name: &str, max_files: u32, max_bytes: u64) -> Result<Self> {
         let mut index = 0;
         for number in numbers(&dir, name)? {
             if number > index && is_own(&dir, name, number) {
@@ -54,7 +64,7 @@ impl LogWriter {
 
     /// Writes all data and begins new files at line ends where possible. Data that the disk does not accept is
     /// counted, not retried: a full disk must not block the task.
-    pub(crate) fn write(&mut self, mut data: &[u8]) {
+    pub fn write(&mut self, mut data: &[u8]) {
         while !data.is_empty() {
             while self.size >= self.max_bytes {
                 if self.rotate().is_err() {
@@ -78,8 +88,38 @@ impl LogWriter {
     }
 
     /// Returns the number of bytes that could not be written.
-    pub(crate) fn lost(&self) -> u64 {
+    pub fn lost(&self) -> u64 {
         self.lost
+    }
+
+    /// Returns the end of what was written.
+    pub fn place(&self) -> Place {
+        Place { index: self.index, size: self.size }
+    }
+
+    /// Removes what was written after a place. Without an own file there, nothing changes.
+    pub fn rewind(&mut self, to: Place) -> Result<()> {
+        if to >= self.place() {
+            return Ok(());
+        }
+        if to.index < self.index {
+            if !is_own(&self.dir, &self.name, to.index) {
+                return Ok(());
+            }
+            for index in to.index + 1..=self.index {
+                if is_own(&self.dir, &self.name, index) {
+                    self.dir.remove_file(&file_name(&self.name, index))?;
+                }
+            }
+            (self.index, self.file, self.size) = open_from(&self.dir, &self.name, to.index)?;
+        }
+        if to.size < self.size {
+            self.file
+                .set_len(to.size)
+                .map_err(|source| Error::Io { doing: "cut a log file", source })?;
+            self.size = to.size;
+        }
+        Ok(())
     }
 
     fn lose(&mut self, bytes: usize) {
@@ -119,7 +159,7 @@ fn cut(data: &[u8], room: usize, begun: bool) -> usize {
 
 /// Opens the directory of log files. Its parent is trusted, but its own name is not: a task may have placed a link
 /// there.
-pub(crate) fn open_dir(path: &Path) -> Result<Dir> {
+pub fn open_dir(path: &Path) -> Result<Dir> {
     // A job file may mount a volume there.
     Ok(Dir::open_last(path, Mounts::Follow)?)
 }
@@ -227,6 +267,23 @@ mod tests {
         let mut log = open(dir.path(), 2, 10);
         log.write(b"new\nnext\n");
         assert_eq!(content(dir.path()), [(7, "old\nnew\n".into()), (8, "next\n".into())]);
+    }
+
+    #[test]
+    fn what_was_written_after_a_place_is_removed() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut log = open(dir.path(), 9, 10);
+        log.write(b"aaaa\n");
+        let place = log.place();
+        log.write(b"bbbb\ncccc\ndddd\neeee\n");
+        let mut again = open(dir.path(), 9, 10);
+        assert_eq!(again.place(), log.place());
+        again.rewind(Place { index: 2, size: 99 }).unwrap();
+        assert_eq!(content(dir.path()).len(), 3);
+        again.rewind(place).unwrap();
+        assert_eq!((again.place(), content(dir.path())), (place, vec![(0, "aaaa\n".into())]));
+        again.write(b"ffff\ngggg\n");
+        assert_eq!(content(dir.path()), [(0, "aaaa\nffff\n".into()), (1, "gggg\n".into())]);
     }
 
     #[test]

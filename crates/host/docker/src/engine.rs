@@ -1,0 +1,256 @@
+//! The connection to the engine, and what its errors mean.
+
+use crate::options::DockerOptions;
+use bollard::errors::Error;
+use bollard::{API_DEFAULT_VERSION, ClientVersion, Docker};
+use caravan_drivers::TaskId;
+use parking_lot::Mutex;
+use std::error::Error as _;
+use std::io;
+use std::path::Path;
+use std::time::Duration;
+
+/// The oldest API that has all that the driver calls.
+const OLDEST: ClientVersion = ClientVersion { major_version: 1, minor_version: 40 };
+/// Where engines listen by default.
+const DEFAULT_ENDPOINT: &str = "unix:///var/run/docker.sock";
+/// The longest time until an answer begins.
+const ANSWER_LIMIT: Duration = Duration::from_secs(300);
+/// Attempts after the first, when the engine is in trouble.
+pub(crate) const RETRIES: u32 = 5;
+
+/// Result of a call of the engine.
+pub(crate) type Answer<T> = Result<T, Error>;
+
+/// The connection to the engine. Each request opens a connection of its own, so the engine may restart in between.
+#[derive(Debug)]
+pub(crate) struct Engine {
+    endpoint: String,
+    has_tls: bool,
+    client: Mutex<Option<Docker>>,
+}
+
+/// Why there is no connection.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Unreachable {
+    /// No engine listens.
+    #[error("nothing listens at {0}")]
+    Absent(String),
+    /// The agent may not connect.
+    #[error("this user may not connect to {0}")]
+    Forbidden(String),
+    /// The engine is too old.
+    #[error("its API {found} is older than {}.{}", OLDEST.major_version, OLDEST.minor_version)]
+    TooOld {
+        /// The engine's newest version.
+        found: String,
+    },
+    /// The address cannot be used.
+    #[error("the endpoint {0:?} cannot be used: it must be unix:// with a path or tcp:// with a host and port")]
+    Endpoint(String),
+    /// The connection would need TLS.
+    #[error("the endpoint {0:?} needs TLS, which this driver does not have")]
+    Tls(String),
+    /// Any other failure.
+    #[error("{0}")]
+    Other(String),
+}
+
+impl Engine {
+    pub(crate) fn new(options: &DockerOptions) -> Self {
+        let endpoint = match options.endpoint.as_str() {
+            "" => std::env::var("DOCKER_HOST").ok().filter(|host| !host.is_empty()),
+            set => Some(set.to_owned()),
+        };
+        let tls = &options.tls;
+        let has_tls = !options.endpoint.is_empty() && [&tls.cert, &tls.key, &tls.ca].iter().any(|f| !f.is_empty());
+        Self { endpoint: endpoint.unwrap_or_else(|| DEFAULT_ENDPOINT.into()), has_tls, client: Mutex::new(None) }
+    }
+
+    /// Returns whether the engine's processes are those of this machine.
+    pub(crate) fn is_local(&self) -> bool {
+        self.endpoint.starts_with("unix://")
+    }
+
+    /// Returns the client, and agrees with the engine on a version of the API at the first call.
+    pub(crate) async fn client(&self) -> Result<Docker, Unreachable> {
+        if let Some(client) = self.client.lock().clone() {
+            return Ok(client);
+        }
+        let client = self.connect()?.with_timeout(ANSWER_LIMIT);
+        let client = client.negotiate_version().await.map_err(|error| self.explain(&error))?;
+        let found = client.client_version();
+        if found < OLDEST {
+            return Err(Unreachable::TooOld { found: found.to_string() });
+        }
+        self.client.lock().clone_from(&Some(client.clone()));
+        Ok(client)
+    }
+
+    /// Forgets the agreed version: another engine may answer next.
+    pub(crate) fn forget(&self) {
+        *self.client.lock() = None;
+    }
+
+    fn connect(&self) -> Result<Docker, Unreachable> {
+        if self.has_tls {
+            return Err(Unreachable::Tls(self.endpoint.clone()));
+        }
+        let connected = match self.endpoint.split_once("://") {
+            Some(("unix", path)) if Path::new(path).is_absolute() => {
+                Docker::connect_with_unix(&self.endpoint, ANSWER_LIMIT.as_secs(), API_DEFAULT_VERSION)
+            }
+            Some(("tcp" | "http", host)) if !host.is_empty() => {
+                Docker::connect_with_http(&self.endpoint, ANSWER_LIMIT.as_secs(), API_DEFAULT_VERSION)
+            }
+            _ => return Err(Unreachable::Endpoint(self.endpoint.clone())),
+        };
+        connected.map(url_safe_auth).map_err(|error| self.explain(&error))
+    }
+
+    pub(crate) fn explain(&self, error: &Error) -> Unreachable {
+        if matches!(error, Error::SocketNotFoundError(_)) {
+            return Unreachable::Absent(self.endpoint.clone());
+        }
+        match io_kind(error) {
+            Some(io::ErrorKind::PermissionDenied) => Unreachable::Forbidden(self.endpoint.clone()),
+            Some(io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused) => {
+                Unreachable::Absent(self.endpoint.clone())
+            }
+            _ => Unreachable::Other(text(error)),
+        }
+    }
+}
+
+/// Writes credentials in the URL-safe alphabet that the engine reads. The library writes the other one.
+fn url_safe_auth(client: Docker) -> Docker {
+    client.with_request_modifier(|mut request| {
+        let header = request.headers_mut().get_mut("X-Registry-Auth");
+        if let Some(value) = header
+            && let Ok(text) = value.to_str()
+            && let Ok(mut safe) = text.replace('+', "-").replace('/', "_").parse::<http::HeaderValue>()
+        {
+            safe.set_sensitive(true);
+            *value = safe;
+        }
+        request
+    })
+}
+
+/// Returns the kind of the input or output error that caused an error.
+fn io_kind(error: &Error) -> Option<io::ErrorKind> {
+    let mut next: Option<&(dyn std::error::Error + 'static)> = Some(error);
+    while let Some(current) = next {
+        if let Some(error) = current.downcast_ref::<io::Error>() {
+            return Some(error.kind());
+        }
+        next = current.source();
+    }
+    match error {
+        // Transparent errors skip themselves as sources.
+        Error::IOError { err } => Some(err.kind()),
+        _ => None,
+    }
+}
+
+/// Returns the status of the engine's answer, if it is one that refuses.
+pub(crate) fn status(error: &Error) -> Option<u16> {
+    match error {
+        Error::DockerResponseServerError { status_code, .. } => Some(*status_code),
+        _ => None,
+    }
+}
+
+/// Returns whether the engine knows no such object.
+pub(crate) fn is_absent(error: &Error) -> bool {
+    status(error) == Some(404)
+}
+
+/// Returns whether the same request may succeed later: the engine ends, starts, or cannot answer.
+pub(crate) fn is_trouble(error: &Error) -> bool {
+    match status(error) {
+        Some(status) => status >= 500 && has_trouble_words(&text(error)),
+        None => !matches!(error, Error::DockerStreamError { .. } | Error::JsonDataError { .. }),
+    }
+}
+
+/// A status of 500 stands for anything, also for a program that does not exist.
+fn has_trouble_words(text: &str) -> bool {
+    ["EOF", "timeout", "Timeout", "connection re", "shutting down"].iter().any(|word| text.contains(word))
+}
+
+/// Returns an error as one sentence: the engine's own words where it has some.
+pub(crate) fn text(error: &Error) -> String {
+    match error {
+        Error::DockerResponseServerError { message, .. } => message.trim().to_owned(),
+        Error::DockerStreamError { error } => error.trim().to_owned(),
+        Error::RequestTimeoutError => "the engine does not answer".to_owned(),
+        other => {
+            let mut words = other.to_string();
+            let mut next = other.source();
+            while let Some(cause) = next {
+                let cause_words = cause.to_string();
+                if !words.contains(&cause_words) {
+                    words = format!("{words}: {cause_words}");
+                }
+                next = cause.source();
+            }
+            words
+        }
+    }
+}
+
+/// Returns the driver's error for a request about a task that failed.
+pub(crate) fn failed(id: &TaskId, error: &Error) -> caravan_drivers::Error {
+    match status(error) {
+        Some(_) => caravan_drivers::Error::Refused(text(error)),
+        None => caravan_drivers::Error::Supervisor { id: id.clone(), source: io::Error::other(text(error)) },
+    }
+}
+
+/// Returns the driver's error for a request about a task that found no engine.
+pub(crate) fn unreachable(id: &TaskId, error: &Unreachable) -> caravan_drivers::Error {
+    caravan_drivers::Error::Supervisor { id: id.clone(), source: io::Error::other(error.to_string()) }
+}
+
+/// Returns the pause before an attempt: 50 ms, doubled each time, at most a minute.
+pub(crate) fn backoff(attempt: u32) -> Duration {
+    Duration::from_millis(50).saturating_mul(2_u32.saturating_pow(attempt.min(16))).min(Duration::from_secs(60))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn causes_are_told_apart() {
+        let engine = Engine::new(&DockerOptions { endpoint: "unix:///x".into(), ..DockerOptions::default() });
+        let denied = Error::IOError { err: io::ErrorKind::PermissionDenied.into() };
+        assert!(matches!(engine.explain(&denied), Unreachable::Forbidden(_)));
+        let refused = Error::IOError { err: io::ErrorKind::ConnectionRefused.into() };
+        assert!(matches!(engine.explain(&refused), Unreachable::Absent(_)));
+        let server = |status_code, message: &str| Error::DockerResponseServerError {
+            status_code,
+            message: message.to_owned(),
+        };
+        assert!(is_absent(&server(404, "x")) && !is_trouble(&server(404, "EOF")));
+        assert!(is_trouble(&server(500, "unexpected EOF")) && !is_trouble(&server(500, "no such file")));
+        assert!(is_trouble(&Error::RequestTimeoutError));
+        assert_eq!(text(&server(500, "a\n")), "a");
+    }
+
+    #[test]
+    fn wrong_endpoints_are_refused() {
+        for endpoint in ["x", "unix://relative", "ssh://h", "tcp://"] {
+            let engine = Engine::new(&DockerOptions { endpoint: endpoint.into(), ..DockerOptions::default() });
+            assert!(matches!(engine.connect(), Err(Unreachable::Endpoint(_))), "{endpoint}");
+        }
+    }
+
+    #[test]
+    fn pauses_grow_to_a_minute() {
+        assert_eq!(backoff(0), Duration::from_millis(50));
+        assert_eq!(backoff(3), Duration::from_millis(400));
+        assert_eq!(backoff(99), Duration::from_secs(60));
+    }
+}

@@ -1,0 +1,263 @@
+//! Images: pulled once for all tasks that wait for one, kept while tasks use them, removed some time later.
+
+mod pull;
+
+use crate::auth;
+use crate::config::Config;
+use crate::engine::{Engine, Unreachable, is_absent, status, text};
+use crate::image::Reference;
+use crate::options::DockerOptions;
+use bollard::Docker;
+use bollard::auth::DockerCredentials;
+use bollard::query_parameters::RemoveImageOptionsBuilder;
+use parking_lot::Mutex;
+use std::collections::{HashMap, HashSet};
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::{RwLock, watch};
+use tokio::task::AbortHandle;
+
+/// Attempts to remove an image, and the pause between them.
+const REMOVALS: u32 = 3;
+const REMOVAL_PAUSE: Duration = Duration::from_secs(3);
+/// How often an image may vanish between its pull and its use.
+const VANISHINGS: u32 = 3;
+
+/// Why there is no image.
+#[derive(Clone, Debug, thiserror::Error)]
+#[error("{message}")]
+pub(crate) struct NoImage {
+    pub(crate) message: String,
+    /// Whether another attempt may succeed.
+    pub(crate) recoverable: bool,
+}
+
+impl NoImage {
+    fn fatal(message: String) -> Self {
+        Self { message, recoverable: false }
+    }
+
+    fn again(message: String) -> Self {
+        Self { message, recoverable: true }
+    }
+}
+
+impl From<Unreachable> for NoImage {
+    fn from(error: Unreachable) -> Self {
+        Self::again(error.to_string())
+    }
+}
+
+type Pulled = Option<Result<(), NoImage>>;
+
+/// The images of all tasks.
+#[derive(Debug)]
+pub(crate) struct Images {
+    engine: Arc<Engine>,
+    /// How long an image stays after its last user; absent if it stays for ever.
+    delay: Option<Duration>,
+    pulls: Mutex<HashMap<String, watch::Receiver<Pulled>>>,
+    uses: Mutex<HashMap<String, Use>>,
+    /// Held for writing while an image is removed, so that no task begins to use it.
+    removal: RwLock<()>,
+}
+
+/// The users of an image.
+#[derive(Debug, Default)]
+struct Use {
+    users: HashSet<String>,
+    /// The removal that waits for the delay.
+    timer: Option<AbortHandle>,
+}
+
+/// How to get an image.
+#[derive(Debug)]
+pub(crate) struct Order {
+    pub(crate) image: Reference,
+    pub(crate) force: bool,
+    /// Longest time of the pull.
+    pub(crate) limit: Duration,
+    /// Longest time of the pull without progress.
+    pub(crate) idle_limit: Duration,
+    pub(crate) credentials: Option<DockerCredentials>,
+}
+
+impl Images {
+    pub(crate) fn new(engine: Arc<Engine>, options: &DockerOptions) -> Self {
+        Self {
+            engine,
+            delay: options.gc.image.then_some(options.gc.image_delay),
+            pulls: Mutex::default(),
+            uses: Mutex::default(),
+            removal: RwLock::default(),
+        }
+    }
+
+    /// Makes a task's image present and counts the task as its user. Returns the image's id.
+    pub(crate) async fn get(
+        self: &Arc<Self>,
+        config: &Config,
+        options: &DockerOptions,
+        local: &Path,
+        user: &str,
+    ) -> Result<String, NoImage> {
+        let image = Reference::parse(&config.image).map_err(|error| NoImage::fatal(error.to_string()))?;
+        if let Some(archive) = &config.load {
+            let is_present = !image.moves() && self.id_of(&image).await?.is_some();
+            if !is_present {
+                let client = self.engine.client().await?;
+                pull::load(&client, local, archive).await?;
+            }
+            return self.retain(&image, user).await?.ok_or_else(|| {
+                NoImage::fatal(format!("the archive {archive:?} has no image {:?}", config.image))
+            });
+        }
+        let credentials = match auth::find(&image, config.auth.as_ref(), &options.auth).await {
+            Ok(found) => found,
+            Err(error) if config.auth_soft_fail => {
+                tracing::warn!(error, image = config.image, "pulling without credentials");
+                None
+            }
+            Err(error) => return Err(NoImage::fatal(error)),
+        };
+        let order = Order {
+            image,
+            force: config.force_pull,
+            limit: config.image_pull_timeout.unwrap_or(options.image_pull_timeout),
+            idle_limit: options.pull_activity_timeout,
+            credentials,
+        };
+        self.fetch(order, user).await
+    }
+
+    /// Pulls an image if that is needed, and counts the user. Returns the image's id.
+    pub(crate) async fn fetch(self: &Arc<Self>, order: Order, user: &str) -> Result<String, NoImage> {
+        let image = order.image.clone();
+        if !order.force
+            && !image.moves()
+            && let Some(id) = self.retain(&image, user).await?
+        {
+            return Ok(id);
+        }
+        let order = Arc::new(order);
+        for _ in 0..VANISHINGS {
+            self.pull(&order).await?;
+            // The removal of an earlier use may win against this one.
+            if let Some(id) = self.retain(&image, user).await? {
+                return Ok(id);
+            }
+        }
+        Err(NoImage::again(format!("the image {} was removed while it was pulled", image.full())))
+    }
+
+    /// Pulls an image, or waits for a pull of the same name that runs.
+    async fn pull(self: &Arc<Self>, order: &Arc<Order>) -> Result<(), NoImage> {
+        let name = order.image.full();
+        let client = self.engine.client().await?;
+        let mut done = {
+            let mut pulls = self.pulls.lock();
+            match pulls.get(&name) {
+                Some(running) => running.clone(),
+                None => {
+                    let (sender, receiver) = watch::channel(None);
+                    pulls.insert(name.clone(), receiver.clone());
+                    let (this, order) = (self.clone(), order.clone());
+                    // Its own task: the pull goes on for the others if the first task no longer waits.
+                    tokio::spawn(async move {
+                        let result = pull::pull(&client, &order).await;
+                        this.pulls.lock().remove(&order.image.full());
+                        sender.send_replace(Some(result));
+                    });
+                    receiver
+                }
+            }
+        };
+        let result = done.wait_for(Option::is_some).await.map(|result| result.clone());
+        match result {
+            Ok(Some(result)) => result,
+            Ok(None) | Err(_) => Err(NoImage::again(format!("the pull of {name} was cut off"))),
+        }
+    }
+
+    async fn id_of(&self, image: &Reference) -> Result<Option<String>, NoImage> {
+        let client = self.engine.client().await?;
+        match client.inspect_image(&image.full()).await {
+            Ok(found) => Ok(found.id),
+            Err(error) if is_absent(&error) => Ok(None),
+            Err(error) => Err(NoImage::again(format!("the image {} cannot be examined: {}", image.full(), text(&error)))),
+        }
+    }
+
+    /// Counts a user of an image, if it is present. Returns the image's id.
+    async fn retain(&self, image: &Reference, user: &str) -> Result<Option<String>, NoImage> {
+        let _no_removal = self.removal.read().await;
+        let id = self.id_of(image).await?;
+        if let Some(id) = &id {
+            self.count(id, user);
+        }
+        Ok(id)
+    }
+
+    /// Counts a user of an image by its id, for tasks that were recovered.
+    pub(crate) fn count(&self, id: &str, user: &str) {
+        let mut uses = self.uses.lock();
+        let image = uses.entry(id.to_owned()).or_default();
+        image.users.insert(user.to_owned());
+        if let Some(timer) = image.timer.take() {
+            timer.abort();
+        }
+    }
+
+    /// Removes a user of an image, and the image some time after its last user.
+    pub(crate) fn release(self: &Arc<Self>, id: &str, user: &str) {
+        let Some(delay) = self.delay else { return };
+        let mut uses = self.uses.lock();
+        let Some(image) = uses.get_mut(id) else { return };
+        image.users.remove(user);
+        if !image.users.is_empty() || image.timer.is_some() {
+            return;
+        }
+        let (this, id) = (Arc::downgrade(self), id.to_owned());
+        let timer = tokio::spawn(async move {
+            tokio::time::sleep(delay).await;
+            if let Some(this) = this.upgrade() {
+                this.remove(&id).await;
+            }
+        });
+        image.timer = Some(timer.abort_handle());
+    }
+
+    async fn remove(&self, id: &str) {
+        let _alone = self.removal.write().await;
+        // After this, a new user begins with a new entry and cannot abort the removal midway.
+        let unused = self.uses.lock().get(id).is_some_and(|image| image.users.is_empty());
+        if !unused {
+            return;
+        }
+        self.uses.lock().remove(id);
+        for attempt in 1..=REMOVALS {
+            let Ok(client) = self.engine.client().await else { return };
+            match remove_image(&client, id).await {
+                Ok(()) => {
+                    tracing::debug!(image = id, "image without users removed");
+                    return;
+                }
+                Err(error) if attempt == REMOVALS => {
+                    tracing::warn!(image = id, error, "an image without users cannot be removed");
+                }
+                Err(_) => tokio::time::sleep(REMOVAL_PAUSE).await,
+            }
+        }
+    }
+}
+
+async fn remove_image(client: &Docker, id: &str) -> Result<(), String> {
+    let options = RemoveImageOptionsBuilder::default().force(true).build();
+    match client.remove_image(id, Some(options), None).await {
+        Ok(_) => Ok(()),
+        // It is gone, or in use by a container that is not a task.
+        Err(error) if matches!(status(&error), Some(404 | 409)) => Ok(()),
+        Err(error) => Err(text(&error)),
+    }
+}
