@@ -1,11 +1,13 @@
 //! All drivers of the client: fingerprinted at once and then periodically, changes written into the node.
 
+use crate::allocs::Allocs;
 use crate::clock;
 use crate::config::ClientConfig;
 use crate::node::NodeState;
-use caravan_drivers::{Driver, Fingerprint, Health};
-use caravan_types::Time;
+use caravan_drivers::{Driver, DriverEvent, Fingerprint, Health};
+use caravan_types::alloc::{TaskEvent, event};
 use caravan_types::node::DriverInfo;
+use caravan_types::{AllocId, Time};
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -65,7 +67,10 @@ impl DriverManager {
                 loop {
                     let found = driver.fingerprint().await;
                     this.reported(driver.name(), found);
-                    tokio::time::sleep(PERIOD).await;
+                    tokio::select! {
+                        () = tokio::time::sleep(PERIOD) => {}
+                        () = driver.changed() => {}
+                    }
                 }
             }
         });
@@ -74,6 +79,31 @@ impl DriverManager {
             biased;
             () = cancel.cancelled() => {}
             _ = futures::future::join_all(each) => cancel.cancelled().await,
+        }
+    }
+
+    /// Adds the events of all drivers to their tasks, until cancelled.
+    pub(crate) async fn route_events(self, allocs: Allocs, cancel: CancellationToken) {
+        let each = self.drivers.values().filter_map(|driver| driver.events()).map(|mut events| {
+            let allocs = allocs.clone();
+            async move {
+                while let Some(event) = events.recv().await {
+                    let DriverEvent { alloc_id, task_name, message, details } = event;
+                    let Ok(alloc) = allocs.get(&AllocId::from(alloc_id.as_str())) else {
+                        tracing::debug!(alloc = alloc_id, message, "event of a task that is not here");
+                        continue;
+                    };
+                    let mut event = TaskEvent::new(event::DRIVER, clock::now());
+                    for (name, value) in details {
+                        event = event.detail(&name, value);
+                    }
+                    alloc.emit(&task_name, event.detail("driver_message", message));
+                }
+            }
+        });
+        tokio::select! {
+            () = cancel.cancelled() => {}
+            _ = futures::future::join_all(each) => {}
         }
     }
 

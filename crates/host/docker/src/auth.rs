@@ -76,11 +76,12 @@ async fn of_file(path: &Path, image: &Reference) -> Result<Option<DockerCredenti
     let shown = path.display();
     let text = tokio::fs::read(path).await.map_err(|error| format!("failed to read {shown}: {error}"))?;
     // The parser's error could quote the file, which holds secrets.
-    let file: AuthFile =
-        serde_json::from_slice(&text).map_err(|error| format!("{shown} is not JSON at line {}", error.line()))?;
+    let file: AuthFile = serde_json::from_slice(&text)
+        .map_err(|error| format!("{shown} is not JSON at line {}", error.line()))?;
     let host = image.host();
     if let Some(entry) = entry(&file.auths, host)
-        && let Some(found) = credentials(entry).ok_or_else(|| format!("an entry of {shown} cannot be read"))?
+        && let Some(found) =
+            credentials(entry).ok_or_else(|| format!("an entry of {shown} cannot be read"))?
     {
         return Ok(Some(found));
     }

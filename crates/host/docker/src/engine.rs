@@ -1,7 +1,9 @@
 //! The connection to the engine, and what its errors mean.
 
+use crate::container::Facts;
 use crate::options::DockerOptions;
 use bollard::errors::Error;
+use bollard::models::SystemInfoCgroupVersionEnum;
 use bollard::{API_DEFAULT_VERSION, ClientVersion, Docker};
 use caravan_drivers::TaskId;
 use parking_lot::Mutex;
@@ -28,6 +30,7 @@ pub(crate) struct Engine {
     endpoint: String,
     has_tls: bool,
     client: Mutex<Option<Docker>>,
+    facts: Mutex<Option<Facts>>,
 }
 
 /// Why there is no connection.
@@ -46,7 +49,9 @@ pub(crate) enum Unreachable {
         found: String,
     },
     /// The address cannot be used.
-    #[error("the endpoint {0:?} cannot be used: it must be unix:// with a path or tcp:// with a host and port")]
+    #[error(
+        "the endpoint {0:?} cannot be used: it must be unix:// with a path or tcp:// with a host and port"
+    )]
     Endpoint(String),
     /// The connection would need TLS.
     #[error("the endpoint {0:?} needs TLS, which this driver does not have")]
@@ -63,13 +68,24 @@ impl Engine {
             set => Some(set.to_owned()),
         };
         let tls = &options.tls;
-        let has_tls = !options.endpoint.is_empty() && [&tls.cert, &tls.key, &tls.ca].iter().any(|f| !f.is_empty());
-        Self { endpoint: endpoint.unwrap_or_else(|| DEFAULT_ENDPOINT.into()), has_tls, client: Mutex::new(None) }
+        let has_tls =
+            !options.endpoint.is_empty() && [&tls.cert, &tls.key, &tls.ca].iter().any(|f| !f.is_empty());
+        Self {
+            endpoint: endpoint.unwrap_or_else(|| DEFAULT_ENDPOINT.into()),
+            has_tls,
+            client: Mutex::new(None),
+            facts: Mutex::new(None),
+        }
     }
 
     /// Returns whether the engine's processes are those of this machine.
     pub(crate) fn is_local(&self) -> bool {
         self.endpoint.starts_with("unix://")
+    }
+
+    /// Returns the path of the engine's socket, if the engine runs on this machine.
+    pub(crate) fn socket(&self) -> Option<&Path> {
+        self.endpoint.strip_prefix("unix://").map(Path::new)
     }
 
     /// Returns the client, and agrees with the engine on a version of the API at the first call.
@@ -87,9 +103,24 @@ impl Engine {
         Ok(client)
     }
 
-    /// Forgets the agreed version: another engine may answer next.
-    pub(crate) fn forget(&self) {
+    /// Drops the agreed version, since another engine may answer next.
+    pub(crate) fn reset(&self) {
         *self.client.lock() = None;
+        *self.facts.lock() = None;
+    }
+
+    /// Returns the facts that decide which settings the engine accepts; asked once for each connection.
+    pub(crate) async fn facts(&self, client: &Docker) -> Answer<Facts> {
+        if let Some(facts) = *self.facts.lock() {
+            return Ok(facts);
+        }
+        let info = client.info().await?;
+        let facts = Facts {
+            cgroup_v2: info.cgroup_version == Some(SystemInfoCgroupVersionEnum::_2),
+            processors: info.ncpu.unwrap_or(1),
+        };
+        *self.facts.lock() = Some(facts);
+        Ok(facts)
     }
 
     fn connect(&self) -> Result<Docker, Unreachable> {
@@ -215,7 +246,9 @@ pub(crate) fn unreachable(id: &TaskId, error: &Unreachable) -> caravan_drivers::
 
 /// Returns the pause before an attempt: 50 ms, doubled each time, at most a minute.
 pub(crate) fn backoff(attempt: u32) -> Duration {
-    Duration::from_millis(50).saturating_mul(2_u32.saturating_pow(attempt.min(16))).min(Duration::from_secs(60))
+    Duration::from_millis(50)
+        .saturating_mul(2_u32.saturating_pow(attempt.min(16)))
+        .min(Duration::from_secs(60))
 }
 
 #[cfg(test)]
@@ -223,7 +256,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn causes_are_told_apart() {
+    fn causes_are_distinguished() {
         let engine = Engine::new(&DockerOptions { endpoint: "unix:///x".into(), ..DockerOptions::default() });
         let denied = Error::IOError { err: io::ErrorKind::PermissionDenied.into() };
         assert!(matches!(engine.explain(&denied), Unreachable::Forbidden(_)));
@@ -242,7 +275,8 @@ mod tests {
     #[test]
     fn wrong_endpoints_are_refused() {
         for endpoint in ["x", "unix://relative", "ssh://h", "tcp://"] {
-            let engine = Engine::new(&DockerOptions { endpoint: endpoint.into(), ..DockerOptions::default() });
+            let engine =
+                Engine::new(&DockerOptions { endpoint: endpoint.into(), ..DockerOptions::default() });
             assert!(matches!(engine.connect(), Err(Unreachable::Endpoint(_))), "{endpoint}");
         }
     }

@@ -11,7 +11,7 @@ use bollard::Docker;
 use bollard::auth::DockerCredentials;
 use bollard::query_parameters::RemoveImageOptionsBuilder;
 use parking_lot::Mutex;
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -49,7 +49,19 @@ impl From<Unreachable> for NoImage {
     }
 }
 
-type Pulled = Option<Result<(), NoImage>>;
+/// Time between two events about a pull that goes on.
+const REPORT_INTERVAL: Duration = Duration::from_secs(120);
+
+/// Adds an event with details to the task that waits for an image.
+pub(crate) type Report<'a> = dyn Fn(&str, BTreeMap<String, String>) + Send + Sync + 'a;
+
+/// The state of a pull.
+#[derive(Debug, Default)]
+struct Pulled {
+    /// The layers in one sentence; empty at first.
+    progress: String,
+    result: Option<Result<(), NoImage>>,
+}
 
 /// The images of all tasks.
 #[derive(Debug)]
@@ -101,6 +113,7 @@ impl Images {
         options: &DockerOptions,
         local: &Path,
         user: &str,
+        report: &Report<'_>,
     ) -> Result<String, NoImage> {
         let image = Reference::parse(&config.image).map_err(|error| NoImage::fatal(error.to_string()))?;
         if let Some(archive) = &config.load {
@@ -128,11 +141,16 @@ impl Images {
             idle_limit: options.pull_activity_timeout,
             credentials,
         };
-        self.fetch(order, user).await
+        self.fetch(order, user, report).await
     }
 
     /// Pulls an image if that is needed, and counts the user. Returns the image's id.
-    pub(crate) async fn fetch(self: &Arc<Self>, order: Order, user: &str) -> Result<String, NoImage> {
+    pub(crate) async fn fetch(
+        self: &Arc<Self>,
+        order: Order,
+        user: &str,
+        report: &Report<'_>,
+    ) -> Result<String, NoImage> {
         let image = order.image.clone();
         if !order.force
             && !image.moves()
@@ -142,7 +160,7 @@ impl Images {
         }
         let order = Arc::new(order);
         for _ in 0..VANISHINGS {
-            self.pull(&order).await?;
+            self.pull(&order, report).await?;
             // The removal of an earlier use may win against this one.
             if let Some(id) = self.retain(&image, user).await? {
                 return Ok(id);
@@ -151,33 +169,47 @@ impl Images {
         Err(NoImage::again(format!("the image {} was removed while it was pulled", image.full())))
     }
 
-    /// Pulls an image, or waits for a pull of the same name that runs.
-    async fn pull(self: &Arc<Self>, order: &Arc<Order>) -> Result<(), NoImage> {
+    /// Pulls an image, or waits for a pull of the same name that runs. Each task that waits reports the progress.
+    async fn pull(self: &Arc<Self>, order: &Arc<Order>, report: &Report<'_>) -> Result<(), NoImage> {
         let name = order.image.full();
         let client = self.engine.client().await?;
-        let mut done = {
+        let mut pulled = {
             let mut pulls = self.pulls.lock();
             match pulls.get(&name) {
                 Some(running) => running.clone(),
                 None => {
-                    let (sender, receiver) = watch::channel(None);
+                    let (sender, receiver) = watch::channel(Pulled::default());
                     pulls.insert(name.clone(), receiver.clone());
                     let (this, order) = (self.clone(), order.clone());
                     // Its own task: the pull goes on for the others if the first task no longer waits.
                     tokio::spawn(async move {
-                        let result = pull::pull(&client, &order).await;
+                        let result = pull::pull(&client, &order, |progress| {
+                            sender.send_modify(|pulled| pulled.progress = progress);
+                        })
+                        .await;
                         this.pulls.lock().remove(&order.image.full());
-                        sender.send_replace(Some(result));
+                        sender.send_modify(|pulled| pulled.result = Some(result));
                     });
                     receiver
                 }
             }
         };
-        let result = done.wait_for(Option::is_some).await.map(|result| result.clone());
-        match result {
-            Ok(Some(result)) => result,
-            Ok(None) | Err(_) => Err(NoImage::again(format!("the pull of {name} was cut off"))),
-        }
+        report("Downloading image", BTreeMap::from([("image".to_owned(), order.image.full())]));
+        let mut reports =
+            tokio::time::interval_at(tokio::time::Instant::now() + REPORT_INTERVAL, REPORT_INTERVAL);
+        let result = loop {
+            tokio::select! {
+                done = pulled.wait_for(|pulled| pulled.result.is_some()) => {
+                    break done.ok().and_then(|pulled| pulled.result.clone());
+                }
+                _ = reports.tick() => {}
+            }
+            let progress = pulled.borrow().progress.clone();
+            if !progress.is_empty() {
+                report(&format!("Docker image pull progress: {progress}"), BTreeMap::new());
+            }
+        };
+        result.unwrap_or_else(|| Err(NoImage::again(format!("the pull of {name} was cut off"))))
     }
 
     async fn id_of(&self, image: &Reference) -> Result<Option<String>, NoImage> {
@@ -185,7 +217,11 @@ impl Images {
         match client.inspect_image(&image.full()).await {
             Ok(found) => Ok(found.id),
             Err(error) if is_absent(&error) => Ok(None),
-            Err(error) => Err(NoImage::again(format!("the image {} cannot be examined: {}", image.full(), text(&error)))),
+            Err(error) => Err(NoImage::again(format!(
+                "the image {} cannot be examined: {}",
+                image.full(),
+                text(&error)
+            ))),
         }
     }
 

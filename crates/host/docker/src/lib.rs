@@ -6,11 +6,25 @@
 // A test has a config with all keys in one json!.
 #![cfg_attr(test, recursion_limit = "256")]
 
+mod auth;
 mod config;
+mod container;
+mod dangling;
+mod driver;
+mod engine;
+mod exec;
+mod fingerprint;
+mod guard;
 mod image;
+mod images;
+mod logs;
 mod options;
+mod start;
+mod tasks;
+mod watch;
 
 pub use config::Logging;
+pub use driver::DockerDriver;
 pub use options::{AllowedModes, AuthOptions, Dangling, DockerOptions, Gc, Tls};
 
 /// The driver's name.

@@ -156,7 +156,8 @@ async fn exit_codes(fixture: &dyn Fixture) -> Check {
         };
         let id = handle.task_id;
         let result = soon("wait", driver.wait(&id)).await?;
-        expect(result.exit_code == code && result.signal == 0 && result.err.is_none(), || {
+        // A driver may add words to a code that is not 0.
+        expect(result.exit_code == code && result.signal == 0 && (code != 0 || result.is_success()), || {
             format!("{result:?}")
         })?;
         expect(result.finished_unix_ns >= handle.started_unix_ns, || {
@@ -230,7 +231,8 @@ async fn stubborn(fixture: &dyn Fixture) -> Check {
     soon("its first output", deaf).await?;
     soon("stop", driver.stop(&id, Duration::from_millis(50), None)).await?;
     let result = soon("wait", driver.wait(&id)).await?;
-    expect(result.signal == 9, || format!("{result:?}"))?;
+    // Engines of containers report a signal as 128 plus its number.
+    expect(result.signal == 9 || result.exit_code == 137, || format!("{result:?}"))?;
     end(&driver, &id).await
 }
 
@@ -332,7 +334,7 @@ async fn recovery_of_ended(fixture: &dyn Fixture) -> Check {
     let second = fixture.driver();
     soon("recover", second.recover(stored(&handle)?)).await?;
     let result = soon("wait", second.wait(&id)).await?;
-    expect(result.exit_code == seen.exit_code && result.err.is_none(), || {
+    expect(result.exit_code == seen.exit_code && result.err == seen.err, || {
         format!("after recovery {result:?}, before {seen:?}")
     })?;
     end(&second, &id).await
@@ -347,6 +349,7 @@ async fn foreign_handle(fixture: &dyn Fixture) -> Check {
         started_unix_ns: 0,
         pid: None,
         degraded: Vec::new(),
+        network: None,
         state: serde_json::Value::Null,
     };
     let answer = driver.recover(handle).await;

@@ -9,6 +9,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::path::Path;
 use std::time::Duration;
+use tokio::sync::mpsc;
 
 /// A driver: starts tasks of one kind and reports their state.
 ///
@@ -25,6 +26,16 @@ pub trait Driver: Send + Sync + fmt::Debug {
     /// Checks whether the driver can run tasks on this machine now, and returns the node attributes for the
     /// scheduler.
     async fn fingerprint(&self) -> Fingerprint;
+
+    /// Waits until the driver has reason to believe that its fingerprint has changed.
+    async fn changed(&self) {
+        std::future::pending().await
+    }
+
+    /// Returns the events of the driver's tasks. Only the first call returns the receiver.
+    fn events(&self) -> Option<mpsc::UnboundedReceiver<DriverEvent>> {
+        None
+    }
 
     /// Checks a task's `config` block. The error names the wrong key.
     fn validate(&self, config: &serde_json::Value) -> Result<()>;
@@ -114,6 +125,19 @@ pub struct Capabilities {
     pub networks: bool,
     /// Whether tasks keep running when the agent stops.
     pub survives_agent: bool,
+}
+
+/// An event of a task that its driver reports: progress of a start, or the reason of a wait.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct DriverEvent {
+    /// The id of the task's allocation.
+    pub alloc_id: String,
+    /// The task's name in the job file.
+    pub task_name: String,
+    /// The event in one sentence.
+    pub message: String,
+    /// Further facts by name.
+    pub details: BTreeMap<String, String>,
 }
 
 /// A driver's health.

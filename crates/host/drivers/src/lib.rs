@@ -17,7 +17,7 @@ mod supervised;
 mod task;
 
 pub use config::{Reader, matches_pattern, parse_duration};
-pub use driver::{Capabilities, Driver, Fingerprint, FsIsolation, Health};
+pub use driver::{Capabilities, Driver, DriverEvent, Fingerprint, FsIsolation, Health};
 pub use error::{Error, Result};
 pub use exec::{DEFAULT_CAPABILITIES, DEFAULT_HOST_PATHS, ExecDriver, ExecOptions, NamespaceMode};
 pub use ids::IdRanges;
@@ -26,6 +26,6 @@ pub use raw_exec::{RawExecDriver, RawExecOptions};
 pub use session::{ExecEvent, ExecInput, ExecRequest, ExecStream};
 pub use supervised::{ForkServer, ShimCommand, own_program};
 pub use task::{
-    ExecOutput, ExitResult, LogConfig, Mount, Pressure, ProcessUsage, Processors, Propagation, Resources,
-    Stall, TaskConfig, TaskDirs, TaskHandle, TaskId, TaskState, TaskStatus, Usage,
+    DriverNetwork, ExecOutput, ExitResult, LogConfig, Mount, Port, Pressure, ProcessUsage, Processors,
+    Propagation, Resources, Stall, TaskConfig, TaskDirs, TaskHandle, TaskId, TaskState, TaskStatus, Usage,
 };

@@ -232,6 +232,7 @@ impl Driver for MockDriver {
             started_unix_ns: unix_now(),
             pid: None,
             degraded: Vec::new(),
+            network: None,
             state: value,
         };
         self.run(handle.clone(), state, true);

@@ -120,6 +120,7 @@ impl ShimTasks {
             started_unix_ns: started.started_unix_ns,
             pid: Some(started.task.pid),
             degraded: started.degraded,
+            network: None,
             state: value,
         };
         self.adopt(handle.clone(), state);

@@ -28,10 +28,18 @@ pub struct TaskConfig {
     pub task_name: String,
     /// The id of the job.
     pub job_id: String,
+    /// The name of the job.
+    pub job_name: String,
+    /// The id of the job that dispatched or launched the job; empty if there is none.
+    pub parent_job_id: String,
     /// The name of the task's group.
     pub group_name: String,
     /// The namespace of the job.
     pub namespace: String,
+    /// The id of the node.
+    pub node_id: String,
+    /// The name of the node.
+    pub node_name: String,
     /// The `config` block of the job file; only the driver reads it.
     pub driver_config: serde_json::Value,
     /// The complete environment; the task inherits nothing from the agent.
@@ -40,6 +48,8 @@ pub struct TaskConfig {
     pub resources: Resources,
     /// The processors that the task runs on; drivers without control groups ignore this.
     pub processors: Processors,
+    /// The ports of the group.
+    pub ports: Vec<Port>,
     /// Volumes and other directories to mount in the task, in this order.
     pub mounts: Vec<Mount>,
     /// The user to run as (`name` or `uid`, either with `:group`); absent means the driver's default.
@@ -83,6 +93,21 @@ pub struct Resources {
     pub memory_mb: u64,
     /// Memory limit in MB; `memory_mb` is then only a reservation. Absent means that `memory_mb` is the limit.
     pub memory_max_mb: Option<u64>,
+    /// CPU of the whole node in MHz; 0 if unknown.
+    pub node_cpu_mhz: u64,
+}
+
+/// A port of a group.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Port {
+    /// The name in the job file.
+    pub label: String,
+    /// The port of the host.
+    pub value: u16,
+    /// The port in the task's network; 0 if it is the same.
+    pub to: u16,
+    /// The address of the host that the port belongs to.
+    pub host_ip: String,
 }
 
 /// The processors of a task.
@@ -167,8 +192,22 @@ pub struct TaskHandle {
     pub pid: Option<u32>,
     /// What the kernel did not grant and the task runs without, one sentence each; for the task's events.
     pub degraded: Vec<String>,
+    /// The network that the driver made for the task; absent if the task has the network of its group.
+    #[serde(default)]
+    pub network: Option<DriverNetwork>,
     /// The driver's own data; the client does not read it.
     pub state: serde_json::Value,
+}
+
+/// A network that a driver made for a task.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DriverNetwork {
+    /// The task's address.
+    pub ip: String,
+    /// Ports in the task by label.
+    pub ports: BTreeMap<String, u16>,
+    /// Whether services without an address mode advertise the address.
+    pub advertise: bool,
 }
 
 /// The result of a task that ended.
@@ -180,7 +219,7 @@ pub struct ExitResult {
     pub signal: i32,
     /// Whether the kernel killed one of its processes for lack of memory.
     pub oom_killed: bool,
-    /// Why the exit code is not known, or why the driver ended the task.
+    /// Why the exit code is not known, why the driver ended the task, or the driver's words for the exit code.
     pub err: Option<String>,
     /// Whether the task was ended because the node's lease ran out.
     #[serde(default)]

@@ -10,6 +10,7 @@
 mod error;
 mod filter;
 mod fork_server;
+mod guard;
 mod launch;
 pub mod lease;
 mod logs;
@@ -30,6 +31,7 @@ use std::io::{self, Write};
 use std::process::ExitCode;
 
 pub use error::{Error, Result};
+pub use guard::{GUARD, GuardSpec, Guarded, READY};
 pub use logs::{LogWriter, Place, append_to, open_dir};
 pub use protocol::{Opening, StartReport, VERSION};
 pub use record::{ExitRecord, RECORD_FILE, SOCKET_FILE};
@@ -38,7 +40,8 @@ pub use spec::TaskSpec;
 /// The argument that makes [`main`] a fork server instead of a shim.
 pub const FORK_SERVER: &str = "fork-server";
 
-/// Runs a shim until its task has ended, or a fork server until its agent has ended ([`FORK_SERVER`]).
+/// Runs a shim until its task has ended, a fork server until its agent has ended ([`FORK_SERVER`]), or a guard until
+/// its container has ended ([`GUARD`]).
 ///
 /// Must be called while the process has one thread. A shim reads the [`Opening`] and the [`TaskSpec`] from its standard
 /// input, and writes the [`StartReport`] to its standard output.
@@ -46,6 +49,7 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
     let done = match args.into_iter().next() {
         None => Machine::detect().and_then(|machine| run(&machine)),
         Some(arg) if arg == FORK_SERVER => fork_server::serve(),
+        Some(arg) if arg == GUARD => guard::run(),
         Some(arg) => {
             eprintln!(
                 "unexpected argument {arg:?}: the agent starts shims, without arguments or as {FORK_SERVER:?}"

@@ -114,9 +114,7 @@ impl LogWriter {
             (self.index, self.file, self.size) = open_from(&self.dir, &self.name, to.index)?;
         }
         if to.size < self.size {
-            self.file
-                .set_len(to.size)
-                .map_err(|source| Error::Io { doing: "cut a log file", source })?;
+            self.file.set_len(to.size).map_err(|source| Error::Io { doing: "cut a log file", source })?;
             self.size = to.size;
         }
         Ok(())

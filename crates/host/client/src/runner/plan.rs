@@ -12,10 +12,11 @@ use crate::csi::supervisor::PluginTask;
 use crate::drivers::DriverManager;
 use crate::env::{Inputs, SeenDirs, TaskEnv};
 use crate::node::NodeState;
-use caravan_drivers::{Driver, FsIsolation, LogConfig, Mount, Resources, TaskConfig, TaskDirs, TaskId};
+use caravan_drivers::{Driver, FsIsolation, LogConfig, Mount, Port, Resources, TaskConfig, TaskDirs, TaskId};
 use caravan_types::AllocId;
-use caravan_types::alloc::Allocation;
+use caravan_types::alloc::{AllocatedPort, Allocation};
 use caravan_types::job::{Task, TaskGroup, Template};
+use caravan_types::node::Node;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -32,6 +33,7 @@ pub(super) struct Plan {
     pub(super) plugin: Option<PluginTask>,
     pub(super) alloc: Arc<Allocation>,
     pub(super) name: String,
+    node: Arc<Node>,
     env: TaskEnv,
     dirs: TaskDir,
 }
@@ -82,7 +84,7 @@ impl Planner {
             cgroup_parent: &self.cgroup_parent,
             host,
         });
-        Some(Plan { driver, plugin, alloc: Arc::clone(&alloc), name: name.to_owned(), env, dirs })
+        Some(Plan { driver, plugin, alloc: Arc::clone(&alloc), name: name.to_owned(), node, env, dirs })
     }
 
     /// Returns the users that the named tasks run as. A task whose driver is absent has none.
@@ -232,16 +234,22 @@ impl Plan {
             alloc_id: alloc.id.to_string(),
             task_name: self.name.clone(),
             job_id: alloc.job_id.to_string(),
+            job_name: alloc.job.as_ref().map(|job| job.name.to_string()).unwrap_or_default(),
+            parent_job_id: alloc.job.as_ref().map(|job| job.parent_id.to_string()).unwrap_or_default(),
             group_name: alloc.task_group.to_string(),
             namespace: alloc.namespace.to_string(),
+            node_id: self.node.id.to_string(),
+            node_name: self.node.name.to_string(),
             driver_config: texts.config(&task.config),
             env,
             resources: Resources {
                 cpu_mhz: number(allocated.map_or(task.resources.cpu, |g| g.cpu.cpu_shares)),
                 memory_mb: number(memory),
                 memory_max_mb: (memory_max > memory).then(|| number(memory_max)),
+                node_cpu_mhz: number(self.node.node_resources.cpu.cpu_shares),
             },
             processors: site.cores.of(&alloc.id, &self.name),
+            ports: ports(alloc),
             mounts,
             user: (!user.is_empty()).then_some(user),
             dirs: TaskDirs {
@@ -262,6 +270,19 @@ impl Plan {
             privileged_mounts: self.plugin.as_ref().is_some_and(PluginTask::mounts_volumes),
         }
     }
+}
+
+/// Returns the ports of an allocation's group.
+fn ports(alloc: &Allocation) -> Vec<Port> {
+    let shared = alloc.allocated_resources.iter().flat_map(|resources| &resources.shared.ports);
+    let number = |n: i64| u16::try_from(n).unwrap_or(0);
+    let port = |port: &AllocatedPort| Port {
+        label: port.label.clone(),
+        value: number(port.value),
+        to: number(port.to),
+        host_ip: port.host_ip.clone(),
+    };
+    shared.map(port).collect()
 }
 
 /// Returns the mode of a task's `secrets`: for its user only. Other users may pass through if a template's file belongs

@@ -15,11 +15,15 @@ use tokio_util::io::ReaderStream;
 /// Time between two lines about a pull in the agent's log.
 const REPORT_PERIOD: Duration = Duration::from_secs(10);
 
-/// Pulls an image.
-pub(super) async fn pull(client: &Docker, order: &Order) -> Result<(), NoImage> {
+/// Pulls an image. `progress` receives the state of the layers after each message of the engine.
+pub(super) async fn pull(
+    client: &Docker,
+    order: &Order,
+    progress: impl Fn(String) + Send,
+) -> Result<(), NoImage> {
     let name = order.image.full();
     tracing::info!(image = name, "pulling image");
-    match tokio::time::timeout(order.limit, transfer(client, order)).await {
+    match tokio::time::timeout(order.limit, transfer(client, order, progress)).await {
         Ok(result) => result,
         Err(_) => Err(failed(&name, &format!("it took longer than {:?}", order.limit), true)),
     }
@@ -29,7 +33,7 @@ fn failed(name: &str, cause: &str, recoverable: bool) -> NoImage {
     NoImage { message: format!("Failed to pull `{name}`: {cause}"), recoverable }
 }
 
-async fn transfer(client: &Docker, order: &Order) -> Result<(), NoImage> {
+async fn transfer(client: &Docker, order: &Order, report: impl Fn(String) + Send) -> Result<(), NoImage> {
     let name = order.image.full();
     let version = order.image.digest.as_deref().or(order.image.tag.as_deref()).unwrap_or("latest");
     let options = CreateImageOptionsBuilder::default().from_image(&order.image.name).tag(version).build();
@@ -55,6 +59,7 @@ async fn transfer(client: &Docker, order: &Order) -> Result<(), NoImage> {
             return Err(failed(&name, message, true));
         }
         progress.add(event);
+        report(progress.words());
         if reported.elapsed() >= REPORT_PERIOD {
             reported = Instant::now();
             tracing::info!(image = name, progress = progress.words(), "image pull progress");
@@ -124,12 +129,16 @@ pub(super) async fn load(client: &Docker, local: &Path, archive: &str) -> Result
         Err(_) => return Err(unopened("the agent is ending".to_owned())),
     };
     let body = body_try_stream(ReaderStream::new(tokio::fs::File::from_std(file)));
-    let events = client.import_image(ImportImageOptions { quiet: true, ..ImportImageOptions::default() }, body, None);
+    let events =
+        client.import_image(ImportImageOptions { quiet: true, ..ImportImageOptions::default() }, body, None);
     match events.try_for_each(|_| futures::future::ready(Ok(()))).await {
         Ok(()) => Ok(()),
         Err(error) => {
             let recoverable = status(&error).is_none() && is_trouble(&error);
-            Err(NoImage { message: format!("unable to load image archive {archive:?}: {}", text(&error)), recoverable })
+            Err(NoImage {
+                message: format!("unable to load image archive {archive:?}: {}", text(&error)),
+                recoverable,
+            })
         }
     }
 }

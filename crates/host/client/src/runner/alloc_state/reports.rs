@@ -41,7 +41,7 @@ impl AllocState {
     }
 
     /// Adds an event to a task.
-    pub(in crate::runner) fn emit(&self, task: &str, event: TaskEvent) {
+    pub(crate) fn emit(&self, task: &str, event: TaskEvent) {
         // A fixed log target, independent of module paths, because users filter by it.
         tracing::info!(
             target: "caravan_client::runner::alloc",

@@ -1,0 +1,86 @@
+//! Containers that an agent made and no agent knows any more.
+
+use crate::container::{ALLOC_LABEL, NODE_LABEL, RUN_LABEL};
+use crate::engine::{status, text};
+use crate::tasks::Shared;
+use bollard::Docker;
+use bollard::errors::Error;
+use bollard::models::ContainerSummary;
+use bollard::query_parameters::{ListContainersOptionsBuilder, RemoveContainerOptionsBuilder};
+use caravan_drivers::TaskId;
+use caravan_sys::time::wall_nanos;
+use std::collections::{HashMap, HashSet};
+use std::sync::Weak;
+use std::time::Duration;
+
+/// Searches periodically, until the driver is dropped. The first search follows the grace of new containers: by then,
+/// the tasks of an earlier agent are recovered.
+pub(crate) async fn search(shared: Weak<Shared>, node_id: String) {
+    let Some(settings) = shared.upgrade().map(|shared| shared.options.gc.dangling) else { return };
+    tokio::time::sleep(settings.period.max(settings.creation_grace)).await;
+    while let Some(shared) = shared.upgrade() {
+        if let Ok(client) = shared.engine.client().await {
+            match sweep(&shared, &client, &node_id).await {
+                Ok(()) => {}
+                Err(error) => {
+                    tracing::warn!(error = text(&error), "dangling containers cannot be searched for")
+                }
+            }
+        }
+        drop(shared);
+        tokio::time::sleep(settings.period).await;
+    }
+}
+
+async fn sweep(shared: &Shared, client: &Docker, node_id: &str) -> Result<(), Error> {
+    let settings = shared.options.gc.dangling;
+    let own = vec![format!("{NODE_LABEL}={node_id}")];
+    let found = list(client, own).await?;
+    let tracked: HashSet<String> =
+        shared.tasks.lock().values().map(|task| task.state.container.clone()).collect();
+    let now = Duration::from_nanos(u64::try_from(wall_nanos()).unwrap_or(0)).as_secs();
+    for container in found {
+        let Some(id) = container.id.clone() else { continue };
+        if tracked.contains(&id) || age(&container, now) < settings.creation_grace {
+            continue;
+        }
+        if settings.dry_run {
+            tracing::info!(container = id, "this container has no task and would be removed");
+            continue;
+        }
+        tracing::warn!(container = id, "removing a container without a task");
+        if let Err(error) = remove(client, &id).await {
+            tracing::warn!(container = id, error = text(&error), "a container without a task stays");
+        }
+    }
+    Ok(())
+}
+
+fn age(container: &ContainerSummary, now: u64) -> Duration {
+    let created = container.created.and_then(|second| u64::try_from(second).ok()).unwrap_or(now);
+    Duration::from_secs(now.saturating_sub(created))
+}
+
+async fn list(client: &Docker, labels: Vec<String>) -> Result<Vec<ContainerSummary>, Error> {
+    let filters = HashMap::from([("label", labels)]);
+    let options = ListContainersOptionsBuilder::default().all(true).filters(&filters).build();
+    client.list_containers(Some(options)).await
+}
+
+async fn remove(client: &Docker, id: &str) -> Result<(), Error> {
+    let options = RemoveContainerOptionsBuilder::default().force(true).build();
+    match client.remove_container(id, Some(options)).await {
+        Err(error) if !matches!(status(&error), Some(404 | 409)) => Err(error),
+        _ => Ok(()),
+    }
+}
+
+/// Removes the container of a run, if there is one.
+pub(crate) async fn remove_run(client: &Docker, id: &TaskId) -> Result<(), Error> {
+    let alloc = id.0.split('/').next().unwrap_or_default();
+    let labels = vec![format!("{RUN_LABEL}={id}"), format!("{ALLOC_LABEL}={alloc}")];
+    for container in list(client, labels).await? {
+        remove(client, container.id.as_deref().unwrap_or_default()).await?;
+    }
+    Ok(())
+}

@@ -1,0 +1,270 @@
+//! Programs that run in a container beside its task.
+
+use crate::engine::{failed, text, unreachable};
+use crate::tasks::{Shared, Task};
+use bollard::Docker;
+use bollard::container::LogOutput;
+use bollard::exec::{CreateExecOptions, ResizeExecOptions, StartExecOptions, StartExecResults};
+use caravan_drivers::{Error, ExecEvent, ExecInput, ExecOutput, ExecRequest, ExecStream, Result, TaskId};
+use caravan_sys::process::PidFd;
+use futures::{Stream, StreamExt};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::io::{AsyncWrite, AsyncWriteExt};
+use tokio::sync::mpsc;
+
+/// Messages that may wait for a slow reader, in each direction.
+const QUEUE: usize = 16;
+
+/// Bytes kept of each output of a program.
+const OUTPUT_LIMIT: usize = 1 << 20;
+
+/// Time after which a program is examined even without an event.
+const EXAMINE_INTERVAL: Duration = Duration::from_millis(500);
+
+/// The longest time for output that is there when a program with a terminal ends.
+const DRAIN_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// A pause in the output after which none is there any more.
+const DRAIN_PAUSE: Duration = Duration::from_millis(50);
+
+/// SIGKILL has this number on every Linux architecture (signal(7)).
+const SIGKILL: i32 = 9;
+
+type Output = Pin<Box<dyn Stream<Item = std::result::Result<LogOutput, bollard::errors::Error>> + Send>>;
+
+/// A program that was started in a container.
+struct Program {
+    shared: Arc<Shared>,
+    client: Docker,
+    task: TaskId,
+    id: String,
+}
+
+/// The streams of a program.
+struct Streams {
+    output: Output,
+    /// Absent once its end was delivered.
+    input: Option<Pin<Box<dyn AsyncWrite + Send>>>,
+}
+
+impl Program {
+    async fn start(shared: &Arc<Shared>, task: &Task, request: &ExecRequest) -> Result<(Self, Streams)> {
+        let id = &task.handle.task_id;
+        let client = shared.engine.client().await.map_err(|error| unreachable(id, &error))?;
+        let options = CreateExecOptions {
+            attach_stdin: Some(true),
+            attach_stdout: Some(true),
+            attach_stderr: Some(true),
+            tty: Some(request.tty),
+            cmd: Some(request.command.clone()),
+            ..CreateExecOptions::<String>::default()
+        };
+        let made = client.create_exec(&task.state.container, options).await.map_err(|e| failed(id, &e))?;
+        let start = StartExecOptions { detach: false, tty: request.tty, output_capacity: None };
+        match client.start_exec(&made.id, Some(start)).await.map_err(|e| failed(id, &e))? {
+            StartExecResults::Attached { output, input } => {
+                let program = Self { shared: shared.clone(), client, task: id.clone(), id: made.id };
+                Ok((program, Streams { output, input: Some(input) }))
+            }
+            StartExecResults::Detached => Err(Error::Refused("the engine did not attach the program".into())),
+        }
+    }
+
+    /// Returns the exit code if the program has ended.
+    async fn exit_code(&self) -> Result<Option<i32>> {
+        let found = self.client.inspect_exec(&self.id).await.map_err(|e| failed(&self.task, &e))?;
+        if found.running == Some(true) {
+            return Ok(None);
+        }
+        Ok(found.exit_code.and_then(|code| i32::try_from(code).ok()))
+    }
+
+    /// Kills the program. The engine has no call for that, so only programs on this machine are killed.
+    async fn kill(&self) {
+        if !self.shared.engine.is_local() {
+            return;
+        }
+        let Ok(found) = self.client.inspect_exec(&self.id).await else { return };
+        let pid = found.pid.and_then(|pid| u32::try_from(pid).ok()).filter(|pid| *pid > 0);
+        if found.running == Some(true)
+            && let Some(pid) = pid
+            && let Ok(Some(process)) = PidFd::open(pid)
+            // The engine still names the process after it is open, so the number was not reused.
+            && let Ok(again) = self.client.inspect_exec(&self.id).await
+            && again.running == Some(true)
+        {
+            let _gone = process.send_signal(SIGKILL);
+        }
+    }
+}
+
+/// Runs a program and collects its output.
+pub(crate) async fn run(
+    shared: &Arc<Shared>,
+    task: &Task,
+    command: &[String],
+    timeout: Duration,
+) -> Result<ExecOutput> {
+    let request = ExecRequest { command: command.to_vec(), tty: false };
+    let (program, mut streams) = Program::start(shared, task, &request).await?;
+    // Ends the program's standard input.
+    if let Some(mut input) = streams.input.take() {
+        let _unread = input.shutdown().await;
+    }
+    let mut collected = ExecOutput::default();
+    let collect = async {
+        while let Some(item) = streams.output.next().await {
+            let (kept, data) = match item.map_err(|error| failed(&program.task, &error))? {
+                LogOutput::StdErr { message } => (&mut collected.stderr, message),
+                LogOutput::StdOut { message } | LogOutput::Console { message } => {
+                    (&mut collected.stdout, message)
+                }
+                LogOutput::StdIn { .. } => continue,
+            };
+            let room = OUTPUT_LIMIT.saturating_sub(kept.len()).min(data.len());
+            kept.extend_from_slice(&data[..room]);
+        }
+        let mut waiter = program.shared.watch.waiter(&program.id);
+        loop {
+            if let Some(code) = program.exit_code().await? {
+                return Ok(code);
+            }
+            let _elapsed = tokio::time::timeout(EXAMINE_INTERVAL, waiter.changed()).await;
+        }
+    };
+    match tokio::time::timeout(timeout, collect).await {
+        Ok(Ok(code)) => {
+            collected.exit_code = code;
+            Ok(collected)
+        }
+        Ok(Err(error)) => Err(error),
+        Err(_) => {
+            program.kill().await;
+            Err(Error::Timeout {
+                what: format!("the program run in task {}", task.handle.task_id),
+                limit: timeout,
+            })
+        }
+    }
+}
+
+/// Runs a program and exchanges input and output with it.
+pub(crate) async fn stream(shared: &Arc<Shared>, task: &Task, request: ExecRequest) -> Result<ExecStream> {
+    let (program, streams) = Program::start(shared, task, &request).await?;
+    let (input, inputs) = mpsc::channel(QUEUE);
+    let (outputs, output) = mpsc::channel(QUEUE);
+    tokio::spawn(carry(program, streams, request.tty, inputs, outputs));
+    Ok(ExecStream { input, output })
+}
+
+async fn carry(
+    program: Program,
+    mut streams: Streams,
+    tty: bool,
+    mut inputs: mpsc::Receiver<ExecInput>,
+    outputs: mpsc::Sender<Result<ExecEvent>>,
+) {
+    let mut waiter = program.shared.watch.waiter(&program.id);
+    let mut examine = tokio::time::interval(EXAMINE_INTERVAL);
+    examine.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    let (mut listening, mut open) = (true, true);
+    let mut code = None;
+    while open || code.is_none() {
+        let mut look = false;
+        let event = tokio::select! {
+            // Output that is there precedes the end.
+            biased;
+            () = outputs.closed() => {
+                program.kill().await;
+                return;
+            }
+            item = streams.output.next(), if open => match item {
+                Some(Ok(LogOutput::StdErr { message })) => Some(ExecEvent::Stderr(message.into())),
+                Some(Ok(LogOutput::StdOut { message } | LogOutput::Console { message })) => {
+                    Some(ExecEvent::Stdout(message.into()))
+                }
+                Some(Ok(LogOutput::StdIn { .. })) => None,
+                Some(Err(error)) => {
+                    let _gone = outputs.send(Err(failed(&program.task, &error))).await;
+                    return;
+                }
+                None => {
+                    (open, look) = (false, true);
+                    None
+                }
+            },
+            message = inputs.recv(), if listening => {
+                listening = message.is_some() && deliver(&program, &mut streams, message).await;
+                None
+            }
+            () = waiter.changed() => {
+                look = true;
+                None
+            }
+            _ = examine.tick() => {
+                look = true;
+                None
+            }
+        };
+        if let Some(event) = event
+            && outputs.send(Ok(event)).await.is_err()
+        {
+            program.kill().await;
+            return;
+        }
+        if look && code.is_none() {
+            match program.exit_code().await {
+                Ok(found) => code = found,
+                Err(error) => {
+                    let _gone = outputs.send(Err(error)).await;
+                    return;
+                }
+            }
+        }
+        // With a terminal, programs in the background may hold the output for ever.
+        if code.is_some() && tty {
+            let _elapsed = tokio::time::timeout(DRAIN_TIMEOUT, drain(&mut streams.output, &outputs)).await;
+            break;
+        }
+    }
+    let ends = [ExecEvent::StdoutClosed, ExecEvent::StderrClosed];
+    for event in ends.into_iter().take(if tty { 1 } else { 2 }) {
+        let _gone = outputs.send(Ok(event)).await;
+    }
+    let _gone = outputs.send(Ok(ExecEvent::Exited(code.unwrap_or_default()))).await;
+}
+
+/// Passes on output that is already there.
+async fn drain(output: &mut Output, outputs: &mpsc::Sender<Result<ExecEvent>>) {
+    while let Ok(Some(Ok(item))) = tokio::time::timeout(DRAIN_PAUSE, output.next()).await {
+        if outputs.send(Ok(ExecEvent::Stdout(item.into_bytes().into()))).await.is_err() {
+            return;
+        }
+    }
+}
+
+/// Delivers a message. Returns whether the program accepts more.
+async fn deliver(program: &Program, streams: &mut Streams, message: Option<ExecInput>) -> bool {
+    match message {
+        None => false,
+        Some(ExecInput::Close) => {
+            if let Some(mut input) = streams.input.take() {
+                let _unread = input.shutdown().await;
+            }
+            true
+        }
+        Some(ExecInput::Data(data)) => match &mut streams.input {
+            Some(input) => input.write_all(&data).await.is_ok() && input.flush().await.is_ok(),
+            None => true,
+        },
+        Some(ExecInput::Resize { rows, columns }) => {
+            let size = ResizeExecOptions { height: rows, width: columns };
+            if let Err(error) = program.client.resize_exec(&program.id, size).await {
+                tracing::debug!(task = %program.task, error = text(&error), "terminal not resized");
+            }
+            true
+        }
+    }
+}

@@ -1,0 +1,252 @@
+//! The running tasks of the driver: one watcher per container, which waits for the container's end.
+
+use crate::engine::{Engine, Unreachable, is_absent, text};
+use crate::images::Images;
+use crate::logs::Follower;
+use crate::options::DockerOptions;
+use crate::watch::EngineWatch;
+use bollard::models::{ContainerInspectResponse, ContainerState};
+use caravan_drivers::{DriverEvent, Error, ExitResult, LogConfig, Result, ShimCommand, TaskHandle, TaskId};
+use jiff::Timestamp;
+use parking_lot::Mutex;
+use serde::{Deserialize, Serialize};
+use std::collections::HashMap;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::{mpsc, watch};
+
+/// Time after which a container is examined even without an event.
+const EXAMINE_INTERVAL: Duration = Duration::from_secs(60);
+
+/// Time between two examinations while the engine does not answer.
+const RETRY_INTERVAL: Duration = Duration::from_secs(1);
+
+/// How long the end of a task waits for the rest of its output.
+const OUTPUT_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// The driver's data in a task handle.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct State {
+    pub(crate) container: String,
+    pub(crate) image: String,
+    pub(crate) alloc_id: String,
+    pub(crate) task_name: String,
+    pub(crate) state_dir: PathBuf,
+    /// The log files; absent if the engine keeps the output.
+    pub(crate) logs: Option<LogConfig>,
+    /// Signal of a graceful stop.
+    pub(crate) stop_signal: String,
+    /// Process id of the container's first process, if the engine runs on this machine.
+    pub(crate) pid: Option<u32>,
+}
+
+/// A container that the driver watches.
+#[derive(Debug)]
+pub(crate) struct Task {
+    pub(crate) handle: TaskHandle,
+    pub(crate) state: State,
+    exit: watch::Receiver<Option<ExitResult>>,
+}
+
+impl Task {
+    /// Returns the result if the task has ended.
+    pub(crate) fn result(&self) -> Option<ExitResult> {
+        self.exit.borrow().clone()
+    }
+
+    /// Waits for the task's end.
+    pub(crate) async fn wait(&self) -> Result<ExitResult> {
+        let mut exit = self.exit.clone();
+        let result = exit.wait_for(Option::is_some).await.map(|result| result.clone());
+        match result {
+            Ok(Some(result)) => Ok(result),
+            // The watcher ends early only when the runtime shuts down.
+            Ok(None) | Err(_) => Err(Error::Supervisor {
+                id: self.handle.task_id.clone(),
+                source: std::io::ErrorKind::ConnectionAborted.into(),
+            }),
+        }
+    }
+}
+
+/// The parts that all calls of the driver share.
+#[derive(Debug)]
+pub(crate) struct Shared {
+    pub(crate) options: DockerOptions,
+    pub(crate) engine: Arc<Engine>,
+    pub(crate) watch: Arc<EngineWatch>,
+    pub(crate) images: Arc<Images>,
+    pub(crate) tasks: Mutex<HashMap<TaskId, Arc<Task>>>,
+    pub(crate) events: mpsc::UnboundedSender<DriverEvent>,
+    /// The program of guards.
+    pub(crate) shim: ShimCommand,
+}
+
+impl Shared {
+    pub(crate) fn get(&self, id: &TaskId) -> Result<Arc<Task>> {
+        self.tasks.lock().get(id).cloned().ok_or_else(|| Error::UnknownTask(id.clone()))
+    }
+
+    pub(crate) fn running(&self, id: &TaskId) -> Result<Arc<Task>> {
+        let task = self.get(id)?;
+        if task.result().is_some() { Err(Error::Ended(id.clone())) } else { Ok(task) }
+    }
+
+    /// Adds an event to a task.
+    pub(crate) fn report(&self, alloc_id: &str, task_name: &str, message: impl Into<String>) {
+        let event = DriverEvent {
+            alloc_id: alloc_id.to_owned(),
+            task_name: task_name.to_owned(),
+            message: message.into(),
+            ..DriverEvent::default()
+        };
+        // Without a receiver, nobody reads events.
+        let _unread = self.events.send(event);
+    }
+
+    /// Returns a container; `None` if the engine has no such container.
+    pub(crate) async fn examine(
+        &self,
+        container: &str,
+    ) -> std::result::Result<Option<ContainerInspectResponse>, String> {
+        let client = self.engine.client().await.map_err(|error: Unreachable| error.to_string())?;
+        match client.inspect_container(container, None).await {
+            Ok(found) => Ok(Some(found)),
+            Err(error) if is_absent(&error) => Ok(None),
+            Err(error) => Err(text(&error)),
+        }
+    }
+
+    /// Watches a container from now on.
+    pub(crate) fn adopt(self: &Arc<Self>, handle: TaskHandle, state: State) {
+        self.watch.ensure();
+        self.images.count(&state.image, &handle.task_id.0);
+        let (sender, exit) = watch::channel(None);
+        let (shared, id, watched) = (self.clone(), handle.task_id.clone(), state.clone());
+        tokio::spawn(async move {
+            let result = shared.until_gone(&id, &watched).await;
+            tracing::debug!(task = %id, code = result.exit_code, "container ended");
+            sender.send_replace(Some(result));
+        });
+        let task = Arc::new(Task { handle, state, exit });
+        self.tasks.lock().insert(task.handle.task_id.clone(), task);
+    }
+
+    async fn until_gone(self: &Arc<Self>, id: &TaskId, state: &State) -> ExitResult {
+        let (ended, has_ended) = watch::channel(false);
+        let mut output = state.logs.clone().map(|logs| {
+            let follower = Follower {
+                engine: self.engine.clone(),
+                watch: self.watch.clone(),
+                container: state.container.clone(),
+                ended: has_ended,
+            };
+            tokio::spawn(follower.run(logs, state.state_dir.clone()))
+        });
+        let result = self.until_ended(state).await;
+        ended.send_replace(true);
+        if let Some(output) = &mut output {
+            match tokio::time::timeout(OUTPUT_TIMEOUT, &mut *output).await {
+                Ok(Ok(Ok(()))) => {}
+                Ok(Ok(Err(reason))) => self.report(&state.alloc_id, &state.task_name, reason),
+                Ok(Err(error)) => tracing::error!(task = %id, %error, "the copy of a task's output failed"),
+                Err(_) => {
+                    output.abort();
+                    let words = "the end of the output could not be read from the engine in time";
+                    self.report(&state.alloc_id, &state.task_name, words);
+                }
+            }
+        }
+        result
+    }
+
+    async fn until_ended(self: &Arc<Self>, state: &State) -> ExitResult {
+        let mut waiter = self.watch.waiter(&state.container);
+        let mut failures = 0_u32;
+        loop {
+            match self.examine(&state.container).await {
+                Ok(found) => {
+                    if failures > 1 {
+                        self.report(&state.alloc_id, &state.task_name, "the Docker engine answers again");
+                    }
+                    failures = 0;
+                    match found.map(|found| found.state.unwrap_or_default()) {
+                        None => return lost("the container was removed by another program"),
+                        Some(found) if is_over(&found) => return result(&found),
+                        Some(_) => {}
+                    }
+                    let _elapsed = tokio::time::timeout(EXAMINE_INTERVAL, waiter.changed()).await;
+                }
+                Err(reason) => {
+                    failures += 1;
+                    // A short break, such as a restart of the connection, is no news.
+                    if failures == 2 {
+                        let words = format!("the Docker engine does not answer, the task goes on: {reason}");
+                        self.report(&state.alloc_id, &state.task_name, words);
+                    }
+                    let _elapsed = tokio::time::timeout(RETRY_INTERVAL, waiter.changed()).await;
+                }
+            }
+        }
+    }
+}
+
+fn is_over(state: &ContainerState) -> bool {
+    let running = state.running == Some(true) || state.restarting == Some(true) || state.paused == Some(true);
+    !running
+}
+
+/// Returns the result of a container that has ended.
+fn result(state: &ContainerState) -> ExitResult {
+    let code = state.exit_code.and_then(|code| i32::try_from(code).ok()).unwrap_or_default();
+    let oom_killed = state.oom_killed == Some(true);
+    let words = || format!("Docker container exited with non-zero exit code: {code}");
+    ExitResult {
+        exit_code: code,
+        signal: 0,
+        oom_killed,
+        err: if oom_killed { Some("OOM Killed".to_owned()) } else { (code != 0).then(words) },
+        lease_passed: false,
+        finished_unix_ns: unix_ns(state.finished_at.as_deref()),
+    }
+}
+
+fn lost(reason: &str) -> ExitResult {
+    ExitResult { err: Some(reason.to_owned()), finished_unix_ns: unix_ns(None), ..ExitResult::default() }
+}
+
+/// Returns a time of the engine in nanoseconds since 1970; now, if the engine has none.
+pub(crate) fn unix_ns(time: Option<&str>) -> u64 {
+    let time = time.and_then(|time| time.parse::<Timestamp>().ok()).map(Timestamp::as_nanosecond);
+    // A time that was never set is in the year 1.
+    let time = time.filter(|time| *time > 0).and_then(|time| u64::try_from(time).ok());
+    time.unwrap_or_else(|| u64::try_from(caravan_sys::time::wall_nanos()).unwrap_or(0))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn results_say_how_a_container_ended() {
+        let state = |exit_code, oom_killed| ContainerState {
+            running: Some(false),
+            exit_code: Some(exit_code),
+            oom_killed: Some(oom_killed),
+            finished_at: Some("2026-01-01T00:00:00.5Z".into()),
+            ..ContainerState::default()
+        };
+        let good = result(&state(0, false));
+        assert!(good.is_success() && good.finished_unix_ns == 1_767_225_600_500_000_000);
+        assert_eq!(
+            result(&state(3, false)).err.as_deref(),
+            Some("Docker container exited with non-zero exit code: 3")
+        );
+        let oom = result(&state(137, true));
+        assert!(oom.oom_killed && oom.err.as_deref() == Some("OOM Killed"));
+        assert!(is_over(&state(0, false)));
+        assert!(!is_over(&ContainerState { paused: Some(true), ..ContainerState::default() }));
+        assert!(unix_ns(Some("0001-01-01T00:00:00Z")) > 1_700_000_000_000_000_000);
+    }
+}

@@ -1,0 +1,145 @@
+//! The connection that reports changes of containers: one for all tasks of the driver.
+//!
+//! A task's watcher examines its container when an event names the container, and after each loss of the connection.
+
+use crate::engine::{Engine, backoff};
+use bollard::models::EventMessage;
+use bollard::query_parameters::EventsOptionsBuilder;
+use futures::StreamExt;
+use parking_lot::Mutex;
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+use tokio::sync::{Notify, watch};
+
+/// The longest pause between two attempts to connect.
+const MAX_PAUSE: Duration = Duration::from_secs(5);
+
+/// Events of this time before a connection are delivered again, since a container may end while the driver connects.
+const OVERLAP: Duration = Duration::from_secs(10);
+
+/// The watch over an engine.
+#[derive(Debug)]
+pub(crate) struct EngineWatch {
+    engine: Arc<Engine>,
+    /// Whether the engine answers.
+    up: watch::Sender<bool>,
+    /// Waiters by the id of a container or of an executed program.
+    waiters: Mutex<HashMap<String, Arc<Notify>>>,
+    started: Mutex<bool>,
+}
+
+/// A waiter for events of one container or executed program; removed when dropped.
+#[derive(Debug)]
+pub(crate) struct Waiter {
+    watch: Arc<EngineWatch>,
+    id: String,
+    notify: Arc<Notify>,
+    up: watch::Receiver<bool>,
+}
+
+impl Waiter {
+    /// Waits for the next event, or until the connection to the engine is lost or established.
+    pub(crate) async fn changed(&mut self) {
+        tokio::select! {
+            () = self.notify.notified() => {}
+            changed = self.up.changed() => if changed.is_err() {
+                std::future::pending::<()>().await;
+            },
+        }
+    }
+}
+
+impl Drop for Waiter {
+    fn drop(&mut self) {
+        let mut waiters = self.watch.waiters.lock();
+        if waiters.get(&self.id).is_some_and(|own| Arc::ptr_eq(own, &self.notify)) {
+            waiters.remove(&self.id);
+        }
+    }
+}
+
+impl EngineWatch {
+    pub(crate) fn new(engine: Arc<Engine>) -> Arc<Self> {
+        let up = watch::Sender::new(false);
+        Arc::new(Self { engine, up, waiters: Mutex::default(), started: Mutex::default() })
+    }
+
+    /// Connects, unless the watch already does. It then reconnects until the driver is dropped.
+    pub(crate) fn ensure(self: &Arc<Self>) {
+        let mut started = self.started.lock();
+        if !*started {
+            *started = true;
+            tokio::spawn(run(Arc::downgrade(self)));
+        }
+    }
+
+    /// Returns a waiter for events of a container or executed program.
+    pub(crate) fn waiter(self: &Arc<Self>, id: &str) -> Waiter {
+        let notify = Arc::new(Notify::new());
+        self.waiters.lock().insert(id.to_owned(), notify.clone());
+        Waiter { watch: self.clone(), id: id.to_owned(), notify, up: self.up.subscribe() }
+    }
+
+    /// Waits until the engine stops answering, or answers again.
+    pub(crate) async fn turned(&self) {
+        let mut up = self.up.subscribe();
+        if up.changed().await.is_err() {
+            std::future::pending::<()>().await;
+        }
+    }
+
+    /// Waits until the engine answers.
+    pub(crate) async fn until_up(&self) {
+        let mut up = self.up.subscribe();
+        if up.wait_for(|up| *up).await.is_err() {
+            std::future::pending::<()>().await;
+        }
+    }
+
+    fn set(&self, now: bool) {
+        self.up.send_if_modified(|up| std::mem::replace(up, now) != now);
+    }
+
+    fn deliver(&self, event: EventMessage) {
+        let Some(actor) = event.actor else { return };
+        // The end of an executed program is an event of its container.
+        let program = actor.attributes.as_ref().and_then(|facts| facts.get("execID"));
+        let waiters = self.waiters.lock();
+        for id in actor.id.iter().chain(program) {
+            if let Some(waiter) = waiters.get(id) {
+                waiter.notify_one();
+            }
+        }
+    }
+}
+
+async fn run(watch: std::sync::Weak<EngineWatch>) {
+    let mut attempt = 0;
+    loop {
+        let Some(this) = watch.upgrade() else { return };
+        let client = this.engine.client().await;
+        if let Ok(client) = client {
+            attempt = 0;
+            let since = caravan_sys::time::wall_now() - OVERLAP;
+            let since = since.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs();
+            let filters = HashMap::from([("type", vec!["container"])]);
+            let options = EventsOptionsBuilder::default().since(&since.to_string()).filters(&filters).build();
+            let mut events = client.events(Some(options));
+            this.set(true);
+            drop(this);
+            while let Some(Ok(event)) = events.next().await {
+                let Some(this) = watch.upgrade() else { return };
+                this.deliver(event);
+            }
+            let Some(this) = watch.upgrade() else { return };
+            this.engine.reset();
+            this.set(false);
+        } else {
+            this.set(false);
+            drop(this);
+        }
+        tokio::time::sleep(backoff(attempt).min(MAX_PAUSE)).await;
+        attempt += 1;
+    }
+}
