@@ -137,7 +137,8 @@ impl Driver for DockerDriver {
     }
 
     async fn fingerprint(&self) -> Fingerprint {
-        let found = fingerprint::look(&self.shared, self.seen.load(Ordering::Relaxed)).await;
+        let has_tasks = !self.shared.tasks.lock().is_empty();
+        let found = fingerprint::look(&self.shared, has_tasks || self.seen.load(Ordering::Relaxed)).await;
         if found.state == caravan_drivers::Health::Healthy {
             self.seen.store(true, Ordering::Relaxed);
             self.shared.watch.ensure();

@@ -124,8 +124,11 @@ impl Shared {
         self.images.count(&state.image, &handle.task_id.0);
         let (sender, exit) = watch::channel(None);
         let (shared, id, watched) = (self.clone(), handle.task_id.clone(), state.clone());
+        let started = handle.started_unix_ns;
         tokio::spawn(async move {
-            let result = shared.until_gone(&id, &watched).await;
+            let mut result = shared.until_gone(&id, &watched).await;
+            // The engine notes the start after the fact, so a short run may seem to end before.
+            result.finished_unix_ns = result.finished_unix_ns.max(started);
             tracing::debug!(task = %id, code = result.exit_code, "container ended");
             sender.send_replace(Some(result));
         });

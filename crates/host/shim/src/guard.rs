@@ -67,6 +67,10 @@ pub(crate) fn run() -> Result<()> {
     let mut input = Messages::new();
     let spec: GuardSpec = input.next(None)?.ok_or_else(|| Error::Message("no container to guard".into()))?;
     let mut lease = LeaseReader::open(&spec.term)?;
+    // Without the byte, the driver does not start the container.
+    if lease.holds_until(BootTime::now()).is_none() {
+        return Err(Error::LeasePassed(spec.term.file));
+    }
     let clock = TimerfdFlags::NONBLOCK | TimerfdFlags::CLOEXEC;
     let timer = rustix::time::timerfd_create(TimerfdClockId::Boottime, clock).map_err(io("make a timer"))?;
     let _driver_is_gone = std::io::stdout().write_all(&[READY]).and_then(|()| std::io::stdout().flush());

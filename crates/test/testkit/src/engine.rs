@@ -110,8 +110,10 @@ impl ContainerEngine {
     /// Fails if the engine does not end in time.
     pub fn kill(&mut self) -> Result<()> {
         self.end("KILL")?;
-        // The file of a killed engine keeps the next one from starting.
-        let _absent = fs::remove_file(self.path("pid"));
+        // These files keep the next engine from starting while the processes are zombies.
+        for name in ["pid", "exec/containerd/containerd.pid"] {
+            let _absent = fs::remove_file(self.path(name));
+        }
         Ok(())
     }
 
