@@ -2,6 +2,7 @@
 
 use crate::error::AgentError;
 use crate::settings::Settings;
+use caravan_docker::{DockerDriver, DockerOptions};
 use caravan_drivers::{
     Driver, ExecDriver, ExecOptions, ForkServer, IdRanges, MockDriver, NamespaceMode, RawExecDriver,
     RawExecOptions, ShimCommand, own_program,
@@ -10,11 +11,14 @@ use serde_json::{Map, Value};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+/// Name of the driver of containers.
+const DOCKER: &str = "docker";
+
 /// The option of driver exec that gives plugins root on the node.
 const PRIVILEGED_PLUGINS: &str = "allow_privileged_plugins";
 
-/// Creates and configures all drivers.
-pub(crate) fn all(settings: &Settings) -> Result<Vec<Arc<dyn Driver>>, AgentError> {
+/// Creates and configures all drivers. `node_id` is the id of the agent's node.
+pub(crate) fn all(settings: &Settings, node_id: &str) -> Result<Vec<Arc<dyn Driver>>, AgentError> {
     let shims = ForkServer::new(ShimCommand::default());
     // Tasks run the agent's own program by this name, independent of their root directory and PATH.
     let bundled = own_program("caravan");
@@ -22,8 +26,12 @@ pub(crate) fn all(settings: &Settings) -> Result<Vec<Arc<dyn Driver>>, AgentErro
     // As in Nomad, a development agent enables raw_exec.
     raw.enabled |= settings.dev;
     let exec = ExecOptions { bundled, ..exec(settings)? };
-    let mut drivers: Vec<Arc<dyn Driver>> =
-        vec![Arc::new(RawExecDriver::new(raw, shims.clone())), Arc::new(ExecDriver::new(exec, shims))];
+    let docker = DockerDriver::new(docker(settings)?, node_id, ShimCommand::default());
+    let mut drivers: Vec<Arc<dyn Driver>> = vec![
+        Arc::new(RawExecDriver::new(raw, shims.clone())),
+        Arc::new(ExecDriver::new(exec, shims)),
+        Arc::new(docker),
+    ];
     if settings.dev || settings.plugins.contains_key("mock_driver") {
         drivers.push(Arc::new(MockDriver::new()));
     }
@@ -137,8 +145,83 @@ fn exec(settings: &Settings) -> Result<ExecOptions, AgentError> {
     Ok(read)
 }
 
+fn docker(settings: &Settings) -> Result<DockerOptions, AgentError> {
+    let legacy;
+    let config = match settings.plugins.get(DOCKER) {
+        Some(config) => config,
+        None => {
+            let options = settings.client.as_ref().and_then(|client| client.file.options.as_ref());
+            legacy = legacy_docker(options.unwrap_or(&BTreeMap::new()));
+            &legacy
+        }
+    };
+    DockerOptions::read(config)
+        .map_err(|error| AgentError::Setting { field: "plugin", reason: format!("\"{DOCKER}\": {error}") })
+}
+
+/// Returns the options of driver docker that old configurations set in the `options` of the client block. A plugin
+/// block replaces all of them.
+fn legacy_docker(options: &BTreeMap<String, String>) -> Value {
+    const PLACES: [(&str, &str, &str); 13] = [
+        ("docker.endpoint", "", "endpoint"),
+        ("docker.privileged.enabled", "", "allow_privileged"),
+        ("docker.nvidia_runtime", "", "nvidia_runtime"),
+        ("docker.auth.config", "auth", "config"),
+        ("docker.auth.helper", "auth", "helper"),
+        ("docker.tls.cert", "tls", "cert"),
+        ("docker.tls.key", "tls", "key"),
+        ("docker.tls.ca", "tls", "ca"),
+        ("docker.cleanup.image", "gc", "image"),
+        ("docker.cleanup.image.delay", "gc", "image_delay"),
+        ("docker.cleanup.container", "gc", "container"),
+        ("docker.volumes.enabled", "volumes", "enabled"),
+        ("docker.volumes.selinuxlabel", "volumes", "selinuxlabel"),
+    ];
+    let mut config = Map::new();
+    for (option, block, key) in PLACES {
+        let Some(value) = options.get(option) else { continue };
+        let value = Value::String(value.clone());
+        if block.is_empty() {
+            config.insert(key.to_owned(), value);
+        } else if let Value::Object(inner) = config.entry(block).or_insert_with(|| Value::Object(Map::new()))
+        {
+            inner.insert(key.to_owned(), value);
+        }
+    }
+    let caps = options.get("docker.caps.allowlist").or_else(|| options.get("docker.caps.whitelist"));
+    if let Some(caps) = caps {
+        let names = caps.split(',').map(|name| Value::String(name.trim().to_owned()));
+        config.insert("allow_caps".to_owned(), names.collect());
+    }
+    Value::Object(config)
+}
+
 /// Returns whether plugins get root on the node: as configured; by default only in development agents.
 pub(crate) fn allows_privileged_plugins(settings: &Settings) -> bool {
     let set = Options::of(settings, "exec").bool(PRIVILEGED_PLUGINS).ok().flatten();
     set.unwrap_or(settings.dev)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn old_options_of_docker_are_read() {
+        let options = [
+            ("docker.endpoint", "unix:///e"),
+            ("docker.cleanup.image.delay", "1h"),
+            ("docker.cleanup.image", "false"),
+            ("docker.volumes.enabled", "true"),
+            ("docker.privileged.enabled", "true"),
+            ("docker.caps.whitelist", "CHOWN, net_raw"),
+            ("driver.allowlist", "docker"),
+        ];
+        let options = options.map(|(key, value)| (key.to_owned(), value.to_owned())).into();
+        let read = DockerOptions::read(&legacy_docker(&options)).unwrap();
+        assert_eq!(read.endpoint, "unix:///e");
+        assert_eq!((read.gc.image, read.gc.image_delay.as_secs()), (false, 3600));
+        assert!(read.volumes && read.allow_privileged);
+        assert_eq!(read.allow_caps, ["chown", "net_raw"]);
+    }
 }

@@ -121,7 +121,8 @@ impl Agent<'_> {
             }
         };
         let servers = Arc::new(RpcServers::new(channel));
-        let (handle, service) = client.connect(servers, drivers::all(self.settings)?).map_err(failed)?;
+        let drivers = drivers::all(self.settings, client.node_id().as_str())?;
+        let (handle, service) = client.connect(servers, drivers).map_err(failed)?;
         Ok(ClientPart { handle, service, remote })
     }
 

@@ -75,9 +75,15 @@ async fn remove(client: &Docker, id: &str) -> Result<(), Error> {
     }
 }
 
+/// Returns the allocation and the task of a run.
+pub(crate) fn names(id: &TaskId) -> Option<(&str, &str)> {
+    let (alloc, rest) = id.0.split_once('/')?;
+    Some((alloc, rest.rsplit_once('/')?.0))
+}
+
 /// Removes the container of a run, if there is one.
 pub(crate) async fn remove_run(client: &Docker, id: &TaskId) -> Result<(), Error> {
-    let alloc = id.0.split('/').next().unwrap_or_default();
+    let alloc = names(id).map_or("", |(alloc, _)| alloc);
     let labels = vec![format!("{RUN_LABEL}={id}"), format!("{ALLOC_LABEL}={alloc}")];
     for container in list(client, labels).await? {
         remove(client, container.id.as_deref().unwrap_or_default()).await?;

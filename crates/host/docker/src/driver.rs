@@ -31,6 +31,9 @@ pub(crate) const HANDLE_VERSION: u32 = 1;
 /// How long a container may take to end after SIGKILL.
 const STOP_SLACK: Duration = Duration::from_secs(30);
 
+/// Time between two attempts while the engine does not answer.
+const RETRY_INTERVAL: Duration = Duration::from_secs(1);
+
 /// The driver of containers.
 #[derive(Debug)]
 pub struct DockerDriver {
@@ -55,6 +58,7 @@ impl DockerDriver {
             engine,
             options,
             tasks: Mutex::default(),
+            failed_starts: Mutex::default(),
             events,
             shim,
         };
@@ -168,7 +172,12 @@ impl Driver for DockerDriver {
         {
             return Err(Error::TaskExists(config.id));
         }
-        Box::pin(start::start(&self.shared, config)).await
+        let id = config.id.clone();
+        let started = Box::pin(start::start(&self.shared, config)).await;
+        if started.is_err() {
+            self.shared.failed_starts.lock().insert(id);
+        }
+        started
     }
 
     async fn recover(&self, handle: TaskHandle) -> Result<()> {
@@ -270,16 +279,31 @@ impl Driver for DockerDriver {
         exec::stream(&self.shared, &task, request).await
     }
 
+    /// Waits for an engine that does not answer, since the lost container may still run.
     async fn end_lost(&self, id: &TaskId, _state_dir: &Path) -> Result<()> {
-        let Ok(client) = self.shared.engine.client().await else {
-            return Err(Error::Supervisor {
-                id: id.clone(),
-                source: std::io::ErrorKind::NotConnected.into(),
-            });
-        };
-        dangling::remove_run(&client, id).await.map_err(|error| {
-            if is_trouble(&error) { failed(id, &error) } else { Error::Refused(text(&error)) }
-        })
+        if self.shared.failed_starts.lock().remove(id) {
+            return Ok(());
+        }
+        self.shared.watch.ensure();
+        let mut reported = false;
+        loop {
+            let reason = match self.shared.engine.client().await {
+                Ok(client) => match dangling::remove_run(&client, id).await {
+                    Ok(()) => return Ok(()),
+                    Err(error) if is_trouble(&error) => text(&error),
+                    Err(error) => return Err(Error::Refused(text(&error))),
+                },
+                Err(error) => error.to_string(),
+            };
+            if !reported && let Some((alloc, task)) = dangling::names(id) {
+                reported = true;
+                let words = format!(
+                    "a container of an earlier agent may run: waiting for the Docker engine: {reason}"
+                );
+                self.shared.report(alloc, task, words);
+            }
+            tokio::time::sleep(RETRY_INTERVAL).await;
+        }
     }
 }
 

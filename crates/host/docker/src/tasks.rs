@@ -10,7 +10,7 @@ use caravan_drivers::{DriverEvent, Error, ExitResult, LogConfig, Result, ShimCom
 use jiff::Timestamp;
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -78,6 +78,8 @@ pub(crate) struct Shared {
     pub(crate) watch: Arc<EngineWatch>,
     pub(crate) images: Arc<Images>,
     pub(crate) tasks: Mutex<HashMap<TaskId, Arc<Task>>>,
+    /// Runs whose start failed: they have no container.
+    pub(crate) failed_starts: Mutex<HashSet<TaskId>>,
     pub(crate) events: mpsc::UnboundedSender<DriverEvent>,
     /// The program of guards.
     pub(crate) shim: ShimCommand,

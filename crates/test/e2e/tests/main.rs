@@ -9,6 +9,7 @@ mod config;
 mod conformance;
 mod cores;
 mod deployments;
+mod docker;
 mod drain;
 mod errors;
 mod examples;

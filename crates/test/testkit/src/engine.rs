@@ -3,9 +3,13 @@
 use crate::{eventually, mounts_below};
 use anyhow::{Context, Result, bail, ensure};
 use std::fs::{self, File};
+use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+
+/// The runtime of containers, so that privileged ones start where root lacks CAP_SYS_RESOURCE.
+const RUNTIME: &str = include_str!("engine/runc-without-resource");
 
 /// The image that every engine has: busybox, with `sh`.
 const IMAGE: &str = "caravan-test:1";
@@ -27,7 +31,13 @@ impl ContainerEngine {
     /// Fails if the engine does not answer in time, with the end of its log.
     pub fn start() -> Result<Self> {
         let dir = tempfile::Builder::new().prefix("caravan-engine-").tempdir()?;
-        fs::write(dir.path().join("daemon.json"), "{}")?;
+        let runtime = dir.path().join("runc-without-resource");
+        fs::write(&runtime, RUNTIME)?;
+        fs::set_permissions(&runtime, fs::Permissions::from_mode(0o755))?;
+        let config = serde_json::json!({
+            "default-runtime": "reduced", "runtimes": {"reduced": {"path": runtime}},
+        });
+        fs::write(dir.path().join("daemon.json"), config.to_string())?;
         let mut engine = Self { dir, daemon: None };
         engine.resume()?;
         let root = engine.path("image");
@@ -61,6 +71,32 @@ impl ContainerEngine {
         let tar = tar.display().to_string();
         arguments.extend([tar.as_str(), name]);
         self.docker(&arguments).map(drop)
+    }
+
+    /// Creates an image with a dynamically linked program and its libraries, whose name is the program's.
+    ///
+    /// # Errors
+    /// Fails if the libraries cannot be found, or the engine refuses the image.
+    pub fn import_program(&self, program: &Path) -> Result<String> {
+        let name = program.file_name().context("a program has a name")?.to_string_lossy().into_owned();
+        let root = self.path(&format!("image-{name}"));
+        fs::create_dir_all(root.join("bin"))?;
+        fs::create_dir_all(root.join("tmp"))?;
+        let stripped =
+            Command::new("strip").arg("-o").arg(root.join("bin").join(&name)).arg(program).status()?;
+        ensure!(stripped.success(), "strip: {stripped}");
+        let listed = Command::new("ldd").arg(program).output()?;
+        for word in String::from_utf8_lossy(&listed.stdout).split_whitespace() {
+            let library = Path::new(word);
+            if library.is_absolute() {
+                let copy = root.join(library.strip_prefix("/")?);
+                fs::create_dir_all(copy.parent().context("a library has a directory")?)?;
+                fs::copy(library, copy)?;
+            }
+        }
+        let image = format!("{name}:1");
+        self.import(&root, &image, &["ENV PATH=/bin"])?;
+        Ok(image)
     }
 
     /// Starts the engine, after [`Self::halt`] or [`Self::kill`].

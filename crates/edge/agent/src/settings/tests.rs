@@ -84,7 +84,7 @@ fn capabilities_that_the_kernel_does_not_know_are_refused() {
             files(&[("a.hcl", &format!("plugin \"exec\" {{\n config {{\n allow_caps = {names}\n }}\n}}\n"))]);
         file.data_dir = Some("/d".into());
         let settings = resolve(&flags(&["-client", "-servers", "10.0.0.1"]), file, &host()).unwrap();
-        crate::drivers::all(&settings).map(drop).map_err(|error| caravan_sys::describe(&error))
+        crate::drivers::all(&settings, "n1").map(drop).map_err(|error| caravan_sys::describe(&error))
     };
     for good in ["[]", "[\"all\"]", "[\"CAP_NET_ADMIN\", \"chown\"]"] {
         assert_eq!(result(good), Ok(()), "{good}");

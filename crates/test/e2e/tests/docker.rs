@@ -1,0 +1,205 @@
+//! Tasks in containers of a real engine, under a real agent.
+
+use crate::{create_volume, id_of, run_job};
+use anyhow::{Context, Result, ensure};
+use caravan_testkit::{
+    Agent, AgentOptions, ContainerEngine, Plugin, Writer, eventually, plugin_job, program, writer_job,
+};
+use std::fs;
+
+fn agent(engine: &ContainerEngine, options: &str) -> Result<Agent> {
+    let extra = format!(
+        "plugin \"docker\" {{\n config {{\n endpoint = \"{}\"\n {options}\n }}\n}}\n\
+         plugin \"exec\" {{\n config {{\n allow_privileged_plugins = true\n }}\n}}\n",
+        engine.endpoint()
+    );
+    Agent::with(AgentOptions { extra, ..AgentOptions::default() })
+}
+
+fn job(id: &str, config: &str, more: &str) -> String {
+    format!(
+        r#"
+job "{id}" {{
+  group "g" {{
+    restart {{
+      attempts = 0
+      mode     = "fail"
+    }}
+    reschedule {{
+      attempts  = 0
+      unlimited = false
+    }}
+    task "t" {{
+      driver       = "docker"
+      kill_timeout = "1s"
+      config {{
+        image        = "{image}"
+        network_mode = "none"
+        {config}
+      }}
+      {more}
+      resources {{
+        cpu    = 50
+        memory = 32
+      }}
+    }}
+  }}
+}}
+"#,
+        image = ContainerEngine::IMAGE
+    )
+}
+
+fn count(agent: &Agent, alloc: &str) -> Result<usize> {
+    Ok(agent.caravan(&["alloc", "logs", alloc, "t"])?.ok()?.stdout.lines().count())
+}
+
+#[test]
+fn a_container_outlives_its_agent() -> Result<()> {
+    let engine = ContainerEngine::start()?;
+    let mut agent = agent(&engine, "")?;
+    let script = "cat /local/greeting; i=0; while true; do echo line $i; i=$((i+1)); sleep 0.05; done";
+    let config = format!("command = \"sh\"\n args = [\"-c\", {script:?}]");
+    let template = "env {\n PASSWORD = \"hunter-7\"\n }\n template {\n data = \"hello {{ env \\\"NOMAD_TASK_NAME\\\" }}\\n\"\n destination = \"local/greeting\"\n }";
+    run_job(&agent, "web", &job("web", &config, template))?;
+    let alloc = agent.wait_alloc("web", "running")?;
+    let id = id_of(&alloc)?;
+    let container = engine.docker(&["ps", "-q", "--no-trunc"])?;
+    ensure!(engine.containers()? == [format!("t-{id}")], "{:?}", engine.containers()?);
+    eventually("output", || {
+        ensure!(count(&agent, &id)? > 10, "few lines");
+        Ok(())
+    })?;
+    let out =
+        agent.caravan(&["alloc", "exec", "-t=false", &id, "sh", "-c", "echo $NOMAD_ALLOC_ID; exit 5"])?;
+    ensure!(out.code == 5 && out.stdout.trim() == id, "{out:?}");
+    let node = agent.get("/v1/nodes")?;
+    ensure!(node[0]["Drivers"]["docker"]["Healthy"] == true, "{}", node[0]["Drivers"]);
+
+    ensure!(!agent.log().contains("hunter-7"), "the log contains a task's environment");
+    agent.kill_9()?;
+    agent.run()?;
+    agent.wait_alloc("web", "running")?;
+    let before = count(&agent, &id)?;
+    eventually("more output", || {
+        ensure!(count(&agent, &id)? > before + 10, "few lines");
+        Ok(())
+    })?;
+    ensure!(engine.docker(&["ps", "-q", "--no-trunc"])? == container, "another container runs");
+    let text = agent.caravan(&["alloc", "logs", &id, "t"])?.ok()?.stdout;
+    let mut lines = text.lines();
+    ensure!(lines.next() == Some("hello t"), "{text}");
+    for (number, line) in lines.enumerate() {
+        ensure!(line == format!("line {number}"), "line {number} is {line:?}");
+    }
+
+    agent.caravan(&["job", "stop", "-purge", "web"])?.ok()?;
+    eventually("the container to be removed", || {
+        ensure!(engine.containers()?.is_empty(), "{:?}", engine.containers()?);
+        Ok(())
+    })
+}
+
+#[test]
+fn failures_are_named_where_users_look() -> Result<()> {
+    let engine = ContainerEngine::start()?;
+    let agent = agent(&engine, "")?;
+    for (id, config, words) in [
+        ("caps", "cap_add = [\"sys_admin\"]", "driver does not allow the following capabilities: sys_admin"),
+        ("key", "imagee = \"x\"", "no config key \"imagee\""),
+        ("program", "command = \"/no/such/program\"", "Failed to start container"),
+    ] {
+        run_job(&agent, id, &job(id, config, ""))?;
+        eventually(words, || {
+            let allocs = agent.get(&format!("/v1/job/{id}/allocations"))?;
+            let text = allocs.to_string();
+            ensure!(text.contains(&words.replace('"', "\\\"")), "{text}");
+            ensure!(allocs[0]["ClientStatus"] == "failed", "{text}");
+            Ok(())
+        })?;
+    }
+    ensure!(engine.containers()?.is_empty(), "{:?}", engine.containers()?);
+    Ok(())
+}
+
+/// The bundled plugin in a privileged container.
+fn plugin_in_a_container(image: &str, data: &str) -> String {
+    format!(
+        r#"
+job "hostpath" {{
+  type = "system"
+  group "plugin" {{
+    task "plugin" {{
+      driver = "docker"
+      config {{
+        image        = "{image}"
+        network_mode = "none"
+        privileged   = true
+        command      = "caravan"
+        args         = ["plugin", "hostpath", "--state-dir=/data"]
+        mount {{
+          type   = "bind"
+          source = "{data}"
+          target = "/data"
+        }}
+      }}
+      csi_plugin {{
+        id   = "hostpath"
+        type = "monolith"
+      }}
+      resources {{
+        cpu    = 50
+        memory = 64
+      }}
+    }}
+  }}
+}}
+"#
+    )
+}
+
+#[test]
+fn volumes_go_between_containers_and_other_drivers() -> Result<()> {
+    let engine = ContainerEngine::start()?;
+    let image = engine.import_program(&program())?;
+    let data = tempfile::tempdir()?;
+    for (plugin, writers) in [("exec", &["docker"][..]), ("docker", &["docker", "exec", "raw_exec"])] {
+        let agent = agent(&engine, "allow_privileged = true\n volumes {\n enabled = true\n }")?;
+        let text = match plugin {
+            "docker" => plugin_in_a_container(&image, &data.path().display().to_string()),
+            driver => plugin_job(&Plugin { driver: driver.into(), args: Vec::new() }),
+        };
+        run_job(&agent, "hostpath", &text)?;
+        agent.wait_plugin("hostpath")?;
+        for driver in writers {
+            let volume = format!("v-{driver}");
+            create_volume(&agent, &volume, "single-node-writer")?;
+            let writer = Writer {
+                id: format!("w-{driver}"),
+                driver: (*driver).into(),
+                volume: volume.clone(),
+                access_mode: "single-node-writer".into(),
+                word: "first".into(),
+            };
+            let mut text = writer_job(&writer);
+            if *driver == "docker" {
+                let image =
+                    format!("image = \"{}\"\n network_mode = \"none\"\n command", ContainerEngine::IMAGE);
+                text = text.replacen("command", &image, 1);
+            }
+            run_job(&agent, &writer.id, &text)?;
+            agent.wait_alloc(&writer.id, "running").with_context(|| format!("{plugin} and {driver}"))?;
+            agent.caravan(&["job", "stop", "-purge", &writer.id])?.ok()?;
+            eventually("the volume to be free", || {
+                agent.caravan(&["volume", "delete", &volume])?.ok().map(drop)
+            })?;
+        }
+        agent.caravan(&["job", "stop", "-purge", "hostpath"])?.ok()?;
+        eventually("the plugin to end", || {
+            ensure!(engine.containers()?.is_empty(), "{:?}", engine.containers()?);
+            Ok(())
+        })?;
+    }
+    ensure!(fs::read_dir(data.path())?.count() <= 2, "the plugin left data");
+    Ok(())
+}
