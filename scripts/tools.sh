@@ -136,7 +136,7 @@ tests() {
     fi
     build
     # Hosts of tests are network namespaces, one of them behind NAT.
-    need_packages ip=iproute2 nft=nftables
+    need_packages ip=iproute2 nft=nftables dockerd=docker.io docker=docker.io
     # Published clients of other languages are taken through a session.
     need_packages python3=python3 go=golang-go
     python3 -c "import venv, ensurepip" 2>/dev/null || die "python3 has no venv:" "apt-get install python3-venv"

@@ -92,12 +92,12 @@ impl LogWriter {
         self.lost
     }
 
-    /// Returns the end of what was written.
+    /// Returns the end of the written data.
     pub fn place(&self) -> Place {
         Place { index: self.index, size: self.size }
     }
 
-    /// Removes what was written after a place. Without an own file there, nothing changes.
+    /// Removes the data after a place. Without an own file there, nothing changes.
     pub fn rewind(&mut self, to: Place) -> Result<()> {
         if to >= self.place() {
             return Ok(());

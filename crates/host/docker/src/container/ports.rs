@@ -30,7 +30,7 @@ impl Published {
     }
 }
 
-/// Returns the ports to publish: those that the task's `config` names.
+/// Returns the ports that the task's `config` names, which the host publishes.
 pub(super) fn published(task: &TaskConfig, config: &Config) -> Result<Published> {
     let network = &config.network;
     let mut published = Published::default();
