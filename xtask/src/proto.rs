@@ -27,6 +27,23 @@ const REDACTED: &[&str] = &[
     ".csi.v1.DeleteVolumeGroupSnapshotRequest",
     ".csi.v1.GetVolumeGroupSnapshotRequest",
     ".csi.v1.VolumeCapability.MountVolume",
+    ".hashicorp.nomad.plugins.base.proto.SetConfigRequest",
+    ".hashicorp.nomad.plugins.device.ContainerReservation",
+    ".hashicorp.nomad.plugins.drivers.proto.ExecTaskResponse",
+    ".hashicorp.nomad.plugins.drivers.proto.ExecTaskStreamingIOOperation",
+    ".hashicorp.nomad.plugins.drivers.proto.TaskConfig",
+    ".hashicorp.nomad.plugins.drivers.proto.TaskHandle",
+];
+
+/// The protobuf files of go-plugin programs.
+const PLUGINS: &[&str] = &[
+    "base.proto",
+    "device.proto",
+    "driver.proto",
+    "goplugin.proto",
+    "health.proto",
+    "hclspec.proto",
+    "structs.proto",
 ];
 
 /// Generates the code, or with `--check` compares it with the checked-in code.
@@ -43,22 +60,30 @@ pub(crate) fn run(arguments: &[String]) -> anyhow::Result<()> {
     fs::create_dir_all(&out).with_context(|| format!("cannot create {}", out.display()))?;
     generate(&source, &out)?;
     if check {
-        compare(&checked_in.join("csi.v1.rs"), &out.join("csi.v1.rs"))?;
+        for entry in fs::read_dir(&checked_in).context("the generated code cannot be listed")? {
+            let name = entry?.file_name();
+            compare(&checked_in.join(&name), &out.join(&name))?;
+        }
     }
     Ok(())
 }
 
 fn generate(source: &Path, out: &Path) -> anyhow::Result<()> {
-    let descriptors = protox::compile(["csi.proto"], [source]).context("csi.proto does not compile")?;
-    tonic_prost_build::configure()
-        .build_transport(false)
-        .generate_default_stubs(true)
-        .btree_map(".")
-        .skip_debug(REDACTED)
-        .emit_rerun_if_changed(false)
-        .out_dir(out)
-        .compile_fds(descriptors)
-        .context("the generator refused the descriptors")
+    let csi = protox::compile(["csi.proto"], [source]).context("csi.proto does not compile")?;
+    let plugins =
+        protox::compile(PLUGINS, [source.join("plugins")]).context("the plugins' files do not compile")?;
+    for descriptors in [csi, plugins] {
+        tonic_prost_build::configure()
+            .build_transport(false)
+            .generate_default_stubs(true)
+            .btree_map(".")
+            .skip_debug(REDACTED)
+            .emit_rerun_if_changed(false)
+            .out_dir(out)
+            .compile_fds(descriptors)
+            .context("the generator refused the descriptors")?;
+    }
+    Ok(())
 }
 
 fn compare(checked_in: &Path, fresh: &PathBuf) -> anyhow::Result<()> {

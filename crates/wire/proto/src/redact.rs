@@ -1,7 +1,9 @@
 //! `Debug` for messages with secrets or mount flags, which the specification calls potentially sensitive
-//! ("VolumeCapability"). It prints only the message's name.
+//! ("VolumeCapability"), and for messages with the environment or configuration of tasks. It prints only the message's
+//! name.
 
 use crate::csi;
+use crate::plugins::{base, device, driver};
 use std::fmt;
 
 macro_rules! redacted {
@@ -33,6 +35,12 @@ redacted!(
     csi::DeleteVolumeGroupSnapshotRequest,
     csi::GetVolumeGroupSnapshotRequest,
     csi::volume_capability::MountVolume,
+    base::SetConfigRequest,
+    device::ContainerReservation,
+    driver::ExecTaskResponse,
+    driver::ExecTaskStreamingIoOperation,
+    driver::TaskConfig,
+    driver::TaskHandle,
 );
 
 #[cfg(test)]
