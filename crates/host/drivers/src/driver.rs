@@ -18,7 +18,7 @@ use tokio::sync::mpsc;
 #[async_trait]
 pub trait Driver: Send + Sync + fmt::Debug {
     /// Returns the driver's name, as in the `driver` field of job files.
-    fn name(&self) -> &'static str;
+    fn name(&self) -> &str;
 
     /// Returns what the driver supports. The answer never changes while the agent runs.
     fn capabilities(&self) -> Capabilities;
@@ -76,7 +76,7 @@ pub trait Driver: Send + Sync + fmt::Debug {
     /// start may arrive as the first item of the stream.
     async fn exec_stream(&self, id: &TaskId, request: ExecRequest) -> Result<ExecStream> {
         tracing::debug!(task = %id, command = request.command.first(), "driver runs no programs");
-        Err(Error::Unsupported { driver: self.name(), what: "run a program in a task" })
+        Err(Error::Unsupported { driver: self.name().to_owned(), what: "run a program in a task" })
     }
 
     /// Ends a run whose handle was never stored, because the agent died between starting the task and storing the
@@ -87,11 +87,14 @@ pub trait Driver: Send + Sync + fmt::Debug {
         Ok(())
     }
 
+    /// Ends what the driver keeps running besides tasks, when the agent ends. Tasks go on.
+    async fn shutdown(&self) {}
+
     /// Replaces the mount at `mount.task_path` in a running task. Only drivers that make [`TaskConfig::mounts`]
     /// themselves can support this.
     async fn remount(&self, id: &TaskId, mount: &Mount) -> Result<()> {
         tracing::debug!(task = %id, path = %mount.task_path.display(), "driver replaces no mounts");
-        Err(Error::Unsupported { driver: self.name(), what: "mount anew in a task that runs" })
+        Err(Error::Unsupported { driver: self.name().to_owned(), what: "mount anew in a task that runs" })
     }
 }
 

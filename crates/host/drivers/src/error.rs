@@ -43,7 +43,7 @@ pub enum Error {
     #[error("driver {driver} cannot {what}")]
     Unsupported {
         /// The driver's name.
-        driver: &'static str,
+        driver: String,
         /// The request, as the words after "cannot".
         what: &'static str,
     },

@@ -105,7 +105,7 @@ impl RawExecDriver {
         let config = Config::read(&task.driver_config)?;
         if !task.mounts.is_empty() {
             return Err(Error::Unsupported {
-                driver: NAME,
+                driver: NAME.to_owned(),
                 what: "mount into a task: it has the host's root",
             });
         }

@@ -7,6 +7,7 @@
 //!
 //! This crate starts no thread and no runtime: [`main`] must be the first thing that a process does.
 
+mod collect;
 mod error;
 mod filter;
 mod fork_server;
@@ -30,6 +31,7 @@ use std::fs::File;
 use std::io::{self, Write};
 use std::process::ExitCode;
 
+pub use collect::{COLLECT, COLLECTING, CollectSpec};
 pub use error::{Error, Result};
 pub use guard::{GUARD, GuardSpec, Guarded, READY};
 pub use logs::{LogWriter, Place, append_to, open_dir};
@@ -40,8 +42,8 @@ pub use spec::TaskSpec;
 /// The argument that makes [`main`] a fork server instead of a shim.
 pub const FORK_SERVER: &str = "fork-server";
 
-/// Runs a shim until its task has ended, a fork server until its agent has ended ([`FORK_SERVER`]), or a guard until
-/// its container has ended ([`GUARD`]).
+/// Runs a shim until its task has ended, a fork server until its agent has ended ([`FORK_SERVER`]), a guard until its
+/// container has ended ([`GUARD`]), or a collector until the end of a task's output ([`COLLECT`]).
 ///
 /// Must be called while the process has one thread. A shim reads the [`Opening`] and the [`TaskSpec`] from its standard
 /// input, and writes the [`StartReport`] to its standard output.
@@ -50,6 +52,7 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
         None => Machine::detect().and_then(|machine| run(&machine)),
         Some(arg) if arg == FORK_SERVER => fork_server::serve(),
         Some(arg) if arg == GUARD => guard::run(),
+        Some(arg) if arg == COLLECT => collect::run(),
         Some(arg) => {
             eprintln!(
                 "unexpected argument {arg:?}: the agent starts shims, without arguments or as {FORK_SERVER:?}"
