@@ -73,6 +73,9 @@ impl DockerDriver {
 
     async fn kill(&self, task: &Task, signal: &str) -> Result<()> {
         let id = &task.handle.task_id;
+        if signal == "SIGKILL" {
+            task.killed.store(true, Ordering::Relaxed);
+        }
         let client = self.shared.engine.client().await.map_err(|error| unreachable(id, &error))?;
         let options = KillContainerOptionsBuilder::default().signal(signal).build();
         match client.kill_container(&task.state.container, Some(options)).await {

@@ -13,8 +13,10 @@ use serde::{Deserialize, Serialize};
 use std::collections::{HashMap, HashSet};
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use tokio::sync::{mpsc, watch};
+use tokio::time::Instant;
 
 /// Time after which a container is examined even without an event.
 const EXAMINE_INTERVAL: Duration = Duration::from_secs(60);
@@ -24,6 +26,13 @@ const RETRY_INTERVAL: Duration = Duration::from_secs(1);
 
 /// How long the end of a task waits for the rest of its output.
 const OUTPUT_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// How long the result of a container that SIGKILL ended waits for the engine's report of a lack of memory. The engine
+/// may learn of the container's end before it learns of the reason.
+const OUT_OF_MEMORY_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// Exit code of a container that SIGKILL ended.
+const KILLED: i64 = 128 + 9;
 
 /// The driver's data in a task handle.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -47,6 +56,8 @@ pub(crate) struct Task {
     pub(crate) handle: TaskHandle,
     pub(crate) state: State,
     exit: watch::Receiver<Option<ExitResult>>,
+    /// Whether the driver itself sent SIGKILL.
+    pub(crate) killed: Arc<AtomicBool>,
 }
 
 impl Task {
@@ -127,18 +138,20 @@ impl Shared {
         let (sender, exit) = watch::channel(None);
         let (shared, id, watched) = (self.clone(), handle.task_id.clone(), state.clone());
         let started = handle.started_unix_ns;
+        let killed = Arc::new(AtomicBool::new(false));
+        let is_killed = killed.clone();
         tokio::spawn(async move {
-            let mut result = shared.until_gone(&id, &watched).await;
+            let mut result = shared.until_gone(&id, &watched, &is_killed).await;
             // The engine notes the start after the fact, so a short run may seem to end before.
             result.finished_unix_ns = result.finished_unix_ns.max(started);
             tracing::debug!(task = %id, code = result.exit_code, "container ended");
             sender.send_replace(Some(result));
         });
-        let task = Arc::new(Task { handle, state, exit });
+        let task = Arc::new(Task { handle, state, exit, killed });
         self.tasks.lock().insert(task.handle.task_id.clone(), task);
     }
 
-    async fn until_gone(self: &Arc<Self>, id: &TaskId, state: &State) -> ExitResult {
+    async fn until_gone(self: &Arc<Self>, id: &TaskId, state: &State, killed: &AtomicBool) -> ExitResult {
         let (ended, has_ended) = watch::channel(false);
         let mut output = state.logs.clone().map(|logs| {
             let follower = Follower {
@@ -149,7 +162,7 @@ impl Shared {
             };
             tokio::spawn(follower.run(logs, state.state_dir.clone()))
         });
-        let result = self.until_ended(state).await;
+        let result = self.until_ended(state, killed).await;
         ended.send_replace(true);
         if let Some(output) = &mut output {
             match tokio::time::timeout(OUTPUT_TIMEOUT, &mut *output).await {
@@ -166,8 +179,9 @@ impl Shared {
         result
     }
 
-    async fn until_ended(self: &Arc<Self>, state: &State) -> ExitResult {
+    async fn until_ended(self: &Arc<Self>, state: &State, killed: &AtomicBool) -> ExitResult {
         let mut waiter = self.watch.waiter(&state.container);
+        let mut killed_since = None;
         let mut failures = 0_u32;
         loop {
             match self.examine(&state.container).await {
@@ -178,7 +192,19 @@ impl Shared {
                     failures = 0;
                     match found.map(|found| found.state.unwrap_or_default()) {
                         None => return lost("the container was removed by another program"),
-                        Some(found) if is_over(&found) => return result(&found),
+                        Some(mut found) if is_over(&found) => {
+                            if waiter.is_out_of_memory() {
+                                found.oom_killed = Some(true);
+                            }
+                            let has_reason = found.oom_killed == Some(true) || killed.load(Ordering::Relaxed);
+                            let since = *killed_since.get_or_insert_with(Instant::now);
+                            let rest = OUT_OF_MEMORY_TIMEOUT.saturating_sub(since.elapsed());
+                            if found.exit_code != Some(KILLED) || has_reason || rest.is_zero() {
+                                return result(&found);
+                            }
+                            let _elapsed = tokio::time::timeout(rest, waiter.changed()).await;
+                            continue;
+                        }
                         Some(_) => {}
                     }
                     let _elapsed = tokio::time::timeout(EXAMINE_INTERVAL, waiter.changed()).await;

@@ -9,6 +9,7 @@ use futures::StreamExt;
 use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, SystemTime};
 use tokio::sync::{Notify, watch};
 
@@ -25,8 +26,16 @@ pub(crate) struct EngineWatch {
     /// Whether the engine answers.
     up: watch::Sender<bool>,
     /// Waiters by the id of a container or of an executed program.
-    waiters: Mutex<HashMap<String, Arc<Notify>>>,
+    waiters: Mutex<HashMap<String, Arc<Watched>>>,
     started: Mutex<bool>,
+}
+
+/// A container or executed program whose events are awaited.
+#[derive(Debug, Default)]
+struct Watched {
+    notify: Notify,
+    /// Whether the engine reported that the kernel killed a process for lack of memory.
+    out_of_memory: AtomicBool,
 }
 
 /// A waiter for events of one container or executed program; removed when dropped.
@@ -34,7 +43,7 @@ pub(crate) struct EngineWatch {
 pub(crate) struct Waiter {
     watch: Arc<EngineWatch>,
     id: String,
-    notify: Arc<Notify>,
+    watched: Arc<Watched>,
     up: watch::Receiver<bool>,
 }
 
@@ -42,18 +51,23 @@ impl Waiter {
     /// Waits for the next event, or until the connection to the engine is lost or established.
     pub(crate) async fn changed(&mut self) {
         tokio::select! {
-            () = self.notify.notified() => {}
+            () = self.watched.notify.notified() => {}
             changed = self.up.changed() => if changed.is_err() {
                 std::future::pending::<()>().await;
             },
         }
+    }
+
+    /// Returns whether the engine reported a lack of memory in the container.
+    pub(crate) fn is_out_of_memory(&self) -> bool {
+        self.watched.out_of_memory.load(Ordering::Relaxed)
     }
 }
 
 impl Drop for Waiter {
     fn drop(&mut self) {
         let mut waiters = self.watch.waiters.lock();
-        if waiters.get(&self.id).is_some_and(|own| Arc::ptr_eq(own, &self.notify)) {
+        if waiters.get(&self.id).is_some_and(|own| Arc::ptr_eq(own, &self.watched)) {
             waiters.remove(&self.id);
         }
     }
@@ -76,9 +90,9 @@ impl EngineWatch {
 
     /// Returns a waiter for events of a container or executed program.
     pub(crate) fn waiter(self: &Arc<Self>, id: &str) -> Waiter {
-        let notify = Arc::new(Notify::new());
-        self.waiters.lock().insert(id.to_owned(), notify.clone());
-        Waiter { watch: self.clone(), id: id.to_owned(), notify, up: self.up.subscribe() }
+        let watched = Arc::new(Watched::default());
+        self.waiters.lock().insert(id.to_owned(), watched.clone());
+        Waiter { watch: self.clone(), id: id.to_owned(), watched, up: self.up.subscribe() }
     }
 
     /// Waits until the engine stops answering, or answers again.
@@ -105,10 +119,14 @@ impl EngineWatch {
         let Some(actor) = event.actor else { return };
         // The end of an executed program is an event of its container.
         let program = actor.attributes.as_ref().and_then(|facts| facts.get("execID"));
+        let is_out_of_memory = event.action.as_deref() == Some("oom");
         let waiters = self.waiters.lock();
         for id in actor.id.iter().chain(program) {
-            if let Some(waiter) = waiters.get(id) {
-                waiter.notify_one();
+            if let Some(watched) = waiters.get(id) {
+                if is_out_of_memory {
+                    watched.out_of_memory.store(true, Ordering::Relaxed);
+                }
+                watched.notify.notify_one();
             }
         }
     }
