@@ -13,6 +13,7 @@ const CRATES: &[(&str, &str, u8)] = &[
     ("core", "lang", 0),
     ("core", "messages", 0),
     ("core", "scheduler", 0),
+    ("core", "schema", 0),
     ("core", "state", 0),
     ("core", "templates", 0),
     ("core", "types", 0),

@@ -5,7 +5,7 @@ pub mod functions;
 mod operators;
 mod template;
 
-use self::functions::Files;
+use self::functions::{Files, Library};
 use crate::ast::{Expr, ExprKind, For, Key, Step, Traversal};
 use crate::diag::{Diagnostic, nearest};
 use crate::source::Span;
@@ -74,7 +74,7 @@ pub enum References {
 pub struct Evaluator {
     roots: BTreeMap<String, Value>,
     references: References,
-    functions: bool,
+    library: Library,
     files: Files,
     steps: Cell<u64>,
 }
@@ -86,7 +86,7 @@ impl Evaluator {
         Self {
             roots: BTreeMap::new(),
             references: References::Refused,
-            functions: false,
+            library: Library::None,
             files: Files::Off,
             steps: Cell::new(0),
         }
@@ -95,7 +95,13 @@ impl Evaluator {
     /// Creates an evaluator for job files.
     #[must_use]
     pub fn new(files: Files) -> Self {
-        Self { references: References::Runtime, functions: true, files, ..Self::literals() }
+        Self { references: References::Runtime, library: Library::Jobs, files, ..Self::literals() }
+    }
+
+    /// Creates an evaluator for the schemas of plugins: without variables, with the functions that plugins may use.
+    #[must_use]
+    pub fn plugins() -> Self {
+        Self { library: Library::Plugins, ..Self::literals() }
     }
 
     /// Sets a root name such as `var`.
@@ -146,7 +152,7 @@ impl Evaluator {
                 Ok(item)
             }
             ExprKind::Call { name, arguments, expand, open } => {
-                if !self.functions {
+                if self.library == Library::None {
                     return Err(fail(
                         "E0203",
                         name.span,

@@ -8,6 +8,7 @@ mod encoding;
 mod files;
 mod format;
 mod numeric;
+mod plugins;
 mod powers;
 mod rsa;
 mod strings;
@@ -30,6 +31,41 @@ pub enum Files {
     Off,
     /// Paths are relative to this directory. Paths outside are refused.
     Within(PathBuf),
+}
+
+/// The set of functions that an expression may call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Library {
+    /// No function.
+    None,
+    /// The functions of job files.
+    Jobs,
+    /// The functions of plugins (docs/reference/drivers.md, section 7).
+    Plugins,
+}
+
+impl Library {
+    /// Returns the function with this name, unless it evaluates its arguments itself.
+    fn by_name(self, name: &str) -> Option<&'static Function> {
+        match self {
+            Self::None => None,
+            Self::Jobs => by_name(name),
+            Self::Plugins if plugins::SHARED.contains(&name) => by_name(name),
+            Self::Plugins => plugins::TABLE.iter().find(|f| f.name == name),
+        }
+    }
+
+    /// Returns the function with the most similar name.
+    fn nearest(self, name: &str) -> Option<&'static str> {
+        match self {
+            Self::None => None,
+            Self::Jobs => nearest(name, names()),
+            Self::Plugins => {
+                let own = plugins::TABLE.iter().map(|f| f.name);
+                nearest(name, own.chain(plugins::SHARED.iter().copied()))
+            }
+        }
+    }
 }
 
 /// The type of values that a parameter accepts.
@@ -157,17 +193,17 @@ pub(super) struct Call<'e> {
 
 pub(super) fn call(evaluator: &Evaluator, call: &Call<'_>, scope: &Scope) -> Evaluated<Value> {
     let Call { name, open, whole, .. } = *call;
-    if SPECIAL.contains(&name.text.as_str()) {
+    if evaluator.library == Library::Jobs && SPECIAL.contains(&name.text.as_str()) {
         return special(evaluator, call, scope);
     }
-    let Some(function) = by_name(&name.text) else {
+    let Some(function) = evaluator.library.by_name(&name.text) else {
         let mut error = fail(
             "E0220",
             name.span,
             "Call to unknown function",
             format!("There is no function named {:?}.", name.text),
         );
-        error.hint = nearest(&name.text, names()).map(|n| format!("did you mean {n:?}?"));
+        error.hint = evaluator.library.nearest(&name.text).map(|n| format!("did you mean {n:?}?"));
         return Err(error);
     };
     let supplied = arguments(evaluator, call, scope)?;
