@@ -102,6 +102,21 @@ impl IsolationOptions {
         Vec::from_iter(names).join(",")
     }
 
+    /// Returns the path at which tasks see a file of the host, if they see it. `real` is the path without links.
+    pub(crate) fn seen(&self, real: &Path) -> Option<PathBuf> {
+        let shown = self.host_paths.iter().filter_map(|(host, task)| {
+            // Tasks get a link of the host as a link, whose target they may not see.
+            let is_link = std::fs::symlink_metadata(host).is_ok_and(|meta| meta.is_symlink());
+            if is_link { None } else { Some((host.canonicalize().ok()?, task)) }
+        });
+        let parts = shown.filter_map(|(host, task)| {
+            let rest = real.strip_prefix(&host).ok()?;
+            let path = if rest.as_os_str().is_empty() { task.clone() } else { task.join(rest) };
+            Some((host.components().count(), path))
+        });
+        parts.max_by_key(|(depth, _)| *depth).map(|(_, path)| path)
+    }
+
     /// Returns the specification of a task that runs in isolation.
     pub(crate) fn task_spec(
         &self,
@@ -374,5 +389,26 @@ mod tests {
         let mut reader = Reader::new("exec", &config).unwrap();
         let config = IsolationConfig::read(&mut reader).unwrap();
         assert_eq!((config.pid_mode, config.ipc_mode), (Some(NamespaceMode::Host), None));
+    }
+
+    #[test]
+    fn files_are_seen_below_the_directories_of_the_root() {
+        let dir = tempfile::tempdir().unwrap();
+        let base = dir.path().canonicalize().unwrap();
+        for name in ["lib/jvm/bin", "hidden"] {
+            std::fs::create_dir_all(base.join(name)).unwrap();
+        }
+        std::fs::write(base.join("hidden/java"), "").unwrap();
+        std::os::unix::fs::symlink(base.join("hidden"), base.join("link")).unwrap();
+        let seen = |host_paths: &[(&str, &str)], real: &str| {
+            let host_paths = host_paths.iter().map(|(host, task)| (base.join(host), task.into())).collect();
+            let options = IsolationOptions { host_paths, ..IsolationOptions::default() };
+            options.seen(&base.join(real)).map(|path| path.display().to_string())
+        };
+        let java = "lib/jvm/bin/java";
+        assert_eq!(seen(&[("lib", "/lib")], java).as_deref(), Some("/lib/jvm/bin/java"));
+        assert_eq!(seen(&[("lib", "/lib"), ("lib/jvm", "/j")], java).as_deref(), Some("/j/bin/java"));
+        assert_eq!(seen(&[("hidden/java", "/bin/java")], "hidden/java").as_deref(), Some("/bin/java"));
+        assert_eq!(seen(&[("link", "/link"), ("li", "/lib")], "hidden/java"), None);
     }
 }

@@ -3,6 +3,7 @@
 mod fork_server;
 mod groups;
 mod isolation;
+mod java;
 
 use caravan_drivers::conformance::{self, Behaviour, Fixture};
 use caravan_drivers::{
