@@ -4,8 +4,8 @@ use crate::error::AgentError;
 use crate::settings::Settings;
 use caravan_docker::{DockerDriver, DockerOptions};
 use caravan_drivers::{
-    Driver, ExecDriver, ExecOptions, ForkServer, IdRanges, IsolationOptions, MockDriver, NamespaceMode,
-    RawExecDriver, RawExecOptions, ShimCommand, own_program,
+    Driver, ExecDriver, ExecOptions, ForkServer, IdRanges, IsolationOptions, JavaDriver, MockDriver,
+    NamespaceMode, RawExecDriver, RawExecOptions, ShimCommand, own_program,
 };
 use serde_json::{Map, Value};
 use std::collections::BTreeMap;
@@ -29,7 +29,8 @@ pub(crate) fn all(settings: &Settings, node_id: &str) -> Result<Vec<Arc<dyn Driv
     let docker = DockerDriver::new(docker(settings)?, node_id, ShimCommand::default());
     let mut drivers: Vec<Arc<dyn Driver>> = vec![
         Arc::new(RawExecDriver::new(raw, shims.clone())),
-        Arc::new(ExecDriver::new(exec, shims)),
+        Arc::new(ExecDriver::new(exec, shims.clone())),
+        Arc::new(JavaDriver::new(java(settings)?, shims)),
         Arc::new(docker),
     ];
     if settings.dev || settings.plugins.contains_key("mock_driver") {
@@ -149,6 +150,13 @@ fn exec(settings: &Settings) -> Result<ExecOptions, AgentError> {
         allow_privileged_plugins: options.bool(PRIVILEGED_PLUGINS)?.unwrap_or(settings.dev),
         bundled: BTreeMap::new(),
     };
+    options.end()?;
+    Ok(read)
+}
+
+fn java(settings: &Settings) -> Result<IsolationOptions, AgentError> {
+    let mut options = Options::of(settings, "java");
+    let read = options.isolation(settings)?;
     options.end()?;
     Ok(read)
 }

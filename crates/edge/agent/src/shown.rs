@@ -117,6 +117,10 @@ fn defaults(plugin: &str) -> Value {
             "allow_caps": caravan_drivers::DEFAULT_CAPABILITIES, "default_ipc_mode": "private", "default_pid_mode": "private",
             "denied_host_uids": null, "denied_host_gids": null, "no_pivot_root": false,
         }),
+        "java" => json!({
+            "allow_caps": caravan_drivers::DEFAULT_CAPABILITIES, "default_ipc_mode": "private",
+            "default_pid_mode": "private",
+        }),
         _ => Value::Null,
     }
 }
