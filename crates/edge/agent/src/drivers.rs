@@ -5,7 +5,7 @@ use crate::settings::Settings;
 use caravan_docker::{DockerDriver, DockerOptions};
 use caravan_drivers::{
     Driver, ExecDriver, ExecOptions, ForkServer, IdRanges, IsolationOptions, JavaDriver, MockDriver,
-    NamespaceMode, RawExecDriver, RawExecOptions, ShimCommand, own_program,
+    NamespaceMode, QemuDriver, QemuOptions, RawExecDriver, RawExecOptions, ShimCommand, own_program,
 };
 use serde_json::{Map, Value};
 use std::collections::BTreeMap;
@@ -30,7 +30,8 @@ pub(crate) fn all(settings: &Settings, node_id: &str) -> Result<Vec<Arc<dyn Driv
     let mut drivers: Vec<Arc<dyn Driver>> = vec![
         Arc::new(RawExecDriver::new(raw, shims.clone())),
         Arc::new(ExecDriver::new(exec, shims.clone())),
-        Arc::new(JavaDriver::new(java(settings)?, shims)),
+        Arc::new(JavaDriver::new(java(settings)?, shims.clone())),
+        Arc::new(QemuDriver::new(qemu(settings)?, shims)),
         Arc::new(docker),
     ];
     if settings.dev || settings.plugins.contains_key("mock_driver") {
@@ -157,6 +158,18 @@ fn exec(settings: &Settings) -> Result<ExecOptions, AgentError> {
 fn java(settings: &Settings) -> Result<IsolationOptions, AgentError> {
     let mut options = Options::of(settings, "java");
     let read = options.isolation(settings)?;
+    options.end()?;
+    Ok(read)
+}
+
+fn qemu(settings: &Settings) -> Result<QemuOptions, AgentError> {
+    let mut options = Options::of(settings, "qemu");
+    let images = options.strings("image_paths")?.unwrap_or_default();
+    let read = QemuOptions {
+        image_paths: images.into_iter().map(Into::into).collect(),
+        args_allowlist: options.strings("args_allowlist")?.unwrap_or_default(),
+        emulators_allowlist: options.strings("emulators_allowlist")?.unwrap_or_default(),
+    };
     options.end()?;
     Ok(read)
 }

@@ -121,6 +121,7 @@ fn defaults(plugin: &str) -> Value {
             "allow_caps": caravan_drivers::DEFAULT_CAPABILITIES, "default_ipc_mode": "private",
             "default_pid_mode": "private",
         }),
+        "qemu" => json!({ "args_allowlist": null, "emulators_allowlist": null, "image_paths": null }),
         _ => Value::Null,
     }
 }
