@@ -11,7 +11,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Instructions that switch interrupts off, so that the processor ends a halt for no reason.
+/// Switches interrupts off, which would end a halt.
 const CLI: &[u8] = &[0xfa];
 
 /// Halts forever: `hlt; jmp -3`.
