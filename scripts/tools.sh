@@ -137,6 +137,8 @@ tests() {
     build
     # Hosts of tests are network namespaces, one of them behind NAT.
     need_packages ip=iproute2 nft=nftables dockerd=docker.io docker=docker.io
+    # The drivers java and qemu run the real programs.
+    need_packages java=default-jre-headless qemu-system-x86_64=qemu-system-x86
     # Published clients of other languages are taken through a session.
     need_packages python3=python3 go=golang-go
     python3 -c "import venv, ensurepip" 2>/dev/null || die "python3 has no venv:" "apt-get install python3-venv"

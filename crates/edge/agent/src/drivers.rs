@@ -4,8 +4,8 @@ use crate::error::AgentError;
 use crate::settings::Settings;
 use caravan_docker::{DockerDriver, DockerOptions};
 use caravan_drivers::{
-    Driver, ExecDriver, ExecOptions, ForkServer, IdRanges, MockDriver, NamespaceMode, RawExecDriver,
-    RawExecOptions, ShimCommand, own_program,
+    Driver, ExecDriver, ExecOptions, ForkServer, IdRanges, IsolationOptions, JavaDriver, MockDriver,
+    NamespaceMode, QemuDriver, QemuOptions, RawExecDriver, RawExecOptions, ShimCommand, own_program,
 };
 use serde_json::{Map, Value};
 use std::collections::BTreeMap;
@@ -29,7 +29,9 @@ pub(crate) fn all(settings: &Settings, node_id: &str) -> Result<Vec<Arc<dyn Driv
     let docker = DockerDriver::new(docker(settings)?, node_id, ShimCommand::default());
     let mut drivers: Vec<Arc<dyn Driver>> = vec![
         Arc::new(RawExecDriver::new(raw, shims.clone())),
-        Arc::new(ExecDriver::new(exec, shims)),
+        Arc::new(ExecDriver::new(exec, shims.clone())),
+        Arc::new(JavaDriver::new(java(settings)?, shims.clone())),
+        Arc::new(QemuDriver::new(qemu(settings)?, shims)),
         Arc::new(docker),
     ];
     if settings.dev || settings.plugins.contains_key("mock_driver") {
@@ -92,6 +94,26 @@ impl Options {
         }
     }
 
+    /// Reads the options of isolation. The root of tasks is a setting of the client.
+    fn isolation(&mut self, settings: &Settings) -> Result<IsolationOptions, AgentError> {
+        let defaults = IsolationOptions::default();
+        let chroot = settings.client.as_ref().and_then(|client| client.file.chroot_env.clone());
+        let read = IsolationOptions {
+            default_pid_mode: self.mode("default_pid_mode")?,
+            default_ipc_mode: self.mode("default_ipc_mode")?,
+            allow_caps: self.strings("allow_caps")?.unwrap_or(defaults.allow_caps),
+            host_paths: match chroot.filter(|paths| !paths.is_empty()) {
+                Some(paths) => paths.into_iter().map(|(from, to)| (from.into(), to.into())).collect(),
+                None => defaults.host_paths,
+            },
+        };
+        read.check().map_err(|error| AgentError::Setting {
+            field: "plugin",
+            reason: format!("\"{}\": allow_caps: {error}", self.driver),
+        })?;
+        Ok(read)
+    }
+
     fn end(self) -> Result<(), AgentError> {
         match self.values.keys().next() {
             None => Ok(()),
@@ -118,29 +140,36 @@ fn raw_exec(settings: &Settings) -> Result<RawExecOptions, AgentError> {
 
 fn exec(settings: &Settings) -> Result<ExecOptions, AgentError> {
     let mut options = Options::of(settings, "exec");
-    let defaults = ExecOptions::default();
     // The driver always uses pivot_root; the option is for file systems that cannot.
     if options.bool("no_pivot_root")? == Some(true) {
         return Err(options.bad("no_pivot_root", "false: tasks always get a root of their own"));
     }
-    let chroot = settings.client.as_ref().and_then(|c| c.file.chroot_env.clone()).filter(|c| !c.is_empty());
     let read = ExecOptions {
-        default_pid_mode: options.mode("default_pid_mode")?,
-        default_ipc_mode: options.mode("default_ipc_mode")?,
-        allow_caps: options.strings("allow_caps")?.unwrap_or(defaults.allow_caps),
+        isolation: options.isolation(settings)?,
         denied_host_uids: options.ids("denied_host_uids")?,
         denied_host_gids: options.ids("denied_host_gids")?,
-        host_paths: match chroot {
-            Some(paths) => paths.into_iter().map(|(from, to)| (from.into(), to.into())).collect(),
-            None => defaults.host_paths,
-        },
         allow_privileged_plugins: options.bool(PRIVILEGED_PLUGINS)?.unwrap_or(settings.dev),
         bundled: BTreeMap::new(),
     };
-    read.check().map_err(|error| AgentError::Setting {
-        field: "plugin",
-        reason: format!("\"exec\": allow_caps: {error}"),
-    })?;
+    options.end()?;
+    Ok(read)
+}
+
+fn java(settings: &Settings) -> Result<IsolationOptions, AgentError> {
+    let mut options = Options::of(settings, "java");
+    let read = options.isolation(settings)?;
+    options.end()?;
+    Ok(read)
+}
+
+fn qemu(settings: &Settings) -> Result<QemuOptions, AgentError> {
+    let mut options = Options::of(settings, "qemu");
+    let images = options.strings("image_paths")?.unwrap_or_default();
+    let read = QemuOptions {
+        image_paths: images.into_iter().map(Into::into).collect(),
+        args_allowlist: options.strings("args_allowlist")?.unwrap_or_default(),
+        emulators_allowlist: options.strings("emulators_allowlist")?.unwrap_or_default(),
+    };
     options.end()?;
     Ok(read)
 }

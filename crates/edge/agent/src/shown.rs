@@ -114,9 +114,14 @@ fn defaults(plugin: &str) -> Value {
             "fs_isolation": "none", "shutdown_periodic_after": false, "shutdown_periodic_duration": null,
         }),
         "exec" => json!({
-            "allow_caps": caravan_drivers::ExecOptions::default().allow_caps, "default_ipc_mode": "private", "default_pid_mode": "private",
+            "allow_caps": caravan_drivers::DEFAULT_CAPABILITIES, "default_ipc_mode": "private", "default_pid_mode": "private",
             "denied_host_uids": null, "denied_host_gids": null, "no_pivot_root": false,
         }),
+        "java" => json!({
+            "allow_caps": caravan_drivers::DEFAULT_CAPABILITIES, "default_ipc_mode": "private",
+            "default_pid_mode": "private",
+        }),
+        "qemu" => json!({ "args_allowlist": null, "emulators_allowlist": null, "image_paths": null }),
         _ => Value::Null,
     }
 }

@@ -211,7 +211,9 @@ async fn stop(fixture: &dyn Fixture) -> Check {
     // With so long a timeout, the next step fails if the signal alone does not end the task.
     soon("stop", driver.stop(&id, TIMEOUT * 100, Some("SIGTERM"))).await?;
     let result = soon("wait", driver.wait(&id)).await?;
-    expect(result.signal == 15 || result.exit_code != 0, || format!("{result:?}"))?;
+    // A driver whose tasks get no signals ends them in a way of its own.
+    let signalled = result.signal == 15 || result.exit_code != 0;
+    expect(signalled || !driver.capabilities().send_signals, || format!("{result:?}"))?;
     end(&driver, &id).await
 }
 
@@ -318,7 +320,9 @@ async fn recovery(fixture: &dyn Fixture) -> Check {
     let status = soon("inspect", second.inspect(&id)).await?;
     expect(status.state == TaskState::Running && status.handle == handle, || format!("{status:?}"))?;
     expect(second.recover(handle).await.is_err(), || "a task is taken back twice".into())?;
-    soon("signal", second.signal(&id, "SIGCONT")).await?;
+    if second.capabilities().send_signals {
+        soon("signal", second.signal(&id, "SIGCONT")).await?;
+    }
     soon("stop", second.stop(&id, TIMEOUT, None)).await?;
     end(&second, &id).await
 }

@@ -1,8 +1,8 @@
-//! The [`Driver`] trait, its conformance suite, and the drivers raw_exec, exec and mock.
+//! The [`Driver`] trait, its conformance suite, and the drivers raw_exec, exec, java, qemu and mock.
 //!
 //! A driver starts tasks and reports their state. It keeps nothing on disk: what it needs to find a task again is in
-//! the [`TaskHandle`] that the client stores. [`RawExecDriver`] and [`ExecDriver`] run each task under a shim
-//! (`docs/design/shim.md`), so tasks outlive the agent. [`MockDriver`] starts no processes.
+//! the [`TaskHandle`] that the client stores. [`RawExecDriver`], [`ExecDriver`], [`JavaDriver`] and [`QemuDriver`] run
+//! each task under a shim (`docs/design/shim.md`), so tasks outlive the agent. [`MockDriver`] starts no processes.
 
 mod config;
 pub mod conformance;
@@ -10,7 +10,11 @@ mod driver;
 mod error;
 mod exec;
 mod ids;
+mod isolation;
+mod java;
 mod mock;
+mod programs;
+mod qemu;
 mod raw_exec;
 mod session;
 mod supervised;
@@ -19,9 +23,12 @@ mod task;
 pub use config::{Reader, matches_pattern, parse_duration};
 pub use driver::{Capabilities, Driver, DriverEvent, Fingerprint, FsIsolation, Health};
 pub use error::{Error, Result};
-pub use exec::{DEFAULT_CAPABILITIES, DEFAULT_HOST_PATHS, ExecDriver, ExecOptions, NamespaceMode};
+pub use exec::{ExecDriver, ExecOptions};
 pub use ids::IdRanges;
+pub use isolation::{DEFAULT_CAPABILITIES, DEFAULT_HOST_PATHS, IsolationOptions, NamespaceMode};
+pub use java::JavaDriver;
 pub use mock::MockDriver;
+pub use qemu::{QemuDriver, QemuOptions};
 pub use raw_exec::{RawExecDriver, RawExecOptions};
 pub use session::{ExecEvent, ExecInput, ExecRequest, ExecStream};
 pub use supervised::{ForkServer, ShimCommand, own_program};

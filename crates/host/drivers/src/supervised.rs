@@ -1,4 +1,4 @@
-//! Tasks under shims: the common part of raw_exec and exec.
+//! Tasks under shims: the common part of raw_exec, exec, java and qemu.
 //!
 //! One watcher per task waits for the shim to report the end. If the shim has ended without a report, its exit record
 //! is used. Without a record, the shim was killed: the watcher kills the task's remaining processes before it reports
@@ -91,6 +91,16 @@ impl ShimTasks {
     }
 
     pub(crate) async fn start(&self, id: TaskId, spec: TaskSpec) -> Result<TaskHandle> {
+        self.start_with(id, spec, |_| {}).await
+    }
+
+    /// Starts a task whose driver keeps data of its own in the handle: `complete` adds it.
+    pub(crate) async fn start_with(
+        &self,
+        id: TaskId,
+        spec: TaskSpec,
+        complete: impl FnOnce(&mut TaskHandle) + Send,
+    ) -> Result<TaskHandle> {
         if let Ok(task) = self.get(&id)
             && task.exit.borrow().is_none()
         {
@@ -113,7 +123,7 @@ impl ShimTasks {
         };
         let value = serde_json::to_value(&state)
             .map_err(|e| Error::Handle { id: id.clone(), reason: e.to_string() })?;
-        let handle = TaskHandle {
+        let mut handle = TaskHandle {
             version: HANDLE_VERSION,
             driver: self.driver.to_owned(),
             task_id: id,
@@ -123,6 +133,7 @@ impl ShimTasks {
             network: None,
             state: value,
         };
+        complete(&mut handle);
         self.adopt(handle.clone(), state);
         Ok(handle)
     }

@@ -3,6 +3,8 @@
 mod fork_server;
 mod groups;
 mod isolation;
+mod java;
+mod qemu;
 
 use caravan_drivers::conformance::{self, Behaviour, Fixture};
 use caravan_drivers::{

@@ -3,6 +3,7 @@
 use super::net::with_port;
 use super::server::calls_per_plugin;
 use super::*;
+use serde_json::json;
 use std::net::Ipv4Addr;
 use std::time::Duration;
 
@@ -91,6 +92,42 @@ fn capabilities_that_the_kernel_does_not_know_are_refused() {
     }
     let error = result("[\"chown\", \"fly\"]").unwrap_err();
     assert!(error.contains("\"exec\": allow_caps: unknown capability \"fly\""), "{error}");
+}
+
+#[test]
+fn options_of_drivers_are_read_and_shown() {
+    let resolved = |driver: &str, option: &str| {
+        let text = format!("plugin \"{driver}\" {{\n config {{\n {option}\n }}\n}}\n");
+        let mut file = files(&[("a.hcl", &text)]);
+        file.data_dir = Some("/d".into());
+        resolve(&flags(&["-client", "-servers", "10.0.0.1"]), file, &host()).unwrap()
+    };
+    for (driver, good, shown) in [
+        (
+            "java",
+            "allow_caps = [\"chown\"]",
+            json!({"allow_caps": ["chown"], "default_pid_mode": "private", "default_ipc_mode": "private"}),
+        ),
+        (
+            "qemu",
+            "image_paths = [\"/i\"]",
+            json!({"image_paths": ["/i"], "args_allowlist": null, "emulators_allowlist": null}),
+        ),
+    ] {
+        let settings = resolved(driver, good);
+        let names: Vec<String> =
+            crate::drivers::all(&settings, "n1").unwrap().iter().map(|d| d.name().to_owned()).collect();
+        assert!(names.iter().any(|name| name == driver), "{names:?}");
+        assert_eq!(crate::shown::config(&settings)["Plugins"][0]["Config"], shown);
+    }
+    for (driver, bad, needle) in [
+        ("java", "default_pid_mode = \"own\"", "\"java\": default_pid_mode must be"),
+        ("java", "denied_host_uids = \"0\"", "\"java\": there is no option \"denied_host_uids\""),
+        ("qemu", "image_paths = \"/i\"", "\"qemu\": image_paths must be a list of strings"),
+    ] {
+        let error = crate::drivers::all(&resolved(driver, bad), "n1").unwrap_err().to_string();
+        assert!(error.contains(needle), "{error}");
+    }
 }
 
 #[test]

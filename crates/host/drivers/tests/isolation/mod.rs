@@ -3,7 +3,9 @@
 
 use super::{Kind, World, exec, shim};
 use caravan_drivers::conformance::Fixture;
-use caravan_drivers::{Driver, ExecDriver, ExecOptions, Health, Mount, Propagation, TaskConfig};
+use caravan_drivers::{
+    Driver, ExecDriver, ExecOptions, Health, IsolationOptions, Mount, Propagation, TaskConfig,
+};
 use caravan_sys::cgroup::Hierarchy;
 use nix::libc;
 use serde_json::json;
@@ -34,7 +36,7 @@ fn as_root(config: &mut TaskConfig) {
 /// Returns the driver of a node that allows every option.
 fn open() -> ExecDriver {
     let options = ExecOptions {
-        allow_caps: vec!["all".into()],
+        isolation: IsolationOptions { allow_caps: vec!["all".into()], ..IsolationOptions::default() },
         allow_privileged_plugins: true,
         ..ExecOptions::default()
     };
