@@ -1,20 +1,18 @@
 //! exec: runs programs in their own root, made of the host's directories, with their own namespaces and capabilities.
 
 use crate::config::Reader;
-use crate::driver::{Capabilities, Driver, Fingerprint, FsIsolation, Health};
+use crate::driver::{Capabilities, Fingerprint, FsIsolation, Health};
 use crate::ids::IdRanges;
 use crate::isolation::{self, IsolationConfig, IsolationOptions, Program};
-use crate::session::{ExecRequest, ExecStream};
-use crate::supervised::{ForkServer, ShimTasks, convert, end_forgotten};
-use crate::task::{ExecOutput, ExitResult, Mount, TaskConfig, TaskHandle, TaskId, TaskStatus, Usage};
+use crate::supervised::{ForkServer, ShimDriver, ShimTasks, convert};
+use crate::task::{TaskConfig, TaskHandle};
 use crate::{Error, Result};
 use async_trait::async_trait;
 use caravan_shim::TaskSpec;
 use caravan_shim::spec::{MountPropagation, MountSpec};
 use serde_json::Value;
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::path::PathBuf;
 
 const NAME: &str = "exec";
 
@@ -118,7 +116,7 @@ impl ExecDriver {
 }
 
 #[async_trait]
-impl Driver for ExecDriver {
+impl ShimDriver for ExecDriver {
     fn name(&self) -> &'static str {
         NAME
     }
@@ -151,53 +149,13 @@ impl Driver for ExecDriver {
         self.options.isolation.validate(NAME, &Config::read(config)?.isolation)
     }
 
+    fn tasks(&self) -> &ShimTasks {
+        &self.tasks
+    }
+
     async fn start(&self, config: TaskConfig) -> Result<TaskHandle> {
         let spec = self.spec(&config).await?;
         self.tasks.start(config.id, spec).await
-    }
-
-    async fn recover(&self, handle: TaskHandle) -> Result<()> {
-        self.tasks.recover(handle)
-    }
-
-    async fn wait(&self, id: &TaskId) -> Result<ExitResult> {
-        self.tasks.wait(id).await
-    }
-
-    async fn stop(&self, id: &TaskId, timeout: Duration, signal: Option<&str>) -> Result<()> {
-        self.tasks.stop(id, timeout, signal).await
-    }
-
-    async fn destroy(&self, id: &TaskId, force: bool) -> Result<()> {
-        self.tasks.destroy(id, force).await
-    }
-
-    async fn inspect(&self, id: &TaskId) -> Result<TaskStatus> {
-        self.tasks.inspect(id)
-    }
-
-    async fn usage(&self, id: &TaskId) -> Result<Usage> {
-        self.tasks.usage(id).await
-    }
-
-    async fn signal(&self, id: &TaskId, signal: &str) -> Result<()> {
-        self.tasks.signal(id, signal).await
-    }
-
-    async fn exec(&self, id: &TaskId, command: &[String], timeout: Duration) -> Result<ExecOutput> {
-        self.tasks.exec(id, command, timeout).await
-    }
-
-    async fn exec_stream(&self, id: &TaskId, request: ExecRequest) -> Result<ExecStream> {
-        self.tasks.exec_stream(id, request).await
-    }
-
-    async fn end_lost(&self, id: &TaskId, state_dir: &Path) -> Result<()> {
-        end_forgotten(id, state_dir).await
-    }
-
-    async fn remount(&self, id: &TaskId, mount: &Mount) -> Result<()> {
-        self.tasks.remount(id, mount).await
     }
 }
 

@@ -1,12 +1,11 @@
 //! java: runs programs of the Java virtual machine in the isolation of exec.
 
 use crate::config::Reader;
-use crate::driver::{Capabilities, Driver, Fingerprint, FsIsolation, Health};
+use crate::driver::{Capabilities, Fingerprint, FsIsolation, Health};
 use crate::isolation::{self, IsolationConfig, IsolationOptions, Program};
 use crate::programs::{self, VersionAnswer};
-use crate::session::{ExecRequest, ExecStream};
-use crate::supervised::{ForkServer, ShimTasks, convert, end_forgotten};
-use crate::task::{ExecOutput, ExitResult, Mount, TaskConfig, TaskHandle, TaskId, TaskStatus, Usage};
+use crate::supervised::{ForkServer, ShimDriver, ShimTasks, convert};
+use crate::task::{TaskConfig, TaskHandle, TaskId};
 use crate::{Error, Result};
 use async_trait::async_trait;
 use caravan_shim::TaskSpec;
@@ -148,7 +147,7 @@ impl JavaDriver {
 }
 
 #[async_trait]
-impl Driver for JavaDriver {
+impl ShimDriver for JavaDriver {
     fn name(&self) -> &'static str {
         NAME
     }
@@ -191,54 +190,18 @@ impl Driver for JavaDriver {
         self.options.validate(NAME, &Config::read(config)?.isolation)
     }
 
+    fn tasks(&self) -> &ShimTasks {
+        &self.tasks
+    }
+
     async fn start(&self, config: TaskConfig) -> Result<TaskHandle> {
         let spec = self.spec(&config).await?;
         self.tasks.start(config.id, spec).await
     }
 
-    async fn recover(&self, handle: TaskHandle) -> Result<()> {
-        self.tasks.recover(handle)
-    }
-
-    async fn wait(&self, id: &TaskId) -> Result<ExitResult> {
-        self.tasks.wait(id).await
-    }
-
     async fn stop(&self, id: &TaskId, timeout: Duration, signal: Option<&str>) -> Result<()> {
         let signal = signal.filter(|signal| !signal.is_empty()).unwrap_or(DEFAULT_SIGNAL);
         self.tasks.stop(id, timeout, Some(signal)).await
-    }
-
-    async fn destroy(&self, id: &TaskId, force: bool) -> Result<()> {
-        self.tasks.destroy(id, force).await
-    }
-
-    async fn inspect(&self, id: &TaskId) -> Result<TaskStatus> {
-        self.tasks.inspect(id)
-    }
-
-    async fn usage(&self, id: &TaskId) -> Result<Usage> {
-        self.tasks.usage(id).await
-    }
-
-    async fn signal(&self, id: &TaskId, signal: &str) -> Result<()> {
-        self.tasks.signal(id, signal).await
-    }
-
-    async fn exec(&self, id: &TaskId, command: &[String], timeout: Duration) -> Result<ExecOutput> {
-        self.tasks.exec(id, command, timeout).await
-    }
-
-    async fn exec_stream(&self, id: &TaskId, request: ExecRequest) -> Result<ExecStream> {
-        self.tasks.exec_stream(id, request).await
-    }
-
-    async fn end_lost(&self, id: &TaskId, state_dir: &Path) -> Result<()> {
-        end_forgotten(id, state_dir).await
-    }
-
-    async fn remount(&self, id: &TaskId, mount: &Mount) -> Result<()> {
-        self.tasks.remount(id, mount).await
     }
 }
 

@@ -5,12 +5,10 @@ mod emulators;
 mod image;
 mod monitor;
 
-use crate::driver::{Capabilities, Driver, Fingerprint, FsIsolation};
+use crate::driver::{Capabilities, Fingerprint, FsIsolation};
 use crate::programs::{self, VersionAnswer};
-use crate::supervised::{ForkServer, ShimTasks, convert, end_forgotten};
-use crate::task::{
-    DriverNetwork, ExecOutput, ExitResult, TaskConfig, TaskHandle, TaskId, TaskState, TaskStatus, Usage,
-};
+use crate::supervised::{ForkServer, ShimDriver, ShimTasks, convert};
+use crate::task::{DriverNetwork, TaskConfig, TaskHandle, TaskId, TaskState};
 use crate::{Error, Result};
 use async_trait::async_trait;
 use caravan_shim::TaskSpec;
@@ -142,7 +140,7 @@ impl QemuDriver {
 }
 
 #[async_trait]
-impl Driver for QemuDriver {
+impl ShimDriver for QemuDriver {
     fn name(&self) -> &'static str {
         NAME
     }
@@ -186,6 +184,10 @@ impl Driver for QemuDriver {
         Config::read(config, &self.options).map(drop)
     }
 
+    fn tasks(&self) -> &ShimTasks {
+        &self.tasks
+    }
+
     async fn start(&self, task: TaskConfig) -> Result<TaskHandle> {
         let config = Config::read(&task.driver_config, &self.options)?;
         let spec = self.spec(&task, &config).await?;
@@ -199,14 +201,6 @@ impl Driver for QemuDriver {
                 }
             })
             .await
-    }
-
-    async fn recover(&self, handle: TaskHandle) -> Result<()> {
-        self.tasks.recover(handle)
-    }
-
-    async fn wait(&self, id: &TaskId) -> Result<ExitResult> {
-        self.tasks.wait(id).await
     }
 
     async fn stop(&self, id: &TaskId, timeout: Duration, signal: Option<&str>) -> Result<()> {
@@ -225,32 +219,8 @@ impl Driver for QemuDriver {
         self.tasks.stop(id, timeout, signal).await
     }
 
-    async fn destroy(&self, id: &TaskId, force: bool) -> Result<()> {
-        self.tasks.destroy(id, force).await
-    }
-
-    async fn inspect(&self, id: &TaskId) -> Result<TaskStatus> {
-        self.tasks.inspect(id)
-    }
-
-    async fn usage(&self, id: &TaskId) -> Result<Usage> {
-        self.tasks.usage(id).await
-    }
-
-    async fn signal(&self, id: &TaskId, signal: &str) -> Result<()> {
-        self.tasks.inspect(id)?;
-        tracing::debug!(task = %id, signal, "virtual machines get no signals");
-        Err(Error::Unsupported { driver: NAME.to_owned(), what: "send a signal to a virtual machine" })
-    }
-
-    async fn exec(&self, id: &TaskId, command: &[String], _timeout: Duration) -> Result<ExecOutput> {
-        self.tasks.inspect(id)?;
-        tracing::debug!(task = %id, command = command.first(), "virtual machines run no programs of the host");
-        Err(Error::Unsupported { driver: NAME.to_owned(), what: "run a program in a virtual machine" })
-    }
-
-    async fn end_lost(&self, id: &TaskId, state_dir: &Path) -> Result<()> {
-        end_forgotten(id, state_dir).await
+    fn has_sealed_tasks(&self) -> bool {
+        true
     }
 }
 

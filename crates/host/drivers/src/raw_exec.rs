@@ -1,11 +1,10 @@
 //! raw_exec: runs programs on the host without isolation. A control group only tracks their processes.
 
 use crate::config::{Reader, matches_pattern};
-use crate::driver::{Capabilities, Driver, Fingerprint, FsIsolation};
+use crate::driver::{Capabilities, Fingerprint, FsIsolation};
 use crate::ids::IdRanges;
-use crate::session::{ExecRequest, ExecStream};
-use crate::supervised::{ForkServer, ShimTasks, convert, end_forgotten};
-use crate::task::{ExecOutput, ExitResult, TaskConfig, TaskHandle, TaskId, TaskStatus, Usage};
+use crate::supervised::{ForkServer, ShimDriver, ShimTasks, convert};
+use crate::task::{TaskConfig, TaskHandle};
 use crate::{Error, Result};
 use async_trait::async_trait;
 use caravan_shim::TaskSpec;
@@ -13,8 +12,7 @@ use caravan_shim::spec::CommandSpec;
 use caravan_sys::cgroup::Hierarchy;
 use serde_json::Value;
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::path::PathBuf;
 
 const NAME: &str = "raw_exec";
 
@@ -152,7 +150,7 @@ impl RawExecDriver {
 }
 
 #[async_trait]
-impl Driver for RawExecDriver {
+impl ShimDriver for RawExecDriver {
     fn name(&self) -> &'static str {
         NAME
     }
@@ -178,6 +176,10 @@ impl Driver for RawExecDriver {
         Config::read(config).map(drop)
     }
 
+    fn tasks(&self) -> &ShimTasks {
+        &self.tasks
+    }
+
     async fn start(&self, config: TaskConfig) -> Result<TaskHandle> {
         if !self.options.enabled {
             return Err(Error::Start {
@@ -187,46 +189,6 @@ impl Driver for RawExecDriver {
         }
         let spec = self.spec(&config).await?;
         self.tasks.start(config.id, spec).await
-    }
-
-    async fn recover(&self, handle: TaskHandle) -> Result<()> {
-        self.tasks.recover(handle)
-    }
-
-    async fn wait(&self, id: &TaskId) -> Result<ExitResult> {
-        self.tasks.wait(id).await
-    }
-
-    async fn stop(&self, id: &TaskId, timeout: Duration, signal: Option<&str>) -> Result<()> {
-        self.tasks.stop(id, timeout, signal).await
-    }
-
-    async fn destroy(&self, id: &TaskId, force: bool) -> Result<()> {
-        self.tasks.destroy(id, force).await
-    }
-
-    async fn inspect(&self, id: &TaskId) -> Result<TaskStatus> {
-        self.tasks.inspect(id)
-    }
-
-    async fn usage(&self, id: &TaskId) -> Result<Usage> {
-        self.tasks.usage(id).await
-    }
-
-    async fn end_lost(&self, id: &TaskId, state_dir: &Path) -> Result<()> {
-        end_forgotten(id, state_dir).await
-    }
-
-    async fn signal(&self, id: &TaskId, signal: &str) -> Result<()> {
-        self.tasks.signal(id, signal).await
-    }
-
-    async fn exec(&self, id: &TaskId, command: &[String], timeout: Duration) -> Result<ExecOutput> {
-        self.tasks.exec(id, command, timeout).await
-    }
-
-    async fn exec_stream(&self, id: &TaskId, request: ExecRequest) -> Result<ExecStream> {
-        self.tasks.exec_stream(id, request).await
     }
 }
 

@@ -6,10 +6,12 @@
 
 mod connection;
 pub(crate) mod convert;
+mod driver;
 mod exec;
 mod fork_server;
 mod watch;
 
+pub use driver::ShimDriver;
 pub use fork_server::{ForkServer, ShimCommand};
 
 use crate::task::{ExecOutput, ExitResult, Mount, TaskHandle, TaskId, TaskState, TaskStatus, Usage};
@@ -79,7 +81,7 @@ struct Task {
 
 /// All tasks of one driver.
 #[derive(Debug)]
-pub(crate) struct ShimTasks {
+pub struct ShimTasks {
     driver: &'static str,
     shims: ForkServer,
     tasks: Mutex<HashMap<TaskId, Arc<Task>>>,
