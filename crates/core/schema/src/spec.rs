@@ -18,7 +18,7 @@ pub enum RawSpec {
     Object(BTreeMap<String, RawSpec>),
     /// Several parts of the same body, which become a list.
     Array(Vec<RawSpec>),
-    /// An argument.
+    /// An argument that is set at most once, or merged if its type is a list of maps.
     Attr {
         /// The argument's name.
         name: String,
@@ -78,7 +78,7 @@ pub enum RawSpec {
     },
     /// A value that replaces another one if that is null.
     Default {
-        /// The preferred value.
+        /// The part whose value counts unless it is null.
         primary: Box<RawSpec>,
         /// The value if `primary` is null.
         default: Box<RawSpec>,
@@ -136,7 +136,7 @@ pub enum Fault {
     Type {
         /// The text of the type.
         text: String,
-        /// The reason.
+        /// The message of the parser or the evaluator.
         why: String,
     },
     /// A literal is invalid.
@@ -144,7 +144,7 @@ pub enum Fault {
     Literal {
         /// The text of the literal.
         text: String,
-        /// The reason.
+        /// The message of the parser or the evaluator.
         why: String,
     },
     /// An attribute or a block has no name, and no key that supplies one.

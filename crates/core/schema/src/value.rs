@@ -9,20 +9,20 @@ use caravan_hcl::value::{self as hcl, Number};
 use rmp::encode::{self, ByteBuf};
 use std::collections::BTreeMap;
 
-/// A decoded value.
+/// A value of a configuration or of a literal, as plugins receive it.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Value {
-    /// An unset value.
+    /// The value of an argument or block that is absent.
     Null,
     /// `true`, `false`.
     Bool(bool),
-    /// A whole number.
+    /// A number without a fraction, within 64 bits.
     Int(i64),
     /// A number with a fraction, or a large one. It is never NaN.
     Float(f64),
     /// A number that neither an integer nor floating point represents, as decimal digits.
     Decimal(String),
-    /// A string.
+    /// A text, without interpolation.
     String(String),
     /// A list, a set or a tuple.
     List(Vec<Value>),
