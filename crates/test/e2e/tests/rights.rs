@@ -171,6 +171,8 @@ fn what_goes_through_other_agents_takes_the_same_rights() -> Result<()> {
     let (runs, reads) = (guarded.token("runs", RUNS)?, guarded.token("reads", READS)?);
     let alloc = run(guarded)?;
     let logs = format!("/v1/client/fs/logs/{alloc}?task=t&type=stdout&plain=true");
+    // A node connects back to the server after its registration. Until then, the server has no way to its tasks.
+    eventually("the way to the node", || ran(&exec(&guarded.agent, &alloc, Some(&runs), &[])?))?;
     // The server, the client that runs the task, and another client.
     for agent in [&guarded.agent, one, two] {
         ran(&exec(agent, &alloc, Some(&runs), &[])?)?;
