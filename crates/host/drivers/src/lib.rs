@@ -1,4 +1,5 @@
-//! The [`Driver`] trait, its conformance suite, and the drivers raw_exec, exec, java, qemu and mock.
+//! The [`Driver`] trait, its conformance suite, the drivers raw_exec, exec, java, qemu and mock, and the
+//! [`DevicePlugin`] trait.
 //!
 //! A driver starts tasks and reports their state. It keeps nothing on disk: what it needs to find a task again is in
 //! the [`TaskHandle`] that the client stores. [`RawExecDriver`], [`ExecDriver`], [`JavaDriver`] and [`QemuDriver`] run
@@ -6,6 +7,7 @@
 
 mod config;
 pub mod conformance;
+mod device;
 mod driver;
 mod error;
 mod exec;
@@ -21,6 +23,10 @@ mod supervised;
 mod task;
 
 pub use config::{Reader, matches_pattern, parse_duration};
+pub use device::{
+    DeviceAttribute, DeviceError, DeviceGroup, DeviceGroupStats, DeviceInstance, DevicePlugin, DeviceStats,
+    DeviceStream, DeviceValue, Reservation, StatObject, StatValue,
+};
 pub use driver::{Capabilities, Driver, DriverEvent, Fingerprint, FsIsolation, Health};
 pub use error::{Error, Result};
 pub use exec::{ExecDriver, ExecOptions};
@@ -33,6 +39,7 @@ pub use raw_exec::{RawExecDriver, RawExecOptions};
 pub use session::{ExecEvent, ExecInput, ExecRequest, ExecStream};
 pub use supervised::{ForkServer, ShimCommand, own_program};
 pub use task::{
-    DriverNetwork, ExecOutput, ExitResult, LogConfig, Mount, Port, Pressure, ProcessUsage, Processors,
-    Propagation, Resources, Stall, TaskConfig, TaskDirs, TaskHandle, TaskId, TaskState, TaskStatus, Usage,
+    DeviceNode, DriverNetwork, ExecOutput, ExitResult, LogConfig, Mount, Port, Pressure, ProcessUsage,
+    Processors, Propagation, Resources, Stall, TaskConfig, TaskDirs, TaskHandle, TaskId, TaskState,
+    TaskStatus, Usage,
 };

@@ -52,6 +52,10 @@ pub struct TaskConfig {
     pub ports: Vec<Port>,
     /// Volumes and other directories to mount in the task, in this order.
     pub mounts: Vec<Mount>,
+    /// Device files that the task may use; drivers whose tasks see the host's root ignore this.
+    pub devices: Vec<DeviceNode>,
+    /// The part of `env` that device plugins set.
+    pub device_env: BTreeMap<String, String>,
     /// The user to run as (`name` or `uid`, either with `:group`); absent means the driver's default.
     pub user: Option<String>,
     /// The task's directories on the host.
@@ -78,6 +82,7 @@ impl fmt::Debug for TaskConfig {
             .field("env", &self.env.keys().collect::<Vec<_>>())
             .field("resources", &self.resources)
             .field("mounts", &self.mounts)
+            .field("devices", &self.devices)
             .field("user", &self.user)
             .field("dirs", &self.dirs)
             .finish_non_exhaustive()
@@ -135,6 +140,17 @@ pub struct Mount {
     pub read_only: bool,
     /// Whether later mounts below the path become visible on the other side.
     pub propagation: Propagation,
+}
+
+/// A device file of the host that a task may use.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DeviceNode {
+    /// Path on the host.
+    pub host_path: PathBuf,
+    /// Path in the task.
+    pub task_path: PathBuf,
+    /// What the task may do: some of `r` (read), `w` (write) and `m` (create device files).
+    pub permissions: String,
 }
 
 /// How mounts below a mount propagate between host and task. Serialized with the names of job files.

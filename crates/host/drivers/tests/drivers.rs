@@ -75,6 +75,8 @@ impl World {
             processors: Processors::Any,
             ports: Vec::new(),
             mounts: Vec::new(),
+            devices: Vec::new(),
+            device_env: Default::default(),
             user: None,
             dirs: TaskDirs {
                 state_dir: self.dir.path().join("state").join(name),

@@ -251,6 +251,8 @@ impl Plan {
             processors: site.cores.of(&alloc.id, &self.name),
             ports: ports(alloc),
             mounts,
+            devices: Vec::new(),
+            device_env: Default::default(),
             user: (!user.is_empty()).then_some(user),
             dirs: TaskDirs {
                 shared_alloc_dir: self.dirs.shared.clone(),
