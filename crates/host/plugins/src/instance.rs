@@ -184,14 +184,14 @@ impl Supervisor {
     async fn watch(&self, process: &Arc<Process>) -> String {
         loop {
             tokio::select! {
-                () = process.ended() => return ended(process),
+                () = process.ended() => return ended(process).await,
                 () = tokio::time::sleep(PING_INTERVAL) => {}
             }
             if self.answers(process, SILENT_AFTER).await {
                 continue;
             }
             if process.has_ended() {
-                return ended(process);
+                return ended(process).await;
             }
             tracing::warn!(plugin = self.program.name, pid = process.identity.pid, "the plugin does not answer");
             self.status.send_replace(Status::Silent(Arc::clone(process)));
@@ -213,8 +213,8 @@ impl Supervisor {
     }
 }
 
-fn ended(process: &Process) -> String {
-    format!("the plugin's process {} ended ({})", process.identity.pid, process.end_reason())
+async fn ended(process: &Process) -> String {
+    format!("the plugin's process {} ended ({})", process.identity.pid, process.end_reason().await)
 }
 
 /// Returns the pause before the next start. The first restart happens at once.

@@ -4,12 +4,19 @@
 //! [`caravan_drivers::Driver`]s. One supervisor per plugin is the only part that starts processes: it
 //! restarts a plugin that ended, and kills a plugin that does not answer. Tasks go on meanwhile.
 
+mod convert;
+mod driver;
 mod error;
 mod handshake;
 mod output;
 mod instance;
 mod process;
+mod setup;
 mod spec;
 
+pub use driver::ExternalDriver;
 pub use error::PluginError;
 pub use handshake::{Address, HandshakeError};
+pub use setup::{Info, Kind};
+
+use driver::client as driver_client;

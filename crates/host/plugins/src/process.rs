@@ -20,10 +20,10 @@ use std::io::Read;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
-use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 use tokio::io::unix::AsyncFd;
 use tokio::net::{TcpStream, UnixStream};
+use tokio::sync::watch;
 use tokio_util::sync::{CancellationToken, DropGuard};
 use tonic::transport::{Channel, Endpoint};
 
@@ -34,6 +34,8 @@ const COOKIE: (&str, &str) =
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(60);
 /// The longest time that a plugin gets to end after it was asked to.
 const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(2);
+/// The longest time until the exit code of a process that ended is known.
+const END_REASON_TIMEOUT: Duration = Duration::from_secs(1);
 /// The longest time until the last line of a program that ended is read.
 const LAST_LINE_TIMEOUT: Duration = Duration::from_millis(100);
 /// The longest time for the first call on a connection.
@@ -45,6 +47,9 @@ const INHERITED: [&str; 6] = ["PATH", "HOME", "LANG", "LC_ALL", "TZ", "SSL_CERT_
 
 /// Maximum size of a message in bytes, as in go-plugin.
 pub(crate) const MAX_MESSAGE: usize = i32::MAX as usize;
+
+/// How a process ended; `None` if that is not known yet.
+type End = watch::Sender<Option<String>>;
 
 /// A plugin's program, and the directory that belongs to the plugin.
 #[derive(Clone, Debug)]
@@ -79,7 +84,7 @@ pub(crate) struct Process {
     channel: Channel,
     handle: PidFd,
     ended: CancellationToken,
-    how: Arc<OnceLock<String>>,
+    how: End,
     _companions: DropGuard,
 }
 
@@ -131,7 +136,7 @@ impl Program {
         let Some(handle) = record.open()? else { return Ok(None) };
         let current = self.check().map(|checked| checked.checksum);
         if current.is_ok_and(|checksum| record.belongs_to(&checksum, &self.args, &self.config)) {
-            match self.connect(record.identity(), handle, record.address(), false, Arc::default()).await {
+            match self.connect(record.identity(), handle, record.address(), false, End::default()).await {
                 Ok(process) => return Ok(Some(process)),
                 Err(error) => {
                     tracing::warn!(plugin = self.name, %error, "the plugin's earlier process does not answer");
@@ -203,7 +208,7 @@ impl Program {
         let companions = CancellationToken::new();
         let copied = companions.clone().run_until_cancelled_owned(output::copy_log(self.name.clone(), log, last.clone()));
         tokio::spawn(copied);
-        let how = Arc::new(OnceLock::new());
+        let how = End::default();
         let first = tokio::select! {
             line = tokio::time::timeout(HANDSHAKE_TIMEOUT, lines.next()) => match line {
                 Ok(line) => line.map_err(PluginError::io("read the handshake")),
@@ -225,10 +230,10 @@ impl Program {
                 return Err(error);
             }
         };
-        let reaped = Arc::clone(&how);
+        let reaped = how.clone();
         tokio::spawn(async move {
             let status = child.wait().await.map_or_else(|error| error.to_string(), |status| status.to_string());
-            let _first = reaped.set(status);
+            reaped.send_replace(Some(status));
         });
         // Later output on standard output is not used, but must not fill the pipe.
         let drain = async move { while lines.next().await.is_ok() {} };
@@ -259,7 +264,7 @@ impl Program {
         handle: PidFd,
         address: Address,
         is_new: bool,
-        how: Arc<OnceLock<String>>,
+        how: End,
     ) -> Result<Process, PluginError> {
         if let Address::Unix(socket) = &address {
             open_socket(socket)?.set_mode(0o600)?;
@@ -365,8 +370,11 @@ impl Process {
     }
 
     /// Returns how the process ended, if that is known.
-    pub(crate) fn end_reason(&self) -> String {
-        self.how.get().cloned().unwrap_or_else(|| "it ended".into())
+    pub(crate) async fn end_reason(&self) -> String {
+        let mut how = self.how.subscribe();
+        let known = tokio::time::timeout(END_REASON_TIMEOUT, how.wait_for(Option::is_some)).await;
+        let known = known.ok().and_then(Result::ok).and_then(|how| how.clone());
+        known.unwrap_or_else(|| "its exit code is not known".into())
     }
 
     /// Kills the process and waits for its end.

@@ -1,0 +1,220 @@
+//! The output of a task: two named pipes that the plugin writes to, and the collector that copies them to the log files
+//! (`crates/host/shim/src/collect.rs`).
+//!
+//! The agent holds both pipes open. So the task's writes do not fail while a collector that died is replaced.
+
+use crate::output;
+use crate::process::put;
+use caravan_drivers::{LogConfig, ShimCommand};
+use caravan_shim::protocol::encode;
+use caravan_shim::{COLLECT, COLLECTING, CollectSpec, spec::LogSpec};
+use caravan_sys::dir::{Dir, Mounts};
+use caravan_sys::process::{PidFd, ProcessIdentity};
+use crate::PluginError;
+use serde::{Deserialize, Serialize};
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::time::Duration;
+use tokio::io::unix::AsyncFd;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio_util::sync::CancellationToken;
+
+pub(crate) const STDOUT: &str = "stdout.pipe";
+pub(crate) const STDERR: &str = "stderr.pipe";
+const RECORD_FILE: &str = "collector.json";
+const LOG_FILE: &str = "collector.log";
+/// The longest record in bytes.
+const MAX_RECORD: u64 = 4096;
+/// The longest time until a collector reads the pipes, which usually takes milliseconds.
+const READY_TIMEOUT: Duration = Duration::from_secs(10);
+/// The longest time until a collector has copied the rest of the output.
+const REST_TIMEOUT: Duration = Duration::from_secs(10);
+/// The pause before a collector that could not be started is started again.
+const RETRY_INTERVAL: Duration = Duration::from_secs(5);
+
+/// The collector's process, as it is stored.
+#[derive(Serialize, Deserialize)]
+struct Record {
+    pid: u32,
+    start_time: u64,
+    boot_id: String,
+}
+
+/// The supervised collection of a task's output.
+#[derive(Debug)]
+pub(crate) struct Collection {
+    ending: CancellationToken,
+    task: Option<tokio::task::JoinHandle<()>>,
+}
+
+/// The parts of a collection that do not change.
+#[derive(Clone, Debug)]
+struct Site {
+    shim: ShimCommand,
+    state_dir: PathBuf,
+    logs: LogConfig,
+}
+
+/// Creates the pipes of a task in its state directory.
+pub(crate) fn create_pipes(state_dir: &Path) -> Result<[File; 2], PluginError> {
+    let dir = Dir::open(state_dir)?;
+    Ok([output::open(&dir, STDOUT)?, output::open(&dir, STDERR)?])
+}
+
+impl Collection {
+    /// Collects the output of a task: by the collector of an earlier agent, if there is one, or by a new one.
+    pub(crate) fn begin(shim: &ShimCommand, state_dir: &Path, logs: &LogConfig) -> Result<Self, PluginError> {
+        let pipes = create_pipes(state_dir)?;
+        let site = Site { shim: shim.clone(), state_dir: state_dir.to_owned(), logs: logs.clone() };
+        let ending = CancellationToken::new();
+        let task = tokio::spawn(site.run(pipes, ending.clone()));
+        Ok(Self { ending, task: Some(task) })
+    }
+
+    /// Ends the collection after the rest of the output.
+    pub(crate) async fn end(mut self) {
+        self.ending.cancel();
+        if let Some(task) = self.task.take() {
+            let _ended = task.await;
+        }
+    }
+}
+
+/// Ends the collector that an earlier agent left in a state directory, if there is one.
+pub(crate) async fn end_recorded(state_dir: &Path) -> Result<(), PluginError> {
+    if let Some(collector) = find(state_dir)? {
+        let _gone = collector.send_signal(rustix::process::Signal::TERM.as_raw())?;
+        if tokio::time::timeout(REST_TIMEOUT, ended(&collector)).await.is_err() {
+            let _gone = collector.send_signal(rustix::process::Signal::KILL.as_raw())?;
+        }
+    }
+    Ok(())
+}
+
+/// Returns the collector of an earlier agent, if it runs.
+fn find(state_dir: &Path) -> Result<Option<PidFd>, PluginError> {
+    let dir = Dir::open(state_dir)?;
+    if dir.kind(RECORD_FILE.as_ref())?.is_none() {
+        return Ok(None);
+    }
+    let bytes = dir.read_all(Path::new(RECORD_FILE), MAX_RECORD, Mounts::Refuse)?;
+    let Ok(record) = serde_json::from_slice::<Record>(&bytes) else { return Ok(None) };
+    if record.boot_id != caravan_sys::time::boot_id()? {
+        return Ok(None);
+    }
+    let identity = ProcessIdentity { pid: record.pid, start_time: record.start_time };
+    Ok(PidFd::open_identity(identity)?)
+}
+
+impl Site {
+    async fn run(self, pipes: [File; 2], ending: CancellationToken) {
+        loop {
+            let collector = match find(&self.state_dir) {
+                Ok(Some(collector)) => Ok(collector),
+                Ok(None) => self.start().await,
+                Err(error) => Err(error),
+            };
+            let collector = match collector {
+                Ok(collector) => collector,
+                Err(error) => {
+                    let dir = self.state_dir.display();
+                    tracing::error!(%dir, %error, "the output of a task cannot be collected");
+                    tokio::select! {
+                        () = ending.cancelled() => return,
+                        () = tokio::time::sleep(RETRY_INTERVAL) => continue,
+                    }
+                }
+            };
+            tokio::select! {
+                () = ended(&collector) => {
+                    tracing::warn!(pid = collector.pid(), "the collector of a task's output ended; it is replaced");
+                }
+                () = ending.cancelled() => {
+                    let _gone = collector.send_signal(rustix::process::Signal::TERM.as_raw());
+                    if tokio::time::timeout(REST_TIMEOUT, ended(&collector)).await.is_err() {
+                        let _gone = collector.send_signal(rustix::process::Signal::KILL.as_raw());
+                    }
+                    drop(pipes);
+                    return;
+                }
+            }
+        }
+    }
+
+    async fn start(&self) -> Result<PidFd, PluginError> {
+        let failed = PluginError::io;
+        let log = self.state_dir.join(LOG_FILE);
+        let log = File::options().append(true).create(true).mode(0o600).open(log).map_err(failed("open a log"))?;
+        let mut child = tokio::process::Command::new(&self.shim.program)
+            .args(&self.shim.args)
+            .arg(COLLECT)
+            .env_clear()
+            .current_dir("/")
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(log)
+            .spawn()
+            .map_err(failed("start a collector"))?;
+        let gone = || PluginError::Io { what: "start a collector", source: io::ErrorKind::BrokenPipe.into() };
+        let pid = child.id().ok_or_else(gone)?;
+        let (Some(identity), Some(handle)) = (ProcessIdentity::of(pid)?, PidFd::open(pid)?) else {
+            return Err(gone());
+        };
+        let (Some(mut input), Some(mut output)) = (child.stdin.take(), child.stdout.take()) else {
+            return Err(gone());
+        };
+        tokio::spawn(async move {
+            let status = child.wait().await;
+            tracing::debug!(?status, "collector ended");
+        });
+        let spec = CollectSpec {
+            stdout: self.state_dir.join(STDOUT),
+            stderr: self.state_dir.join(STDERR),
+            logs: LogSpec {
+                dir: self.logs.dir.clone(),
+                stdout: self.logs.stdout.clone(),
+                stderr: self.logs.stderr.clone(),
+                max_files: self.logs.max_files,
+                max_bytes: self.logs.max_file_size_mb.saturating_mul(1 << 20),
+            },
+        };
+        let bytes = encode(&spec).map_err(|error| PluginError::Io {
+            what: "instruct a collector",
+            source: io::Error::other(error),
+        })?;
+        let begun = async {
+            input.write_all(&bytes).await?;
+            input.flush().await?;
+            output.read_u8().await
+        };
+        match tokio::time::timeout(READY_TIMEOUT, begun).await {
+            Ok(Ok(COLLECTING)) => {}
+            Ok(Ok(_)) => return Err(gone()),
+            Ok(Err(source)) => return Err(PluginError::Io { what: "instruct a collector", source }),
+            Err(_) => return Err(PluginError::Timeout { call: "the start of a collector", limit: READY_TIMEOUT }),
+        }
+        let record = Record {
+            pid: identity.pid,
+            start_time: identity.start_time,
+            boot_id: caravan_sys::time::boot_id()?,
+        };
+        let bytes = serde_json::to_vec(&record)
+            .map_err(|error| PluginError::Io { what: "encode a record", source: error.into() })?;
+        put(&self.state_dir, RECORD_FILE, &bytes)?;
+        Ok(handle)
+    }
+}
+
+/// Waits until a process has ended.
+async fn ended(process: &PidFd) {
+    let watched = rustix::io::dup(process).map_err(io::Error::from).and_then(AsyncFd::new);
+    match watched {
+        Ok(watched) => {
+            let _ended = watched.readable().await;
+        }
+        Err(error) => tracing::warn!(%error, "the end of a collector cannot be observed"),
+    }
+}
