@@ -1,11 +1,11 @@
 //! Messages of the driver protocol, converted to and from the types of [`caravan_drivers`].
 
 use caravan_drivers::{
-    Capabilities, DeviceNode, DriverEvent, DriverNetwork, ExitResult, Fingerprint, FsIsolation, Health, Mount,
-    Port, Processors, ProcessUsage, Propagation, TaskConfig,
+    Capabilities, DeviceNode, DriverEvent, DriverNetwork, ExitResult, Fingerprint, FsIsolation, Health,
+    Mount, Port, ProcessUsage, Processors, Propagation, TaskConfig,
 };
-use caravan_proto::plugins::driver::{self, driver_capabilities as capabilities};
 use caravan_proto::plugins::driver::network_isolation_spec::NetworkIsolationMode;
+use caravan_proto::plugins::driver::{self, driver_capabilities as capabilities};
 use caravan_proto::plugins::structs::{self, attribute};
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -267,7 +267,8 @@ mod tests {
 
     #[test]
     fn a_fingerprint_has_its_units_and_its_own_attribute() {
-        let number = |value| structs::Attribute { unit: "GiB".into(), value: Some(attribute::Value::IntVal(value)) };
+        let number =
+            |value| structs::Attribute { unit: "GiB".into(), value: Some(attribute::Value::IntVal(value)) };
         let flag = structs::Attribute { unit: String::new(), value: Some(attribute::Value::BoolVal(true)) };
         let found = driver::FingerprintResponse {
             attributes: [("driver.x.memory".into(), number(8)), ("driver.x.on".into(), flag)].into(),
@@ -293,8 +294,8 @@ mod tests {
                 ..Default::default()
             })
         };
-        assert!(!of(Fs::None, MountConfigs::UnknownMounts).client.mounts, "the client binds on the host");
-        assert!(of(Fs::Image, MountConfigs::UnknownMounts).client.mounts);
+        assert!(!of(Fs::None, MountConfigs::AnyMounts).client.mounts, "the client binds on the host");
+        assert!(of(Fs::Image, MountConfigs::AnyMounts).client.mounts);
         assert!(!of(Fs::Image, MountConfigs::NoMounts).volumes);
     }
 

@@ -30,7 +30,7 @@ use parking_lot::Mutex;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
-use task::{State, Task, Tasks};
+use task::{Task, Tasks};
 use tokio::sync::mpsc;
 use tonic::transport::Channel;
 
@@ -65,6 +65,8 @@ struct Shared {
     tasks: Tasks,
     /// The schema of the tasks' `config` block, as the latest process reported it.
     schema: Mutex<Option<Arc<Spec>>>,
+    /// The plugin's configuration with defaults.
+    shown: Mutex<Option<serde_json::Value>>,
     events: mpsc::UnboundedSender<DriverEvent>,
 }
 
@@ -91,10 +93,15 @@ impl Prepare for Shared {
         }
         Ok(())
     }
+
+    fn keeps_processes(&self) -> bool {
+        true
+    }
 }
 
 impl Shared {
     fn accept(&self, configured: Configured) {
+        *self.shown.lock() = Some(configured.shown);
         *self.schema.lock() = configured.task_schema.map(Arc::new);
     }
 
@@ -110,19 +117,23 @@ impl Shared {
 }
 
 impl ExternalDriver {
-    /// Creates the driver of a plugin. `first` is the running process with its configuration, or the reason why there
-    /// is none; the supervisor then starts one.
+    /// Creates the driver of a plugin. Without a running process, the supervisor starts one.
     pub(crate) fn new(
         name: String,
         supports: Supports,
         setup: Setup,
         program: Program,
-        first: std::result::Result<(Arc<Process>, Configured), String>,
+        first: Option<(Arc<Process>, Configured)>,
         shim: ShimCommand,
     ) -> Self {
         let (events, received) = mpsc::unbounded_channel();
-        let shared =
-            Arc::new(Shared { setup, tasks: Tasks::default(), schema: Mutex::default(), events });
+        let shared = Arc::new(Shared {
+            setup,
+            tasks: Tasks::default(),
+            schema: Mutex::default(),
+            shown: Mutex::default(),
+            events,
+        });
         let first = first.map(|(process, configured)| {
             shared.accept(configured);
             process
@@ -131,15 +142,13 @@ impl ExternalDriver {
         health::report_outages(&instance, &shared);
         health::forward_events(&instance, &shared);
         let fingerprints = Fingerprints::begin(&name, &instance);
-        Self {
-            name,
-            supports,
-            instance,
-            shared,
-            fingerprints,
-            shim,
-            events: Mutex::new(Some(received)),
-        }
+        Self { name, supports, instance, shared, fingerprints, shim, events: Mutex::new(Some(received)) }
+    }
+
+    /// Waits until the plugin serves calls, at most this long. Returns its configuration with defaults.
+    pub(crate) async fn shown(&self, limit: Duration) -> Option<serde_json::Value> {
+        let _late = tokio::time::timeout(limit, self.instance.up()).await;
+        self.shared.shown.lock().clone()
     }
 
     /// Waits until the plugin serves calls.
@@ -195,10 +204,9 @@ impl Driver for ExternalDriver {
     async fn fingerprint(&self) -> Fingerprint {
         match self.instance.status() {
             Status::Up(_) => self.fingerprints.latest(&self.instance).await,
-            Status::Silent(process) => health::unhealthy(format!(
-                "the plugin's process {} does not answer",
-                process.identity.pid
-            )),
+            Status::Silent(process) => {
+                health::unhealthy(format!("the plugin's process {} does not answer", process.identity.pid))
+            }
             Status::Down(reason) => health::unhealthy(reason),
             Status::Stopped => health::unhealthy("the agent ends".into()),
         }
@@ -217,7 +225,7 @@ impl Driver for ExternalDriver {
     }
 
     async fn start(&self, config: TaskConfig) -> Result<TaskHandle> {
-        self.start_task(config).await
+        Box::pin(self.start_task(config)).await
     }
 
     async fn recover(&self, handle: TaskHandle) -> Result<()> {
@@ -251,7 +259,10 @@ impl Driver for ExternalDriver {
                 Ok(_) => {
                     let limit = timeout + STOP_SLACK;
                     let ended = tokio::time::timeout(limit, task.wait()).await;
-                    return ended.map_or(Err(Error::Timeout { what: "the end of the task".into(), limit }), |_| Ok(()));
+                    return ended
+                        .map_or(Err(Error::Timeout { what: "the end of the task".into(), limit }), |_| {
+                            Ok(())
+                        });
                 }
                 Err(Failed::UnknownTask) => return Ok(()),
                 Err(Failed::Ended) => {

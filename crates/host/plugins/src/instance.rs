@@ -39,6 +39,9 @@ pub(crate) enum Status {
 pub(crate) trait Prepare: Send + Sync + 'static {
     /// Configures a new process, and makes it know all live tasks.
     async fn prepare(&self, process: &Arc<Process>) -> Result<(), PluginError>;
+
+    /// Returns whether a process goes on under the next agent. If not, the next agent replaces the process.
+    fn keeps_processes(&self) -> bool;
 }
 
 /// The supervisor's handle.
@@ -50,20 +53,21 @@ pub(crate) struct Instance {
 }
 
 impl Instance {
-    /// Begins to supervise a plugin: with a process that is prepared already, or without one, for the reason given.
+    /// Begins to supervise a plugin. Without a process that is prepared already, takes over the process that an earlier
+    /// agent left, or starts one.
     pub(crate) fn supervise(
         program: Program,
-        first: Result<Arc<Process>, String>,
+        first: Option<Arc<Process>>,
         prepare: Arc<dyn Prepare>,
     ) -> Self {
         let initial = match &first {
-            Ok(process) => Status::Up(Arc::clone(process)),
-            Err(reason) => Status::Down(reason.clone()),
+            Some(process) => Status::Up(Arc::clone(process)),
+            None => Status::Down("the plugin starts".to_owned()),
         };
         let (sender, status) = watch::channel(initial);
         let stop = CancellationToken::new();
         let supervisor = Supervisor { program: program.clone(), prepare, status: sender, stop: stop.clone() };
-        tokio::spawn(supervisor.run(first.ok()));
+        tokio::spawn(supervisor.run(first));
         Self { program, status, stop }
     }
 
@@ -139,7 +143,8 @@ struct Supervisor {
 
 impl Supervisor {
     async fn run(self, mut first: Option<Arc<Process>>) {
-        let mut failures = u32::from(first.is_none());
+        let mut failures = 0;
+        let mut may_attach = first.is_none();
         loop {
             let process = match first.take() {
                 Some(process) => process,
@@ -147,9 +152,11 @@ impl Supervisor {
                     let pause = pause(failures);
                     let started = async {
                         tokio::time::sleep(pause).await;
-                        self.start().await
+                        self.start(may_attach).await
                     };
-                    match self.stop.run_until_cancelled(started).await {
+                    let started = self.stop.run_until_cancelled(started).await;
+                    may_attach = false;
+                    match started {
                         None => break,
                         Some(Ok(process)) => process,
                         Some(Err(error)) => {
@@ -165,19 +172,49 @@ impl Supervisor {
             let since = tokio::time::Instant::now();
             let Some(reason) = self.stop.run_until_cancelled(self.watch(&process)).await else { break };
             failures = if since.elapsed() > STABLE_AFTER { 0 } else { failures.saturating_add(1) };
-            tracing::warn!(plugin = self.program.name, pid = process.identity.pid, reason, "the plugin ended");
+            tracing::warn!(
+                plugin = self.program.name,
+                pid = process.identity.pid,
+                reason,
+                "the plugin ended"
+            );
             self.status.send_replace(Status::Down(reason));
         }
         self.status.send_replace(Status::Stopped);
     }
 
-    async fn start(&self) -> Result<Arc<Process>, PluginError> {
+    async fn start(&self, may_attach: bool) -> Result<Arc<Process>, PluginError> {
+        if may_attach && let Some(process) = self.attach().await {
+            return Ok(process);
+        }
         let process = Arc::new(self.program.start().await?);
         if let Err(error) = self.prepare.prepare(&process).await {
             process.kill().await;
             return Err(error);
         }
         Ok(process)
+    }
+
+    /// Takes over the process that an earlier agent left. Returns `None` if there is none that can be used.
+    async fn attach(&self) -> Option<Arc<Process>> {
+        let attached = match self.program.attach(self.prepare.keeps_processes()).await {
+            Ok(attached) => Arc::new(attached?),
+            Err(error) => {
+                tracing::warn!(plugin = self.program.name, %error, "the plugin's earlier process cannot be used");
+                return None;
+            }
+        };
+        match self.prepare.prepare(&attached).await {
+            Ok(()) => {
+                tracing::info!(plugin = self.program.name, pid = attached.identity.pid, "plugin re-attached");
+                Some(attached)
+            }
+            Err(error) => {
+                tracing::warn!(plugin = self.program.name, %error, "the plugin's earlier process cannot be used");
+                attached.kill().await;
+                None
+            }
+        }
     }
 
     /// Waits until a process has ended, and kills a process that does not answer. Returns the reason of the end.
@@ -193,7 +230,11 @@ impl Supervisor {
             if process.has_ended() {
                 return ended(process).await;
             }
-            tracing::warn!(plugin = self.program.name, pid = process.identity.pid, "the plugin does not answer");
+            tracing::warn!(
+                plugin = self.program.name,
+                pid = process.identity.pid,
+                "the plugin does not answer"
+            );
             self.status.send_replace(Status::Silent(Arc::clone(process)));
             if self.answers(process, KILL_AFTER.saturating_sub(SILENT_AFTER)).await {
                 tracing::info!(plugin = self.program.name, "the plugin answers again");

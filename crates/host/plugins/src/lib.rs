@@ -4,16 +4,20 @@
 //! [`caravan_drivers::Driver`]s. One supervisor per plugin is the only part that starts processes: it
 //! restarts a plugin that ended, and kills a plugin that does not answer. Tasks go on meanwhile.
 
+mod catalog;
 mod convert;
+mod device;
 mod driver;
 mod error;
 mod handshake;
-mod output;
 mod instance;
+mod output;
 mod process;
 mod setup;
 mod spec;
 
+pub use catalog::{Allowed, Block, Catalog, Options};
+pub use device::ExternalDevice;
 pub use driver::ExternalDriver;
 pub use error::PluginError;
 pub use handshake::{Address, HandshakeError};

@@ -23,10 +23,17 @@ const PIPE_BYTES: usize = 1024 * 1024;
 pub(crate) fn open(dir: &Dir, name: &str) -> Result<File, PluginError> {
     let os_name = OsStr::new(name);
     if dir.kind(os_name)?.is_some_and(|kind| kind != Kind::Other) {
-        return Err(PluginError::Io { what: "create a pipe", source: std::io::ErrorKind::AlreadyExists.into() });
+        return Err(PluginError::Io {
+            what: "create a pipe",
+            source: std::io::ErrorKind::AlreadyExists.into(),
+        });
     }
     let create = || {
-        let below = rustix::fs::open(dir.proc_path(), OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
+        let below = rustix::fs::open(
+            dir.proc_path(),
+            OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC,
+            Mode::empty(),
+        )?;
         match rustix::fs::mknodat(&below, name, FileType::Fifo, Mode::from_raw_mode(0o600), 0) {
             Ok(()) | Err(rustix::io::Errno::EXIST) => {}
             Err(error) => return Err(error),
@@ -56,7 +63,8 @@ pub(crate) struct Lines(BufReader<pipe::Receiver>);
 impl Lines {
     /// Reads lines from a pipe that [`open`] returned.
     pub(crate) fn new(pipe: File) -> Result<Self, PluginError> {
-        let receiver = pipe::Receiver::from_owned_fd_unchecked(pipe.into()).map_err(PluginError::io("read a pipe"))?;
+        let receiver =
+            pipe::Receiver::from_owned_fd_unchecked(pipe.into()).map_err(PluginError::io("read a pipe"))?;
         Ok(Self(BufReader::new(receiver)))
     }
 

@@ -2,9 +2,9 @@
 
 mod record;
 
+use crate::PluginError;
 use crate::handshake::{self, Address, PROTOCOL_VERSION};
 use crate::output::{self, LastLine, Lines};
-use crate::PluginError;
 use caravan_proto::plugins::health::{HealthCheckRequest, health_client::HealthClient};
 use caravan_proto::plugins::host::grpc_broker_client::GrpcBrokerClient;
 use caravan_proto::plugins::host::grpc_controller_client::GrpcControllerClient;
@@ -17,6 +17,7 @@ use sha2::{Digest, Sha256};
 use std::ffi::OsStr;
 use std::fmt::Write as _;
 use std::io::Read;
+use std::os::fd::OwnedFd;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
@@ -130,12 +131,12 @@ impl Program {
     }
 
     /// Returns the process that an earlier agent left, if it runs and answers. Ends one that has another program,
-    /// other arguments or another configuration than now.
-    pub(crate) async fn attach(&self) -> Result<Option<Process>, PluginError> {
+    /// other arguments or another configuration than now, or that must not be kept.
+    pub(crate) async fn attach(&self, keep: bool) -> Result<Option<Process>, PluginError> {
         let Some(record) = Record::read(&self.dir)? else { return Ok(None) };
         let Some(handle) = record.open()? else { return Ok(None) };
         let current = self.check().map(|checked| checked.checksum);
-        if current.is_ok_and(|checksum| record.belongs_to(&checksum, &self.args, &self.config)) {
+        if keep && current.is_ok_and(|checksum| record.belongs_to(&checksum, &self.args, &self.config)) {
             match self.connect(record.identity(), handle, record.address(), false, End::default()).await {
                 Ok(process) => return Ok(Some(process)),
                 Err(error) => {
@@ -143,7 +144,7 @@ impl Program {
                 }
             }
         } else {
-            tracing::info!(plugin = self.name, "the plugin has changed; its earlier process is replaced");
+            tracing::info!(plugin = self.name, "the plugin's earlier process is replaced");
         }
         self.end_recorded().await?;
         Ok(None)
@@ -206,7 +207,11 @@ impl Program {
         );
         let last = LastLine::default();
         let companions = CancellationToken::new();
-        let copied = companions.clone().run_until_cancelled_owned(output::copy_log(self.name.clone(), log, last.clone()));
+        let copied = companions.clone().run_until_cancelled_owned(output::copy_log(
+            self.name.clone(),
+            log,
+            last.clone(),
+        ));
         tokio::spawn(copied);
         let how = End::default();
         let first = tokio::select! {
@@ -232,7 +237,8 @@ impl Program {
         };
         let reaped = how.clone();
         tokio::spawn(async move {
-            let status = child.wait().await.map_or_else(|error| error.to_string(), |status| status.to_string());
+            let status =
+                child.wait().await.map_or_else(|error| error.to_string(), |status| status.to_string());
             reaped.send_replace(Some(status));
         });
         // Later output on standard output is not used, but must not fill the pipe.
@@ -269,12 +275,12 @@ impl Program {
         if let Address::Unix(socket) = &address {
             open_socket(socket)?.set_mode(0o600)?;
         }
-        let channel = Endpoint::from_static("http://localhost").connect_with_connector_lazy(tower::service_fn(
-            move |_| {
+        let channel = Endpoint::from_static("http://localhost").connect_with_connector_lazy(
+            tower::service_fn(move |_| {
                 let address = address.clone();
                 async move { dial(&address).await }
-            },
-        ));
+            }),
+        );
         let ended = CancellationToken::new();
         let watched = PidFd::open_identity(identity)?
             .ok_or_else(|| ended_early("at once".into(), &LastLine::default()))?;
@@ -410,16 +416,19 @@ fn ended_early(how: String, last: &LastLine) -> PluginError {
 }
 
 /// Waits until a process has ended.
-async fn wait_for(handle: &PidFd) -> Result<(), PluginError> {
-    let borrowed = rustix::io::dup(handle).map_err(std::io::Error::from).map_err(PluginError::io("watch a process"))?;
-    let watched = AsyncFd::new(borrowed).map_err(PluginError::io("watch a process"))?;
+pub(crate) async fn wait_for(handle: &PidFd) -> Result<(), PluginError> {
+    #[expect(deprecated, reason = "its successor is unsafe, and OwnedFd has the I/O safety that it asks for")]
+    let register = |fd: OwnedFd| AsyncFd::new(fd);
+    let watched = rustix::io::dup(handle).map_err(std::io::Error::from).and_then(register);
+    let watched = watched.map_err(PluginError::io("watch a process"))?;
     let _readable = watched.readable().await.map_err(PluginError::io("watch a process"))?;
     Ok(())
 }
 
 /// Opens a socket by descriptor, so that no link leads elsewhere between check and use.
 fn open_socket(socket: &Path) -> Result<caravan_sys::dir::Handle, PluginError> {
-    let invalid = || PluginError::Io { what: "open the socket", source: std::io::ErrorKind::InvalidInput.into() };
+    let invalid =
+        || PluginError::Io { what: "open the socket", source: std::io::ErrorKind::InvalidInput.into() };
     let (dir, name) = socket.parent().zip(socket.file_name()).ok_or_else(invalid)?;
     Ok(Dir::open(dir)?.handle(Path::new(name), Mounts::Refuse)?)
 }

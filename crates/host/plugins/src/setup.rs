@@ -108,7 +108,9 @@ impl Setup {
         let mut base = BasePluginClient::new(channel.clone()).max_decoding_message_size(MAX_MESSAGE);
         let info = ask(process, "PluginInfo", base.plugin_info(PluginInfoRequest {})).await?;
         let info = read_info(info.r#type, info.name, info.plugin_version, info.plugin_api_versions)?;
-        if let Some(known) = self.info.as_ref().filter(|known| (known.kind, &known.name) != (info.kind, &info.name)) {
+        if let Some(known) =
+            self.info.as_ref().filter(|known| (known.kind, &known.name) != (info.kind, &info.name))
+        {
             return Err(PluginError::Call {
                 call: "PluginInfo",
                 message: format!("the program was the plugin {:?}, and is {:?} now", known.name, info.name),
@@ -133,8 +135,10 @@ impl Setup {
             }
             let found = ask(process, "Capabilities", driver.capabilities(CapabilitiesRequest {})).await?;
             supports = Some(convert::supports(&found.capabilities.unwrap_or_default()));
-            let found = ask(process, "TaskConfigSchema", driver.task_config_schema(TaskConfigSchemaRequest {}));
-            task_schema = found.await?.spec.map(|schema| spec::read("the tasks' configuration", schema)).transpose()?;
+            let found =
+                ask(process, "TaskConfigSchema", driver.task_config_schema(TaskConfigSchemaRequest {}));
+            task_schema =
+                found.await?.spec.map(|schema| spec::read("the tasks' configuration", schema)).transpose()?;
         }
         Ok(Configured { info, shown: config.to_json(), supports, task_schema })
     }

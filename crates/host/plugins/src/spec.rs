@@ -7,7 +7,8 @@ use caravan_schema::{MAX_DEPTH, RawSpec, Spec, Value, decode};
 /// Reads and checks a schema. `what` names the configuration in errors.
 pub(crate) fn read(what: &'static str, spec: hclspec::Spec) -> Result<Spec, PluginError> {
     let invalid = |reason: String| PluginError::Schema { what, reason };
-    let raw = convert(spec, 0).ok_or_else(|| invalid(format!("it is nested deeper than {MAX_DEPTH} levels")))?;
+    let raw =
+        convert(spec, 0).ok_or_else(|| invalid(format!("it is nested deeper than {MAX_DEPTH} levels")))?;
     Spec::new(&raw).map_err(|error| invalid(error.to_string()))
 }
 
@@ -52,7 +53,9 @@ fn convert(spec: hclspec::Spec, depth: usize) -> Option<RawSpec> {
         Some(Block::Array(array)) => RawSpec::Array(
             array.values.into_iter().map(|spec| convert(spec, depth + 1)).collect::<Option<_>>()?,
         ),
-        Some(Block::Attr(attr)) => RawSpec::Attr { name: attr.name, ty: attr.r#type, required: attr.required },
+        Some(Block::Attr(attr)) => {
+            RawSpec::Attr { name: attr.name, ty: attr.r#type, required: attr.required }
+        }
         Some(Block::BlockValue(block)) => {
             RawSpec::Block { name: block.name, required: block.required, nested: nested(block.nested)? }
         }

@@ -74,7 +74,9 @@ pub(crate) fn is_recoverable(status: &Status) -> bool {
 /// Returns the error of a call about a task.
 pub(crate) fn refused(driver: &str, id: &TaskId, failed: Failed) -> Error {
     match failed {
-        Failed::Ended => Error::Supervisor { id: id.clone(), source: std::io::ErrorKind::ConnectionAborted.into() },
+        Failed::Ended => {
+            Error::Supervisor { id: id.clone(), source: std::io::ErrorKind::ConnectionAborted.into() }
+        }
         Failed::UnknownTask => Error::UnknownTask(id.clone()),
         Failed::Refused(status) => Error::Refused(format!("driver {driver}: {}", describe(&status))),
     }
@@ -88,7 +90,8 @@ mod tests {
     fn only_the_detail_makes_an_error_recoverable() {
         let status = |recoverable| {
             let any = prost_types::Any {
-                type_url: "type.googleapis.com/hashicorp.nomad.plugins.shared.structs.RecoverableError".into(),
+                type_url: "type.googleapis.com/hashicorp.nomad.plugins.shared.structs.RecoverableError"
+                    .into(),
                 value: RecoverableError { recoverable }.encode_to_vec(),
             };
             let details = Details { details: vec![any] }.encode_to_vec();

@@ -5,8 +5,8 @@ use crate::convert;
 use crate::process::Process;
 use caravan_drivers::{Error, ExecEvent, ExecInput, ExecOutput, ExecRequest, ExecStream, Result};
 use caravan_proto::plugins::driver::{
-    ExecTaskRequest, ExecTaskStreamingIoOperation as Io, ExecTaskStreamingRequest,
-    ExecTaskStreamingResponse, ExitResult, exec_task_streaming_request as request,
+    ExecTaskRequest, ExecTaskStreamingIoOperation as Io, ExecTaskStreamingRequest, ExecTaskStreamingResponse,
+    ExitResult, exec_task_streaming_request as request,
 };
 use std::sync::Arc;
 use std::time::Duration;
@@ -164,7 +164,11 @@ fn decode(message: ExecTaskStreamingResponse) -> Vec<ExecEvent> {
 }
 
 /// Returns the error of a program that has no result.
-pub(super) fn error(failure: Failure, limit: Duration, refused: impl FnOnce(Failed) -> Error) -> Result<ExecOutput> {
+pub(super) fn error(
+    failure: Failure,
+    limit: Duration,
+    refused: impl FnOnce(Failed) -> Error,
+) -> Result<ExecOutput> {
     Err(match failure {
         Failure::Late => Error::Timeout { what: "the program".into(), limit },
         Failure::Call(failed) => refused(failed),

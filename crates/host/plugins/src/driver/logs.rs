@@ -3,14 +3,14 @@
 //!
 //! The agent holds both pipes open. So the task's writes do not fail while a collector that died is replaced.
 
+use crate::PluginError;
 use crate::output;
-use crate::process::put;
+use crate::process::{put, wait_for};
 use caravan_drivers::{LogConfig, ShimCommand};
 use caravan_shim::protocol::encode;
 use caravan_shim::{COLLECT, COLLECTING, CollectSpec, spec::LogSpec};
 use caravan_sys::dir::{Dir, Mounts};
 use caravan_sys::process::{PidFd, ProcessIdentity};
-use crate::PluginError;
 use serde::{Deserialize, Serialize};
 use std::fs::File;
 use std::io;
@@ -18,7 +18,6 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::Duration;
-use tokio::io::unix::AsyncFd;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio_util::sync::CancellationToken;
 
@@ -147,7 +146,8 @@ impl Site {
     async fn start(&self) -> Result<PidFd, PluginError> {
         let failed = PluginError::io;
         let log = self.state_dir.join(LOG_FILE);
-        let log = File::options().append(true).create(true).mode(0o600).open(log).map_err(failed("open a log"))?;
+        let log =
+            File::options().append(true).create(true).mode(0o600).open(log).map_err(failed("open a log"))?;
         let mut child = tokio::process::Command::new(&self.shim.program)
             .args(&self.shim.args)
             .arg(COLLECT)
@@ -194,7 +194,9 @@ impl Site {
             Ok(Ok(COLLECTING)) => {}
             Ok(Ok(_)) => return Err(gone()),
             Ok(Err(source)) => return Err(PluginError::Io { what: "instruct a collector", source }),
-            Err(_) => return Err(PluginError::Timeout { call: "the start of a collector", limit: READY_TIMEOUT }),
+            Err(_) => {
+                return Err(PluginError::Timeout { call: "the start of a collector", limit: READY_TIMEOUT });
+            }
         }
         let record = Record {
             pid: identity.pid,
@@ -210,11 +212,7 @@ impl Site {
 
 /// Waits until a process has ended.
 async fn ended(process: &PidFd) {
-    let watched = rustix::io::dup(process).map_err(io::Error::from).and_then(AsyncFd::new);
-    match watched {
-        Ok(watched) => {
-            let _ended = watched.readable().await;
-        }
-        Err(error) => tracing::warn!(%error, "the end of a collector cannot be observed"),
+    if let Err(error) = wait_for(process).await {
+        tracing::warn!(%error, "the end of a collector cannot be observed");
     }
 }

@@ -8,16 +8,19 @@ use crate::convert::{self, Output};
 use crate::error::describe;
 use crate::process::put;
 use crate::spec;
-use caravan_drivers::{Error, Result, TaskConfig, TaskHandle, TaskId};
+use caravan_drivers::{DriverEvent, Error, Result, TaskConfig, TaskHandle, TaskId};
 use caravan_proto::plugins::driver::{StartTaskRequest, StartTaskResponse};
 use caravan_sys::dir::{Dir, Mounts};
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 /// The handle in the state directory: an agent that dies before the client stored the handle leaves this one.
 const HANDLE_FILE: &str = "handle.json";
 /// The longest handle in bytes.
 const MAX_HANDLE: u64 = 16 << 20;
+/// How long a start waits for a plugin that is down.
+const START_TIMEOUT: Duration = Duration::from_secs(60);
 /// Where the output of a task without log files goes.
 const NULL: &str = "/dev/null";
 
@@ -34,7 +37,8 @@ impl ExternalDriver {
             return Ok(Vec::new());
         }
         let decoded = spec::configure(schema.as_deref(), config);
-        let value = decoded.map_err(|error| Error::Config(format!("failed to parse config: {}", error_text(&error))))?;
+        let value = decoded
+            .map_err(|error| Error::Config(format!("failed to parse config: {}", error_text(&error))))?;
         Ok(value.to_msgpack())
     }
 
@@ -48,7 +52,7 @@ impl ExternalDriver {
                 self.name, task.task_name
             )));
         }
-        self.process().map_err(|error| failure(error.to_string(), true))?;
+        self.wait_for_start(&task).await?;
         let config = self.decode(&task.driver_config)?;
         let _created = open_state_dir(&task.dirs.state_dir)?;
         match self.start_prepared(&task, config).await {
@@ -58,6 +62,24 @@ impl ExternalDriver {
                     tracing::warn!(task = %task.id, %error, "the state of a failed start cannot be removed");
                 }
                 Err(error)
+            }
+        }
+    }
+
+    /// Waits until the plugin serves calls, and reports the wait.
+    async fn wait_for_start(&self, task: &TaskConfig) -> Result<()> {
+        let Err(reason) = self.instance.process() else { return Ok(()) };
+        let _unread = self.shared.events.send(DriverEvent {
+            alloc_id: task.alloc_id.clone(),
+            task_name: task.task_name.clone(),
+            message: format!("the start waits for driver {}: {reason}", self.name),
+            ..Default::default()
+        });
+        match tokio::time::timeout(START_TIMEOUT, self.instance.up()).await {
+            Ok(Some(_)) => Ok(()),
+            _ => {
+                let reason = self.instance.process().err().unwrap_or(reason);
+                Err(failure(format!("driver {} is down: {reason}", self.name), true))
             }
         }
     }
@@ -158,11 +180,9 @@ impl ExternalDriver {
         }
         let state = State::read(&handle, &self.name)?;
         let collection = match &state.logs {
-            Some(logs) if state.state_dir.is_dir() => {
-                Collection::begin(&self.shim, &state.state_dir, logs)
-                    .inspect_err(|error| tracing::error!(task = %id, %error, "output is not collected"))
-                    .ok()
-            }
+            Some(logs) if state.state_dir.is_dir() => Collection::begin(&self.shim, &state.state_dir, logs)
+                .inspect_err(|error| tracing::error!(task = %id, %error, "output is not collected"))
+                .ok(),
             _ => None,
         };
         let task = Task::new(handle, state, collection);
@@ -179,7 +199,10 @@ impl ExternalDriver {
                     if let Some(collection) = collection {
                         collection.end().await;
                     }
-                    return Err(Error::Refused(format!("driver {} cannot recover the task: {reason}", self.name)));
+                    return Err(Error::Refused(format!(
+                        "driver {} cannot recover the task: {reason}",
+                        self.name
+                    )));
                 }
             }
         }

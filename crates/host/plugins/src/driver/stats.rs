@@ -129,7 +129,9 @@ impl Totals {
         let (cpu, memory) = (resources.cpu.unwrap_or_default(), resources.memory.unwrap_or_default());
         let elapsed = self.measured.map_or(INTERVAL, |before| now.since(before));
         self.measured = Some(now);
-        let spent = |percent: f64| elapsed.mul_f64(if percent.is_finite() { percent.clamp(0.0, 1e6) / 100.0 } else { 0.0 });
+        let spent = |percent: f64| {
+            elapsed.mul_f64(if percent.is_finite() { percent.clamp(0.0, 1e6) / 100.0 } else { 0.0 })
+        };
         let add = |total: &mut u64, percent: f64| {
             *total = total.saturating_add(u64::try_from(spent(percent).as_nanos()).unwrap_or(u64::MAX));
         };

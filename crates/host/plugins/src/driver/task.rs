@@ -135,7 +135,8 @@ impl Task {
         let handle = self.state.plugin_handle().ok_or("the stored handle of the plugin cannot be read")?;
         let request = RecoverTaskRequest { task_id: self.handle.task_id.0.clone(), handle: Some(handle) };
         let mut client = super::client(process.channel());
-        let recovered = tokio::time::timeout(RECOVER_TIMEOUT, call(process, client.recover_task(request))).await;
+        let recovered =
+            tokio::time::timeout(RECOVER_TIMEOUT, call(process, client.recover_task(request))).await;
         match recovered {
             Ok(Ok(_)) => Ok(()),
             Ok(Err(Failed::Ended)) => Err("the plugin ended".into()),

@@ -70,10 +70,8 @@ impl Record {
     }
 
     pub(super) fn write(&self, dir: &Path) -> Result<(), PluginError> {
-        let bytes = serde_json::to_vec(self).map_err(|error| PluginError::Io {
-            what: "encode the record",
-            source: error.into(),
-        })?;
+        let bytes = serde_json::to_vec(self)
+            .map_err(|error| PluginError::Io { what: "encode the record", source: error.into() })?;
         put(dir, FILE, &bytes)
     }
 
