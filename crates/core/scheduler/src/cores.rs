@@ -30,6 +30,36 @@ fn places(node: &Node) -> BTreeMap<u16, u64> {
     cores.into_iter().flatten().filter_map(place).collect()
 }
 
+/// Returns the NUMA node of a device on the PCI bus. A machine with a single NUMA node needs no bus for that.
+pub(crate) fn place_of_bus(node: &Node, bus: Option<&str>) -> Option<u64> {
+    let topology = &node.node_resources.processors.topology.as_ref()?.0;
+    let known = topology.get("BusAssociativity").and_then(|buses| buses.get(bus?)).and_then(Value::as_u64);
+    known.or_else(|| match topology.get("Nodes").and_then(Value::as_array)?.as_slice() {
+        [only] => only.as_u64(),
+        _ => None,
+    })
+}
+
+/// Returns the free cores of a node by their NUMA node, those NUMA nodes only that have enough, in ascending order of
+/// their free cores.
+pub(crate) fn together(node: &Node, used: &BTreeSet<u16>, desired: usize) -> Vec<(u64, Vec<u16>)> {
+    let places = places(node);
+    let mut by_place: BTreeMap<u64, Vec<u16>> = BTreeMap::new();
+    for core in free(node, used) {
+        by_place.entry(places.get(&core).copied().unwrap_or(0)).or_default().push(core);
+    }
+    let mut enough: Vec<_> = by_place.into_iter().filter(|(_, cores)| cores.len() >= desired).collect();
+    enough.sort_by_key(|(_, cores)| cores.len());
+    enough.iter_mut().for_each(|(_, cores)| cores.truncate(desired));
+    enough
+}
+
+fn free(node: &Node, used: &BTreeSet<u16>) -> Vec<u16> {
+    let kept = &node.reserved_resources.cpu.reserved_cpu_cores;
+    let reservable = node.node_resources.cpu.reservable_cpu_cores.iter().copied();
+    reservable.filter(|core| !used.contains(core) && !kept.contains(core)).collect()
+}
+
 /// Picks free cores of a node, from one NUMA node if possible: the one that has the fewest cores left afterwards. The
 /// error is the exhausted dimension.
 pub(crate) fn pick(
@@ -41,23 +71,12 @@ pub(crate) fn pick(
     if desired == 0 {
         return Ok(Vec::new());
     }
-    let kept = &node.reserved_resources.cpu.reserved_cpu_cores;
-    let reservable = node.node_resources.cpu.reservable_cpu_cores.iter().copied();
-    let free: Vec<u16> = reservable.filter(|core| !used.contains(core) && !kept.contains(core)).collect();
+    let free = free(node, used);
     if free.len() < desired {
         return Err("cores");
     }
-    let places = places(node);
-    let mut by_place: BTreeMap<u64, Vec<u16>> = BTreeMap::new();
-    for core in &free {
-        by_place.entry(places.get(core).copied().unwrap_or(0)).or_default().push(*core);
-    }
-    let together = by_place.into_values().filter(|cores| cores.len() >= desired).min_by_key(Vec::len);
-    match (together, numa) {
-        (Some(mut cores), _) => {
-            cores.truncate(desired);
-            Ok(cores)
-        }
+    match (together(node, used, desired).into_iter().next(), numa) {
+        (Some((_, cores)), _) => Ok(cores),
         (None, Numa::Prefer) => Ok(free.into_iter().take(desired).collect()),
         (None, Numa::Require) => Err("numa-cores"),
     }

@@ -1,17 +1,23 @@
-//! Devices of nodes: which devices match a request, and which instances are free (docs/reference/jobspec.md, section
-//! 4.11, docs/reference/http-api.md, section 5.4).
+//! Devices of nodes: which devices match a request, and which instances are free (docs/reference/drivers.md, section
+//! 9.1, docs/reference/http-api.md, section 5.4).
 
+mod value;
+
+use crate::cores::place_of_bus;
 use crate::rank;
-use caravan_lang::constraint::{Matcher, Operator, Targets};
+use caravan_lang::constraint::{Matcher, Operator};
 use caravan_types::alloc::{AllocatedDevice, Allocation};
+use caravan_types::device::{DeviceGroup, DeviceInstance};
 use caravan_types::job::{RequestedDevice, TaskGroup};
 use caravan_types::node::Node;
-use serde_json::Value;
-use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
+use value::holds;
 
 /// Instances in use: vendor, type, name and id.
 pub(crate) type Taken = BTreeSet<(String, String, String, String)>;
+
+/// The name of a group's instance ids in conditions. A constraint on it limits the instances that may be assigned.
+const IDS: &str = "${device.ids}";
 
 /// Returns the device instances that an allocation uses.
 pub(crate) fn of_alloc(alloc: &Allocation) -> impl Iterator<Item = (String, String, String, String)> + '_ {
@@ -23,199 +29,108 @@ pub(crate) fn of_alloc(alloc: &Allocation) -> impl Iterator<Item = (String, Stri
     })
 }
 
-/// Returns the device requests of a group, with the task of each.
-pub(crate) fn requested(group: &TaskGroup) -> impl Iterator<Item = (&str, &RequestedDevice)> {
-    let tasks = group.tasks.iter();
-    tasks
-        .flat_map(|task| task.resources.devices.iter().map(move |d| (task.name.as_str(), d)))
-        .filter(|(_, d)| d.count > 0)
+/// A device request of a group.
+#[derive(Clone, Copy)]
+pub(crate) struct Requested<'a> {
+    task: &'a str,
+    request: &'a RequestedDevice,
+    /// Whether the instances are to be of the NUMA node of the task's cores.
+    near: bool,
 }
 
-/// A kind of device on a node, with its instances.
-pub(crate) struct Group {
-    vendor: String,
-    kind: String,
-    name: String,
-    ids: Vec<String>,
-    attributes: BTreeMap<String, String>,
-}
-
-fn text(value: &Value, key: &str) -> String {
-    value.get(key).and_then(Value::as_str).unwrap_or_default().to_owned()
-}
-
-impl Group {
-    /// Returns the devices that a node reports; unhealthy instances do not count.
-    pub fn of_node(node: &Node) -> Vec<Self> {
-        node.node_resources.devices.iter().map(|device| Self::read(&device.0)).collect()
-    }
-
-    fn read(value: &Value) -> Self {
-        let instances = value.get("Instances").and_then(Value::as_array).map_or(&[][..], Vec::as_slice);
-        let healthy = |i: &&Value| i.get("Healthy").and_then(Value::as_bool).unwrap_or(false);
-        let attributes = value.get("Attributes").and_then(Value::as_object);
-        Self {
-            vendor: text(value, "Vendor"),
-            kind: text(value, "Type"),
-            name: text(value, "Name"),
-            ids: instances.iter().filter(healthy).map(|i| text(i, "ID")).collect(),
-            attributes: attributes
-                .into_iter()
-                .flatten()
-                .filter_map(|(key, value)| Some((key.clone(), attribute(value)?)))
-                .collect(),
-        }
-    }
-
-    /// Returns whether a request names this device: `type`, `vendor/type` or `vendor/type/name`.
-    fn is_called(&self, request: &str) -> bool {
-        let mut parts = request.splitn(3, '/');
-        match (parts.next(), parts.next(), parts.next()) {
-            (Some(kind), None, None) => kind == self.kind,
-            (Some(vendor), Some(kind), None) => vendor == self.vendor && kind == self.kind,
-            (Some(vendor), Some(kind), Some(name)) => {
-                vendor == self.vendor && kind == self.kind && name == self.name
-            }
-            _ => false,
-        }
-    }
-
-    fn key(&self, id: &str) -> (String, String, String, String) {
-        (self.vendor.clone(), self.kind.clone(), self.name.clone(), id.to_owned())
-    }
-}
-
-/// Returns one attribute as text; a number keeps its unit.
-fn attribute(value: &Value) -> Option<String> {
-    let unit = value.get("Unit").and_then(Value::as_str).unwrap_or_default();
-    ["Float", "Int", "String", "Bool"].iter().find_map(|key| match value.get(*key)? {
-        Value::String(text) => Some(text.clone()),
-        Value::Bool(flag) => Some(flag.to_string()),
-        Value::Number(number) => Some(format!("{number}{unit}")),
-        _ => None,
-    })
-}
-
-struct DeviceTargets<'a>(&'a Group);
-
-impl Targets for DeviceTargets<'_> {
-    fn target(&self, name: &str) -> Option<Cow<'_, str>> {
-        let group = self.0;
-        if let Some(key) = name.strip_prefix("device.attr.") {
-            return group.attributes.get(key).map(|value| Cow::Borrowed(value.as_str()));
-        }
-        match name {
-            "device.vendor" => Some(Cow::Borrowed(group.vendor.as_str())),
-            "device.type" => Some(Cow::Borrowed(group.kind.as_str())),
-            "device.model" => Some(Cow::Borrowed(group.name.as_str())),
-            "device.ids" => Some(Cow::Owned(group.ids.join(","))),
-            _ => None,
-        }
-    }
-}
-
-/// Parses a number with a unit into base units and the measured quantity; `None` if the text is something else.
-fn quantity(text: &str) -> Option<(f64, &'static str)> {
-    let text = text.trim();
-    let split =
-        text.find(|c: char| !(c.is_ascii_digit() || matches!(c, '.' | '-' | '+'))).unwrap_or(text.len());
-    let (number, unit) = text.split_at(split);
-    let number: f64 = number.parse().ok()?;
-    let unit = unit.trim();
-    let (unit, measure) = match unit.strip_suffix("/s") {
-        Some(unit) => (unit, "rate"),
-        None => (unit, "size"),
-    };
-    let binary = |power: i32| 1024_f64.powi(power);
-    let decimal = |power: i32| 1000_f64.powi(power);
-    let (factor, measure) = match unit {
-        "" => (1.0, "count"),
-        "B" => (1.0, measure),
-        "kB" | "KB" => (decimal(1), measure),
-        "MB" => (decimal(2), measure),
-        "GB" => (decimal(3), measure),
-        "TB" => (decimal(4), measure),
-        "PB" => (decimal(5), measure),
-        "EB" => (decimal(6), measure),
-        "KiB" => (binary(1), measure),
-        "MiB" => (binary(2), measure),
-        "GiB" => (binary(3), measure),
-        "TiB" => (binary(4), measure),
-        "PiB" => (binary(5), measure),
-        "EiB" => (binary(6), measure),
-        "Hz" => (1.0, "frequency"),
-        "kHz" | "KHz" => (decimal(1), "frequency"),
-        "MHz" => (decimal(2), "frequency"),
-        "GHz" => (decimal(3), "frequency"),
-        "mW" => (0.001, "power"),
-        "W" => (1.0, "power"),
-        "kW" | "KW" => (decimal(1), "power"),
-        "MW" => (decimal(2), "power"),
-        "GW" => (decimal(3), "power"),
-        _ => return None,
-    };
-    Some((number * factor, measure))
-}
-
-/// Returns whether a condition holds for a kind of device. Quantities are compared with their units, everything else as
-/// for nodes.
-fn holds(matcher: &mut Matcher, group: &Group, left: &str, operand: &str, right: &str) -> bool {
-    use caravan_lang::constraint::resolve;
-    let Ok(operator) = Operator::parse(operand) else { return false };
-    let targets = DeviceTargets(group);
-    let (l, r) = (resolve(left, &targets), resolve(right, &targets));
-    let compared = matches!(
-        operator,
-        Operator::Equal
-            | Operator::NotEqual
-            | Operator::Less
-            | Operator::LessEqual
-            | Operator::Greater
-            | Operator::GreaterEqual
-    );
-    if compared && let (Some(l), Some(r)) = (l.as_deref().and_then(quantity), r.as_deref().and_then(quantity))
-    {
-        if l.1 != r.1 {
-            return operator == Operator::NotEqual;
-        }
-        return match operator {
-            Operator::Less => l.0 < r.0,
-            Operator::LessEqual => l.0 <= r.0,
-            Operator::Greater => l.0 > r.0,
-            Operator::GreaterEqual => l.0 >= r.0,
-            Operator::NotEqual => (l.0 - r.0).abs() > f64::EPSILON * l.0.abs(),
-            _ => (l.0 - r.0).abs() <= f64::EPSILON * l.0.abs(),
+/// Returns the device requests of a group.
+pub(crate) fn requested(group: &TaskGroup) -> impl Iterator<Item = Requested<'_>> {
+    let of_task = |task| {
+        let task: &caravan_types::job::Task = task;
+        let near: Vec<&str> = match (task.resources.numa_wish(), &task.resources.numa) {
+            (Some(_), Some(numa)) => numa.devices.iter().flatten().map(String::as_str).collect(),
+            _ => Vec::new(),
         };
-    }
-    // Devices share this rule with nodes: a missing value differs from every value.
-    matcher.check(l.as_deref(), operator, r.as_deref())
+        task.resources.devices.iter().filter(|request| request.count > 0).map(move |request| Requested {
+            task: &task.name,
+            request,
+            near: near.contains(&request.name.as_str()),
+        })
+    };
+    group.tasks.iter().flat_map(of_task)
 }
 
-fn suits(matcher: &mut Matcher, group: &Group, request: &RequestedDevice) -> bool {
-    group.is_called(&request.name)
-        && request.constraints.iter().all(|c| holds(matcher, group, &c.l_target, &c.operand, &c.r_target))
+/// Returns whether some devices of a group are to be of the NUMA node of its cores.
+pub(crate) fn near_cores(group: &TaskGroup) -> bool {
+    requested(group).any(|requested| requested.near)
 }
 
-/// Returns whether a node has the devices at all, even if they are in use.
-pub(crate) fn exist(matcher: &mut Matcher, node: &Node, group: &TaskGroup) -> bool {
-    let has = Group::of_node(node);
-    let mut asked: BTreeMap<usize, u64> = BTreeMap::new();
-    requested(group).all(|(_, request)| {
-        let found = has.iter().enumerate().find(|(at, device)| {
-            let left = (device.ids.len() as u64).saturating_sub(asked.get(at).copied().unwrap_or(0));
-            left >= request.count && suits(matcher, device, request)
-        });
-        match found {
-            Some((at, _)) => {
-                *asked.entry(at).or_default() += request.count;
-                true
-            }
-            None => false,
+/// Returns whether a request names a device: `type`, `vendor/type` or `vendor/type/name`.
+fn is_called(device: &DeviceGroup, request: &str) -> bool {
+    let mut parts = request.splitn(3, '/');
+    match (parts.next(), parts.next(), parts.next()) {
+        (Some(kind), None, None) => kind == device.kind,
+        (Some(vendor), Some(kind), None) => vendor == device.vendor && kind == device.kind,
+        (Some(vendor), Some(kind), Some(name)) => {
+            vendor == device.vendor && kind == device.kind && name == device.name
         }
+        _ => false,
+    }
+}
+
+fn key(device: &DeviceGroup, id: &str) -> (String, String, String, String) {
+    (device.vendor.clone(), device.kind.clone(), device.name.clone(), id.to_owned())
+}
+
+/// Returns whether a kind of device matches a request, apart from the number of its instances.
+fn suits(matcher: &mut Matcher, device: &DeviceGroup, request: &RequestedDevice) -> bool {
+    is_called(device, &request.name)
+        && request
+            .constraints
+            .iter()
+            .filter(|constraint| constraint.l_target.trim() != IDS)
+            .all(|c| holds(matcher, device, &c.l_target, &c.operand, &c.r_target))
+}
+
+/// Returns the healthy instances that a request may get, in the order of the node.
+fn eligible<'n>(
+    matcher: &mut Matcher,
+    device: &'n DeviceGroup,
+    request: &RequestedDevice,
+) -> Vec<&'n DeviceInstance> {
+    let on_ids = || request.constraints.iter().filter(|c| c.l_target.trim() == IDS);
+    let healthy: Vec<&DeviceInstance> = device.instances.iter().filter(|one| one.healthy).collect();
+    let all = healthy.iter().map(|one| one.id.as_str()).collect::<Vec<_>>().join(",");
+    for constraint in on_ids() {
+        let Ok(operator) = Operator::parse(&constraint.operand) else { return Vec::new() };
+        // Each instance is checked on its own, but only several instances together contain all of a set.
+        if operator == Operator::SetContainsAll
+            && !matcher.check(Some(&all), operator, Some(&constraint.r_target))
+        {
+            return Vec::new();
+        }
+    }
+    let permits = |matcher: &mut Matcher, one: &DeviceInstance| {
+        on_ids().all(|constraint| {
+            let operator = match Operator::parse(&constraint.operand) {
+                Ok(Operator::SetContainsAll) => Operator::SetContainsAny,
+                Ok(operator) => operator,
+                Err(_) => return false,
+            };
+            matcher.check(Some(&one.id), operator, Some(&constraint.r_target))
+        })
+    };
+    healthy.into_iter().filter(|one| permits(matcher, one)).collect()
+}
+
+/// Returns whether a node has devices of the requested kinds, which all nodes of its class then have.
+pub(crate) fn known(matcher: &mut Matcher, node: &Node, group: &TaskGroup) -> bool {
+    requested(group).all(|requested| {
+        node.node_resources.devices.iter().any(|device| suits(matcher, device, requested.request))
     })
 }
 
-/// Devices that are given to a group, by task.
+/// Returns whether a node has enough healthy devices, even if they are in use.
+pub(crate) fn exist(matcher: &mut Matcher, node: &Node, group: &TaskGroup) -> bool {
+    offer(matcher, node, &Taken::new(), group, None).is_ok()
+}
+
+/// Devices that are assigned to a group, by task.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Offer {
     pub by_task: BTreeMap<String, Vec<AllocatedDevice>>,
@@ -223,53 +138,108 @@ pub(crate) struct Offer {
     pub affinity: Option<f64>,
 }
 
-/// Returns the devices that a node would give to a group: for each request the kind that meets its affinities best.
-/// Nothing is recorded. The error is the exhausted dimension.
+/// A kind of device that meets a request.
+struct Choice<'n> {
+    score: i64,
+    device: &'n DeviceGroup,
+    ids: Vec<String>,
+}
+
+/// Returns the kinds of devices that meet a request with free instances, those first that meet its affinities best.
+fn choices<'n>(
+    matcher: &mut Matcher,
+    node: &'n Node,
+    used: impl Fn(&(String, String, String, String)) -> bool,
+    requested: Requested<'_>,
+    place: Option<u64>,
+) -> Vec<Choice<'n>> {
+    let request = requested.request;
+    let count = usize::try_from(request.count).unwrap_or(usize::MAX);
+    let mut out = Vec::new();
+    for device in &node.node_resources.devices {
+        if !suits(matcher, device, request) {
+            continue;
+        }
+        let is_near = |one: &&DeviceInstance| match place.filter(|_| requested.near) {
+            Some(place) => {
+                let bus = one.locality.as_ref().map(|locality| locality.pci_bus_id.as_str());
+                place_of_bus(node, bus) == Some(place)
+            }
+            None => true,
+        };
+        let eligible = eligible(matcher, device, request);
+        let free = eligible.into_iter().filter(is_near).filter(|one| !used(&key(device, &one.id)));
+        let ids: Vec<String> = free.take(count).map(|one| one.id.clone()).collect();
+        if ids.len() < count {
+            continue;
+        }
+        let mut score = 0_i64;
+        for wish in &request.affinities {
+            if holds(matcher, device, &wish.l_target, &wish.operand, &wish.r_target) {
+                score = score.saturating_add(wish.weight);
+            }
+        }
+        out.push(Choice { score, device, ids });
+    }
+    out.sort_by_key(|choice| std::cmp::Reverse(choice.score));
+    out
+}
+
+/// The most steps of the search for an assignment; more requests of one group than that are assigned greedily.
+const MAX_STEPS: usize = 256;
+
+/// Assigns devices to the requests that are left. Tries the next kind if a later request finds nothing.
+fn assign<'n>(
+    matcher: &mut Matcher,
+    node: &'n Node,
+    taken: &Taken,
+    place: Option<u64>,
+    left: &[Requested<'_>],
+    (chosen, steps): (&mut Vec<Choice<'n>>, &mut usize),
+) -> bool {
+    let Some((first, rest)) = left.split_first() else { return true };
+    let now: Taken = chosen.iter().flat_map(|c| c.ids.iter().map(|id| key(c.device, id))).collect();
+    let used = |key: &(String, String, String, String)| taken.contains(key) || now.contains(key);
+    for choice in choices(matcher, node, used, *first, place) {
+        *steps += 1;
+        chosen.push(choice);
+        if assign(matcher, node, taken, place, rest, (&mut *chosen, &mut *steps)) {
+            return true;
+        }
+        chosen.pop();
+        if *steps >= MAX_STEPS {
+            return false;
+        }
+    }
+    false
+}
+
+/// Returns the devices that a node would assign to a group: for each request the kind that meets its affinities best.
+/// Devices that are to be near cores are of the NUMA node `place`, if one is named. Nothing is recorded. The error is
+/// the exhausted dimension.
 pub(crate) fn offer(
     matcher: &mut Matcher,
     node: &Node,
     taken: &Taken,
     group: &TaskGroup,
+    place: Option<u64>,
 ) -> Result<Offer, String> {
-    let has = Group::of_node(node);
+    let asked: Vec<Requested<'_>> = requested(group).collect();
+    let mut chosen = Vec::new();
+    if !assign(matcher, node, taken, place, &asked, (&mut chosen, &mut 0)) {
+        return Err("devices: no devices match request".to_owned());
+    }
     let mut supplied = Offer::default();
-    let mut taken_now = Taken::new();
     let (mut met, mut total) = (0_i64, 0_i64);
-    for (task, request) in requested(group) {
-        let wishes = &request.affinities;
-        let count = usize::try_from(request.count).unwrap_or(usize::MAX);
-        let mut best: Option<(i64, &Group, Vec<String>)> = None;
-        for device in has.iter().filter(|d| d.is_called(&request.name)) {
-            if !suits(matcher, device, request) {
-                continue;
-            }
-            let is_free = |id: &&String| {
-                let key = device.key(id);
-                !taken.contains(&key) && !taken_now.contains(&key)
-            };
-            let free: Vec<String> = device.ids.iter().filter(is_free).take(count).cloned().collect();
-            if free.len() < count {
-                continue;
-            }
-            let mut score = 0_i64;
-            for wish in wishes {
-                if holds(matcher, device, &wish.l_target, &wish.operand, &wish.r_target) {
-                    score = score.saturating_add(wish.weight);
-                }
-            }
-            if best.as_ref().is_none_or(|(known, ..)| score > *known) {
-                best = Some((score, device, free));
-            }
-        }
-        let (score, device, ids) = best.ok_or_else(|| "devices: no devices match request".to_owned())?;
-        met = met.saturating_add(score);
-        total = wishes.iter().fold(total, |sum, wish| sum.saturating_add(wish.weight.saturating_abs()));
-        taken_now.extend(ids.iter().map(|id| device.key(id)));
-        supplied.by_task.entry(task.to_owned()).or_default().push(AllocatedDevice {
-            vendor: device.vendor.clone(),
-            kind: device.kind.clone(),
-            name: device.name.clone(),
-            device_ids: ids,
+    for (requested, choice) in asked.into_iter().zip(chosen) {
+        met = met.saturating_add(choice.score);
+        let weights = requested.request.affinities.iter().map(|wish| wish.weight.saturating_abs());
+        total = weights.fold(total, i64::saturating_add);
+        supplied.by_task.entry(requested.task.to_owned()).or_default().push(AllocatedDevice {
+            vendor: choice.device.vendor.clone(),
+            kind: choice.device.kind.clone(),
+            name: choice.device.name.clone(),
+            device_ids: choice.ids,
         });
     }
     supplied.affinity = (total != 0).then(|| rank::ratio(met, total));
@@ -277,87 +247,4 @@ pub(crate) fn offer(
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use caravan_types::job::{Affinity, Constraint, Task};
-    use caravan_types::node::Hardware;
-    use serde_json::json;
-
-    fn node() -> Node {
-        let mut node = Node::default();
-        let device = |name: &str, memory: i64, ids: &[&str]| {
-            let instances: Vec<Value> = ids.iter().map(|id| json!({"ID": id, "Healthy": true})).collect();
-            Hardware(json!({
-                "Vendor": "nvidia", "Type": "gpu", "Name": name, "Instances": instances,
-                "Attributes": {"memory": {"Int": memory, "Unit": "MiB"}},
-            }))
-        };
-        node.node_resources.devices = vec![device("small", 4096, &["a", "b"]), device("big", 16384, &["c"])];
-        node
-    }
-
-    fn group(
-        name: &str,
-        count: u64,
-        constraint: Option<(&str, &str)>,
-        wish: Option<(&str, &str)>,
-    ) -> TaskGroup {
-        let left = || "${device.attr.memory}".to_owned();
-        let condition = |(operand, value): (&str, &str)| Constraint {
-            l_target: left(),
-            operand: operand.into(),
-            r_target: value.into(),
-        };
-        let affinity = |(operand, value): (&str, &str)| Affinity {
-            l_target: left(),
-            operand: operand.into(),
-            r_target: value.into(),
-            weight: 50,
-        };
-        let request = RequestedDevice {
-            name: name.into(),
-            count,
-            constraints: constraint.map(condition).into_iter().collect(),
-            affinities: wish.map(affinity).into_iter().collect(),
-        };
-        let mut task = Task { name: "t".into(), ..Task::default() };
-        task.resources.devices.push(request);
-        TaskGroup { tasks: vec![task], ..TaskGroup::default() }
-    }
-
-    fn offered(group: &TaskGroup, taken: &Taken) -> Result<Vec<String>, String> {
-        let offer = offer(&mut Matcher::new(), &node(), taken, group)?;
-        Ok(offer.by_task["t"].iter().flat_map(|d| d.device_ids.clone()).collect())
-    }
-
-    #[test]
-    fn names_constraints_and_wishes_pick_the_kind() {
-        let none = Taken::new();
-        assert_eq!(offered(&group("gpu", 1, None, None), &none).unwrap(), ["a"]);
-        assert_eq!(offered(&group("nvidia/gpu/big", 1, None, None), &none).unwrap(), ["c"]);
-        assert_eq!(offered(&group("gpu", 1, Some((">=", "8 GiB")), None), &none).unwrap(), ["c"]);
-        assert_eq!(offered(&group("gpu", 1, None, Some((">", "8GB"))), &none).unwrap(), ["c"]);
-        assert!(offered(&group("fpga", 1, None, None), &none).is_err());
-        assert!(!exist(&mut Matcher::new(), &node(), &group("gpu", 3, None, None)));
-        assert!(exist(&mut Matcher::new(), &node(), &group("gpu", 2, None, None)));
-    }
-
-    #[test]
-    fn an_instance_is_assigned_once() {
-        let mut taken = Taken::new();
-        taken.insert(("nvidia".into(), "gpu".into(), "small".into(), "a".into()));
-        assert_eq!(offered(&group("nvidia/gpu/small", 1, None, None), &taken).unwrap(), ["b"]);
-        assert_eq!(
-            offered(&group("nvidia/gpu/small", 2, None, None), &taken),
-            Err("devices: no devices match request".into())
-        );
-    }
-
-    #[test]
-    fn quantities_know_their_units() {
-        assert_eq!(quantity("2 GiB"), Some((2_147_483_648.0, "size")));
-        assert_eq!(quantity("1.5GHz"), Some((1_500_000_000.0, "frequency")));
-        assert_eq!(quantity("10"), Some((10.0, "count")));
-        assert_eq!(quantity("fast"), None);
-    }
-}
+mod tests;

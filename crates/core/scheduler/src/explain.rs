@@ -1,6 +1,7 @@
 //! Converts the metrics of an evaluation to sentences.
 
 use crate::caps::NOT_ALLOWED;
+use crate::exclusive;
 use caravan_types::EvalId;
 use caravan_types::alloc::Allocation;
 use caravan_types::eval::{AllocMetric, EvalStatus, Evaluation};
@@ -167,6 +168,11 @@ fn causes(metric: &AllocMetric) -> Vec<String> {
         let has = if *count == 1 { "has" } else { "have" };
         causes.push(match dimension.as_str() {
             "numa-cores" => format!("{who} {has} not enough cores of one NUMA node left"),
+            exclusive::APART => {
+                format!(
+                    "{who} {has} no NUMA node left with both the cores and the devices that the group needs"
+                )
+            }
             "cpu" | "memory" | "disk" | "cores" => format!("{who} {has} not enough {dimension} left"),
             other => format!("{who} {has} no room: {other}"),
         });

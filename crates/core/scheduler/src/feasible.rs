@@ -158,7 +158,7 @@ impl<'a> Conditions<'a> {
             return Err(NO_PRIVILEGED_PLUGINS.to_owned());
         }
         self.capabilities.check(node)?;
-        if self.has_devices && !crate::device::exist(matcher, node, self.group) {
+        if self.has_devices && !crate::device::known(matcher, node, self.group) {
             return Err("missing devices".to_owned());
         }
         if !crate::ports::supported(node, self.group) {
@@ -169,7 +169,7 @@ impl<'a> Conditions<'a> {
 
     /// Returns whether the result may differ between nodes of a class.
     pub fn differs(&self) -> bool {
-        self.escaped || self.has_host_networks
+        self.escaped || self.has_host_networks || self.has_devices
     }
 
     /// Checks the conditions that may differ between nodes of a class. The error is the key of the metric.
@@ -178,6 +178,10 @@ impl<'a> Conditions<'a> {
             && let Some(constraint) = self.unmet(matcher, node, true)
         {
             return Err(constraint.to_string());
+        }
+        // Nodes of a class have the same kinds of devices, but not the same number of instances.
+        if self.has_devices && !crate::device::exist(matcher, node, self.group) {
+            return Err("missing devices".to_owned());
         }
         match crate::ports::missing_host_network(node, self.group) {
             Some(reason) if self.has_host_networks => Err(reason),

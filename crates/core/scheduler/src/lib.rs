@@ -14,6 +14,7 @@ mod decision;
 mod device;
 mod diff;
 mod disconnect;
+mod exclusive;
 mod explain;
 mod feasible;
 mod field;

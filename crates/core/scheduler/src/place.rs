@@ -1,9 +1,9 @@
 //! Finds the node for one allocation.
 
 use crate::context::Context;
-use crate::cores;
 use crate::csi;
 use crate::device;
+use crate::exclusive;
 use crate::host;
 use crate::metric;
 use crate::notes;
@@ -399,17 +399,11 @@ fn granted<V: View>(
         granted.shared.networks = offer.networks;
         granted.shared.ports = offer.ports;
     }
-    let mut cores = match prepared.ask.cores {
-        0 => Vec::new(),
-        requested => cores::pick(node, &ctx.detail(at).cores, requested, prepared.numa)
-            .map_err(|dimension| Reject::Exhaust(dimension.to_owned()))?,
-    };
-    let mut devices = if device::requested(group).next().is_some() {
-        let (detail, matcher, _) = ctx.detail_and_tools(at);
-        device::offer(matcher, node, &detail.devices, group).map_err(Reject::Exhaust)?
-    } else {
-        device::Offer::default()
-    };
+    let (detail, matcher, _) = ctx.detail_and_tools(at);
+    let taken = (&detail.cores, &detail.devices);
+    let (mut cores, mut devices) =
+        exclusive::pick(matcher, node, taken, group, (prepared.ask.cores, prepared.numa))
+            .map_err(Reject::Exhaust)?;
     let shares_of_cores = |cores| core_shares(node, cores);
     tasks(shares_of_cores, group, &mut cores, &mut devices, oversubscription, &mut granted);
     Ok(granted)

@@ -7,6 +7,7 @@
 use crate::context::Context;
 use crate::cores::{self, Numa};
 use crate::device;
+use crate::exclusive;
 use crate::feasible::Conditions;
 use crate::fits::TOO_MANY;
 use crate::metric;
@@ -386,7 +387,9 @@ impl<'a> Prepared<'a> {
         }
         if self.has_devices {
             let (detail, matcher, _) = ctx.detail_and_tools(at);
-            let offer = device::offer(matcher, node, &detail.devices, group).map_err(Reject::Exhaust)?;
+            let taken = (&detail.cores, &detail.devices);
+            let (_, offer) = exclusive::pick(matcher, node, taken, group, (self.ask.cores, self.numa))
+                .map_err(Reject::Exhaust)?;
             score.devices = offer.affinity.unwrap_or(0.0);
         }
         Ok(score)

@@ -2,7 +2,6 @@
 //! `unique.` attribute (docs/reference/http-api.md, section 5.4, `ComputedClass`).
 
 use crate::node::Node;
-use serde_json::Value;
 
 /// An FNV-1a hash over strings. Each string is preceded by its length, so `ab`, `c` and `a`, `bc` differ.
 struct Digest(u64);
@@ -44,10 +43,14 @@ impl Node {
             digest.flag(driver.detected && driver.healthy);
         }
         for device in &self.node_resources.devices {
-            for key in ["Vendor", "Type", "Name"] {
-                digest.text(device.0.get(key).and_then(Value::as_str).unwrap_or_default());
+            for text in [&device.vendor, &device.kind, &device.name] {
+                digest.text(text);
             }
-            digest.text(&device.0.get("Attributes").map(Value::to_string).unwrap_or_default());
+            for (name, value) in &device.attributes {
+                digest.text(name);
+                digest.text(&value.to_string());
+            }
+            digest.text("");
         }
         let networks = &self.node_resources.node_networks;
         networks.iter().for_each(|network| digest.text(&network.mode));

@@ -13,6 +13,7 @@ pub mod command;
 pub mod component;
 pub mod cores;
 pub mod deployment;
+pub mod device;
 pub mod duration;
 pub mod eval;
 pub mod host_volume;

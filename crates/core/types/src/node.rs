@@ -1,5 +1,6 @@
 //! Nodes: the client agents (docs/reference/http-api.md, section 5.4).
 
+use crate::device::DeviceGroup;
 use crate::id::{NodeId, PluginId};
 use crate::job::Network;
 use crate::plugin::{CsiInfo, LeftMount};
@@ -280,7 +281,7 @@ pub struct HostNetwork {
     pub reserved_ports: String,
 }
 
-/// A description of processors or of a device, as its node reports it.
+/// A description of processors, as their node reports it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Hardware(pub serde_json::Value);
@@ -295,7 +296,7 @@ pub struct NodeResources {
     pub memory: NodeMemory,
     pub disk: NodeDisk,
     #[serde(with = "nil")]
-    pub devices: Vec<Hardware>,
+    pub devices: Vec<DeviceGroup>,
     #[serde(with = "nil")]
     pub node_networks: Vec<NodeNetwork>,
     #[serde(with = "nil")]

@@ -4,6 +4,7 @@ use crate::ClientError;
 use crate::clock::Backoff;
 use crate::cores::Cores;
 use crate::csi::VolumeManager;
+use crate::devices::Holders;
 use crate::node::NodeState;
 use crate::runner::{AllocRunner, AllocState, FindAlloc, RunnerParts, Stage, claims};
 use crate::state::{Store, TaskRecord};
@@ -26,6 +27,8 @@ pub(crate) struct AllocsParts {
     pub(crate) node: NodeState,
     /// The assignment of processors to tasks.
     pub(crate) cores: Cores,
+    /// The holders of device instances.
+    pub(crate) holders: Holders,
     /// The CSI volumes, for reports about claims of lost allocations.
     pub(crate) volumes: VolumeManager,
     /// Cancelled when the agent ends; tasks keep running.
@@ -77,9 +80,11 @@ impl Allocs {
     fn begin(&self, alloc: Arc<Allocation>, records: BTreeMap<String, TaskRecord>, before: Vec<AllocRunner>) {
         let over = |record: &TaskRecord| record.state.state == TaskRunState::Dead;
         let has_run = !records.is_empty() && records.values().all(over);
+        let runs = records.values().any(|record| record.driver_id.is_some() && !over(record));
         let runner = AllocRunner::new(Arc::clone(&self.runner_parts), Arc::clone(&alloc), records);
         if !has_run {
             self.parts.cores.hold(&alloc);
+            self.parts.holders.enter(&alloc, runs);
         }
         self.lock().insert(alloc.id.clone(), runner.clone());
         let before = before.iter().map(|runner| runner.state().clone()).collect();

@@ -7,6 +7,7 @@ use crate::contact::{ContactParts, LastHeartbeat};
 use crate::cores::Cores;
 use crate::csi::supervisor::PluginTask;
 use crate::csi::{CsiFault, Ledger, LeftMounts, Manager, Registry, VolumeManager};
+use crate::devices::{DeviceManager, Holders};
 use crate::drivers::DriverManager;
 use crate::fs::AllocFs;
 use crate::host_volumes::{HostVolumeFault, HostVolumes, check_fixed};
@@ -30,6 +31,7 @@ use caravan_sys::below::Treatment;
 use caravan_sys::files::{durable_dir, durable_private_dir, sync_dir};
 use caravan_sys::mount::make_shared_tree;
 use caravan_types::alloc::{Allocation, ClientStatus, TaskRunState, TaskState};
+use caravan_types::device::DeviceGroupStats;
 use caravan_types::node::{Node, NodeSecret};
 use caravan_types::small::Map;
 use caravan_types::{AllocId, NodeId};
@@ -133,6 +135,9 @@ impl Client {
         let host_volumes =
             HostVolumes::new(&config, &identity, store.clone(), node.clone(), loaded.host_volumes);
         let link = Link { identity, servers };
+        let plugged = std::mem::take(&mut config.devices);
+        let devices = DeviceManager::new(plugged, config.stats_interval, node.clone());
+        let holders = Holders::default();
         let config = Arc::new(config);
         let drivers = DriverManager::new(drivers, &config, node.clone());
         let (reporter, meters) = (Reporter::default(), caravan_meters::Meters::default());
@@ -167,6 +172,8 @@ impl Client {
                 registry: plugins.registry().clone(),
                 left_mounts: left_mounts.clone(),
                 deadlines,
+                devices: devices.clone(),
+                holders: holders.clone(),
             },
             api: Arc::clone(&task_api),
         };
@@ -174,6 +181,7 @@ impl Client {
             store: store.clone(),
             node: node.clone(),
             cores: cores.clone(),
+            holders,
             volumes: volumes.clone(),
             shutdown: shutdown.clone(),
         };
@@ -199,8 +207,9 @@ impl Client {
             host_volumes: host_volumes.clone(),
             allocs: allocs.clone(),
             neighbours: Arc::clone(&neighbours),
+            devices: devices.clone(),
         };
-        let contact = ContactParts { link, node, drivers, host_volumes, lease, heartbeat, reporter };
+        let contact = ContactParts { link, node, drivers, devices, host_volumes, lease, heartbeat, reporter };
         let service = Service {
             config,
             csi_dir,
@@ -292,6 +301,7 @@ impl Service {
         let tracker = TaskTracker::new();
         tracker.spawn(contact.drivers.clone().run(stop.child_token()));
         tracker.spawn(contact.drivers.clone().route_events(allocs.clone(), stop.child_token()));
+        tracker.spawn(contact.devices.clone().run(stop.child_token()));
         tracker.spawn(plugins.clone().run(stop.child_token()));
         tracker.spawn(volumes.clone().watch_mounts(stop.child_token()));
         tracker.spawn(volumes.clone().watch_usage(stop.child_token()));
@@ -422,6 +432,7 @@ pub struct Handle {
     volumes: VolumeManager,
     host_volumes: HostVolumes,
     neighbours: Arc<watch::Sender<Neighbours>>,
+    devices: DeviceManager,
 }
 
 impl Handle {
@@ -532,6 +543,23 @@ impl Handle {
     pub async fn stats(&self, alloc: &AllocId, task: &str) -> Result<Usage, ClientError> {
         let (driver, id) = self.allocs.get(alloc)?.running(task)?;
         Ok(driver.usage(&TaskId(id)).await?)
+    }
+    /// Returns the last statistics of the node's devices.
+    pub fn device_stats(&self) -> Vec<DeviceGroupStats> {
+        self.devices.stats()
+    }
+    /// Returns the last statistics of the devices that a task uses.
+    ///
+    /// # Errors
+    /// If the allocation is unknown.
+    pub fn task_device_stats(
+        &self,
+        alloc: &AllocId,
+        task: &str,
+    ) -> Result<Vec<DeviceGroupStats>, ClientError> {
+        let alloc = self.allocs.get(alloc)?.alloc();
+        let resources = alloc.allocated_resources.as_ref().and_then(|resources| resources.tasks.get(task));
+        Ok(self.devices.stats_of(resources.map_or(&[], |task| &task.devices)))
     }
     /// Runs a command next to a task and collects its output.
     ///

@@ -1,9 +1,11 @@
 //! The settings that the agent passes to its client.
 
+use caravan_drivers::DevicePlugin;
 use caravan_types::node::{HostNetwork, HostVolumeInfo, ReservedResources};
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// Settings of a client (docs/reference/jobspec.md, section 11.3). [`ClientConfig::new`] returns the defaults.
@@ -80,6 +82,10 @@ pub struct ClientConfig {
     pub neighbours: crate::Neighbours,
     /// Configuration of drivers by name (`plugin "raw_exec" { config { … } }`).
     pub plugins: BTreeMap<String, Value>,
+    /// The plugins that find the node's devices.
+    pub devices: Vec<Arc<dyn DevicePlugin>>,
+    /// The time between two measurements of devices.
+    pub stats_interval: Duration,
 }
 
 impl ClientConfig {
@@ -123,6 +129,8 @@ impl ClientConfig {
             cgroup_parent: "/caravan".to_owned(),
             neighbours: Vec::new(),
             plugins: BTreeMap::new(),
+            devices: Vec::new(),
+            stats_interval: Duration::from_secs(1),
         }
     }
 

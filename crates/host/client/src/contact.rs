@@ -3,6 +3,7 @@
 
 use crate::allocs::Allocs;
 use crate::clock::Backoff;
+use crate::devices::DeviceManager;
 use crate::drivers::DriverManager;
 use crate::host_volumes::HostVolumes;
 use crate::lease::NodeLease;
@@ -79,6 +80,8 @@ pub(crate) struct ContactParts {
     pub(crate) node: NodeState,
     /// The task drivers, whose first fingerprints come before the registration.
     pub(crate) drivers: DriverManager,
+    /// The device plugins, whose first reports come before the registration.
+    pub(crate) devices: DeviceManager,
     /// The host volumes, whose first verification comes before the registration.
     pub(crate) host_volumes: HostVolumes,
     /// The lease for single-writer volumes.
@@ -114,7 +117,10 @@ fn heartbeat(parts: &ContactParts) -> NodeHeartbeat {
 /// Keeps contact for as long as it is polled.
 pub(crate) async fn stay(parts: ContactParts, allocs: Allocs) {
     let first = async {
-        parts.drivers.first_fingerprints(DRIVER_TIMEOUT).await;
+        tokio::join!(
+            parts.drivers.first_fingerprints(DRIVER_TIMEOUT),
+            parts.devices.first_fingerprints(DRIVER_TIMEOUT)
+        );
         parts.host_volumes.first_pass(VOLUME_TIMEOUT).await;
     };
     tokio::select! {

@@ -17,6 +17,7 @@ mod config;
 mod contact;
 mod cores;
 mod csi;
+mod devices;
 mod drivers;
 mod env;
 mod error;

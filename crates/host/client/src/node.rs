@@ -1,6 +1,7 @@
 //! The node as it is reported: one value with many writers and one watching reporter.
 
 use crate::clock;
+use caravan_types::device::DeviceGroup;
 use caravan_types::node::{DriverInfo, HostVolumeInfo, Node, NodeEvent};
 use caravan_types::plugin::{CsiInfo, LeftMount, PluginRole};
 use caravan_types::{PluginId, Time};
@@ -114,6 +115,20 @@ impl NodeState {
     /// Writes the host volumes that the node offers.
     pub(crate) fn put_host_volumes(&self, volumes: BTreeMap<String, HostVolumeInfo>) {
         self.update(|node| node.host_volumes = volumes);
+    }
+
+    /// Writes the devices of the node, and the NUMA nodes of PCI buses that devices are on.
+    pub(crate) fn put_devices(&self, devices: Vec<DeviceGroup>, places: &BTreeMap<String, u64>) {
+        self.update(|node| {
+            node.node_resources.devices = devices;
+            let topology = node.node_resources.processors.topology.as_mut();
+            if let Some(topology) = topology.and_then(|topology| topology.0.as_object_mut()) {
+                topology.remove("BusAssociativity");
+                if !places.is_empty() {
+                    topology.insert("BusAssociativity".to_owned(), serde_json::json!(places));
+                }
+            }
+        });
     }
 
     /// Writes the node metadata.

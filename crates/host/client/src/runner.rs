@@ -8,6 +8,7 @@ mod binds;
 mod broken;
 mod cores_hook;
 mod csi_hook;
+mod devices_hook;
 mod disk;
 mod fence;
 mod fresh;

@@ -3,6 +3,7 @@
 
 use crate::task::{DeviceNode, Mount};
 use async_trait::async_trait;
+use caravan_types::device::{DeviceGroup, DeviceGroupStats};
 use std::collections::BTreeMap;
 use std::fmt;
 use std::time::Duration;
@@ -57,56 +58,6 @@ pub enum DeviceError {
     },
 }
 
-/// Devices of one vendor, type and model, which have the same attributes.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct DeviceGroup {
-    /// The vendor, such as `nvidia`.
-    pub vendor: String,
-    /// The type, such as `gpu`.
-    pub kind: String,
-    /// The model.
-    pub name: String,
-    /// The devices.
-    pub instances: Vec<DeviceInstance>,
-    /// Attributes of every device of the group, for constraints and affinities.
-    pub attributes: BTreeMap<String, DeviceAttribute>,
-}
-
-/// One device.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct DeviceInstance {
-    /// The id; unique within its group.
-    pub id: String,
-    /// Whether tasks may get the device.
-    pub healthy: bool,
-    /// Why the device is not healthy; may be empty.
-    pub health_description: String,
-    /// The device's address on the PCI bus, if it is known.
-    pub pci_bus_id: Option<String>,
-}
-
-/// The value of a device's attribute.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct DeviceAttribute {
-    /// The value; `None` if the plugin sent none, which makes the message invalid.
-    pub value: Option<DeviceValue>,
-    /// The unit of a number, such as `MiB` or `MHz`; empty if it has none.
-    pub unit: String,
-}
-
-/// A value without its unit.
-#[derive(Clone, Debug, PartialEq)]
-pub enum DeviceValue {
-    /// A number with a fraction.
-    Float(f64),
-    /// A whole number.
-    Int(i64),
-    /// Text.
-    String(String),
-    /// Yes or no.
-    Bool(bool),
-}
-
 /// What a task needs in order to use its devices.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Reservation {
@@ -116,58 +67,4 @@ pub struct Reservation {
     pub mounts: Vec<Mount>,
     /// Device files of the host.
     pub devices: Vec<DeviceNode>,
-}
-
-/// The statistics of one group.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct DeviceGroupStats {
-    /// The vendor.
-    pub vendor: String,
-    /// The type.
-    pub kind: String,
-    /// The model.
-    pub name: String,
-    /// The statistics by the instance's id.
-    pub instances: BTreeMap<String, DeviceStats>,
-}
-
-/// The statistics of one instance.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct DeviceStats {
-    /// The most telling value.
-    pub summary: Option<StatValue>,
-    /// All values.
-    pub stats: Option<StatObject>,
-    /// The time of the measurement, in nanoseconds since 1970.
-    pub unix_ns: i64,
-}
-
-/// Values and groups of values, by name.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct StatObject {
-    /// Groups of values.
-    pub nested: BTreeMap<String, StatObject>,
-    /// Values.
-    pub attributes: BTreeMap<String, StatValue>,
-}
-
-/// One measured value: a number, a fraction, a text or a flag.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct StatValue {
-    /// A number with a fraction, or the part of a total.
-    pub float_numerator: Option<f64>,
-    /// The total of `float_numerator`.
-    pub float_denominator: Option<f64>,
-    /// A whole number, or the part of a total.
-    pub int_numerator: Option<i64>,
-    /// The total of `int_numerator`.
-    pub int_denominator: Option<i64>,
-    /// Text.
-    pub string: Option<String>,
-    /// Yes or no.
-    pub bool: Option<bool>,
-    /// The unit of the numbers; empty if they have none.
-    pub unit: String,
-    /// The meaning of the value.
-    pub desc: String,
 }

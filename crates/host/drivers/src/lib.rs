@@ -22,11 +22,12 @@ mod session;
 mod supervised;
 mod task;
 
-pub use config::{Reader, matches_pattern, parse_duration};
-pub use device::{
-    DeviceAttribute, DeviceError, DeviceGroup, DeviceGroupStats, DeviceInstance, DevicePlugin, DeviceStats,
-    DeviceStream, DeviceValue, Reservation, StatObject, StatValue,
+pub use caravan_types::device::{
+    DeviceAttribute, DeviceGroup, DeviceGroupStats, DeviceInstance, DeviceLocality, DeviceStats, StatObject,
+    StatValue,
 };
+pub use config::{Reader, matches_pattern, parse_duration};
+pub use device::{DeviceError, DevicePlugin, DeviceStream, Reservation};
 pub use driver::{Capabilities, Driver, DriverEvent, Fingerprint, FsIsolation, Health};
 pub use error::{Error, Result};
 pub use exec::{ExecDriver, ExecOptions};

@@ -7,7 +7,6 @@ use caravan_types::AllocId;
 use caravan_types::alloc::Allocation;
 use caravan_types::eval::Trigger;
 use caravan_types::job::{Affinity, Constraint, Job, JobType, Network, Port, RequestedDevice, Spread};
-use caravan_types::node::Hardware;
 use caravan_types::plan::Decision;
 use proptest::prelude::*;
 use std::collections::BTreeMap;
@@ -123,7 +122,7 @@ fn world(rules: Rules) -> World {
             let ids: Vec<_> =
                 (0..2).map(|id| serde_json::json!({"ID": format!("g{id}"), "Healthy": true})).collect();
             let gpu = serde_json::json!({"Vendor": "v", "Type": "gpu", "Name": "m", "Instances": ids});
-            made.node_resources.devices.push(Hardware(gpu));
+            made.node_resources.devices.push(serde_json::from_value(gpu).unwrap());
         }
         made.node_max_allocs = if n == 4 { 3 } else { 0 };
         world.set_node(made);

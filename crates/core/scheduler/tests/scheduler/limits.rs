@@ -67,7 +67,7 @@ fn cluster() -> World {
                 let one = |id: u32| json!({"ID": format!("g{id}"), "Healthy": id != 1});
                 let instances: Vec<Value> = (0..3).map(one).collect();
                 let gpu = json!({"Vendor": "v", "Type": "gpu", "Name": "m", "Instances": instances});
-                made.node_resources.devices.push(Hardware(gpu));
+                made.node_resources.devices.push(serde_json::from_value(gpu).unwrap());
             }
             _ => made.node_resources.cpu.reservable_cpu_cores = vec![2, 3],
         }

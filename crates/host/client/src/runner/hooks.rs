@@ -26,6 +26,8 @@ pub(super) enum HookName {
     Csi,
     /// Assigns processors.
     Cores,
+    /// Holds device instances.
+    Devices,
     /// Opens the API sockets of tasks.
     Sockets,
 }
@@ -37,7 +39,12 @@ impl HookName {
             Self::AllocDir => Some("alloc_dir"),
             Self::Network => Some("network"),
             Self::Csi => Some("csi_hook"),
-            Self::Predecessors | Self::Disk | Self::HostVolumes | Self::Cores | Self::Sockets => None,
+            Self::Predecessors
+            | Self::Disk
+            | Self::HostVolumes
+            | Self::Cores
+            | Self::Devices
+            | Self::Sockets => None,
         }
     }
 }
@@ -64,8 +71,9 @@ pub(super) enum ReleaseStep {
 }
 
 /// The steps after the tasks, in their order. A successor may start before the volumes are unmounted.
-pub(super) const RELEASE_ORDER: [ReleaseStep; 6] = [
+pub(super) const RELEASE_ORDER: [ReleaseStep; 7] = [
     ReleaseStep::Hook(HookName::Cores),
+    ReleaseStep::Hook(HookName::Devices),
     ReleaseStep::Report,
     ReleaseStep::Hook(HookName::Sockets),
     ReleaseStep::Hook(HookName::Network),
@@ -189,6 +197,7 @@ mod tests {
         use ReleaseStep::{Hook, Reach, Report};
         let steps = [
             Hook(HookName::Cores),
+            Hook(HookName::Devices),
             Report,
             Hook(HookName::Sockets),
             Hook(HookName::Network),

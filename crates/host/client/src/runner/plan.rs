@@ -14,7 +14,7 @@ use crate::env::{Inputs, SeenDirs, TaskEnv};
 use crate::node::NodeState;
 use caravan_drivers::{Driver, FsIsolation, LogConfig, Mount, Port, Resources, TaskConfig, TaskDirs, TaskId};
 use caravan_types::AllocId;
-use caravan_types::alloc::{AllocatedPort, Allocation};
+use caravan_types::alloc::{AllocatedDevice, AllocatedPort, Allocation};
 use caravan_types::job::{Task, TaskGroup, Template};
 use caravan_types::node::Node;
 use std::collections::BTreeMap;
@@ -158,6 +158,12 @@ impl Plan {
         &self.env
     }
 
+    /// Returns the devices that the scheduler assigned to the task.
+    pub(super) fn devices(&self) -> &[AllocatedDevice] {
+        let resources = self.alloc.allocated_resources.as_ref();
+        resources.and_then(|resources| resources.tasks.get(&self.name)).map_or(&[], |task| &task.devices)
+    }
+
     /// Returns the directories of the task.
     pub(super) fn dirs(&self) -> &TaskDir {
         &self.dirs
@@ -219,8 +225,8 @@ impl Plan {
 
     /// Returns the driver's input for a run.
     pub(super) fn config(&self, site: &Site, state: &AllocState, id: &str, prepared: Prepared) -> TaskConfig {
-        let Prepared { tokens, variables, mounts, lease, owner: _ } = prepared;
-        let texts = self.env.with(variables);
+        let Prepared { tokens, variables, device_env, devices, mounts, lease, owner: _ } = prepared;
+        let texts = self.env.with(device_env.clone()).with(variables);
         let env = texts.with(tokens).variables().clone();
         let (task, alloc) = (self.task(), &self.alloc);
         let allocated = alloc.allocated_resources.as_ref().and_then(|r| r.tasks.get(&self.name));
@@ -251,8 +257,8 @@ impl Plan {
             processors: site.cores.of(&alloc.id, &self.name),
             ports: ports(alloc),
             mounts,
-            devices: Vec::new(),
-            device_env: Default::default(),
+            devices,
+            device_env,
             user: (!user.is_empty()).then_some(user),
             dirs: TaskDirs {
                 shared_alloc_dir: self.dirs.shared.clone(),

@@ -4,7 +4,7 @@ use super::alloc_state::AllocState;
 use super::plan::Plan;
 use super::users::unknown_owner;
 use async_trait::async_trait;
-use caravan_drivers::Mount;
+use caravan_drivers::{DeviceNode, Mount};
 use caravan_shim::lease::Term;
 use caravan_sys::dir::Owner;
 use caravan_types::alloc::TaskEvent;
@@ -22,6 +22,8 @@ pub(super) enum TaskHookName {
     Identity,
     /// Writes the dispatch payload.
     DispatchPayload,
+    /// Reserves devices.
+    Devices,
     /// Fetches artifacts.
     Artifacts,
     /// Renders templates.
@@ -35,11 +37,12 @@ pub(super) enum TaskHookName {
 }
 
 /// The hooks that may be slow, in their order: files in the task's directories first, templates last.
-pub(super) const PREPARE_ORDER: [TaskHookName; 6] = [
+pub(super) const PREPARE_ORDER: [TaskHookName; 7] = [
     TaskHookName::TaskDir,
     TaskHookName::ApiSocket,
     TaskHookName::Identity,
     TaskHookName::DispatchPayload,
+    TaskHookName::Devices,
     TaskHookName::Artifacts,
     TaskHookName::Templates,
 ];
@@ -91,6 +94,10 @@ pub(super) struct Prepared {
     pub(super) tokens: BTreeMap<String, String>,
     /// Variables that templates add.
     pub(super) variables: BTreeMap<String, String>,
+    /// Variables that device plugins add.
+    pub(super) device_env: BTreeMap<String, String>,
+    /// Device files that the task may use.
+    pub(super) devices: Vec<DeviceNode>,
     /// The mounts that the driver makes.
     pub(super) mounts: Vec<Mount>,
     /// The lease term that limits the run.
@@ -141,13 +148,16 @@ pub(super) trait TaskHook: Debug + Send {
 #[cfg(test)]
 mod tests {
     use super::TaskHookName::{
-        ApiSocket, Artifacts, DispatchPayload, Identity, Lease, Plugin, TaskDir, Templates, Volumes,
+        ApiSocket, Artifacts, Devices, DispatchPayload, Identity, Lease, Plugin, TaskDir, Templates, Volumes,
     };
     use super::*;
 
     #[test]
     fn templates_are_rendered_last_and_the_lease_is_checked_after_the_mounts() {
-        assert_eq!(PREPARE_ORDER, [TaskDir, ApiSocket, Identity, DispatchPayload, Artifacts, Templates]);
+        assert_eq!(
+            PREPARE_ORDER,
+            [TaskDir, ApiSocket, Identity, DispatchPayload, Devices, Artifacts, Templates]
+        );
         assert_eq!(MOUNT_ORDER, [Plugin, Volumes, Lease]);
     }
 

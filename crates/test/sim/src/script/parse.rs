@@ -3,6 +3,7 @@
 use super::ScriptError;
 use crate::samples;
 use caravan_scheduler::{Algorithm, Preemption, Rules};
+use caravan_types::device::{DeviceGroup, DeviceInstance};
 use caravan_types::node::{DriverInfo, Hardware, Node};
 use caravan_types::volume::{AccessMode, AttachmentMode, Capability, Volume};
 
@@ -149,18 +150,22 @@ fn set(node: &mut Node, key: &str, value: &str) -> Result<(), String> {
 }
 
 /// Parses `vendor/type/name:count`.
-fn device(text: &str) -> Result<Hardware, String> {
+fn device(text: &str) -> Result<DeviceGroup, String> {
     let (name, count) = text.split_once(':').unwrap_or((text, "1"));
     let parts: Vec<&str> = name.split('/').collect();
     let [vendor, kind, name] = parts[..] else {
         return Err(format!("{text:?} is not vendor/type/name:count"));
     };
     let count: usize = number(count)?;
-    let instances: Vec<serde_json::Value> =
-        (0..count).map(|n| serde_json::json!({"ID": format!("{name}-{n}"), "Healthy": true})).collect();
-    Ok(Hardware(serde_json::json!({
-        "Vendor": vendor, "Type": kind, "Name": name, "Instances": instances, "Attributes": {},
-    })))
+    let instance =
+        |n| DeviceInstance { id: format!("{name}-{n}"), healthy: true, ..DeviceInstance::default() };
+    Ok(DeviceGroup {
+        vendor: vendor.to_owned(),
+        kind: kind.to_owned(),
+        name: name.to_owned(),
+        instances: (0..count).map(instance).collect(),
+        ..DeviceGroup::default()
+    })
 }
 
 /// Applies `plugin ID on NAMES [max=N]` to one of the nodes.

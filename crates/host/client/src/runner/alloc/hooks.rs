@@ -4,6 +4,7 @@ use super::RunnerParts;
 use crate::runner::alloc_state::AllocState;
 use crate::runner::cores_hook::CoresHook;
 use crate::runner::csi_hook::CsiHook;
+use crate::runner::devices_hook::HoldersHook;
 use crate::runner::disk::{DiskHook, FindAlloc};
 use crate::runner::hooks::{
     AllocHook, DirHook, HookContext, HookName, PREPARE_ORDER, PredecessorHook, RELEASE_ORDER, ReleaseStep,
@@ -23,6 +24,7 @@ pub(super) struct AllocHooks {
     host_volumes: HostVolumesHook,
     pub(super) csi: CsiHook,
     cores: CoresHook,
+    devices: HoldersHook,
     sockets: SocketsHook,
 }
 
@@ -48,6 +50,7 @@ impl AllocHooks {
                 cgroup_parent: site.cgroup_parent.clone(),
             },
             cores: CoresHook { cores: site.cores.clone() },
+            devices: HoldersHook { holders: tasks.holders.clone() },
             sockets,
         }
     }
@@ -61,6 +64,7 @@ impl AllocHooks {
             HookName::HostVolumes => &self.host_volumes,
             HookName::Csi => &self.csi,
             HookName::Cores => &self.cores,
+            HookName::Devices => &self.devices,
             HookName::Sockets => &self.sockets,
         }
     }

@@ -5,8 +5,10 @@ use super::plugin_hook::PluginHook;
 use super::volumes_hook::VolumesHook;
 use crate::csi::LeftMounts;
 use crate::csi::registry::Registry;
+use crate::devices::{DeviceManager, Holders};
 use crate::runner::artifacts::ArtifactsHook;
 use crate::runner::binds::Sources;
+use crate::runner::devices_hook::DevicesHook;
 use crate::runner::fence::{Fence, LeaseHook};
 use crate::runner::identity::IdentityHook;
 use crate::runner::payload::PayloadHook;
@@ -33,6 +35,8 @@ pub(crate) struct TaskHookParts {
     pub(crate) registry: Registry,
     pub(crate) left_mounts: LeftMounts,
     pub(crate) deadlines: Deadlines,
+    pub(crate) devices: DeviceManager,
+    pub(crate) holders: Holders,
 }
 
 /// The hooks of one task.
@@ -42,6 +46,7 @@ pub(super) struct TaskHooks {
     pub(super) sockets: SocketsHook,
     pub(super) identity: IdentityHook,
     pub(super) payload: PayloadHook,
+    pub(super) devices: DevicesHook,
     pub(super) artifacts: ArtifactsHook,
     pub(super) templates: TemplatesHook,
     pub(super) plugin: PluginHook,
@@ -52,13 +57,14 @@ pub(super) struct TaskHooks {
 impl TaskHooks {
     /// Creates the hooks of a task.
     pub(super) fn new(parts: TaskHookParts, sockets: SocketsHook) -> Self {
-        let TaskHookParts { link, planner, sources, csi_dir, fence, registry, left_mounts, deadlines } =
-            parts;
+        let TaskHookParts { link, planner, sources, csi_dir, fence, registry, left_mounts, .. } = parts;
+        let TaskHookParts { deadlines, devices, holders, .. } = parts;
         Self {
             dir: TaskDirHook,
             sockets,
             identity: IdentityHook::new(link.clone()),
             payload: PayloadHook,
+            devices: DevicesHook { devices, holders },
             artifacts: ArtifactsHook { planner: Arc::clone(&planner) },
             templates: TemplatesHook::new(link, planner),
             plugin: PluginHook { registry, left_mounts, deadlines },
@@ -73,6 +79,7 @@ impl TaskHooks {
             TaskHookName::ApiSocket => &mut self.sockets,
             TaskHookName::Identity => &mut self.identity,
             TaskHookName::DispatchPayload => &mut self.payload,
+            TaskHookName::Devices => &mut self.devices,
             TaskHookName::Artifacts => &mut self.artifacts,
             TaskHookName::Templates => &mut self.templates,
             TaskHookName::Plugin => &mut self.plugin,
