@@ -38,6 +38,7 @@ const CRATES: &[(&str, &str, u8)] = &[
     ("edge", "agent", 3),
     ("edge", "cli", 3),
     ("edge", "http", 3),
+    ("edge", "plugin-sdk", 3),
     ("edge", "sdk", 3),
     ("edge", "caravan", 4),
     ("test", "fleet", 4),

@@ -1,0 +1,212 @@
+//! Commands beside a task: with its environment, in its directory.
+
+use crate::driver::TaskConfig;
+use crate::supervise::Place;
+use crate::terminal;
+use caravan_plugin_sdk::{ExecInput, ExecOutput, ExecResult, ExitResult, Task, TaskError};
+use caravan_sys::dir::Dir;
+use nix::fcntl::OFlag;
+use rustix::fs::{OFlags, fcntl_setfl};
+use rustix::termios::{Winsize, tcsetwinsize};
+use std::fs::File;
+use std::io::{self, Read as _, Write as _};
+use std::os::fd::AsFd as _;
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::pin::pin;
+use std::process::Stdio;
+use std::time::Duration;
+use tokio::io::unix::AsyncFd;
+use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWriteExt as _, Interest};
+use tokio::process::{Child, ChildStdin, Command};
+use tokio::sync::mpsc::Receiver;
+
+/// Bytes of one message.
+const CHUNK: usize = 32 * 1024;
+/// The time in which output that was written before the end of a command is read. A process that the command left behind
+/// holds the pipes open, and does not delay the end further.
+const REST: Duration = Duration::from_millis(100);
+/// The character that ends the input on a terminal (VEOF of termios(3)).
+const END_OF_INPUT: &[u8] = b"\x04";
+
+/// Returns a command that is killed when its process value is dropped. The directory must stay open until the start.
+fn command(task: &Task<TaskConfig>, program: &str, args: &[String]) -> Result<(Command, Dir), TaskError> {
+    let place = Place { alloc_dir: task.alloc_dir.clone(), task: task.name.clone() };
+    let dir = place.open().map_err(TaskError::failed)?;
+    let mut command = Command::new(program);
+    command.args(args).env_clear().envs(&task.env).current_dir(dir.proc_path()).kill_on_drop(true);
+    if !task.user.is_empty() {
+        let account = caravan_sys::user::lookup(&task.user).map_err(TaskError::failed)?;
+        command.uid(account.uid).gid(account.gid);
+    }
+    Ok((command, dir))
+}
+
+fn split(words: &[String]) -> Result<(&String, &[String]), TaskError> {
+    words.split_first().ok_or_else(|| TaskError::failed("the command is empty"))
+}
+
+/// Runs a command to its end.
+pub async fn once(
+    task: &Task<TaskConfig>,
+    words: &[String],
+    timeout: Duration,
+) -> Result<ExecResult, TaskError> {
+    let (program, args) = split(words)?;
+    let (mut command, _dir) = command(task, program, args)?;
+    let running = command.stdin(Stdio::null()).output();
+    let output = match tokio::time::timeout(timeout, running).await {
+        Ok(output) => output.map_err(TaskError::failed)?,
+        Err(_) => return Err(TaskError::failed(format!("the command did not end within {timeout:?}"))),
+    };
+    Ok(ExecResult { stdout: output.stdout, stderr: output.stderr, exit: output.status.into() })
+}
+
+/// Runs a command with three pipes.
+pub async fn on_pipes(
+    task: &Task<TaskConfig>,
+    words: &[String],
+    input: Receiver<ExecInput>,
+    output: ExecOutput,
+) -> Result<ExitResult, TaskError> {
+    let (program, args) = split(words)?;
+    let (mut command, _dir) = command(task, program, args)?;
+    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn().map_err(TaskError::failed)?;
+    let (stdin, stdout, stderr) = (child.stdin.take(), child.stdout.take(), child.stderr.take());
+    let copying = async {
+        tokio::join!(copy(stdout, &output, Channel::Stdout), copy(stderr, &output, Channel::Stderr),);
+    };
+    run(&mut child, copying, feed(stdin, input)).await
+}
+
+/// Runs a command on a terminal of its own.
+pub async fn on_terminal(
+    task: &Task<TaskConfig>,
+    words: &[String],
+    input: Receiver<ExecInput>,
+    output: ExecOutput,
+) -> Result<ExitResult, TaskError> {
+    let (program, args) = split(words)?;
+    let words: Vec<String> =
+        [terminal::ROLE, program].map(str::to_owned).into_iter().chain(args.to_vec()).collect();
+    let (mut command, dir) = command(task, "/proc/self/exe", &words)?;
+    let (master, slave) = open_terminal().map_err(TaskError::failed)?;
+    let another = || slave.try_clone().map_err(TaskError::failed);
+    command.stdin(another()?).stdout(another()?).stderr(another()?);
+    let mut child = command.spawn().map_err(TaskError::failed)?;
+    // The output ends when the last process closes its side of the terminal, and this one has several copies.
+    drop((command, slave, dir));
+    let copying = async {
+        let mut buffer = vec![0; CHUNK];
+        while let Ok(count @ 1..) = read(&master, &mut buffer).await {
+            if !output.stdout(buffer[..count].to_vec()).await {
+                return;
+            }
+        }
+    };
+    run(&mut child, copying, feed_terminal(&master, input)).await
+}
+
+/// Waits for the end of a command, and for the output that it wrote before.
+async fn run(
+    child: &mut Child,
+    copying: impl Future<Output = ()>,
+    feeding: impl Future<Output = ()>,
+) -> Result<ExitResult, TaskError> {
+    let (mut copying, mut feeding) = (pin!(copying), pin!(feeding));
+    let (mut is_copied, mut is_fed) = (false, false);
+    let status = loop {
+        tokio::select! {
+            status = child.wait() => break status.map_err(TaskError::failed)?,
+            () = &mut copying, if !is_copied => is_copied = true,
+            () = &mut feeding, if !is_fed => is_fed = true,
+        }
+    };
+    if !is_copied && tokio::time::timeout(REST, copying).await.is_err() {
+        tracing::debug!("a command left processes behind that hold its output open");
+    }
+    Ok(status.into())
+}
+
+async fn feed(stdin: Option<ChildStdin>, mut input: Receiver<ExecInput>) {
+    let Some(mut stdin) = stdin else { return };
+    while let Some(message) = input.recv().await {
+        match message {
+            ExecInput::Data(bytes) => {
+                if stdin.write_all(&bytes).await.is_err() {
+                    return;
+                }
+            }
+            ExecInput::Close => return,
+            ExecInput::Resize { .. } => {}
+        }
+    }
+}
+
+/// Where output belongs.
+#[derive(Clone, Copy)]
+enum Channel {
+    Stdout,
+    Stderr,
+}
+
+async fn copy<R: AsyncRead + Unpin>(from: Option<R>, output: &ExecOutput, to: Channel) {
+    let Some(mut from) = from else { return };
+    let mut buffer = vec![0; CHUNK];
+    while let Ok(count @ 1..) = from.read(&mut buffer).await {
+        let bytes = buffer[..count].to_vec();
+        let is_sent = match to {
+            Channel::Stdout => output.stdout(bytes).await,
+            Channel::Stderr => output.stderr(bytes).await,
+        };
+        if !is_sent {
+            return;
+        }
+    }
+}
+
+/// Returns both sides of a new terminal. No other command that starts now inherits them.
+fn open_terminal() -> io::Result<(AsyncFd<File>, File)> {
+    let flags = OFlag::O_RDWR | OFlag::O_NOCTTY | OFlag::O_CLOEXEC;
+    let master = nix::pty::posix_openpt(flags)?;
+    nix::pty::grantpt(&master)?;
+    nix::pty::unlockpt(&master)?;
+    let name = nix::pty::ptsname_r(&master)?;
+    let slave = File::options().read(true).write(true).custom_flags(OFlag::O_NOCTTY.bits()).open(name)?;
+    let master = File::from(master.as_fd().try_clone_to_owned()?);
+    fcntl_setfl(&master, OFlags::NONBLOCK)?;
+    #[expect(deprecated, reason = "the other function is unsafe; the value owns its descriptor")]
+    let master = AsyncFd::new(master)?;
+    Ok((master, slave))
+}
+
+async fn read(terminal: &AsyncFd<File>, buffer: &mut [u8]) -> io::Result<usize> {
+    terminal.async_io(Interest::READABLE, |mut file| file.read(buffer)).await
+}
+
+async fn feed_terminal(terminal: &AsyncFd<File>, mut input: Receiver<ExecInput>) {
+    while let Some(message) = input.recv().await {
+        let result = match message {
+            ExecInput::Data(bytes) => write(terminal, &bytes).await,
+            ExecInput::Close => write(terminal, END_OF_INPUT).await,
+            ExecInput::Resize { rows, columns } => resize(terminal, rows, columns),
+        };
+        if let Err(error) = result {
+            tracing::debug!(error = &error as &dyn std::error::Error, "a terminal has no reader");
+            return;
+        }
+    }
+}
+
+fn resize(terminal: &AsyncFd<File>, rows: u16, columns: u16) -> io::Result<()> {
+    let size = Winsize { ws_row: rows, ws_col: columns, ws_xpixel: 0, ws_ypixel: 0 };
+    Ok(tcsetwinsize(terminal.get_ref(), size)?)
+}
+
+async fn write(terminal: &AsyncFd<File>, mut bytes: &[u8]) -> io::Result<()> {
+    while !bytes.is_empty() {
+        let count = terminal.async_io(Interest::WRITABLE, |mut file| file.write(bytes)).await?;
+        bytes = &bytes[count..];
+    }
+    Ok(())
+}
