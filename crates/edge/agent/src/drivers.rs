@@ -7,12 +7,16 @@ use caravan_drivers::{
     Driver, ExecDriver, ExecOptions, ForkServer, IdRanges, IsolationOptions, JavaDriver, MockDriver,
     NamespaceMode, QemuDriver, QemuOptions, RawExecDriver, RawExecOptions, ShimCommand, own_program,
 };
+use caravan_plugins::{Allowed, Catalog};
 use serde_json::{Map, Value};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// Name of the driver of containers.
 const DOCKER: &str = "docker";
+
+/// The client option with the plugins without which the agent does not start: names of files, or `*`.
+const REQUIRED_PLUGINS: &str = "plugin.required";
 
 /// The option of driver exec that gives plugins root on the node.
 const PRIVILEGED_PLUGINS: &str = "allow_privileged_plugins";
@@ -40,6 +44,45 @@ pub(crate) fn all(settings: &Settings, node_id: &str) -> Result<Vec<Arc<dyn Driv
     Ok(drivers)
 }
 
+/// Finds, starts and configures the external plugins. `built_in` are the drivers of [`all`], from which a driver is
+/// removed if a plugin replaces it.
+pub(crate) async fn external(
+    settings: &Settings,
+    built_in: &mut Vec<Arc<dyn Driver>>,
+) -> Result<Catalog, AgentError> {
+    let Some(client) = &settings.client else { return Ok(Catalog::default()) };
+    let option = |names: [&str; 2]| {
+        let set = client.file.options.as_ref();
+        let text = names.into_iter().find_map(|name| set.and_then(|options| options.get(name)))?;
+        let names = text.split(',').map(str::trim).filter(|name| !name.is_empty());
+        Some(names.map(str::to_owned).collect::<Vec<_>>()).filter(|names| !names.is_empty())
+    };
+    let options = caravan_plugins::Options {
+        plugin_dir: settings.plugin_dir.as_ref().map(|dir| dir.path.clone()),
+        is_configured: settings.plugin_dir.as_ref().is_some_and(|dir| dir.is_configured),
+        blocks: settings.plugins.clone(),
+        state_dir: client.state_dir.join("plugins"),
+        shim: ShimCommand::default(),
+        built_in: built_in.iter().map(|driver| driver.name().to_owned()).collect(),
+        allowed: Allowed {
+            only: option(["driver.allowlist", "driver.whitelist"]),
+            never: option(["driver.denylist", "driver.blacklist"]).unwrap_or_default(),
+        },
+        cores: (0..std::thread::available_parallelism().map_or(1, |n| u32::try_from(n.get()).unwrap_or(1)))
+            .collect(),
+    };
+    let catalog = Catalog::load(&options).await;
+    let required = option([REQUIRED_PLUGINS, REQUIRED_PLUGINS]).unwrap_or_default();
+    if let Some((name, error)) = catalog.missing(&required) {
+        return Err(AgentError::Setting {
+            field: "plugin",
+            reason: format!("\"{name}\" is required (client option {REQUIRED_PLUGINS}): {error}"),
+        });
+    }
+    built_in.retain(|driver| !catalog.drivers.iter().any(|plugin| plugin.name() == driver.name()));
+    Ok(catalog)
+}
+
 /// A reader of one driver's options; options that remain at the end are unknown.
 struct Options {
     driver: &'static str,
@@ -48,7 +91,7 @@ struct Options {
 
 impl Options {
     fn of(settings: &Settings, driver: &'static str) -> Self {
-        let values = match settings.plugins.get(driver) {
+        let values = match settings.plugins.get(driver).map(|block| &block.config) {
             Some(Value::Object(values)) => values.clone(),
             _ => Map::new(),
         };
@@ -176,7 +219,7 @@ fn qemu(settings: &Settings) -> Result<QemuOptions, AgentError> {
 
 fn docker(settings: &Settings) -> Result<DockerOptions, AgentError> {
     let legacy;
-    let config = match settings.plugins.get(DOCKER) {
+    let config = match settings.plugins.get(DOCKER).map(|block| &block.config) {
         Some(config) => config,
         None => {
             let options = settings.client.as_ref().and_then(|client| client.file.options.as_ref());

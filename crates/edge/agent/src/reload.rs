@@ -12,6 +12,7 @@ use caravan_http::Reload;
 use caravan_rpc::Limits;
 use parking_lot::Mutex;
 use serde_json::Value;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// The settings that a running agent applies (docs/reference/jobspec.md, section 11). Of `tls`, the two settings that
@@ -86,6 +87,8 @@ pub(crate) struct Reloader {
     pub(crate) client: Option<Handle>,
     /// The configuration that `/v1/agent/self` shows.
     pub(crate) shown: Arc<ArcSwap<Value>>,
+    /// The configuration of each external plugin with its defaults.
+    pub(crate) plugins: BTreeMap<String, Value>,
     /// The settings with which the agent was started.
     pub(crate) started: Settings,
 }
@@ -114,7 +117,7 @@ impl Reloader {
         started.log_level = settings.log_level;
         started.limits.rpc_handshake = limits.rpc_handshake;
         started.limits.rpc_connections = limits.rpc_connections;
-        self.shown.store(Arc::new(crate::shown::config(&started)));
+        self.shown.store(Arc::new(crate::shown::config(&started, &self.plugins)));
         tracing::info!("the configuration and the certificates were read again");
         Ok(())
     }

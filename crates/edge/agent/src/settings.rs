@@ -23,7 +23,7 @@ use caravan_server::AclConfig;
 use net::{HTTP_PORT, RPC_PORT, advertised, ip, port};
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 /// Facts about the host that defaults depend on.
@@ -65,7 +65,10 @@ pub(crate) struct Settings {
     pub(crate) transport: caravan_http::Transport,
     pub(crate) metrics: caravan_http::MetricsConfig,
     pub(crate) tls: TlsSettings,
-    pub(crate) plugins: BTreeMap<String, serde_json::Value>,
+    /// The `plugin` blocks by label.
+    pub(crate) plugins: BTreeMap<String, caravan_plugins::Block>,
+    /// The directory of external plugins; `None` if there is none.
+    pub(crate) plugin_dir: Option<PluginDir>,
     pub(crate) files: Vec<String>,
     pub(crate) acl: AclConfig,
     pub(crate) limits: Limits,
@@ -73,6 +76,14 @@ pub(crate) struct Settings {
     pub(crate) neighbours: Neighbours,
     /// The parsed configuration files, to compare with a later reload.
     pub(crate) file: Arc<AgentConfig>,
+}
+
+/// The directory of external plugins.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct PluginDir {
+    pub(crate) path: PathBuf,
+    /// Whether the configuration names the directory. If not, the directory need not exist.
+    pub(crate) is_configured: bool,
 }
 
 pub(crate) fn bad(field: &'static str, reason: impl Into<String>) -> AgentError {
@@ -148,8 +159,19 @@ pub(crate) fn resolve(flags: &Flags, file: AgentConfig, host: &Host) -> Result<S
         .clone()
         .unwrap_or_default()
         .into_iter()
-        .map(|(name, plugin)| (name, plugin.config.map(|raw| raw.0).unwrap_or_default()))
+        .map(|(name, plugin)| {
+            let config = plugin.config.map(|raw| raw.0).unwrap_or_default();
+            (name, caravan_plugins::Block { args: plugin.args.unwrap_or_default(), config })
+        })
         .collect();
+    let plugin_dir = match non_empty(&file.plugin_dir) {
+        Some(dir) if !Path::new(&dir).is_absolute() => {
+            return Err(bad("plugin_dir", format!("{dir:?} is not an absolute path")));
+        }
+        Some(dir) => Some(PluginDir { path: dir.into(), is_configured: true }),
+        None if dev => None,
+        None => Some(PluginDir { path: data_dir.join("plugins"), is_configured: false }),
+    };
     Ok(Settings {
         build: Build { version: env!("CARGO_PKG_VERSION"), commit: "", date: "" },
         dev,
@@ -171,6 +193,7 @@ pub(crate) fn resolve(flags: &Flags, file: AgentConfig, host: &Host) -> Result<S
         metrics: metrics(&file, dev),
         tls: TlsSettings::of(&file)?,
         plugins,
+        plugin_dir,
         files: flags.config.clone(),
         acl: acl(file.acl.as_ref())?,
         limits,

@@ -3,16 +3,17 @@
 use crate::drivers::allows_privileged_plugins;
 use crate::settings::{ClientSettings, ServerSettings, Settings};
 use serde_json::{Map, Value, json};
+use std::collections::BTreeMap;
 
 /// The value of each key that is not set (docs/reference/http-api.md, section 5.7).
 const UNSET: &str = include_str!("shown.json");
 
 /// Returns the settings of an agent in the displayed form.
-pub(crate) fn config(settings: &Settings) -> Value {
+pub(crate) fn config(settings: &Settings, external: &BTreeMap<String, Value>) -> Value {
     let unset: Value = serde_json::from_str(UNSET).expect("the table is JSON, as its test shows");
     let mut config = Map::new();
     over(&mut config, unset);
-    over(&mut config, general(settings));
+    over(&mut config, general(settings, external));
     if let Some(server) = &settings.server {
         over(&mut config, json!({ "Server": of_server(server, settings) }));
     }
@@ -33,28 +34,29 @@ fn over(map: &mut Map<String, Value>, upper: Value) {
     }
 }
 
-fn general(settings: &Settings) -> Value {
+fn general(settings: &Settings, external: &BTreeMap<String, Value>) -> Value {
     let headers: Map<String, Value> = settings
         .transport
         .headers
         .iter()
         .map(|(name, value)| (name.to_string(), json!(String::from_utf8_lossy(value.as_bytes()))))
         .collect();
-    let mut configs = settings.plugins.clone();
+    let mut blocks = settings.plugins.clone();
     if settings.dev && settings.client.is_some() {
         // A development agent enables more than the defaults.
-        configs.entry("exec".to_owned()).or_default();
+        blocks.entry("exec".to_owned()).or_default();
     }
-    let plugins: Vec<Value> = configs
+    let plugins: Vec<Value> = blocks
         .iter()
-        .map(|(name, config)| {
+        .map(|(name, block)| {
             let mut own = Map::new();
             over(&mut own, defaults(name));
-            over(&mut own, config.clone());
+            over(&mut own, external.get(name).unwrap_or(&block.config).clone());
             if name == "exec" {
                 own.insert("allow_privileged_plugins".to_owned(), json!(allows_privileged_plugins(settings)));
             }
-            json!({"Name": name, "Args": null, "Config": own})
+            let args = if block.args.is_empty() { Value::Null } else { json!(block.args) };
+            json!({"Name": name, "Args": args, "Config": own})
         })
         .collect();
     json!({

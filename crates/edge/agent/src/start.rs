@@ -17,6 +17,7 @@ use caravan_rpc::{
 };
 use caravan_server::{HeartbeatConfig, ServerConfig};
 use parking_lot::Mutex;
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 use tokio::net::TcpListener;
@@ -34,6 +35,8 @@ struct ClientPart {
     service: caravan_client::Service,
     /// The connection to a server of another agent; `None` if the server is in this agent.
     remote: Option<Remote>,
+    /// The configuration of each external plugin with its defaults.
+    plugins: BTreeMap<String, serde_json::Value>,
 }
 
 /// A connection to servers of other agents.
@@ -55,10 +58,11 @@ impl Agent<'_> {
             None => None,
         };
         let client = match &self.settings.client {
-            Some(settings) => Some(self.open_client(settings, server.as_ref())?),
+            Some(settings) => Some(self.open_client(settings, server.as_ref()).await?),
             None => None,
         };
-        let shown = Arc::new(ArcSwap::from_pointee(crate::shown::config(self.settings)));
+        let plugins = client.as_ref().map(|client| client.plugins.clone()).unwrap_or_default();
+        let shown = Arc::new(ArcSwap::from_pointee(crate::shown::config(self.settings, &plugins)));
         let reloader = Arc::new(Reloader {
             flags: self.flags.clone(),
             turn: Mutex::default(),
@@ -67,6 +71,7 @@ impl Agent<'_> {
             limits: self.limits.clone(),
             client: client.as_ref().map(|client| client.handle.clone()),
             shown: shown.clone(),
+            plugins,
             started: self.settings.clone(),
         });
         let remote = client.as_ref().and_then(|client| client.remote.as_ref());
@@ -97,13 +102,14 @@ impl Agent<'_> {
     }
 
     /// Opens the client's state and connects it with the server of this agent, or with those of its configuration.
-    fn open_client(
+    async fn open_client(
         &self,
         settings: &ClientSettings,
         server: Option<&caravan_server::Handle>,
     ) -> Result<ClientPart, AgentError> {
         let failed = |error: caravan_client::ClientError| AgentError::Client(Box::new(error));
-        let client = Client::open(self.client_config(settings)).map_err(failed)?;
+        let config = self.client_config(settings);
+        let mut client = Client::open(config).map_err(failed)?;
         let identity = PeerIdentity::Client {
             node_id: client.node_id().to_string(),
             secret: Secret::new(client.node_secret().expose()),
@@ -121,9 +127,12 @@ impl Agent<'_> {
             }
         };
         let servers = Arc::new(RpcServers::new(channel));
-        let drivers = drivers::all(self.settings, client.node_id().as_str())?;
+        let mut drivers = drivers::all(self.settings, client.node_id().as_str())?;
+        let catalog = drivers::external(self.settings, &mut drivers).await?;
+        drivers.extend(catalog.drivers);
+        client.add_devices(catalog.devices);
         let (handle, service) = client.connect(servers, drivers).map_err(failed)?;
-        Ok(ClientPart { handle, service, remote })
+        Ok(ClientPart { handle, service, remote, plugins: catalog.shown })
     }
 
     /// Runs a client, and lets servers call it.
@@ -133,7 +142,7 @@ impl Agent<'_> {
         registry: &ReverseRegistry,
         state: &HttpState,
     ) -> Option<Registration> {
-        let ClientPart { handle, service, remote } = client;
+        let ClientPart { handle, service, remote, .. } = client;
         let router = handle.routes(caravan_http::rpc(state.clone())).build();
         let way_back = match remote {
             Some(Remote { options, .. }) => {
@@ -278,7 +287,6 @@ impl Agent<'_> {
             revision: settings.build.commit.to_owned(),
             dev: settings.dev,
             max_kill_timeout: file.max_kill_timeout.map_or(defaults.max_kill_timeout, |d| d.to_std()),
-            plugins: settings.plugins.clone(),
             neighbours: settings.neighbours.clone(),
             ..defaults
         }

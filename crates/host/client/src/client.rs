@@ -22,7 +22,7 @@ use crate::task_api::Served;
 use crate::{ClientError, contact, env, fingerprint, metadata};
 use crate::{NeighbourKind, Neighbours};
 use caravan_csi::{Class, CsiError, Deadlines};
-use caravan_drivers::{Driver, ExecOutput, FsIsolation, TaskId, Usage};
+use caravan_drivers::{DevicePlugin, Driver, ExecOutput, FsIsolation, TaskId, Usage};
 use caravan_messages::{
     ControllerAnswer, ControllerCall, Done, NodeDetach, NodeExpand, NodeExpanded, SignedNode,
 };
@@ -94,6 +94,11 @@ impl Client {
     /// Returns the secret by which the servers recognize the node.
     pub fn node_secret(&self) -> &NodeSecret {
         &self.identity.secret
+    }
+
+    /// Adds plugins that find the node's devices.
+    pub fn add_devices(&mut self, devices: Vec<Arc<dyn DevicePlugin>>) {
+        self.config.devices.extend(devices);
     }
 
     /// Connects the client with its servers and drivers. Nothing runs before [`Service::run`].
@@ -314,6 +319,7 @@ impl Service {
                 () = minding => {}
             }
         });
+        let drivers = contact.drivers.clone();
         let here: BTreeSet<AllocId> = restored.iter().map(|a| a.id.clone()).collect();
         volumes.adopt(|id| here.contains(id));
         tracker.spawn(look_for_left_mounts(left_mounts, &csi_dir, &restored, &records, stop.child_token()));
@@ -355,6 +361,7 @@ impl Service {
         volumes.ended().await;
         tracker.close();
         tracker.wait().await;
+        drivers.shut_down().await;
         store.close();
         if config.dev {
             end_mounts(&config, &shared);

@@ -2,7 +2,6 @@
 
 use caravan_drivers::DevicePlugin;
 use caravan_types::node::{HostNetwork, HostVolumeInfo, ReservedResources};
-use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -80,8 +79,6 @@ pub struct ClientConfig {
     pub cgroup_parent: String,
     /// The Consul and Vault servers that the node fingerprints.
     pub neighbours: crate::Neighbours,
-    /// Configuration of drivers by name (`plugin "raw_exec" { config { … } }`).
-    pub plugins: BTreeMap<String, Value>,
     /// The plugins that find the node's devices.
     pub devices: Vec<Arc<dyn DevicePlugin>>,
     /// The time between two measurements of devices.
@@ -128,7 +125,6 @@ impl ClientConfig {
             max_kill_timeout: Duration::from_secs(30),
             cgroup_parent: "/caravan".to_owned(),
             neighbours: Vec::new(),
-            plugins: BTreeMap::new(),
             devices: Vec::new(),
             stats_interval: Duration::from_secs(1),
         }

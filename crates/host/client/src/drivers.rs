@@ -82,6 +82,11 @@ impl DriverManager {
         }
     }
 
+    /// Ends what drivers keep running besides tasks. No task is watched any more.
+    pub(crate) async fn shut_down(&self) {
+        futures::future::join_all(self.drivers.values().map(|driver| driver.shutdown())).await;
+    }
+
     /// Adds the events of all drivers to their tasks, until cancelled.
     pub(crate) async fn route_events(self, allocs: Allocs, cancel: CancellationToken) {
         let each = self.drivers.values().filter_map(|driver| driver.events()).map(|mut events| {

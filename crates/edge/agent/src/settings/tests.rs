@@ -62,7 +62,7 @@ fn the_consent_to_privileged_plugins_is_shown_as_it_is_in_effect() {
         let mut file = if option.is_empty() { AgentConfig::default() } else { files(&[("a.hcl", &text)]) };
         file.data_dir = Some("/d".into());
         let settings = resolve(&flags(args), file, &host()).unwrap();
-        let plugins = crate::shown::config(&settings)["Plugins"].clone();
+        let plugins = crate::shown::config(&settings, &BTreeMap::new())["Plugins"].clone();
         let exec =
             plugins.as_array().and_then(|all| all.iter().find(|plugin| plugin["Name"] == "exec").cloned());
         let consent = exec.map(|exec| exec["Config"]["allow_privileged_plugins"].clone());
@@ -118,7 +118,7 @@ fn options_of_drivers_are_read_and_shown() {
         let names: Vec<String> =
             crate::drivers::all(&settings, "n1").unwrap().iter().map(|d| d.name().to_owned()).collect();
         assert!(names.iter().any(|name| name == driver), "{names:?}");
-        assert_eq!(crate::shown::config(&settings)["Plugins"][0]["Config"], shown);
+        assert_eq!(crate::shown::config(&settings, &BTreeMap::new())["Plugins"][0]["Config"], shown);
     }
     for (driver, bad, needle) in [
         ("java", "default_pid_mode = \"own\"", "\"java\": default_pid_mode must be"),
