@@ -9,12 +9,14 @@ use crate::setup::{Configured, Setup};
 use async_trait::async_trait;
 use caravan_drivers::{
     DeviceAttribute, DeviceError, DeviceGroup, DeviceGroupStats, DeviceInstance, DeviceNode, DevicePlugin,
-    DeviceStats, DeviceStream, DeviceValue, Mount, Propagation, Reservation, StatObject, StatValue,
+    DeviceStats, DeviceStream, Mount, Propagation, Reservation, StatObject, StatValue,
 };
 use caravan_proto::plugins::device::{
     self, FingerprintRequest, ReserveRequest, StatsRequest, device_plugin_client::DevicePluginClient,
 };
 use caravan_proto::plugins::structs::{self, attribute};
+use caravan_types::Time;
+use caravan_types::device::DeviceLocality;
 use parking_lot::Mutex;
 use std::sync::Arc;
 use std::time::Duration;
@@ -194,7 +196,7 @@ fn groups(found: device::FingerprintResponse) -> Vec<DeviceGroup> {
         id: found.id,
         healthy: found.healthy,
         health_description: found.health_description,
-        pci_bus_id: found.hw_locality.map(|place| place.pci_bus_id).filter(|id| !id.is_empty()),
+        locality: found.hw_locality.map(|place| DeviceLocality { pci_bus_id: place.pci_bus_id }),
     };
     let group = |found: device::DeviceGroup| DeviceGroup {
         vendor: found.vendor,
@@ -207,13 +209,16 @@ fn groups(found: device::FingerprintResponse) -> Vec<DeviceGroup> {
 }
 
 fn attribute(found: structs::Attribute) -> DeviceAttribute {
-    let value = found.value.map(|value| match value {
-        attribute::Value::FloatVal(number) => DeviceValue::Float(number),
-        attribute::Value::IntVal(number) => DeviceValue::Int(number),
-        attribute::Value::StringVal(text) => DeviceValue::String(text),
-        attribute::Value::BoolVal(flag) => DeviceValue::Bool(flag),
-    });
-    DeviceAttribute { value, unit: found.unit }
+    let unit = found.unit;
+    let empty = DeviceAttribute { unit, ..Default::default() };
+    match found.value {
+        // A message with an attribute without value is invalid, which the device manager reports.
+        None => empty,
+        Some(attribute::Value::FloatVal(number)) => DeviceAttribute { float: Some(number), ..empty },
+        Some(attribute::Value::IntVal(number)) => DeviceAttribute { int: Some(number), ..empty },
+        Some(attribute::Value::StringVal(text)) => DeviceAttribute { string: Some(text), ..empty },
+        Some(attribute::Value::BoolVal(flag)) => DeviceAttribute { bool: Some(flag), ..empty },
+    }
 }
 
 fn reservation(found: device::ReserveResponse) -> Reservation {
@@ -240,7 +245,14 @@ fn statistics(found: device::StatsResponse) -> Vec<DeviceGroupStats> {
     let one = |(id, found): (String, device::DeviceStats)| {
         let time = found.timestamp.unwrap_or_default();
         let unix_ns = time.seconds.saturating_mul(1_000_000_000).saturating_add(time.nanos.into());
-        (id, DeviceStats { summary: found.summary.map(value), stats: found.stats.map(object), unix_ns })
+        (
+            id,
+            DeviceStats {
+                summary: found.summary.map(value),
+                stats: found.stats.map(object),
+                timestamp: Time(unix_ns),
+            },
+        )
     };
     let group = |found: device::DeviceGroupStats| DeviceGroupStats {
         vendor: found.vendor,
