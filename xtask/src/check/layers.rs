@@ -32,6 +32,7 @@ const CRATES: &[(&str, &str, u8)] = &[
     ("control", "server", 2),
     ("host", "client", 2),
     ("host", "docker", 2),
+    ("host", "plugins", 2),
     ("host", "drivers", 2),
     ("host", "hostpath", 2),
     ("host", "shim", 2),

@@ -6,7 +6,7 @@ use caravan_types::node::{DriverInfo, HostVolumeInfo, Node, NodeEvent};
 use caravan_types::plugin::{CsiInfo, LeftMount, PluginRole};
 use caravan_types::{PluginId, Time};
 use parking_lot::Mutex;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use tokio::sync::{Notify, watch};
 
@@ -15,6 +15,8 @@ use tokio::sync::{Notify, watch};
 pub(crate) struct NodeState {
     node: Arc<watch::Sender<Arc<Node>>>,
     events: Arc<Events>,
+    /// The attributes that each driver added to the node, besides those below `driver.`.
+    added: Arc<Mutex<BTreeMap<String, BTreeSet<String>>>>,
 }
 
 #[derive(Debug, Default)]
@@ -26,7 +28,11 @@ struct Events {
 impl NodeState {
     /// Creates the state with a first node.
     pub(crate) fn new(node: Node) -> Self {
-        Self { node: Arc::new(watch::Sender::new(Arc::new(node))), events: Arc::default() }
+        Self {
+            node: Arc::new(watch::Sender::new(Arc::new(node))),
+            events: Arc::default(),
+            added: Arc::default(),
+        }
     }
     /// Returns the current node.
     pub(crate) fn get(&self) -> Arc<Node> {
@@ -51,7 +57,7 @@ impl NodeState {
         if before.as_ref().is_some_and(|b| same_driver(b, &info)) {
             return;
         }
-        if before.is_some_and(|b| b.detected) || !info.detected {
+        if before.as_ref().is_some_and(|b| b.detected) || !info.detected {
             // A first report is not an event; a change is.
             let was_known = self.get().drivers.contains_key(name);
             if was_known {
@@ -61,10 +67,24 @@ impl NodeState {
         }
         self.update(|node| {
             let prefix = format!("driver.{name}");
-            node.attributes.retain(|key, _| *key != prefix && !key.starts_with(&format!("{prefix}.")));
+            let mut added = self.added.lock();
+            let own = added.entry(name.to_owned()).or_default();
+            node.attributes.retain(|key, _| {
+                *key != prefix && !key.starts_with(&format!("{prefix}.")) && !own.contains(key)
+            });
+            own.clear();
             if info.detected {
-                let own = info.attributes.iter().filter(|(key, _)| key.starts_with("driver."));
-                node.attributes.extend(own.map(|(k, v)| (k.clone(), v.clone())));
+                for (key, value) in &info.attributes {
+                    // A driver may describe the node, but must not replace what the client or another driver found.
+                    let is_other = !key.starts_with("driver.");
+                    if is_other && node.attributes.contains_key(key) {
+                        continue;
+                    }
+                    node.attributes.insert(key.clone(), value.clone());
+                    if is_other {
+                        own.insert(key.clone());
+                    }
+                }
                 node.attributes.insert(prefix, "1".to_owned());
             }
             node.drivers.insert(name.to_owned(), info);
@@ -241,6 +261,24 @@ mod tests {
         assert_eq!(state.get().attributes["driver.exec"], "1");
         state.put_driver("exec", DriverInfo::default());
         assert!(!state.get().attributes.contains_key("driver.exec"));
+    }
+
+    #[test]
+    fn a_driver_adds_attributes_and_replaces_none() {
+        let node =
+            Node { attributes: BTreeMap::from([("kernel.name".into(), "linux".into())]), ..Node::default() };
+        let state = NodeState::new(node);
+        let report = |pairs: &[(&str, &str)]| DriverInfo {
+            detected: true,
+            attributes: pairs.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect(),
+            ..Default::default()
+        };
+        state.put_driver("x", report(&[("kernel.name", "none"), ("disk.kind", "ssd")]));
+        assert_eq!(state.get().attributes["kernel.name"], "linux");
+        assert_eq!(state.get().attributes["disk.kind"], "ssd");
+        state.put_driver("x", report(&[("driver.x.y", "1")]));
+        assert_eq!(state.get().attributes["kernel.name"], "linux");
+        assert!(!state.get().attributes.contains_key("disk.kind"));
     }
 
     #[tokio::test]

@@ -114,6 +114,16 @@ impl Instance {
         }
     }
 
+    /// Runs a future until the agent ends.
+    pub(crate) async fn until_stop<T>(&self, future: impl Future<Output = T>) -> Option<T> {
+        self.stop.run_until_cancelled(future).await
+    }
+
+    /// Returns the token that ends calls when the agent ends.
+    pub(crate) fn stop_token(&self) -> CancellationToken {
+        self.stop.clone()
+    }
+
     /// Returns the plugin's program.
     pub(crate) fn program(&self) -> &Program {
         &self.program

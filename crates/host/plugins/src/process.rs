@@ -25,7 +25,7 @@ use std::time::Duration;
 use tokio::io::unix::AsyncFd;
 use tokio::net::{TcpStream, UnixStream};
 use tokio::sync::watch;
-use tokio_util::sync::{CancellationToken, DropGuard};
+use tokio_util::sync::CancellationToken;
 use tonic::transport::{Channel, Endpoint};
 
 /// Plugins receive this secret of the protocol, and refuse to run without it.
@@ -86,7 +86,8 @@ pub(crate) struct Process {
     handle: PidFd,
     ended: CancellationToken,
     how: End,
-    _companions: DropGuard,
+    /// Ends the calls that are kept open, and the readers of the pipes.
+    companions: CancellationToken,
 }
 
 impl Program {
@@ -314,7 +315,7 @@ impl Program {
             handle,
             ended,
             how,
-            _companions: companions.clone().drop_guard(),
+            companions: companions.clone(),
         };
         process.ping(CONNECT_TIMEOUT).await?;
         tokio::spawn(companions.run_until_cancelled_owned(keep_open(channel)));
@@ -340,6 +341,12 @@ async fn keep_open(channel: Channel) {
         }
     };
     tokio::join!(broker, stdio);
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        self.companions.cancel();
+    }
 }
 
 impl Process {
@@ -394,10 +401,14 @@ impl Process {
 
     /// Asks the process to end, kills it if it does not, and removes its record.
     pub(crate) async fn shut_down(&self, program: &Program) {
+        // A plugin that ends in an orderly way waits for its open calls first.
+        self.companions.cancel();
         let mut controller = GrpcControllerClient::new(self.channel());
-        let asked = controller.shutdown(caravan_proto::plugins::host::Empty {});
-        let _answer = tokio::time::timeout(SHUTDOWN_TIMEOUT, asked).await;
-        if tokio::time::timeout(SHUTDOWN_TIMEOUT, self.ended()).await.is_err() {
+        let asked = async {
+            let _answer = controller.shutdown(caravan_proto::plugins::host::Empty {}).await;
+            self.ended().await;
+        };
+        if tokio::time::timeout(SHUTDOWN_TIMEOUT, asked).await.is_err() {
             self.kill().await;
         }
         if let Err(error) = Record::remove(&program.dir) {

@@ -23,9 +23,6 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 
-/// Drivers that pass on the host's environment (docs/reference/jobspec.md, section 9.2).
-const WITH_HOST_ENV: [&str; 4] = ["raw_exec", "exec", "java", "qemu"];
-
 /// The data of a task that is known before it starts.
 #[derive(Debug)]
 pub(super) struct Plan {
@@ -66,7 +63,9 @@ impl Planner {
         let dirs = dir.task(name);
         let seen = seen_dirs(&dirs, isolation);
         let empty = BTreeMap::new();
-        let host = if WITH_HOST_ENV.contains(&task.driver.as_str()) { &self.host_env } else { &empty };
+        // Only tasks with the root of an image run without the host's environment (docs/reference/drivers.md, section
+        // 5.4).
+        let host = if isolation == FsIsolation::Image { &empty } else { &self.host_env };
         let node = self.node.get();
         let plugin = task
             .csi_plugin_config

@@ -172,8 +172,9 @@ pub(super) fn report_outages(instance: &Instance, shared: &Arc<Shared>) {
 
 /// Forwards the events of tasks that each process of the plugin reports.
 pub(super) fn forward_events(instance: &Arc<Instance>, shared: &Arc<Shared>) {
+    let stop = instance.stop_token();
     let (instance, events) = (Arc::downgrade(instance), shared.events.clone());
-    tokio::spawn(async move {
+    tokio::spawn(stop.run_until_cancelled_owned(async move {
         let mut last: Option<Arc<Process>> = None;
         loop {
             let Some(found) = instance.upgrade() else { return };
@@ -202,5 +203,5 @@ pub(super) fn forward_events(instance: &Arc<Instance>, shared: &Arc<Shared>) {
             }
             last = Some(process);
         }
-    });
+    }));
 }

@@ -112,7 +112,8 @@ impl Task {
         let task = Arc::downgrade(self);
         let id = self.handle.task_id.0.clone();
         tokio::spawn(token.run_until_cancelled_owned(async move {
-            let Some(result) = wait_over_restarts(&instance, &id).await else { return };
+            let waited = instance.until_stop(wait_over_restarts(&instance, &id)).await;
+            let Some(result) = waited.flatten() else { return };
             if let Some(task) = task.upgrade() {
                 task.end(result);
             }
