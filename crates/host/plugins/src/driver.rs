@@ -338,6 +338,9 @@ impl Driver for ExternalDriver {
 
     async fn shutdown(&self) {
         let Some(process) = self.instance.stop() else { return };
+        for task in self.shared.tasks.live() {
+            task.stats.close();
+        }
         let mut client = client(process.channel());
         let _answer = tokio::time::timeout(SHUTDOWN_TIMEOUT, client.shutdown(ShutdownRequest {})).await;
         process.shut_down(self.instance.program()).await;
