@@ -9,8 +9,7 @@ pub(super) fn of_task(task: &Task, warnings: &mut Findings) {
     let labelled = task.volume_mounts.iter().position(|mount| !mount.selinux_label.is_empty());
     if let Some(at) = labelled {
         let path = warnings.path.clone().field("VolumeMounts").index(at).field("SELinuxLabel");
-        let text =
-            format!("task \"{}\": kept with the job but without effect yet: selinux_label", task.name);
+        let text = format!("task \"{}\": kept with the job but without effect yet: selinux_label", task.name);
         warnings.add_at(Code::NoEffect, path, text);
     }
 }

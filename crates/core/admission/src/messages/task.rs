@@ -38,12 +38,8 @@ pub(super) const CASES: &[Case] = &[
         numa(j, 2, json!({"Affinity": "requir"}));
     }),
     ("invalid device name \"a//c\"", |j| {
-        task(j).resources.devices = vec![RequestedDevice {
-            name: "a//c".into(),
-            count: 1,
-            constraints: vec![],
-            affinities: vec![],
-        }];
+        task(j).resources.devices =
+            vec![RequestedDevice { name: "a//c".into(), count: 1, constraints: vec![], affinities: vec![] }];
     }),
     ("invalid device count", |j| {
         task(j).resources.devices =
