@@ -129,7 +129,7 @@ fn logs(group: &TaskGroup, task: &Task, unfit: Misfits, errors: &mut Findings) {
 }
 
 /// Returns the names of the devices that must be near the cores.
-pub(super) fn numa_devices(numa: &Numa) -> impl Iterator<Item = &str> {
+fn numa_devices(numa: &Numa) -> impl Iterator<Item = &str> {
     numa.devices.iter().flatten().map(String::as_str)
 }
 
@@ -215,8 +215,8 @@ fn resources(task: &Task, errors: &mut Findings) {
 fn devices(list: &[RequestedDevice], errors: &mut Findings) {
     for (index, device) in list.iter().enumerate() {
         let mut found = errors.element("Devices", index);
-        let parts: Vec<&str> = device.name.split('/').collect();
-        if parts.len() > 3 || parts.iter().any(|part| part.is_empty()) {
+        // The name of a model may contain slashes.
+        if device.name.splitn(3, '/').any(str::is_empty) {
             let text = format!(
                 "invalid device name \"{}\": it is type, vendor/type or vendor/type/name",
                 device.name

@@ -12,6 +12,7 @@ mod cli;
 mod cmd;
 mod ctx;
 mod data;
+mod devices;
 mod error;
 mod format;
 mod jobfile;

@@ -5,6 +5,7 @@ use caravan_client::fs::AllocFs;
 use caravan_client::{ClientError, ExecRequest, ExecStream, Handle, Metadata, Usage};
 use caravan_meters::Meters;
 use caravan_types::alloc::{Allocation, ClientStatus, TaskState};
+use caravan_types::device::DeviceGroupStats;
 use caravan_types::identity::Claims;
 use caravan_types::node::Node;
 use caravan_types::service::CheckResult;
@@ -46,6 +47,8 @@ pub trait ClientSide: fmt::Debug + Send + Sync + 'static {
         changes: BTreeMap<String, Option<String>>,
     ) -> Result<Metadata, ClientError>;
     async fn stats(&self, alloc: &AllocId, task: &str) -> Result<Usage, ClientError>;
+    fn device_stats(&self) -> Vec<DeviceGroupStats>;
+    fn task_device_stats(&self, alloc: &AllocId, task: &str) -> Result<Vec<DeviceGroupStats>, ClientError>;
     async fn signal(&self, alloc: &AllocId, task: Option<&str>, signal: &str) -> Result<(), ClientError>;
     async fn exec_stream(
         &self,
@@ -118,6 +121,12 @@ impl ClientSide for Handle {
     }
     async fn stats(&self, alloc: &AllocId, task: &str) -> Result<Usage, ClientError> {
         Self::stats(self, alloc, task).await
+    }
+    fn device_stats(&self) -> Vec<DeviceGroupStats> {
+        Self::device_stats(self)
+    }
+    fn task_device_stats(&self, alloc: &AllocId, task: &str) -> Result<Vec<DeviceGroupStats>, ClientError> {
+        Self::task_device_stats(self, alloc, task)
     }
     async fn signal(&self, alloc: &AllocId, task: Option<&str>, signal: &str) -> Result<(), ClientError> {
         Self::signal(self, alloc, task, signal).await

@@ -5,6 +5,7 @@ use crate::disks::{self, Disk};
 use crate::error::ApiError;
 use crate::usage::SAMPLE_INTERVAL;
 use caravan_sys::time::wall_nanos;
+use caravan_types::device::DeviceGroupStats;
 use serde::Serialize;
 use std::collections::BTreeMap;
 
@@ -18,8 +19,8 @@ pub(crate) struct HostStats {
     pub(crate) disk_stats: Vec<Disk>,
     /// The file system of the allocation directory.
     pub(crate) alloc_dir_stats: Option<Disk>,
-    /// Devices are not measured.
-    pub(crate) device_stats: Option<[(); 0]>,
+    /// The devices of plugins; `None` without any.
+    pub(crate) device_stats: Option<Vec<DeviceGroupStats>>,
     /// The whole seconds since the host started.
     pub(crate) uptime: u64,
     /// The time of the measurement, in nanoseconds of the wall clock.
@@ -105,6 +106,8 @@ struct Machine {
     disks: Vec<Disk>,
     /// The file system of the allocation directory.
     alloc_dir: Option<Disk>,
+    /// The devices of plugins.
+    devices: Vec<DeviceGroupStats>,
     /// The frequency of a CPU in MHz.
     mhz: f64,
 }
@@ -119,7 +122,8 @@ pub(crate) async fn measure(client: &dyn ClientSide) -> Result<HostStats, ApiErr
     let mhz = client.node().attributes.get("cpu.frequency").and_then(|mhz| mhz.parse().ok());
     let looked = tokio::task::spawn_blocking(move || (disks::all(), disks::of(&dir))).await;
     let (disks, alloc_dir) = looked.unwrap_or_default();
-    let machine = Machine { disks, alloc_dir, mhz: mhz.unwrap_or(0.0) };
+    let devices = client.device_stats();
+    let machine = Machine { disks, alloc_dir, devices, mhz: mhz.unwrap_or(0.0) };
     Ok(stats(&before, &stat, &meminfo, &uptime, wall_nanos(), machine))
 }
 
@@ -166,7 +170,7 @@ fn stats(
         cpus,
         disk_stats: machine.disks,
         alloc_dir_stats: machine.alloc_dir,
-        device_stats: None,
+        device_stats: Some(machine.devices).filter(|devices| !devices.is_empty()),
         uptime: uptime.unwrap_or(0),
         timestamp: now_ns,
     }
@@ -189,7 +193,7 @@ mod tests {
             meminfo,
             "12.34 5.6\n",
             7,
-            Machine { disks: vec![disk], alloc_dir: None, mhz: 1000.0 },
+            Machine { disks: vec![disk], mhz: 1000.0, ..Machine::default() },
         );
         let want = json!({
             "Memory": {"Total": 1_024_000, "Available": 409_600, "Used": 614_400, "Free": 102_400},

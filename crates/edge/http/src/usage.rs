@@ -5,6 +5,7 @@ use crate::client_side::ClientSide;
 use caravan_client::{ClientError, Pressure, ProcessUsage, Usage};
 use caravan_sys::time::wall_nanos;
 use caravan_types::AllocId;
+use caravan_types::device::DeviceGroupStats;
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -46,8 +47,8 @@ pub(crate) struct TaskUsage {
 pub(crate) struct ResourceUsage {
     pub(crate) cpu_stats: CpuStats,
     pub(crate) memory_stats: MemoryStats,
-    /// No device is measured: `null` for tasks and processes, an empty list for allocations.
-    pub(crate) device_stats: Option<[(); 0]>,
+    /// The devices in use. `None` for processes, and for tasks without devices.
+    pub(crate) device_stats: Option<Vec<DeviceGroupStats>>,
 }
 
 /// The usage of CPU time. Shares are percentages of one CPU.
@@ -121,7 +122,10 @@ pub(crate) async fn measure(
     for (name, then, at) in before {
         // A task that ended between the samples has no usage.
         let Ok(now) = client.stats(alloc, &name).await else { continue };
-        tasks.insert(name, of_task(&then, &now, at.elapsed(), wall_nanos()));
+        let mut usage = of_task(&then, &now, at.elapsed(), wall_nanos());
+        let devices = client.task_device_stats(alloc, &name)?;
+        usage.resource_usage.device_stats = Some(devices).filter(|devices| !devices.is_empty());
+        tasks.insert(name, usage);
     }
     Ok(AllocUsage { resource_usage: total(&tasks), tasks, timestamp: wall_nanos() })
 }
@@ -194,7 +198,8 @@ fn total(tasks: &BTreeMap<String, TaskUsage>) -> ResourceUsage {
         memory_stats.rss += memory.rss;
         memory_stats.usage += memory.usage;
     }
-    ResourceUsage { cpu_stats, memory_stats, device_stats: Some([]) }
+    let devices = tasks.values().flat_map(|task| task.resource_usage.device_stats.iter().flatten());
+    ResourceUsage { cpu_stats, memory_stats, device_stats: Some(devices.cloned().collect()) }
 }
 
 /// Returns the percentage of one CPU for two samples of a counter in nanoseconds, taken `passed` apart.

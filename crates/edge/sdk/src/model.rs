@@ -1,5 +1,6 @@
 //! Types of answers that the servers do not share.
 
+use caravan_types::device::DeviceGroupStats;
 use caravan_types::ser::null_default;
 use caravan_types::time::UnixNanos;
 use serde::{Deserialize, Serialize};
@@ -36,6 +37,9 @@ pub struct ResourceUsage {
     pub memory_stats: Option<MemoryUsage>,
     /// The CPU time in use; absent if not measured.
     pub cpu_stats: Option<CpuUsage>,
+    /// The devices in use.
+    #[serde(deserialize_with = "null_default")]
+    pub device_stats: Vec<DeviceGroupStats>,
 }
 
 /// The memory in use, in bytes. Only the fields that `measured` lists are valid.
@@ -85,6 +89,9 @@ pub struct HostStats {
     /// The use of each mounted disk.
     #[serde(deserialize_with = "null_default")]
     pub disk_stats: Vec<HostDisk>,
+    /// The devices of plugins.
+    #[serde(deserialize_with = "null_default")]
+    pub device_stats: Vec<DeviceGroupStats>,
     /// The seconds since the machine started.
     pub uptime: u64,
     /// The CPU use in MHz.

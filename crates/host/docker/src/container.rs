@@ -11,7 +11,7 @@ use bollard::models::{
     ContainerCreateBody, DeviceMapping, EndpointIpamConfig, EndpointSettings, HealthConfig, HostConfig,
     HostConfigCgroupnsModeEnum, HostConfigLogConfig, NetworkingConfig, ResourcesUlimits,
 };
-use caravan_drivers::{DEFAULT_CAPABILITIES, Error, Processors, Result, TaskConfig};
+use caravan_drivers::{DEFAULT_CAPABILITIES, DeviceNode, Error, Processors, Result, TaskConfig};
 use mounts::Mounted;
 use std::collections::HashMap;
 
@@ -71,7 +71,7 @@ pub(crate) fn body(
         privileged: Some(config.privileged),
         readonly_rootfs: Some(config.readonly_rootfs),
         init: config.init.then_some(true),
-        devices: Some(config.devices.iter().map(device).collect()),
+        devices: Some(config.devices.iter().map(device).chain(task.devices.iter().map(assigned)).collect()),
         security_opt: Some(security(config)?),
         sysctls: map(&config.sysctl),
         storage_opt: map(&config.storage_opt),
@@ -79,7 +79,7 @@ pub(crate) fn body(
         shm_size: config.limits.shm_size,
         oom_score_adj: config.limits.oom_score_adj,
         group_add: present(config.group_add.clone()),
-        runtime: config.runtime.clone(),
+        runtime: runtime(task, config, options)?,
         pid_mode: text(&config.modes.pid),
         ipc_mode: text(&config.modes.ipc),
         uts_mode: text(&config.modes.uts),
@@ -123,6 +123,23 @@ pub(crate) fn body(
         host_config: Some(host),
         ..ContainerCreateBody::default()
     })
+}
+
+/// The variable by which the device plugin of nvidia asks for its runtime.
+const NVIDIA_DEVICES: &str = "NVIDIA_VISIBLE_DEVICES";
+
+/// Returns the container's runtime: a task with an nvidia device needs that of nvidia.
+fn runtime(task: &TaskConfig, config: &Config, options: &DockerOptions) -> Result<Option<String>> {
+    if !task.device_env.contains_key(NVIDIA_DEVICES) {
+        return Ok(config.runtime.clone());
+    }
+    match &config.runtime {
+        Some(other) if *other != options.nvidia_runtime => Err(Error::Config(format!(
+            "conflicting runtime requests: gpu runtime {:?} conflicts with task runtime {other:?}",
+            options.nvidia_runtime
+        ))),
+        _ => Ok(Some(options.nvidia_runtime.clone())),
+    }
 }
 
 /// Refuses what the node does not allow.
@@ -230,6 +247,16 @@ fn pids(config: &Config, options: &DockerOptions) -> Result<i64> {
         ))),
         (Some(limit), _) | (None, Some(limit)) => Ok(limit),
         (None, None) => Ok(-1),
+    }
+}
+
+/// Returns the mapping of a device that a device plugin assigned. Without permissions, every use is allowed.
+fn assigned(device: &DeviceNode) -> DeviceMapping {
+    let permissions = if device.permissions.is_empty() { "rwm" } else { &device.permissions };
+    DeviceMapping {
+        path_on_host: Some(device.host_path.display().to_string()),
+        path_in_container: Some(device.task_path.display().to_string()),
+        cgroup_permissions: Some(permissions.to_owned()),
     }
 }
 

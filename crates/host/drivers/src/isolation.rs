@@ -143,10 +143,12 @@ impl IsolationOptions {
         // Every task already has a `/dev`; only privileged tasks may replace it by the host's.
         let may_have = |mount: &&Mount| task.privileged_mounts || mount.task_path != Path::new("/dev");
         mounts.extend(task.mounts.iter().filter(may_have).map(convert::mount));
+        let devices = task.devices.iter().map(convert::device).collect::<Result<_>>()?;
         let isolation = IsolationSpec {
             root: task.dirs.task_dir.clone(),
             host_paths: self.host_paths.clone(),
             mounts,
+            devices,
             hidden: vec!["/private".into()],
             private_pids: private(config.pid_mode, self.default_pid_mode),
             private_ipc: private(config.ipc_mode, self.default_ipc_mode),

@@ -10,7 +10,7 @@
 //! directory outside, or to another place inside ([`crate::targets`]).
 
 use crate::launch::report_pipe;
-use crate::spec::{IsolationSpec, MountPropagation, MountSpec};
+use crate::spec::{DeviceSpec, IsolationSpec, MountPropagation, MountSpec};
 use crate::targets::Targets;
 use crate::{Error, Result};
 use caravan_sys::dir::{Access, Dir, Mounts, Owner};
@@ -233,7 +233,11 @@ impl Parts {
             Devices::Basic(copies.collect::<Result<_>>()?)
         };
         let rights = Rights { devices: spec.privileged, set_user_id: !spec.no_new_privileges };
-        let mounts = spec.mounts.iter().map(|m| Part::new(m, rights)).collect::<Result<_>>()?;
+        let mounts = spec.mounts.iter().map(|m| Part::new(m, rights));
+        // A privileged task has the host's `/dev`, in which no entry may be made.
+        let shown = |device: &&DeviceSpec| !spec.privileged || !device.task.starts_with("/dev");
+        let nodes = spec.devices.iter().filter(shown).map(Part::of_device);
+        let mounts = mounts.chain(nodes).collect::<Result<_>>()?;
         Ok(Self { root, links, trees, devices, mounts })
     }
 }
@@ -266,6 +270,21 @@ impl Part {
             propagation: spec.propagation,
             host: spec.host.clone(),
         })
+    }
+
+    fn of_device(spec: &DeviceSpec) -> Result<Self> {
+        if mount::device_number(&spec.host)?.is_none() {
+            return Err(Error::Launch(format!("{} is not a device file", spec.host.display())));
+        }
+        // The control group decides whether the task may write.
+        let rights = Rights { devices: true, set_user_id: false };
+        let mount = MountSpec {
+            host: spec.host.clone(),
+            task: spec.task.clone(),
+            read_only: false,
+            propagation: MountPropagation::Private,
+        };
+        Self::new(&mount, rights)
     }
 
     /// Mounts the part at its path in the task's root. Returns the id of the mount.

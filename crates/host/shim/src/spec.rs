@@ -150,6 +150,9 @@ pub struct IsolationSpec {
     pub host_paths: BTreeMap<PathBuf, PathBuf>,
     /// All further mounts, in this order.
     pub mounts: Vec<MountSpec>,
+    /// Device files of the host that the task may use, in this order.
+    #[serde(default)]
+    pub devices: Vec<DeviceSpec>,
     /// Directories below the root that appear empty to the task.
     pub hidden: Vec<PathBuf>,
     /// Whether the task has its own PID namespace.
@@ -182,6 +185,21 @@ pub struct MountSpec {
     pub read_only: bool,
     /// Propagation of later mounts below it.
     pub propagation: MountPropagation,
+}
+
+/// A device file of the host in the task's root.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DeviceSpec {
+    /// Path on the host, without symbolic links.
+    pub host: PathBuf,
+    /// Path in the task's root.
+    pub task: PathBuf,
+    /// Whether the task may read the device.
+    pub read: bool,
+    /// Whether the task may write to the device.
+    pub write: bool,
+    /// Whether the task may create files for the device (mknod(2)).
+    pub create: bool,
 }
 
 /// How mounts below a mount propagate between host and task.

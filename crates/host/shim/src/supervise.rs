@@ -1,10 +1,10 @@
 //! The control group and namespaces around a task's processes, and the proof that no process remains.
 
 use crate::filter::Filter;
-use crate::spec::{CgroupSpec, MountSpec, TaskSpec};
+use crate::spec::{CgroupSpec, DeviceSpec, MountSpec, TaskSpec};
 use crate::{Error, Machine, Result, sandbox};
 use caravan_sys::caps::CapSet;
-use caravan_sys::cgroup::{Cgroup, DeviceControl, DeviceRule, Limits};
+use caravan_sys::cgroup::{Cgroup, DeviceAccess, DeviceControl, DeviceRule, Limits};
 use caravan_sys::mount::device_number;
 use caravan_sys::process::{self, Exit, PidFd, Reaped};
 use std::os::fd::OwnedFd;
@@ -188,7 +188,7 @@ fn make_cgroup(
         };
         let mut refused = cgroup.set_limits(&limits);
         if is_confined {
-            match cgroup.restrict_devices(&mounted_devices(spec)) {
+            match cgroup.restrict_devices(&allowed_devices(spec)) {
                 Ok(devices) => refused.extend(devices),
                 Err(error) => {
                     let _empty = cgroup.remove();
@@ -211,15 +211,21 @@ fn make_cgroup(
     }
 }
 
-/// Returns the devices among the task's mounts: volumes that it uses as block devices.
-fn mounted_devices(spec: &TaskSpec) -> Vec<DeviceRule> {
+/// Returns the task's devices: those that it was assigned, and volumes that it uses as block devices.
+fn allowed_devices(spec: &TaskSpec) -> Vec<DeviceRule> {
     let mounts = spec.isolation.iter().flat_map(|isolation| &isolation.mounts);
     let rule = |mount: &MountSpec| {
         // If the path cannot be examined, it cannot be mounted either, and the mount reports the error.
         let (kind, device) = device_number(&mount.host).ok()??;
         Some(DeviceRule::using(kind, device, !mount.read_only))
     };
-    mounts.filter_map(rule).collect()
+    let devices = spec.isolation.iter().flat_map(|isolation| &isolation.devices);
+    let assigned = |spec: &DeviceSpec| {
+        let (kind, device) = device_number(&spec.host).ok()??;
+        let access = DeviceAccess { read: spec.read, write: spec.write, create: spec.create };
+        Some(DeviceRule { access, ..DeviceRule::using(kind, device, spec.write) })
+    };
+    mounts.filter_map(rule).chain(devices.filter_map(assigned)).collect()
 }
 
 #[cfg(test)]
@@ -234,6 +240,7 @@ mod tests {
             root: "/nonexistent".into(),
             host_paths: BTreeMap::new(),
             mounts: Vec::new(),
+            devices: Vec::new(),
             hidden: Vec::new(),
             private_pids: true,
             private_ipc: true,

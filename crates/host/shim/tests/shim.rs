@@ -84,6 +84,7 @@ impl World {
             root: self.path("task"),
             host_paths: ["/bin", "/etc", "/lib", "/lib64", "/sbin", "/usr", "/no-such-path"].map(same).into(),
             mounts: vec![],
+            devices: vec![],
             hidden: vec![],
             private_pids: true,
             private_ipc: true,

@@ -1,5 +1,6 @@
 //! The scheduler over small clusters: its decisions and invariants.
 
+mod devices;
 mod disconnect;
 mod explanations;
 mod host_volumes;

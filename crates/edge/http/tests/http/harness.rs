@@ -14,6 +14,7 @@ use caravan_server::{AclConfig, Handle, HeartbeatConfig, ServerConfig, Service};
 use caravan_types::alloc::{
     AllocUpdate, Allocation, ClientStatus, TaskEvent, TaskRunState, TaskState, event,
 };
+use caravan_types::device::DeviceGroupStats;
 use caravan_types::identity::Claims;
 use caravan_types::node::{Node, NodeSecret};
 use caravan_types::service::CheckResult;
@@ -420,6 +421,12 @@ impl ClientSide for Node1 {
         }
         let processes = vec![ProcessUsage { pid: 42, rss: 2048, ..ProcessUsage::default() }];
         Ok(Usage { rss: 4096, processes, ..Usage::default() })
+    }
+    fn device_stats(&self) -> Vec<DeviceGroupStats> {
+        Vec::new()
+    }
+    fn task_device_stats(&self, alloc: &AllocId, task: &str) -> Result<Vec<DeviceGroupStats>, ClientError> {
+        self.task(alloc, task).map(|()| Vec::new())
     }
     async fn signal(&self, alloc: &AllocId, task: Option<&str>, _: &str) -> Result<(), ClientError> {
         task.map_or(Ok(()), |task| self.task(alloc, task))

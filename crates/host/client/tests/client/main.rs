@@ -1,6 +1,7 @@
 //! The client with real drivers and the test's own servers.
 
 mod cores;
+mod devices;
 mod directories;
 mod disks;
 mod fake;

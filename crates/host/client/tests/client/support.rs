@@ -3,7 +3,8 @@
 use async_trait::async_trait;
 use caravan_client::{Answers, Client, ClientConfig, Handle, Servers};
 use caravan_drivers::{
-    Driver, ExecDriver, ExecOptions, ForkServer, MockDriver, RawExecDriver, RawExecOptions, ShimCommand,
+    DevicePlugin, Driver, ExecDriver, ExecOptions, ForkServer, MockDriver, RawExecDriver, RawExecOptions,
+    ShimCommand,
 };
 use caravan_messages::{
     AllocDelta, AllocStatus, ClaimGrant, ClaimProgress, ClaimReport, ClaimReportStep, ClaimVolume, DiskChunk,
@@ -358,6 +359,7 @@ pub struct Agent {
     pub handle: Handle,
     pub dir: Arc<tempfile::TempDir>,
     dev: bool,
+    devices: Vec<Arc<dyn DevicePlugin>>,
     cancel: CancellationToken,
     running: JoinHandle<()>,
 }
@@ -386,16 +388,26 @@ fn drivers() -> Vec<Arc<dyn Driver>> {
 
 impl Agent {
     pub fn start() -> Self {
-        Self::begin(TestServers::new(), Arc::new(short_dir()), false)
+        Self::with_devices(Vec::new())
     }
     pub fn start_dev() -> Self {
-        Self::begin(TestServers::new(), Arc::new(short_dir()), true)
+        Self::begin(TestServers::new(), Arc::new(short_dir()), true, Vec::new())
     }
 
-    fn begin(servers: Arc<TestServers>, dir: Arc<tempfile::TempDir>, dev: bool) -> Self {
+    pub fn with_devices(devices: Vec<Arc<dyn DevicePlugin>>) -> Self {
+        Self::begin(TestServers::new(), Arc::new(short_dir()), false, devices)
+    }
+
+    fn begin(
+        servers: Arc<TestServers>,
+        dir: Arc<tempfile::TempDir>,
+        dev: bool,
+        devices: Vec<Arc<dyn DevicePlugin>>,
+    ) -> Self {
         ALL.lock().unwrap().push(Arc::downgrade(&servers));
         let mut config = ClientConfig::new(dir.path(), "test-node");
         config.dev = dev;
+        config.devices.clone_from(&devices);
         // Tests run in parallel, and their allocations have the same names.
         let unique = dir.path().file_name().unwrap().to_string_lossy().into_owned();
         config.cgroup_parent = format!("/caravan-test-{unique}");
@@ -403,12 +415,12 @@ impl Agent {
         let (handle, service) = Client::open(config).unwrap().connect(as_servers, drivers()).unwrap();
         let cancel = CancellationToken::new();
         let running = tokio::spawn(service.run(cancel.clone()));
-        Self { servers, handle, dir, dev, cancel, running }
+        Self { servers, handle, dir, dev, devices, cancel, running }
     }
 
     /// Starts another agent on the directories of an earlier one.
     pub fn resume(servers: Arc<TestServers>, dir: Arc<tempfile::TempDir>) -> Self {
-        Self::begin(servers, dir, false)
+        Self::begin(servers, dir, false, Vec::new())
     }
 
     /// Stops the agent; tasks keep running unless it is a development agent.
@@ -422,9 +434,9 @@ impl Agent {
 
     /// Stops the agent and starts another one on the same directories.
     pub async fn restart(self) -> Self {
-        let dev = self.dev;
+        let (dev, devices) = (self.dev, self.devices.clone());
         let (servers, dir) = self.end().await;
-        Self::begin(servers, dir, dev)
+        Self::begin(servers, dir, dev, devices)
     }
 
     /// Stops and removes all allocations.

@@ -1,8 +1,8 @@
 //! Converts the client's description of a task to a shim's specification.
 
-use crate::task::{Mount, Pressure, ProcessUsage, Processors, Propagation, Stall, TaskConfig};
+use crate::task::{DeviceNode, Mount, Pressure, ProcessUsage, Processors, Propagation, Stall, TaskConfig};
 use crate::{Error, Result};
-use caravan_shim::spec::{CgroupSpec, LogSpec, MountPropagation, MountSpec, UserSpec};
+use caravan_shim::spec::{CgroupSpec, DeviceSpec, LogSpec, MountPropagation, MountSpec, UserSpec};
 use caravan_sys::user::Account;
 use std::collections::BTreeMap;
 
@@ -91,6 +91,21 @@ pub(crate) fn mount(mount: &Mount) -> MountSpec {
             Propagation::Bidirectional => MountPropagation::Bidirectional,
         },
     }
+}
+
+/// Converts a device file that a device plugin or the job file names. Symbolic links on the host are resolved.
+pub(crate) fn device(node: &DeviceNode) -> Result<DeviceSpec> {
+    if node.permissions.chars().any(|letter| !"rwm".contains(letter)) {
+        return Err(Error::Config(format!("invalid cgroup permission string: {:?}", node.permissions)));
+    }
+    let host = node.host_path.canonicalize().map_err(|error| Error::Start {
+        message: format!("device {} cannot be used: {error}", node.host_path.display()),
+        recoverable: true,
+    })?;
+    // Without letters, every use is allowed.
+    let may = |letter| node.permissions.is_empty() || node.permissions.contains(letter);
+    let task = node.task_path.clone();
+    Ok(DeviceSpec { host, task, read: may('r'), write: may('w'), create: may('m') })
 }
 
 /// Checks an `oom_score_adj` of a task. Negative values are refused: the kernel must not kill the node's own

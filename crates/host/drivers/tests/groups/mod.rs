@@ -2,7 +2,7 @@
 
 use super::{Kind, World, cgroup_of, exec, raw_exec, until};
 use caravan_drivers::conformance::Fixture;
-use caravan_drivers::{Mount, Processors, Propagation, TaskConfig};
+use caravan_drivers::{DeviceNode, Mount, Processors, Propagation, TaskConfig};
 use caravan_sys::cgroup::{Hierarchy, SharedCpus};
 use std::path::{Path, PathBuf};
 
@@ -126,6 +126,44 @@ async fn a_task_uses_the_block_device_of_its_volume_and_no_other() {
     let output = driver.exec(&id, &command, super::TIMEOUT).await.unwrap();
     assert_eq!((output.stdout, output.exit_code), (b"second".to_vec(), 0));
     driver.destroy(&id, true).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_task_uses_an_assigned_device_as_its_permissions_say() {
+    let world = World::new(Kind::Exec);
+    let file = world.dir.path().join("card");
+    let Some(card) = loop_device(&file, "card 0").map(Detached) else { return };
+    let link = world.dir.path().join("link");
+    std::os::unix::fs::symlink(&card.0, &link).unwrap();
+    let node = |host_path: &Path, permissions: &str| DeviceNode {
+        host_path: host_path.into(),
+        task_path: "/dev/cards/0".into(),
+        permissions: permissions.into(),
+    };
+    let script =
+        "head -c 6 /dev/cards/0; echo; (exec 3<>/dev/cards/0) 2>/dev/null && echo writable; echo end";
+    let driver = exec();
+    let run = async |permissions: &str| {
+        let mut config = world.script("t", script);
+        config.user = Some("root".into());
+        config.logs.as_mut().unwrap().stdout = format!("{permissions}.stdout");
+        config.devices.push(node(&link, permissions));
+        let id = config.id.clone();
+        driver.start(config).await.unwrap();
+        driver.wait(&id).await.unwrap();
+        driver.destroy(&id, true).await.unwrap();
+        world.output(permissions)
+    };
+    assert_eq!(run("r").await, "card 0\nend\n");
+    assert_eq!(run("rw").await, "card 0\nwritable\nend\n");
+    let refused = async |device: DeviceNode| {
+        let mut config = world.script("t", script);
+        config.devices.push(device);
+        driver.start(config).await.unwrap_err().to_string()
+    };
+    assert!(refused(node(&file, "r")).await.contains("is not a device file"));
+    assert!(refused(node(Path::new("/dev/none"), "r")).await.contains("device /dev/none cannot be used"));
+    assert!(refused(node(&link, "rx")).await.contains("invalid cgroup permission string"));
 }
 
 fn number(device: &Path) -> (u32, u32) {

@@ -2,6 +2,7 @@
 
 use crate::cmd::at_most_one;
 use crate::ctx::Ctx;
+use crate::devices;
 use crate::error::{CliError, Doing as _, Outcome};
 use crate::format::{Clock, bytes, id, json, mib};
 use crate::resolve;
@@ -228,6 +229,7 @@ fn task(
     if args.stats {
         out.extend(figures(name, usage));
     }
+    out.extend(device_stats(name, usage, args.stats));
     if let Some(task) = alloc.group().and_then(|group| group.task(name)) {
         out.extend(volumes(alloc, task));
     }
@@ -306,6 +308,15 @@ fn figures(name: &str, usage: Option<&AllocUsage>) -> Vec<String> {
         out.push(format!("CPU Stats\n{}", table.render()));
     }
     out
+}
+
+/// Returns the statistics of a task's devices; all of them if `whole`, otherwise one line for each device.
+fn device_stats(name: &str, usage: Option<&AllocUsage>, whole: bool) -> Vec<String> {
+    let used = usage.and_then(|u| u.tasks.get(name)).and_then(|t| t.resource_usage.as_ref());
+    let stats = used.map_or(&[][..], |used| &used.device_stats);
+    let blocks =
+        if whole { devices::figures(stats) } else { devices::summaries(stats).into_iter().collect() };
+    devices::headed("Device Stats", blocks)
 }
 
 fn volumes(alloc: &Allocation, task: &Task) -> Vec<String> {

@@ -4,6 +4,7 @@ use crate::cmd::alloc::{self, Columns};
 use crate::cmd::at_most_one;
 use crate::cmd::page::{BrowserArgs, PageArgs, more};
 use crate::ctx::Ctx;
+use crate::devices;
 use crate::error::{Doing as _, Outcome};
 use crate::format::{Clock, bytes, id, json, mib};
 use crate::resolve;
@@ -178,8 +179,11 @@ fn render(
         sections.push(allocated(node, allocs));
         if let Some(stats) = stats {
             sections.push(utilisation(node, stats));
+            let used = devices::summaries(&stats.device_stats);
+            sections.extend(used.map(|text| format!("Device Resource Utilization\n{text}")));
             if args.stats {
                 sections.extend(figures(stats));
+                sections.extend(devices::headed("Device Stats", devices::figures(&stats.device_stats)));
             }
         }
     }
@@ -190,13 +194,17 @@ fn render(
     };
     sections.push(format!("Allocations\n{table}"));
     if args.verbose {
-        for (heading, map) in [("Attributes", &node.attributes), ("Meta", &node.meta)] {
+        let section = |heading: &str, map: &BTreeMap<String, String>| {
             let mut pairs = Pairs::new();
             for (key, value) in map {
                 pairs.push(key, value);
             }
-            sections.push(format!("{heading}\n{}", pairs.render()));
-        }
+            format!("{heading}\n{}", pairs.render())
+        };
+        sections.push(section("Attributes", &node.attributes));
+        let groups = devices::attributes(&node.node_resources.devices);
+        sections.extend(devices::headed("Device Group Attributes", groups));
+        sections.push(section("Meta", &node.meta));
     }
     sections.join("\n\n")
 }
