@@ -7,6 +7,7 @@ use caravan_plugin_sdk::{ExecInput, ExecOutput, ExecResult, ExitResult, Task, Ta
 use caravan_sys::dir::Dir;
 use nix::fcntl::OFlag;
 use rustix::fs::{OFlags, fcntl_setfl};
+use rustix::process::{Pid, Signal, kill_process_group};
 use rustix::termios::{Winsize, tcsetwinsize};
 use std::fs::File;
 use std::io::{self, Read as _, Write as _};
@@ -53,12 +54,42 @@ pub async fn once(
 ) -> Result<ExecResult, TaskError> {
     let (program, args) = split(words)?;
     let (mut command, _dir) = command(task, program, args)?;
-    let running = command.stdin(Stdio::null()).output();
-    let output = match tokio::time::timeout(timeout, running).await {
-        Ok(output) => output.map_err(TaskError::failed)?,
-        Err(_) => return Err(TaskError::failed(format!("the command did not end within {timeout:?}"))),
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).process_group(0);
+    let child = command.spawn().map_err(TaskError::failed)?;
+    let id = child.id();
+    let mut running = pin!(child.wait_with_output());
+    let group = Group::of(id);
+    let Ok(output) = tokio::time::timeout(timeout, &mut running).await else {
+        return Err(TaskError::failed(format!("the command did not end within {timeout:?}")));
     };
+    group.release();
+    let output = output.map_err(TaskError::failed)?;
     Ok(ExecResult { stdout: output.stdout, stderr: output.stderr, exit: output.status.into() })
+}
+
+/// The process group of a running command. Dropping it kills the group. It is dropped before the command is reaped, so
+/// that the id is still the command's.
+struct Group(Option<Pid>);
+
+impl Group {
+    fn of(leader: Option<u32>) -> Self {
+        Self(leader.and_then(|id| i32::try_from(id).ok()).and_then(Pid::from_raw))
+    }
+
+    /// Leaves the processes that an ended command left behind.
+    fn release(mut self) {
+        self.0 = None;
+    }
+}
+
+impl Drop for Group {
+    fn drop(&mut self) {
+        if let Some(group) = self.0.take()
+            && let Err(errno) = kill_process_group(group, Signal::KILL)
+        {
+            tracing::debug!(%errno, "a command has no process group");
+        }
+    }
 }
 
 /// Runs a command with three pipes.
@@ -70,7 +101,7 @@ pub async fn on_pipes(
 ) -> Result<ExitResult, TaskError> {
     let (program, args) = split(words)?;
     let (mut command, _dir) = command(task, program, args)?;
-    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).process_group(0);
     let mut child = command.spawn().map_err(TaskError::failed)?;
     let (stdin, stdout, stderr) = (child.stdin.take(), child.stdout.take(), child.stderr.take());
     let copying = async {
@@ -113,6 +144,7 @@ async fn run(
     copying: impl Future<Output = ()>,
     feeding: impl Future<Output = ()>,
 ) -> Result<ExitResult, TaskError> {
+    let group = Group::of(child.id());
     let (mut copying, mut feeding) = (pin!(copying), pin!(feeding));
     let (mut is_copied, mut is_fed) = (false, false);
     let status = loop {
@@ -122,6 +154,7 @@ async fn run(
             () = &mut feeding, if !is_fed => is_fed = true,
         }
     };
+    group.release();
     if !is_copied && tokio::time::timeout(REST, copying).await.is_err() {
         tracing::debug!("a command left processes behind that hold its output open");
     }

@@ -5,6 +5,7 @@
 
 use caravan_sys::dir::{Access, Dir, Mounts};
 use caravan_sys::process::{self, PidFd, ProcessIdentity, Reaped};
+use caravan_sys::time::wall_now;
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process_group, waitid};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -131,7 +132,7 @@ fn supervise() -> Result<(), Box<dyn std::error::Error>> {
         return Err(error);
     }
     let status = finish(child)?;
-    let record = Record { status: status.into_raw(), at: SystemTime::now() };
+    let record = Record { status: status.into_raw(), at: wall_now() };
     dir.replace(OsStr::new(&order.record), &rmp_serde::to_vec_named(&record)?, Access::mode(0o600))?;
     end_orphans()?;
     Ok(())
