@@ -78,7 +78,12 @@ impl Running {
             Reply::Failed { message, errno } => return Err(refusal(&task.config.command, &message, errno)),
         };
         let state = State { supervisor, task: child, started_at: wall_now(), record: order.record };
-        Self::watch(task, state)
+        let found = Self::watch(task, state);
+        if found.is_err() {
+            // The agent gets no handle, so that the task would run forever.
+            supervise::kill(child.into()).map_err(TaskError::failed)?;
+        }
+        found
     }
 
     /// Finds a task that an earlier plugin started. A task that has ended meanwhile is found by its record.

@@ -123,6 +123,8 @@ async fn a_command_has_pipes() {
     assert_eq!(run(&plugin, &id, "head -n1", false, input).await, left("hello from stdin\n", "", 0));
     let input = vec![data("a"), data("b"), close()];
     assert_eq!(run(&plugin, &id, "cat", false, input).await, left("ab", "", 0));
+    let much = run(&plugin, &id, "head -c 300000 /dev/zero | tr '\\0' x", false, vec![]).await;
+    assert_eq!(much.stdout.len(), 300_000);
     let no_terminal = run(&plugin, &id, "stty size", false, vec![]).await;
     assert_eq!(no_terminal.result.unwrap().exit_code, 1);
     assert!(no_terminal.stderr.to_lowercase().contains("inappropriate ioctl"), "{no_terminal:?}");
