@@ -323,7 +323,6 @@ impl From<Object> for Spec {
     }
 }
 
-#[expect(clippy::unnecessary_wraps, clippy::box_collection, reason = "the form of the generated messages")]
 fn nested(part: impl Into<Spec>) -> Option<Box<wire::Spec>> {
     Some(Box::new(part.into().0))
 }

@@ -16,6 +16,11 @@ mod log;
 mod serve;
 mod value;
 
+/// The example of README.md, which the compiler checks.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;
+
 pub use async_trait::async_trait;
 pub use config::NoConfig;
 pub use device::{

@@ -32,7 +32,7 @@ struct Lines {
 
 impl<S: Subscriber> Layer<S> for Lines {
     fn on_event(&self, event: &Event<'_>, _context: Context<'_, S>) {
-        let mut text = line(&self.module, SystemTime::now(), event).to_string();
+        let mut text = line(&self.module, now(), event).to_string();
         text.push('\n');
         // An agent that ended reads no more. The plugin goes on, because the next agent may attach to it.
         let _unread = std::io::stderr().lock().write_all(text.as_bytes());
@@ -55,10 +55,27 @@ fn line(module: &str, now: SystemTime, event: &Event<'_>) -> Value {
         ("@level", level.to_owned()),
         ("@message", message.to_owned()),
         ("@module", module.to_owned()),
-        ("@timestamp", prost_types::Timestamp::from(now).to_string()),
+        ("@timestamp", stamp(now)),
     ];
     let head = head.into_iter().map(|(key, text)| (key.to_owned(), Value::String(text)));
     Value::Object(head.chain(fields.0).collect())
+}
+
+/// Returns a time with exactly six digits of the second. Agents do not read a line whose time has another form.
+fn stamp(at: SystemTime) -> String {
+    let mut at = prost_types::Timestamp::from(at);
+    let micros = at.nanos / 1000;
+    at.nanos = 0;
+    format!("{}.{micros:06}Z", at.to_string().trim_end_matches('Z'))
+}
+
+/// Returns the wall clock, for display.
+#[expect(
+    clippy::disallowed_methods,
+    reason = "the function of caravan-sys would make every plugin depend on that crate"
+)]
+pub(crate) fn now() -> SystemTime {
+    SystemTime::now()
 }
 
 struct Fields(Map<String, Value>);
@@ -122,7 +139,7 @@ mod tests {
         });
         let expected = serde_json::json!({
             "@level": "warn", "@message": "it is slow", "@module": "example",
-            "@timestamp": "1970-01-01T00:00:01.500Z", "task": "a/b", "pid": 7, "late": true,
+            "@timestamp": "1970-01-01T00:00:01.500000Z", "task": "a/b", "pid": 7, "late": true,
         });
         assert_eq!(*kept.lock().unwrap(), [expected]);
     }

@@ -17,13 +17,14 @@ use caravan_plugin_sdk::{
     DeviceError, DeviceGroup, DevicePlugin, DeviceSpec, DeviceStats, GroupStats, Info, Instance, Mount,
     Reservation, StatObject, StatValue, async_trait, serve_device,
 };
+use caravan_sys::time::wall_now;
 use serde::Deserialize;
 use std::collections::BTreeMap;
 use std::io::Read as _;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::{Mutex, PoisonError};
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 const VENDOR: &str = "caravan";
 const TYPE: &str = "file";
@@ -183,7 +184,7 @@ impl DevicePlugin for Files {
                 ]),
                 nested: BTreeMap::new(),
             };
-            (file.id, DeviceStats { summary: size, stats, at: SystemTime::now() })
+            (file.id, DeviceStats { summary: size, stats, at: wall_now() })
         });
         Ok(vec![GroupStats {
             vendor: VENDOR.to_owned(),

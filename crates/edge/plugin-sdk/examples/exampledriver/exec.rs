@@ -7,6 +7,7 @@ use caravan_plugin_sdk::{ExecInput, ExecOutput, ExecResult, ExitResult, Task, Ta
 use caravan_sys::dir::Dir;
 use nix::fcntl::OFlag;
 use rustix::fs::{OFlags, fcntl_setfl};
+use rustix::process::{Pid, Signal, kill_process_group};
 use rustix::termios::{Winsize, tcsetwinsize};
 use std::fs::File;
 use std::io::{self, Read as _, Write as _};
@@ -19,12 +20,15 @@ use tokio::io::unix::AsyncFd;
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWriteExt as _, Interest};
 use tokio::process::{Child, ChildStdin, Command};
 use tokio::sync::mpsc::Receiver;
+use tokio_util::sync::CancellationToken;
 
 /// Bytes of one message.
 const CHUNK: usize = 32 * 1024;
 /// The time in which output that was written before the end of a command is read. A process that the command left behind
 /// holds the pipes open, and does not delay the end further.
 const REST: Duration = Duration::from_millis(100);
+/// The maximum size of such output in bytes: no pipe and no terminal holds more (`F_SETPIPE_SZ` of fcntl(2)).
+const REST_SIZE: usize = 1024 * 1024;
 /// The character that ends the input on a terminal (VEOF of termios(3)).
 const END_OF_INPUT: &[u8] = b"\x04";
 
@@ -53,12 +57,42 @@ pub async fn once(
 ) -> Result<ExecResult, TaskError> {
     let (program, args) = split(words)?;
     let (mut command, _dir) = command(task, program, args)?;
-    let running = command.stdin(Stdio::null()).output();
-    let output = match tokio::time::timeout(timeout, running).await {
-        Ok(output) => output.map_err(TaskError::failed)?,
-        Err(_) => return Err(TaskError::failed(format!("the command did not end within {timeout:?}"))),
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).process_group(0);
+    let child = command.spawn().map_err(TaskError::failed)?;
+    let id = child.id();
+    let mut running = pin!(child.wait_with_output());
+    let group = Group::of(id);
+    let Ok(output) = tokio::time::timeout(timeout, &mut running).await else {
+        return Err(TaskError::failed(format!("the command did not end within {timeout:?}")));
     };
+    group.release();
+    let output = output.map_err(TaskError::failed)?;
     Ok(ExecResult { stdout: output.stdout, stderr: output.stderr, exit: output.status.into() })
+}
+
+/// The process group of a running command. Dropping it kills the group. It is dropped before the command is reaped, so
+/// that the id is still the command's.
+struct Group(Option<Pid>);
+
+impl Group {
+    fn of(leader: Option<u32>) -> Self {
+        Self(leader.and_then(|id| i32::try_from(id).ok()).and_then(Pid::from_raw))
+    }
+
+    /// Leaves the processes that an ended command left behind.
+    fn release(mut self) {
+        self.0 = None;
+    }
+}
+
+impl Drop for Group {
+    fn drop(&mut self) {
+        if let Some(group) = self.0.take()
+            && let Err(errno) = kill_process_group(group, Signal::KILL)
+        {
+            tracing::debug!(%errno, "a command has no process group");
+        }
+    }
 }
 
 /// Runs a command with three pipes.
@@ -70,13 +104,17 @@ pub async fn on_pipes(
 ) -> Result<ExitResult, TaskError> {
     let (program, args) = split(words)?;
     let (mut command, _dir) = command(task, program, args)?;
-    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).process_group(0);
     let mut child = command.spawn().map_err(TaskError::failed)?;
     let (stdin, stdout, stderr) = (child.stdin.take(), child.stdout.take(), child.stderr.take());
+    let ended = CancellationToken::new();
     let copying = async {
-        tokio::join!(copy(stdout, &output, Channel::Stdout), copy(stderr, &output, Channel::Stderr),);
+        tokio::join!(
+            copy(stdout, &output, Channel::Stdout, &ended),
+            copy(stderr, &output, Channel::Stderr, &ended),
+        );
     };
-    run(&mut child, copying, feed(stdin, input)).await
+    run(&mut child, copying, feed(stdin, input), &ended).await
 }
 
 /// Runs a command on a terminal of its own.
@@ -96,15 +134,16 @@ pub async fn on_terminal(
     let mut child = command.spawn().map_err(TaskError::failed)?;
     // The output ends when the last process closes its side of the terminal, and this one has several copies.
     drop((command, slave, dir));
+    let ended = CancellationToken::new();
     let copying = async {
-        let mut buffer = vec![0; CHUNK];
-        while let Ok(count @ 1..) = read(&master, &mut buffer).await {
+        let (mut buffer, mut rest) = (vec![0; CHUNK], REST_SIZE);
+        while let Some(count) = unless_left(read(&master, &mut buffer), &ended, &mut rest).await {
             if !output.stdout(buffer[..count].to_vec()).await {
                 return;
             }
         }
     };
-    run(&mut child, copying, feed_terminal(&master, input)).await
+    run(&mut child, copying, feed_terminal(&master, input), &ended).await
 }
 
 /// Waits for the end of a command, and for the output that it wrote before.
@@ -112,7 +151,9 @@ async fn run(
     child: &mut Child,
     copying: impl Future<Output = ()>,
     feeding: impl Future<Output = ()>,
+    ended: &CancellationToken,
 ) -> Result<ExitResult, TaskError> {
+    let group = Group::of(child.id());
     let (mut copying, mut feeding) = (pin!(copying), pin!(feeding));
     let (mut is_copied, mut is_fed) = (false, false);
     let status = loop {
@@ -122,10 +163,33 @@ async fn run(
             () = &mut feeding, if !is_fed => is_fed = true,
         }
     };
-    if !is_copied && tokio::time::timeout(REST, copying).await.is_err() {
-        tracing::debug!("a command left processes behind that hold its output open");
+    group.release();
+    ended.cancel();
+    if !is_copied {
+        copying.await;
     }
     Ok(status.into())
+}
+
+/// Returns the length of the next output; `None` at its end, or when the command has ended and left no more.
+async fn unless_left(
+    read: impl Future<Output = io::Result<usize>>,
+    ended: &CancellationToken,
+    rest: &mut usize,
+) -> Option<usize> {
+    let passed = async {
+        ended.cancelled().await;
+        tokio::time::sleep(REST).await;
+    };
+    let count = tokio::select! {
+        biased;
+        count = read => count.ok().filter(|count| *count > 0)?,
+        () = passed => return None,
+    };
+    if ended.is_cancelled() {
+        *rest = rest.checked_sub(count)?;
+    }
+    Some(count)
 }
 
 async fn feed(stdin: Option<ChildStdin>, mut input: Receiver<ExecInput>) {
@@ -150,10 +214,15 @@ enum Channel {
     Stderr,
 }
 
-async fn copy<R: AsyncRead + Unpin>(from: Option<R>, output: &ExecOutput, to: Channel) {
+async fn copy<R: AsyncRead + Unpin>(
+    from: Option<R>,
+    output: &ExecOutput,
+    to: Channel,
+    ended: &CancellationToken,
+) {
     let Some(mut from) = from else { return };
-    let mut buffer = vec![0; CHUNK];
-    while let Ok(count @ 1..) = from.read(&mut buffer).await {
+    let (mut buffer, mut rest) = (vec![0; CHUNK], REST_SIZE);
+    while let Some(count) = unless_left(from.read(&mut buffer), ended, &mut rest).await {
         let bytes = buffer[..count].to_vec();
         let is_sent = match to {
             Channel::Stdout => output.stdout(bytes).await,

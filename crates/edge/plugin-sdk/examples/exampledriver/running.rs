@@ -5,6 +5,7 @@ use crate::supervise::{self, Order, Place, Record, Reply};
 use crate::usage::{self, Sample};
 use caravan_plugin_sdk::{Cause, ExitResult, Task, TaskError, TaskHandle, TaskStats};
 use caravan_sys::process::{PidFd, ProcessIdentity, signal_number};
+use caravan_sys::time::wall_now;
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -76,8 +77,13 @@ impl Running {
             Reply::Started { pid, start_time } => Process { pid, start_time },
             Reply::Failed { message, errno } => return Err(refusal(&task.config.command, &message, errno)),
         };
-        let state = State { supervisor, task: child, started_at: SystemTime::now(), record: order.record };
-        Self::watch(task, state)
+        let state = State { supervisor, task: child, started_at: wall_now(), record: order.record };
+        let found = Self::watch(task, state);
+        if found.is_err() {
+            // The agent gets no handle, so that the task would run forever.
+            supervise::kill(child.into()).map_err(TaskError::failed)?;
+        }
+        found
     }
 
     /// Finds a task that an earlier plugin started. A task that has ended meanwhile is found by its record.
@@ -121,7 +127,7 @@ impl Running {
         let found = outcome.wait_for(Option::is_some).await.ok().and_then(|found| found.clone());
         found.unwrap_or_else(|| Outcome {
             result: ExitResult::lost("the task is not watched"),
-            at: SystemTime::now(),
+            at: wall_now(),
         })
     }
 
@@ -234,5 +240,5 @@ fn abandoned(state: &State) -> Outcome {
         Ok(()) => "the supervisor of the task was killed".to_owned(),
         Err(error) => format!("the supervisor of the task was killed, and the task runs on: {error}"),
     };
-    Outcome { result: ExitResult::lost(message), at: SystemTime::now() }
+    Outcome { result: ExitResult::lost(message), at: wall_now() }
 }

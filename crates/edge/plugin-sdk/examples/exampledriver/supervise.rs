@@ -5,6 +5,7 @@
 
 use caravan_sys::dir::{Access, Dir, Mounts};
 use caravan_sys::process::{self, PidFd, ProcessIdentity, Reaped};
+use caravan_sys::time::wall_now;
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process_group, waitid};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -131,7 +132,7 @@ fn supervise() -> Result<(), Box<dyn std::error::Error>> {
         return Err(error);
     }
     let status = finish(child)?;
-    let record = Record { status: status.into_raw(), at: SystemTime::now() };
+    let record = Record { status: status.into_raw(), at: wall_now() };
     dir.replace(OsStr::new(&order.record), &rmp_serde::to_vec_named(&record)?, Access::mode(0o600))?;
     end_orphans()?;
     Ok(())
@@ -149,7 +150,7 @@ fn answer(reply: &Reply) -> Result<(), Box<dyn std::error::Error>> {
 fn start(order: &Order, dir: &Dir) -> io::Result<Child> {
     let mut command = Command::new(&order.command);
     command.args(&order.args).env_clear().envs(&order.env).current_dir(dir.proc_path());
-    command.stdin(Stdio::null()).stdout(output(&order.stdout)?).stderr(output(&order.stderr)?);
+    command.stdin(Stdio::null()).stdout(output(order, &order.stdout)?).stderr(output(order, &order.stderr)?);
     if let Some((uid, gid)) = order.user {
         command.uid(uid).gid(gid);
     }
@@ -157,13 +158,18 @@ fn start(order: &Order, dir: &Dir) -> io::Result<Child> {
 }
 
 /// Opens a FIFO for both directions: opening does not wait for a reader, and the task does not end by SIGPIPE while the
-/// agent restarts. The directory's last name is not followed if it is a link.
-fn output(path: &Path) -> io::Result<File> {
+/// agent restarts. Tasks may change directories below that of the allocation, so that no link is followed there.
+fn output(order: &Order, path: &Path) -> io::Result<File> {
     use rustix::fs::{Mode, OFlags, openat};
     let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else {
         return Err(io::Error::new(io::ErrorKind::InvalidInput, "a path for output has no directory"));
     };
-    let dir = Dir::open(parent).map_err(io::Error::other)?;
+    let alloc_dir = &order.place.alloc_dir;
+    let dir = match parent.strip_prefix(alloc_dir) {
+        Ok(below) => Dir::open(alloc_dir).and_then(|dir| dir.enter(below, Mounts::Follow)),
+        Err(_) => Dir::open(parent),
+    };
+    let dir = dir.map_err(io::Error::other)?;
     let flags = OFlags::RDWR | OFlags::APPEND | OFlags::NOFOLLOW | OFlags::NOCTTY | OFlags::CLOEXEC;
     Ok(File::from(openat(&dir, name, flags, Mode::empty())?))
 }

@@ -1,10 +1,11 @@
 //! Measurements of all processes below a supervisor, from proc(5).
 
 use caravan_plugin_sdk::{CpuUsage, MemoryUsage, TaskStats, Usage};
+use caravan_sys::time::wall_now;
 use nix::unistd::{SysconfVar, sysconf};
 use std::collections::BTreeMap;
 use std::fs;
-use std::time::{Instant, SystemTime};
+use std::time::Instant;
 
 /// Counters of processes at one time.
 pub struct Sample {
@@ -72,7 +73,7 @@ pub fn compare(before: Option<&Sample>, now: &Sample) -> TaskStats {
             (*pid, usage(earlier, counters, elapsed))
         })
         .collect();
-    TaskStats { at: SystemTime::now(), total: sum(by_pid.values()), by_pid }
+    TaskStats { at: wall_now(), total: sum(by_pid.values()), by_pid }
 }
 
 fn usage(earlier: Option<&Counters>, counters: &Counters, elapsed: Option<f64>) -> Usage {

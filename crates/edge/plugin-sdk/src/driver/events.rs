@@ -1,10 +1,10 @@
 //! Events of tasks, which agents show to users.
 
 use super::convert::time;
+use crate::log::now;
 use caravan_proto::plugins::driver::DriverTaskEvent;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::SystemTime;
 use tokio::sync::broadcast;
 
 /// Events that wait for a slow reader. Then the oldest ones are lost.
@@ -45,7 +45,7 @@ impl Events {
             task_id: event.task_id,
             alloc_id: event.alloc_id,
             task_name: event.task_name,
-            timestamp: Some(time(Some(SystemTime::now()))),
+            timestamp: Some(time(Some(now()))),
             message: event.message,
             annotations: event.annotations,
         };

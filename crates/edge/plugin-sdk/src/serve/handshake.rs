@@ -84,7 +84,7 @@ mod tests {
     fn with(more: &[(&str, &str)]) -> Result<PathBuf, ServeError> {
         read(|name| {
             let all = [COOKIE].into_iter().chain(more.iter().copied());
-            all.filter(|(known, _)| *known == name).map(|(_, value)| value.to_owned()).last()
+            all.filter(|(known, _)| *known == name).map(|(_, value)| value.to_owned()).next_back()
         })
     }
 
