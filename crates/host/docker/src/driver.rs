@@ -23,7 +23,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
 
 /// Version of [`State`].
 pub(crate) const HANDLE_VERSION: u32 = 1;
@@ -61,6 +61,7 @@ impl DockerDriver {
             failed_starts: Mutex::default(),
             events,
             shim,
+            cpus: watch::Sender::default(),
         };
         Self {
             shared: Arc::new(shared),
@@ -280,6 +281,14 @@ impl Driver for DockerDriver {
     async fn exec_stream(&self, id: &TaskId, request: ExecRequest) -> Result<ExecStream> {
         let task = self.shared.running(id)?;
         exec::stream(&self.shared, &task, request).await
+    }
+
+    fn share_processors(&self, cpus: &str) {
+        self.shared.cpus.send_if_modified(|known| {
+            let is_new = known.as_deref() != Some(cpus);
+            *known = Some(cpus.to_owned());
+            is_new
+        });
     }
 
     /// Waits for an engine that does not answer, since the lost container may still run.

@@ -11,7 +11,7 @@ use bollard::Docker;
 use bollard::errors::Error as EngineError;
 use bollard::models::{ContainerCreateBody, ContainerInspectResponse};
 use bollard::query_parameters::{CreateContainerOptionsBuilder, RemoveContainerOptionsBuilder};
-use caravan_drivers::{DriverNetwork, Error, Result, TaskConfig, TaskHandle};
+use caravan_drivers::{DriverNetwork, Error, Processors, Result, TaskConfig, TaskHandle};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -65,7 +65,14 @@ pub(crate) async fn start(shared: &Arc<Shared>, task: TaskConfig) -> Result<Task
         .map_err(|error| fault(error.message, error.recoverable))?;
     let started = match container::body(&task, &config, options, facts, &image) {
         Err(error) => Err(misconfigured(&image, error)),
-        Ok(body) => Box::pin(run(shared, &client, &task, body)).await,
+        Ok(mut body) => {
+            if let (Some(host), Some(cpus)) = (&mut body.host_config, &*shared.cpus.borrow())
+                && host.cpuset_cpus.is_none()
+            {
+                host.cpuset_cpus = Some(cpus.clone());
+            }
+            Box::pin(run(shared, &client, &task, body)).await
+        }
     };
     let (id, found) = match started {
         Ok(started) => started,
@@ -93,6 +100,7 @@ pub(crate) async fn start(shared: &Arc<Shared>, task: TaskConfig) -> Result<Task
             .filter(|signal| !signal.is_empty())
             .unwrap_or_else(|| STOP_SIGNAL.to_owned()),
         pid: pid.filter(|_| shared.engine.is_local()),
+        has_own_cpus: matches!(task.processors, Processors::Own(_)),
     };
     let value = serde_json::to_value(&state)
         .map_err(|error| Error::Handle { id: task.id.clone(), reason: error.to_string() })?;

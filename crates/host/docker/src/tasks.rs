@@ -1,11 +1,11 @@
 //! The running tasks of the driver: one watcher per container, which waits for the container's end.
 
-use crate::engine::{Engine, Unreachable, is_absent, text};
+use crate::engine::{Engine, Unreachable, is_absent, status, text};
 use crate::images::Images;
 use crate::logs::Follower;
 use crate::options::DockerOptions;
 use crate::watch::EngineWatch;
-use bollard::models::{ContainerInspectResponse, ContainerState};
+use bollard::models::{ContainerInspectResponse, ContainerState, ContainerUpdateBody};
 use caravan_drivers::{DriverEvent, Error, ExitResult, LogConfig, Result, ShimCommand, TaskHandle, TaskId};
 use jiff::Timestamp;
 use parking_lot::Mutex;
@@ -48,6 +48,9 @@ pub(crate) struct State {
     pub(crate) stop_signal: String,
     /// Process id of the container's first process, if the engine runs on this machine.
     pub(crate) pid: Option<u32>,
+    /// Whether the task reserved its processors.
+    #[serde(default)]
+    pub(crate) has_own_cpus: bool,
 }
 
 /// A container that the driver watches.
@@ -94,6 +97,8 @@ pub(crate) struct Shared {
     pub(crate) events: mpsc::UnboundedSender<DriverEvent>,
     /// The program of guards.
     pub(crate) shim: ShimCommand,
+    /// The processors of tasks that reserved none; absent if they may use all.
+    pub(crate) cpus: watch::Sender<Option<String>>,
 }
 
 impl Shared {
@@ -181,6 +186,7 @@ impl Shared {
 
     async fn until_ended(self: &Arc<Self>, state: &State, killed: &AtomicBool) -> ExitResult {
         let mut waiter = self.watch.waiter(&state.container);
+        let mut cpus = self.cpus.subscribe();
         let mut killed_since = None;
         let mut failures = 0_u32;
         loop {
@@ -190,6 +196,9 @@ impl Shared {
                         self.report(&state.alloc_id, &state.task_name, "the Docker engine answers again");
                     }
                     failures = 0;
+                    if let Some(found) = found.as_ref().filter(|_| !state.has_own_cpus) {
+                        self.confine(found, &mut cpus).await;
+                    }
                     match found.map(|found| found.state.unwrap_or_default()) {
                         None => return lost("the container was removed by another program"),
                         Some(mut found) if is_over(&found) => {
@@ -207,7 +216,12 @@ impl Shared {
                         }
                         Some(_) => {}
                     }
-                    let _elapsed = tokio::time::timeout(EXAMINE_INTERVAL, waiter.changed()).await;
+                    tokio::select! {
+                        () = waiter.changed() => {}
+                        // The driver keeps the sender.
+                        Ok(()) = cpus.changed() => {}
+                        () = tokio::time::sleep(EXAMINE_INTERVAL) => {}
+                    }
                 }
                 Err(reason) => {
                     failures += 1;
@@ -218,6 +232,35 @@ impl Shared {
                     }
                     let _elapsed = tokio::time::timeout(RETRY_INTERVAL, waiter.changed()).await;
                 }
+            }
+        }
+    }
+}
+
+impl Shared {
+    /// Confines a container that runs to the shared processors, unless it already is.
+    async fn confine(&self, found: &ContainerInspectResponse, cpus: &mut watch::Receiver<Option<String>>) {
+        let Some(shared) = cpus.borrow_and_update().clone() else { return };
+        let current = found.host_config.as_ref().and_then(|host| host.cpuset_cpus.as_deref());
+        if current == Some(shared.as_str()) || found.state.as_ref().is_some_and(is_over) {
+            return;
+        }
+        let Ok(client) = self.engine.client().await else { return };
+        let container = found.id.as_deref().unwrap_or_default();
+        let update =
+            ContainerUpdateBody { cpuset_cpus: Some(shared.clone()), ..ContainerUpdateBody::default() };
+        match client.update_container(container, update).await {
+            Ok(_) => tracing::debug!(container, cpus = shared, "container confined to shared processors"),
+            // It ends, and the watcher examines it again.
+            Err(error) if matches!(status(&error), Some(404 | 409)) => {}
+            Err(error) => {
+                let error = text(&error);
+                tracing::warn!(
+                    container,
+                    cpus = shared,
+                    error,
+                    "a container cannot be confined to processors"
+                );
             }
         }
     }
