@@ -5,7 +5,7 @@ use crate::config::Config;
 use crate::container::{self, ALLOC_LABEL, RUN_LABEL};
 use crate::driver::HANDLE_VERSION;
 use crate::engine::{RETRIES, backoff, failed, is_absent, is_trouble, status, text};
-use crate::guard::Guard;
+use crate::guard::{Guard, UnderLease};
 use crate::tasks::{Shared, State, unix_ns};
 use bollard::Docker;
 use bollard::errors::Error as EngineError;
@@ -74,7 +74,7 @@ pub(crate) async fn start(shared: &Arc<Shared>, task: TaskConfig) -> Result<Task
             Box::pin(run(shared, &client, &task, body)).await
         }
     };
-    let (id, found) = match started {
+    let (id, found, under_lease) = match started {
         Ok(started) => started,
         Err(error) => {
             shared.images.release(&image, user);
@@ -101,6 +101,7 @@ pub(crate) async fn start(shared: &Arc<Shared>, task: TaskConfig) -> Result<Task
             .unwrap_or_else(|| STOP_SIGNAL.to_owned()),
         pid: pid.filter(|_| shared.engine.is_local()),
         has_own_cpus: matches!(task.processors, Processors::Own(_)),
+        under_lease,
     };
     let value = serde_json::to_value(&state)
         .map_err(|error| Error::Handle { id: task.id.clone(), reason: error.to_string() })?;
@@ -118,13 +119,13 @@ pub(crate) async fn start(shared: &Arc<Shared>, task: TaskConfig) -> Result<Task
     Ok(handle)
 }
 
-/// Creates and starts a container. Returns its id and what the engine says about it.
+/// Creates and starts a container. Returns its id, what the engine says about it, and what its guard enforces.
 async fn run(
     shared: &Shared,
     client: &Docker,
     task: &TaskConfig,
     body: ContainerCreateBody,
-) -> Result<(String, ContainerInspectResponse)> {
+) -> Result<(String, ContainerInspectResponse, Option<UnderLease>)> {
     let name = container::name(task);
     let id = create(client, task, &name, body, shared.options.container_exists_attempts).await?;
     let remove = async || {
@@ -161,13 +162,15 @@ async fn run(
     }
     let inspected = match client.inspect_container(&id, None).await {
         Ok(found) => match guard {
-            Some(guard) => guard.begin(&found).await.map(|()| found),
-            None => Ok(found),
+            Some(guard) => {
+                guard.begin(&found, &task.dirs.state_dir).await.map(|under_lease| (found, under_lease))
+            }
+            None => Ok((found, None)),
         },
         Err(error) => Err(fault(format!("failed to inspect container for id {id}: {}", text(&error)), true)),
     };
     match inspected {
-        Ok(found) => Ok((id, found)),
+        Ok((found, under_lease)) => Ok((id, found, under_lease)),
         Err(error) => {
             remove().await;
             Err(error)

@@ -1,6 +1,7 @@
 //! The running tasks of the driver: one watcher per container, which waits for the container's end.
 
 use crate::engine::{Engine, Unreachable, is_absent, status, text};
+use crate::guard::{self, UnderLease, Ward};
 use crate::images::Images;
 use crate::logs::Follower;
 use crate::options::DockerOptions;
@@ -51,6 +52,9 @@ pub(crate) struct State {
     /// Whether the task reserved its processors.
     #[serde(default)]
     pub(crate) has_own_cpus: bool,
+    /// What the container's guard enforces; absent if the task has no lease.
+    #[serde(default)]
+    pub(crate) under_lease: Option<UnderLease>,
 }
 
 /// A container that the driver watches.
@@ -152,6 +156,16 @@ impl Shared {
             tracing::debug!(task = %id, code = result.exit_code, "container ended");
             sender.send_replace(Some(result));
         });
+        if let Some(under) = state.under_lease.clone() {
+            let ward = Ward {
+                under,
+                container: state.container.clone(),
+                state_dir: state.state_dir.clone(),
+                alloc_id: state.alloc_id.clone(),
+                task_name: state.task_name.clone(),
+            };
+            tokio::spawn(guard::keep(self.clone(), ward, exit.clone()));
+        }
         let task = Arc::new(Task { handle, state, exit, killed });
         self.tasks.lock().insert(task.handle.task_id.clone(), task);
     }

@@ -1,0 +1,1 @@
+//! Images: pulled, loaded and removed.
