@@ -4,7 +4,7 @@ use crate::NAME;
 use crate::config::Config;
 use crate::container::{self, ALLOC_LABEL, RUN_LABEL};
 use crate::driver::HANDLE_VERSION;
-use crate::engine::{RETRIES, backoff, failed, is_absent, is_trouble, status, text};
+use crate::engine::{RETRIES, backoff, failed, inspect, is_absent, is_trouble, status, text};
 use crate::guard::{Guard, UnderLease};
 use crate::tasks::{Shared, State, unix_ns};
 use bollard::Docker;
@@ -160,7 +160,7 @@ async fn run(
             }
         }
     }
-    let inspected = match client.inspect_container(&id, None).await {
+    let inspected = match inspect(client, &id).await {
         Ok(found) => match guard {
             Some(guard) => {
                 guard.begin(&found, &task.dirs.state_dir).await.map(|under_lease| (found, under_lease))
@@ -216,7 +216,7 @@ fn is_conflict(error: &EngineError) -> bool {
 
 /// Removes the container of an earlier run of the task. A container of another owner stays.
 async fn clear(client: &Docker, task: &TaskConfig, name: &str) -> Result<()> {
-    let found = match client.inspect_container(name, None).await {
+    let found = match inspect(client, name).await {
         Ok(found) => found,
         Err(error) if is_absent(&error) => return Ok(()),
         Err(error) => return Err(failed(&task.id, &error)),

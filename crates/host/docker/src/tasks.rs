@@ -1,6 +1,6 @@
 //! The running tasks of the driver: one watcher per container, which waits for the container's end.
 
-use crate::engine::{Engine, Unreachable, is_absent, status, text};
+use crate::engine::{Engine, Unreachable, inspect, is_absent, status, text};
 use crate::guard::{self, UnderLease, Ward};
 use crate::images::Images;
 use crate::logs::Follower;
@@ -133,7 +133,7 @@ impl Shared {
         container: &str,
     ) -> std::result::Result<Option<ContainerInspectResponse>, String> {
         let client = self.engine.client().await.map_err(|error: Unreachable| error.to_string())?;
-        match client.inspect_container(container, None).await {
+        match inspect(&client, container).await {
             Ok(found) => Ok(Some(found)),
             Err(error) if is_absent(&error) => Ok(None),
             Err(error) => Err(text(&error)),
