@@ -24,6 +24,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use tokio::sync::{mpsc, watch};
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
 
 /// Version of [`State`].
 pub(crate) const HANDLE_VERSION: u32 = 1;
@@ -62,6 +64,8 @@ impl DockerDriver {
             events,
             shim,
             cpus: watch::Sender::default(),
+            workers: TaskTracker::new(),
+            end: CancellationToken::new(),
         };
         Self {
             shared: Arc::new(shared),
@@ -289,6 +293,12 @@ impl Driver for DockerDriver {
             *known = Some(cpus.to_owned());
             is_new
         });
+    }
+
+    async fn shutdown(&self) {
+        self.shared.end.cancel();
+        self.shared.workers.close();
+        self.shared.workers.wait().await;
     }
 
     /// Waits for an engine that does not answer, since the lost container may still run.

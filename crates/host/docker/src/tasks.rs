@@ -17,7 +17,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use tokio::sync::{mpsc, watch};
+use tokio::task::JoinHandle;
 use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
 
 /// Time after which a container is examined even without an event.
 const EXAMINE_INTERVAL: Duration = Duration::from_secs(60);
@@ -79,7 +82,7 @@ impl Task {
         let result = exit.wait_for(Option::is_some).await.map(|result| result.clone());
         match result {
             Ok(Some(result)) => Ok(result),
-            // The watcher ends early only when the runtime shuts down.
+            // The watcher ends early only when the driver or the runtime shuts down.
             Ok(None) | Err(_) => Err(Error::Supervisor {
                 id: self.handle.task_id.clone(),
                 source: std::io::ErrorKind::ConnectionAborted.into(),
@@ -103,6 +106,10 @@ pub(crate) struct Shared {
     pub(crate) shim: ShimCommand,
     /// The processors of tasks that reserved none; absent if they may use all.
     pub(crate) cpus: watch::Sender<Option<String>>,
+    /// The watchers and followers of containers.
+    pub(crate) workers: TaskTracker,
+    /// Ends them.
+    pub(crate) end: CancellationToken,
 }
 
 impl Shared {
@@ -140,6 +147,14 @@ impl Shared {
         }
     }
 
+    /// Runs a part of the driver until its end or the driver's.
+    fn work<T: Send + 'static>(
+        &self,
+        part: impl Future<Output = T> + Send + 'static,
+    ) -> JoinHandle<Option<T>> {
+        self.workers.spawn(self.end.clone().run_until_cancelled_owned(part))
+    }
+
     /// Watches a container from now on.
     pub(crate) fn adopt(self: &Arc<Self>, handle: TaskHandle, state: State) {
         self.watch.ensure();
@@ -149,7 +164,7 @@ impl Shared {
         let started = handle.started_unix_ns;
         let killed = Arc::new(AtomicBool::new(false));
         let is_killed = killed.clone();
-        tokio::spawn(async move {
+        self.work(async move {
             let mut result = shared.until_gone(&id, &watched, &is_killed).await;
             // The engine notes the start after the fact, so a short run may seem to end before.
             result.finished_unix_ns = result.finished_unix_ns.max(started);
@@ -164,7 +179,7 @@ impl Shared {
                 alloc_id: state.alloc_id.clone(),
                 task_name: state.task_name.clone(),
             };
-            tokio::spawn(guard::keep(self.clone(), ward, exit.clone()));
+            self.work(guard::keep(self.clone(), ward, exit.clone()));
         }
         let task = Arc::new(Task { handle, state, exit, killed });
         self.tasks.lock().insert(task.handle.task_id.clone(), task);
@@ -179,14 +194,14 @@ impl Shared {
                 container: state.container.clone(),
                 ended: has_ended,
             };
-            tokio::spawn(follower.run(logs, state.state_dir.clone()))
+            self.work(follower.run(logs, state.state_dir.clone()))
         });
         let result = self.until_ended(state, killed).await;
         ended.send_replace(true);
         if let Some(output) = &mut output {
             match tokio::time::timeout(OUTPUT_TIMEOUT, &mut *output).await {
-                Ok(Ok(Ok(()))) => {}
-                Ok(Ok(Err(reason))) => self.report(&state.alloc_id, &state.task_name, reason),
+                Ok(Ok(None | Some(Ok(())))) => {}
+                Ok(Ok(Some(Err(reason)))) => self.report(&state.alloc_id, &state.task_name, reason),
                 Ok(Err(error)) => tracing::error!(task = %id, %error, "the copy of a task's output failed"),
                 Err(_) => {
                     output.abort();

@@ -128,6 +128,7 @@ impl Fixture for World {
             Behaviour::RunForever => self.script(name, FOREVER),
             Behaviour::Stubborn => self.script(name, "trap '' TERM; echo deaf; exec sleep 100000"),
             Behaviour::CannotStart => self.config(name, json!({"command": "/no/such/program"})),
+            scripted => self.script(name, &conformance::script(scripted)?),
         })
     }
 }
