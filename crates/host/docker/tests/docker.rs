@@ -32,6 +32,7 @@ struct World {
     engine: ContainerEngine,
     alloc: String,
     options: Value,
+    log_driver: &'static str,
 }
 
 static WORLDS: AtomicU32 = AtomicU32::new(0);
@@ -49,7 +50,8 @@ impl World {
         let engine = ContainerEngine::of(kind).unwrap();
         options["endpoint"] = engine.endpoint().into();
         let alloc = format!("test-{}-{}", std::process::id(), WORLDS.fetch_add(1, Ordering::Relaxed));
-        Self { dir: tempfile::tempdir().unwrap(), engine, alloc, options }
+        let log_driver = if kind == EngineKind::Podman { "k8s-file" } else { "json-file" };
+        Self { dir: tempfile::tempdir().unwrap(), engine, alloc, options, log_driver }
     }
 
     fn config(&self, name: &str, driver_config: Value) -> TaskConfig {
@@ -128,6 +130,13 @@ impl Fixture for World {
             Behaviour::RunForever => self.script(name, FOREVER),
             Behaviour::Stubborn => self.script(name, "trap '' TERM; echo deaf; exec sleep 100000"),
             Behaviour::CannotStart => self.config(name, json!({"command": "/no/such/program"})),
+            Behaviour::Flood => {
+                let mut config = self.script(name, &conformance::script(Behaviour::Flood)?);
+                // An engine that rotates its own copy faster than it delivers it loses lines.
+                config.driver_config["logging"] =
+                    json!({"type": self.log_driver, "config": {"max-size": "100m"}});
+                config
+            }
             scripted => self.script(name, &conformance::script(scripted)?),
         })
     }

@@ -94,8 +94,13 @@ pub(super) async fn terminals(fixture: &dyn Fixture) -> Check {
     same("one output", found, &seen("hello stdout\r\nhello stderr\r\n", "", 43))?;
     let sizes = [(50, 40), (100, 100)].map(|(rows, columns)| ExecInput::Resize { rows, columns });
     // The size may change after the start of the program.
-    let found =
-        run(&driver, &id, "until [ \"$(stty size)\" = \"100 100\" ]; do :; done; stty size", true, &sizes);
+    let found = run(
+        &driver,
+        &id,
+        "until [ \"$(stty size 2>/dev/null)\" = \"100 100\" ]; do sleep 0.02; done; stty size",
+        true,
+        &sizes,
+    );
     same("the size", found.await?, &seen("100 100\r\n", "", 0))?;
     let typed = ExecInput::Data(b"typed\n".into());
     let found = run(&driver, &id, "head -n1", true, &[typed]).await?;
