@@ -95,7 +95,9 @@ impl DockerDriver {
     async fn kill_patiently(&self, task: &Task, signal: &str) -> Result<()> {
         let mut reported = false;
         loop {
-            match self.kill(task, signal).await {
+            let state = &task.state;
+            let sent = self.kill(task, signal);
+            match self.shared.patiently(&state.alloc_id, &state.task_name, "the stop", sent).await {
                 Err(Error::Supervisor { source, .. }) => {
                     if !reported {
                         reported = true;

@@ -45,7 +45,9 @@ pub(crate) async fn start(shared: &Arc<Shared>, task: TaskConfig) -> Result<Task
         fault(format!("Failed to connect to docker daemon: {error}"), true)
     };
     let client = shared.engine.client().await.map_err(connection)?;
-    let facts = shared.engine.facts(&client).await.map_err(|error| fault(text(&error), true))?;
+    let facts = shared.engine.facts(&client);
+    let facts = shared.patiently(&task.alloc_id, &task.task_name, "the start", facts).await;
+    let facts = facts.map_err(|error| fault(text(&error), true))?;
     let report = |message: &str, details: BTreeMap<String, String>| {
         let event = caravan_drivers::DriverEvent {
             alloc_id: task.alloc_id.clone(),
@@ -71,7 +73,8 @@ pub(crate) async fn start(shared: &Arc<Shared>, task: TaskConfig) -> Result<Task
             {
                 host.cpuset_cpus = Some(cpus.clone());
             }
-            Box::pin(run(shared, &client, &task, body)).await
+            let started = Box::pin(run(shared, &client, &task, body));
+            shared.patiently(&task.alloc_id, &task.task_name, "the start", started).await
         }
     };
     let (id, found, under_lease) = match started {

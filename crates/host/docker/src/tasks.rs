@@ -25,6 +25,9 @@ use tokio_util::task::TaskTracker;
 /// Time after which a container is examined even without an event.
 const EXAMINE_INTERVAL: Duration = Duration::from_secs(60);
 
+/// How long the engine may take to answer before that is reported.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
+
 /// Time between two examinations while the engine does not answer.
 const RETRY_INTERVAL: Duration = Duration::from_secs(1);
 
@@ -139,12 +142,35 @@ impl Shared {
         &self,
         container: &str,
     ) -> std::result::Result<Option<ContainerInspectResponse>, String> {
-        let client = self.engine.client().await.map_err(|error: Unreachable| error.to_string())?;
-        match inspect(&client, container).await {
-            Ok(found) => Ok(Some(found)),
-            Err(error) if is_absent(&error) => Ok(None),
-            Err(error) => Err(text(&error)),
+        let answer = async {
+            let client = self.engine.client().await.map_err(|error: Unreachable| error.to_string())?;
+            match inspect(&client, container).await {
+                Ok(found) => Ok(Some(found)),
+                Err(error) if is_absent(&error) => Ok(None),
+                Err(error) => Err(text(&error)),
+            }
+        };
+        match tokio::time::timeout(PATIENCE, answer).await {
+            Ok(answer) => answer,
+            Err(_) => Err(format!("there was no answer for {PATIENCE:?}")),
         }
+    }
+
+    /// Waits for the engine. If that takes long, the task gets an event with what waits.
+    pub(crate) async fn patiently<T>(
+        &self,
+        alloc_id: &str,
+        task_name: &str,
+        what: &str,
+        answer: impl Future<Output = T>,
+    ) -> T {
+        let mut answer = std::pin::pin!(answer);
+        if let Ok(found) = tokio::time::timeout(PATIENCE, &mut answer).await {
+            return found;
+        }
+        let words = format!("{what} waits for the Docker engine: there was no answer for {PATIENCE:?}");
+        self.report(alloc_id, task_name, words);
+        answer.await
     }
 
     /// Runs a part of the driver until its end or the driver's.

@@ -109,8 +109,12 @@ impl World {
     }
 
     fn docker(&self) -> DockerDriver {
+        self.docker_with(DockerOptions::read(&self.options).unwrap())
+    }
+
+    fn docker_with(&self, options: DockerOptions) -> DockerDriver {
         let shim = ShimCommand { program: env!("CARGO_BIN_EXE_caravan-docker-shim").into(), args: vec![] };
-        DockerDriver::new(DockerOptions::read(&self.options).unwrap(), "node-1", shim)
+        DockerDriver::new(options, "node-1", shim)
     }
 
     fn inspect(&self, task: &str, format: &str) -> String {
