@@ -307,6 +307,7 @@ impl Service {
         tracker.spawn(contact.drivers.clone().run(stop.child_token()));
         tracker.spawn(contact.drivers.clone().route_events(allocs.clone(), stop.child_token()));
         tracker.spawn(contact.devices.clone().run(stop.child_token()));
+        tracker.spawn(contact.drivers.clone().share_processors(cores.changes(), stop.child_token()));
         tracker.spawn(plugins.clone().run(stop.child_token()));
         tracker.spawn(volumes.clone().watch_mounts(stop.child_token()));
         tracker.spawn(volumes.clone().watch_usage(stop.child_token()));

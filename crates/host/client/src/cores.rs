@@ -11,6 +11,7 @@ use parking_lot::{Mutex, MutexGuard};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::Arc;
+use tokio::sync::watch;
 
 /// The processors of this node. Clones share the state.
 #[derive(Clone, Debug)]
@@ -26,6 +27,8 @@ struct Inner {
     reservable: BTreeSet<u16>,
     shared: Option<SharedCpus>,
     state: Mutex<State>,
+    /// The shared processors, for drivers whose tasks are outside of the agent's control group.
+    changes: watch::Sender<Option<String>>,
 }
 
 #[derive(Debug, Default)]
@@ -53,7 +56,8 @@ impl Cores {
         usable.retain(|core| !kept.contains(core));
         let named = |core: &u16| config.reservable_cores.as_ref().is_none_or(|named| named.contains(core));
         let reservable = usable.iter().copied().filter(named).collect();
-        Self { inner: Arc::new(Inner { usable, reservable, shared, state: Mutex::default() }) }
+        let (state, changes) = (Mutex::default(), watch::Sender::default());
+        Self { inner: Arc::new(Inner { usable, reservable, shared, state, changes }) }
     }
 
     /// Returns the cores that jobs may reserve.
@@ -103,6 +107,11 @@ impl Cores {
         }
     }
 
+    /// Returns the shared processors and their changes; `None` as long as tasks cannot be confined.
+    pub(crate) fn changes(&self) -> watch::Receiver<Option<String>> {
+        self.inner.changes.subscribe()
+    }
+
     /// Writes the shared processors again after the start of a task. If every group has a list of its own, the new
     /// group's list may be outdated.
     pub(crate) fn started(&self) {
@@ -126,7 +135,14 @@ impl Cores {
         let held = state.held.iter();
         let own = held.flat_map(|(alloc, tasks)| tasks.keys().map(move |task| group(alloc, task))).collect();
         match shared.set(&cpus, &own) {
-            Ok(()) => state.applied = Some(cpus),
+            Ok(()) => {
+                self.inner.changes.send_if_modified(|known| {
+                    let is_new = known.as_ref() != Some(&cpus);
+                    *known = Some(cpus.clone());
+                    is_new
+                });
+                state.applied = Some(cpus);
+            }
             Err(error) => {
                 let why = caravan_sys::describe(&error);
                 tracing::error!(cpus, why, "tasks cannot be kept off the processors that others reserved");
@@ -168,7 +184,8 @@ mod tests {
 
     fn cores() -> Cores {
         let usable: BTreeSet<u16> = (0..4).collect();
-        let inner = Inner { reservable: usable.clone(), usable, shared: None, state: Mutex::default() };
+        let (state, changes) = (Mutex::default(), watch::Sender::default());
+        let inner = Inner { reservable: usable.clone(), usable, shared: None, state, changes };
         Cores { inner: Arc::new(inner) }
     }
 

@@ -112,6 +112,26 @@ impl DriverManager {
         }
     }
 
+    /// Passes the processors that tasks share to all drivers, now and at each change, until cancelled.
+    pub(crate) async fn share_processors(
+        self,
+        mut cpus: watch::Receiver<Option<String>>,
+        cancel: CancellationToken,
+    ) {
+        loop {
+            let shared = cpus.borrow_and_update().clone();
+            for driver in self.drivers.values() {
+                if let Some(shared) = &shared {
+                    driver.share_processors(shared);
+                }
+            }
+            tokio::select! {
+                () = cancel.cancelled() => return,
+                changed = cpus.changed() => if changed.is_err() { return },
+            }
+        }
+    }
+
     fn reported(&self, name: &str, found: Fingerprint) {
         let mut logged = self.logged.lock();
         if logged.get(name) != Some(&found) {

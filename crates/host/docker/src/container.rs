@@ -11,7 +11,7 @@ use bollard::models::{
     ContainerCreateBody, DeviceMapping, EndpointIpamConfig, EndpointSettings, HealthConfig, HostConfig,
     HostConfigCgroupnsModeEnum, HostConfigLogConfig, NetworkingConfig, ResourcesUlimits,
 };
-use caravan_drivers::{DEFAULT_CAPABILITIES, DeviceNode, Error, Processors, Result, TaskConfig};
+use caravan_drivers::{DEFAULT_CAPABILITIES, DeviceNode, Error, Processors, Resources, Result, TaskConfig};
 use mounts::Mounted;
 use std::collections::HashMap;
 
@@ -201,6 +201,12 @@ fn memory(task: &TaskConfig, config: &Config, facts: Facts, host: &mut HostConfi
     let resources = &task.resources;
     let bytes = |mb: u64| i64::try_from(mb).unwrap_or(i64::MAX).saturating_mul(MIB);
     let reserved = bytes(resources.memory_mb);
+    // Version 2 of control groups has no swappiness.
+    host.memory_swappiness = (!facts.cgroup_v2).then_some(0);
+    if resources.memory_max_mb == Some(Resources::NO_MEMORY_LIMIT) {
+        host.memory_reservation = Some(reserved);
+        return Ok(());
+    }
     let hard = resources.memory_max_mb.into_iter().chain(config.limits.memory_hard_mb).max().map(bytes);
     let limit = hard.unwrap_or(reserved);
     if reserved > limit {
@@ -218,8 +224,6 @@ fn memory(task: &TaskConfig, config: &Config, facts: Facts, host: &mut HostConfi
     if hard.is_some() {
         host.memory_reservation = Some(reserved);
     }
-    // Version 2 of control groups has no swappiness.
-    host.memory_swappiness = (!facts.cgroup_v2).then_some(0);
     Ok(())
 }
 

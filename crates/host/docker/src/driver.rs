@@ -23,7 +23,9 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
 
 /// Version of [`State`].
 pub(crate) const HANDLE_VERSION: u32 = 1;
@@ -61,6 +63,9 @@ impl DockerDriver {
             failed_starts: Mutex::default(),
             events,
             shim,
+            cpus: watch::Sender::default(),
+            workers: TaskTracker::new(),
+            end: CancellationToken::new(),
         };
         Self {
             shared: Arc::new(shared),
@@ -90,7 +95,9 @@ impl DockerDriver {
     async fn kill_patiently(&self, task: &Task, signal: &str) -> Result<()> {
         let mut reported = false;
         loop {
-            match self.kill(task, signal).await {
+            let state = &task.state;
+            let sent = self.kill(task, signal);
+            match self.shared.patiently(&state.alloc_id, &state.task_name, "the stop", sent).await {
                 Err(Error::Supervisor { source, .. }) => {
                     if !reported {
                         reported = true;
@@ -280,6 +287,20 @@ impl Driver for DockerDriver {
     async fn exec_stream(&self, id: &TaskId, request: ExecRequest) -> Result<ExecStream> {
         let task = self.shared.running(id)?;
         exec::stream(&self.shared, &task, request).await
+    }
+
+    fn share_processors(&self, cpus: &str) {
+        self.shared.cpus.send_if_modified(|known| {
+            let is_new = known.as_deref() != Some(cpus);
+            *known = Some(cpus.to_owned());
+            is_new
+        });
+    }
+
+    async fn shutdown(&self) {
+        self.shared.end.cancel();
+        self.shared.workers.close();
+        self.shared.workers.wait().await;
     }
 
     /// Waits for an engine that does not answer, since the lost container may still run.

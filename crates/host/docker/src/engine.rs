@@ -3,10 +3,11 @@
 use crate::container::Facts;
 use crate::options::DockerOptions;
 use bollard::errors::Error;
-use bollard::models::SystemInfoCgroupVersionEnum;
+use bollard::models::{ContainerInspectResponse, SystemInfoCgroupVersionEnum};
 use bollard::{API_DEFAULT_VERSION, ClientVersion, Docker};
 use caravan_drivers::TaskId;
 use parking_lot::Mutex;
+use serde_json::Value;
 use std::error::Error as _;
 use std::io;
 use std::path::Path;
@@ -153,6 +154,39 @@ impl Engine {
     }
 }
 
+/// Returns what the engine says about a container.
+pub(crate) async fn inspect(client: &Docker, container: &str) -> Answer<ContainerInspectResponse> {
+    match client.inspect_container(container, None).await {
+        // podman has states that the library does not know.
+        Err(Error::JsonDataError { message, contents, column }) => {
+            used_part(&contents).ok_or(Error::JsonDataError { message, contents: String::new(), column })
+        }
+        answer => answer,
+    }
+}
+
+/// Reads the part of an inspection that the driver uses.
+fn used_part(text: &str) -> Option<ContainerInspectResponse> {
+    const USED: [(&str, &[&str]); 4] = [
+        (
+            "State",
+            &["Running", "Paused", "Restarting", "OOMKilled", "Pid", "ExitCode", "StartedAt", "FinishedAt"],
+        ),
+        ("Config", &["Labels", "StopSignal"]),
+        ("HostConfig", &["CpusetCpus"]),
+        ("NetworkSettings", &["Networks"]),
+    ];
+    let all: Value = serde_json::from_str(text).ok()?;
+    let mut used = serde_json::Map::new();
+    used.insert("Id".to_owned(), all.get("Id")?.clone());
+    for (block, keys) in USED {
+        let inner =
+            keys.iter().filter_map(|key| Some(((*key).to_owned(), all.get(block)?.get(key)?.clone())));
+        used.insert(block.to_owned(), Value::Object(inner.collect()));
+    }
+    serde_json::from_value(Value::Object(used)).ok()
+}
+
 /// Writes credentials in the URL-safe alphabet that the engine reads. The library writes the other one.
 fn url_safe_auth(client: Docker) -> Docker {
     client.with_request_modifier(|mut request| {
@@ -270,6 +304,17 @@ mod tests {
         assert!(is_trouble(&server(500, "unexpected EOF")) && !is_trouble(&server(500, "no such file")));
         assert!(is_trouble(&Error::RequestTimeoutError));
         assert_eq!(text(&server(500, "a\n")), "a");
+    }
+
+    #[test]
+    fn states_of_other_engines_are_read() {
+        let text = r#"{"Id": "c1", "State": {"Status": "stopped", "Running": false, "ExitCode": 3, "Pid": 0},
+            "Config": {"Labels": {"a": "b"}, "StopSignal": "15", "StopTimeout": "odd"}, "Created": "now"}"#;
+        let found = used_part(text).unwrap();
+        let state = found.state.unwrap();
+        assert_eq!((found.id.as_deref(), state.running, state.exit_code), (Some("c1"), Some(false), Some(3)));
+        assert_eq!(found.config.unwrap().labels.unwrap()["a"], "b");
+        assert!(used_part("[]").is_none());
     }
 
     #[test]

@@ -5,6 +5,7 @@ use crate::tasks::{Shared, Task};
 use bollard::Docker;
 use bollard::container::LogOutput;
 use bollard::exec::{CreateExecOptions, ResizeExecOptions, StartExecOptions, StartExecResults};
+use bollard::models::ExecInspectResponse;
 use caravan_drivers::{Error, ExecEvent, ExecInput, ExecOutput, ExecRequest, ExecStream, Result, TaskId};
 use caravan_sys::process::PidFd;
 use futures::{Stream, StreamExt};
@@ -29,6 +30,9 @@ const DRAIN_TIMEOUT: Duration = Duration::from_secs(1);
 /// A pause in the output after which none is there any more.
 const DRAIN_PAUSE: Duration = Duration::from_millis(50);
 
+/// How often the size of a terminal is set while its program runs.
+const RESIZES: u8 = 3;
+
 /// SIGKILL has this number on every Linux architecture (signal(7)).
 const SIGKILL: i32 = 9;
 
@@ -42,11 +46,35 @@ struct Program {
     id: String,
 }
 
+/// The state of a program.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum ProgramState {
+    /// The engine is about to start it.
+    Created,
+    Running,
+    /// It has ended with this code.
+    Exited(i32),
+}
+
+fn state(found: &ExecInspectResponse) -> ProgramState {
+    if found.running == Some(true) {
+        return ProgramState::Running;
+    }
+    // podman reports the code 0 before the start.
+    let is_over = found.pid.is_some_and(|pid| pid > 0) || found.can_remove == Some(true);
+    match found.exit_code.and_then(|code| i32::try_from(code).ok()) {
+        Some(code) if code != 0 || is_over => ProgramState::Exited(code),
+        _ => ProgramState::Created,
+    }
+}
+
 /// The streams of a program.
 struct Streams {
     output: Output,
     /// Absent once its end was delivered.
     input: Option<Pin<Box<dyn AsyncWrite + Send>>>,
+    /// The size that the terminal may not have yet, with the number of attempts that remain.
+    size: Option<(ResizeExecOptions, u8)>,
 }
 
 impl Program {
@@ -66,19 +94,16 @@ impl Program {
         match client.start_exec(&made.id, Some(start)).await.map_err(|e| failed(id, &e))? {
             StartExecResults::Attached { output, input } => {
                 let program = Self { shared: shared.clone(), client, task: id.clone(), id: made.id };
-                Ok((program, Streams { output, input: Some(input) }))
+                Ok((program, Streams { output, input: Some(input), size: None }))
             }
             StartExecResults::Detached => Err(Error::Refused("the engine did not attach the program".into())),
         }
     }
 
-    /// Returns the exit code if the program has ended.
-    async fn exit_code(&self) -> Result<Option<i32>> {
+    /// Returns the program's state.
+    async fn state(&self) -> Result<ProgramState> {
         let found = self.client.inspect_exec(&self.id).await.map_err(|e| failed(&self.task, &e))?;
-        if found.running == Some(true) {
-            return Ok(None);
-        }
-        Ok(found.exit_code.and_then(|code| i32::try_from(code).ok()))
+        Ok(state(&found))
     }
 
     /// Kills the program. The engine has no call for that, so only programs on this machine are killed.
@@ -128,7 +153,7 @@ pub(crate) async fn run(
         }
         let mut waiter = program.shared.watch.waiter(&program.id);
         loop {
-            if let Some(code) = program.exit_code().await? {
+            if let ProgramState::Exited(code) = program.state().await? {
                 return Ok(code);
             }
             let _elapsed = tokio::time::timeout(EXAMINE_INTERVAL, waiter.changed()).await;
@@ -169,7 +194,7 @@ async fn carry(
     let mut waiter = program.shared.watch.waiter(&program.id);
     let mut examine = tokio::time::interval(EXAMINE_INTERVAL);
     examine.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
-    let (mut listening, mut open) = (true, true);
+    let (mut listening, mut open, mut is_running) = (true, true, false);
     let mut code = None;
     while open || code.is_none() {
         let mut look = false;
@@ -196,7 +221,8 @@ async fn carry(
                 }
             },
             message = inputs.recv(), if listening => {
-                listening = message.is_some() && deliver(&program, &mut streams, message).await;
+                look = matches!(message, Some(ExecInput::Resize { .. })) && !is_running;
+                listening = message.is_some() && deliver(&program, &mut streams, message, is_running).await;
                 None
             }
             () = waiter.changed() => {
@@ -215,8 +241,13 @@ async fn carry(
             return;
         }
         if look && code.is_none() {
-            match program.exit_code().await {
-                Ok(found) => code = found,
+            match program.state().await {
+                Ok(ProgramState::Created) => {}
+                Ok(ProgramState::Running) => {
+                    is_running = true;
+                    resize(&program, &mut streams, is_running).await;
+                }
+                Ok(ProgramState::Exited(found)) => code = Some(found),
                 Err(error) => {
                     let _gone = outputs.send(Err(error)).await;
                     return;
@@ -245,8 +276,29 @@ async fn drain(output: &mut Output, outputs: &mpsc::Sender<Result<ExecEvent>>) {
     }
 }
 
+/// Sets the size of the terminal, if it has changed. Before the program runs and a moment after, Docker's engine refuses
+/// that and podman ignores it, so the size is set more than once.
+async fn resize(program: &Program, streams: &mut Streams, is_running: bool) {
+    let Some((size, attempts)) = &mut streams.size else { return };
+    match program.client.resize_exec(&program.id, size.clone()).await {
+        Ok(()) if is_running => *attempts = attempts.saturating_sub(1),
+        Ok(()) => {}
+        Err(error) => {
+            tracing::debug!(task = %program.task, error = text(&error), "terminal not resized yet");
+        }
+    }
+    if *attempts == 0 {
+        streams.size = None;
+    }
+}
+
 /// Delivers a message. Returns whether the program accepts more.
-async fn deliver(program: &Program, streams: &mut Streams, message: Option<ExecInput>) -> bool {
+async fn deliver(
+    program: &Program,
+    streams: &mut Streams,
+    message: Option<ExecInput>,
+    is_running: bool,
+) -> bool {
     match message {
         None => false,
         Some(ExecInput::Close) => {
@@ -260,11 +312,33 @@ async fn deliver(program: &Program, streams: &mut Streams, message: Option<ExecI
             None => true,
         },
         Some(ExecInput::Resize { rows, columns }) => {
-            let size = ResizeExecOptions { height: rows, width: columns };
-            if let Err(error) = program.client.resize_exec(&program.id, size).await {
-                tracing::debug!(task = %program.task, error = text(&error), "terminal not resized");
-            }
+            streams.size = Some((ResizeExecOptions { height: rows, width: columns }, RESIZES));
+            resize(program, streams, is_running).await;
             true
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_program_before_its_start_has_not_ended() {
+        let found = |running, exit_code, pid, can_remove| ExecInspectResponse {
+            running: Some(running),
+            exit_code,
+            pid: Some(pid),
+            can_remove: Some(can_remove),
+            ..ExecInspectResponse::default()
+        };
+        // podman.
+        assert_eq!(state(&found(false, Some(0), 0, false)), ProgramState::Created);
+        assert_eq!(state(&found(true, Some(0), 7, false)), ProgramState::Running);
+        assert_eq!(state(&found(false, Some(0), 0, true)), ProgramState::Exited(0));
+        // Docker's engine.
+        assert_eq!(state(&found(false, None, 0, false)), ProgramState::Created);
+        assert_eq!(state(&found(false, Some(0), 7, false)), ProgramState::Exited(0));
+        assert_eq!(state(&found(false, Some(126), 0, false)), ProgramState::Exited(126));
     }
 }

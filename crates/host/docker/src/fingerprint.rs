@@ -2,7 +2,7 @@
 
 use crate::NAME;
 use crate::engine::text;
-use crate::tasks::Shared;
+use crate::tasks::{PATIENCE, Shared};
 use caravan_drivers::{Fingerprint, Health};
 use std::collections::BTreeMap;
 
@@ -11,7 +11,11 @@ const BRIDGE: &str = "bridge";
 
 /// Examines the engine. `seen`: the engine has answered before, so its silence is a failure.
 pub(crate) async fn look(shared: &Shared, seen: bool) -> Fingerprint {
-    match read(shared).await {
+    let answer = match tokio::time::timeout(PATIENCE, read(shared)).await {
+        Ok(answer) => answer,
+        Err(_) => Err(format!("there was no answer for {PATIENCE:?}")),
+    };
+    match answer {
         Ok(attributes) => {
             let mut found = Fingerprint::healthy(NAME);
             found.attributes.extend(attributes);

@@ -4,14 +4,14 @@ use crate::NAME;
 use crate::config::Config;
 use crate::container::{self, ALLOC_LABEL, RUN_LABEL};
 use crate::driver::HANDLE_VERSION;
-use crate::engine::{RETRIES, backoff, failed, is_absent, is_trouble, status, text};
-use crate::guard::Guard;
+use crate::engine::{RETRIES, backoff, failed, inspect, is_absent, is_trouble, status, text};
+use crate::guard::{Guard, UnderLease};
 use crate::tasks::{Shared, State, unix_ns};
 use bollard::Docker;
 use bollard::errors::Error as EngineError;
 use bollard::models::{ContainerCreateBody, ContainerInspectResponse};
 use bollard::query_parameters::{CreateContainerOptionsBuilder, RemoveContainerOptionsBuilder};
-use caravan_drivers::{DriverNetwork, Error, Result, TaskConfig, TaskHandle};
+use caravan_drivers::{DriverNetwork, Error, Processors, Result, TaskConfig, TaskHandle};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -45,7 +45,9 @@ pub(crate) async fn start(shared: &Arc<Shared>, task: TaskConfig) -> Result<Task
         fault(format!("Failed to connect to docker daemon: {error}"), true)
     };
     let client = shared.engine.client().await.map_err(connection)?;
-    let facts = shared.engine.facts(&client).await.map_err(|error| fault(text(&error), true))?;
+    let facts = shared.engine.facts(&client);
+    let facts = shared.patiently(&task.alloc_id, &task.task_name, "the start", facts).await;
+    let facts = facts.map_err(|error| fault(text(&error), true))?;
     let report = |message: &str, details: BTreeMap<String, String>| {
         let event = caravan_drivers::DriverEvent {
             alloc_id: task.alloc_id.clone(),
@@ -65,9 +67,17 @@ pub(crate) async fn start(shared: &Arc<Shared>, task: TaskConfig) -> Result<Task
         .map_err(|error| fault(error.message, error.recoverable))?;
     let started = match container::body(&task, &config, options, facts, &image) {
         Err(error) => Err(misconfigured(&image, error)),
-        Ok(body) => Box::pin(run(shared, &client, &task, body)).await,
+        Ok(mut body) => {
+            if let (Some(host), Some(cpus)) = (&mut body.host_config, &*shared.cpus.borrow())
+                && host.cpuset_cpus.is_none()
+            {
+                host.cpuset_cpus = Some(cpus.clone());
+            }
+            let started = Box::pin(run(shared, &client, &task, body));
+            shared.patiently(&task.alloc_id, &task.task_name, "the start", started).await
+        }
     };
-    let (id, found) = match started {
+    let (id, found, under_lease) = match started {
         Ok(started) => started,
         Err(error) => {
             shared.images.release(&image, user);
@@ -93,6 +103,8 @@ pub(crate) async fn start(shared: &Arc<Shared>, task: TaskConfig) -> Result<Task
             .filter(|signal| !signal.is_empty())
             .unwrap_or_else(|| STOP_SIGNAL.to_owned()),
         pid: pid.filter(|_| shared.engine.is_local()),
+        has_own_cpus: matches!(task.processors, Processors::Own(_)),
+        under_lease,
     };
     let value = serde_json::to_value(&state)
         .map_err(|error| Error::Handle { id: task.id.clone(), reason: error.to_string() })?;
@@ -110,13 +122,13 @@ pub(crate) async fn start(shared: &Arc<Shared>, task: TaskConfig) -> Result<Task
     Ok(handle)
 }
 
-/// Creates and starts a container. Returns its id and what the engine says about it.
+/// Creates and starts a container. Returns its id, what the engine says about it, and what its guard enforces.
 async fn run(
     shared: &Shared,
     client: &Docker,
     task: &TaskConfig,
     body: ContainerCreateBody,
-) -> Result<(String, ContainerInspectResponse)> {
+) -> Result<(String, ContainerInspectResponse, Option<UnderLease>)> {
     let name = container::name(task);
     let id = create(client, task, &name, body, shared.options.container_exists_attempts).await?;
     let remove = async || {
@@ -151,15 +163,17 @@ async fn run(
             }
         }
     }
-    let inspected = match client.inspect_container(&id, None).await {
+    let inspected = match inspect(client, &id).await {
         Ok(found) => match guard {
-            Some(guard) => guard.begin(&found).await.map(|()| found),
-            None => Ok(found),
+            Some(guard) => {
+                guard.begin(&found, &task.dirs.state_dir).await.map(|under_lease| (found, under_lease))
+            }
+            None => Ok((found, None)),
         },
         Err(error) => Err(fault(format!("failed to inspect container for id {id}: {}", text(&error)), true)),
     };
     match inspected {
-        Ok(found) => Ok((id, found)),
+        Ok((found, under_lease)) => Ok((id, found, under_lease)),
         Err(error) => {
             remove().await;
             Err(error)
@@ -205,7 +219,7 @@ fn is_conflict(error: &EngineError) -> bool {
 
 /// Removes the container of an earlier run of the task. A container of another owner stays.
 async fn clear(client: &Docker, task: &TaskConfig, name: &str) -> Result<()> {
-    let found = match client.inspect_container(name, None).await {
+    let found = match inspect(client, name).await {
         Ok(found) => found,
         Err(error) if is_absent(&error) => return Ok(()),
         Err(error) => return Err(failed(&task.id, &error)),

@@ -1,11 +1,12 @@
 //! The running tasks of the driver: one watcher per container, which waits for the container's end.
 
-use crate::engine::{Engine, Unreachable, is_absent, text};
+use crate::engine::{Engine, Unreachable, inspect, is_absent, status, text};
+use crate::guard::{self, UnderLease, Ward};
 use crate::images::Images;
 use crate::logs::Follower;
 use crate::options::DockerOptions;
 use crate::watch::EngineWatch;
-use bollard::models::{ContainerInspectResponse, ContainerState};
+use bollard::models::{ContainerInspectResponse, ContainerState, ContainerUpdateBody};
 use caravan_drivers::{DriverEvent, Error, ExitResult, LogConfig, Result, ShimCommand, TaskHandle, TaskId};
 use jiff::Timestamp;
 use parking_lot::Mutex;
@@ -16,10 +17,16 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use tokio::sync::{mpsc, watch};
+use tokio::task::JoinHandle;
 use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
 
 /// Time after which a container is examined even without an event.
 const EXAMINE_INTERVAL: Duration = Duration::from_secs(60);
+
+/// How long the engine may take to answer before that is reported.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Time between two examinations while the engine does not answer.
 const RETRY_INTERVAL: Duration = Duration::from_secs(1);
@@ -48,6 +55,12 @@ pub(crate) struct State {
     pub(crate) stop_signal: String,
     /// Process id of the container's first process, if the engine runs on this machine.
     pub(crate) pid: Option<u32>,
+    /// Whether the task reserved its processors.
+    #[serde(default)]
+    pub(crate) has_own_cpus: bool,
+    /// What the container's guard enforces; absent if the task has no lease.
+    #[serde(default)]
+    pub(crate) under_lease: Option<UnderLease>,
 }
 
 /// A container that the driver watches.
@@ -72,7 +85,7 @@ impl Task {
         let result = exit.wait_for(Option::is_some).await.map(|result| result.clone());
         match result {
             Ok(Some(result)) => Ok(result),
-            // The watcher ends early only when the runtime shuts down.
+            // The watcher ends early only when the driver or the runtime shuts down.
             Ok(None) | Err(_) => Err(Error::Supervisor {
                 id: self.handle.task_id.clone(),
                 source: std::io::ErrorKind::ConnectionAborted.into(),
@@ -94,6 +107,12 @@ pub(crate) struct Shared {
     pub(crate) events: mpsc::UnboundedSender<DriverEvent>,
     /// The program of guards.
     pub(crate) shim: ShimCommand,
+    /// The processors of tasks that reserved none; absent if they may use all.
+    pub(crate) cpus: watch::Sender<Option<String>>,
+    /// The watchers and followers of containers.
+    pub(crate) workers: TaskTracker,
+    /// Ends them.
+    pub(crate) end: CancellationToken,
 }
 
 impl Shared {
@@ -123,12 +142,43 @@ impl Shared {
         &self,
         container: &str,
     ) -> std::result::Result<Option<ContainerInspectResponse>, String> {
-        let client = self.engine.client().await.map_err(|error: Unreachable| error.to_string())?;
-        match client.inspect_container(container, None).await {
-            Ok(found) => Ok(Some(found)),
-            Err(error) if is_absent(&error) => Ok(None),
-            Err(error) => Err(text(&error)),
+        let answer = async {
+            let client = self.engine.client().await.map_err(|error: Unreachable| error.to_string())?;
+            match inspect(&client, container).await {
+                Ok(found) => Ok(Some(found)),
+                Err(error) if is_absent(&error) => Ok(None),
+                Err(error) => Err(text(&error)),
+            }
+        };
+        match tokio::time::timeout(PATIENCE, answer).await {
+            Ok(answer) => answer,
+            Err(_) => Err(format!("there was no answer for {PATIENCE:?}")),
         }
+    }
+
+    /// Waits for the engine. If that takes long, the task gets an event with what waits.
+    pub(crate) async fn patiently<T>(
+        &self,
+        alloc_id: &str,
+        task_name: &str,
+        what: &str,
+        answer: impl Future<Output = T>,
+    ) -> T {
+        let mut answer = std::pin::pin!(answer);
+        if let Ok(found) = tokio::time::timeout(PATIENCE, &mut answer).await {
+            return found;
+        }
+        let words = format!("{what} waits for the Docker engine: there was no answer for {PATIENCE:?}");
+        self.report(alloc_id, task_name, words);
+        answer.await
+    }
+
+    /// Runs a part of the driver until its end or the driver's.
+    fn work<T: Send + 'static>(
+        &self,
+        part: impl Future<Output = T> + Send + 'static,
+    ) -> JoinHandle<Option<T>> {
+        self.workers.spawn(self.end.clone().run_until_cancelled_owned(part))
     }
 
     /// Watches a container from now on.
@@ -140,13 +190,23 @@ impl Shared {
         let started = handle.started_unix_ns;
         let killed = Arc::new(AtomicBool::new(false));
         let is_killed = killed.clone();
-        tokio::spawn(async move {
+        self.work(async move {
             let mut result = shared.until_gone(&id, &watched, &is_killed).await;
             // The engine notes the start after the fact, so a short run may seem to end before.
             result.finished_unix_ns = result.finished_unix_ns.max(started);
             tracing::debug!(task = %id, code = result.exit_code, "container ended");
             sender.send_replace(Some(result));
         });
+        if let Some(under) = state.under_lease.clone() {
+            let ward = Ward {
+                under,
+                container: state.container.clone(),
+                state_dir: state.state_dir.clone(),
+                alloc_id: state.alloc_id.clone(),
+                task_name: state.task_name.clone(),
+            };
+            self.work(guard::keep(self.clone(), ward, exit.clone()));
+        }
         let task = Arc::new(Task { handle, state, exit, killed });
         self.tasks.lock().insert(task.handle.task_id.clone(), task);
     }
@@ -160,14 +220,14 @@ impl Shared {
                 container: state.container.clone(),
                 ended: has_ended,
             };
-            tokio::spawn(follower.run(logs, state.state_dir.clone()))
+            self.work(follower.run(logs, state.state_dir.clone()))
         });
         let result = self.until_ended(state, killed).await;
         ended.send_replace(true);
         if let Some(output) = &mut output {
             match tokio::time::timeout(OUTPUT_TIMEOUT, &mut *output).await {
-                Ok(Ok(Ok(()))) => {}
-                Ok(Ok(Err(reason))) => self.report(&state.alloc_id, &state.task_name, reason),
+                Ok(Ok(None | Some(Ok(())))) => {}
+                Ok(Ok(Some(Err(reason)))) => self.report(&state.alloc_id, &state.task_name, reason),
                 Ok(Err(error)) => tracing::error!(task = %id, %error, "the copy of a task's output failed"),
                 Err(_) => {
                     output.abort();
@@ -181,6 +241,7 @@ impl Shared {
 
     async fn until_ended(self: &Arc<Self>, state: &State, killed: &AtomicBool) -> ExitResult {
         let mut waiter = self.watch.waiter(&state.container);
+        let mut cpus = self.cpus.subscribe();
         let mut killed_since = None;
         let mut failures = 0_u32;
         loop {
@@ -190,6 +251,9 @@ impl Shared {
                         self.report(&state.alloc_id, &state.task_name, "the Docker engine answers again");
                     }
                     failures = 0;
+                    if let Some(found) = found.as_ref().filter(|_| !state.has_own_cpus) {
+                        self.confine(found, &mut cpus).await;
+                    }
                     match found.map(|found| found.state.unwrap_or_default()) {
                         None => return lost("the container was removed by another program"),
                         Some(mut found) if is_over(&found) => {
@@ -207,7 +271,12 @@ impl Shared {
                         }
                         Some(_) => {}
                     }
-                    let _elapsed = tokio::time::timeout(EXAMINE_INTERVAL, waiter.changed()).await;
+                    tokio::select! {
+                        () = waiter.changed() => {}
+                        // The driver keeps the sender.
+                        Ok(()) = cpus.changed() => {}
+                        () = tokio::time::sleep(EXAMINE_INTERVAL) => {}
+                    }
                 }
                 Err(reason) => {
                     failures += 1;
@@ -218,6 +287,35 @@ impl Shared {
                     }
                     let _elapsed = tokio::time::timeout(RETRY_INTERVAL, waiter.changed()).await;
                 }
+            }
+        }
+    }
+}
+
+impl Shared {
+    /// Confines a container that runs to the shared processors, unless it already is.
+    async fn confine(&self, found: &ContainerInspectResponse, cpus: &mut watch::Receiver<Option<String>>) {
+        let Some(shared) = cpus.borrow_and_update().clone() else { return };
+        let current = found.host_config.as_ref().and_then(|host| host.cpuset_cpus.as_deref());
+        if current == Some(shared.as_str()) || found.state.as_ref().is_some_and(is_over) {
+            return;
+        }
+        let Ok(client) = self.engine.client().await else { return };
+        let container = found.id.as_deref().unwrap_or_default();
+        let update =
+            ContainerUpdateBody { cpuset_cpus: Some(shared.clone()), ..ContainerUpdateBody::default() };
+        match client.update_container(container, update).await {
+            Ok(_) => tracing::debug!(container, cpus = shared, "container confined to shared processors"),
+            // It ends, and the watcher examines it again.
+            Err(error) if matches!(status(&error), Some(404 | 409)) => {}
+            Err(error) => {
+                let error = text(&error);
+                tracing::warn!(
+                    container,
+                    cpus = shared,
+                    error,
+                    "a container cannot be confined to processors"
+                );
             }
         }
     }

@@ -3,6 +3,9 @@
 //! A driver's tests implement [`Fixture`] and call [`check_all`]. A failed check returns a [`Violation`] that names
 //! the broken rule and what the check observed.
 
+mod output;
+mod sessions;
+
 use crate::driver::{Driver, Health};
 use crate::task::{ExitResult, TaskConfig, TaskHandle, TaskId, TaskState};
 use crate::{Error, Result};
@@ -12,6 +15,9 @@ use std::time::Duration;
 
 /// The longest time that a check waits for one step.
 const TIMEOUT: Duration = Duration::from_secs(120);
+
+/// Time between two looks at a condition.
+const POLL_INTERVAL: Duration = Duration::from_millis(5);
 
 /// The behaviour of a task of the suite.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,14 +32,52 @@ pub enum Behaviour {
     Stubborn,
     /// Fails to start.
     CannotStart,
+    /// Writes the value of the variable `CONFORMANCE` and a newline to its standard output, `error` and a newline to
+    /// its standard error, and exits with 0.
+    Variable,
+    /// Writes `line 0`, `line 1` and so on to its output, a line each 10 ms, until it is stopped.
+    Count,
+    /// Writes [`FLOOD`] lines of 100 characters at once, which begin with `line 0 `, `line 1 ` and so on.
+    Flood,
+    /// Writes `ready` and a newline, then `usr1` and a newline at each SIGUSR1, until it is stopped.
+    Counted,
+    /// Copies the file `/srv/in` to `/srv/out`, then writes `denied` and a newline if `/srv2` cannot be written to.
+    Copy,
+    /// Runs until it is stopped, and has `sh` and `stty` in its root.
+    Shell,
 }
+
+/// Returns a script of `sh` with a behaviour; `None` for those that depend on the driver.
+pub fn script(behaviour: Behaviour) -> Option<String> {
+    Some(match behaviour {
+        Behaviour::Variable => "printf '%s\\n' \"$CONFORMANCE\"; echo error >&2".into(),
+        Behaviour::Count => {
+            "trap 'exit 0' TERM; i=0; while true; do echo line $i; i=$((i+1)); sleep 0.01; done".into()
+        }
+        Behaviour::Flood => {
+            let filler = "x".repeat(100 - "line 00000 ".len());
+            let last = FLOOD - 1;
+            format!("i=0; while [ $i -le {last} ]; do echo line $i {filler}; i=$((i+1)); done")
+        }
+        Behaviour::Counted => {
+            "trap 'echo usr1' USR1; trap 'exit 0' TERM; echo ready; while true; do sleep 0.05; done".into()
+        }
+        Behaviour::Copy => "cat /srv/in > /srv/out; echo x 2>/dev/null > /srv2/out || echo denied".into(),
+        Behaviour::Shell => "trap 'exit 0' TERM; sleep 100000 & wait".into(),
+        _ => return None,
+    })
+}
+
+/// The lines of [`Behaviour::Flood`]: more than the log files of a task of the suite may hold.
+pub const FLOOD: usize = 40_000;
 
 /// Creates the drivers and tasks that the suite checks.
 pub trait Fixture: Send + Sync {
     /// Returns a driver as a new process of the agent creates it: without tasks.
     fn driver(&self) -> Arc<dyn Driver>;
 
-    /// Returns a task with its own directories, or `None` if the driver has no tasks with this behaviour.
+    /// Returns a task with its own directories, or `None` if the driver has no tasks with this behaviour. A task has at
+    /// most 3 log files of 1 MiB for each output.
     fn task(&self, name: &str, behaviour: Behaviour) -> Option<TaskConfig>;
 }
 
@@ -62,9 +106,16 @@ pub async fn check_all(fixture: &dyn Fixture) -> std::result::Result<(), Violati
     named("destroy", destroy(fixture).await)?;
     named("signals", signals(fixture).await)?;
     named("exec", exec(fixture).await)?;
+    named("exec with streams", sessions::streams(fixture).await)?;
+    named("exec with a terminal", sessions::terminals(fixture).await)?;
+    named("environment", output::environment(fixture).await)?;
+    named("rotation of output", output::rotation(fixture).await)?;
+    named("delivery of signals", output::delivery(fixture).await)?;
+    named("mounts", output::mounts(fixture).await)?;
     named("usage", usage(fixture).await)?;
     named("recovery", recovery(fixture).await)?;
     named("recovery of an ended task", recovery_of_ended(fixture).await)?;
+    named("output over a recovery", output::recovery(fixture).await)?;
     named("foreign handles", foreign_handle(fixture).await)
 }
 
@@ -99,6 +150,11 @@ async fn begin(
     expect(handle.task_id == id, || format!("the handle is of {}, not {id}", handle.task_id))?;
     expect(handle.driver == driver.name(), || format!("the handle is from {}", handle.driver))?;
     Ok(Some(handle))
+}
+
+/// Ends a driver as an agent does that ends. Its tasks go on.
+async fn leave(driver: Arc<dyn Driver>) {
+    driver.shutdown().await;
 }
 
 async fn end(driver: &Arc<dyn Driver>, id: &TaskId) -> Check {
@@ -202,6 +258,14 @@ async fn read(path: &Path) -> String {
     tokio::fs::read_to_string(path).await.unwrap_or_default()
 }
 
+/// Waits until a condition holds for the text of a file.
+async fn until(path: &Path, mut condition: impl FnMut(&str) -> bool + Send) -> Result<()> {
+    while !condition(&read(path).await) {
+        tokio::time::sleep(POLL_INTERVAL).await;
+    }
+    Ok(())
+}
+
 async fn stop(fixture: &dyn Fixture) -> Check {
     let driver = fixture.driver();
     let Some(handle) = begin(fixture, &driver, "stop", Behaviour::RunForever).await? else { return Ok(()) };
@@ -224,13 +288,7 @@ async fn stubborn(fixture: &dyn Fixture) -> Check {
     let id = config.id.clone();
     soon("start", driver.start(config)).await?;
     let path = logs.dir.join(format!("{}.0", logs.stdout));
-    let deaf = async {
-        while read(&path).await != "deaf\n" {
-            tokio::task::yield_now().await;
-        }
-        Ok(())
-    };
-    soon("its first output", deaf).await?;
+    soon("its first output", until(&path, |text| text == "deaf\n")).await?;
     soon("stop", driver.stop(&id, Duration::from_millis(50), None)).await?;
     let result = soon("wait", driver.wait(&id)).await?;
     // Engines of containers report a signal as 128 plus its number.
@@ -314,7 +372,7 @@ async fn recovery(fixture: &dyn Fixture) -> Check {
     };
     let handle = stored(&handle)?;
     let id = handle.task_id.clone();
-    drop(first);
+    leave(first).await;
     let second = fixture.driver();
     soon("recover", second.recover(handle.clone())).await?;
     let status = soon("inspect", second.inspect(&id)).await?;
@@ -334,7 +392,7 @@ async fn recovery_of_ended(fixture: &dyn Fixture) -> Check {
     };
     let id = handle.task_id.clone();
     let seen: ExitResult = soon("wait", first.wait(&id)).await?;
-    drop(first);
+    leave(first).await;
     let second = fixture.driver();
     soon("recover", second.recover(stored(&handle)?)).await?;
     let result = soon("wait", second.wait(&id)).await?;

@@ -87,6 +87,13 @@ pub trait Driver: Send + Sync + fmt::Debug {
         Ok(())
     }
 
+    /// Confines the tasks that reserved no processors to a list such as `0-1,4`, now and after later starts. The
+    /// client calls this at each change of the list. Only drivers whose tasks are outside of
+    /// [`TaskConfig::cgroup_parent`] implement this: the client confines that group itself.
+    fn share_processors(&self, cpus: &str) {
+        tracing::trace!(cpus, "tasks of this driver are in the agent's control group");
+    }
+
     /// Ends what the driver keeps running besides tasks, when the agent ends. Tasks go on.
     async fn shutdown(&self) {}
 

@@ -96,10 +96,25 @@ pub struct Resources {
     pub cpu_mhz: u64,
     /// Memory in MB (2^20 bytes).
     pub memory_mb: u64,
-    /// Memory limit in MB; `memory_mb` is then only a reservation. Absent means that `memory_mb` is the limit.
+    /// Memory limit in MB; `memory_mb` is then only a reservation. Absent means that `memory_mb` is the limit,
+    /// [`Self::NO_MEMORY_LIMIT`] that there is none.
     pub memory_max_mb: Option<u64>,
     /// CPU of the whole node in MHz; 0 if unknown.
     pub node_cpu_mhz: u64,
+}
+
+impl Resources {
+    /// The [`Self::memory_max_mb`] of a task without a limit, which job files write as -1.
+    pub const NO_MEMORY_LIMIT: u64 = u64::MAX;
+
+    /// Returns the memory limit in MB; `None` if the task has no limit.
+    pub fn memory_limit_mb(&self) -> Option<u64> {
+        match self.memory_max_mb.filter(|mb| *mb > 0) {
+            Some(Self::NO_MEMORY_LIMIT) => None,
+            Some(most) => Some(most),
+            None => Some(self.memory_mb).filter(|mb| *mb > 0),
+        }
+    }
 }
 
 /// A port of a group.

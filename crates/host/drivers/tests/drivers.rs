@@ -138,6 +138,12 @@ impl Fixture for World {
                     json!({"run_for": "100h", "kill_after": "60ms", "stdout_string": "deaf\n"})
                 }
                 Behaviour::CannotStart => json!({"start_error": "told so"}),
+                Behaviour::Variable
+                | Behaviour::Count
+                | Behaviour::Flood
+                | Behaviour::Counted
+                | Behaviour::Copy
+                | Behaviour::Shell => return None,
             };
             return Some(self.config(name, config));
         }
@@ -148,6 +154,7 @@ impl Fixture for World {
             // An ignored signal stays ignored after execve(2).
             Behaviour::Stubborn => self.script(name, "trap '' TERM; echo deaf; exec sleep 100000"),
             Behaviour::CannotStart => self.config(name, json!({"command": "/no/such/program"})),
+            scripted => self.script(name, &conformance::script(scripted)?),
         })
     }
 }

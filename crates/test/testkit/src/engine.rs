@@ -1,4 +1,7 @@
-//! A container engine of Docker in its own directories, with images made here.
+//! Container engines in their own directories, with images made here.
+
+mod images;
+mod registry;
 
 use crate::{eventually, mounts_below};
 use anyhow::{Context, Result, bail, ensure};
@@ -8,16 +11,31 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
+pub use registry::Registry;
+
 /// The runtime of containers, so that privileged ones start where root lacks CAP_SYS_RESOURCE.
 const RUNTIME: &str = include_str!("engine/runc-without-resource");
 
 /// The image that every engine has: busybox, with `sh`.
 const IMAGE: &str = "caravan-test:1";
 
+/// The kind of an engine.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum EngineKind {
+    /// Docker's engine. Its containers end with it.
+    #[default]
+    Docker,
+    /// Docker's engine with `live-restore`. Its containers go on without it.
+    Live,
+    /// podman's service for clients of Docker. Its containers go on without it.
+    Podman,
+}
+
 /// A running engine. When dropped, its containers are removed and it ends.
 #[derive(Debug)]
 pub struct ContainerEngine {
     dir: tempfile::TempDir,
+    kind: EngineKind,
     daemon: Option<Child>,
 }
 
@@ -25,78 +43,92 @@ impl ContainerEngine {
     /// The image that every engine has: busybox, with `sh`.
     pub const IMAGE: &str = IMAGE;
 
-    /// Starts an engine and imports [`Self::IMAGE`].
+    /// Starts Docker's engine and imports [`Self::IMAGE`].
     ///
     /// # Errors
     /// Fails if the engine does not answer in time, with the end of its log.
     pub fn start() -> Result<Self> {
+        Self::of(EngineKind::Docker)
+    }
+
+    /// Starts an engine and imports [`Self::IMAGE`].
+    ///
+    /// # Errors
+    /// Fails if the engine does not answer in time, with the end of its log.
+    pub fn of(kind: EngineKind) -> Result<Self> {
         let dir = tempfile::Builder::new().prefix("caravan-engine-").tempdir()?;
         let runtime = dir.path().join("runc-without-resource");
         fs::write(&runtime, RUNTIME)?;
         fs::set_permissions(&runtime, fs::Permissions::from_mode(0o755))?;
-        let config = serde_json::json!({
-            "default-runtime": "reduced", "runtimes": {"reduced": {"path": runtime}},
-        });
-        fs::write(dir.path().join("daemon.json"), config.to_string())?;
-        let mut engine = Self { dir, daemon: None };
+        let mut engine = Self { dir, kind, daemon: None };
+        engine.configure(&runtime)?;
         engine.resume()?;
-        let root = engine.path("image");
-        fs::create_dir_all(root.join("bin"))?;
-        fs::create_dir_all(root.join("tmp"))?;
-        fs::copy("/bin/busybox", root.join("bin/busybox"))
-            .context("copy busybox (package busybox-static)")?;
-        for name in
-            ["sh", "sleep", "echo", "cat", "id", "stty", "ls", "true", "touch", "mount", "env", "head"]
-        {
-            std::os::unix::fs::symlink("busybox", root.join("bin").join(name))?;
-        }
-        fs::create_dir_all(root.join("etc"))?;
-        fs::write(root.join("etc/passwd"), "root:x:0:0::/:/bin/sh\nnobody:x:65534:65534::/:/bin/sh\n")?;
-        engine.import(&root, IMAGE, &[])?;
+        engine.import_busybox()?;
         Ok(engine)
     }
 
-    /// Creates an image of a directory, with instructions such as `ENTRYPOINT`.
-    ///
-    /// # Errors
-    /// Fails if the engine refuses the image.
-    pub fn import(&self, root: &Path, name: &str, changes: &[&str]) -> Result<()> {
-        let tar = self.path("image.tar");
-        let packed = Command::new("tar").arg("-C").arg(root).arg("-cf").arg(&tar).arg(".").status()?;
-        ensure!(packed.success(), "tar: {packed}");
-        let mut arguments = vec!["import"];
-        for change in changes {
-            arguments.extend(["--change", change]);
-        }
-        let tar = tar.display().to_string();
-        arguments.extend([tar.as_str(), name]);
-        self.docker(&arguments).map(drop)
-    }
-
-    /// Creates an image with a dynamically linked program and its libraries, whose name is the program's.
-    ///
-    /// # Errors
-    /// Fails if the libraries cannot be found, or the engine refuses the image.
-    pub fn import_program(&self, program: &Path) -> Result<String> {
-        let name = program.file_name().context("a program has a name")?.to_string_lossy().into_owned();
-        let root = self.path(&format!("image-{name}"));
-        fs::create_dir_all(root.join("bin"))?;
-        fs::create_dir_all(root.join("tmp"))?;
-        let stripped =
-            Command::new("strip").arg("-o").arg(root.join("bin").join(&name)).arg(program).status()?;
-        ensure!(stripped.success(), "strip: {stripped}");
-        let listed = Command::new("ldd").arg(program).output()?;
-        for word in String::from_utf8_lossy(&listed.stdout).split_whitespace() {
-            let library = Path::new(word);
-            if library.is_absolute() {
-                let copy = root.join(library.strip_prefix("/")?);
-                fs::create_dir_all(copy.parent().context("a library has a directory")?)?;
-                fs::copy(library, copy)?;
+    fn configure(&self, runtime: &Path) -> Result<()> {
+        let shown = |name: &str| self.path(name).display().to_string();
+        match self.kind {
+            EngineKind::Docker | EngineKind::Live => {
+                let config = serde_json::json!({
+                    "default-runtime": "reduced", "runtimes": {"reduced": {"path": runtime}},
+                    "live-restore": self.kind == EngineKind::Live,
+                });
+                fs::write(self.path("daemon.json"), config.to_string())?;
+            }
+            EngineKind::Podman => {
+                let storage = format!(
+                    "[storage]\ndriver = \"vfs\"\ngraphroot = {:?}\nrunroot = {:?}\n",
+                    shown("data"),
+                    shown("run")
+                );
+                fs::write(self.path("storage.conf"), storage)?;
+                let engine = format!(
+                    "[engine]\nruntime = \"reduced\"\ncgroup_manager = \"cgroupfs\"\nevents_logger = \"file\"\n\
+                     tmp_dir = {:?}\n[engine.runtimes]\nreduced = [{:?}]\n\
+                     [containers]\nlog_driver = \"k8s-file\"\n",
+                    shown("tmp"),
+                    runtime.display().to_string()
+                );
+                fs::write(self.path("containers.conf"), engine)?;
+                let registries = "unqualified-search-registries = [\"docker.io\"]\n[[registry]]\nlocation = \"127.0.0.1\"\n";
+                fs::write(self.path("registries.conf"), registries)?;
             }
         }
-        let image = format!("{name}:1");
-        self.import(&root, &image, &["ENV PATH=/bin"])?;
-        Ok(image)
+        Ok(())
+    }
+
+    /// Returns the command that runs the engine.
+    fn command(&self) -> Command {
+        match self.kind {
+            EngineKind::Docker | EngineKind::Live => {
+                let mut command = Command::new("dockerd");
+                for (option, file) in [
+                    ("--config-file", "daemon.json"),
+                    ("--data-root", "data"),
+                    ("--exec-root", "exec"),
+                    ("--pidfile", "pid"),
+                ] {
+                    command.arg(option).arg(self.path(file));
+                }
+                command.args(["-H", &self.endpoint()]);
+                command.args(["--iptables=false", "--ip6tables=false", "--bridge=none"]);
+                command
+            }
+            EngineKind::Podman => {
+                let mut command = Command::new("podman");
+                command.args(["system", "service", "--time=0", &self.endpoint()]);
+                for (variable, file) in [
+                    ("CONTAINERS_STORAGE_CONF", "storage.conf"),
+                    ("CONTAINERS_CONF", "containers.conf"),
+                    ("CONTAINERS_REGISTRIES_CONF", "registries.conf"),
+                ] {
+                    command.env(variable, self.path(file));
+                }
+                command
+            }
+        }
     }
 
     /// Starts the engine, after [`Self::halt`] or [`Self::kill`].
@@ -105,25 +137,19 @@ impl ContainerEngine {
     /// Fails if the engine does not answer in time, with the end of its log.
     pub fn resume(&mut self) -> Result<()> {
         let log = File::options().create(true).append(true).open(self.path("log"))?;
-        let daemon = Command::new("dockerd")
-            .arg("--config-file")
-            .arg(self.path("daemon.json"))
-            .arg("--data-root")
-            .arg(self.path("data"))
-            .arg("--exec-root")
-            .arg(self.path("exec"))
-            .arg("--pidfile")
-            .arg(self.path("pid"))
-            .args(["-H", &self.endpoint(), "--iptables=false", "--ip6tables=false", "--bridge=none"])
+        // A service that was killed leaves its socket.
+        let _absent = fs::remove_file(self.socket());
+        let daemon = self
+            .command()
             .stdin(Stdio::null())
             .stdout(log.try_clone()?)
             .stderr(log)
             .spawn()
-            .context("start dockerd (package docker.io)")?;
+            .context("start the engine (packages docker.io and podman)")?;
         self.daemon = Some(daemon);
         eventually("the engine to answer", || {
             if let Some(status) = self.daemon.as_mut().map(Child::try_wait).transpose()?.flatten() {
-                bail!("dockerd ended with {status}");
+                bail!("the engine ended with {status}");
             }
             UnixStream::connect(self.socket())?;
             Ok(())
@@ -132,7 +158,7 @@ impl ContainerEngine {
         .with_context(|| self.log_tail())
     }
 
-    /// Ends the engine; its containers end with it.
+    /// Ends the engine; the containers of [`EngineKind::Docker`] end with it.
     ///
     /// # Errors
     /// Fails if the engine does not end in time.
@@ -140,7 +166,7 @@ impl ContainerEngine {
         self.end("TERM")
     }
 
-    /// Kills the engine. Its containers go on, until the next engine ends them.
+    /// Kills the engine. Its containers go on, but the next engine of [`EngineKind::Docker`] ends them.
     ///
     /// # Errors
     /// Fails if the engine does not end in time.
@@ -158,6 +184,18 @@ impl ContainerEngine {
         let sent = Command::new("kill").args([&format!("-{signal}"), &daemon.id().to_string()]).status()?;
         ensure!(sent.success(), "kill: {sent}");
         eventually("the engine to end", || daemon.try_wait()?.context("it runs"))?;
+        Ok(())
+    }
+
+    /// Stops the engine's process, so that it does not answer, or lets it go on.
+    ///
+    /// # Errors
+    /// Fails if the engine does not run.
+    pub fn freeze(&self, is_frozen: bool) -> Result<()> {
+        let pid = self.pid().context("the engine runs")?;
+        let signal = if is_frozen { "-STOP" } else { "-CONT" };
+        let sent = Command::new("kill").args([signal, &pid.to_string()]).status()?;
+        ensure!(sent.success(), "kill: {sent}");
         Ok(())
     }
 
@@ -181,8 +219,17 @@ impl ContainerEngine {
     /// # Errors
     /// Fails if the command fails, with its messages.
     pub fn docker(&self, arguments: &[&str]) -> Result<String> {
-        let output = Command::new("docker").args(["-H", &self.endpoint()]).args(arguments).output();
-        let output = output.context("run docker (package docker.io)")?;
+        self.docker_as(&self.path("login"), arguments)
+    }
+
+    /// Runs a command of the `docker` program with the credentials of a directory.
+    ///
+    /// # Errors
+    /// Fails if the command fails, with its messages.
+    pub fn docker_as(&self, login: &Path, arguments: &[&str]) -> Result<String> {
+        let mut command = Command::new("docker");
+        command.arg("--config").arg(login).args(["-H", &self.endpoint()]).args(arguments);
+        let output = command.output().context("run docker (package docker.io)")?;
         let errors = String::from_utf8_lossy(&output.stderr);
         ensure!(output.status.success(), "docker {arguments:?}: {errors}");
         Ok(String::from_utf8_lossy(&output.stdout).trim_end().to_owned())
@@ -211,6 +258,7 @@ impl ContainerEngine {
 
 impl Drop for ContainerEngine {
     fn drop(&mut self) {
+        let _not_frozen = self.freeze(false);
         if self.daemon.is_none() {
             // Containers of a killed engine go on until an engine ends them.
             let _best_effort = self.resume();

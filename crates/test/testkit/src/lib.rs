@@ -24,7 +24,7 @@ pub use chaos::rng::Rng;
 pub use cli::{
     Output, cargo, fault_plugin, guest, program, test_plugin, use_guest, use_program, use_test_plugin,
 };
-pub use engine::ContainerEngine;
+pub use engine::{ContainerEngine, EngineKind, Registry};
 pub use http::{Call, Reply, request, request_over, send, send_and};
 pub use job::{ForeignPlugin, Plugin, Writer, foreign_plugin_job, plugin_job, volume_spec, writer_job};
 pub use mounts::{children, mounts_below, process_alive, start_time};

@@ -250,7 +250,7 @@ impl Plan {
             resources: Resources {
                 cpu_mhz: number(allocated.map_or(task.resources.cpu, |g| g.cpu.cpu_shares)),
                 memory_mb: number(memory),
-                memory_max_mb: (memory_max > memory).then(|| number(memory_max)),
+                memory_max_mb: memory_max_of(memory, memory_max),
                 node_cpu_mhz: number(self.node.node_resources.cpu.cpu_shares),
             },
             processors: site.cores.of(&alloc.id, &self.name),
@@ -280,6 +280,15 @@ impl Plan {
 }
 
 /// Returns the ports of an allocation's group.
+/// Returns the memory limit of a task in MB, if it differs from the reservation. -1 stands for no limit.
+fn memory_max_of(reserved: i64, most: i64) -> Option<u64> {
+    match most {
+        -1 => Some(Resources::NO_MEMORY_LIMIT),
+        most if most > reserved => u64::try_from(most).ok(),
+        _ => None,
+    }
+}
+
 fn ports(alloc: &Allocation) -> Vec<Port> {
     let shared = alloc.allocated_resources.iter().flat_map(|resources| &resources.shared.ports);
     let number = |n: i64| u16::try_from(n).unwrap_or(0);
@@ -307,5 +316,18 @@ fn seen_dirs(dirs: &TaskDir, isolation: FsIsolation) -> SeenDirs {
         FsIsolation::Chroot | FsIsolation::Image => {
             SeenDirs { alloc: "/alloc".into(), local: "/local".into(), secrets: "/secrets".into() }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_limit_of_memory_is_above_the_reservation_or_absent() {
+        assert_eq!(memory_max_of(64, 0), None);
+        assert_eq!(memory_max_of(64, 64), None);
+        assert_eq!(memory_max_of(64, 128), Some(128));
+        assert_eq!(memory_max_of(64, -1), Some(Resources::NO_MEMORY_LIMIT));
     }
 }

@@ -59,7 +59,7 @@ pub(crate) fn logs(task: &TaskConfig) -> Option<LogSpec> {
 pub(crate) fn cgroup(task: &TaskConfig) -> CgroupSpec {
     let resources = &task.resources;
     let reserved = (resources.memory_mb > 0).then(|| resources.memory_mb.saturating_mul(MIB));
-    let most = resources.memory_max_mb.filter(|mb| *mb > 0).map(|mb| mb.saturating_mul(MIB));
+    let has_most = resources.memory_max_mb.is_some_and(|mb| mb > 0);
     let (cpus, elsewhere) = match &task.processors {
         Processors::Any => (None, BTreeMap::new()),
         Processors::Only(cpus) | Processors::Own(cpus) => (Some(cpus.clone()), BTreeMap::new()),
@@ -68,9 +68,9 @@ pub(crate) fn cgroup(task: &TaskConfig) -> CgroupSpec {
     CgroupSpec {
         path: task.cgroup_parent.join(format!("{}.{}", task.alloc_id, task.task_name)),
         cpu_shares: (resources.cpu_mhz > 0).then_some(resources.cpu_mhz),
-        memory_max: most.or(reserved),
+        memory_max: resources.memory_limit_mb().map(|mb| mb.saturating_mul(MIB)),
         // A reservation has an effect only below the limit.
-        memory_reserved: most.and(reserved),
+        memory_reserved: reserved.filter(|_| has_most),
         // A task that swaps would slow down the node's other tasks, and use more memory than the job requests.
         swap_max: Some(0),
         pids_max: None,

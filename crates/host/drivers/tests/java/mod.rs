@@ -58,6 +58,7 @@ impl Fixture for JavaWorld {
                 task.driver_config["work_dir"] = json!("/no/such/dir");
                 task
             }
+            _ => return None,
         })
     }
 }

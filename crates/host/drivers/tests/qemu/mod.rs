@@ -117,7 +117,7 @@ impl Fixture for QemuWorld {
             Behaviour::RunForever => Some(self.machine(name, &[CLI, HALT])),
             Behaviour::CannotStart => Some(self.config(name, json!({"image_path": "local/absent"}))),
             // Codes are odd, the firmware writes to the serial port too, and the emulator ends by each signal.
-            Behaviour::Exit(_) | Behaviour::Hello | Behaviour::Stubborn => None,
+            _ => None,
         }
     }
 }

@@ -1,0 +1,75 @@
+//! Images that tests make from programs of this machine.
+
+use super::ContainerEngine;
+use anyhow::{Context, Result, ensure};
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::path::Path;
+use std::process::Command;
+
+/// The programs of [`ContainerEngine::IMAGE`], all of which are busybox.
+const PROGRAMS: [&str; 24] = [
+    "sh", "sleep", "echo", "cat", "id", "stty", "ls", "true", "touch", "mount", "umount", "env", "head",
+    "ip", "nc", "chown", "dd", "grep", "hostname", "mkdir", "printf", "ps", "rm", "tr",
+];
+
+impl ContainerEngine {
+    /// Creates [`Self::IMAGE`].
+    pub(super) fn import_busybox(&self) -> Result<()> {
+        let root = self.path("image");
+        for dir in ["bin", "tmp", "etc"] {
+            fs::create_dir_all(root.join(dir))?;
+        }
+        fs::copy("/bin/busybox", root.join("bin/busybox"))
+            .context("copy busybox (package busybox-static)")?;
+        for name in PROGRAMS {
+            symlink("busybox", root.join("bin").join(name))?;
+        }
+        fs::write(root.join("etc/passwd"), "root:x:0:0::/:/bin/sh\nnobody:x:65534:65534::/:/bin/sh\n")?;
+        fs::write(root.join("etc/group"), "root:x:0:\nvideo:x:44:\nnogroup:x:65534:\n")?;
+        self.import(&root, Self::IMAGE, &["ENV PATH=/bin"])
+    }
+
+    /// Creates an image of a directory, with instructions such as `ENTRYPOINT`.
+    ///
+    /// # Errors
+    /// Fails if the engine refuses the image.
+    pub fn import(&self, root: &Path, name: &str, changes: &[&str]) -> Result<()> {
+        let tar = self.path("image.tar");
+        let packed = Command::new("tar").arg("-C").arg(root).arg("-cf").arg(&tar).arg(".").status()?;
+        ensure!(packed.success(), "tar: {packed}");
+        let mut arguments = vec!["import"];
+        for change in changes {
+            arguments.extend(["--change", change]);
+        }
+        let tar = tar.display().to_string();
+        arguments.extend([tar.as_str(), name]);
+        self.docker(&arguments).map(drop)
+    }
+
+    /// Creates an image with a dynamically linked program and its libraries, whose name is the program's.
+    ///
+    /// # Errors
+    /// Fails if the libraries cannot be found, or the engine refuses the image.
+    pub fn import_program(&self, program: &Path) -> Result<String> {
+        let name = program.file_name().context("a program has a name")?.to_string_lossy().into_owned();
+        let root = self.path(&format!("image-{name}"));
+        fs::create_dir_all(root.join("bin"))?;
+        fs::create_dir_all(root.join("tmp"))?;
+        let stripped =
+            Command::new("strip").arg("-o").arg(root.join("bin").join(&name)).arg(program).status()?;
+        ensure!(stripped.success(), "strip: {stripped}");
+        let listed = Command::new("ldd").arg(program).output()?;
+        for word in String::from_utf8_lossy(&listed.stdout).split_whitespace() {
+            let library = Path::new(word);
+            if library.is_absolute() {
+                let copy = root.join(library.strip_prefix("/")?);
+                fs::create_dir_all(copy.parent().context("a library has a directory")?)?;
+                fs::copy(library, copy)?;
+            }
+        }
+        let image = format!("{name}:1");
+        self.import(&root, &image, &["ENV PATH=/bin"])?;
+        Ok(image)
+    }
+}
