@@ -46,6 +46,7 @@ impl Output {
 static PROGRAM: OnceLock<PathBuf> = OnceLock::new();
 static TEST_PLUGIN: OnceLock<PathBuf> = OnceLock::new();
 static GUEST: OnceLock<PathBuf> = OnceLock::new();
+static EXAMPLES: OnceLock<PathBuf> = OnceLock::new();
 
 /// Sets an existing program to test; only the first call has an effect.
 pub fn use_program(path: &std::path::Path) {
@@ -96,6 +97,21 @@ pub fn fault_plugin() -> PathBuf {
     test_plugin().with_file_name("caravan-faultplugin")
 }
 
+/// Returns the path of an example of crate `plugin-sdk` (`exampledriver`, `exampledevice`): in
+/// `$CARAVAN_EXAMPLES_DIR`, or built once by cargo in the profile of the tests.
+///
+/// # Panics
+/// Panics if the examples cannot be built: none of their tests can run then.
+pub fn example_plugin(name: &str) -> PathBuf {
+    let build = || match std::env::var_os("CARAVAN_EXAMPLES_DIR") {
+        Some(dir) => PathBuf::from(dir),
+        None => cargo_build_targets("caravan-plugin-sdk", &["--examples"])
+            .expect("the examples of plugins can be built")
+            .join("examples"),
+    };
+    EXAMPLES.get_or_init(build).join(name)
+}
+
 /// Sets an existing helper for virtual machines; only the first call has an effect.
 pub fn use_guest(path: &std::path::Path) {
     // As above.
@@ -140,6 +156,11 @@ fn cargo_build(package: &str) -> Result<PathBuf> {
 
 /// Builds a package; returns the path of one of its programs.
 fn cargo_build_program(package: &str, program: &str) -> Result<PathBuf> {
+    Ok(cargo_build_targets(package, &[])?.join(program))
+}
+
+/// Builds some targets of a package; returns the folder of the profile.
+fn cargo_build_targets(package: &str, targets: &[&str]) -> Result<PathBuf> {
     // A test runs from <target>/<profile>/deps, a tool from <target>/<profile>.
     let test = std::env::current_exe()?;
     let mut profile = test.parent().context("the test is not in a target folder")?;
@@ -147,7 +168,7 @@ fn cargo_build_program(package: &str, program: &str) -> Result<PathBuf> {
         profile = profile.parent().context("the test is not in a target folder")?;
     }
     let mut command = cargo();
-    command.args(["build", "--quiet", "--package", package]);
+    command.args(["build", "--quiet", "--package", package]).args(targets);
     if profile.ends_with("release") {
         command.arg("--release");
     }
@@ -158,5 +179,5 @@ fn cargo_build_program(package: &str, program: &str) -> Result<PathBuf> {
     if !status.success() {
         bail!("cargo build --package {package} failed");
     }
-    Ok(profile.join(program))
+    Ok(profile.to_owned())
 }

@@ -22,7 +22,8 @@ mod web;
 pub use agent::{Agent, AgentOptions};
 pub use chaos::rng::Rng;
 pub use cli::{
-    Output, cargo, fault_plugin, guest, program, test_plugin, use_guest, use_program, use_test_plugin,
+    Output, cargo, example_plugin, fault_plugin, guest, program, test_plugin, use_guest, use_program,
+    use_test_plugin,
 };
 pub use engine::{ContainerEngine, EngineKind, Registry};
 pub use http::{Call, Reply, request, request_over, send, send_and};

@@ -1,0 +1,171 @@
+//! The plugin ends, hangs, or is replaced while tasks run.
+
+use super::*;
+use rustix::process::Signal;
+
+/// Writes `line 0`, `line 1` and so on until it is stopped.
+const COUNT: &str = "i=0; while true; do echo line $i; i=$((i+1)); sleep 0.02; done";
+
+fn lines(world: &World, name: &str) -> usize {
+    let text = world.output(name);
+    let complete = text.rsplit_once('\n').map_or("", |(complete, _)| complete);
+    for (number, line) in complete.lines().enumerate() {
+        assert_eq!(line, format!("line {number}"), "a line is missing or doubled");
+    }
+    complete.lines().count()
+}
+
+async fn more_lines(world: &World, name: &str) {
+    let before = lines(world, name);
+    until("more output", async || lines(world, name) > before + 5).await;
+}
+
+/// Returns the next event that contains a text.
+async fn event(events: &mut tokio::sync::mpsc::UnboundedReceiver<DriverEvent>, text: &str) -> DriverEvent {
+    loop {
+        let next = tokio::time::timeout(TIMEOUT, events.recv()).await;
+        let next = next.unwrap_or_else(|_| panic!("no event has {text:?}")).expect("an event");
+        if next.message.contains(text) {
+            return next;
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_task_outlives_its_plugin() {
+    let world = World::new();
+    let driver = world.external().await;
+    let mut events = driver.events().expect("events");
+    let config = world.script("count", COUNT);
+    let id = config.id.clone();
+    driver.start(config).await.unwrap();
+    more_lines(&world, "count").await;
+
+    let first = world.pid(DRIVER);
+    kill(first, Signal::KILL);
+    let down = event(&mut events, "is down").await;
+    assert_eq!((down.alloc_id.as_str(), down.task_name.as_str()), ("alloc", "count"));
+    assert!(down.message.contains(&format!("{first}")) && down.message.contains("SIGKILL"), "{down:?}");
+    event(&mut events, "runs again").await;
+    assert_ne!(world.pid(DRIVER), first);
+    until("health", async || driver.fingerprint().await.state == Health::Healthy).await;
+    more_lines(&world, "count").await;
+
+    // A call that was under way when the process ended is repeated on the next one.
+    let (waiting, waited) = (Arc::clone(&driver), id.clone());
+    let wait = tokio::spawn(async move { waiting.wait(&waited).await });
+    kill(world.pid(DRIVER), Signal::KILL);
+    driver.stop(&id, Duration::from_secs(5), Some("SIGTERM")).await.unwrap();
+    let exit = wait.await.unwrap().unwrap();
+    assert!(exit.err.is_none(), "{exit:?}");
+    driver.destroy(&id, false).await.unwrap();
+    assert!(!world.dir.path().join("tasks/count").exists());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_task_whose_end_the_plugin_missed_has_its_exit_code() {
+    let world = World::new();
+    let driver = world.external().await;
+    let release = world.dir.path().join("release");
+    let script = format!("while [ ! -e {} ]; do sleep 0.05; done; exit 23", release.display());
+    let config = world.script("late", &script);
+    let id = config.id.clone();
+    driver.start(config).await.unwrap();
+    // The plugin is stopped, then killed: the task ends between two processes of the plugin.
+    let pid = world.pid(DRIVER);
+    kill(pid, Signal::STOP);
+    std::fs::write(&release, "").unwrap();
+    kill(pid, Signal::KILL);
+    let exit = tokio::time::timeout(TIMEOUT, driver.wait(&id)).await.unwrap().unwrap();
+    assert_eq!((exit.exit_code, exit.err), (23, None));
+    driver.destroy(&id, false).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_agent_takes_over_the_plugin_of_the_last_one() {
+    let world = World::new();
+    let driver = world.external().await;
+    let handle = driver.start(world.script("count", COUNT)).await.unwrap();
+    let (id, first) = (handle.task_id.clone(), world.pid(DRIVER));
+    drop(driver);
+
+    let driver = world.external().await;
+    driver.recover(handle.clone()).await.unwrap();
+    assert_eq!(world.pid(DRIVER), first, "the process goes on");
+    more_lines(&world, "count").await;
+    drop(driver);
+
+    // A newer version replaces the process, and the task goes on.
+    let mut program = std::fs::read(world.program(DRIVER)).unwrap();
+    program.push(0);
+    std::fs::remove_file(world.program(DRIVER)).unwrap();
+    std::fs::write(world.program(DRIVER), program).unwrap();
+    std::fs::set_permissions(world.program(DRIVER), std::fs::Permissions::from_mode(0o755)).unwrap();
+    let driver = world.external().await;
+    driver.recover(handle).await.unwrap();
+    assert_ne!(world.pid(DRIVER), first);
+    assert!(!runs(first), "the earlier version is gone");
+    more_lines(&world, "count").await;
+    driver.stop(&id, Duration::from_secs(5), None).await.unwrap();
+    driver.destroy(&id, true).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_collector_that_ends_is_replaced() {
+    let world = World::new();
+    let driver = world.external().await;
+    let config = world.script("count", COUNT);
+    let (id, state) = (config.id.clone(), config.dirs.state_dir.clone());
+    driver.start(config).await.unwrap();
+    more_lines(&world, "count").await;
+    let collector = || {
+        let record: Value =
+            serde_json::from_slice(&std::fs::read(state.join("collector.json")).ok()?).ok()?;
+        u32::try_from(record["pid"].as_u64()?).ok()
+    };
+    let first = collector().unwrap();
+    kill(first, Signal::KILL);
+    until("another collector", async || collector().is_some_and(|pid| pid != first)).await;
+    // A collector that is killed between a read and a write loses at most what it read.
+    let before = world.output("count").len();
+    until("more output", async || world.output("count").len() > before + 50).await;
+    driver.destroy(&id, true).await.unwrap();
+    until("the collector's end", async || collector().is_none_or(|pid| !runs(pid))).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_run_that_was_never_stored_is_ended() {
+    let world = World::new();
+    let driver = world.external().await;
+    let config = world.script("lost", "echo $$; exec sleep 100000");
+    let (id, state) = (config.id.clone(), config.dirs.state_dir.clone());
+    driver.start(config).await.unwrap();
+    until("output", async || world.output("lost").ends_with('\n')).await;
+    let pid: u32 = world.output("lost").trim().parse().unwrap();
+    drop(driver);
+    kill(world.pid(DRIVER), Signal::KILL);
+
+    let driver = world.external().await;
+    assert!(runs(pid));
+    driver.end_lost(&id, &state).await.unwrap();
+    until("the end of the run", async || !runs(pid)).await;
+    assert!(!state.exists());
+    driver.end_lost(&id, &state).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_end_of_an_agent_ends_the_plugin_and_no_task() {
+    let world = World::new();
+    let driver = world.external().await;
+    let handle = driver.start(world.script("count", COUNT)).await.unwrap();
+    let pid = world.pid(DRIVER);
+    driver.shutdown().await;
+    until("the end of the plugin", async || !runs(pid)).await;
+    assert!(!world.dir.path().join("state").join(DRIVER).join("process.json").exists());
+    more_lines(&world, "count").await;
+    let driver = world.external().await;
+    let id = handle.task_id.clone();
+    driver.recover(handle).await.unwrap();
+    more_lines(&world, "count").await;
+    driver.destroy(&id, true).await.unwrap();
+}
