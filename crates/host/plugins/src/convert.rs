@@ -43,7 +43,8 @@ pub(crate) fn supports(found: &driver::DriverCapabilities) -> Supports {
             exec: found.exec,
             fs_isolation,
             mounts,
-            privileged_mounts: volumes,
+            // A task that sees the host's root can mount for other tasks without mounts of its own.
+            privileged_mounts: volumes || !mounts,
             networks: shares_network && !found.must_create_network,
             survives_agent: true,
         },
