@@ -114,6 +114,21 @@ async fn a_command_runs_once() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn messages_have_no_limit() {
+    let alloc = Alloc::new();
+    let (plugin, id) = task(&alloc).await;
+    // The usual limit of gRPC is 4 MiB.
+    let size = 6 << 20;
+    let command = ["head", "-c", &size.to_string(), "/dev/zero"].map(str::to_owned).to_vec();
+    let timeout = Some(Duration::from_secs(60).try_into().unwrap());
+    let mut driver = plugin.driver().max_decoding_message_size(usize::MAX);
+    let done = within(driver.exec_task(ExecTaskRequest { task_id: id, command, timeout })).await.unwrap();
+    assert_eq!(done.into_inner().stdout.len(), size);
+    let comment = "x".repeat(size);
+    plugin.configure(&serde_json::json!({ "enabled": true, "comment": comment })).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_command_has_pipes() {
     let alloc = Alloc::new();
     let (plugin, id) = task(&alloc).await;
