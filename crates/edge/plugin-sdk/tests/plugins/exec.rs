@@ -174,6 +174,27 @@ async fn a_command_has_a_terminal() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn tasks_and_commands_have_a_user() {
+    let alloc = Alloc::new();
+    let plugin = driver(alloc.dir.path()).await;
+    let mut task = alloc.script("web", "id -u; exec sleep 600");
+    task.config.user = "nobody".into();
+    task.config.env.insert("LD_PRELOAD".into(), "/nonexistent.so".into());
+    let id = task.config.id.clone();
+    alloc.start(&plugin, &task.config).await.unwrap();
+    task.stdout.wait_for("65534\n");
+    let show = "id -u; echo $LD_PRELOAD";
+    let found = run(&plugin, &id, show, false, vec![]).await;
+    assert_eq!(found.stdout, "65534\n/nonexistent.so\n");
+    let found = run(&plugin, &id, "exec 2>/dev/null; id -u; echo $LD_PRELOAD", true, vec![]).await;
+    assert!(found.stdout.ends_with("65534\r\n/nonexistent.so\r\n"), "{found:?}");
+    let mut unknown = alloc.script("unknown", "true");
+    unknown.config.user = "no-such-user".into();
+    let error = alloc.start(&plugin, &unknown.config).await.unwrap_err();
+    assert!(error.message().contains("no-such-user"), "{error}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_command_ends_when_its_user_goes() {
     let alloc = Alloc::new();
     let (plugin, id) = task(&alloc).await;
