@@ -32,7 +32,7 @@ impl Spec {
         Self(wire::Spec { block: Some(kind) })
     }
 
-    /// Returns the part with the given name where it has none.
+    /// Returns the part with the key as its name, where it has none.
     fn named(mut self, key: &str) -> Self {
         set_name(&mut self.0, key);
         self
@@ -167,7 +167,7 @@ impl From<Attr> for Spec {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Block(wire::Block);
 
-/// Returns an optional block with the given content.
+/// Returns an optional block with this content.
 pub fn block(content: impl Into<Spec>) -> Block {
     Block(wire::Block { name: String::new(), required: false, nested: nested(content) })
 }

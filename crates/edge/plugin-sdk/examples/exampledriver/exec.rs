@@ -1,10 +1,8 @@
 //! Commands beside a task: with its environment, in its directory.
 
+use crate::beside::{self, Streams};
 use crate::driver::TaskConfig;
-use crate::supervise::Place;
-use crate::terminal;
 use caravan_plugin_sdk::{ExecInput, ExecOutput, ExecResult, ExitResult, Task, TaskError};
-use caravan_sys::dir::Dir;
 use nix::fcntl::OFlag;
 use rustix::fs::{OFlags, fcntl_setfl};
 use rustix::process::{Pid, Signal, kill_process_group};
@@ -32,21 +30,11 @@ const REST_SIZE: usize = 1024 * 1024;
 /// The character that ends the input on a terminal (VEOF of termios(3)).
 const END_OF_INPUT: &[u8] = b"\x04";
 
-/// Returns a command that is killed when its process value is dropped. The directory must stay open until the start.
-fn command(task: &Task<TaskConfig>, program: &str, args: &[String]) -> Result<(Command, Dir), TaskError> {
-    let place = Place { alloc_dir: task.alloc_dir.clone(), task: task.name.clone() };
-    let dir = place.open().map_err(TaskError::failed)?;
-    let mut command = Command::new(program);
-    command.args(args).env_clear().envs(&task.env).current_dir(dir.proc_path()).kill_on_drop(true);
-    if !task.user.is_empty() {
-        let account = caravan_sys::user::lookup(&task.user).map_err(TaskError::failed)?;
-        command.uid(account.uid).gid(account.gid);
+fn prepare(task: &Task<TaskConfig>, words: &[String], streams: Streams) -> Result<Command, TaskError> {
+    if words.is_empty() {
+        return Err(TaskError::failed("the command is empty"));
     }
-    Ok((command, dir))
-}
-
-fn split(words: &[String]) -> Result<(&String, &[String]), TaskError> {
-    words.split_first().ok_or_else(|| TaskError::failed("the command is empty"))
+    Ok(beside::command(task, words, streams))
 }
 
 /// Runs a command to its end.
@@ -55,8 +43,7 @@ pub async fn once(
     words: &[String],
     timeout: Duration,
 ) -> Result<ExecResult, TaskError> {
-    let (program, args) = split(words)?;
-    let (mut command, _dir) = command(task, program, args)?;
+    let mut command = prepare(task, words, Streams::Pipes)?;
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).process_group(0);
     let child = command.spawn().map_err(TaskError::failed)?;
     let id = child.id();
@@ -102,8 +89,7 @@ pub async fn on_pipes(
     input: Receiver<ExecInput>,
     output: ExecOutput,
 ) -> Result<ExitResult, TaskError> {
-    let (program, args) = split(words)?;
-    let (mut command, _dir) = command(task, program, args)?;
+    let mut command = prepare(task, words, Streams::Pipes)?;
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).process_group(0);
     let mut child = command.spawn().map_err(TaskError::failed)?;
     let (stdin, stdout, stderr) = (child.stdin.take(), child.stdout.take(), child.stderr.take());
@@ -124,16 +110,13 @@ pub async fn on_terminal(
     input: Receiver<ExecInput>,
     output: ExecOutput,
 ) -> Result<ExitResult, TaskError> {
-    let (program, args) = split(words)?;
-    let words: Vec<String> =
-        [terminal::ROLE, program].map(str::to_owned).into_iter().chain(args.to_vec()).collect();
-    let (mut command, dir) = command(task, "/proc/self/exe", &words)?;
+    let mut command = prepare(task, words, Streams::Terminal)?;
     let (master, slave) = open_terminal().map_err(TaskError::failed)?;
     let another = || slave.try_clone().map_err(TaskError::failed);
     command.stdin(another()?).stdout(another()?).stderr(another()?);
     let mut child = command.spawn().map_err(TaskError::failed)?;
     // The output ends when the last process closes its side of the terminal, and this one has several copies.
-    drop((command, slave, dir));
+    drop((command, slave));
     let ended = CancellationToken::new();
     let copying = async {
         let (mut buffer, mut rest) = (vec![0; CHUNK], REST_SIZE);

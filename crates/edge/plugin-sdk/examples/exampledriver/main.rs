@@ -1,8 +1,8 @@
 //! A task driver that runs programs on the host.
 //!
 //! The program has three roles. Without arguments it is the plugin. As `supervise` it starts one task, outlives the
-//! plugin, and records how the task ended. As `terminal` it makes its standard input the controlling terminal of a
-//! command.
+//! plugin, and records how the task ended. As `beside` it becomes a command in the environment of
+//! a task.
 //!
 //! ```hcl
 //! task "hello" {
@@ -14,11 +14,11 @@
 //! }
 //! ```
 
+mod beside;
 mod driver;
 mod exec;
 mod running;
 mod supervise;
-mod terminal;
 mod usage;
 
 use caravan_plugin_sdk::serve_driver;
@@ -28,7 +28,7 @@ fn main() -> ExitCode {
     let mut arguments = std::env::args_os().skip(1);
     match arguments.next().as_deref().and_then(|role| role.to_str()) {
         Some(supervise::ROLE) => supervise::main(),
-        Some(terminal::ROLE) => terminal::main(arguments),
+        Some(beside::ROLE) => beside::main(arguments),
         _ => plugin(),
     }
 }

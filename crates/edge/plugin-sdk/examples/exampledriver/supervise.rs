@@ -148,8 +148,10 @@ fn answer(reply: &Reply) -> Result<(), Box<dyn std::error::Error>> {
 }
 
 fn start(order: &Order, dir: &Dir) -> io::Result<Child> {
+    // The task inherits it. Its user may have no access to the path.
+    rustix::process::fchdir(dir)?;
     let mut command = Command::new(&order.command);
-    command.args(&order.args).env_clear().envs(&order.env).current_dir(dir.proc_path());
+    command.args(&order.args).env_clear().envs(&order.env);
     command.stdin(Stdio::null()).stdout(output(order, &order.stdout)?).stderr(output(order, &order.stderr)?);
     if let Some((uid, gid)) = order.user {
         command.uid(uid).gid(gid);

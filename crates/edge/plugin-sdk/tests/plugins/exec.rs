@@ -114,6 +114,21 @@ async fn a_command_runs_once() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn messages_have_no_limit() {
+    let alloc = Alloc::new();
+    let (plugin, id) = task(&alloc).await;
+    // The usual limit of gRPC is 4 MiB.
+    let size = 6 << 20;
+    let command = ["head", "-c", &size.to_string(), "/dev/zero"].map(str::to_owned).to_vec();
+    let timeout = Some(Duration::from_secs(60).try_into().unwrap());
+    let mut driver = plugin.driver().max_decoding_message_size(usize::MAX);
+    let done = within(driver.exec_task(ExecTaskRequest { task_id: id, command, timeout })).await.unwrap();
+    assert_eq!(done.into_inner().stdout.len(), size);
+    let comment = "x".repeat(size);
+    plugin.configure(&serde_json::json!({ "enabled": true, "comment": comment })).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_command_has_pipes() {
     let alloc = Alloc::new();
     let (plugin, id) = task(&alloc).await;
@@ -156,6 +171,27 @@ async fn a_command_has_a_terminal() {
     let found = run(&plugin, &id, "kill -9 $$", true, vec![]).await;
     assert_eq!(found.result.map(|result| (result.exit_code, result.signal)), Some((137, 9)));
     end_sleepers(alloc.dir.path());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn tasks_and_commands_have_a_user() {
+    let alloc = Alloc::new();
+    let plugin = driver(alloc.dir.path()).await;
+    let mut task = alloc.script("web", "id -u; exec sleep 600");
+    task.config.user = "nobody".into();
+    task.config.env.insert("LD_PRELOAD".into(), "/nonexistent.so".into());
+    let id = task.config.id.clone();
+    alloc.start(&plugin, &task.config).await.unwrap();
+    task.stdout.wait_for("65534\n");
+    let show = "id -u; echo $LD_PRELOAD";
+    let found = run(&plugin, &id, show, false, vec![]).await;
+    assert_eq!(found.stdout, "65534\n/nonexistent.so\n");
+    let found = run(&plugin, &id, "exec 2>/dev/null; id -u; echo $LD_PRELOAD", true, vec![]).await;
+    assert!(found.stdout.ends_with("65534\r\n/nonexistent.so\r\n"), "{found:?}");
+    let mut unknown = alloc.script("unknown", "true");
+    unknown.config.user = "no-such-user".into();
+    let error = alloc.start(&plugin, &unknown.config).await.unwrap_err();
+    assert!(error.message().contains("no-such-user"), "{error}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
