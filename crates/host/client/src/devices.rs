@@ -4,9 +4,12 @@
 mod holders;
 mod place;
 
+use crate::ClientError;
+use crate::client::Handle;
 use crate::clock::Backoff;
 use crate::node::NodeState;
 use caravan_drivers::{DeviceError, DeviceGroup, DeviceGroupStats, DevicePlugin, Reservation};
+use caravan_types::AllocId;
 use caravan_types::alloc::AllocatedDevice;
 pub(crate) use holders::Holders;
 use parking_lot::Mutex;
@@ -290,6 +293,26 @@ impl DeviceManager {
             missing = lacks;
         }
         Err(missing)
+    }
+}
+
+impl Handle {
+    /// Returns the last statistics of the node's devices.
+    pub fn device_stats(&self) -> Vec<DeviceGroupStats> {
+        self.devices.stats()
+    }
+    /// Returns the last statistics of the devices that a task uses.
+    ///
+    /// # Errors
+    /// If the allocation is unknown.
+    pub fn task_device_stats(
+        &self,
+        alloc: &AllocId,
+        task: &str,
+    ) -> Result<Vec<DeviceGroupStats>, ClientError> {
+        let alloc = self.allocs.get(alloc)?.alloc();
+        let resources = alloc.allocated_resources.as_ref().and_then(|resources| resources.tasks.get(task));
+        Ok(self.devices.stats_of(resources.map_or(&[], |task| &task.devices)))
     }
 }
 
