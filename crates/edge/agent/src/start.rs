@@ -256,6 +256,8 @@ impl Agent<'_> {
     fn client_config(&self, client: &ClientSettings) -> ClientConfig {
         let (settings, file) = (self.settings, &client.file);
         let defaults = ClientConfig::new(&settings.data_dir, &settings.name);
+        let telemetry = settings.file.telemetry.as_ref();
+        let interval = telemetry.and_then(|telemetry| telemetry.collection_interval).filter(|n| n.0 > 0);
         ClientConfig {
             state_dir: client.state_dir.clone(),
             alloc_dir: client.alloc_dir.clone(),
@@ -287,6 +289,7 @@ impl Agent<'_> {
             revision: settings.build.commit.to_owned(),
             dev: settings.dev,
             max_kill_timeout: file.max_kill_timeout.map_or(defaults.max_kill_timeout, |d| d.to_std()),
+            stats_interval: interval.map_or(defaults.stats_interval, |interval| interval.to_std()),
             neighbours: settings.neighbours.clone(),
             ..defaults
         }

@@ -31,7 +31,6 @@ use caravan_sys::below::Treatment;
 use caravan_sys::files::{durable_dir, durable_private_dir, sync_dir};
 use caravan_sys::mount::make_shared_tree;
 use caravan_types::alloc::{Allocation, ClientStatus, TaskRunState, TaskState};
-use caravan_types::device::DeviceGroupStats;
 use caravan_types::node::{Node, NodeSecret};
 use caravan_types::small::Map;
 use caravan_types::{AllocId, NodeId};
@@ -440,7 +439,7 @@ pub struct Handle {
     volumes: VolumeManager,
     host_volumes: HostVolumes,
     neighbours: Arc<watch::Sender<Neighbours>>,
-    devices: DeviceManager,
+    pub(crate) devices: DeviceManager,
 }
 
 impl Handle {
@@ -551,23 +550,6 @@ impl Handle {
     pub async fn stats(&self, alloc: &AllocId, task: &str) -> Result<Usage, ClientError> {
         let (driver, id) = self.allocs.get(alloc)?.running(task)?;
         Ok(driver.usage(&TaskId(id)).await?)
-    }
-    /// Returns the last statistics of the node's devices.
-    pub fn device_stats(&self) -> Vec<DeviceGroupStats> {
-        self.devices.stats()
-    }
-    /// Returns the last statistics of the devices that a task uses.
-    ///
-    /// # Errors
-    /// If the allocation is unknown.
-    pub fn task_device_stats(
-        &self,
-        alloc: &AllocId,
-        task: &str,
-    ) -> Result<Vec<DeviceGroupStats>, ClientError> {
-        let alloc = self.allocs.get(alloc)?.alloc();
-        let resources = alloc.allocated_resources.as_ref().and_then(|resources| resources.tasks.get(task));
-        Ok(self.devices.stats_of(resources.map_or(&[], |task| &task.devices)))
     }
     /// Runs a command next to a task and collects its output.
     ///

@@ -4,9 +4,12 @@
 mod holders;
 mod place;
 
+use crate::ClientError;
+use crate::client::Handle;
 use crate::clock::Backoff;
 use crate::node::NodeState;
 use caravan_drivers::{DeviceError, DeviceGroup, DeviceGroupStats, DevicePlugin, Reservation};
+use caravan_types::AllocId;
 use caravan_types::alloc::AllocatedDevice;
 pub(crate) use holders::Holders;
 use parking_lot::Mutex;
@@ -14,10 +17,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::watch;
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 /// The longest pause between two attempts to start a plugin that ends again and again.
 const LONGEST_RESTART_PAUSE: Duration = Duration::from_secs(120);
+
+/// A plugin that runs for this time and then ends is started again without a pause.
+const STEADY: Duration = Duration::from_secs(60);
 
 /// The first and the longest pause after a failure of statistics.
 const STATS_PAUSES: (Duration, Duration) = (Duration::from_secs(5), Duration::from_secs(30 * 60));
@@ -130,29 +137,27 @@ impl DeviceManager {
     /// Follows the reports of a plugin for as long as it is used. Returns why it is not used any more.
     async fn follow(&self, plugin: &Plugin) -> String {
         let mut backoff = Backoff::new(Duration::from_secs(5), LONGEST_RESTART_PAUSE);
-        // A new process is tried at once; the pauses begin with its failure.
-        let mut failed = false;
+        let mut ended_before = false;
         loop {
-            let mut reported = false;
-            match self.reports(plugin, &mut reported).await {
-                End::Over(why) => return why,
-                End::Gone if reported => {
-                    backoff.reset();
-                    failed = false;
-                }
-                End::Gone => {
-                    self.found(plugin, Vec::new());
-                    if failed {
-                        tokio::time::sleep(backoff.delay()).await;
-                    }
-                    failed = true;
-                }
+            let began = Instant::now();
+            if let End::Over(why) = self.reports(plugin).await {
+                return why;
             }
             tracing::warn!(plugin = plugin.plugin.name(), "device plugin has ended and is started again");
+            if began.elapsed() >= STEADY {
+                backoff.reset();
+                ended_before = false;
+            }
+            // A new process is tried at once, while the devices stay. If that ends soon too, they vanish.
+            if ended_before {
+                self.found(plugin, Vec::new());
+                tokio::time::sleep(backoff.delay()).await;
+            }
+            ended_before = true;
         }
     }
 
-    async fn reports(&self, plugin: &Plugin, reported: &mut bool) -> End {
+    async fn reports(&self, plugin: &Plugin) -> End {
         let ended = |error: DeviceError| match error {
             DeviceError::Gone(_) => End::Gone,
             other => End::Over(caravan_sys::describe(&other)),
@@ -167,7 +172,6 @@ impl DeviceManager {
                     if let Err(why) = check(&groups) {
                         return End::Over(format!("its report is invalid: {why}"));
                     }
-                    *reported = true;
                     self.found(plugin, groups);
                 }
                 Some(Err(error)) => return ended(error),
@@ -264,7 +268,10 @@ impl DeviceManager {
             let name = format!("{}/{}/{}", device.vendor, device.kind, device.name);
             let plugin =
                 self.plugin_of(device).map_err(|ids| DeviceFault::Unknown { device: name.clone(), ids })?;
-            let reserved = plugin.reserve(&device.device_ids).await;
+            let mut reserved = plugin.reserve(&device.device_ids).await;
+            if matches!(reserved, Err(DeviceError::Gone(_))) {
+                reserved = plugin.reserve(&device.device_ids).await;
+            }
             let reserved = reserved.map_err(|source| DeviceFault::Refused { device: name, source })?;
             all.envs.extend(reserved.envs);
             all.mounts.extend(reserved.mounts);
@@ -290,6 +297,26 @@ impl DeviceManager {
             missing = lacks;
         }
         Err(missing)
+    }
+}
+
+impl Handle {
+    /// Returns the last statistics of the node's devices.
+    pub fn device_stats(&self) -> Vec<DeviceGroupStats> {
+        self.devices.stats()
+    }
+    /// Returns the last statistics of the devices that a task uses.
+    ///
+    /// # Errors
+    /// If the allocation is unknown.
+    pub fn task_device_stats(
+        &self,
+        alloc: &AllocId,
+        task: &str,
+    ) -> Result<Vec<DeviceGroupStats>, ClientError> {
+        let alloc = self.allocs.get(alloc)?.alloc();
+        let resources = alloc.allocated_resources.as_ref().and_then(|resources| resources.tasks.get(task));
+        Ok(self.devices.stats_of(resources.map_or(&[], |task| &task.devices)))
     }
 }
 

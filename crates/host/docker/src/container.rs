@@ -1,17 +1,18 @@
 //! The description of a container that the engine receives. Pure, except for the files that a job names.
 
+mod devices;
 mod mounts;
 mod ports;
 #[cfg(test)]
 mod tests;
 
-use crate::config::{Config, Device, SecurityOpt};
+use crate::config::{Config, SecurityOpt};
 use crate::options::{DockerOptions, allows_mode, plain_capability, selected};
 use bollard::models::{
-    ContainerCreateBody, DeviceMapping, EndpointIpamConfig, EndpointSettings, HealthConfig, HostConfig,
+    ContainerCreateBody, EndpointIpamConfig, EndpointSettings, HealthConfig, HostConfig,
     HostConfigCgroupnsModeEnum, HostConfigLogConfig, NetworkingConfig, ResourcesUlimits,
 };
-use caravan_drivers::{DEFAULT_CAPABILITIES, DeviceNode, Error, Processors, Resources, Result, TaskConfig};
+use caravan_drivers::{DEFAULT_CAPABILITIES, Error, Processors, Resources, Result, TaskConfig};
 use mounts::Mounted;
 use std::collections::HashMap;
 
@@ -71,7 +72,7 @@ pub(crate) fn body(
         privileged: Some(config.privileged),
         readonly_rootfs: Some(config.readonly_rootfs),
         init: config.init.then_some(true),
-        devices: Some(config.devices.iter().map(device).chain(task.devices.iter().map(assigned)).collect()),
+        devices: Some(devices::all(task, config)),
         security_opt: Some(security(config)?),
         sysctls: map(&config.sysctl),
         storage_opt: map(&config.storage_opt),
@@ -79,7 +80,7 @@ pub(crate) fn body(
         shm_size: config.limits.shm_size,
         oom_score_adj: config.limits.oom_score_adj,
         group_add: present(config.group_add.clone()),
-        runtime: runtime(task, config, options)?,
+        runtime: devices::runtime(task, config, options)?,
         pid_mode: text(&config.modes.pid),
         ipc_mode: text(&config.modes.ipc),
         uts_mode: text(&config.modes.uts),
@@ -123,23 +124,6 @@ pub(crate) fn body(
         host_config: Some(host),
         ..ContainerCreateBody::default()
     })
-}
-
-/// The variable by which the device plugin of nvidia asks for its runtime.
-const NVIDIA_DEVICES: &str = "NVIDIA_VISIBLE_DEVICES";
-
-/// Returns the container's runtime: a task with an nvidia device needs that of nvidia.
-fn runtime(task: &TaskConfig, config: &Config, options: &DockerOptions) -> Result<Option<String>> {
-    if !task.device_env.contains_key(NVIDIA_DEVICES) {
-        return Ok(config.runtime.clone());
-    }
-    match &config.runtime {
-        Some(other) if *other != options.nvidia_runtime => Err(Error::Config(format!(
-            "conflicting runtime requests: gpu runtime {:?} conflicts with task runtime {other:?}",
-            options.nvidia_runtime
-        ))),
-        _ => Ok(Some(options.nvidia_runtime.clone())),
-    }
 }
 
 /// Refuses what the node does not allow.
@@ -251,24 +235,6 @@ fn pids(config: &Config, options: &DockerOptions) -> Result<i64> {
         ))),
         (Some(limit), _) | (None, Some(limit)) => Ok(limit),
         (None, None) => Ok(-1),
-    }
-}
-
-/// Returns the mapping of a device that a device plugin assigned. Without permissions, every use is allowed.
-fn assigned(device: &DeviceNode) -> DeviceMapping {
-    let permissions = if device.permissions.is_empty() { "rwm" } else { &device.permissions };
-    DeviceMapping {
-        path_on_host: Some(device.host_path.display().to_string()),
-        path_in_container: Some(device.task_path.display().to_string()),
-        cgroup_permissions: Some(permissions.to_owned()),
-    }
-}
-
-fn device(device: &Device) -> DeviceMapping {
-    DeviceMapping {
-        path_on_host: Some(device.host.clone()),
-        path_in_container: Some(device.container.clone()),
-        cgroup_permissions: Some(device.permissions.clone()),
     }
 }
 
