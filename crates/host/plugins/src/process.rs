@@ -215,17 +215,24 @@ impl Program {
         ));
         tokio::spawn(copied);
         let how = End::default();
-        let first = tokio::select! {
-            line = tokio::time::timeout(HANDSHAKE_TIMEOUT, lines.next()) => match line {
+        let ended = tokio::select! {
+            line = tokio::time::timeout(HANDSHAKE_TIMEOUT, lines.next()) => Err(match line {
                 Ok(line) => line.map_err(PluginError::io("read the handshake")),
                 Err(_) => Err(PluginError::Late(HANDSHAKE_TIMEOUT)),
+            }),
+            status = child.wait() => Ok(status),
+        };
+        let first = match ended {
+            Err(first) => first,
+            // Its first line may be in the pipe still. A line that is no handshake is the reason of the end.
+            Ok(status) => match tokio::time::timeout(LAST_LINE_TIMEOUT, lines.next()).await {
+                Ok(Ok(line)) if handshake::parse(&line).is_err() => Ok(line),
+                _ => {
+                    let _silent = tokio::time::timeout(LAST_LINE_TIMEOUT, last.some()).await;
+                    let how = status.map_or_else(|error| error.to_string(), |status| status.to_string());
+                    Err(ended_early(how, &last))
+                }
             },
-            status = child.wait() => {
-                let how = status.map_or_else(|error| error.to_string(), |status| status.to_string());
-                // The reason may be in the pipe still.
-                let _silent = tokio::time::timeout(LAST_LINE_TIMEOUT, last.some()).await;
-                Err(ended_early(how, &last))
-            }
         };
         let address = match first.and_then(|line| handshake::parse(&line).map_err(PluginError::from)) {
             Ok(address) => address,

@@ -37,8 +37,14 @@ pub(super) async fn collect(
         timeout: Some(convert::duration(limit)),
     };
     let mut client = super::client(process.channel());
+    let begun = tokio::time::Instant::now();
     let answer = tokio::time::timeout(limit + GRACE, call(process, client.exec_task(request))).await;
-    let answer = answer.map_err(|_| Failure::Late)?.map_err(Failure::Call)?;
+    let answer = match answer {
+        Err(_) => return Err(Failure::Late),
+        // Plugins have no common error for a program that they ended at its timeout.
+        Ok(Err(Failed::Refused(_))) if begun.elapsed() >= limit => return Err(Failure::Late),
+        Ok(answer) => answer.map_err(Failure::Call)?,
+    };
     let (mut stdout, mut stderr) = (answer.stdout, answer.stderr);
     stdout.truncate(MAX_OUTPUT);
     stderr.truncate(MAX_OUTPUT);

@@ -176,7 +176,7 @@ impl ExternalDriver {
     pub(super) async fn recover_task(&self, handle: TaskHandle) -> Result<()> {
         let id = handle.task_id.clone();
         if self.shared.tasks.get(&id).is_ok() {
-            return Ok(());
+            return Err(Error::TaskExists(id));
         }
         let state = State::read(&handle, &self.name)?;
         let collection = match &state.logs {
