@@ -14,11 +14,13 @@ async fn eventually(what: &str, is: impl Fn() -> bool) {
     tokio::time::timeout(Duration::from_secs(60), reached).await.unwrap_or_else(|_| panic!("never: {what}"));
 }
 
+type Sender<T> = mpsc::Sender<Result<Vec<T>, DeviceError>>;
+
 /// A plugin whose reports the test sends.
 #[derive(Debug, Default)]
 struct Scripted {
-    reports: Mutex<Option<mpsc::Sender<Result<Vec<DeviceGroup>, DeviceError>>>>,
-    stats: Mutex<Option<mpsc::Sender<Result<Vec<DeviceGroupStats>, DeviceError>>>>,
+    reports: Mutex<Option<Sender<DeviceGroup>>>,
+    stats: Mutex<Option<Sender<DeviceGroupStats>>>,
     opened: std::sync::atomic::AtomicUsize,
     ended: std::sync::atomic::AtomicUsize,
 }
