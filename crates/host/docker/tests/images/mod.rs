@@ -32,8 +32,9 @@ async fn run(driver: &DockerDriver, config: TaskConfig) -> std::result::Result<(
 }
 
 async fn pulls_with_credentials(kind: EngineKind) {
-    let world = World::of(kind, json!({}));
+    let mut world = World::of(kind, json!({}));
     let registry = Registry::start().unwrap();
+    world.engine.trust(&registry).unwrap();
     let image = registry.take(&world.engine, ContainerEngine::IMAGE, "private:1").unwrap();
     let driver = world.docker();
     let config = |more: Value| {
@@ -60,7 +61,7 @@ async fn pulls_with_credentials(kind: EngineKind) {
     run(&driver, config(json!({"auth": auth(Registry::PASSWORD)}))).await.unwrap();
     assert!(is_there(&world, &image));
     // The file of the docker command.
-    let file = registry.login(&world.engine).unwrap().join("config.json");
+    let file = registry.login().unwrap().join("config.json");
     let mut options = DockerOptions::read(&world.options).unwrap();
     options.auth.config = Some(file);
     run(&world.docker_with(options.clone()), config(json!({}))).await.unwrap();
