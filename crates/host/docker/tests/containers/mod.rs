@@ -246,9 +246,7 @@ async fn a_published_port_answers() {
             });
             text
         };
-        if kind == EngineKind::Docker {
-            until("an answer on the host's port", || read(format!("127.0.0.1:{port}")) == "hello\n").await;
-        }
+        until("an answer on the host's port", || read(format!("127.0.0.1:{port}")) == "hello\n").await;
         until("an answer on the container's address", || read("10.213.0.9:8080".into()) == "hello\n").await;
         // A second task in the namespace of the first.
         let mode = format!("container:web-{}", world.alloc);
