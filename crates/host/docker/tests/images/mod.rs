@@ -108,14 +108,14 @@ async fn an_image_is_pulled_once_for_all_tasks() {
     for started in futures::future::join_all(starts).await {
         started.unwrap();
     }
-    let mut told: Vec<String> = Vec::new();
+    let mut reported: Vec<String> = Vec::new();
     while let Ok(event) = events.try_recv() {
         assert_eq!(event.message, "Downloading image");
         assert_eq!(event.details["image"], image);
-        told.push(event.task_name);
+        reported.push(event.task_name);
     }
-    told.sort();
-    assert_eq!(told, ["a", "b", "c", "d"]);
+    reported.sort();
+    assert_eq!(reported, ["a", "b", "c", "d"]);
     let listed =
         ["events", "--since", "10m", "--until", "0s", "--filter", "event=pull", "--format", "{{.Actor.ID}}"];
     assert_eq!(world.engine.docker(&listed).unwrap(), image);
