@@ -3,6 +3,7 @@
 mod agent;
 mod api;
 mod build;
+mod drivers;
 mod kept;
 mod machine;
 mod scheduler;
@@ -25,14 +26,17 @@ fn run_one(arguments: &[String], release: bool) -> Result<()> {
         Some("agent") => agent::run(release),
         Some("api") => api::run(release),
         Some("build") => build::run(release),
+        Some("drivers") => drivers::run(release),
         Some("hcl") => hcl(release),
         Some("machine") => machine::run(release),
         Some("scheduler") => scheduler::run(&arguments[1..], release),
         Some("volumes") => volumes::run(release),
         Some(other) => {
-            bail!("there is no bench {other:?}; known: agent, api, build, hcl, machine, scheduler, volumes")
+            bail!(
+                "there is no bench {other:?}; known: agent, api, build, drivers, hcl, machine, scheduler, volumes"
+            )
         }
-        None => bail!("which bench? known: agent, api, build, hcl, machine, scheduler, volumes"),
+        None => bail!("which bench? known: agent, api, build, drivers, hcl, machine, scheduler, volumes"),
     }
 }
 

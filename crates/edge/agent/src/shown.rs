@@ -2,6 +2,7 @@
 
 use crate::drivers::allows_privileged_plugins;
 use crate::settings::{ClientSettings, ServerSettings, Settings};
+use caravan_docker::DockerOptions;
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
 
@@ -123,9 +124,34 @@ fn defaults(plugin: &str) -> Value {
             "allow_caps": caravan_drivers::DEFAULT_CAPABILITIES, "default_ipc_mode": "private",
             "default_pid_mode": "private",
         }),
+        "docker" => docker(),
         "qemu" => json!({ "args_allowlist": null, "emulators_allowlist": null, "image_paths": null }),
         _ => Value::Null,
     }
+}
+
+/// Returns the default options of driver docker (docs/reference/drivers.md, section 1.2).
+fn docker() -> Value {
+    let defaults = DockerOptions::default();
+    json!({
+        "endpoint": null, "auth": null, "tls": null, "extra_labels": null,
+        "logging": { "type": defaults.logging.driver, "config": defaults.logging.config },
+        "gc": {
+            "image": defaults.gc.image, "image_delay": "3m", "container": defaults.gc.container,
+            "dangling_containers": {
+                "enabled": defaults.gc.dangling.enabled, "period": "5m", "creation_grace": "5m",
+                "dry_run": defaults.gc.dangling.dry_run,
+            },
+        },
+        "volumes": { "enabled": defaults.volumes, "selinuxlabel": defaults.selinux_label },
+        "allow_privileged": defaults.allow_privileged, "allow_caps": defaults.allow_caps,
+        "allow_runtimes": defaults.allow_runtimes, "nvidia_runtime": defaults.nvidia_runtime,
+        "infra_image": defaults.infra_image, "infra_image_pull_timeout": "5m", "image_pull_timeout": "5m",
+        "pull_activity_timeout": "2m", "container_exists_attempts": defaults.container_exists_attempts,
+        "pids_limit": 0, "oom_score_adj": 0, "disable_log_collection": defaults.disable_log_collection,
+        "windows_allow_insecure_container_admin": false,
+        "allowed_modes": { "pid": [], "ipc": [], "userns": [], "uts": [] },
+    })
 }
 
 fn of_server(server: &ServerSettings, settings: &Settings) -> Value {
@@ -190,6 +216,14 @@ fn of_client(client: &ClientSettings) -> Value {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_defaults_of_docker_are_those_that_it_reads() {
+        let shown = defaults("docker");
+        assert_eq!(DockerOptions::read(&shown).unwrap(), DockerOptions::default());
+        assert_eq!(shown["gc"]["dangling_containers"]["period"], "5m");
+        assert_eq!(shown.as_object().unwrap().len(), 23);
+    }
 
     #[test]
     fn what_is_set_lies_over_what_is_not() {

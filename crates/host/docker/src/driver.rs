@@ -290,6 +290,10 @@ impl Driver for DockerDriver {
     }
 
     fn share_processors(&self, cpus: &str) {
+        // Another machine has other processors.
+        if !self.shared.engine.is_local() {
+            return;
+        }
         self.shared.cpus.send_if_modified(|known| {
             let is_new = known.as_deref() != Some(cpus);
             *known = Some(cpus.to_owned());

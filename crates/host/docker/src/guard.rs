@@ -74,10 +74,18 @@ impl Guard {
     /// Starts the guard of a container that is created and not started; `None` if the task has no lease.
     pub(crate) async fn start(shared: &Shared, task: &TaskConfig, container: &str) -> Result<Option<Self>> {
         let Some(term) = &task.lease else { return Ok(None) };
-        Self::launch(shared, term, &task.dirs.state_dir, container).await
+        Self::launch(shared, term, &task.dirs.state_dir, container, None).await
     }
 
-    async fn launch(shared: &Shared, term: &Term, state_dir: &Path, container: &str) -> Result<Option<Self>> {
+    /// Starts a guard. The guard of a container that runs learns its first process before anything can fail: a guard
+    /// that loses the driver earlier removes the container.
+    async fn launch(
+        shared: &Shared,
+        term: &Term,
+        state_dir: &Path,
+        container: &str,
+        running: Option<ProcessRef>,
+    ) -> Result<Option<Self>> {
         let Some(engine) = shared.engine.socket() else { return Ok(None) };
         let failed = |error: io::Error| fault("start", &error);
         let log = state_dir.join(LOG_FILE);
@@ -105,7 +113,11 @@ impl Guard {
         let mut guard = Self { input, process: identity.map(reference), term: term.clone() };
         let spec =
             GuardSpec { term: term.clone(), engine: engine.to_owned(), container: container.to_owned() };
-        guard.send(&spec).await?;
+        let mut messages = encode(&spec)?;
+        if running.is_some() {
+            messages.extend(encode(&Guarded { process: running })?);
+        }
+        guard.send(&messages).await?;
         match tokio::time::timeout(READY_TIMEOUT, output.read_u8()).await {
             Ok(Ok(READY)) => Ok(Some(guard)),
             Ok(Ok(_)) => Err(failed(io::ErrorKind::InvalidData.into())),
@@ -117,7 +129,7 @@ impl Guard {
     /// Reports the container's first process to the guard. Returns what [`keep`] needs; `None` if the container has
     /// ended.
     pub(crate) async fn begin(
-        self,
+        mut self,
         found: &ContainerInspectResponse,
         state_dir: &Path,
     ) -> Result<Option<UnderLease>> {
@@ -128,23 +140,21 @@ impl Guard {
         };
         let term = self.term.clone();
         let process = identity.map(reference);
-        self.guard(process, state_dir).await?;
+        self.send(&encode(&Guarded { process })?).await?;
+        self.record(state_dir)?;
         Ok(process.map(|process| UnderLease { term, process }))
     }
 
-    async fn guard(mut self, process: Option<ProcessRef>, state_dir: &Path) -> Result<()> {
-        self.send(&Guarded { process }).await?;
-        if let Some(own) = self.process {
-            let text = serde_json::to_vec(&own).map_err(|error| fault("record", &error.into()))?;
-            caravan_sys::files::atomic_write_until_restart(&state_dir.join(RECORD), &text, 0o600)?;
-        }
-        Ok(())
+    /// Notes the guard's process for the next agent.
+    fn record(&self, state_dir: &Path) -> Result<()> {
+        let Some(own) = self.process else { return Ok(()) };
+        let text = serde_json::to_vec(&own).map_err(|error| fault("record", &error.into()))?;
+        Ok(caravan_sys::files::atomic_write_until_restart(&state_dir.join(RECORD), &text, 0o600)?)
     }
 
-    async fn send(&mut self, message: &impl Serialize) -> Result<()> {
-        let bytes = encode(message)?;
+    async fn send(&mut self, messages: &[u8]) -> Result<()> {
         let sent = async {
-            self.input.write_all(&bytes).await?;
+            self.input.write_all(messages).await?;
             self.input.flush().await
         };
         sent.await.map_err(|error| fault("instruct", &error))
@@ -184,8 +194,9 @@ async fn watch_over(shared: &Shared, ward: &Ward) -> Result<()> {
         let words = "the guard of the container ended early, a new one is started";
         shared.report(&ward.alloc_id, &ward.task_name, words);
         let replaced = async {
-            match Guard::launch(shared, &ward.under.term, &ward.state_dir, &ward.container).await? {
-                Some(guard) => guard.guard(Some(ward.under.process), &ward.state_dir).await,
+            let UnderLease { term, process } = &ward.under;
+            match Guard::launch(shared, term, &ward.state_dir, &ward.container, Some(*process)).await? {
+                Some(guard) => guard.record(&ward.state_dir),
                 None => Ok(()),
             }
         };

@@ -7,6 +7,7 @@ use crate::config::Config;
 use crate::engine::{Engine, Unreachable, is_absent, status, text};
 use crate::image::Reference;
 use crate::options::DockerOptions;
+use crate::tasks::PATIENCE;
 use bollard::Docker;
 use bollard::auth::DockerCredentials;
 use bollard::query_parameters::RemoveImageOptionsBuilder;
@@ -117,12 +118,12 @@ impl Images {
     ) -> Result<String, NoImage> {
         let image = Reference::parse(&config.image).map_err(|error| NoImage::fatal(error.to_string()))?;
         if let Some(archive) = &config.load {
-            let is_present = !image.moves() && self.id_of(&image).await?.is_some();
+            let is_present = !image.moves() && self.id_of(&image, report).await?.is_some();
             if !is_present {
                 let client = self.engine.client().await?;
                 pull::load(&client, local, archive).await?;
             }
-            return self.retain(&image, user).await?.ok_or_else(|| {
+            return self.retain(&image, user, report).await?.ok_or_else(|| {
                 NoImage::fatal(format!("the archive {archive:?} has no image {:?}", config.image))
             });
         }
@@ -154,7 +155,7 @@ impl Images {
         let image = order.image.clone();
         if !order.force
             && !image.moves()
-            && let Some(id) = self.retain(&image, user).await?
+            && let Some(id) = self.retain(&image, user, report).await?
         {
             return Ok(id);
         }
@@ -162,7 +163,7 @@ impl Images {
         for _ in 0..VANISHINGS {
             self.pull(&order, report).await?;
             // The removal of an earlier use may win against this one.
-            if let Some(id) = self.retain(&image, user).await? {
+            if let Some(id) = self.retain(&image, user, report).await? {
                 return Ok(id);
             }
         }
@@ -212,7 +213,18 @@ impl Images {
         result.unwrap_or_else(|| Err(NoImage::again(format!("the pull of {name} was cut off"))))
     }
 
-    async fn id_of(&self, image: &Reference) -> Result<Option<String>, NoImage> {
+    /// Returns the id of an image; `None` if it is absent.
+    async fn id_of(&self, image: &Reference, report: &Report<'_>) -> Result<Option<String>, NoImage> {
+        let mut look = std::pin::pin!(self.look(image));
+        if let Ok(found) = tokio::time::timeout(PATIENCE, &mut look).await {
+            return found;
+        }
+        let words = format!("the start waits for the Docker engine: there was no answer for {PATIENCE:?}");
+        report(&words, BTreeMap::new());
+        look.await
+    }
+
+    async fn look(&self, image: &Reference) -> Result<Option<String>, NoImage> {
         let client = self.engine.client().await?;
         match client.inspect_image(&image.full()).await {
             Ok(found) => Ok(found.id),
@@ -226,9 +238,14 @@ impl Images {
     }
 
     /// Counts a user of an image, if it is present. Returns the image's id.
-    async fn retain(&self, image: &Reference, user: &str) -> Result<Option<String>, NoImage> {
+    async fn retain(
+        &self,
+        image: &Reference,
+        user: &str,
+        report: &Report<'_>,
+    ) -> Result<Option<String>, NoImage> {
         let _no_removal = self.removal.read().await;
-        let id = self.id_of(image).await?;
+        let id = self.id_of(image, report).await?;
         if let Some(id) = &id {
             self.count(id, user);
         }

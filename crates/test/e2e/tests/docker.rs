@@ -3,17 +3,23 @@
 use crate::{create_volume, id_of, run_job};
 use anyhow::{Context, Result, ensure};
 use caravan_testkit::{
-    Agent, AgentOptions, ContainerEngine, Plugin, Writer, eventually, plugin_job, program, writer_job,
+    Agent, AgentOptions, ContainerEngine, Plugin, Registry, Writer, eventually, plugin_job, program,
+    writer_job,
 };
 use std::fs;
+use std::os::unix::fs::PermissionsExt;
 
 fn agent(engine: &ContainerEngine, options: &str) -> Result<Agent> {
+    Agent::with(agent_options(engine, options))
+}
+
+fn agent_options(engine: &ContainerEngine, options: &str) -> AgentOptions {
     let extra = format!(
         "plugin \"docker\" {{\n config {{\n endpoint = \"{}\"\n {options}\n }}\n}}\n\
          plugin \"exec\" {{\n config {{\n allow_privileged_plugins = true\n }}\n}}\n",
         engine.endpoint()
     );
-    Agent::with(AgentOptions { extra, ..AgentOptions::default() })
+    AgentOptions { extra, ..AgentOptions::default() }
 }
 
 fn job(id: &str, config: &str, more: &str) -> String {
@@ -206,4 +212,74 @@ fn volumes_go_between_containers_and_other_drivers() -> Result<()> {
         ensure!(!left, "the plugin left data in {}", path.display());
     }
     Ok(())
+}
+
+#[test]
+fn a_helper_of_the_node_has_the_credentials() -> Result<()> {
+    let engine = ContainerEngine::start()?;
+    let registry = Registry::start()?;
+    let image = registry.take(&engine, ContainerEngine::IMAGE, "private:1")?;
+    let programs = tempfile::tempdir()?;
+    let helper = programs.path().join("docker-credential-test");
+    let answer = format!("{{\"Username\": \"{}\", \"Secret\": \"{}\"}}", Registry::USER, Registry::PASSWORD);
+    let script = format!(
+        "#!/bin/sh\nread -r registry\n[ \"$1 $registry\" = \"get {}\" ] && echo '{answer}' && exit\necho unknown \"$registry\" >&2\nexit 1\n",
+        registry.address()
+    );
+    fs::write(&helper, script)?;
+    fs::set_permissions(&helper, fs::Permissions::from_mode(0o755))?;
+    let path = format!("{}:{}", programs.path().display(), std::env::var("PATH")?);
+    let options = agent_options(&engine, "auth {\n helper = \"test\"\n }");
+    let agent = Agent::with(AgentOptions { env: vec![("PATH".into(), path)], ..options })?;
+    let text = |id: &str, image: &str| {
+        job(id, "command = \"sleep\"\n args = [\"1000\"]", "").replace(ContainerEngine::IMAGE, image)
+    };
+    run_job(&agent, "good", &text("good", &image))?;
+    let alloc = agent.wait_alloc("good", "running")?;
+    let shown = agent.get(&format!("/v1/allocation/{}", id_of(&alloc)?))?;
+    let events = shown["TaskStates"]["t"]["Events"].to_string();
+    ensure!(events.contains("Downloading image") && events.contains(&image), "{events}");
+    run_job(&agent, "bad", &text("bad", "127.0.0.1:1/x:1"))?;
+    eventually("the helper's message", || {
+        let allocs = agent.get("/v1/job/bad/allocations")?.to_string();
+        ensure!(allocs.contains("Failed to find docker auth for repo"), "{allocs}");
+        ensure!(allocs.contains("failed with stderr: unknown 127.0.0.1:1"), "{allocs}");
+        Ok(())
+    })?;
+    ensure!(!agent.log().contains(Registry::PASSWORD), "the log contains a password");
+    Ok(())
+}
+
+/// The agent dies again and again while tasks start: each task has at most one container, and in the end exactly one.
+#[test]
+fn containers_are_not_doubled_by_an_agent_that_dies() -> Result<()> {
+    let engine = ContainerEngine::start()?;
+    let mut agent = agent(&engine, "")?;
+    let config = "command = \"sh\"\n args = [\"-c\", \"trap 'exit 0' TERM; sleep 100000 & wait\"]";
+    for round in 0..4 {
+        let id = format!("web-{round}");
+        run_job(&agent, &id, &job(&id, config, ""))?;
+        // The engine is about to create or start the container.
+        eventually("the container", || {
+            ensure!(engine.containers()?.len() > round, "{:?}", engine.containers()?);
+            Ok(())
+        })?;
+        agent.kill_9()?;
+        agent.run()?;
+    }
+    for round in 0..4 {
+        agent.wait_alloc(&format!("web-{round}"), "running")?;
+    }
+    eventually("one container for each task", || {
+        let running = engine.docker(&["ps", "--format", "{{.Names}}"])?;
+        ensure!(running.lines().count() == 4 && engine.containers()?.len() == 4, "{running}");
+        Ok(())
+    })?;
+    for round in 0..4 {
+        agent.caravan(&["job", "stop", "-purge", &format!("web-{round}")])?.ok()?;
+    }
+    eventually("the containers to be removed", || {
+        ensure!(engine.containers()?.is_empty(), "{:?}", engine.containers()?);
+        Ok(())
+    })
 }

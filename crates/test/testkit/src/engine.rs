@@ -6,6 +6,7 @@ mod registry;
 use crate::{eventually, mounts_below};
 use anyhow::{Context, Result, bail, ensure};
 use std::fs::{self, File};
+use std::io::Write as _;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
@@ -92,7 +93,7 @@ impl ContainerEngine {
                     runtime.display().to_string()
                 );
                 fs::write(self.path("containers.conf"), engine)?;
-                let registries = "unqualified-search-registries = [\"docker.io\"]\n[[registry]]\nlocation = \"127.0.0.1\"\n";
+                let registries = "unqualified-search-registries = [\"docker.io\"]\n";
                 fs::write(self.path("registries.conf"), registries)?;
             }
         }
@@ -185,6 +186,20 @@ impl ContainerEngine {
         ensure!(sent.success(), "kill: {sent}");
         eventually("the engine to end", || daemon.try_wait()?.context("it runs"))?;
         Ok(())
+    }
+
+    /// Allows a registry without TLS. Docker's engine allows each on a loopback address.
+    ///
+    /// # Errors
+    /// Fails if the engine does not start again.
+    pub fn trust(&mut self, registry: &Registry) -> Result<()> {
+        if self.kind != EngineKind::Podman {
+            return Ok(());
+        }
+        let mut file = File::options().append(true).open(self.path("registries.conf"))?;
+        writeln!(file, "[[registry]]\nlocation = {:?}\ninsecure = true", registry.address())?;
+        self.kill()?;
+        self.resume()
     }
 
     /// Stops the engine's process, so that it does not answer, or lets it go on.

@@ -32,8 +32,9 @@ async fn run(driver: &DockerDriver, config: TaskConfig) -> std::result::Result<(
 }
 
 async fn pulls_with_credentials(kind: EngineKind) {
-    let world = World::of(kind, json!({}));
+    let mut world = World::of(kind, json!({}));
     let registry = Registry::start().unwrap();
+    world.engine.trust(&registry).unwrap();
     let image = registry.take(&world.engine, ContainerEngine::IMAGE, "private:1").unwrap();
     let driver = world.docker();
     let config = |more: Value| {
@@ -60,7 +61,7 @@ async fn pulls_with_credentials(kind: EngineKind) {
     run(&driver, config(json!({"auth": auth(Registry::PASSWORD)}))).await.unwrap();
     assert!(is_there(&world, &image));
     // The file of the docker command.
-    let file = registry.login(&world.engine).unwrap().join("config.json");
+    let file = registry.login().unwrap().join("config.json");
     let mut options = DockerOptions::read(&world.options).unwrap();
     options.auth.config = Some(file);
     run(&world.docker_with(options.clone()), config(json!({}))).await.unwrap();
@@ -107,14 +108,14 @@ async fn an_image_is_pulled_once_for_all_tasks() {
     for started in futures::future::join_all(starts).await {
         started.unwrap();
     }
-    let mut told: Vec<String> = Vec::new();
+    let mut reported: Vec<String> = Vec::new();
     while let Ok(event) = events.try_recv() {
         assert_eq!(event.message, "Downloading image");
         assert_eq!(event.details["image"], image);
-        told.push(event.task_name);
+        reported.push(event.task_name);
     }
-    told.sort();
-    assert_eq!(told, ["a", "b", "c", "d"]);
+    reported.sort();
+    assert_eq!(reported, ["a", "b", "c", "d"]);
     let listed =
         ["events", "--since", "10m", "--until", "0s", "--filter", "event=pull", "--format", "{{.Actor.ID}}"];
     assert_eq!(world.engine.docker(&listed).unwrap(), image);

@@ -2,6 +2,7 @@
 
 use super::ContainerEngine;
 use anyhow::{Context, Result, ensure};
+use serde_json::Value;
 use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::Path;
@@ -71,5 +72,35 @@ impl ContainerEngine {
         let image = format!("{name}:1");
         self.import(&root, &image, &["ENV PATH=/bin"])?;
         Ok(image)
+    }
+
+    /// Creates an image of another one with a different stop signal, which neither an import nor a commit can set.
+    ///
+    /// # Errors
+    /// Fails if the engine's archives of images have an unknown form.
+    pub fn change_stop_signal(&self, image: &str, name: &str, signal: &str) -> Result<()> {
+        let (dir, archive) = (self.path("changed"), self.path("changed.tar").display().to_string());
+        fs::create_dir_all(&dir)?;
+        self.docker(&["save", "-o", &archive, image])?;
+        let tar = |arguments: &[&str]| {
+            let status = Command::new("tar").arg("-C").arg(&dir).args(arguments).status()?;
+            ensure!(status.success(), "tar: {status}");
+            anyhow::Ok(())
+        };
+        tar(&["-xf", &archive])?;
+        let read = |path: &Path| anyhow::Ok(serde_json::from_slice::<Value>(&fs::read(path)?)?);
+        let mut manifest = read(&dir.join("manifest.json"))?;
+        let config = dir.join(manifest[0]["Config"].as_str().context("the archive names a configuration")?);
+        let mut changed = read(&config)?;
+        changed["config"]["StopSignal"] = signal.into();
+        fs::write(config, changed.to_string())?;
+        manifest[0]["RepoTags"] = serde_json::json!([name]);
+        fs::write(dir.join("manifest.json"), manifest.to_string())?;
+        fs::remove_file(dir.join("repositories")).or_else(|error| match error.kind() {
+            std::io::ErrorKind::NotFound => Ok(()),
+            _ => Err(error),
+        })?;
+        tar(&["-cf", &archive, "."])?;
+        self.docker(&["load", "-i", &archive]).map(drop)
     }
 }
