@@ -129,7 +129,7 @@ fn failures_are_named_where_users_look() -> Result<()> {
 }
 
 /// The bundled plugin in a privileged container.
-fn plugin_in_a_container(image: &str, data: &str) -> String {
+pub(crate) fn plugin_in_a_container(image: &str, data: &str) -> String {
     format!(
         r#"
 job "hostpath" {{
@@ -162,56 +162,6 @@ job "hostpath" {{
 }}
 "#
     )
-}
-
-#[test]
-fn volumes_go_between_containers_and_other_drivers() -> Result<()> {
-    let engine = ContainerEngine::start()?;
-    let image = engine.import_program(&program())?;
-    let data = tempfile::tempdir()?;
-    for (plugin, writers) in [("exec", &["docker"][..]), ("docker", &["docker", "exec", "raw_exec"])] {
-        let agent = agent(&engine, "allow_privileged = true\n volumes {\n enabled = true\n }")?;
-        let text = match plugin {
-            "docker" => plugin_in_a_container(&image, &data.path().display().to_string()),
-            driver => plugin_job(&Plugin { driver: driver.into(), args: Vec::new() }),
-        };
-        run_job(&agent, "hostpath", &text)?;
-        agent.wait_plugin("hostpath")?;
-        for driver in writers {
-            let volume = format!("v-{driver}");
-            create_volume(&agent, &volume, "single-node-writer")?;
-            let writer = Writer {
-                id: format!("w-{driver}"),
-                driver: (*driver).into(),
-                volume: volume.clone(),
-                access_mode: "single-node-writer".into(),
-                word: "first".into(),
-            };
-            let mut text = writer_job(&writer);
-            if *driver == "docker" {
-                let image =
-                    format!("image = \"{}\"\n network_mode = \"none\"\n command", ContainerEngine::IMAGE);
-                text = text.replacen("command", &image, 1);
-            }
-            run_job(&agent, &writer.id, &text)?;
-            agent.wait_alloc(&writer.id, "running").with_context(|| format!("{plugin} and {driver}"))?;
-            agent.caravan(&["job", "stop", "-purge", &writer.id])?.ok()?;
-            eventually("the volume to be free", || {
-                agent.caravan(&["volume", "delete", &volume])?.ok().map(drop)
-            })?;
-        }
-        agent.caravan(&["job", "stop", "-purge", "hostpath"])?.ok()?;
-        eventually("the plugin to end", || {
-            ensure!(engine.containers()?.is_empty(), "{:?}", engine.containers()?);
-            Ok(())
-        })?;
-    }
-    for entry in fs::read_dir(data.path())? {
-        let path = entry?.path();
-        let left = path.is_dir() && fs::read_dir(&path)?.next().is_some();
-        ensure!(!left, "the plugin left data in {}", path.display());
-    }
-    Ok(())
 }
 
 #[test]

@@ -14,6 +14,7 @@ mod drain;
 mod errors;
 mod examples;
 mod exec;
+mod external;
 mod fence;
 mod growth;
 mod habits;
