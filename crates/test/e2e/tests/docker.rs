@@ -1,11 +1,8 @@
 //! Tasks in containers of a real engine, under a real agent.
 
-use crate::{create_volume, id_of, run_job};
-use anyhow::{Context, Result, ensure};
-use caravan_testkit::{
-    Agent, AgentOptions, ContainerEngine, Plugin, Registry, Writer, eventually, plugin_job, program,
-    writer_job,
-};
+use crate::{id_of, run_job};
+use anyhow::{Result, ensure};
+use caravan_testkit::{Agent, AgentOptions, ContainerEngine, Registry, eventually};
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 

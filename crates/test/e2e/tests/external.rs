@@ -18,6 +18,8 @@ pub(crate) fn with_examples(dir: &Path, more: &str) -> Result<String> {
     fs::create_dir_all(&plugins)?;
     fs::create_dir_all(dir.join("devices"))?;
     for name in ["exampledriver", "exampledevice"] {
+        // A program that runs cannot be written to.
+        let _absent = fs::remove_file(plugins.join(name));
         fs::copy(example_plugin(name), plugins.join(name))?;
     }
     Ok(format!(
