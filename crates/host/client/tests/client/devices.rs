@@ -136,7 +136,7 @@ fn says(agent: &Agent, alloc: &str, text: &str) -> bool {
     fs.read_at("t/local/says", 0, None).is_ok_and(|seen| seen.trim_ascii() == text.as_bytes())
 }
 
-fn told(task: &TaskState, words: &str) -> bool {
+fn reports(task: &TaskState, words: &str) -> bool {
     task.events.iter().any(|event| event.display().contains(words))
 }
 
@@ -181,13 +181,15 @@ async fn a_device_that_cannot_be_reserved_fails_the_start_with_its_reason() {
     let agent = agent(&cards);
     agent.servers.run(work("broken", "raw_exec", "broken", "exec sleep 1000"));
     let words = "devices: failed to reserve device v/card/m: the card is broken";
-    agent.servers.task("broken", "t", |task| told(task, words) && kinds(task).contains(&"Restarting")).await;
+    agent
+        .servers
+        .task("broken", "t", |task| reports(task, words) && kinds(task).contains(&"Restarting"))
+        .await;
     cards.ids.send_replace(vec!["a"]);
     agent.servers.node("the card is gone", |node| node.node_resources.devices[0].instances.len() == 1).await;
     agent.servers.run(work("gone", "raw_exec", "broken", "exec sleep 1000"));
     let words = "devices: failed to reserve device v/card/m: the node no longer has instance broken";
-    agent.servers.task("gone", "t", |task| told(task, words)).await;
-    // The device comes back while the task waits for its restart.
+    agent.servers.task("gone", "t", |task| reports(task, words)).await;
     agent.clean().await;
 }
 
@@ -212,7 +214,7 @@ async fn two_tasks_never_use_one_instance() {
         agent.servers.stop(old);
         agent.servers.run(work(new, "raw_exec", "a", "echo up > $NOMAD_TASK_DIR/says; exec sleep 1000"));
         let words = format!("devices: waiting until allocation {old} has ended, which uses v/card/m[a]");
-        let waiting = agent.servers.task(new, "t", |task| told(task, &words)).await;
+        let waiting = agent.servers.task(new, "t", |task| reports(task, &words)).await;
         assert!(!kinds(&waiting).contains(&"Started"));
         let go = agent.handle.alloc_dir(&old.into()).unwrap().join("t/local/go");
         std::fs::write(go, "").unwrap();
