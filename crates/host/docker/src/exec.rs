@@ -280,7 +280,7 @@ async fn drain(output: &mut Output, outputs: &mpsc::Sender<Result<ExecEvent>>) {
 /// that and podman ignores it, so the size is set more than once.
 async fn resize(program: &Program, streams: &mut Streams, is_running: bool) {
     let Some((size, attempts)) = &mut streams.size else { return };
-    match program.client.resize_exec(&program.id, size.clone()).await {
+    match program.client.resize_exec(&program.id, *size).await {
         Ok(()) if is_running => *attempts = attempts.saturating_sub(1),
         Ok(()) => {}
         Err(error) => {

@@ -20,6 +20,7 @@ use std::fs::File;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 use tokio::sync::watch;
 
@@ -156,6 +157,8 @@ pub(crate) struct Follower {
     pub(crate) container: String,
     /// Becomes true when the container has ended.
     pub(crate) ended: watch::Receiver<bool>,
+    /// The number of batches of entries that were read.
+    pub(crate) batches: Arc<AtomicU64>,
 }
 
 impl Follower {
@@ -166,7 +169,7 @@ impl Follower {
         loop {
             // Asked first: what the container wrote before its end is then part of the answer.
             let has_ended = *self.ended.borrow();
-            match self.copy(&mut files).await {
+            match self.copy(&mut files, !has_ended).await {
                 Ok(()) if has_ended => return Ok(()),
                 // The engine ends the stream with the container, whose end is known a moment later.
                 Ok(()) => self.until_ended(backoff(failures).min(MAX_PAUSE)).await,
@@ -195,14 +198,16 @@ impl Follower {
         let _passed = tokio::time::timeout(pause, ended.wait_for(|ended| *ended)).await;
     }
 
-    async fn copy(&self, files: &mut Files) -> Result<(), Error> {
+    /// Copies the output until the engine ends the stream. Only the output of a running container is followed: podman
+    /// ends the stream of a follower half a second after the container, whether or not all entries are delivered.
+    async fn copy(&self, files: &mut Files, follow: bool) -> Result<(), Error> {
         let client = self
             .engine
             .client()
             .await
             .map_err(|error| Error::IOError { err: std::io::Error::other(error.to_string()) })?;
         let options = LogsOptionsBuilder::default()
-            .follow(true)
+            .follow(follow)
             .stdout(true)
             .stderr(true)
             .timestamps(true)
@@ -211,6 +216,7 @@ impl Follower {
         files.connected();
         let mut entries = client.logs(&self.container, Some(options)).ready_chunks(BATCH);
         while let Some(batch) = entries.next().await {
+            self.batches.fetch_add(1, Ordering::Relaxed);
             for entry in batch {
                 match entry {
                     Ok(entry) => files.write(&entry),

@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 use std::collections::{HashMap, HashSet};
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
@@ -31,7 +31,7 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
 /// Time between two examinations while the engine does not answer.
 const RETRY_INTERVAL: Duration = Duration::from_secs(1);
 
-/// How long the end of a task waits for the rest of its output.
+/// How long the end of a task waits for more of its output.
 const OUTPUT_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// How long the result of a container that SIGKILL ended waits for the engine's report of a lack of memory. The engine
@@ -213,19 +213,29 @@ impl Shared {
 
     async fn until_gone(self: &Arc<Self>, id: &TaskId, state: &State, killed: &AtomicBool) -> ExitResult {
         let (ended, has_ended) = watch::channel(false);
+        let batches = Arc::<AtomicU64>::default();
         let mut output = state.logs.clone().map(|logs| {
             let follower = Follower {
                 engine: self.engine.clone(),
                 watch: self.watch.clone(),
                 container: state.container.clone(),
                 ended: has_ended,
+                batches: batches.clone(),
             };
             self.work(follower.run(logs, state.state_dir.clone()))
         });
         let result = self.until_ended(state, killed).await;
         ended.send_replace(true);
         if let Some(output) = &mut output {
-            match tokio::time::timeout(OUTPUT_TIMEOUT, &mut *output).await {
+            // A long output takes its time, as long as it arrives.
+            let rest = loop {
+                let before = batches.load(Ordering::Relaxed);
+                match tokio::time::timeout(OUTPUT_TIMEOUT, &mut *output).await {
+                    Err(_) if batches.load(Ordering::Relaxed) > before => {}
+                    rest => break rest,
+                }
+            };
+            match rest {
                 Ok(Ok(None | Some(Ok(())))) => {}
                 Ok(Ok(Some(Err(reason)))) => self.report(&state.alloc_id, &state.task_name, reason),
                 Ok(Err(error)) => tracing::error!(task = %id, %error, "the copy of a task's output failed"),

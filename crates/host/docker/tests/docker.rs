@@ -32,7 +32,7 @@ struct World {
     engine: ContainerEngine,
     alloc: String,
     options: Value,
-    log_driver: &'static str,
+    kind: EngineKind,
 }
 
 static WORLDS: AtomicU32 = AtomicU32::new(0);
@@ -50,8 +50,7 @@ impl World {
         let engine = ContainerEngine::of(kind).unwrap();
         options["endpoint"] = engine.endpoint().into();
         let alloc = format!("test-{}-{}", std::process::id(), WORLDS.fetch_add(1, Ordering::Relaxed));
-        let log_driver = if kind == EngineKind::Podman { "k8s-file" } else { "json-file" };
-        Self { dir: tempfile::tempdir().unwrap(), engine, alloc, options, log_driver }
+        Self { dir: tempfile::tempdir().unwrap(), engine, alloc, options, kind }
     }
 
     fn config(&self, name: &str, driver_config: Value) -> TaskConfig {
@@ -136,11 +135,13 @@ impl Fixture for World {
             Behaviour::RunForever => self.script(name, FOREVER),
             Behaviour::Stubborn => self.script(name, "trap '' TERM; echo deaf; exec sleep 100000"),
             Behaviour::CannotStart => self.config(name, json!({"command": "/no/such/program"})),
+            // podman's service loses lines of megabytes that arrive at once (docs/gaps.md).
+            Behaviour::Flood if self.kind == EngineKind::Podman => return None,
             Behaviour::Flood => {
                 let mut config = self.script(name, &conformance::script(Behaviour::Flood)?);
                 // An engine that rotates its own copy faster than it delivers it loses lines.
                 config.driver_config["logging"] =
-                    json!({"type": self.log_driver, "config": {"max-size": "100m"}});
+                    json!({"type": "json-file", "config": {"max-size": "100m"}});
                 config
             }
             scripted => self.script(name, &conformance::script(scripted)?),

@@ -50,12 +50,13 @@ pub(super) async fn rotation(fixture: &dyn Fixture) -> Check {
     })?;
     let text: String = files.iter().map(|(_, text)| text.as_str()).collect();
     // The first line may be cut by the removal of a file.
-    let mut next = None;
+    let (mut next, mut before) = (None, "");
     for line in text.lines().skip(1) {
         let number = line.split(' ').nth(1).and_then(|number| number.parse::<usize>().ok());
         expect(number.is_some() && (next.is_none() || number == next), || {
-            format!("line {next:?} is {line:?}")
+            format!("line {next:?} is {line:?}, after {before:?}")
         })?;
+        before = line;
         next = number.map(|number| number + 1);
     }
     expect(next == Some(FLOOD), || format!("the last line is before {next:?}"))?;
