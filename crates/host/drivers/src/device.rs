@@ -20,8 +20,8 @@ pub trait DevicePlugin: Send + Sync + fmt::Debug {
     /// Starts to look for devices. Each message is the complete list of the plugin's groups, the first one comes as
     /// soon as possible.
     ///
-    /// After [`DeviceError::Gone`] the caller opens a new stream; a plugin with a process of its own then starts it
-    /// anew. After any other error, and after the end of the stream, the caller no longer uses the plugin.
+    /// After [`DeviceError::Gone`] the caller opens a new stream; a plugin with a process of its own then starts a new
+    /// one. After any other error, and after the end of the stream, the caller no longer uses the plugin.
     async fn fingerprint(&self) -> Result<DeviceStream<Vec<DeviceGroup>>, DeviceError>;
 
     /// Returns what a task needs in order to use instances of one group. Called before each start of the task.
@@ -42,7 +42,7 @@ pub type DeviceStream<T> = mpsc::Receiver<Result<T, DeviceError>>;
 /// Why a device plugin did not answer a request.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum DeviceError {
-    /// The plugin's process has ended. A repeated call starts it anew.
+    /// The plugin's process has ended. A repeated call starts a new one.
     #[error("device plugin {0} has ended")]
     Gone(String),
     /// The plugin refused the request, in its own words.
