@@ -1,10 +1,14 @@
 //! Measures drivers under a real agent: the start of containers beside the engine's own tools, the memory of many
 //! tasks, and how soon an agent that died has its tasks back.
 
+mod external;
+
 use super::agent::{build, millis, put, resident, sleeper, wait_count};
 use super::{figure, median};
 use anyhow::{Context, Result, bail, ensure};
-use caravan_testkit::{Agent, AgentOptions, ContainerEngine, children, eventually, eventually_within};
+use caravan_testkit::{
+    Agent, AgentOptions, ContainerEngine, children, eventually, eventually_within, example_plugin,
+};
 use serde_json::{Value, json};
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
@@ -24,10 +28,11 @@ struct Kind {
 }
 
 /// The kinds whose tasks outlive the agent. A driver that is added here is measured with the others.
-const KINDS: [Kind; 3] = [
+const KINDS: [Kind; 4] = [
     Kind { name: "raw_exec", job: |id, count| sleeper(id, "raw_exec", count) },
     Kind { name: "exec", job: |id, count| sleeper(id, "exec", count) },
     Kind { name: "docker", job: containers },
+    Kind { name: "external", job: |id, count| sleeper(id, "example", count) },
 ];
 
 pub fn run(release: bool) -> Result<()> {
@@ -35,6 +40,7 @@ pub fn run(release: bool) -> Result<()> {
     let engine = ContainerEngine::start()?;
     starts(&engine)?;
     many(&engine)?;
+    external::starts()?;
     KINDS.iter().try_for_each(|kind| restart(&engine, kind))
 }
 
@@ -42,8 +48,9 @@ fn print(case: &str, value: f64, unit: &str) {
     figure("drivers", case, value, unit);
 }
 
-fn agent(engine: &ContainerEngine) -> Result<Agent> {
-    let extra = format!("plugin \"docker\" {{\n config {{\n endpoint = \"{}\"\n }}\n}}\n", engine.endpoint());
+fn agent(engine: &ContainerEngine, more: &str) -> Result<Agent> {
+    let extra =
+        format!("{more}plugin \"docker\" {{\n config {{\n endpoint = \"{}\"\n }}\n}}\n", engine.endpoint());
     Agent::with(AgentOptions { extra, ..AgentOptions::default() })
 }
 
@@ -57,7 +64,7 @@ fn containers(id: &str, count: usize) -> Value {
 
 /// The start of one container whose image is there, beside `docker run`.
 fn starts(engine: &ContainerEngine) -> Result<()> {
-    let agent = agent(engine)?;
+    let agent = agent(engine, "")?;
     let (mut ours, mut theirs) = (Vec::new(), Vec::new());
     for round in 0..ROUNDS {
         let name = format!("plain-{round}");
@@ -126,7 +133,7 @@ fn many(engine: &ContainerEngine) -> Result<()> {
         "Image": ContainerEngine::IMAGE, "Cmd": ["sh", "-c", SCRIPT], "HostConfig": {"NetworkMode": "none"},
     })
     .to_string();
-    let agent = agent(engine)?;
+    let agent = agent(engine, "")?;
     // After this time the agent's startup work is done; nothing is asserted.
     std::thread::sleep(Duration::from_secs(5));
     let idle = resident(agent.pid())?;
@@ -168,7 +175,10 @@ fn many(engine: &ContainerEngine) -> Result<()> {
 
 /// The time from the start of an agent until it has the tasks of one that died.
 fn restart(engine: &ContainerEngine, kind: &Kind) -> Result<()> {
-    let mut agent = agent(engine)?;
+    let plugins = tempfile::tempdir()?;
+    std::fs::copy(example_plugin("exampledriver"), plugins.path().join("exampledriver"))?;
+    let external = format!("plugin_dir = \"{}\"\nplugin \"exampledriver\" {{}}\n", plugins.path().display());
+    let mut agent = agent(engine, &external)?;
     agent.kill_9()?;
     let begun = Instant::now();
     agent.run()?;

@@ -280,7 +280,7 @@ impl DeviceManager {
         Ok(all)
     }
 
-    /// Returns the plugin that has all instances of an assignment; the error lists missing instances.
+    /// Returns the plugin that has all instances of an assignment; the error lists the missing ones.
     fn plugin_of(&self, device: &AllocatedDevice) -> Result<Arc<dyn DevicePlugin>, Vec<String>> {
         let mut missing = device.device_ids.clone();
         for plugin in &self.inner.plugins {

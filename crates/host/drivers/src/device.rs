@@ -20,7 +20,7 @@ pub trait DevicePlugin: Send + Sync + fmt::Debug {
     /// Starts to look for devices. Each message is the complete list of the plugin's groups, the first one comes as
     /// soon as possible.
     ///
-    /// After [`DeviceError::Gone`] the caller opens a new stream; a plugin with a process of its own then starts another
+    /// After [`DeviceError::Gone`] the caller opens a new stream; a plugin with a process of its own then starts a new
     /// one. After any other error, and after the end of the stream, the caller no longer uses the plugin.
     async fn fingerprint(&self) -> Result<DeviceStream<Vec<DeviceGroup>>, DeviceError>;
 
@@ -42,7 +42,7 @@ pub type DeviceStream<T> = mpsc::Receiver<Result<T, DeviceError>>;
 /// Why a device plugin did not answer a request.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum DeviceError {
-    /// The plugin's process has ended. A repeated call starts another one.
+    /// The plugin's process has ended. A repeated call starts a new one.
     #[error("device plugin {0} has ended")]
     Gone(String),
     /// The plugin refused the request, in its own words.

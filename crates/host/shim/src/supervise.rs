@@ -211,7 +211,7 @@ fn make_cgroup(
     }
 }
 
-/// Returns the task's devices: its assigned devices, and volumes that it uses as block devices.
+/// Returns the task's devices: its assigned ones, and volumes that it uses as block devices.
 fn allowed_devices(spec: &TaskSpec) -> Vec<DeviceRule> {
     let mounts = spec.isolation.iter().flat_map(|isolation| &isolation.mounts);
     let rule = |mount: &MountSpec| {

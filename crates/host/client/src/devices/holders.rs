@@ -51,7 +51,7 @@ fn instances(alloc: &Allocation) -> impl Iterator<Item = Instance> + '_ {
 
 impl Holders {
     /// Enters an allocation for its instances: in front if one of its tasks was started by an earlier agent, otherwise
-    /// behind earlier holders.
+    /// behind all earlier ones.
     pub(crate) fn enter(&self, alloc: &Allocation, runs: bool) {
         let mut queues = self.inner.queues.lock();
         for instance in instances(alloc) {

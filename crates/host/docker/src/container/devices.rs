@@ -8,7 +8,7 @@ use caravan_drivers::{DeviceNode, Error, Result, TaskConfig};
 /// The variable by which the device plugin of nvidia requests its runtime.
 const NVIDIA_DEVICES: &str = "NVIDIA_VISIBLE_DEVICES";
 
-/// Returns the devices that the job file names, followed by devices that plugins reserved.
+/// Returns the devices that the job file names, followed by the devices that plugins reserved.
 pub(super) fn all(task: &TaskConfig, config: &Config) -> Vec<DeviceMapping> {
     config.devices.iter().map(of_job).chain(task.devices.iter().map(reserved)).collect()
 }
