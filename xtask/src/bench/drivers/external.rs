@@ -5,7 +5,7 @@ use super::{ROUNDS, print};
 use crate::bench::agent::millis;
 use crate::bench::median;
 use anyhow::{Context, Result};
-use caravan_drivers::{Driver, LogConfig, Processors, Resources, ShimCommand, TaskConfig, TaskDirs, TaskId};
+use caravan_drivers::{LogConfig, Processors, Resources, ShimCommand, TaskConfig, TaskDirs, TaskId};
 use caravan_plugins::{Block, Catalog, Options};
 use caravan_proto::plugins::driver::driver_client::DriverClient;
 use caravan_proto::plugins::driver::{DestroyTaskRequest, StartTaskRequest, TaskConfig as Sent};

@@ -58,7 +58,7 @@ impl Registry {
             if let Some(status) = this.process.try_wait()? {
                 bail!("docker-registry ended with {status}");
             }
-            let _connected = TcpStream::connect(&this.address)?;
+            TcpStream::connect(&this.address)?;
             Ok(())
         });
         listens.with_context(|| fs::read_to_string(this.dir.path().join("log")).unwrap_or_default())?;
