@@ -47,7 +47,7 @@ pub enum Behaviour {
     Shell,
 }
 
-/// Returns a script of `sh` with a behaviour; `None` for a behaviour that depends on the driver.
+/// Returns a script of `sh` with a behaviour; `None` if the behaviour depends on the driver.
 pub fn script(behaviour: Behaviour) -> Option<String> {
     Some(match behaviour {
         Behaviour::Variable => "printf '%s\\n' \"$CONFORMANCE\"; echo error >&2".into(),

@@ -27,6 +27,8 @@ fn task() -> TaskConfig {
         processors: Processors::Any,
         ports: Vec::new(),
         mounts: Vec::new(),
+        devices: Vec::new(),
+        device_env: Default::default(),
         user: None,
         dirs: TaskDirs {
             state_dir: "/state/web".into(),

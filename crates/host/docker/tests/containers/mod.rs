@@ -241,9 +241,9 @@ async fn a_published_port_answers() {
         assert_eq!((network.ip.as_str(), network.advertise), ("10.213.0.9", true));
         let read = |address: String| {
             let mut text = String::new();
-            std::net::TcpStream::connect(address).ok().map(|mut stream| {
+            if let Ok(mut stream) = std::net::TcpStream::connect(address) {
                 let _cut = std::io::Read::read_to_string(&mut stream, &mut text);
-            });
+            }
             text
         };
         until("an answer on the host's port", || read(format!("127.0.0.1:{port}")) == "hello\n").await;
