@@ -5,6 +5,7 @@
 
 mod client;
 mod macros;
+mod places;
 mod server;
 mod top;
 
@@ -13,6 +14,7 @@ use serde_json::Value as Json;
 use std::fmt;
 
 pub use self::client::*;
+pub use self::places::{PluginPlaces, plugin_places};
 pub use self::server::*;
 pub use self::top::*;
 use crate::diag::{Diagnostic, Diagnostics};

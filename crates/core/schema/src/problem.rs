@@ -88,6 +88,26 @@ pub enum Problem {
     TooLarge,
 }
 
+impl Problem {
+    /// Returns the path that the problem is about; empty for the whole configuration.
+    #[must_use]
+    pub fn path(&self) -> &str {
+        match self {
+            Self::Unknown { path, .. }
+            | Self::MissingArgument { path }
+            | Self::WrongType { path, .. }
+            | Self::DuplicateArgument { path }
+            | Self::MissingBlock { path }
+            | Self::DuplicateBlock { path }
+            | Self::TooFewBlocks { path, .. }
+            | Self::TooManyBlocks { path, .. }
+            | Self::NotABlock { path }
+            | Self::MissingLabel { path, .. } => path,
+            Self::NotAnObject | Self::TooDeep | Self::TooLarge => "",
+        }
+    }
+}
+
 /// Returns a question about a similar name, or nothing.
 fn hint(near: &Option<String>) -> String {
     near.as_ref().map(|near| format!(" Did you mean {near:?}?")).unwrap_or_default()

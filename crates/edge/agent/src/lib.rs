@@ -54,8 +54,10 @@ pub fn main(args: impl IntoIterator<Item = OsString>, build: Build) -> ExitCode 
 
 fn start(args: Vec<String>, build: Build) -> Result<(), AgentError> {
     let flags = flags::parse(args)?;
-    let mut settings = settings::resolve(&flags, read_files(&flags.config)?, &host::look())?;
+    let sources = read_texts(&flags.config)?;
+    let mut settings = settings::resolve(&flags, parse_files(&sources)?, &host::look())?;
     settings.build = build;
+    settings.place_plugins(&sources);
     let runtime = tokio::runtime::Builder::new_multi_thread()
         // Tasks of the agent wait much more than they compute.
         .worker_threads(std::thread::available_parallelism().map_or(2, |n| n.get().clamp(2, 4)))
@@ -78,8 +80,11 @@ fn start(args: Vec<String>, build: Build) -> Result<(), AgentError> {
 
 /// Reads all configuration files; later ones override earlier ones.
 fn read_files(paths: &[String]) -> Result<AgentConfig, AgentError> {
-    let sources = read_texts(paths)?;
-    caravan_hcl::config::parse(&sources).map_err(|diagnostics| AgentError::Config(diagnostics.to_string()))
+    parse_files(&read_texts(paths)?)
+}
+
+fn parse_files(sources: &[Source]) -> Result<AgentConfig, AgentError> {
+    caravan_hcl::config::parse(sources).map_err(|diagnostics| AgentError::Config(diagnostics.to_string()))
 }
 
 fn read_texts(paths: &[String]) -> Result<Vec<Source>, AgentError> {

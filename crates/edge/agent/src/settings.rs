@@ -78,6 +78,17 @@ pub(crate) struct Settings {
     pub(crate) file: Arc<AgentConfig>,
 }
 
+impl Settings {
+    /// Records the places of the `plugin` blocks: the schema of a plugin is known only after the plugin has started.
+    pub(crate) fn place_plugins(&mut self, sources: &[caravan_hcl::Source]) {
+        for (label, places) in caravan_hcl::config::plugin_places(sources) {
+            if let Some(block) = self.plugins.get_mut(&label) {
+                block.places = places;
+            }
+        }
+    }
+}
+
 /// The directory of external plugins.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct PluginDir {
@@ -161,7 +172,14 @@ pub(crate) fn resolve(flags: &Flags, file: AgentConfig, host: &Host) -> Result<S
         .into_iter()
         .map(|(name, plugin)| {
             let config = plugin.config.map(|raw| raw.0).unwrap_or_default();
-            (name, caravan_plugins::Block { args: plugin.args.unwrap_or_default(), config })
+            (
+                name,
+                caravan_plugins::Block {
+                    args: plugin.args.unwrap_or_default(),
+                    config,
+                    ..Default::default()
+                },
+            )
         })
         .collect();
     let plugin_dir = match non_empty(&file.plugin_dir) {

@@ -14,6 +14,7 @@ use caravan_drivers::{DevicePlugin, Driver, ShimCommand};
 use known::Known;
 use sha2::{Digest, Sha256};
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -26,12 +27,21 @@ const KNOWN_TIMEOUT: Duration = Duration::from_secs(5);
 const BUILT_IN_VERSION: &str = "0.1.0";
 
 /// A `plugin` block.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Default)]
 pub struct Block {
     /// The arguments of the program.
     pub args: Vec<String>,
     /// The plugin's configuration.
     pub config: serde_json::Value,
+    /// The places of the configuration's keys in the files, by path (`auth.username`); the empty path is the block's.
+    pub places: BTreeMap<String, String>,
+}
+
+impl fmt::Debug for Block {
+    /// Omits arguments and configuration, since either may hold credentials.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Block").field("place", &self.places.get("")).finish_non_exhaustive()
+    }
 }
 
 /// Where plugins are, and what the agent's configuration says about them.
@@ -73,7 +83,7 @@ impl Allowed {
 }
 
 /// All plugins that were found.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub struct Catalog {
     /// Drivers; one that cannot be used reports the reason in its fingerprint.
     pub drivers: Vec<Arc<dyn Driver>>,
@@ -83,6 +93,17 @@ pub struct Catalog {
     pub shown: BTreeMap<String, serde_json::Value>,
     /// The plugins that cannot be used, by the name of the file, with the reason.
     pub broken: BTreeMap<String, PluginError>,
+}
+
+impl fmt::Debug for Catalog {
+    /// Omits configurations, since they may hold credentials.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Catalog")
+            .field("drivers", &self.drivers)
+            .field("devices", &self.devices)
+            .field("broken", &self.broken)
+            .finish_non_exhaustive()
+    }
 }
 
 /// A plugin that can be used.
@@ -233,7 +254,12 @@ fn find(options: &Options) -> Vec<(Program, Setup)> {
                 args: block.args.clone(),
                 config: hex(&Sha256::digest(block.config.to_string().as_bytes())),
             },
-            Setup { config: block.config.clone(), info: None, cores: options.cores.clone() },
+            Setup {
+                config: block.config.clone(),
+                places: block.places.clone(),
+                info: None,
+                cores: options.cores.clone(),
+            },
         ));
     }
     programs.sort_by(|(a, _), (b, _)| a.name.cmp(&b.name));

@@ -1,6 +1,7 @@
 //! The crate's error type.
 
 use crate::handshake::HandshakeError;
+use caravan_schema::Problem;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -77,9 +78,30 @@ pub enum PluginError {
         /// The error in the schema.
         reason: String,
     },
-    /// The `config` of the `plugin` block does not fit the plugin's schema.
-    #[error("config: {0}")]
-    Config(String),
+    /// A configuration does not fit the plugin's schema.
+    #[error("{}", list(.0))]
+    Misfit(Vec<Problem>),
+    /// The `config` of the `plugin` block does not fit the plugin's schema. Each problem has its place in the file, if
+    /// that is known.
+    #[error("config: {}", placed(.0))]
+    Config(Vec<(Option<String>, Problem)>),
+    /// The plugin has no schema, and a configuration that is not empty.
+    #[error("the plugin accepts no configuration")]
+    NoConfig,
+}
+
+/// Returns all problems as one sentence.
+fn list(problems: &[Problem]) -> String {
+    let texts: Vec<String> = problems.iter().map(ToString::to_string).collect();
+    texts.join("; ")
+}
+
+fn placed(problems: &[(Option<String>, Problem)]) -> String {
+    let text = |(place, problem): &(Option<String>, Problem)| match place {
+        Some(place) => format!("{place}: {problem}"),
+        None => problem.to_string(),
+    };
+    problems.iter().map(text).collect::<Vec<_>>().join("; ")
 }
 
 fn hint(output: &str) -> String {

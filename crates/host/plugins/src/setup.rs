@@ -10,8 +10,10 @@ use caravan_proto::plugins::base::{
     PluginInfoRequest, PluginType, SetConfigRequest, base_plugin_client::BasePluginClient,
 };
 use caravan_proto::plugins::driver::{CapabilitiesRequest, InitRequest, TaskConfigSchemaRequest};
-use caravan_schema::Spec;
+use caravan_schema::{Problem, Spec};
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::fmt;
 use std::time::Duration;
 use tonic::{Code, Response, Status};
 
@@ -47,18 +49,26 @@ pub struct Info {
 }
 
 /// How each process of a plugin is configured.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub(crate) struct Setup {
     /// The `config` of the `plugin` block.
     pub(crate) config: serde_json::Value,
+    /// The places of the configuration's keys in the files, by path.
+    pub(crate) places: BTreeMap<String, String>,
     /// The identity that each process must have; `None` before the first.
     pub(crate) info: Option<Info>,
     /// The processors of this machine, for drivers.
     pub(crate) cores: Vec<u32>,
 }
 
+impl fmt::Debug for Setup {
+    /// Omits the configuration, since it may hold credentials.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Setup").field("info", &self.info).finish_non_exhaustive()
+    }
+}
+
 /// A process that is ready.
-#[derive(Debug)]
 pub(crate) struct Configured {
     pub(crate) info: Info,
     /// The configuration with its defaults, as the agent shows it.
@@ -118,7 +128,7 @@ impl Setup {
         }
         let schema = ask(process, "ConfigSchema", base.config_schema(ConfigSchemaRequest {})).await?.spec;
         let schema = schema.map(|schema| spec::read("the plugin's configuration", schema)).transpose()?;
-        let config = spec::configure(schema.as_ref(), &self.config)?;
+        let config = spec::configure(schema.as_ref(), &self.config).map_err(|error| self.place(error))?;
         if process.is_new {
             let request = SetConfigRequest {
                 msgpack_config: if schema.is_some() { config.to_msgpack() } else { Vec::new() },
@@ -141,6 +151,18 @@ impl Setup {
                 found.await?.spec.map(|schema| spec::read("the tasks' configuration", schema)).transpose()?;
         }
         Ok(Configured { info, shown: config.to_json(), supports, task_schema })
+    }
+
+    /// Adds the places of a configuration that does not fit.
+    fn place(&self, error: PluginError) -> PluginError {
+        let PluginError::Misfit(problems) = error else { return error };
+        let place = |problem: &Problem| {
+            // A key that is missing has no place: its block has one.
+            let ends = problem.path().match_indices('.').map(|(end, _)| end).rev();
+            let paths = std::iter::once(problem.path().len()).chain(ends).map(|end| &problem.path()[..end]);
+            paths.chain(std::iter::once("")).find_map(|path| self.places.get(path)).cloned()
+        };
+        PluginError::Config(problems.into_iter().map(|problem| (place(&problem), problem)).collect())
     }
 
     fn client_config(&self) -> NomadConfig {

@@ -16,19 +16,9 @@ pub(crate) fn read(what: &'static str, spec: hclspec::Spec) -> Result<Spec, Plug
 pub(crate) fn configure(spec: Option<&Spec>, config: &serde_json::Value) -> Result<Value, PluginError> {
     let Some(spec) = spec else {
         let is_empty = config.is_null() || config.as_object().is_some_and(serde_json::Map::is_empty);
-        return if is_empty {
-            Ok(Value::Null)
-        } else {
-            Err(PluginError::Config("the plugin accepts no configuration".into()))
-        };
+        return if is_empty { Ok(Value::Null) } else { Err(PluginError::NoConfig) };
     };
-    decode(spec, config).map_err(|problems| PluginError::Config(list(&problems)))
-}
-
-/// Returns all problems as one sentence.
-pub(crate) fn list(problems: &[caravan_schema::Problem]) -> String {
-    let texts: Vec<String> = problems.iter().map(ToString::to_string).collect();
-    texts.join("; ")
+    decode(spec, config).map_err(PluginError::Misfit)
 }
 
 fn convert(spec: hclspec::Spec, depth: usize) -> Option<RawSpec> {

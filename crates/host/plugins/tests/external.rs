@@ -35,7 +35,7 @@ impl World {
     /// Adds an example plugin with a configuration.
     fn with(mut self, example: &str, config: Value) -> Self {
         std::fs::copy(caravan_testkit::example_plugin(example), self.program(example)).unwrap();
-        self.blocks.insert(example.into(), Block { args: Vec::new(), config });
+        self.blocks.insert(example.into(), Block { config, ..Block::default() });
         self
     }
 

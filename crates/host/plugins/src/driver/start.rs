@@ -37,8 +37,7 @@ impl ExternalDriver {
             return Ok(Vec::new());
         }
         let decoded = spec::configure(schema.as_deref(), config);
-        let value = decoded
-            .map_err(|error| Error::Config(format!("failed to parse config: {}", error_text(&error))))?;
+        let value = decoded.map_err(|error| Error::Config(format!("failed to parse config: {}", error)))?;
         Ok(value.to_msgpack())
     }
 
@@ -231,13 +230,6 @@ impl ExternalDriver {
         self.destroy_in_plugin(&id, true).await?;
         logs::end_recorded(state_dir).await.map_err(|error| Error::Refused(error.to_string()))?;
         remove_state(state_dir)
-    }
-}
-
-fn error_text(error: &crate::PluginError) -> String {
-    match error {
-        crate::PluginError::Config(text) => text.clone(),
-        other => other.to_string(),
     }
 }
 

@@ -41,10 +41,13 @@ async fn each_bad_plugin_is_named_with_its_reason() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_configuration_that_does_not_fit_is_refused_by_name() {
-    let world = World::new().with(DRIVER, json!({"enabledd": true}));
+    let mut world = World::new().with(DRIVER, json!({"enabledd": true}));
+    let block = world.blocks.get_mut(DRIVER).unwrap();
+    block.places = [("".into(), "a.hcl:1,1-9".into()), ("enabledd".into(), "a.hcl:3,5-13".into())].into();
     let catalog = world.catalog().await;
     let error = catalog.broken[DRIVER].to_string();
-    assert!(error.contains("enabledd") && error.contains("enabled"), "{error}");
+    assert!(error.contains("a.hcl:3,5-13: ") && error.contains("\"enabledd\""), "{error}");
+    assert!(error.contains("Did you mean \"enabled\"?"), "{error}");
     let world = World::new();
     let driver = world.external().await;
     let error = driver.validate(&json!({"comand": "x"})).unwrap_err().to_string();
