@@ -70,6 +70,7 @@ pub(crate) async fn external(
         },
         cores: (0..std::thread::available_parallelism().map_or(1, |n| u32::try_from(n.get()).unwrap_or(1)))
             .collect(),
+        timing: caravan_plugins::Timing::default(),
     };
     let catalog = Catalog::load(&options).await;
     let required = option([REQUIRED_PLUGINS, REQUIRED_PLUGINS]).unwrap_or_default();

@@ -222,7 +222,7 @@ mod tests {
         let shown = defaults("docker");
         assert_eq!(DockerOptions::read(&shown).unwrap(), DockerOptions::default());
         assert_eq!(shown["gc"]["dangling_containers"]["period"], "5m");
-        assert_eq!(shown.as_object().unwrap().len(), 23);
+        assert_eq!(shown.as_object().unwrap().len(), 21);
     }
 
     #[test]

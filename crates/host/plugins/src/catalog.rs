@@ -6,6 +6,7 @@ mod known;
 
 use crate::device::ExternalDevice;
 use crate::driver::ExternalDriver;
+use crate::instance::Timing;
 use crate::process::{Process, Program, hex};
 use crate::setup::{Configured, Info, Kind, Setup, parse_version};
 use crate::{PluginError, process};
@@ -63,6 +64,8 @@ pub struct Options {
     pub allowed: Allowed,
     /// The processors of this machine.
     pub cores: Vec<u32>,
+    /// When a plugin that does not answer is replaced.
+    pub timing: Timing,
 }
 
 /// The drivers that an operator allows (`driver.allowlist`, `driver.denylist`).
@@ -253,6 +256,7 @@ fn find(options: &Options) -> Vec<(Program, Setup)> {
                 path,
                 args: block.args.clone(),
                 config: hex(&Sha256::digest(block.config.to_string().as_bytes())),
+                timing: options.timing,
             },
             Setup {
                 config: block.config.clone(),
@@ -285,7 +289,14 @@ async fn end_others(options: &Options, programs: &[(Program, Setup)]) {
             continue;
         }
         let name = entry.file_name().to_string_lossy().into_owned();
-        let gone = Program { name, path: PathBuf::new(), args: Vec::new(), dir, config: String::new() };
+        let gone = Program {
+            name,
+            path: PathBuf::new(),
+            args: Vec::new(),
+            dir,
+            config: String::new(),
+            timing: options.timing,
+        };
         if let Err(error) = gone.end_recorded().await {
             tracing::warn!(plugin = gone.name, %error, "the process of an earlier plugin cannot be ended");
         }

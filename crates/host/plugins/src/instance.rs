@@ -14,12 +14,26 @@ const RESTART_INTERVAL: Duration = Duration::from_secs(5);
 const MAX_RESTART_INTERVAL: Duration = Duration::from_secs(120);
 /// A process that lived longer is restarted at once.
 const STABLE_AFTER: Duration = Duration::from_secs(10);
-/// Time between two signs of life that the supervisor asks for. A hang sends no notification.
-const PING_INTERVAL: Duration = Duration::from_secs(10);
-/// A plugin that gives no sign of life for this long is unhealthy.
-const SILENT_AFTER: Duration = Duration::from_secs(10);
-/// A plugin that gives no sign of life for this long is killed.
-const KILL_AFTER: Duration = Duration::from_secs(30);
+/// When a plugin that gives no sign of life is unhealthy, and when it is killed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Timing {
+    /// Time between two signs of life that the supervisor asks for. A hang sends no notification.
+    pub ping_interval: Duration,
+    /// A plugin that gives no sign of life for this long is unhealthy.
+    pub silent_after: Duration,
+    /// A plugin that gives no sign of life for this long is killed.
+    pub kill_after: Duration,
+}
+
+impl Default for Timing {
+    fn default() -> Self {
+        Self {
+            ping_interval: Duration::from_secs(10),
+            silent_after: Duration::from_secs(10),
+            kill_after: Duration::from_secs(30),
+        }
+    }
+}
 
 /// The state of a plugin.
 #[derive(Clone, Debug)]
@@ -229,12 +243,13 @@ impl Supervisor {
 
     /// Waits until a process has ended, and kills a process that does not answer. Returns the reason of the end.
     async fn watch(&self, process: &Arc<Process>) -> String {
+        let timing = self.program.timing;
         loop {
             tokio::select! {
                 () = process.ended() => return ended(process).await,
-                () = tokio::time::sleep(PING_INTERVAL) => {}
+                () = tokio::time::sleep(timing.ping_interval) => {}
             }
-            if self.answers(process, SILENT_AFTER).await {
+            if self.answers(process, timing.silent_after).await {
                 continue;
             }
             if process.has_ended() {
@@ -246,13 +261,13 @@ impl Supervisor {
                 "the plugin does not answer"
             );
             self.status.send_replace(Status::Silent(Arc::clone(process)));
-            if self.answers(process, KILL_AFTER.saturating_sub(SILENT_AFTER)).await {
+            if self.answers(process, timing.kill_after.saturating_sub(timing.silent_after)).await {
                 tracing::info!(plugin = self.program.name, "the plugin answers again");
                 self.status.send_replace(Status::Up(Arc::clone(process)));
                 continue;
             }
             process.kill().await;
-            return format!("the plugin did not answer for {} s and was killed", KILL_AFTER.as_secs());
+            return format!("the plugin did not answer for {:?} and was killed", timing.kill_after);
         }
     }
 

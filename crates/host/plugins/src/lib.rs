@@ -21,6 +21,7 @@ pub use device::ExternalDevice;
 pub use driver::ExternalDriver;
 pub use error::PluginError;
 pub use handshake::{Address, HandshakeError};
+pub use instance::Timing;
 pub use setup::{Info, Kind};
 
 use driver::client as driver_client;

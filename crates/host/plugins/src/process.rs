@@ -4,6 +4,7 @@ mod record;
 
 use crate::PluginError;
 use crate::handshake::{self, Address, PROTOCOL_VERSION};
+use crate::instance::Timing;
 use crate::output::{self, LastLine, Lines};
 use caravan_proto::plugins::health::{HealthCheckRequest, health_client::HealthClient};
 use caravan_proto::plugins::host::grpc_broker_client::GrpcBrokerClient;
@@ -65,6 +66,8 @@ pub(crate) struct Program {
     pub(crate) dir: PathBuf,
     /// A hash of the plugin's configuration: a process with another configuration is replaced.
     pub(crate) config: String,
+    /// When a process that does not answer is replaced.
+    pub(crate) timing: Timing,
 }
 
 /// The program's file, as it was checked before a start.

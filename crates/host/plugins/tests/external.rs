@@ -7,7 +7,7 @@ use caravan_drivers::conformance::{self, Behaviour, Fixture};
 use caravan_drivers::{
     Driver, DriverEvent, Health, LogConfig, Processors, Resources, ShimCommand, TaskConfig, TaskDirs, TaskId,
 };
-use caravan_plugins::{Allowed, Block, Catalog, Options};
+use caravan_plugins::{Allowed, Block, Catalog, Options, Timing};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::os::unix::fs::PermissionsExt;
@@ -22,12 +22,14 @@ const DRIVER: &str = "exampledriver";
 struct World {
     dir: tempfile::TempDir,
     blocks: BTreeMap<String, Block>,
+    timing: Timing,
 }
 
 impl World {
     /// Returns an agent's directories with the example driver in `plugin_dir`.
     fn new() -> Self {
-        let world = Self { dir: tempfile::tempdir().unwrap(), blocks: BTreeMap::new() };
+        let world =
+            Self { dir: tempfile::tempdir().unwrap(), blocks: BTreeMap::new(), timing: Timing::default() };
         std::fs::create_dir(world.dir.path().join("plugins")).unwrap();
         world.with(DRIVER, json!({}))
     }
@@ -61,6 +63,7 @@ impl World {
             built_in: ["raw_exec".to_owned()].into(),
             allowed: Allowed::default(),
             cores: vec![0],
+            timing: self.timing,
         }
     }
 

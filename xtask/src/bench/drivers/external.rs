@@ -35,6 +35,7 @@ async fn measure() -> Result<()> {
         built_in: Default::default(),
         allowed: Default::default(),
         cores: Vec::new(),
+        timing: Default::default(),
     })
     .await;
     let driver = catalog.drivers.first().context("the example driver is there")?;

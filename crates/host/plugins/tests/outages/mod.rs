@@ -63,6 +63,33 @@ async fn a_task_outlives_its_plugin() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_plugin_that_hangs_is_unhealthy_then_replaced() {
+    let mut world = World::new();
+    let short = Duration::from_millis(300);
+    world.timing = Timing { ping_interval: short, silent_after: short, kill_after: 3 * short };
+    let driver = world.external().await;
+    let mut events = driver.events().expect("events");
+    let config = world.script("count", COUNT);
+    let id = config.id.clone();
+    driver.start(config).await.unwrap();
+    let first = world.pid(DRIVER);
+    kill(first, Signal::STOP);
+    event(&mut events, "does not answer; the task goes on").await;
+    event(&mut events, "did not answer for 900ms and was killed").await;
+    event(&mut events, "runs again").await;
+    assert!(!runs(first));
+    more_lines(&world, "count").await;
+    // A pause that is short enough ends nothing.
+    let second = world.pid(DRIVER);
+    kill(second, Signal::STOP);
+    event(&mut events, "does not answer").await;
+    kill(second, Signal::CONT);
+    event(&mut events, "runs again").await;
+    until("health", async || driver.fingerprint().await.state == Health::Healthy).await;
+    driver.destroy(&id, true).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_task_whose_end_the_plugin_missed_has_its_exit_code() {
     let world = World::new();
     let driver = world.external().await;
