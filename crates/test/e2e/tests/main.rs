@@ -1,6 +1,7 @@
 //! Whole-system tests: every test starts its own agents as processes, on its own ports and
 //! directories, and observes them from outside. The tests need root, as the agent does.
 
+mod alike;
 mod artifacts;
 mod basics;
 mod chaos;
