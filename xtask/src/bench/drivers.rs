@@ -137,7 +137,7 @@ fn many(engine: &ContainerEngine) -> Result<()> {
     // After this time the agent's startup work is done; nothing is asserted.
     std::thread::sleep(Duration::from_secs(5));
     let idle = resident(agent.pid())?;
-    let (mut ours, mut theirs, mut memory) = (Vec::new(), Vec::new(), Vec::new());
+    let (mut ours, mut theirs, mut memory, mut helpers) = (Vec::new(), Vec::new(), Vec::new(), 0);
     for round in 0..3 {
         let begun = Instant::now();
         at_once(|number| {
@@ -155,7 +155,7 @@ fn many(engine: &ContainerEngine) -> Result<()> {
         wait_count(&agent, &id, "Running", MANY)?;
         let started = millis(begun);
         memory.push(resident(agent.pid())? - idle);
-        print("helper processes of 50 docker tasks", children(agent.pid())?.len() as f64, "processes");
+        helpers = children(agent.pid())?.len();
         let begun = Instant::now();
         agent.request("DELETE", &format!("/v1/job/{id}"), None)?;
         wait_count(&agent, &id, "Complete", MANY)?;
@@ -169,6 +169,7 @@ fn many(engine: &ContainerEngine) -> Result<()> {
     print("50 containers started and stopped by parallel calls of the engine, median", theirs, "ms");
     print("50 docker tasks started and stopped, median", ours, "ms");
     print("50 docker tasks started and stopped, times parallel calls", ours / theirs, "x");
+    print("helper processes of 50 docker tasks", helpers as f64, "processes");
     print("resident memory of 50 docker tasks above idle", median(memory), "MiB");
     Ok(())
 }
@@ -192,13 +193,15 @@ fn restart(engine: &ContainerEngine, kind: &Kind) -> Result<()> {
     agent.kill_9()?;
     let begun = Instant::now();
     agent.run()?;
-    for id in &ids {
+    ensure!(ids.len() == MANY, "{} allocations", ids.len());
+    // At once, because a measurement of a task takes a fixed time.
+    at_once(|number| {
         eventually_within(Duration::from_secs(60), "the task to be there", || {
-            let stats = agent.get(&format!("/v1/client/allocation/{id}/stats"))?;
+            let stats = agent.get(&format!("/v1/client/allocation/{}/stats", ids[number]))?;
             ensure!(stats["Tasks"]["t"].is_object(), "{stats}");
             Ok(())
-        })?;
-    }
+        })
+    })?;
     let with = millis(begun);
     let name = kind.name;
     print(&format!("agent restart with 50 {name} tasks re-attached"), with, "ms");
