@@ -13,6 +13,7 @@ use std::fs::{self, File};
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
 
 /// The options of an agent.
 #[derive(Clone, Debug)]
@@ -277,6 +278,21 @@ impl Drop for Agent {
     }
 }
 
+/// The ports of agents: below those that the kernel gives to connections (ip(7)), which could take the port of an agent
+/// that restarts, and below those that agents give to tasks.
+const PORTS: std::ops::Range<u32> = 10_240..20_000;
+
+/// Returns a port that nothing uses. No other call in this process returns the same port soon.
 pub(crate) fn free_port() -> Result<u16> {
-    Ok(TcpListener::bind("127.0.0.1:0")?.local_addr()?.port())
+    static CALLS: AtomicU32 = AtomicU32::new(0);
+    let span = PORTS.end - PORTS.start;
+    for _ in 0..span {
+        // Test processes that run at the same time begin at different ports.
+        let call = CALLS.fetch_add(1, Ordering::Relaxed).wrapping_add(std::process::id().wrapping_mul(101));
+        let port = u16::try_from(PORTS.start + call % span)?;
+        if TcpListener::bind(("127.0.0.1", port)).is_ok() {
+            return Ok(port);
+        }
+    }
+    bail!("no port is free")
 }
