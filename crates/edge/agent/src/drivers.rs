@@ -75,6 +75,7 @@ pub(crate) async fn external(
     let catalog = Catalog::load(&options).await;
     let required = option([REQUIRED_PLUGINS, REQUIRED_PLUGINS]).unwrap_or_default();
     if let Some((name, error)) = catalog.missing(&required) {
+        catalog.shut_down().await;
         return Err(AgentError::Setting {
             field: "plugin",
             reason: format!("\"{name}\" is required (client option {REQUIRED_PLUGINS}): {error}"),

@@ -192,6 +192,13 @@ impl Catalog {
         loser.end().await;
     }
 
+    /// Ends the processes of all plugins.
+    pub async fn shut_down(&self) {
+        let drivers = self.drivers.iter().map(|driver| driver.shutdown());
+        let devices = self.devices.iter().map(|device| device.shutdown());
+        futures::future::join(futures::future::join_all(drivers), futures::future::join_all(devices)).await;
+    }
+
     /// Returns the first plugin that cannot be used among the required ones (`*` for all).
     pub fn missing<'a>(&'a self, required: &'a [String]) -> Option<(&'a str, &'a PluginError)> {
         let is_required = |file: &String| required.iter().any(|name| name == "*" || name == file);

@@ -116,6 +116,13 @@ impl Shared {
     }
 }
 
+impl Drop for ExternalDriver {
+    /// Ends the supervision, which live tasks would keep alive otherwise. The process goes on.
+    fn drop(&mut self) {
+        let _process = self.instance.stop();
+    }
+}
+
 impl ExternalDriver {
     /// Creates the driver of a plugin. Without a running process, the supervisor starts one.
     pub(crate) fn new(

@@ -200,6 +200,7 @@ fn bad_plugins_are_named_on_the_node() -> Result<()> {
     ensure!(refused.wait_end()? != 0, "the agent started without a plugin that is required");
     let log = refused.log();
     ensure!(log.contains("\"broken\" is required") && log.contains(words), "{log}");
+    ensure!(process(&refused, "exampledriver").is_err(), "a plugin outlived an agent that did not start");
     Ok(())
 }
 
