@@ -267,6 +267,7 @@ impl Drop for Agent {
         }
         // The tasks of a story that ends without its agent still run.
         let _ = self.kill_tasks();
+        let _ = self.kill_plugins();
         if let Ok(mut mounts) = crate::mounts_below(&self.dir.path().to_string_lossy()) {
             mounts.reverse();
             for mount in mounts {

@@ -3,8 +3,10 @@
 use super::Agent;
 use crate::wait::eventually;
 use anyhow::{Context, Result, anyhow, bail};
+use caravan_sys::process::{PidFd, ProcessIdentity};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
+use serde_json::Value;
 use std::fs;
 use std::os::unix::process::ExitStatusExt;
 use std::path::PathBuf;
@@ -100,6 +102,22 @@ impl Agent {
             if allocs.iter().any(|alloc| groups.contains(alloc)) {
                 // The process may have ended meanwhile.
                 let _ = kill(Pid::from_raw(pid), Signal::SIGKILL);
+            }
+        }
+        Ok(())
+    }
+
+    /// Kills the processes of the agent's external plugins, which outlive an agent that is killed.
+    pub(super) fn kill_plugins(&self) -> Result<()> {
+        let Ok(entries) = fs::read_dir(self.data_dir().join("client/plugins")) else { return Ok(()) };
+        for entry in entries.flatten() {
+            let Ok(record) = fs::read(entry.path().join("process.json")) else { continue };
+            let record: Value = serde_json::from_slice(&record)?;
+            let number = |key: &str| record[key].as_u64().context("a number in the record of a plugin");
+            let identity =
+                ProcessIdentity { pid: number("pid")?.try_into()?, start_time: number("start_time")? };
+            if let Some(process) = PidFd::open_identity(identity)? {
+                process.send_signal(Signal::SIGKILL as i32)?;
             }
         }
         Ok(())
