@@ -279,8 +279,8 @@ impl Drop for Agent {
     }
 }
 
-/// The ports of agents: below those that the kernel gives to connections (ip(7)), which could take the port of an agent
-/// that restarts, and below those that agents give to tasks.
+/// The ports of agents: below the range of the kernel's own choice (ip(7)), from which a connection could take the port
+/// of an agent that restarts, and below the range of tasks.
 const PORTS: std::ops::Range<u32> = 10_240..20_000;
 
 /// Returns a port that nothing uses. No other call in this process returns the same port soon.
