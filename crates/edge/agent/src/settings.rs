@@ -67,7 +67,7 @@ pub(crate) struct Settings {
     pub(crate) tls: TlsSettings,
     /// The `plugin` blocks by label.
     pub(crate) plugins: BTreeMap<String, caravan_plugins::Block>,
-    /// The directory of external plugins; `None` if there is none.
+    /// The directory of external plugins; `None` for a development agent without `plugin_dir`.
     pub(crate) plugin_dir: Option<PluginDir>,
     pub(crate) files: Vec<String>,
     pub(crate) acl: AclConfig,

@@ -97,7 +97,7 @@ pub struct Resources {
     /// Memory in MB (2^20 bytes).
     pub memory_mb: u64,
     /// Memory limit in MB; `memory_mb` is then only a reservation. Absent means that `memory_mb` is the limit,
-    /// [`Self::NO_MEMORY_LIMIT`] that there is none.
+    /// [`Self::NO_MEMORY_LIMIT`] that the memory is unlimited.
     pub memory_max_mb: Option<u64>,
     /// CPU of the whole node in MHz; 0 if unknown.
     pub node_cpu_mhz: u64,

@@ -48,7 +48,7 @@ impl fmt::Debug for Block {
 /// Where plugins are, and what the agent's configuration says about them.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// The directory of the programs; `None` if there is none.
+    /// The directory of the programs; `None` loads no plugin.
     pub plugin_dir: Option<PathBuf>,
     /// Whether the directory was configured: only then is it an error if it does not exist.
     pub is_configured: bool,

@@ -119,7 +119,7 @@ impl Instance {
         }
     }
 
-    /// Returns the process that serves calls, or the reason why there is none.
+    /// Returns the process that serves calls, or the reason why no process does.
     pub(crate) fn process(&self) -> Result<Arc<Process>, String> {
         match self.status() {
             Status::Up(process) | Status::Silent(process) => Ok(process),
@@ -219,7 +219,7 @@ impl Supervisor {
         Ok(process)
     }
 
-    /// Takes over the process that an earlier agent left. Returns `None` if there is none that can be used.
+    /// Re-attaches to the process of an earlier agent. Returns `None` if no such process can be used.
     async fn attach(&self) -> Option<Arc<Process>> {
         let attached = match self.program.attach(self.prepare.keeps_processes()).await {
             Ok(attached) => Arc::new(attached?),

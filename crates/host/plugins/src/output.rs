@@ -19,7 +19,7 @@ const MAX_LINE: u64 = 64 * 1024;
 /// Size of a pipe's buffer in bytes: the log lines that a plugin can write while no agent runs.
 const PIPE_BYTES: usize = 1024 * 1024;
 
-/// Opens the pipe `name` in `dir`, and creates the pipe if there is none.
+/// Opens the pipe `name` in `dir`, and creates a missing pipe.
 pub(crate) fn open(dir: &Dir, name: &str) -> Result<File, PluginError> {
     let os_name = OsStr::new(name);
     if dir.kind(os_name)?.is_some_and(|kind| kind != Kind::Other) {
@@ -68,7 +68,7 @@ impl Lines {
         Ok(Self(BufReader::new(receiver)))
     }
 
-    /// Returns the next line without its end. Waits forever if there is none.
+    /// Returns the next line without its end. Waits until a line arrives, without a timeout.
     pub(crate) async fn next(&mut self) -> std::io::Result<String> {
         let mut line = Vec::new();
         (&mut self.0).take(MAX_LINE).read_until(b'\n', &mut line).await?;
@@ -84,7 +84,7 @@ impl Lines {
 pub(crate) struct LastLine(watch::Sender<String>);
 
 impl LastLine {
-    /// Returns the line; empty if there is none.
+    /// Returns the line; empty before the first line.
     pub(crate) fn get(&self) -> String {
         self.0.borrow().clone()
     }

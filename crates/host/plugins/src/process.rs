@@ -60,7 +60,7 @@ pub(crate) struct Program {
     pub(crate) name: String,
     /// The program.
     pub(crate) path: PathBuf,
-    /// Its arguments.
+    /// The `args` of the `plugin` block.
     pub(crate) args: Vec<String>,
     /// The plugin's own directory (0700): sockets, pipes, and the record of the process.
     pub(crate) dir: PathBuf,

@@ -190,7 +190,7 @@ async fn feed(stdin: Option<ChildStdin>, mut input: Receiver<ExecInput>) {
     }
 }
 
-/// Where output belongs.
+/// The stream of the caller that a chunk of output goes to.
 #[derive(Clone, Copy)]
 enum Channel {
     Stdout,
