@@ -73,6 +73,11 @@ impl Admin {
         }
     }
 
+    /// Returns the same endpoint with another core. Caches and pending logins are shared.
+    pub(crate) fn with_core(&self, core: Core) -> Self {
+        Self { core, ..self.clone() }
+    }
+
     /// Sets the file that permits another bootstrap.
     pub(crate) fn with_reset_file(self, reset_file: Option<PathBuf>) -> Self {
         Self { reset_file, ..self }

@@ -23,6 +23,23 @@ pub(crate) struct Core {
     pub(crate) clock: Clock,
     pub(crate) absences: Absences,
     pub(crate) aging: Aging,
+    /// The leader term that writes belong to; `None` on followers, which write nothing.
+    pub(crate) term: Option<Term>,
+}
+
+/// A leader term. Terms of one log only grow, and a term has one leader.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Term(u64);
+
+impl Term {
+    pub(crate) fn new(number: u64) -> Self {
+        Self(number)
+    }
+
+    /// Returns the number in the log.
+    pub(crate) fn number(self) -> u64 {
+        self.0
+    }
 }
 
 /// One reading of both clocks.
@@ -78,7 +95,14 @@ impl Core {
         tokio::spawn(service.run(tokio_util::sync::CancellationToken::new()));
         let keyring = Keyring::memory().expect("keys in memory are always there");
         let (meters, clock, absences) = (Meters::default(), Clock::default(), Absences::default());
-        Self { store, log, keyring, meters, clock, absences, aging: Aging::new(Nanos::ZERO) }
+        let aging = Aging::new(Nanos::ZERO);
+        Self { store, log, keyring, meters, clock, absences, aging, term: None }.leading()
+    }
+
+    /// Returns this core in the term that its log leads.
+    fn leading(self) -> Self {
+        let term = Term::new(self.log.metrics().term);
+        self.in_term(term)
     }
 
     /// As above, with a clock that the test moves.
@@ -112,8 +136,17 @@ impl Core {
         self.store.snapshot()
     }
 
+    /// Returns a core whose writes belong to a leader term. It has observed no absence yet.
+    pub(crate) fn in_term(&self, term: Term) -> Self {
+        Self { term: Some(term), absences: Absences::default(), ..self.clone() }
+    }
+
     /// Commits a change durably and applies it. The outcome may be a refusal.
+    ///
+    /// # Errors
+    /// [`ServerError::NotLeader`] if nothing was written, because this server does not lead the term.
     pub(crate) async fn propose(&self, change: Change) -> Result<Outcome, ServerError> {
+        let Some(_term) = self.term else { return Err(ServerError::NotLeader) };
         let command = Command { now: self.now(), change };
         let kind = command.change.kind();
         let bytes =

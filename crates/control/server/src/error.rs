@@ -81,6 +81,9 @@ pub enum ServerError {
     /// The job has one problem, whose sentence is the whole text.
     #[error("{}", .0.text)]
     Problem(Box<Problem>),
+    /// This server is not the leader, or its term has ended. Nothing was written.
+    #[error("this server is not the leader of the cluster")]
+    NotLeader,
     /// The command is not durable.
     #[error("the change could not be made durable: {0}")]
     Log(#[source] Arc<caravan_consensus::Error>),
@@ -167,7 +170,7 @@ impl ServerError {
         match self {
             Self::Refusal(refusal) => kind_of_refusal(refusal),
             Self::Job(_) | Self::Problem(_) => Kind::Refused,
-            Self::Log(_) | Self::Storage(_) | Self::Stopped(_) => Kind::Unavailable,
+            Self::NotLeader | Self::Log(_) | Self::Storage(_) | Self::Stopped(_) => Kind::Unavailable,
             Self::Rpc(error) => kind_of_code(error.code),
             Self::Jobs(fault) => fault.kind(),
             Self::Nodes(fault) => fault.kind(),
@@ -271,7 +274,10 @@ impl From<Problem> for ServerError {
 
 impl From<caravan_consensus::Error> for ServerError {
     fn from(error: caravan_consensus::Error) -> Self {
-        Self::Log(Arc::new(error))
+        match error {
+            caravan_consensus::Error::NotLeader { .. } => Self::NotLeader,
+            error => Self::Log(Arc::new(error)),
+        }
     }
 }
 

@@ -1,41 +1,37 @@
 //! The server as a whole: its services, their start and stop, and its handle.
 
 mod handle;
+mod parts;
 mod rpc;
+mod term;
 
-use crate::absence::{self, Absences};
+use crate::absence::Absences;
 use crate::acl::AclConfig;
-use crate::admin::Admin;
 use crate::aging::Aging;
-use crate::broker::Broker;
-use crate::core::{Clock, Core, Machine};
-use crate::deployment::Watcher;
-use crate::drain::Drainer;
-use crate::endpoint::{Jobs, Nodes};
+use crate::core::{Clock, Core, Machine, Term};
 use crate::error::ServerError;
-use crate::gc::{Collector, GcConfig};
-use crate::heartbeat::{HeartbeatConfig, Heartbeats};
-use crate::host_volume::HostVolumes;
+use crate::gc::GcConfig;
+use crate::heartbeat::HeartbeatConfig;
 use crate::keyring::Keyring;
-use crate::locks::Locks;
-use crate::lookups::Lookups;
-use crate::periodic::Launcher;
-use crate::plan::{Planner, PlannerService, RejectionConfig};
-use crate::pool::{Crew, WorkerPool, Workers};
-use crate::reports::Reports;
-use crate::volume::{Claims, Controllers, Reconciler, UsageBook, Volumes};
+use crate::plan::RejectionConfig;
+use crate::pool::{WorkerPool, Workers};
 use crate::ways_back::WaysBack;
-use caravan_consensus::{Config as LogConfig, Consensus};
+use arc_swap::ArcSwap;
+use caravan_consensus::{Config as LogConfig, Consensus, Leadership};
 use caravan_meters::Meters;
 use caravan_rpc::ReverseRegistry;
 use caravan_state::Store;
 use caravan_volumes::lease::Lease;
+use parts::Blueprint;
 use std::path::PathBuf;
 use std::sync::Arc;
+use term::LeaderTerm;
+use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 pub use handle::Scheduling;
+pub(crate) use parts::Parts;
 
 /// Settings of a server.
 #[derive(Clone, Debug)]
@@ -72,21 +68,10 @@ const RESET_FILE: &str = "acl-bootstrap-reset";
 /// The interface of a running server for other parts; cheap to clone.
 #[derive(Clone, Debug)]
 pub struct Handle {
-    pub(crate) core: Core,
-    pub(crate) admin: Admin,
-    pub(crate) locks: Locks,
+    blueprint: Arc<Blueprint>,
+    /// The parts of the current leader term, or those of a follower.
+    current: Arc<ArcSwap<Parts>>,
     pool: Arc<WorkerPool>,
-    jobs: Jobs,
-    nodes: Nodes,
-    pub(crate) volumes: Volumes,
-    pub(crate) host_volumes: HostVolumes,
-    pub(crate) claims: Claims,
-    pub(crate) usage: UsageBook,
-    lookups: Lookups,
-    broker: Broker,
-    planner: Planner,
-    registry: ReverseRegistry,
-    addresses: Arc<Vec<String>>,
 }
 
 /// The server's long-lived services.
@@ -94,11 +79,17 @@ pub struct Handle {
 pub struct Service {
     handle: Handle,
     log: caravan_consensus::Service,
-    planner: Planner,
-    planner_service: PlannerService,
-    heartbeats: Heartbeats,
-    pool: Arc<WorkerPool>,
+    /// The term that began before [`Service::run`].
+    begun: Option<LeaderTerm>,
     gc: GcConfig,
+}
+
+/// The running work of a leader term.
+#[derive(Debug)]
+struct Running {
+    term: Term,
+    stop: CancellationToken,
+    work: JoinHandle<()>,
 }
 
 impl Service {
@@ -111,64 +102,29 @@ impl Service {
         config: ServerConfig,
         registry: ReverseRegistry,
     ) -> Result<(Handle, Self), ServerError> {
-        let reset_file = config.keyring.as_deref().and_then(|dir| Some(dir.parent()?.join(RESET_FILE)));
         let keyring = match &config.keyring {
             Some(dir) => Keyring::dir(dir)?,
             None => Keyring::memory()?,
         };
         let store = Arc::new(Store::default());
-        let (log, log_service) = Consensus::start(config.log, Machine(store.clone()))
+        let (log, log_service) = Consensus::start(config.log.clone(), Machine(store.clone()))
             .await
             .map_err(|e| ServerError::Storage(Arc::new(e)))?;
         let (meters, clock, absences) = (Meters::default(), Clock::default(), Absences::default());
         let aging = Aging::new(config.gc.longest());
-        let core = Core { store, log, keyring, meters, clock, absences, aging };
-        // Apply everything committed before the restart before serving requests.
-        core.log.barrier().await?;
-        let heartbeats = Heartbeats::new(core.clone(), config.heartbeat);
-        let broker = Broker::new(core.clone());
-        let (planner, planner_service) = Planner::new(core.clone(), config.rejections);
-        let controllers = Controllers::new(registry.clone(), config.volume_calls_per_plugin);
-        let host_volumes = HostVolumes::new(core.clone(), controllers.clone());
-        let reconciler = Reconciler::new(core.clone(), controllers, config.lease);
-        let addresses = Arc::new(config.addresses);
-        let admin = Admin::new(core.clone(), config.region.clone(), config.acl, config.issuer);
-        let admin = admin.with_reset_file(reset_file);
-        admin.settle_keys().await?;
+        let core = Core { store, log, keyring, meters, clock, absences, aging, term: None };
+        let blueprint = Arc::new(Blueprint::new(core, &config, registry));
         let pool = Arc::new(WorkerPool::new(config.workers));
-        let handle = Handle {
-            lookups: Lookups { core: core.clone(), admin: admin.clone() },
-            admin,
-            locks: Locks::new(core.clone()),
-            pool: pool.clone(),
-            jobs: Jobs { core: core.clone(), region: config.region, questions: Default::default() },
-            nodes: Nodes {
-                core: core.clone(),
-                heartbeats: heartbeats.clone(),
-                addresses: addresses.clone(),
-                lease_ttl: config.lease.ttl,
-                reports: Reports::new(core.clone()),
-            },
-            claims: Claims { core: core.clone(), waits: reconciler.waits.clone() },
-            usage: UsageBook::default(),
-            volumes: Volumes { core: core.clone(), reconciler },
-            host_volumes,
-            broker,
-            planner: planner.clone(),
-            registry,
-            addresses,
-            core,
-        };
-        let service = Self {
-            handle: handle.clone(),
-            log: log_service,
-            planner,
-            planner_service,
-            heartbeats,
-            pool,
-            gc: config.gc,
-        };
-        Ok((handle, service))
+        let term = leads(&blueprint.core.log.leadership().borrow());
+        let begun = term.map(|term| LeaderTerm::new(&blueprint, term));
+        if let Some(begun) = &begun {
+            // Apply everything committed before the restart before serving requests.
+            blueprint.core.log.barrier().await?;
+            begun.parts.admin.settle_keys().await?;
+        }
+        let parts = begun.as_ref().map_or_else(|| blueprint.of_follower(), |begun| begun.parts.clone());
+        let handle = Handle { blueprint, current: Arc::new(ArcSwap::new(parts)), pool };
+        Ok((handle.clone(), Self { handle, log: log_service, begun, gc: config.gc }))
     }
 
     /// Runs until cancelled, or until the log fails, which is final for this process.
@@ -176,36 +132,16 @@ impl Service {
     /// # Errors
     /// If the log failed: the content of the disk is then uncertain.
     pub async fn run(self, cancel: CancellationToken) -> Result<(), ServerError> {
+        let Self { handle, log, begun, gc } = self;
         let stop = cancel.child_token();
         let tracker = TaskTracker::new();
-        tracker.spawn(self.planner_service.run(stop.clone()));
-        tracker.spawn(absence::watch(self.handle.core.clone(), stop.clone()));
-        tracker.spawn(self.heartbeats.run(stop.clone()));
-        tracker.spawn(self.handle.broker.clone().run(stop.clone()));
-        tracker.spawn(self.handle.volumes.reconciler.clone().run(stop.clone()));
-        tracker.spawn(self.handle.host_volumes.clone().run(stop.clone()));
-        let waits = self.handle.volumes.reconciler.waits.clone();
-        let collector = Collector { core: self.handle.core.clone(), config: self.gc };
-        tracker.spawn(collector.run(stop.clone()));
-        tracker.spawn(Watcher::new(self.handle.core.clone()).run(stop.clone()));
-        tracker.spawn(Drainer::new(self.handle.core.clone(), waits).run(stop.clone()));
-        tracker.spawn(Launcher { core: self.handle.core.clone() }.run(stop.clone()));
-        tracker.spawn(self.handle.locks.clone().run(stop.clone()));
-        let (core, registry) = (self.handle.core.clone(), self.handle.registry.clone());
+        let (core, registry) = (handle.blueprint.core.clone(), handle.blueprint.registry.clone());
         tracker.spawn(WaysBack { core, registry }.run(stop.clone()));
-        tracker.spawn(crate::admin::Chores::new(self.handle.admin.clone()).run(stop.clone()));
-        let crew = Crew {
-            pool: self.pool,
-            core: self.handle.core.clone(),
-            broker: self.handle.broker.clone(),
-            planner: self.planner,
-            tracker: tracker.clone(),
-        };
-        tracker.spawn(crew.run(stop.clone()));
+        tracker.spawn(handle.lead(begun, gc, stop.clone()));
         tracker.close();
         // The log stops after the services that write to it.
         let end_of_log = CancellationToken::new();
-        let log = self.log.run(end_of_log.clone());
+        let log = log.run(end_of_log.clone());
         tokio::pin!(log);
         let result = tokio::select! {
             result = &mut log => {
@@ -220,6 +156,55 @@ impl Service {
             }
         };
         result.map_err(|e| ServerError::Storage(Arc::new(e)))
+    }
+}
+
+/// Returns the term that this server leads.
+fn leads(leadership: &Leadership) -> Option<Term> {
+    match leadership {
+        Leadership::Leader { term } => Some(Term::new(*term)),
+        Leadership::Follower { .. } | Leadership::Unknown => None,
+    }
+}
+
+impl Handle {
+    /// Performs the work of the leader in each term that this server leads, until `stop`.
+    async fn lead(self, begun: Option<LeaderTerm>, gc: GcConfig, stop: CancellationToken) {
+        let mut leadership = self.blueprint.core.log.leadership();
+        let mut running = begun.map(|begun| self.begin(begun, gc, &stop));
+        loop {
+            let leads = leads(&leadership.borrow_and_update());
+            if let Some(over) = running.take_if(|running| Some(running.term) != leads) {
+                self.current.store(self.blueprint.of_follower());
+                over.stop.cancel();
+                // A panic was reported when it happened.
+                let _ = over.work.await;
+                continue;
+            }
+            if let (None, Some(term)) = (&running, leads) {
+                running = Some(self.begin(LeaderTerm::new(&self.blueprint, term), gc, &stop));
+            }
+            tokio::select! {
+                () = stop.cancelled() => break,
+                changed = leadership.changed() => if changed.is_err() { break },
+            }
+        }
+        if let Some(last) = running {
+            last.stop.cancel();
+            let _ = last.work.await;
+        }
+    }
+
+    fn begin(&self, term: LeaderTerm, gc: GcConfig, stop: &CancellationToken) -> Running {
+        let (number, stop) = (term.term(), stop.child_token());
+        self.current.store(term.parts.clone());
+        let work = tokio::spawn(term.run(self.pool.clone(), gc, stop.clone()));
+        Running { term: number, stop, work }
+    }
+
+    /// Returns the parts of the current leader term, or those of a follower.
+    pub(crate) fn parts(&self) -> Arc<Parts> {
+        self.current.load_full()
     }
 }
 

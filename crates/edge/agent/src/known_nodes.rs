@@ -1,7 +1,7 @@
 //! The rule which nodes may connect to this agent's server.
 
 use crate::tls::Live;
-use caravan_rpc::{Authenticator, Certificate, Code, Hello, PeerIdentity, Role, RpcError};
+use caravan_rpc::{Authenticator, Certificate, Code, Hello, PeerIdentity, Role, RpcError, ServerPeer};
 use caravan_types::NodeId;
 use futures::future::BoxFuture;
 
@@ -38,7 +38,7 @@ impl Authenticator for KnownNodes {
             PeerIdentity::Client { node_id, .. } if known.is_none() && role == Role::Reversed => {
                 Err(RpcError::new(Code::NotFound, format!("node {node_id} is not registered yet")))
             }
-            PeerIdentity::Server { name } => Err(RpcError::new(
+            PeerIdentity::Server(ServerPeer { name, .. }) => Err(RpcError::new(
                 Code::Permission,
                 format!("server {name}: only one server is supported yet"),
             )),

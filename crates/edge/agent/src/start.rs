@@ -151,7 +151,7 @@ impl Agent<'_> {
                 None
             }
             None => {
-                let caller = PeerIdentity::Server { name: self.settings.name.clone() };
+                let caller = PeerIdentity::server(&self.settings.name);
                 Some(registry.register(handle.node_id().to_string(), Channel::local(router, caller)))
             }
         };
@@ -167,7 +167,7 @@ impl Agent<'_> {
         registry: ReverseRegistry,
         state: &HttpState,
     ) -> Result<(), AgentError> {
-        let identity = PeerIdentity::Server { name: self.settings.name.clone() };
+        let identity = PeerIdentity::server(&self.settings.name);
         let router = server.rpc().merge(caravan_http::rpc(state.clone())).build();
         let mut options = ServerOptions {
             registry,

@@ -164,7 +164,7 @@ impl Rules {
         }
         let is = |role| certificate.is_for(&name(role, region)).unwrap_or(false);
         match &hello.identity {
-            PeerIdentity::Server { .. } if !is("server") => {
+            PeerIdentity::Server(_) if !is("server") => {
                 no(format!("only a certificate for {} makes a server", name("server", region)))
             }
             // The agent of a server may be a client as well.
@@ -278,7 +278,8 @@ mod tests {
         let hello = Hello {
             version: 1,
             region: "global".into(),
-            identity: PeerIdentity::Server { name: "x".into() },
+            identity: PeerIdentity::server("x"),
+            server: None,
         };
         let files = "ca_file = \"/ca\"\n cert_file = \"/c\"\n key_file = \"/k\"\n";
         let rules = |more: &str| read(&format!("tls {{\n {files} {more}\n}}")).unwrap().rules();

@@ -303,7 +303,7 @@ fn strangers_are_refused() -> Result<()> {
     ensure!(!error.message.contains("guessed"), "{error:?}");
     let error = heartbeat_as(host, &w.server, "global", other("nobody-yet"), &node, "guessed")?;
     ensure!(error.code == Code::Permission && error.message.contains("wrong secret"), "{error:?}");
-    let server = PeerIdentity::Server { name: "impostor".into() };
+    let server = PeerIdentity::server("impostor");
     let error = heartbeat_as(host, &w.server, "global", server, &node, "guessed")?;
     ensure!(error.code == Code::Permission, "{error:?}");
     let error = heartbeat_as(host, &w.server, "elsewhere", other(&node), &node, "guessed")?;

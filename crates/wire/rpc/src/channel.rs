@@ -4,7 +4,7 @@ mod remote;
 mod targets;
 
 use self::remote::Remote;
-pub use self::remote::{ConnectOptions, RetryPolicy};
+pub use self::remote::{Calling, ConnectOptions, RetryPolicy};
 pub use self::targets::Targets;
 use crate::codec::{decode_response, encode};
 use crate::h2::Connection;
@@ -18,6 +18,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{self, Poll};
 use std::time::Duration;
+use tokio_util::sync::CancellationToken;
 
 /// A channel that calls the methods of another agent, or of this one. Cheap to clone.
 ///
@@ -37,6 +38,18 @@ enum Inner {
         peer: PeerIdentity,
     },
     Remote(Box<Remote>),
+    /// A node that is connected to another server, which passes the calls on.
+    Via {
+        server: Channel,
+        node: String,
+    },
+}
+
+/// A connection that takes the calls of a channel.
+struct Lane<'a> {
+    connection: Connection,
+    /// The node that the other side passes the calls on to.
+    node: Option<&'a str>,
 }
 
 impl fmt::Debug for Channel {
@@ -45,6 +58,7 @@ impl fmt::Debug for Channel {
             Inner::Local { peer, .. } => write!(f, "Channel(local, as {peer})"),
             Inner::Connection { peer, .. } => write!(f, "Channel(connection of {peer})"),
             Inner::Remote(remote) => write!(f, "Channel({})", remote.targets()),
+            Inner::Via { server, node } => write!(f, "Channel(node {node} through {server:?})"),
         }
     }
 }
@@ -59,6 +73,12 @@ impl Channel {
     /// connection was lost.
     pub fn connect(options: ConnectOptions) -> Self {
         Self(Arc::new(Inner::Remote(Box::new(Remote::new(options)))))
+    }
+
+    /// Creates a channel to a node that is connected to another server. Only a server that has proved that it belongs
+    /// to the cluster may call nodes through another one.
+    pub fn via(server: Self, node: impl Into<String>) -> Self {
+        Self(Arc::new(Inner::Via { server, node: node.into() }))
     }
 
     pub(crate) fn over(connection: Connection, peer: PeerIdentity) -> Self {
@@ -85,7 +105,7 @@ impl Channel {
                 return router.call_local::<M>(peer.clone(), request).await;
             }
             let request = encode(M::NAME, &request)?;
-            let answer = self.connection().await?.call(M::NAME, request).await?;
+            let answer = self.call_bytes(M::NAME, request).await?;
             decode_response(M::NAME, &answer)
         };
         within(deadline, M::NAME, call).await
@@ -100,8 +120,7 @@ impl Channel {
                 return Ok(router.stream_local::<M>(peer.clone(), request).await?.boxed());
             }
             let request = encode(M::NAME, &request)?;
-            let items: BoxStream<'static, Result<Bytes, RpcError>> =
-                channel.connection().await?.stream(M::NAME, request).await?;
+            let items = channel.stream_bytes(M::NAME, request).await?;
             Ok(items.and_then(|item| std::future::ready(decode_response(M::NAME, &item))).boxed())
         };
         ItemStream::new(stream::once(open).try_flatten())
@@ -128,13 +147,62 @@ impl Channel {
                 .take_while(|item| std::future::ready(item.is_ok()))
                 .filter_map(|item| std::future::ready(item.ok()));
             let input = stream::once(std::future::ready(first)).chain(input);
-            let items = channel.connection().await?.duplex(M::NAME, input).await?;
+            let items = channel.duplex_bytes(M::NAME, input).await?;
             Ok(items.and_then(|item| std::future::ready(decode_response(M::NAME, &item))).boxed())
         };
         ItemStream::new(stream::once(open).try_flatten())
     }
 
+    /// Calls a method by its name, with an encoded request.
+    pub(crate) async fn call_bytes(&self, name: &str, request: Bytes) -> Result<Bytes, RpcError> {
+        if let Inner::Local { router, peer } = &*self.0 {
+            return router.call_bytes(name, peer.clone(), &CancellationToken::new(), request).await;
+        }
+        let lane = self.lane().await?;
+        lane.connection.call(name, lane.node, request).await
+    }
+
+    /// Calls a method with a stream of responses by its name, with an encoded request.
+    pub(crate) async fn stream_bytes(
+        &self,
+        name: &str,
+        request: Bytes,
+    ) -> Result<ItemStream<Bytes>, RpcError> {
+        if let Inner::Local { router, peer } = &*self.0 {
+            return router.stream_bytes(name, peer.clone(), &CancellationToken::new(), request).await;
+        }
+        let lane = self.lane().await?;
+        Ok(ItemStream(Some(lane.connection.stream(name, lane.node, request).await?)))
+    }
+
+    /// Calls a method with streams in both directions by its name. The first message of `input` is the request.
+    pub(crate) async fn duplex_bytes(
+        &self,
+        name: &str,
+        input: impl Stream<Item = Bytes> + Send + 'static,
+    ) -> Result<ItemStream<Bytes>, RpcError> {
+        if let Inner::Local { router, peer } = &*self.0 {
+            let mut input = Box::pin(input);
+            let missing = || RpcError::new(Code::Invalid, format!("{name} was called without a request"));
+            let first = input.next().await.ok_or_else(missing)?;
+            let input = ItemStream::new(input.map(Ok));
+            return router.duplex_bytes(name, peer.clone(), &CancellationToken::new(), first, input).await;
+        }
+        let lane = self.lane().await?;
+        Ok(ItemStream(Some(lane.connection.duplex(name, lane.node, input).await?)))
+    }
+
     /// Returns a connection that can take a request.
+    async fn lane(&self) -> Result<Lane<'_>, RpcError> {
+        match &*self.0 {
+            Inner::Via { server, node } => {
+                let connection = server.connection().await?;
+                Ok(Lane { connection, node: Some(node) })
+            }
+            _ => Ok(Lane { connection: self.connection().await?, node: None }),
+        }
+    }
+
     async fn connection(&self) -> Result<Connection, RpcError> {
         match &*self.0 {
             Inner::Remote(remote) => remote.connection().await,
@@ -142,7 +210,9 @@ impl Channel {
                 Ok(()) => Ok(connection.clone()),
                 Err(_) => Err(RpcError::unavailable(format!("the connection of {peer} has ended"))),
             },
-            Inner::Local { .. } => Err(RpcError::internal("a local channel has no connection")),
+            Inner::Local { .. } | Inner::Via { .. } => {
+                Err(RpcError::internal("the channel has no connection of its own"))
+            }
         }
     }
 }

@@ -5,7 +5,7 @@ use crate::error::innermost;
 use crate::io::BoxIo;
 use crate::router::Kind;
 use crate::stranger::{self, Answered, Counted, Guest, Stranger};
-use crate::{Code, ItemStream, MAX_MESSAGE_BYTES, PeerIdentity, Router, RpcError};
+use crate::{Channel, Code, ItemStream, MAX_MESSAGE_BYTES, PeerIdentity, ReverseRegistry, Router, RpcError};
 use bytes::Bytes;
 use futures::stream::{BoxStream, Stream, StreamExt, TryStreamExt};
 use http::uri::PathAndQuery;
@@ -22,6 +22,7 @@ use std::time::Duration;
 use tokio::task::AbortHandle;
 use tokio_util::sync::CancellationToken;
 use tonic::body::Body;
+use tonic::metadata::MetadataValue;
 use tower_service::Service;
 
 /// How long calls in progress may take when this side stops.
@@ -34,6 +35,10 @@ const MAX_CALLS: u32 = 4096;
 const STRANGER_STREAM_WINDOW: u32 = 64 * 1024;
 const STRANGER_CONNECTION_WINDOW: u32 = 256 * 1024;
 const PREFIX: &str = "/caravan/";
+/// The header with the id of the node that a call is passed on to.
+const NODE: &str = "caravan-node";
+/// The header with the kind of a method that is passed on, which the server in between does not know.
+const KIND: &str = "caravan-kind";
 
 /// How soon to detect a peer that stopped answering.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -103,18 +108,26 @@ impl Connection {
         self.send.clone().ready().await.map_err(|_| NotSent)
     }
 
-    pub(crate) async fn call(&self, name: &str, request: Bytes) -> Result<Bytes, RpcError> {
-        let answer = self.grpc().unary(tonic::Request::new(request), path(name)?, BytesCodec).await;
+    /// Calls a method with one response; with `node`, the other side passes the call on to that node.
+    pub(crate) async fn call(
+        &self,
+        name: &str,
+        node: Option<&str>,
+        request: Bytes,
+    ) -> Result<Bytes, RpcError> {
+        let request = addressed(tonic::Request::new(request), node, Kind::Unary)?;
+        let answer = self.grpc().unary(request, path(name)?, BytesCodec).await;
         answer.map(tonic::Response::into_inner).map_err(|status| RpcError::from_status(&status))
     }
 
     pub(crate) async fn stream(
         &self,
         name: &str,
+        node: Option<&str>,
         request: Bytes,
     ) -> Result<BoxStream<'static, Result<Bytes, RpcError>>, RpcError> {
-        let answer =
-            self.grpc().server_streaming(tonic::Request::new(request), path(name)?, BytesCodec).await;
+        let request = addressed(tonic::Request::new(request), node, Kind::Stream)?;
+        let answer = self.grpc().server_streaming(request, path(name)?, BytesCodec).await;
         let items = answer.map_err(|status| RpcError::from_status(&status))?.into_inner();
         Ok(items.map_err(|status| RpcError::from_status(&status)).boxed())
     }
@@ -123,9 +136,11 @@ impl Connection {
     pub(crate) async fn duplex(
         &self,
         name: &str,
+        node: Option<&str>,
         input: impl Stream<Item = Bytes> + Send + 'static,
     ) -> Result<BoxStream<'static, Result<Bytes, RpcError>>, RpcError> {
-        let answer = self.grpc().streaming(tonic::Request::new(input), path(name)?, BytesCodec).await;
+        let request = addressed(tonic::Request::new(input), node, Kind::Duplex)?;
+        let answer = self.grpc().streaming(request, path(name)?, BytesCodec).await;
         let items = answer.map_err(|status| RpcError::from_status(&status))?.into_inner();
         Ok(items.map_err(|status| RpcError::from_status(&status)).boxed())
     }
@@ -135,6 +150,20 @@ impl Connection {
             .max_decoding_message_size(MAX_MESSAGE_BYTES)
             .max_encoding_message_size(MAX_MESSAGE_BYTES)
     }
+}
+
+/// Adds the headers with which the other side passes a call on to a node.
+fn addressed<T>(
+    mut request: tonic::Request<T>,
+    node: Option<&str>,
+    kind: Kind,
+) -> Result<tonic::Request<T>, RpcError> {
+    let Some(node) = node else { return Ok(request) };
+    let id = MetadataValue::try_from(node)
+        .map_err(|_| RpcError::new(Code::Invalid, format!("{node:?} cannot be the id of a node")))?;
+    request.metadata_mut().insert(NODE, id);
+    request.metadata_mut().insert(KIND, MetadataValue::from_static(kind.as_str()));
+    Ok(request)
 }
 
 fn path(name: &str) -> Result<PathAndQuery, RpcError> {
@@ -160,11 +189,20 @@ impl Service<http::Request<Body>> for Sender {
     }
 }
 
-/// Serves `router` to `peer` until the connection ends or `cancel`. `stranger` is set if the peer has not proved its
+/// The targets of the calls on a connection.
+#[derive(Clone, Debug)]
+pub(crate) struct Served {
+    /// The methods of this agent.
+    pub(crate) router: Arc<Router>,
+    /// The clients that other servers may call through this one; `None` on clients.
+    pub(crate) nodes: Option<ReverseRegistry>,
+}
+
+/// Serves calls of `peer` until the connection ends or `cancel`. `stranger` is set if the peer has not proved its
 /// identity.
 pub(crate) async fn serve(
     io: BoxIo,
-    router: Arc<Router>,
+    served: Served,
     peer: PeerIdentity,
     stranger: Option<Stranger>,
     keep_alive: KeepAlive,
@@ -178,9 +216,9 @@ pub(crate) async fn serve(
         None => (STREAM_WINDOW, CONNECTION_WINDOW),
     };
     let service = service_fn(move |request| {
-        let (router, peer, calls) = (Arc::clone(&router), peer.clone(), calls.clone());
+        let (served, peer, calls) = (served.clone(), peer.clone(), calls.clone());
         let guest = stranger.as_ref().map_or(Ok(None), Stranger::call);
-        async move { Ok::<_, Infallible>(admitted(router, peer, guest, calls, request).await) }
+        async move { Ok::<_, Infallible>(admitted(served, peer, guest, calls, request).await) }
     });
     let connection = hyper::server::conn::http2::Builder::new(TokioExecutor::new())
         .timer(TokioTimer::new())
@@ -200,7 +238,7 @@ pub(crate) async fn serve(
 
 /// Dispatches a request within the limits of its sender.
 async fn admitted(
-    router: Arc<Router>,
+    served: Served,
     peer: PeerIdentity,
     guest: Result<Option<Guest>, RpcError>,
     calls: CancellationToken,
@@ -212,10 +250,65 @@ async fn admitted(
     };
     let most = if guest.is_some() { stranger::MAX_MESSAGE_BYTES } else { MAX_MESSAGE_BYTES };
     let request = request.map(|body| Counted { body, guest: guest.clone() });
-    let response = dispatch(router, peer, most, calls, request).await;
+    let response = match node_of(&request) {
+        None => dispatch(served.router, peer, most, calls, request).await,
+        Some(node) => match served.way_to(&peer, &node) {
+            Ok(channel) => pass_on(channel, request).await,
+            Err(error) => error.into_status().into_http(),
+        },
+    };
     match guest {
         None => response,
         Some(guest) => response.map(|body| Body::new(Answered { body, _guest: guest })),
+    }
+}
+
+/// Returns the node that a call is passed on to.
+fn node_of<T>(request: &http::Request<T>) -> Option<String> {
+    Some(request.headers().get(NODE)?.to_str().unwrap_or_default().to_owned())
+}
+
+impl Served {
+    /// Returns the channel to a node for a call of another server.
+    fn way_to(&self, peer: &PeerIdentity, node: &str) -> Result<Channel, RpcError> {
+        match &self.nodes {
+            Some(nodes) if peer.is_member() => nodes.get(node),
+            _ => Err(RpcError::new(Code::Permission, format!("{peer} may not call nodes through this agent"))),
+        }
+    }
+}
+
+/// Passes a call on to a node, message by message.
+async fn pass_on(channel: Channel, request: http::Request<Counted>) -> http::Response<Body> {
+    let name = request.uri().path().strip_prefix(PREFIX).unwrap_or_default().to_owned();
+    let kind = request.headers().get(KIND).and_then(|kind| Kind::parse(kind.to_str().ok()?));
+    let (name, channel) = (&name, &channel);
+    let mut grpc = tonic::server::Grpc::new(BytesCodec)
+        .max_decoding_message_size(MAX_MESSAGE_BYTES)
+        .max_encoding_message_size(MAX_MESSAGE_BYTES);
+    match kind.unwrap_or(Kind::Unary) {
+        Kind::Unary => {
+            let call = tower::service_fn(|request: tonic::Request<Bytes>| async move {
+                let answer = channel.call_bytes(name, request.into_inner()).await;
+                answer.map(tonic::Response::new).map_err(RpcError::into_status)
+            });
+            grpc.unary(call, request).await
+        }
+        Kind::Stream => {
+            let open = tower::service_fn(|request: tonic::Request<Bytes>| async move {
+                answer(channel.stream_bytes(name, request.into_inner()).await)
+            });
+            grpc.server_streaming(open, request).await
+        }
+        Kind::Duplex => {
+            let open = tower::service_fn(|request: tonic::Request<tonic::Streaming<Bytes>>| async move {
+                // An input that fails ends.
+                let input = request.into_inner().take_while(|item| std::future::ready(item.is_ok()));
+                let input = input.filter_map(|item| std::future::ready(item.ok()));
+                answer(channel.duplex_bytes(name, input).await)
+            });
+            grpc.streaming(open, request).await
+        }
     }
 }
 

@@ -22,6 +22,7 @@ mod error;
 mod gate;
 mod h2;
 mod io;
+mod member;
 mod method;
 pub mod methods;
 mod reverse;
@@ -31,14 +32,15 @@ mod stranger;
 mod wire;
 
 pub use caravan_tls::Certificate;
-pub use channel::{Channel, ConnectOptions, ItemStream, RetryPolicy, Targets};
+pub use channel::{Calling, Channel, ConnectOptions, ItemStream, RetryPolicy, Targets};
 pub use error::{Code, RpcError, ServeError};
 pub use gate::{Entry, Gate, Limits, Ticket};
 pub use h2::KeepAlive;
 pub use io::{
     Accepted, Acceptor, BoxIo, Connector, Io, TcpAcceptor, TcpConnector, TlsAcceptor, TlsConnector,
 };
-pub use method::{Context, DuplexMethod, Method, PeerIdentity, Secret, StreamMethod};
+pub use member::{Credential, Nonce, ServerHello, ServerSide, SharedCredential};
+pub use method::{Context, DuplexMethod, Method, PeerIdentity, Secret, ServerPeer, StreamMethod};
 pub use reverse::{Connectivity, Registration, ReverseOptions, ReverseRegistry, ReverseService};
 pub use router::{Router, RouterBuilder};
 pub use server::{AllowAll, Authenticator, RpcServer, ServerOptions};

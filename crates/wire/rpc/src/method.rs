@@ -54,10 +54,7 @@ pub struct Context {
 #[non_exhaustive]
 pub enum PeerIdentity {
     /// A server agent.
-    Server {
-        /// The server's name, unique in the region.
-        name: String,
-    },
+    Server(ServerPeer),
     /// A client agent.
     Client {
         /// The id of its node.
@@ -67,10 +64,35 @@ pub enum PeerIdentity {
     },
 }
 
+/// A server as the other side of a connection.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ServerPeer {
+    /// The server's name, unique in the region.
+    pub name: String,
+    /// The server's UUID; empty if it reports none.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub id: String,
+    /// Whether the server has proved that it belongs to the cluster of this server. Never read from the wire.
+    #[serde(skip)]
+    pub is_member: bool,
+}
+
+impl PeerIdentity {
+    /// Returns the identity of a server that has proved nothing.
+    pub fn server(name: impl Into<String>) -> Self {
+        Self::Server(ServerPeer { name: name.into(), ..ServerPeer::default() })
+    }
+
+    /// Whether the peer is a server that has proved that it belongs to the cluster.
+    pub fn is_member(&self) -> bool {
+        matches!(self, Self::Server(ServerPeer { is_member: true, .. }))
+    }
+}
+
 impl fmt::Display for PeerIdentity {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Server { name } => write!(f, "server {name}"),
+            Self::Server(server) => write!(f, "server {}", server.name),
             Self::Client { node_id, .. } => write!(f, "client {node_id}"),
         }
     }

@@ -265,8 +265,8 @@ impl ReverseService {
         let Connected { io, server, target } = connected;
         tracing::debug!(%server, target_server = %target, "a server can call this client");
         self.state.send_replace(Connectivity::Connected { server: server.clone(), target: target.clone() });
-        let router = Arc::clone(&self.options.router);
-        match h2::serve(io, router, server, None, self.options.connect.keep_alive, cancel.clone()).await {
+        let served = h2::Served { router: Arc::clone(&self.options.router), nodes: None };
+        match h2::serve(io, served, server, None, self.options.connect.keep_alive, cancel.clone()).await {
             Ok(()) => RpcError::unavailable(format!("{target} closed the connection")),
             Err(error) => RpcError::unavailable(format!("the connection to {target} was lost: {error}")),
         }
@@ -284,7 +284,7 @@ mod tests {
     use super::*;
 
     fn channel() -> Channel {
-        Channel::local(Router::builder().build(), PeerIdentity::Server { name: "s".into() })
+        Channel::local(Router::builder().build(), PeerIdentity::server("s"))
     }
 
     #[test]

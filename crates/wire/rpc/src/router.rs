@@ -31,6 +31,21 @@ pub(crate) enum Kind {
     Duplex,
 }
 
+impl Kind {
+    /// Returns the name on the wire.
+    pub(crate) fn as_str(self) -> &'static str {
+        match self {
+            Self::Unary => "unary",
+            Self::Stream => "stream",
+            Self::Duplex => "duplex",
+        }
+    }
+
+    pub(crate) fn parse(name: &str) -> Option<Self> {
+        [Self::Unary, Self::Stream, Self::Duplex].into_iter().find(|kind| kind.as_str() == name)
+    }
+}
+
 impl fmt::Debug for Router {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut names: Vec<_> = self.names().collect();

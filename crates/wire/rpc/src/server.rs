@@ -3,6 +3,7 @@
 use crate::gate::{Entry, Limits, within};
 use crate::h2::{self, Connection, KeepAlive};
 use crate::io::{Accepted, Acceptor, BoxIo, TcpAcceptor};
+use crate::member::ServerSide;
 use crate::stranger::Strangers;
 use crate::wire::{self, Hello, Role};
 use crate::{Channel, Code, PeerIdentity, ReverseRegistry, Router, RpcError, ServeError};
@@ -93,6 +94,8 @@ pub struct ServerOptions {
     pub limits: Limits,
     /// Shared limits of peers that have not proved their identity.
     pub strangers: Strangers,
+    /// This server towards other servers.
+    pub own: ServerSide,
 }
 
 impl ServerOptions {
@@ -109,6 +112,7 @@ impl ServerOptions {
             max_connections: 8192,
             limits: Limits::default(),
             strangers: Strangers::default(),
+            own: ServerSide::default(),
         }
     }
 }
@@ -241,10 +245,14 @@ async fn introduce(
         return Err(RpcError::unavailable(reason));
     }
     let (role, hello) = wire::read_hello(io, options.limits.handshake()).await?;
-    if role == Role::Raft {
-        return Err(RpcError::new(Code::Invalid, "connections for replication are not served here"));
+    let mut peer = options.authenticator.admit(role, &hello, certificate).await?;
+    if let PeerIdentity::Server(server) = &mut peer {
+        server.is_member = wire::challenge(io, role, &hello, &options.own).await?;
     }
-    let peer = options.authenticator.admit(role, &hello, certificate).await?;
+    if role == Role::Raft && !peer.is_member() {
+        let reason = format!("{peer} has not proved that it belongs to this cluster");
+        return Err(RpcError::new(Code::Permission, reason));
+    }
     if role == Role::Reversed && !matches!(peer, PeerIdentity::Client { .. }) {
         return Err(RpcError::new(Code::Invalid, format!("only clients offer a way back, not {peer}")));
     }
@@ -263,7 +271,7 @@ async fn talk(
     let (own, who, shown) = (Arc::clone(options), peer.clone(), certificate.clone());
     let proves = move || own.authenticator.proves(&who, shown.as_ref());
     let stranger = match role {
-        Role::Rpc if !proves() => match options.strangers.enter(proves) {
+        Role::Rpc if !peer.is_member() && !proves() => match options.strangers.enter(proves) {
             Ok(stranger) => Some(stranger),
             Err(error) => {
                 wire::refuse(io, error.clone()).await;
@@ -295,8 +303,9 @@ async fn talk(
             Ok(())
         }
         _ => {
-            let router = Arc::clone(&options.router);
-            let ended = h2::serve(io, router, peer, stranger, options.keep_alive, cancel).await;
+            let (router, nodes) = (Arc::clone(&options.router), Some(options.registry.clone()));
+            let served = h2::Served { router, nodes };
+            let ended = h2::serve(io, served, peer, stranger, options.keep_alive, cancel).await;
             ended.map_err(|error| lost(&error))
         }
     }

@@ -7,7 +7,8 @@
 use crate::error::innermost;
 use crate::gate::within;
 use crate::io::BoxIo;
-use crate::{Code, PeerIdentity, RpcError};
+use crate::member::{Covered, Credential, Nonce, Proof, ServerHello, ServerSide, Side};
+use crate::{Code, PeerIdentity, RpcError, ServerPeer};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use std::io;
@@ -33,7 +34,8 @@ pub enum Role {
     Rpc = 0x01,
     /// The connecting side is called: a client that opens a reverse connection.
     Reversed = 0x02,
-    /// Reserved for log replication between servers.
+    /// A server sends messages of the replicated log to another one. Both must have proved that they belong to the
+    /// same cluster.
     Raft = 0x03,
 }
 
@@ -52,6 +54,9 @@ pub struct Hello {
     pub region: String,
     /// The identity that it claims.
     pub identity: PeerIdentity,
+    /// The facts that a server sends to another server.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub server: Option<ServerHello>,
 }
 
 /// The response to a [`Hello`].
@@ -60,6 +65,14 @@ pub struct Hello {
 pub(crate) enum Welcome {
     Accepted { version: u16, identity: PeerIdentity },
     Refused(RpcError),
+    /// Both servers name the same cluster: the accepting side proves its membership, and asks for a proof.
+    Challenge { id: String, nonce: Nonce, proof: Proof },
+}
+
+/// The answer to a [`Welcome::Challenge`].
+#[derive(Clone, Debug, Serialize, Deserialize)]
+struct Answer {
+    proof: Proof,
 }
 
 async fn write_frame<T: Serialize>(io: &mut BoxIo, first: Option<u8>, value: &T) -> io::Result<()> {
@@ -83,19 +96,102 @@ async fn read_frame<T: DeserializeOwned>(io: &mut BoxIo, most: usize) -> io::Res
     rmp_serde::from_slice(&body).map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))
 }
 
-/// Sends this side's greeting on a connection that it opened. Returns the other side's identity.
-pub(crate) async fn greet(io: &mut BoxIo, role: Role, hello: &Hello) -> Result<PeerIdentity, RpcError> {
+/// Sends this side's greeting on a connection that it opened. Returns the other side's identity. `credential` is that of
+/// this side, if this side is a server.
+pub(crate) async fn greet(
+    io: &mut BoxIo,
+    role: Role,
+    hello: &Hello,
+    credential: Option<&Credential>,
+) -> Result<PeerIdentity, RpcError> {
     let talk = async {
         write_frame(io, Some(role as u8), hello).await?;
-        read_frame::<Welcome>(io, MAX_FRAME).await
+        let welcome = read_frame::<Welcome>(io, MAX_FRAME).await?;
+        let Welcome::Challenge { id, nonce, proof } = welcome else { return Ok((welcome, false)) };
+        let proved = answer(role, hello, credential, (&id, nonce), &proof);
+        let Some(answer) = proved else { return Ok((unproved(&id), false)) };
+        write_frame(io, None, &answer).await?;
+        Ok((read_frame::<Welcome>(io, MAX_FRAME).await?, true))
     };
     match tokio::time::timeout(PREAMBLE_TIMEOUT, talk).await {
-        Ok(Ok(Welcome::Accepted { identity, .. })) => Ok(identity),
-        Ok(Ok(Welcome::Refused(error))) => Err(error),
+        Ok(Ok((Welcome::Accepted { identity, .. }, is_member))) => Ok(match identity {
+            PeerIdentity::Server(server) => PeerIdentity::Server(ServerPeer { is_member, ..server }),
+            other => other,
+        }),
+        Ok(Ok((Welcome::Refused(error), _))) => Err(error),
+        Ok(Ok((Welcome::Challenge { .. }, _))) => {
+            Err(RpcError::new(Code::Invalid, "the other side asks for a second proof"))
+        }
         Ok(Err(error)) => {
+            let error: io::Error = error;
             Err(RpcError::unavailable(format!("the connection ended in the greeting: {}", innermost(&error))))
         }
         Err(_) => Err(RpcError::unavailable("the greeting was not answered in time")),
+    }
+}
+
+/// Returns the answer to a challenge, if the other side has proved that it belongs to the cluster of this side.
+fn answer(
+    role: Role,
+    hello: &Hello,
+    credential: Option<&Credential>,
+    accepting: (&str, Nonce),
+    proof: &Proof,
+) -> Option<Answer> {
+    let (PeerIdentity::Server(own), Some(sent)) = (&hello.identity, &hello.server) else { return None };
+    let covered = Covered { role: role as u8, connecting: (&own.id, sent.nonce), accepting };
+    let credential = credential?;
+    let is_right = credential.verify(Side::Accepting, &covered, proof);
+    is_right.then(|| Answer { proof: credential.prove(Side::Connecting, &covered) })
+}
+
+fn unproved(id: &str) -> Welcome {
+    Welcome::Refused(RpcError::new(
+        Code::Permission,
+        format!("server {id} names this cluster, but does not have its key"),
+    ))
+}
+
+/// Returns whether the connecting server belongs to the cluster of this one, after it has proved that.
+///
+/// # Errors
+/// The refusal to send: the server calls another one than this, belongs to another cluster, or lacks the key.
+pub(crate) async fn challenge(
+    io: &mut BoxIo,
+    role: Role,
+    hello: &Hello,
+    own: &ServerSide,
+) -> Result<bool, RpcError> {
+    let (PeerIdentity::Server(peer), Some(sent)) = (&hello.identity, &hello.server) else { return Ok(false) };
+    if !sent.to.is_empty() && sent.to != own.id {
+        let reason = format!("server {} was called, but this is server {}", sent.to, own.id);
+        return Err(RpcError::new(Code::NotFound, reason));
+    }
+    let (Some(credential), Some(cluster)) = (own.credential.get(), &sent.cluster) else { return Ok(false) };
+    if credential.cluster() != cluster {
+        let reason = format!(
+            "server {} belongs to cluster {cluster}, but this server belongs to cluster {}",
+            peer.name,
+            credential.cluster()
+        );
+        return Err(RpcError::new(Code::Permission, reason));
+    }
+    let nonce = Nonce::random().ok_or_else(|| RpcError::internal("the system has no random numbers"))?;
+    let covered =
+        Covered { role: role as u8, connecting: (&peer.id, sent.nonce), accepting: (&own.id, nonce) };
+    let proof = credential.prove(Side::Accepting, &covered);
+    let talk = async {
+        write_frame(io, None, &Welcome::Challenge { id: own.id.clone(), nonce, proof }).await?;
+        read_frame::<Answer>(io, MAX_HELLO).await
+    };
+    match tokio::time::timeout(PREAMBLE_TIMEOUT, talk).await {
+        Ok(Ok(answer)) if credential.verify(Side::Connecting, &covered, &answer.proof) => Ok(true),
+        Ok(Ok(_)) => Err(RpcError::new(
+            Code::Permission,
+            format!("server {} names cluster {cluster}, but does not have its key", peer.name),
+        )),
+        Ok(Err(error)) => Err(RpcError::new(Code::Invalid, innermost(&error))),
+        Err(_) => Err(RpcError::new(Code::Deadline, "no proof came in time")),
     }
 }
 
@@ -178,7 +274,7 @@ mod tests {
         ) {
             run(async {
                 let identity = PeerIdentity::Client { node_id, secret: Secret::new("s") };
-                let hello = Hello { version: VERSION, region, identity };
+                let hello = Hello { version: VERSION, region, identity, server: None };
                 let role = if reversed { Role::Reversed } else { Role::Rpc };
                 let (near, mut far) = tokio::io::duplex(4096);
                 let mut near: BoxIo = Box::new(near);

@@ -60,10 +60,10 @@ pub struct DeploymentUpdated {
 }
 
 /// The requests about deployments.
-#[derive(Clone, Copy, Debug)]
-pub struct Deployments<'a>(pub(crate) &'a Core);
+#[derive(Clone, Debug)]
+pub struct Deployments(pub(crate) Core);
 
-impl Deployments<'_> {
+impl Deployments {
     /// Changes a deployment.
     ///
     /// # Errors

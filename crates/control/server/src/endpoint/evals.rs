@@ -39,16 +39,16 @@ async fn delete(core: &Core, ids: Vec<EvalId>) -> Result<(usize, u64), ServerErr
 }
 
 /// The requests about evaluations.
-#[derive(Clone, Copy, Debug)]
-pub struct Evals<'a>(pub(crate) &'a Core);
+#[derive(Clone, Debug)]
+pub struct Evals(pub(crate) Core);
 
-impl Evals<'_> {
+impl Evals {
     /// Explains why the allocations of an evaluation are not placed now, and what would change that.
     ///
     /// # Errors
     /// If the evaluation does not exist.
     pub fn explain(self, id: &EvalId) -> Result<Vec<String>, ServerError> {
-        Ok(super::explain::evaluation(self.0, id)?)
+        Ok(super::explain::evaluation(&self.0, id)?)
     }
 
     /// Deletes evaluations by id. Returns their number, and the index.
@@ -56,7 +56,7 @@ impl Evals<'_> {
     /// # Errors
     /// If scheduling is not paused, if an evaluation does not exist, or if an object depends on it.
     pub async fn delete(self, ids: Vec<EvalId>) -> Result<(usize, u64), ServerError> {
-        delete_named(self.0, ids).await
+        delete_named(&self.0, ids).await
     }
 
     /// Deletes the selected evaluations on which no object depends. `choose` is called once scheduling is known to be
@@ -68,10 +68,10 @@ impl Evals<'_> {
         self,
         choose: impl FnOnce(&caravan_state::Root) -> Result<Vec<EvalId>, E>,
     ) -> Result<(usize, u64), E> {
-        check_paused(self.0).map_err(ServerError::from)?;
+        check_paused(&self.0).map_err(ServerError::from)?;
         let root = self.0.snapshot();
         let mut ids = choose(&root)?;
         ids.retain(|id| root.eval(id).is_some_and(|eval| root.is_needless(eval)));
-        Ok(delete(self.0, ids).await?)
+        Ok(delete(&self.0, ids).await?)
     }
 }

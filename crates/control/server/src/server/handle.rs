@@ -18,43 +18,43 @@ use std::sync::Arc;
 
 impl Handle {
     /// Returns the requests about jobs and their allocations.
-    pub fn jobs(&self) -> &Jobs {
-        &self.jobs
+    pub fn jobs(&self) -> Jobs {
+        self.parts().jobs.clone()
     }
 
     /// Returns the requests about nodes and the services on them.
-    pub fn nodes(&self) -> &Nodes {
-        &self.nodes
+    pub fn nodes(&self) -> Nodes {
+        self.parts().nodes.clone()
     }
 
     /// Returns the requests about evaluations.
-    pub fn evals(&self) -> Evals<'_> {
-        Evals(&self.core)
+    pub fn evals(&self) -> Evals {
+        Evals(self.parts().core.clone())
     }
 
     /// Returns the requests about deployments.
-    pub fn deployments(&self) -> Deployments<'_> {
-        Deployments(&self.core)
+    pub fn deployments(&self) -> Deployments {
+        Deployments(self.parts().core.clone())
     }
 
     /// Returns the requests about CSI volumes.
-    pub fn volumes(&self) -> VolumeRequests<'_> {
-        VolumeRequests(self)
+    pub fn volumes(&self) -> VolumeRequests {
+        VolumeRequests(self.parts())
     }
 
     /// Returns the requests about host volumes.
-    pub fn host_volumes(&self) -> HostVolumeRequests<'_> {
-        HostVolumeRequests(self)
+    pub fn host_volumes(&self) -> HostVolumeRequests {
+        HostVolumeRequests(self.parts())
     }
 
     /// Returns the requests about snapshots of CSI volumes.
-    pub fn snapshots(&self) -> SnapshotRequests<'_> {
-        SnapshotRequests(self)
+    pub fn snapshots(&self) -> SnapshotRequests {
+        SnapshotRequests(self.parts())
     }
 
     /// Returns the requests about variables and their locks.
-    pub fn variables(&self) -> VariableRequests<'_> {
-        VariableRequests(self)
+    pub fn variables(&self) -> VariableRequests {
+        VariableRequests(self.parts())
     }
 
     /// Returns the requests about this server's workers and queues.
@@ -64,32 +64,32 @@ impl Handle {
 
     /// Returns the state store.
     pub fn store(&self) -> &Arc<Store> {
-        &self.core.store
+        &self.blueprint.core.store
     }
 
     /// Returns the endpoint for operators' changes.
-    pub fn admin(&self) -> &Admin {
-        &self.admin
+    pub fn admin(&self) -> Arc<Admin> {
+        self.parts().admin.clone()
     }
 
     /// Returns the RPC addresses of the servers.
     pub fn addresses(&self) -> &[String] {
-        &self.addresses
+        &self.blueprint.addresses
     }
 
     /// Whether this server is the leader.
     pub fn is_leader(&self) -> bool {
-        self.core.log.is_leader()
+        self.parts().core.term.is_some()
     }
 
     /// Returns facts about the replicated log.
     pub fn log_metrics(&self) -> caravan_consensus::Metrics {
-        self.core.log.metrics()
+        self.blueprint.core.log.metrics()
     }
 
     /// Returns counters and timings of scheduling and plans since the server started.
     pub fn meters(&self) -> &Meters {
-        &self.core.meters
+        &self.blueprint.core.meters
     }
 
     /// Returns a connection to a node.
@@ -97,12 +97,12 @@ impl Handle {
     /// # Errors
     /// If the node is not connected.
     pub fn node_channel(&self, node: &NodeId) -> Result<Channel, RpcError> {
-        self.registry.get(node.as_str())
+        self.blueprint.registry.get(node.as_str())
     }
 
     /// Whether the secret belongs to the node; `None` if the node is not registered (yet).
     pub fn is_node(&self, node: &NodeId, secret: &str) -> Option<bool> {
-        let root = self.core.snapshot();
+        let root = self.store().snapshot();
         root.node(node).map(|n| n.secret_id == caravan_types::node::NodeSecret::new(secret))
     }
 
@@ -111,7 +111,7 @@ impl Handle {
     /// # Errors
     /// If the change cannot be made durable.
     pub async fn collect_garbage(&self) -> Result<(), ServerError> {
-        gc::collect(&self.core, &gc::Ages::default()).await
+        gc::collect(&self.parts().core, &gc::Ages::default()).await
     }
 
     /// Returns an index that includes everything committed before the call.
@@ -119,7 +119,7 @@ impl Handle {
     /// # Errors
     /// If there is no leader.
     pub async fn barrier(&self) -> Result<u64, ServerError> {
-        self.core.commit(Change::Noop).await
+        self.parts().core.commit(Change::Noop).await
     }
 }
 
@@ -130,15 +130,16 @@ pub struct Scheduling<'a>(&'a Handle);
 impl Scheduling<'_> {
     /// Returns the depths of the queues.
     pub fn depth(self) -> BrokerDepth {
-        self.0.broker.depth()
+        self.0.parts().broker.depth()
     }
 
     /// Returns the numbers of waiting evaluations and plans, by cause.
     pub fn queues(self) -> QueueFigures {
+        let parts = self.0.parts();
         QueueFigures {
-            plans: self.0.planner.depth(),
-            heartbeats: self.0.nodes.heartbeats.active(),
-            ..self.0.broker.figures()
+            plans: parts.planner.depth(),
+            heartbeats: parts.heartbeats.active(),
+            ..parts.broker.figures()
         }
     }
 

@@ -1,16 +1,16 @@
 //! The users' requests about host volumes.
 
 use crate::error::ServerError;
-use crate::server::{Handle, to_the_end};
+use crate::server::{Parts, to_the_end};
 use caravan_types::host_volume::{HostVolume, HostVolumeSpec};
 use caravan_types::{HostVolumeId, Namespace};
 use std::sync::Arc;
 
 /// The requests about host volumes that a server answers.
-#[derive(Clone, Copy, Debug)]
-pub struct HostVolumeRequests<'a>(pub(crate) &'a Handle);
+#[derive(Clone, Debug)]
+pub struct HostVolumeRequests(pub(crate) Arc<Parts>);
 
-impl HostVolumeRequests<'_> {
+impl HostVolumeRequests {
     /// Creates a host volume on a node by its plugin, or updates an existing one; `namespace` applies to volumes that
     /// name none.
     ///

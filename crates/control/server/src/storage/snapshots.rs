@@ -2,16 +2,17 @@
 
 use crate::acl::Caller;
 use crate::error::ServerError;
-use crate::server::{Handle, to_the_end};
+use crate::server::{Parts, to_the_end};
 use caravan_types::ser::Secrets;
 use caravan_types::volume::CsiSnapshot;
 use caravan_types::{Namespace, PluginId};
+use std::sync::Arc;
 
 /// The requests about snapshots that a server answers.
-#[derive(Clone, Copy, Debug)]
-pub struct SnapshotRequests<'a>(pub(crate) &'a Handle);
+#[derive(Clone, Debug)]
+pub struct SnapshotRequests(pub(crate) Arc<Parts>);
 
-impl SnapshotRequests<'_> {
+impl SnapshotRequests {
     /// Creates snapshots of volumes; `namespace` is that of the volumes. An invalid entry is refused.
     ///
     /// # Errors

@@ -1,18 +1,19 @@
 //! The users' requests about variables and their locks.
 
 use crate::error::ServerError;
-use crate::server::Handle;
+use crate::server::Parts;
 use crate::variables::{VariableFault, VariableWritten};
 use caravan_types::ser::Secrets;
 use caravan_types::variable::{
     LockUse, Variable, VariableDecrypted, VariableKey, VariableLock, VariableMetadata,
 };
+use std::sync::Arc;
 
 /// The requests about variables and their locks that a server answers.
-#[derive(Clone, Copy, Debug)]
-pub struct VariableRequests<'a>(pub(crate) &'a Handle);
+#[derive(Clone, Debug)]
+pub struct VariableRequests(pub(crate) Arc<Parts>);
 
-impl VariableRequests<'_> {
+impl VariableRequests {
     /// Returns a variable with its opened items.
     ///
     /// # Errors

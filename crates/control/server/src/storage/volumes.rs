@@ -2,7 +2,7 @@
 
 use crate::acl::Caller;
 use crate::error::ServerError;
-use crate::server::{Handle, to_the_end};
+use crate::server::{Parts, to_the_end};
 use crate::volume::{VolumeFigures, explain};
 use caravan_state::Root;
 use caravan_types::ser::Secrets;
@@ -14,10 +14,10 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// The requests about volumes that a server answers.
-#[derive(Clone, Copy, Debug)]
-pub struct VolumeRequests<'a>(pub(crate) &'a Handle);
+#[derive(Clone, Debug)]
+pub struct VolumeRequests(pub(crate) Arc<Parts>);
 
-impl VolumeRequests<'_> {
+impl VolumeRequests {
     /// Registers volumes that already exist; `namespace` applies to volumes that name none.
     ///
     /// # Errors

@@ -97,7 +97,7 @@ impl Host {
     }
 
     fn connect(&mut self, cluster: &Cluster) {
-        let server = PeerIdentity::Server { name: "s".into() };
+        let server = PeerIdentity::server("s");
         let way = Channel::local(self.router.clone(), server);
         self.registration = Some(cluster.registry.register(self.row.id.to_string(), way));
     }

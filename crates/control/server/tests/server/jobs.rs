@@ -48,10 +48,11 @@ async fn a_job_runs_stops_and_is_purged() {
 #[tokio::test]
 async fn registrations_at_once_return_their_own_index() {
     let cluster = Setup::memory().start().await;
+    let jobs = cluster.handle.jobs();
     let register = |count| {
         let mut job = make::job("web");
         job.task_groups[0].count = count;
-        cluster.handle.jobs().register(JobSubmission { draft: job.into(), ..Default::default() })
+        jobs.register(JobSubmission { draft: job.into(), ..Default::default() })
     };
     for answer in futures::future::join_all((1..=16).map(register)).await {
         let answer = answer.unwrap();

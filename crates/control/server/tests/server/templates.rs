@@ -72,7 +72,8 @@ async fn a_template_is_not_evaluated_and_its_child_is_placed() {
 async fn of_many_dispatches_with_one_token_one_makes_a_child() {
     let cluster = Setup::memory().start().await;
     cluster.run_job(parameterized("encode")).await;
-    let dispatch = |token| cluster.handle.jobs().dispatch(make::job_key("encode"), dispatch_with(token));
+    let jobs = cluster.handle.jobs();
+    let dispatch = |token| jobs.dispatch(make::job_key("encode"), dispatch_with(token));
     let same = futures::future::join_all((0..8).map(|_| dispatch("once"))).await;
     let ids: BTreeSet<JobId> = same.into_iter().map(|made| made.unwrap().job_id).collect();
     assert_eq!(ids.len(), 1);
@@ -86,7 +87,8 @@ async fn of_many_dispatches_with_one_token_one_makes_a_child() {
 async fn every_forced_launch_is_a_child_of_its_own() {
     let cluster = Setup::memory().start().await;
     cluster.run_job(periodic("yearly", "@yearly", true)).await;
-    let force = || cluster.handle.jobs().force_periodic(make::job_key("yearly"));
+    let jobs = cluster.handle.jobs();
+    let force = || jobs.force_periodic(make::job_key("yearly"));
     let made = futures::future::join_all((0..5).map(|_| force())).await;
     let ids: BTreeSet<JobId> = made.into_iter().map(|made| made.unwrap().job_id).collect();
     assert_eq!(ids.len(), 5, "{ids:?}");

@@ -212,7 +212,7 @@ async fn a_way_back_ends_with_the_secret_that_it_was_opened_with() {
         }
     }
     let cluster = Setup::memory().start().await;
-    let name = PeerIdentity::Server { name: "s".into() };
+    let name = PeerIdentity::server("s");
     let options = ServerOptions {
         registry: cluster.registry.clone(),
         authenticator: Arc::new(Known(cluster.handle.clone())),

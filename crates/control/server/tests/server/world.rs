@@ -154,7 +154,7 @@ impl Cluster {
                 async move { Ok(Done::default()) }
             })
             .build();
-        let server = PeerIdentity::Server { name: "s".into() };
+        let server = PeerIdentity::server("s");
         let registration = self.registry.register(row.id.to_string(), Channel::local(router, server));
         let peer =
             PeerIdentity::Client { node_id: row.id.to_string(), secret: Secret::new(row.secret_id.expose()) };

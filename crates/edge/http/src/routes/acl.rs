@@ -21,7 +21,7 @@ use std::sync::Arc;
 /// # Errors
 /// Returns the refusal while access control is off. A request with a method that the route does not serve is reported
 /// as such nevertheless.
-fn enabled(call: &Call) -> Result<&Admin, ApiError> {
+fn enabled(call: &Call) -> Result<Arc<Admin>, ApiError> {
     let admin = call.server()?.admin();
     if admin.acl_enabled() {
         return Ok(admin);
@@ -205,12 +205,12 @@ pub(crate) async fn token(call: &Call) -> Result<Reply, ApiError> {
             let index = admin.delete_tokens(vec![accessor.to_owned()]).await.map_err(|e| coded(&e))?;
             Ok(Reply::empty().index(index))
         }
-        _ => write_token(call, admin, accessor).await,
+        _ => write_token(call, &admin, accessor).await,
     }
 }
 
 pub(crate) async fn create_token(call: &Call) -> Result<Reply, ApiError> {
-    write_token(call, enabled(call)?, "").await
+    write_token(call, &*enabled(call)?, "").await
 }
 
 async fn write_token(call: &Call, admin: &Admin, accessor: &str) -> Result<Reply, ApiError> {
@@ -301,12 +301,12 @@ pub(crate) async fn role(call: &Call) -> Result<Reply, ApiError> {
             let done = admin.delete_role(id.to_owned()).await.map_err(|e| refused(&e))?;
             Ok(Reply::empty().index(done))
         }
-        _ => write_role(call, admin, id).await,
+        _ => write_role(call, &admin, id).await,
     }
 }
 
 pub(crate) async fn create_role(call: &Call) -> Result<Reply, ApiError> {
-    write_role(call, enabled(call)?, "").await
+    write_role(call, &*enabled(call)?, "").await
 }
 
 async fn write_role(call: &Call, admin: &Admin, id: &str) -> Result<Reply, ApiError> {

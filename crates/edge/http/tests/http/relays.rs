@@ -41,7 +41,7 @@ async fn pair() -> Pair {
         stopping: cancel.clone(),
         ..HttpState::default()
     };
-    let identity = PeerIdentity::Server { name: "s".into() };
+    let identity = PeerIdentity::server("s");
     let back = Channel::local(caravan_http::rpc(state.clone()).build(), identity);
     let registration = Box::new(api.registry.register(NODE.to_owned(), back));
     let client = serve(state, cancel.clone()).await;

@@ -52,7 +52,7 @@ pub(crate) async fn talk(web: &Web, path: &str, first: &[Value]) -> Vec<Value> {
 async fn node(api: &Api, alloc: &str) -> Box<dyn std::any::Any> {
     let node = Node1::new(vec![AllocId::new(alloc)]);
     let state = HttpState { client: Some(Arc::new(node)), info: api.info.clone(), ..HttpState::default() };
-    let identity = PeerIdentity::Server { name: "s".into() };
+    let identity = PeerIdentity::server("s");
     let back = Channel::local(caravan_http::rpc(state).build(), identity);
     Box::new(api.registry.register(NODE.to_owned(), back))
 }

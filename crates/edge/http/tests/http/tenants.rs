@@ -22,7 +22,7 @@ fn with_node(tenants: &Tenants, allocs: &[&str]) -> Box<dyn std::any::Any> {
     let allocs = allocs.iter().map(AllocId::new).collect();
     let node = Node1::new(allocs);
     let state = HttpState { client: Some(Arc::new(node)), info: api.info.clone(), ..HttpState::default() };
-    let identity = PeerIdentity::Server { name: "s".into() };
+    let identity = PeerIdentity::server("s");
     let back = Channel::local(caravan_http::rpc(state).build(), identity);
     Box::new(api.registry.register(NODE.to_owned(), back))
 }
@@ -496,7 +496,7 @@ async fn a_node_gets_no_token_of_a_caller() {
         let items: Vec<Result<HttpPart, RpcError>> = vec![Ok(head)];
         async move { Ok(stream::iter(items)) }
     });
-    let back = Channel::local(router.build(), PeerIdentity::Server { name: "s".into() });
+    let back = Channel::local(router.build(), PeerIdentity::server("s"));
     let _entry = api.registry.register(NODE.to_owned(), back);
     let headers = [
         ("X-Nomad-Token", "hunter2"),

@@ -123,7 +123,7 @@ impl TestServers {
     /// Connects another node, on which predecessors ran.
     pub fn set_neighbour(&self, node: &Handle) {
         let router = node.routes(Router::builder()).build();
-        let channel = Channel::local(router, PeerIdentity::Server { name: "s".into() });
+        let channel = Channel::local(router, PeerIdentity::server("s"));
         self.change(|w| w.neighbour = Some(channel));
     }
 

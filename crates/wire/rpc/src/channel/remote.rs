@@ -4,6 +4,7 @@ use super::targets::Targets;
 use crate::error::innermost;
 use crate::h2::{Connection, KeepAlive};
 use crate::io::{BoxIo, Connector, TcpConnector};
+use crate::member::{Nonce, ServerHello, ServerSide};
 use crate::wire::{self, Hello, Role, VERSION};
 use crate::{Code, PeerIdentity, RpcError};
 use rand::Rng;
@@ -58,6 +59,19 @@ pub struct ConnectOptions {
     pub connector: Arc<dyn Connector>,
     /// How soon to detect a server that stopped answering.
     pub keep_alive: KeepAlive,
+    /// The purpose of the connections.
+    pub role: Role,
+    /// This agent as a server that calls another one; `None` on clients.
+    pub server: Option<Calling>,
+}
+
+/// A server that calls another server.
+#[derive(Clone, Debug)]
+pub struct Calling {
+    /// The calling server.
+    pub own: ServerSide,
+    /// The UUID of the server to call; empty if only its address is known.
+    pub to: String,
 }
 
 impl ConnectOptions {
@@ -70,6 +84,8 @@ impl ConnectOptions {
             retry: RetryPolicy::default(),
             connector: Arc::new(TcpConnector::default()),
             keep_alive: KeepAlive::default(),
+            role: Role::Rpc,
+            server: None,
         }
     }
 
@@ -78,11 +94,26 @@ impl ConnectOptions {
         let mut io = self.connector.connect(target).await.map_err(|error| {
             RpcError::unavailable(format!("cannot connect to {target}: {}", innermost(&error)))
         })?;
-        let hello = Hello { version: VERSION, region: self.region.clone(), identity: self.identity.clone() };
-        let peer = wire::greet(&mut io, role, &hello).await.map_err(|mut error| {
+        let (region, identity) = (self.region.clone(), self.identity.clone());
+        let credential = self.server.as_ref().and_then(|calling| calling.own.credential.get());
+        let server = match &self.server {
+            Some(calling) => Some(ServerHello {
+                cluster: credential.as_ref().map(|credential| credential.cluster().to_owned()),
+                to: calling.to.clone(),
+                nonce: Nonce::random().ok_or_else(|| RpcError::internal("the system has no random numbers"))?,
+            }),
+            None => None,
+        };
+        let hello = Hello { version: VERSION, region, identity, server };
+        let greeted = wire::greet(&mut io, role, &hello, credential.as_deref()).await;
+        let peer = greeted.map_err(|mut error| {
             error.message = format!("{target} refused the connection: {}", error.message);
             error
         })?;
+        if role == Role::Raft && !peer.is_member() {
+            let reason = format!("{target}: {peer} has not proved that it belongs to this cluster");
+            return Err(RpcError::new(Code::Permission, reason));
+        }
         Ok((io, peer))
     }
 }
@@ -149,7 +180,7 @@ impl Remote {
             let index = (state.next + offset) % count;
             let target = &targets[index];
             let attempt = async {
-                let (io, _) = self.options.dial(target, Role::Rpc).await?;
+                let (io, _) = self.options.dial(target, self.options.role).await?;
                 Connection::handshake(io, self.options.keep_alive).await
             };
             match attempt.await {

@@ -186,7 +186,7 @@ async fn what_is_no_greeting_is_refused_with_a_reason() {
     assert!(huge.contains("were announced") || huge.contains("was announced"), "{huge}");
 
     let frame = |role: u8, version: u16| {
-        let hello = Hello { version, region: "global".into(), identity: client() };
+        let hello = Hello { version, region: "global".into(), identity: client(), server: None };
         let body = rmp_serde::to_vec_named(&hello).unwrap();
         let length = u32::try_from(body.len()).unwrap();
         [&[role], &length.to_be_bytes()[..], &body].concat()

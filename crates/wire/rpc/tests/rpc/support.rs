@@ -198,7 +198,7 @@ pub(crate) fn client() -> PeerIdentity {
 }
 
 pub(crate) fn server() -> PeerIdentity {
-    PeerIdentity::Server { name: "server-1".into() }
+    PeerIdentity::server("server-1")
 }
 
 pub(crate) fn any_port() -> SocketAddr {

@@ -51,12 +51,12 @@ pub(crate) async fn method(call: &Call) -> Result<Reply, ApiError> {
             let index = admin.delete_auth_method(name.to_owned()).await.map_err(|e| refused(&e))?;
             Ok(Reply::empty().index(index))
         }
-        _ => write_method(call, admin, name).await,
+        _ => write_method(call, &admin, name).await,
     }
 }
 
 pub(crate) async fn create_method(call: &Call) -> Result<Reply, ApiError> {
-    write_method(call, enabled(call)?, "").await
+    write_method(call, &*enabled(call)?, "").await
 }
 
 async fn write_method(call: &Call, admin: &Admin, name: &str) -> Result<Reply, ApiError> {
@@ -106,12 +106,12 @@ pub(crate) async fn rule(call: &Call) -> Result<Reply, ApiError> {
             let index = admin.delete_binding_rule(id.to_owned()).await.map_err(|e| refused(&e))?;
             Ok(Reply::empty().index(index))
         }
-        _ => write_rule(call, admin, id).await,
+        _ => write_rule(call, &admin, id).await,
     }
 }
 
 pub(crate) async fn create_rule(call: &Call) -> Result<Reply, ApiError> {
-    write_rule(call, enabled(call)?, "").await
+    write_rule(call, &*enabled(call)?, "").await
 }
 
 async fn write_rule(call: &Call, admin: &Admin, id: &str) -> Result<Reply, ApiError> {

@@ -1,0 +1,70 @@
+//! One leader term: the work that only the leader does, from its beginning to its end.
+
+use super::parts::{Blueprint, Parts};
+use crate::absence;
+use crate::core::Term;
+use crate::deployment::Watcher;
+use crate::drain::Drainer;
+use crate::gc::{Collector, GcConfig};
+use crate::periodic::Launcher;
+use crate::plan::PlannerService;
+use crate::pool::{Crew, WorkerPool};
+use std::sync::Arc;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+/// The work of a leader in one term. Each of its writes carries the term, so that a leader that was replaced unnoticed
+/// writes nothing. Nothing is carried over from an earlier term: each part reads the state.
+#[derive(Debug)]
+pub(crate) struct LeaderTerm {
+    term: Term,
+    pub(super) parts: Arc<Parts>,
+    planner: PlannerService,
+}
+
+impl LeaderTerm {
+    /// Creates the parts of a term. They can be used at once; the background work begins with [`Self::run`].
+    pub(super) fn new(blueprint: &Blueprint, term: Term) -> Self {
+        let (parts, planner) = blueprint.parts(blueprint.core.in_term(term));
+        Self { term, parts, planner }
+    }
+
+    pub(super) fn term(&self) -> Term {
+        self.term
+    }
+
+    /// Runs until `stop`, and returns when all work of the term has ended.
+    pub(super) async fn run(self, pool: Arc<WorkerPool>, gc: GcConfig, stop: CancellationToken) {
+        let Self { parts, planner, term } = self;
+        tracing::info!(term = term.number(), "the work of the leader begins");
+        if let Err(error) = parts.admin.settle_keys().await {
+            tracing::error!(%error, "the root keys could not be brought in order");
+        }
+        let tracker = TaskTracker::new();
+        let core = || parts.core.clone();
+        tracker.spawn(planner.run(stop.clone()));
+        tracker.spawn(absence::watch(core(), stop.clone()));
+        tracker.spawn(parts.heartbeats.clone().run(stop.clone()));
+        tracker.spawn(parts.broker.clone().run(stop.clone()));
+        tracker.spawn(parts.volumes.reconciler.clone().run(stop.clone()));
+        tracker.spawn(parts.host_volumes.clone().run(stop.clone()));
+        let waits = parts.volumes.reconciler.waits.clone();
+        tracker.spawn(Collector { core: core(), config: gc }.run(stop.clone()));
+        tracker.spawn(Watcher::new(core()).run(stop.clone()));
+        tracker.spawn(Drainer::new(core(), waits).run(stop.clone()));
+        tracker.spawn(Launcher { core: core() }.run(stop.clone()));
+        tracker.spawn(parts.locks.clone().run(stop.clone()));
+        tracker.spawn(crate::admin::Chores::new((*parts.admin).clone()).run(stop.clone()));
+        let crew = Crew {
+            pool,
+            core: core(),
+            broker: parts.broker.clone(),
+            planner: parts.planner.clone(),
+            tracker: tracker.clone(),
+        };
+        tracker.spawn(crew.run(stop.clone()));
+        tracker.close();
+        tracker.wait().await;
+        tracing::info!(term = term.number(), "the work of the leader has ended");
+    }
+}
