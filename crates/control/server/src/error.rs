@@ -82,7 +82,7 @@ pub enum ServerError {
     #[error("{}", .0.text)]
     Problem(Box<Problem>),
     /// This server is not the leader, or its term has ended. Nothing was written.
-    #[error("this server is not the leader of the cluster")]
+    #[error("No cluster leader")]
     NotLeader,
     /// The command is not durable.
     #[error("the change could not be made durable: {0}")]

@@ -275,12 +275,8 @@ mod tests {
 
     #[test]
     fn only_the_upgrade_mode_lets_plain_calls_in() {
-        let hello = Hello {
-            version: 1,
-            region: "global".into(),
-            identity: PeerIdentity::server("x"),
-            server: None,
-        };
+        let hello =
+            Hello { version: 1, region: "global".into(), identity: PeerIdentity::server("x"), server: None };
         let files = "ca_file = \"/ca\"\n cert_file = \"/c\"\n key_file = \"/k\"\n";
         let rules = |more: &str| read(&format!("tls {{\n {files} {more}\n}}")).unwrap().rules();
         let refused = rules("rpc = true").check(&hello, "global", None).unwrap_err();

@@ -273,7 +273,9 @@ impl Served {
     fn way_to(&self, peer: &PeerIdentity, node: &str) -> Result<Channel, RpcError> {
         match &self.nodes {
             Some(nodes) if peer.is_member() => nodes.get(node),
-            _ => Err(RpcError::new(Code::Permission, format!("{peer} may not call nodes through this agent"))),
+            _ => {
+                Err(RpcError::new(Code::Permission, format!("{peer} may not call nodes through this agent")))
+            }
         }
     }
 }

@@ -90,7 +90,8 @@ impl Credential {
         };
         let Covered { role, connecting, accepting } = covered;
         let role = [*role];
-        let texts = [label, &role[..], self.cluster.as_bytes(), connecting.0.as_bytes(), accepting.0.as_bytes()];
+        let texts =
+            [label, &role[..], self.cluster.as_bytes(), connecting.0.as_bytes(), accepting.0.as_bytes()];
         // Each text follows its length, so that no two lists of texts have one form.
         for text in texts {
             mac.update(&(text.len() as u64).to_be_bytes());

@@ -63,10 +63,17 @@ pub struct Hello {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Welcome {
-    Accepted { version: u16, identity: PeerIdentity },
+    Accepted {
+        version: u16,
+        identity: PeerIdentity,
+    },
     Refused(RpcError),
     /// Both servers name the same cluster: the accepting side proves its membership, and asks for a proof.
-    Challenge { id: String, nonce: Nonce, proof: Proof },
+    Challenge {
+        id: String,
+        nonce: Nonce,
+        proof: Proof,
+    },
 }
 
 /// The answer to a [`Welcome::Challenge`].

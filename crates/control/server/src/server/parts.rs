@@ -56,7 +56,8 @@ pub struct Parts {
 
 impl Blueprint {
     pub(crate) fn new(core: Core, config: &ServerConfig, registry: ReverseRegistry) -> Self {
-        let reset_file = config.keyring.as_deref().and_then(|dir| Some(dir.parent()?.join(super::RESET_FILE)));
+        let reset_file =
+            config.keyring.as_deref().and_then(|dir| Some(dir.parent()?.join(super::RESET_FILE)));
         let acl: AclConfig = config.acl;
         let admin = Admin::new(core.clone(), config.region.clone(), acl, config.issuer.clone());
         Self {

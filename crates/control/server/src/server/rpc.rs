@@ -3,8 +3,8 @@
 //! Any server accepts a call. The leader carries out everything that changes the state or depends on its own memory;
 //! streams of data that every server has are served where the client is connected.
 
-use super::parts::Parts;
 use super::Handle;
+use super::parts::Parts;
 use crate::error::ServerError;
 use caravan_messages::Done;
 use caravan_rpc::{Context, Method, RouterBuilder, RpcError, StreamMethod, methods};

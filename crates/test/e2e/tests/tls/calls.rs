@@ -78,8 +78,7 @@ fn calls_between_agents_are_encrypted() -> Result<()> {
 
     let reported = refusal(&server, somebody(), None)?;
     ensure!(reported.contains("encrypted calls only"), "{reported}");
-    let reported =
-        refusal(&server, PeerIdentity::server("x"), Some((&certificates, "client")))?;
+    let reported = refusal(&server, PeerIdentity::server("x"), Some((&certificates, "client")))?;
     ensure!(reported.contains("only a certificate for server.global.nomad makes a server"), "{reported}");
     let reported = refusal(&server, somebody(), Some((&certificates, "cli")))?;
     ensure!(reported.contains("neither for client.global.nomad nor for server.global.nomad"), "{reported}");

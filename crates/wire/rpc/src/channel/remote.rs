@@ -100,7 +100,8 @@ impl ConnectOptions {
             Some(calling) => Some(ServerHello {
                 cluster: credential.as_ref().map(|credential| credential.cluster().to_owned()),
                 to: calling.to.clone(),
-                nonce: Nonce::random().ok_or_else(|| RpcError::internal("the system has no random numbers"))?,
+                nonce: Nonce::random()
+                    .ok_or_else(|| RpcError::internal("the system has no random numbers"))?,
             }),
             None => None,
         };

@@ -194,7 +194,7 @@ async fn what_is_no_greeting_is_refused_with_a_reason() {
     let newer = answer_to(running.addr, &frame(1, 99)).await;
     assert!(newer.contains("protocol version 99 is not spoken here"), "{newer}");
     let raft = answer_to(running.addr, &frame(3, 1)).await;
-    assert!(raft.contains("not served here"), "{raft}");
+    assert!(raft.contains("has not proved that it belongs to this cluster"), "{raft}");
     running.stop().await;
 }
 

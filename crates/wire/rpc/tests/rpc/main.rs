@@ -3,4 +3,5 @@
 mod support;
 
 mod connections;
+mod members;
 mod same_everywhere;

@@ -50,13 +50,35 @@ async fn reversed() -> Way {
     Way { name: "reversed", channel, seen, caller, _ends: vec![running], _proxy: Some(proxy) }
 }
 
+/// Returns a channel to a client that is connected to another server of the cluster.
+async fn via() -> Way {
+    let (router, seen) = router();
+    let registry = ReverseRegistry::default();
+    let nothing = caravan_rpc::Router::builder().build();
+    let serve = ServerOptions {
+        registry: registry.clone(),
+        own: member("1"),
+        ..ServerOptions::new(server(), nothing)
+    };
+    let running = Running::start(any_port(), serve).await;
+    let (service, _) = ReverseService::new(ReverseOptions { connect: options(&[running.addr]), router });
+    tokio::spawn(service.run(CancellationToken::new()));
+    let mut changes = registry.changes();
+    let wait = changes.wait_for(|_| registry.get("node-1").is_ok());
+    tokio::time::timeout(TIMEOUT, wait).await.expect("the client never connected").unwrap();
+    let other = Channel::connect(from_member("2", "1", &[running.addr]));
+    let channel = Channel::via(other, "node-1");
+    let caller = "server server-1".into();
+    Way { name: "via", channel, seen, caller, _ends: vec![running], _proxy: None }
+}
+
 /// Runs `check` over each kind of channel.
 async fn everywhere<F, Fut>(check: F)
 where
     F: Fn(Way) -> Fut,
     Fut: Future<Output = ()>,
 {
-    for way in [local().await, tcp().await, reversed().await] {
+    for way in [local().await, tcp().await, reversed().await, via().await] {
         let name = way.name;
         let outcome = tokio::time::timeout(2 * TIMEOUT, check(way)).await;
         assert!(outcome.is_ok(), "over {name} it never ended");

@@ -1,8 +1,8 @@
 //! Methods, servers and a proxy that the tests share.
 
 use caravan_rpc::{
-    Code, ConnectOptions, Context, DuplexMethod, ItemStream, Method, PeerIdentity, RetryPolicy, Router,
-    RpcError, RpcServer, Secret, ServerOptions, StreamMethod,
+    Calling, Code, ConnectOptions, Context, Credential, DuplexMethod, ItemStream, Method, PeerIdentity,
+    RetryPolicy, Router, RpcError, RpcServer, Secret, ServerOptions, ServerPeer, ServerSide, StreamMethod,
 };
 use futures::{Stream, StreamExt};
 use serde::{Deserialize, Serialize};
@@ -199,6 +199,25 @@ pub(crate) fn client() -> PeerIdentity {
 
 pub(crate) fn server() -> PeerIdentity {
     PeerIdentity::server("server-1")
+}
+
+/// A server with this UUID in the cluster of the tests.
+pub(crate) fn member(id: &str) -> ServerSide {
+    let own = ServerSide { id: id.to_owned(), ..ServerSide::default() };
+    own.credential.set(Credential::new("cluster", 1, [7; 32]));
+    own
+}
+
+/// Returns options with which one member calls another.
+pub(crate) fn from_member(from: &str, to: &str, targets: &[SocketAddr]) -> ConnectOptions {
+    calling(member(from), to, targets)
+}
+
+/// Returns options with which a server calls another.
+pub(crate) fn calling(own: ServerSide, to: &str, targets: &[SocketAddr]) -> ConnectOptions {
+    let name = format!("server-{}", own.id);
+    let identity = PeerIdentity::Server(ServerPeer { name, id: own.id.clone(), is_member: false });
+    ConnectOptions { identity, server: Some(Calling { own, to: to.to_owned() }), ..impatient(targets) }
 }
 
 pub(crate) fn any_port() -> SocketAddr {
