@@ -26,6 +26,7 @@ const CRATES: &[(&str, &str, u8)] = &[
     ("wire", "tls", 1),
     ("control", "base2histogram", 1),
     ("control", "consensus", 1),
+    ("control", "members", 1),
     ("control", "meters", 1),
     ("host", "sys", 1),
     ("edge", "args", 1),

@@ -1,0 +1,64 @@
+//! Tests of failure detection alone.
+
+use super::codec::{PEER_BYTES, get_peer, put_peer};
+use super::*;
+use crate::frame::Intent;
+use proptest::prelude::*;
+use rand_010::SeedableRng as _;
+
+fn peer(n: u128) -> Peer {
+    Peer { id: Uuid::from_u128(n), generation: 1, addr: ([10, 0, 0, 1], 4648).into() }
+}
+
+fn swim(n: u128) -> Swim {
+    Swim::new(peer(n), StdRng::seed_from_u64(1))
+}
+
+fn claim(n: u128, liveness: Liveness) -> Claim {
+    let Peer { id, generation, addr } = peer(n);
+    Claim { id, addr, generation, incarnation: 0, liveness, version: 1, intent: Intent::Present }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn hostile_datagrams_do_no_harm(bytes in proptest::collection::vec(any::<u8>(), 0..300)) {
+        let mut swim = swim(1);
+        swim.receive(Duration::ZERO, &bytes);
+    }
+
+    #[test]
+    fn damaged_datagrams_do_no_harm(at in any::<prop::sample::Index>(), bits in any::<u8>()) {
+        let (mut a, mut b) = (swim(1), swim(2));
+        a.apply(Duration::ZERO, &[claim(2, Liveness::Alive), claim(3, Liveness::Suspect)]);
+        a.run_due(Duration::from_secs(2));
+        for (_, mut bytes) in a.take_sends() {
+            let at = at.index(bytes.len());
+            bytes[at] ^= bits;
+            b.receive(Duration::ZERO, &bytes);
+            b.receive(Duration::ZERO, &bytes[..at]);
+        }
+    }
+}
+
+#[test]
+fn a_server_that_others_call_down_returns_with_a_higher_generation() {
+    let mut swim = swim(1);
+    swim.apply(Duration::ZERO, &[claim(1, Liveness::Down)]);
+    assert_eq!(swim.peer().generation, 2);
+    assert!(swim.take_changed());
+    swim.raise(Duration::ZERO, 9);
+    assert_eq!(swim.peer().generation, 9);
+}
+
+#[test]
+fn addresses_of_both_families_survive_the_wire() {
+    for addr in ["10.1.2.3:4648", "[2001:db8::1]:99"] {
+        let peer = Peer { addr: addr.parse().unwrap(), ..peer(4) };
+        let mut bytes = Vec::new();
+        put_peer(&peer, &mut bytes);
+        assert_eq!(bytes.len(), PEER_BYTES);
+        assert_eq!(get_peer(&mut &bytes[..]).unwrap(), peer);
+    }
+}
