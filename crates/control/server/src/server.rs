@@ -25,7 +25,7 @@ use crate::pool::{Crew, WorkerPool, Workers};
 use crate::reports::Reports;
 use crate::volume::{Claims, Controllers, Reconciler, UsageBook, Volumes};
 use crate::ways_back::WaysBack;
-use caravan_consensus::{Config as LogConfig, Consensus};
+use caravan_consensus::{Config as LogConfig, Consensus, NoPeers};
 use caravan_meters::Meters;
 use caravan_rpc::ReverseRegistry;
 use caravan_state::Store;
@@ -117,14 +117,14 @@ impl Service {
             None => Keyring::memory()?,
         };
         let store = Arc::new(Store::default());
-        let (log, log_service) = Consensus::start(config.log, Machine(store.clone()))
+        let (log, log_service) = Consensus::start(config.log, Arc::new(NoPeers), Machine(store.clone()))
             .await
             .map_err(|e| ServerError::Storage(Arc::new(e)))?;
         let (meters, clock, absences) = (Meters::default(), Clock::default(), Absences::default());
         let aging = Aging::new(config.gc.longest());
         let core = Core { store, log, keyring, meters, clock, absences, aging };
         // Apply everything committed before the restart before serving requests.
-        core.log.barrier().await?;
+        core.log.read_quorum().await?;
         let heartbeats = Heartbeats::new(core.clone(), config.heartbeat);
         let broker = Broker::new(core.clone());
         let (planner, planner_service) = Planner::new(core.clone(), config.rejections);

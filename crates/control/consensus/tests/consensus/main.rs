@@ -4,7 +4,7 @@ mod crash;
 mod lifecycle;
 
 use caravan_consensus::{
-    BoxError, Capture, Config, Consensus, Error, Handle, Meaning, ServerId, StateMachine,
+    BoxError, Capture, Config, Consensus, Error, Handle, Meaning, NoPeers, ServerId, StateMachine,
 };
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -24,14 +24,17 @@ impl Journal {
 }
 
 impl StateMachine for Journal {
-    fn apply(&mut self, index: u64, command: &[u8], meaning: Option<Meaning>) -> Vec<u8> {
+    fn apply(&mut self, index: u64, command: &[u8], meaning: Option<Meaning>) -> Result<Vec<u8>, BoxError> {
         if let Some(meaning) = meaning {
             assert_eq!(meaning.downcast_ref::<Vec<u8>>().map(Vec::as_slice), Some(command));
         }
         assert_ne!(command, b"panic", "asked to");
+        if command == b"unreadable" {
+            return Err("it needs a newer version".into());
+        }
         let before = self.0.lock().unwrap().insert(index, command.to_vec());
         assert!(before.is_none(), "index {index} was applied twice");
-        [b"ok ", command].concat()
+        Ok([b"ok ", command].concat())
     }
 
     fn snapshot(&self) -> Capture {
@@ -104,7 +107,7 @@ impl Server {
 
     pub(crate) async fn try_start(config: Config) -> Result<Self, Error> {
         let journal = Journal::default();
-        let (handle, service) = Consensus::start(config, journal.clone()).await?;
+        let (handle, service) = Consensus::start(config, Arc::new(NoPeers), journal.clone()).await?;
         let cancel = CancellationToken::new();
         let service = tokio::spawn(service.run(cancel.clone()));
         Ok(Self { handle, journal, cancel, service })
