@@ -13,6 +13,7 @@ use openraft::impls::ProgressResponder;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::Instant;
@@ -294,7 +295,7 @@ impl Handle {
             last_log_index: metrics.last_log_index.unwrap_or(0),
             last_log_term: last_log_term.map_or(0, |id| id.committed_leader_id().term),
             committed_index: metrics.local_committed.map_or(0, |id| id.index),
-            applied_index: metrics.last_applied.map_or(0, |id| id.index),
+            applied_index: running.applied.load(Ordering::SeqCst),
             snapshot_index: metrics.snapshot.map(|id| id.index),
             purged_index: metrics.purged.map(|id| id.index),
             is_leader: metrics.state.is_leader(),
@@ -315,7 +316,7 @@ impl Handle {
         let desired = match running.rounds.join().await {
             Ok(index) => Some(index),
             Err(Error::NotLeader { .. } | Error::NoQuorum) => {
-                metrics.borrow_watched().last_applied.map(|id| id.index)
+                Some(running.applied.load(Ordering::SeqCst)).filter(|index| *index > 0)
             }
             Err(error) => return Err(error),
         };

@@ -14,6 +14,8 @@ use std::any::Any;
 use std::fmt;
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// A captured state that is encoded later, on another thread.
 pub type Capture = Box<dyn FnOnce() -> Result<Vec<u8>, BoxError> + Send>;
@@ -51,6 +53,8 @@ pub(crate) struct Machine {
     inner: Mutex<Option<Box<dyn StateMachine>>>,
     log: LogStore,
     applied: Option<LogId>,
+    /// Index of the last applied entry, for readers.
+    applied_index: Arc<AtomicU64>,
     membership: StoredMembership,
     snapshots: SnapshotStore,
 }
@@ -64,7 +68,18 @@ impl fmt::Debug for Machine {
 impl Machine {
     pub(crate) fn new(inner: Box<dyn StateMachine>, log: LogStore, snapshots: SnapshotStore) -> Self {
         let membership = StoredMembership::default();
-        Self { inner: Mutex::new(Some(inner)), log, applied: None, membership, snapshots }
+        let applied_index = Arc::default();
+        Self { inner: Mutex::new(Some(inner)), log, applied: None, applied_index, membership, snapshots }
+    }
+
+    /// Returns the index of the last applied entry, which is updated before a proposer gets its response.
+    pub(crate) fn applied_index(&self) -> Arc<AtomicU64> {
+        self.applied_index.clone()
+    }
+
+    fn set_applied(&mut self, applied: Option<LogId>) {
+        self.applied = applied;
+        self.applied_index.store(applied.map_or(0, |id| id.index), Ordering::SeqCst);
     }
 
     /// Returns the part that receives snapshots.
@@ -113,7 +128,7 @@ impl RaftStateMachine<TypeConfig> for Machine {
                         .map_err(io::Error::other)?
                 }
             };
-            self.applied = Some(entry.log_id);
+            self.set_applied(Some(entry.log_id));
             if let Some(responder) = responder {
                 responder.send(Output(output));
             }
@@ -137,7 +152,7 @@ impl RaftStateMachine<TypeConfig> for Machine {
             Ok(inner)
         });
         *self.inner.get_mut() = Some(inner.await??);
-        self.applied = meta.last_log_id;
+        self.set_applied(meta.last_log_id);
         self.membership = meta.last_membership.clone();
         // At start, the snapshot is this server's own newest and need not be written again.
         if self.snapshots.newest().is_none_or(|newest| newest.meta != *meta) {

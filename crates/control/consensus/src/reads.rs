@@ -137,7 +137,7 @@ impl Running {
             acked.elapsed() < age && not_before.is_none_or(|not_before| acked > not_before)
         });
         let proved = voters == [self.number.0] || fresh && voters.contains(&self.number.0);
-        proved.then(|| metrics.last_applied.map_or(0, |id| id.index))
+        proved.then(|| self.applied.load(Ordering::SeqCst))
     }
 }
 

@@ -55,6 +55,8 @@ pub(crate) struct Running {
     pub(crate) suspensions: Suspensions,
     /// Until then this server neither votes nor starts an election.
     pub(crate) held_until: Option<Instant>,
+    /// Index of the last applied entry.
+    pub(crate) applied: Arc<AtomicU64>,
     /// The last entry on disk at the start. The state before the restart contained no later one.
     pub(crate) tail: Option<u64>,
     /// The term in which this server has begun to give up its leadership; 0 before the first.
@@ -220,7 +222,8 @@ impl Inner {
         };
         let config = openraft_config(&self.config)?;
         let network = Network { transport: self.transport.clone(), identity: self.identity.clone() };
-        let (inbox, pristine, tail) = (machine.inbox(), log.is_pristine(), log.last_index());
+        let (inbox, applied) = (machine.inbox(), machine.applied_index());
+        let (pristine, tail) = (log.is_pristine(), log.last_index());
         let raft = Raft::new(number.0, config, network, log, machine).await.map_err(fatal)?;
         let began = match begin(&raft, number, &self.config, pristine).await {
             Ok(began) => began,
@@ -244,6 +247,7 @@ impl Inner {
             raft,
             number,
             inbox,
+            applied,
             held_until,
             tail,
             given_up: AtomicU64::new(0),

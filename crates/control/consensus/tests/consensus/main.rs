@@ -1,10 +1,13 @@
 //! Tests the log as its users see it: across restarts, crashes and damaged directories.
 
+mod cluster;
 mod crash;
 mod lifecycle;
+mod net;
 
 use caravan_consensus::{
-    BoxError, Capture, Config, Consensus, Error, Handle, Meaning, NoPeers, ServerId, StateMachine,
+    BoxError, Capture, Config, Consensus, Error, Handle, Meaning, NoPeers, PeerTransport, ServerId,
+    StateMachine,
 };
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -74,7 +77,7 @@ pub(crate) struct Server {
 }
 
 /// How long an event may take that certainly happens.
-const DEADLINE: Duration = Duration::from_secs(30);
+pub(crate) const DEADLINE: Duration = Duration::from_secs(30);
 
 /// Tries until the directory is not locked. A child that another test starts inherits the lock of a server that has
 /// just stopped, from its fork to its exec.
@@ -106,8 +109,12 @@ impl Server {
     }
 
     pub(crate) async fn try_start(config: Config) -> Result<Self, Error> {
+        Self::with(config, Arc::new(NoPeers)).await
+    }
+
+    pub(crate) async fn with(config: Config, transport: Arc<dyn PeerTransport>) -> Result<Self, Error> {
         let journal = Journal::default();
-        let (handle, service) = Consensus::start(config, Arc::new(NoPeers), journal.clone()).await?;
+        let (handle, service) = Consensus::start(config, transport, journal.clone()).await?;
         let cancel = CancellationToken::new();
         let service = tokio::spawn(service.run(cancel.clone()));
         Ok(Self { handle, journal, cancel, service })
