@@ -1,18 +1,79 @@
 //! The settings of consensus.
 
 use crate::Error;
+use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::path::PathBuf;
+use std::time::Duration;
+use uuid::Uuid;
 
 /// Number of a server in the replicated log. It must never be reused in one log: a server that lost its data needs a
 /// new number.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
 pub struct ServerId(pub u64);
 
 impl fmt::Display for ServerId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}", self.0)
     }
+}
+
+/// Identity of a cluster: all servers that share one log.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct ClusterId(pub Uuid);
+
+impl fmt::Display for ClusterId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.0)
+    }
+}
+
+/// A server as the membership records it.
+///
+/// Logs written before there were several servers hold `addr` only, so every other field has a default.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Peer {
+    /// The server's UUID; nil in old logs.
+    #[serde(default)]
+    pub server: Uuid,
+    /// The server's name.
+    #[serde(default)]
+    pub name: String,
+    /// Address of the server's RPC port. Only a hint: a server is identified by its UUID and its number.
+    pub addr: String,
+}
+
+impl Peer {
+    /// Returns a peer of which only the address is known.
+    pub fn at(addr: impl Into<String>) -> Self {
+        Self { addr: addr.into(), ..Self::default() }
+    }
+}
+
+/// The receiver of a message.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PeerAddress {
+    /// The receiver's number.
+    pub number: ServerId,
+    /// The receiver's identity and address.
+    pub peer: Peer,
+}
+
+impl fmt::Display for PeerAddress {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} at {}", self.number, self.peer.addr)
+    }
+}
+
+/// The server's place in the log: both are unknown until the server founds a cluster or is admitted to one.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Identity {
+    /// The cluster. A server that ran alone before clusters had ids has a number without a cluster.
+    pub cluster: Option<ClusterId>,
+    /// The server's number.
+    pub number: Option<ServerId>,
 }
 
 /// Where log, votes and snapshots are stored.
@@ -24,18 +85,72 @@ pub enum Storage {
     Dir(PathBuf),
 }
 
+/// Behaviour of a server whose log is empty. With entries, the log decides.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Start {
+    /// Form a cluster of this server alone, under this number.
+    Alone(ServerId),
+    /// Wait for [`Handle::admit`](crate::Handle::admit) or [`Handle::found`](crate::Handle::found).
+    Wait,
+}
+
+/// Times of heartbeats and elections.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Timing {
+    /// Factor of all times, 1 to 10 (`raft_multiplier`).
+    pub multiplier: u32,
+}
+
+impl Default for Timing {
+    fn default() -> Self {
+        Self { multiplier: 1 }
+    }
+}
+
+impl Timing {
+    fn times(self, millis: u64) -> u64 {
+        millis * u64::from(self.multiplier)
+    }
+
+    pub(crate) fn heartbeat_millis(self) -> u64 {
+        self.times(100)
+    }
+
+    pub(crate) fn election_millis(self) -> (u64, u64) {
+        (self.times(250), self.times(500))
+    }
+
+    /// Returns for how long a follower that received a message of its leader votes for no other server. openraft
+    /// equates it with the longest election timeout.
+    pub fn lease(self) -> Duration {
+        Duration::from_millis(self.election_millis().1)
+    }
+
+    /// Returns the age up to which an acknowledgement by a quorum proves leadership for a read: half a lease, which
+    /// leaves the other half for clocks of different rates.
+    pub fn read_lease(self) -> Duration {
+        self.lease() / 2
+    }
+
+    /// Returns for how long a restarted server grants no vote and starts no election. The server does not know whether
+    /// it acknowledged a message of its leader just before the restart, so leases that rest on its acknowledgement
+    /// must run out first. The excess over [`Self::read_lease`] allows for clocks of different rates.
+    pub(crate) fn hold_after_start(self) -> Duration {
+        self.read_lease() + self.lease() / 10
+    }
+}
+
 /// Settings of one server's part in consensus.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Config {
-    /// Number of this server; recorded in the data directory.
-    pub node_id: ServerId,
-    /// Address at which other servers reach this one; recorded in the membership.
-    pub address: String,
-    /// Voters besides this server. Only one voter is supported so far, so a non-empty list is refused with
-    /// [`Error::ManyVoters`].
-    pub other_voters: Vec<(ServerId, String)>,
+    /// Behaviour while the log is empty.
+    pub start: Start,
+    /// This server, as it records itself if it forms a cluster alone.
+    pub peer: Peer,
     /// Where the log is stored.
     pub storage: Storage,
+    /// Times of heartbeats and elections.
+    pub timing: Timing,
     /// Number of entries after the last snapshot that triggers the next one.
     pub snapshot_after_entries: u64,
     /// Number of entries to keep in the log although a snapshot covers them. With at least `snapshot_after_entries`,
@@ -44,37 +159,57 @@ pub struct Config {
 }
 
 impl Config {
-    /// Returns settings for a server without a disk, for `-dev` and tests.
-    pub fn memory(node_id: ServerId) -> Self {
+    /// Returns settings for a server that runs alone without a disk, for `-dev` and tests.
+    pub fn memory(number: ServerId) -> Self {
         Self {
-            node_id,
-            address: String::from("local"),
-            other_voters: Vec::new(),
+            start: Start::Alone(number),
+            peer: Peer::at("local"),
             storage: Storage::Memory,
+            timing: Timing::default(),
             snapshot_after_entries: 2048,
             keep_entries: 0,
         }
     }
 
-    /// Returns settings for a server with its data in `dir`.
-    pub fn dir(node_id: ServerId, address: impl Into<String>, dir: impl Into<PathBuf>) -> Self {
+    /// Returns settings for a server that runs alone with its data in `dir`.
+    pub fn dir(number: ServerId, address: impl Into<String>, dir: impl Into<PathBuf>) -> Self {
         Self {
-            node_id,
-            address: address.into(),
-            other_voters: Vec::new(),
+            start: Start::Alone(number),
+            peer: Peer::at(address),
             storage: Storage::Dir(dir.into()),
+            timing: Timing::default(),
             snapshot_after_entries: 8192,
             keep_entries: 10_240,
         }
     }
 
     pub(crate) fn validate(&self) -> Result<(), Error> {
-        if !self.other_voters.is_empty() {
-            return Err(Error::ManyVoters { count: self.other_voters.len() + 1 });
-        }
         if self.snapshot_after_entries == 0 {
             return Err(Error::Config { field: "snapshot_after_entries", reason: "it must be at least 1" });
         }
+        if !(1..=10).contains(&self.timing.multiplier) {
+            return Err(Error::Config { field: "raft_multiplier", reason: "it must be from 1 to 10" });
+        }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[derive(Serialize)]
+    struct OldPeer {
+        addr: String,
+    }
+
+    #[test]
+    fn a_peer_of_an_old_log_is_read() {
+        let old = rmp_serde::to_vec_named(&OldPeer { addr: "10.0.0.1:4647".into() }).unwrap();
+        let peer: Peer = rmp_serde::from_slice(&old).unwrap();
+        assert_eq!(peer, Peer::at("10.0.0.1:4647"));
+        let new = Peer { server: Uuid::from_u128(7), name: "a".into(), addr: "b".into() };
+        let bytes = rmp_serde::to_vec_named(&new).unwrap();
+        assert_eq!(rmp_serde::from_slice::<Peer>(&bytes).unwrap(), new);
     }
 }

@@ -1,6 +1,6 @@
 //! Errors of this crate.
 
-use crate::ServerId;
+use crate::{ClusterId, Identity, PeerAddress, ServerId};
 use std::io;
 use std::path::PathBuf;
 
@@ -18,12 +18,6 @@ pub enum Error {
         field: &'static str,
         /// The allowed values.
         reason: &'static str,
-    },
-    /// More than one voter was configured, or found in the data directory.
-    #[error("{count} voting servers were given, but only one voting server is supported")]
-    ManyVoters {
-        /// Number of voters, this one included.
-        count: usize,
     },
     /// The directory cannot be created, opened or written.
     #[error("the data directory {} cannot be used", path.display())]
@@ -49,16 +43,6 @@ pub enum Error {
         #[source]
         source: BoxError,
     },
-    /// The directory was written by a server with another number.
-    #[error("the data directory {} belongs to server {found}, but this is server {expected}", path.display())]
-    WrongServer {
-        /// The data directory.
-        path: PathBuf,
-        /// Number recorded in the directory.
-        found: ServerId,
-        /// Number in the configuration.
-        expected: ServerId,
-    },
     /// The log starts after the newest readable snapshot, so the state between them is lost.
     #[error(
         "the log in {} begins after entry {purged}, but no readable snapshot reaches that far (newest: {})",
@@ -73,12 +57,83 @@ pub enum Error {
         /// Last entry in the newest readable snapshot.
         newest: Option<u64>,
     },
-    /// This server is not the leader now.
+    /// This server is not the leader, or cannot reach a quorum. Nothing was appended.
     #[error("this server is not the leader")]
     NotLeader {
-        /// Number and address of the leader, if known.
-        leader: Option<(ServerId, String)>,
+        /// The leader, if known.
+        leader: Option<PeerAddress>,
     },
+    /// The leader's term in which the caller works has ended. Nothing was appended.
+    #[error("the leader's term {term} has ended")]
+    TermEnded {
+        /// The term of the caller.
+        term: u64,
+    },
+    /// The command was appended, but leadership ended before it was committed. Another leader may still commit it.
+    #[error("leadership changed before the command was committed: it may or may not take effect")]
+    OutcomeUnknown,
+    /// The command is larger than [`MAX_COMMAND`](crate::MAX_COMMAND). Nothing was appended.
+    #[error(
+        "a command of {bytes} bytes is too large for the replicated log; the limit is {} bytes",
+        crate::MAX_COMMAND
+    )]
+    TooLarge {
+        /// Size of the command.
+        bytes: usize,
+    },
+    /// Leadership was not confirmed by a quorum within the time limit.
+    #[error("no quorum of servers confirmed this server as the leader in time")]
+    NoQuorum,
+    /// The membership was not changed.
+    #[error(transparent)]
+    Membership(#[from] MembershipError),
+    /// No other server took over leadership in time.
+    #[error("server {to} did not take over leadership in time")]
+    NotTransferred {
+        /// The server that was asked.
+        to: ServerId,
+    },
+    /// This server has no number yet: it was neither admitted to a cluster, nor did it found one.
+    #[error("this server is not a member of a cluster yet")]
+    NotAdmitted,
+    /// This server belongs to a cluster, or has another number in it.
+    #[error(
+        "this server is already number {} of cluster {}",
+        identity.number.map_or_else(|| String::from("none"), |number| number.to_string()),
+        identity.cluster.map_or_else(|| String::from("none"), |cluster| cluster.to_string())
+    )]
+    Admitted {
+        /// The server's identity.
+        identity: Identity,
+    },
+    /// The message comes from a server of another cluster.
+    #[error("the message is from cluster {found}, but this server belongs to cluster {own}")]
+    WrongCluster {
+        /// Cluster of the sender.
+        found: ClusterId,
+        /// Cluster of this server.
+        own: ClusterId,
+    },
+    /// The message is addressed to another server.
+    #[error("the message is for server {to}, but this is server {own}")]
+    WrongServer {
+        /// The addressed server.
+        to: ServerId,
+        /// The number of this server.
+        own: ServerId,
+    },
+    /// The message cannot be decoded.
+    #[error("a message between servers cannot be read: {reason}")]
+    Message {
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// A snapshot from the leader did not arrive whole.
+    #[error("the snapshot of the leader was not received")]
+    SnapshotNotReceived(#[source] io::Error),
+    /// This server restarted a moment ago and must not vote yet.
+    #[error("this server has just started and does not vote yet")]
+    NoVoteYet,
     /// The log was shut down.
     #[error("the replicated log is stopped")]
     Stopped,
@@ -91,6 +146,32 @@ pub enum Error {
     },
 }
 
+/// The reasons for which a membership change is refused.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum MembershipError {
+    /// The membership is no longer the one that the caller saw.
+    #[error("the membership has changed in the meantime")]
+    Changed,
+    /// The previous change is not committed yet.
+    #[error("another change of the membership is in progress")]
+    InProgress,
+    /// The leader has not committed an entry of its own term yet.
+    #[error("the leader has not taken over completely yet")]
+    LeaderTooNew,
+    /// The server is not a member.
+    #[error("server {0} is not a member of this cluster")]
+    NotMember(ServerId),
+    /// The server is a member already.
+    #[error("server {0} is a member of this cluster already")]
+    Member(ServerId),
+    /// The server is the only voter.
+    #[error("server {0} is the only voter of this cluster and cannot be removed")]
+    LastVoter(ServerId),
+    /// openraft refuses the change for another reason.
+    #[error("the membership cannot be changed: {0}")]
+    Refused(String),
+}
+
 impl Error {
     pub(crate) fn data_dir(path: impl Into<PathBuf>) -> impl FnOnce(io::Error) -> Self {
         let path = path.into();
@@ -99,5 +180,9 @@ impl Error {
 
     pub(crate) fn fatal(source: impl Into<BoxError>) -> Self {
         Self::Fatal { source: source.into() }
+    }
+
+    pub(crate) fn message(reason: impl ToString) -> Self {
+        Self::Message { reason: reason.to_string() }
     }
 }

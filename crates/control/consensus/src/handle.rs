@@ -1,48 +1,56 @@
-//! Starting, using and stopping one server's part in the log.
+//! The interface to one server's part in the log.
 
-use crate::log::LogStore;
-use crate::machine::{Machine, Meaning, StateMachine};
-use crate::network::{Alone, Network};
-use crate::raft::{Command, TypeConfig};
-use crate::snapshot::SnapshotStore;
-use crate::{Config, Error, ServerId, Storage};
+use crate::config::Identity;
+use crate::log::DiskHealth;
+use crate::machine::Meaning;
+use crate::raft::{Command, CommittedLeaderId, TypeConfig};
+use crate::start::{Inner, Running, fatal, initialize, not_leader, why_stopped};
+use crate::{ClusterId, Error, MembershipError, Peer, PeerAddress, ServerId};
 use bytes::Bytes;
 use openraft::async_runtime::WatchReceiver;
-use openraft::errors::{ClientWriteError, Fatal, LinearizableReadError, RaftError};
-use openraft::{BasicNode, Raft, ReadPolicy, SnapshotPolicy};
+use openraft::errors::{ChangeMembershipError, ClientWriteError, ForwardReason};
+use openraft::impls::ProgressResponder;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 use tokio::sync::watch;
-use tokio_util::sync::CancellationToken;
+use tokio::time::Instant;
 
-/// How long the shutdown waits until the log file is closed.
-const CLOSE_TIMEOUT: Duration = Duration::from_secs(5);
+/// Maximum size of a command in bytes.
+pub const MAX_COMMAND: usize = 8 * 1024 * 1024;
+/// How long a leader among several waits for the outcome of a command. A leader that is cut off keeps its commands
+/// until it hears of another leader, which may take for ever.
+const OUTCOME_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// How long a log that has dropped a command may take to report why it stops.
+const STOP_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// A command that is durable and applied.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Applied {
-    /// The command's index, as passed to [`StateMachine::apply`].
+    /// The command's index, as passed to [`StateMachine::apply`](crate::StateMachine::apply).
     pub index: u64,
-    /// The result of [`StateMachine::apply`].
+    /// The result of [`StateMachine::apply`](crate::StateMachine::apply).
     pub response: Vec<u8>,
 }
 
 /// The leader, as this server knows it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Leadership {
-    /// This server is the leader.
+    /// This server is the leader: a quorum has confirmed it, and everything that earlier leaders acknowledged is
+    /// applied here.
     Leader {
         /// The leader's term, which grows with every new leader.
         term: u64,
+        /// When this server had taken over.
+        since: Instant,
     },
     /// Another server is the leader.
     Follower {
-        /// Number of the leader.
-        leader: ServerId,
-        /// Address of the leader.
-        address: String,
+        /// The leader.
+        leader: PeerAddress,
     },
     /// There is no leader, or it is not known yet.
     Unknown,
@@ -51,10 +59,14 @@ pub enum Leadership {
 /// The positions in the log.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Metrics {
-    /// Term of the newest known leader.
+    /// The newest term that this server knows.
     pub term: u64,
     /// Last entry in the log; 0 while it is empty.
     pub last_log_index: u64,
+    /// Term of the last entry in the log; 0 while it is empty.
+    pub last_log_term: u64,
+    /// Last entry that this server knows to be committed; 0 before the first.
+    pub committed_index: u64,
     /// Last entry applied; 0 before the first.
     pub applied_index: u64,
     /// Last entry in the newest snapshot, if there is one.
@@ -63,153 +75,14 @@ pub struct Metrics {
     pub purged_index: Option<u64>,
     /// Whether this server is the leader.
     pub is_leader: bool,
-}
-
-type Core = Raft<TypeConfig, Machine>;
-
-/// Entry point: [`Consensus::start`].
-#[derive(Clone, Copy, Debug)]
-pub struct Consensus;
-
-impl Consensus {
-    /// Opens the log, restores the state machine, makes this server the leader, and returns when all that is done.
-    /// The state machine then contains every command that was ever acknowledged. The service must be run as long as
-    /// the handle is used.
-    ///
-    /// # Errors
-    /// If the configuration is refused; if the data directory is unusable, in use, damaged or belongs to another
-    /// server; if the state machine cannot read its snapshot.
-    pub async fn start(config: Config, state_machine: impl StateMachine) -> Result<(Handle, Service), Error> {
-        config.validate()?;
-        let closed = CancellationToken::new();
-        let (log, snapshots) = open(&config, closed.clone()).await?;
-        let on_disk = matches!(config.storage, Storage::Dir(_));
-        let machine = Machine::new(Box::new(state_machine), snapshots);
-        Self::launch(config, log, machine, on_disk.then_some(closed)).await
-    }
-
-    async fn launch(
-        config: Config,
-        log: LogStore,
-        machine: Machine,
-        closed: Option<CancellationToken>,
-    ) -> Result<(Handle, Service), Error> {
-        let raft = openraft_config(&config)?;
-        let raft = Raft::new(config.node_id.0, raft, Network(Alone), log, machine).await.map_err(fatal)?;
-        if let Err(error) = lead(&raft, &config).await {
-            // The first error is the cause; an error of the shutdown adds nothing.
-            let _ = raft.shutdown().await;
-            return Err(error);
-        }
-        let (publish, leadership) = watch::channel(current_leadership(&raft));
-        let service = Service { raft: raft.clone(), publish, closed };
-        Ok((Handle { raft, leadership }, service))
-    }
-}
-
-async fn open(config: &Config, closed: CancellationToken) -> Result<(LogStore, SnapshotStore), Error> {
-    let Storage::Dir(dir) = &config.storage else {
-        return Ok((LogStore::memory(), SnapshotStore::memory()));
-    };
-    let (dir, server) = (dir.clone(), config.node_id);
-    let open = move || {
-        let log = LogStore::open(&dir, server, closed)?;
-        let snapshots = SnapshotStore::open(&dir, log.purged())?.with_log(log.clone());
-        Ok((log, snapshots))
-    };
-    // The repair after a crash reads the whole file.
-    tokio::task::spawn_blocking(open).await.map_err(Error::fatal)?
-}
-
-fn openraft_config(config: &Config) -> Result<Arc<openraft::Config>, Error> {
-    let raft = openraft::Config {
-        cluster_name: String::from("caravan"),
-        snapshot_policy: SnapshotPolicy::LogsSinceLast(config.snapshot_after_entries),
-        max_in_snapshot_log_to_keep: config.keep_entries,
-        // A single voter has no peers: it elects itself once, at start, and then needs no clock.
-        enable_tick: false,
-        enable_heartbeat: false,
-        enable_elect: false,
-        ..openraft::Config::default()
-    };
-    raft.validate().map(Arc::new).map_err(Error::fatal)
-}
-
-/// Forms a cluster of one unless a cluster exists, and waits until this server is its leader with all entries applied.
-async fn lead(raft: &Core, config: &Config) -> Result<(), Error> {
-    let voters = raft.with_raft_state(|state| state.membership_state.effective().voter_ids().count());
-    let voters = voters.await.map_err(fatal)?;
-    if voters > 1 {
-        return Err(Error::ManyVoters { count: voters });
-    }
-    if !raft.is_initialized().await.map_err(fatal)? {
-        let node = BasicNode { addr: config.address.clone() };
-        let members = BTreeMap::from([(config.node_id.0, node)]);
-        raft.initialize(members).await.map_err(|error| match error {
-            RaftError::Fatal(error) => fatal(error),
-            RaftError::APIError(error) => Error::fatal(error),
-        })?;
-    } else if !raft.with_raft_state(|state| state.server_state.is_leader()).await.map_err(fatal)? {
-        raft.trigger().elect(false).await.map_err(fatal)?;
-    }
-    let mut metrics = raft.server_metrics();
-    while !metrics.borrow_and_update().state.is_leader() {
-        if metrics.changed().await.is_err() {
-            return Err(why_stopped(raft));
-        }
-    }
-    barrier(raft).await.map(drop)
-}
-
-async fn barrier(raft: &Core) -> Result<u64, Error> {
-    match raft.ensure_linearizable(ReadPolicy::ReadIndex).await {
-        Ok(read) => Ok(read.index()),
-        Err(RaftError::Fatal(error)) => Err(fatal(error)),
-        Err(RaftError::APIError(LinearizableReadError::ForwardToLeader(forward))) => {
-            Err(not_leader(&forward))
-        }
-        Err(RaftError::APIError(_)) => Err(Error::NotLeader { leader: None }),
-    }
-}
-
-fn not_leader(forward: &openraft::errors::ForwardToLeader<TypeConfig>) -> Error {
-    let leader = forward.leader_id.zip(forward.leader_node.as_ref());
-    Error::NotLeader { leader: leader.map(|(id, node)| (ServerId(id), node.addr.clone())) }
-}
-
-fn fatal(error: Fatal<TypeConfig>) -> Error {
-    match error {
-        Fatal::Stopped => Error::Stopped,
-        error => Error::fatal(error),
-    }
-}
-
-/// Returns why openraft's core has stopped.
-fn why_stopped(raft: &Core) -> Error {
-    match raft.metrics().borrow_watched().running_state.clone() {
-        Ok(()) => Error::Stopped,
-        Err(error) => fatal(error),
-    }
-}
-
-fn current_leadership(raft: &Core) -> Leadership {
-    let metrics = raft.server_metrics();
-    let metrics = metrics.borrow_watched();
-    if metrics.state.is_leader() {
-        return Leadership::Leader { term: metrics.vote.leader_id().term };
-    }
-    let leader = metrics.current_leader.and_then(|id| {
-        let node = metrics.membership_config.membership().get_node(&id)?;
-        Some(Leadership::Follower { leader: ServerId(id), address: node.addr.clone() })
-    });
-    leader.unwrap_or(Leadership::Unknown)
+    /// Number of voters, this server included if it votes.
+    pub voters: usize,
 }
 
 /// The interface to the log. Clones are cheap and share it.
 #[derive(Clone)]
 pub struct Handle {
-    raft: Core,
-    leadership: watch::Receiver<Leadership>,
+    pub(crate) inner: Arc<Inner>,
 }
 
 impl fmt::Debug for Handle {
@@ -218,14 +91,70 @@ impl fmt::Debug for Handle {
     }
 }
 
+/// The identity and the first servers of a cluster.
 impl Handle {
-    /// Appends `command` and returns once it is durable and applied. If the future is dropped, or the error is
-    /// [`Error::Stopped`] or [`Error::Fatal`], the command may still be in the log.
+    /// Returns the server's place in the log.
+    pub fn identity(&self) -> Identity {
+        self.inner.identity()
+    }
+
+    /// Makes this server number `number` of a cluster, durably, and starts its log. A server that ran alone before
+    /// clusters had ids gets the id of its cluster in this way, under the number that it has. Repeated calls change
+    /// nothing.
     ///
     /// # Errors
-    /// [`Error::NotLeader`] (the command was not appended), [`Error::Stopped`], [`Error::Fatal`].
+    /// [`Error::Admitted`] if the server has another identity; [`Error::Fatal`] if the disk fails.
+    pub async fn admit(&self, cluster: ClusterId, number: ServerId) -> Result<(), Error> {
+        self.inner.admit(Identity { cluster: Some(cluster), number: Some(number) }).await
+    }
+
+    /// Founds a cluster of `members`, one of which is this server under the number that it was admitted with. All
+    /// members must have promised to join this cluster. Repeated calls change nothing.
+    ///
+    /// # Errors
+    /// [`Error::NotAdmitted`]; [`Error::Admitted`] if this server belongs to another cluster; [`Error::Membership`] if
+    /// this server is not one of the members.
+    pub async fn found(&self, cluster: ClusterId, members: BTreeMap<ServerId, Peer>) -> Result<(), Error> {
+        let running = self.inner.running()?;
+        let identity = self.identity();
+        if identity.cluster != Some(cluster) {
+            return Err(Error::Admitted { identity });
+        }
+        initialize(&running.raft, members.into_iter().map(|(number, peer)| (number.0, peer)).collect()).await
+    }
+}
+
+/// Maps an error of a write. `term` is set if the caller works in one term only.
+pub(crate) fn map_write_error(error: ClientWriteError<TypeConfig>, term: Option<u64>) -> Error {
+    match error {
+        // A leader that lost its quorum may still lead in the same term later.
+        ClientWriteError::ForwardToLeader(forward) => match (term, forward.reason) {
+            (_, ForwardReason::LeaseExpired) => Error::NotLeader { leader: None },
+            (Some(term), _) => Error::TermEnded { term },
+            // The other server does not lead yet.
+            (None, ForwardReason::LeadershipTransfer) => Error::NotLeader { leader: None },
+            (None, ForwardReason::NotLeader) => not_leader(forward),
+        },
+        ClientWriteError::LogEntryDiscarded(_) => Error::OutcomeUnknown,
+        ClientWriteError::PreconditionFailed(_) => MembershipError::Changed.into(),
+        ClientWriteError::ChangeMembershipError(error) => match error {
+            ChangeMembershipError::InProgress(_) => MembershipError::InProgress.into(),
+            ChangeMembershipError::UncommittedLeaderLog(_) => MembershipError::LeaderTooNew.into(),
+            error => MembershipError::Refused(error.to_string()).into(),
+        },
+    }
+}
+
+/// Writes.
+impl Handle {
+    /// Appends `command` and returns once it is durable and applied. If the future is dropped, or the error is
+    /// [`Error::OutcomeUnknown`], [`Error::Stopped`] or [`Error::Fatal`], the command may still be in the log.
+    ///
+    /// # Errors
+    /// [`Error::NotLeader`] and [`Error::TooLarge`] (nothing was appended); [`Error::OutcomeUnknown`],
+    /// [`Error::Stopped`], [`Error::Fatal`].
     pub async fn propose(&self, command: Vec<u8>) -> Result<Applied, Error> {
-        self.write(Command::new(Bytes::from(command), None)).await
+        self.write(Command::new(Bytes::from(command), None), None).await
     }
 
     /// Does the same, and passes the state machine the decoded form of the bytes.
@@ -233,60 +162,164 @@ impl Handle {
     /// # Errors
     /// As [`Self::propose`].
     pub async fn propose_known(&self, command: Vec<u8>, meaning: Meaning) -> Result<Applied, Error> {
-        self.write(Command::new(Bytes::from(command), Some(meaning))).await
+        self.write(Command::new(Bytes::from(command), Some(meaning)), None).await
     }
 
-    async fn write(&self, command: Command) -> Result<Applied, Error> {
-        match self.raft.client_write(command).await {
-            Ok(done) => Ok(Applied { index: done.log_id.index, response: done.data.0 }),
-            Err(RaftError::Fatal(error)) => Err(fatal(error)),
-            Err(RaftError::APIError(ClientWriteError::ForwardToLeader(forward))) => Err(not_leader(&forward)),
-            Err(RaftError::APIError(_)) => Err(Error::NotLeader { leader: None }),
+    /// Appends a command if this server still leads in `term`, and returns as [`Self::propose`] does.
+    ///
+    /// # Errors
+    /// [`Error::TermEnded`] if it does not (nothing was appended), and as [`Self::propose`].
+    pub async fn propose_in(
+        &self,
+        term: u64,
+        command: Vec<u8>,
+        meaning: Option<Meaning>,
+    ) -> Result<Applied, Error> {
+        self.write(Command::new(Bytes::from(command), meaning), Some(term)).await
+    }
+
+    async fn write(&self, command: Command, term: Option<u64>) -> Result<Applied, Error> {
+        let bytes = command.bytes.len();
+        if bytes > MAX_COMMAND {
+            return Err(Error::TooLarge { bytes });
+        }
+        let running = self.inner.running()?;
+        let (responder, outcome) = ProgressResponder::complete_only();
+        let mut request = running.raft.write(command).responder(responder);
+        if let Some(term) = term {
+            request = request.with_leader(CommittedLeaderId::new(term));
+        }
+        request.await.map_err(fatal)?;
+        let outcome = if running.is_only_voter() {
+            outcome.await
+        } else {
+            let limited = tokio::time::timeout(OUTCOME_TIMEOUT, outcome).await;
+            limited.map_err(|_| Error::OutcomeUnknown)?
+        };
+        match outcome {
+            Ok(Ok(done)) => Ok(Applied { index: done.log_id.index, response: done.data.0 }),
+            Ok(Err(error)) => Err(map_write_error(error, term)),
+            Err(_) => Err(running.stop_cause().await),
+        }
+    }
+}
+
+/// Reads, and facts about the log.
+impl Handle {
+    /// Proves that this server is the leader, and that its state contains everything acknowledged before the call.
+    /// Returns an index that is applied. The caller must take the state after the call.
+    ///
+    /// An acknowledgement by a quorum suffices if it is at most `max_age` old, and never older than half a lease, which
+    /// is also the default. Otherwise the call waits for a round of heartbeats, as [`Self::read_quorum`] does.
+    ///
+    /// # Errors
+    /// [`Error::NotLeader`], [`Error::NoQuorum`], [`Error::Stopped`], [`Error::Fatal`].
+    pub async fn read(&self, max_age: Option<Duration>) -> Result<u64, Error> {
+        let running = self.inner.running()?;
+        let half = self.inner.config().timing.read_lease();
+        let age = max_age.map_or(half, |age| age.min(half));
+        let leased = running.leased(&self.inner.leadership.borrow(), age);
+        match leased {
+            Some(index) => Ok(index),
+            None => running.rounds.join().await,
         }
     }
 
-    /// Waits until this server has applied all commands that any leader acknowledged before the call. Returns the
-    /// index that it has reached.
+    /// Does the same with a round of heartbeats that began after the call. Concurrent callers share rounds.
     ///
     /// # Errors
-    /// [`Error::NotLeader`], [`Error::Stopped`], [`Error::Fatal`].
-    pub async fn barrier(&self) -> Result<u64, Error> {
-        barrier(&self.raft).await
+    /// As [`Self::read`].
+    pub async fn read_quorum(&self) -> Result<u64, Error> {
+        self.inner.running()?.rounds.join().await
     }
 
     /// Returns whether this server is the leader now, as far as it knows.
     pub fn is_leader(&self) -> bool {
-        self.raft.is_leader()
+        matches!(*self.inner.leadership.borrow(), Leadership::Leader { .. })
     }
 
-    /// Returns a receiver of the leader and its changes. Updated by [`Service::run`].
+    /// Returns a receiver of the leader and its changes. Updated by [`Service::run`](crate::Service::run).
     pub fn leadership(&self) -> watch::Receiver<Leadership> {
-        self.leadership.clone()
+        self.inner.leadership.subscribe()
+    }
+
+    /// Returns the time since the last message of a leader; `None` before the first.
+    pub fn last_contact(&self) -> Option<Duration> {
+        self.inner.contact.age()
+    }
+
+    /// Returns whether the disk below the log keeps up.
+    pub fn log_disk_health(&self) -> DiskHealth {
+        self.inner.writer.health()
+    }
+
+    /// Waits until the state of this server is at least as new as before its last restart. Without a leader, that
+    /// takes until there is one.
+    ///
+    /// # Errors
+    /// [`Error::Stopped`], [`Error::Fatal`].
+    pub async fn recovered(&self) -> Result<(), Error> {
+        tokio::select! {
+            biased;
+            () = self.inner.launched.cancelled() => {}
+            () = self.inner.stopped.cancelled() => return Err(Error::Stopped),
+        }
+        let running = self.inner.running()?;
+        let mut metrics = running.raft.metrics();
+        loop {
+            let recovered = {
+                let now = metrics.borrow_and_update();
+                let committed = now.cluster_committed.map(|id| id.index);
+                // The end of the old log may have been replaced by a shorter one.
+                let target = running.tail.min(now.last_log_index);
+                committed.is_some() && committed >= target && now.last_applied.map(|id| id.index) >= target
+            };
+            if recovered {
+                return Ok(());
+            }
+            if metrics.changed().await.is_err() {
+                return Err(why_stopped(&running.raft));
+            }
+        }
     }
 
     /// Returns the positions in the log. They come from a copy that is updated later: right after [`Self::propose`]
     /// returned, it may lack that command for a moment.
     pub fn metrics(&self) -> Metrics {
-        let metrics = self.raft.metrics();
+        let Ok(running) = self.inner.running() else { return Metrics::default() };
+        let last_log_term = running.raft.data_metrics().borrow_watched().last_log;
+        let metrics = running.raft.metrics();
         let metrics = metrics.borrow_watched();
         Metrics {
             term: metrics.current_term,
             last_log_index: metrics.last_log_index.unwrap_or(0),
-            applied_index: metrics.last_applied.map_or(0, |id| id.index),
+            last_log_term: last_log_term.map_or(0, |id| id.committed_leader_id().term),
+            committed_index: metrics.local_committed.map_or(0, |id| id.index),
+            applied_index: running.applied.load(Ordering::SeqCst),
             snapshot_index: metrics.snapshot.map(|id| id.index),
             purged_index: metrics.purged.map(|id| id.index),
             is_leader: metrics.state.is_leader(),
+            voters: metrics.membership_config.membership().voter_ids().count(),
         }
     }
 
-    /// Creates a snapshot of all commands acknowledged before the call, unless one exists, and waits for it. Returns
-    /// the last index that the newest snapshot covers.
+    /// Creates a snapshot, unless one exists, and waits for it. On the leader the snapshot contains everything
+    /// acknowledged before the call, on other servers everything applied. Returns the last index that the newest
+    /// snapshot covers.
     ///
     /// # Errors
-    /// [`Error::NotLeader`], [`Error::Stopped`], [`Error::Fatal`].
+    /// [`Error::NotAdmitted`], [`Error::Stopped`], [`Error::Fatal`].
     pub async fn snapshot_now(&self) -> Result<u64, Error> {
-        let desired = Some(self.barrier().await?);
-        let mut metrics = self.raft.data_metrics();
+        let running = self.inner.running()?;
+        let raft = &running.raft;
+        let mut metrics = raft.data_metrics();
+        let desired = match running.rounds.join().await {
+            Ok(index) => Some(index),
+            Err(Error::NotLeader { .. } | Error::NoQuorum) => {
+                Some(running.applied.load(Ordering::SeqCst)).filter(|index| *index > 0)
+            }
+            Err(error) => return Err(error),
+        };
         loop {
             let reached = metrics.borrow_and_update().snapshot.map(|id| id.index);
             if reached >= desired {
@@ -294,10 +327,10 @@ impl Handle {
             }
             // The trigger is ignored while a snapshot is being built, which may have begun before the wanted entries.
             // So trigger again after each snapshot.
-            self.raft.trigger().snapshot().await.map_err(fatal)?;
+            raft.trigger().snapshot().await.map_err(fatal)?;
             loop {
                 if metrics.changed().await.is_err() {
-                    return Err(why_stopped(&self.raft));
+                    return Err(why_stopped(raft));
                 }
                 if metrics.borrow_watched().snapshot.map(|id| id.index) != reached {
                     break;
@@ -306,85 +339,32 @@ impl Handle {
         }
     }
 
-    /// Stops the log: no further command is accepted, and [`Service::run`] returns once the files are closed.
+    /// Stops the log: no further command is accepted, and [`Service::run`](crate::Service::run) returns once the files
+    /// are closed.
     pub async fn shutdown(&self) {
-        // An error means that the core has panicked, which the service reports.
-        let _ = self.raft.shutdown().await;
+        match self.inner.running() {
+            // An error means that the core has panicked, which the service reports.
+            Ok(running) => drop(running.raft.shutdown().await),
+            Err(_) => self.inner.abandon().await,
+        }
     }
 }
 
-/// The long-running part: publishes leadership and reports the end of the log.
-#[must_use = "leadership and failures are reported only while the service runs"]
-pub struct Service {
-    raft: Core,
-    publish: watch::Sender<Leadership>,
-    closed: Option<CancellationToken>,
-}
-
-impl fmt::Debug for Service {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Service").finish_non_exhaustive()
+impl Running {
+    /// Returns why a response never comes: the log has stopped, or stops at this moment.
+    async fn stop_cause(&self) -> Error {
+        let mut metrics = self.raft.metrics();
+        let stopped = async {
+            while metrics.borrow_and_update().running_state.is_ok() && metrics.changed().await.is_ok() {}
+        };
+        let _ = tokio::time::timeout(STOP_TIMEOUT, stopped).await;
+        why_stopped(&self.raft)
     }
-}
 
-impl Service {
-    /// Runs until `cancel` or [`Handle::shutdown`], then stops the log and closes its files.
-    ///
-    /// # Errors
-    /// [`Error::Fatal`] at once if the log cannot continue. The process should then end.
-    pub async fn run(self, cancel: CancellationToken) -> Result<(), Error> {
-        let mut metrics = self.raft.server_metrics();
-        loop {
-            let now = current_leadership(&self.raft);
-            self.publish.send_if_modified(|before| {
-                let changed = *before != now;
-                if changed {
-                    tracing::info!(leadership = ?now, "leadership changed");
-                    *before = now;
-                }
-                changed
-            });
-            tokio::select! {
-                () = cancel.cancelled() => break,
-                changed = metrics.changed() => if changed.is_err() { break },
-            }
-        }
-        let _ = self.raft.shutdown().await;
-        self.publish.send_replace(Leadership::Unknown);
-        match why_stopped(&self.raft) {
-            Error::Stopped => {}
-            error => return Err(error),
-        }
-        if let Some(closed) = self.closed
-            && tokio::time::timeout(CLOSE_TIMEOUT, closed.cancelled()).await.is_err()
-        {
-            tracing::warn!("the replicated log is still open although it was shut down");
-        }
-        Ok(())
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use std::sync::atomic::{AtomicBool, Ordering};
-
-    use super::*;
-    use crate::storage_tests::Counter;
-
-    #[tokio::test]
-    async fn a_failed_flush_fails_the_proposal_and_ends_the_service() {
-        let broken = Arc::new(AtomicBool::new(false));
-        let machine = Machine::new(Box::<Counter>::default(), SnapshotStore::memory());
-        let log = LogStore::breakable(&broken);
-        let (handle, service) =
-            Consensus::launch(Config::memory(ServerId(1)), log, machine, None).await.unwrap();
-        let service = tokio::spawn(service.run(CancellationToken::new()));
-        handle.propose(b"kept".to_vec()).await.unwrap();
-
-        broken.store(true, Ordering::SeqCst);
-        let error = handle.propose(b"lost".to_vec()).await.unwrap_err();
-        assert!(matches!(error, Error::Fatal { .. }), "{error}");
-        let Err(Error::Fatal { source }) = service.await.unwrap() else { panic!("it went on") };
-        assert!(source.to_string().contains("no space left"), "{source}");
+    fn is_only_voter(&self) -> bool {
+        let metrics = self.raft.server_metrics();
+        let metrics = metrics.borrow_watched();
+        let mut voters = metrics.membership_config.membership().voter_ids();
+        voters.next() == Some(self.number.0) && voters.next().is_none()
     }
 }

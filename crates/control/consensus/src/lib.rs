@@ -16,20 +16,34 @@
 //! A failed write or flush is final: [`Service::run`] returns [`Error::Fatal`] and the process should end, because
 //! the content of the disk is then unknown.
 
+mod blocking;
 mod config;
 mod error;
 mod handle;
+mod inbound;
 mod log;
 mod machine;
+mod membership;
 mod network;
 mod offline;
 mod raft;
+mod reads;
+mod recovery;
+mod service;
 mod snapshot;
+mod start;
 #[cfg(test)]
 mod storage_tests;
+mod wire;
 
-pub use config::{Config, ServerId, Storage};
-pub use error::{BoxError, Error};
-pub use handle::{Applied, Consensus, Handle, Leadership, Metrics, Service};
+pub use config::{ClusterId, Config, Identity, Peer, PeerAddress, ServerId, Start, Storage, Timing};
+pub use error::{BoxError, Error, MembershipError};
+pub use handle::{Applied, Handle, Leadership, MAX_COMMAND, Metrics};
+pub use log::DiskHealth;
 pub use machine::{Capture, Meaning, StateMachine};
+pub use membership::{MemberState, Members, MembershipVersion};
+pub use network::{MessageKind, NoPeers, PeerTransport};
 pub use offline::{AtRest, EntryKind, LogAtRest, LogEntry, at_rest, log_at_rest, snapshot_payload};
+pub use recovery::{RecoveryPeer, Survivor, recover_alone, recover_with, survivor};
+pub use service::Service;
+pub use start::Consensus;

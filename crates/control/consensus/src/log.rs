@@ -6,9 +6,9 @@
 mod disk;
 
 use self::disk::Disk;
-pub(crate) use self::disk::{make_dir, read_offline};
+pub(crate) use self::disk::{Offline, make_dir, open_offline};
 use crate::raft::{Entry, LogId, TypeConfig, Vote};
-use crate::{Error, ServerId};
+use crate::{Error, Identity};
 use futures::Stream;
 use openraft::entry::EntryPayload;
 use openraft::storage::{IOFlushed, LogState, RaftLogStorage};
@@ -19,7 +19,10 @@ use std::fmt::Debug;
 use std::io;
 use std::ops::{Bound, RangeBounds};
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+use tokio::sync::watch;
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 /// Number of flushed entries kept in memory for applying; older ones are read from disk.
@@ -28,12 +31,57 @@ const CACHE_ENTRIES: usize = 256;
 const CACHE_BYTES: usize = 4 * 1024 * 1024;
 /// Number of entries per read when many are applied, as after a restart.
 const READ_CHUNK: u64 = 128;
+/// Maximum bytes of commands in one message to another server, unless a single command is larger.
+const MESSAGE_BYTES: usize = 1024 * 1024;
 
 /// Log and vote of one server. Clones share the same log.
 #[derive(Clone, Debug)]
 pub(crate) struct LogStore {
     cache: Arc<Mutex<Cache>>,
     disk: Option<Arc<Disk>>,
+    progress: watch::Receiver<Progress>,
+}
+
+/// The progress of the writer.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Progress {
+    /// Entries below this index are on disk.
+    flushed: u64,
+    /// Whether a write failed, after which none succeeds.
+    failed: bool,
+}
+
+/// Access to the log's writer that does not keep the files open.
+#[derive(Clone, Debug)]
+pub(crate) struct WriterHandle {
+    cache: Arc<Mutex<Cache>>,
+    disk: Option<Weak<Disk>>,
+}
+
+/// The state of the disk below the log.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct DiskHealth {
+    /// Age of the oldest write that is not flushed yet.
+    pub oldest_write: Option<Duration>,
+    /// Number of bytes of commands that are not flushed yet.
+    pub unflushed_bytes: u64,
+}
+
+impl WriterHandle {
+    pub(crate) fn health(&self) -> DiskHealth {
+        let cache = lock(&self.cache);
+        DiskHealth {
+            oldest_write: cache.jobs.front().map(|(since, _)| since.elapsed()),
+            unflushed_bytes: cache.jobs.iter().map(|(_, bytes)| *bytes as u64).sum(),
+        }
+    }
+
+    /// Records the server's identity durably.
+    pub(crate) async fn save_identity(&self, identity: Identity) -> Result<(), Error> {
+        let Some(disk) = &self.disk else { return Ok(()) };
+        let disk = disk.upgrade().ok_or(Error::Stopped)?;
+        disk.save_identity(identity).await.map_err(Error::fatal)
+    }
 }
 
 /// The log's newest entries, and the facts about all others.
@@ -47,30 +95,70 @@ pub(crate) struct Cache {
     purged: Option<LogId>,
     last: Option<LogId>,
     vote: Option<Vote>,
+    /// The newest committed entry. Written to disk with the next write, but never flushed for its own sake.
+    committed: Option<LogId>,
+    /// The writes that are not flushed yet, oldest first: when each was requested, and its bytes of commands.
+    jobs: VecDeque<(Instant, usize)>,
 }
 
 impl LogStore {
     /// Creates a log that ends with the process.
     pub(crate) fn memory() -> Self {
-        Self { cache: Arc::default(), disk: None }
+        Self { cache: Arc::default(), disk: None, progress: watch::channel(Progress::default()).1 }
     }
 
-    /// Opens or creates the log in `dir`. `closed` is cancelled once the files are closed and the lock is released,
-    /// which happens after the last clone was dropped.
-    pub(crate) fn open(dir: &Path, server: ServerId, closed: CancellationToken) -> Result<Self, Error> {
-        let (opened, recovered) = disk::open(dir, server)?;
-        let cache = Arc::new(Mutex::new(Cache::recovered(recovered)));
-        let disk = Disk::start(opened, Arc::clone(&cache), closed).map_err(Error::data_dir(dir))?;
-        Ok(Self { cache, disk: Some(Arc::new(disk)) })
+    /// Opens or creates the log in `dir`, and returns the identity that it records. `closed` is cancelled once the
+    /// files are closed and the lock is released, which happens after the last clone was dropped.
+    pub(crate) fn open(dir: &Path, closed: CancellationToken) -> Result<(Self, Identity), Error> {
+        let (opened, recovered) = disk::open(dir)?;
+        let identity = recovered.identity;
+        let log = Self::start(opened, Cache::recovered(recovered), closed).map_err(Error::data_dir(dir))?;
+        Ok((log, identity))
+    }
+
+    fn start(opened: disk::Opened, cache: Cache, closed: CancellationToken) -> io::Result<Self> {
+        let (report, progress) = watch::channel(Progress { flushed: cache.flushed, failed: false });
+        let cache = Arc::new(Mutex::new(cache));
+        let disk = Disk::start(opened, Arc::clone(&cache), report, closed)?;
+        Ok(Self { cache, disk: Some(Arc::new(disk)), progress })
     }
 
     /// Creates an empty log on a disk whose flushes fail once the flag is set.
     #[cfg(test)]
     pub(crate) fn breakable(broken: &Arc<std::sync::atomic::AtomicBool>) -> Self {
-        let cache = Arc::<Mutex<Cache>>::default();
         let opened = disk::tests::breakable(broken);
-        let disk = Disk::start(opened, Arc::clone(&cache), CancellationToken::new()).unwrap();
-        Self { cache, disk: Some(Arc::new(disk)) }
+        Self::start(opened, Cache::default(), CancellationToken::new()).unwrap()
+    }
+
+    /// Returns access to the writer that does not keep the files open.
+    pub(crate) fn writer(&self) -> WriterHandle {
+        WriterHandle { cache: Arc::clone(&self.cache), disk: self.disk.as_ref().map(Arc::downgrade) }
+    }
+
+    /// Returns the index of the last entry.
+    pub(crate) fn last_index(&self) -> Option<u64> {
+        self.cache().last.map(|id| id.index)
+    }
+
+    /// Returns whether the log contains nothing at all, not even a vote.
+    pub(crate) fn is_pristine(&self) -> bool {
+        let cache = self.cache();
+        cache.last.is_none() && cache.vote.is_none()
+    }
+
+    /// Waits until the entry at `index` is on disk.
+    ///
+    /// The applied state thus never contains an entry that a power loss could take away from this server, and what a
+    /// server showed to readers before a restart, it shows again afterwards.
+    pub(crate) async fn flushed(&mut self, index: u64) -> io::Result<()> {
+        if self.disk.is_none() {
+            return Ok(());
+        }
+        let reached = self.progress.wait_for(|progress| progress.failed || progress.flushed > index).await;
+        match reached {
+            Ok(progress) if !progress.failed => Ok(()),
+            _ => Err(io::Error::other("the log writer has failed")),
+        }
     }
 
     /// Returns the last entry that was removed from the log.
@@ -83,20 +171,49 @@ impl LogStore {
         lock(&self.cache)
     }
 
+    /// Returns where the range begins in the log, its entries in memory, and the index below which entries are only on
+    /// disk. Entries that were purged may still be on disk for a moment.
+    fn cached(&self, start: u64, end: u64, limit: usize) -> (u64, Vec<Entry>, u64) {
+        let cache = self.cache();
+        let start = start.max(next(cache.purged));
+        (start, cache.read(start, end, limit), cache.boundary())
+    }
+
     fn read(&self, start: u64, end: u64) -> io::Result<Vec<Entry>> {
-        let (tail, boundary) = {
-            let cache = self.cache();
-            (cache.read(start, end), cache.boundary())
-        };
+        let (start, tail, boundary) = self.cached(start, end, usize::MAX);
         match &self.disk {
             Some(disk) if start < boundary => {
-                let mut entries = disk.read(start, end.min(boundary))?;
+                let mut entries = disk.read(start, end.min(boundary), usize::MAX)?;
                 entries.extend(tail);
                 Ok(entries)
             }
             _ => Ok(tail),
         }
     }
+
+    /// Returns the first entries of the range, at least one, up to [`MESSAGE_BYTES`].
+    fn read_limited(&self, start: u64, end: u64) -> io::Result<Vec<Entry>> {
+        let (start, tail, boundary) = self.cached(start, end, MESSAGE_BYTES);
+        match &self.disk {
+            Some(disk) if start < boundary => disk.read(start, end.min(boundary), MESSAGE_BYTES),
+            _ => Ok(tail),
+        }
+    }
+}
+
+/// Takes entries until their commands have `limit` bytes; the last one may exceed it.
+fn take_bytes<E>(entries: impl Iterator<Item = Result<Entry, E>>, limit: usize) -> Result<Vec<Entry>, E> {
+    let mut taken = Vec::new();
+    let mut bytes = 0usize;
+    for entry in entries {
+        let entry = entry?;
+        bytes = bytes.saturating_add(size(&entry));
+        taken.push(entry);
+        if bytes >= limit {
+            break;
+        }
+    }
+    Ok(taken)
 }
 
 pub(crate) fn lock(cache: &Mutex<Cache>) -> MutexGuard<'_, Cache> {
@@ -113,7 +230,14 @@ fn size(entry: &Entry) -> usize {
 impl Cache {
     fn recovered(state: disk::Recovered) -> Self {
         let last = state.last.or(state.purged);
-        Self { flushed: next(last), purged: state.purged, last, vote: state.vote, ..Self::default() }
+        Self {
+            flushed: next(last),
+            purged: state.purged,
+            last,
+            vote: state.vote,
+            committed: state.committed,
+            ..Self::default()
+        }
     }
 
     /// Returns the first index in this cache; smaller ones are only on disk.
@@ -121,12 +245,14 @@ impl Cache {
         self.entries.front().map_or_else(|| next(self.last), |entry| entry.log_id.index)
     }
 
-    fn read(&self, start: u64, end: u64) -> Vec<Entry> {
+    fn read(&self, start: u64, end: u64, limit: usize) -> Vec<Entry> {
         let first = self.boundary();
         let skip = start.saturating_sub(first);
         let take = end.saturating_sub(first).saturating_sub(skip);
         let to_usize = |n: u64| usize::try_from(n).unwrap_or(usize::MAX);
-        self.entries.iter().skip(to_usize(skip)).take(to_usize(take)).cloned().collect()
+        let entries = self.entries.iter().skip(to_usize(skip)).take(to_usize(take)).cloned();
+        let Ok(taken) = take_bytes(entries.map(Ok::<_, std::convert::Infallible>), limit);
+        taken
     }
 
     fn append(&mut self, entries: &[Entry]) -> io::Result<()> {
@@ -143,9 +269,11 @@ impl Cache {
         Ok(())
     }
 
-    /// Records that entries below `upto` are on disk, and evicts old ones from memory.
-    pub(crate) fn flushed(&mut self, upto: u64) {
-        self.flushed = self.flushed.max(upto);
+    /// Records that the oldest `jobs` writes are done, and that the log on disk now ends before `written`. Evicts old
+    /// entries from memory.
+    fn flushed(&mut self, jobs: usize, written: u64) {
+        self.jobs.drain(..jobs.min(self.jobs.len()));
+        self.flushed = written;
         while self.entries.len() > CACHE_ENTRIES || self.bytes > CACHE_BYTES {
             match self.entries.front() {
                 Some(entry) if entry.log_id.index < self.flushed => self.drop_first(),
@@ -195,6 +323,10 @@ impl RaftLogReader<TypeConfig> for LogStore {
     ) -> io::Result<Vec<Entry>> {
         let (start, end) = bounds(&range);
         self.read(start, end)
+    }
+
+    async fn limited_get_log_entries(&mut self, start: u64, end: u64) -> io::Result<Vec<Entry>> {
+        self.read_limited(start, end)
     }
 
     async fn read_vote(&mut self) -> io::Result<Option<Vote>> {
@@ -276,16 +408,27 @@ impl RaftLogStorage<TypeConfig> for LogStore {
         Ok(())
     }
 
+    async fn save_committed(&mut self, committed: Option<LogId>) -> io::Result<()> {
+        self.cache().committed = committed;
+        Ok(())
+    }
+
+    async fn read_committed(&mut self) -> io::Result<Option<LogId>> {
+        Ok(self.cache().committed)
+    }
+
     async fn append<I>(&mut self, entries: I, callback: IOFlushed<TypeConfig>) -> io::Result<()>
     where
         I: IntoIterator<Item = Entry> + OptionalSend,
         I::IntoIter: OptionalSend,
     {
         let entries: Vec<Entry> = entries.into_iter().collect();
-        self.cache().append(&entries)?;
         match &self.disk {
-            Some(disk) => disk.append(entries, callback),
-            None => callback.io_completed(Ok(())),
+            Some(disk) => disk.append(entries, callback)?,
+            None => {
+                self.cache().append(&entries)?;
+                callback.io_completed(Ok(()));
+            }
         }
         Ok(())
     }
@@ -299,8 +442,10 @@ impl RaftLogStorage<TypeConfig> for LogStore {
     }
 
     async fn purge(&mut self, upto: LogId) -> io::Result<()> {
+        // The entries are covered by a snapshot, so the caller need not wait until they are gone. An error shows in the
+        // next write.
         if let Some(disk) = &self.disk {
-            disk.purge(upto).await?;
+            disk.purge(upto)?;
         }
         self.cache().purge(upto);
         Ok(())

@@ -1,9 +1,10 @@
 //! The state machine: the caller's trait, and its adapter to openraft.
 
 use crate::BoxError;
+use crate::blocking::blocking;
+use crate::log::LogStore;
 use crate::raft::{LogId, Output, RaftSnapshot, SnapshotMeta, StoredMembership, TypeConfig};
-use crate::snapshot::{SnapshotData, SnapshotStore};
-use bytes::Bytes;
+use crate::snapshot::{Inbox, SnapshotData, SnapshotStore};
 use futures::{Stream, StreamExt};
 use openraft::entry::EntryPayload;
 use openraft::storage::{EntryResponder, RaftStateMachine};
@@ -13,6 +14,8 @@ use std::any::Any;
 use std::fmt;
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// A captured state that is encoded later, on another thread.
 pub type Capture = Box<dyn FnOnce() -> Result<Vec<u8>, BoxError> + Send>;
@@ -28,7 +31,11 @@ pub trait StateMachine: Send + 'static {
     ///
     /// `meaning` is set if the command was proposed on this server since its start. It is the value that the proposer
     /// encoded, and must be equivalent to the bytes.
-    fn apply(&mut self, index: u64, command: &[u8], meaning: Option<Meaning>) -> Vec<u8>;
+    ///
+    /// # Errors
+    /// If this server cannot apply a command that other servers may apply, for example one of a newer version. The
+    /// error stops the log, because a server that skips a command has another state than the others for ever.
+    fn apply(&mut self, index: u64, command: &[u8], meaning: Option<Meaning>) -> Result<Vec<u8>, BoxError>;
 
     /// Captures the current state, which must be cheap. The returned closure encodes it.
     fn snapshot(&self) -> Capture;
@@ -42,9 +49,12 @@ pub trait StateMachine: Send + 'static {
 
 /// A caller's state machine with the positions that openraft needs.
 pub(crate) struct Machine {
-    // Only to implement `Sync`, which openraft requires; never contended.
-    inner: Mutex<Box<dyn StateMachine>>,
+    // The mutex only implements `Sync`, which openraft requires; never contended. `None` after a failed restore.
+    inner: Mutex<Option<Box<dyn StateMachine>>>,
+    log: LogStore,
     applied: Option<LogId>,
+    /// Index of the last applied entry, for readers.
+    applied_index: Arc<AtomicU64>,
     membership: StoredMembership,
     snapshots: SnapshotStore,
 }
@@ -56,12 +66,32 @@ impl fmt::Debug for Machine {
 }
 
 impl Machine {
-    pub(crate) fn new(inner: Box<dyn StateMachine>, snapshots: SnapshotStore) -> Self {
-        Self { inner: Mutex::new(inner), applied: None, membership: StoredMembership::default(), snapshots }
+    pub(crate) fn new(inner: Box<dyn StateMachine>, log: LogStore, snapshots: SnapshotStore) -> Self {
+        let membership = StoredMembership::default();
+        let applied_index = Arc::default();
+        Self { inner: Mutex::new(Some(inner)), log, applied: None, applied_index, membership, snapshots }
     }
 
-    fn inner(&mut self) -> &mut dyn StateMachine {
-        &mut **self.inner.get_mut()
+    /// Returns the index of the last applied entry, which is updated before a proposer gets its response.
+    pub(crate) fn applied_index(&self) -> Arc<AtomicU64> {
+        self.applied_index.clone()
+    }
+
+    fn set_applied(&mut self, applied: Option<LogId>) {
+        self.applied = applied;
+        self.applied_index.store(applied.map_or(0, |id| id.index), Ordering::SeqCst);
+    }
+
+    /// Returns the part that receives snapshots.
+    pub(crate) fn inbox(&self) -> Inbox {
+        self.snapshots.inbox()
+    }
+
+    fn inner(&mut self) -> io::Result<&mut dyn StateMachine> {
+        match self.inner.get_mut() {
+            Some(inner) => Ok(&mut **inner),
+            None => Err(io::Error::other("the state was not restored")),
+        }
     }
 }
 
@@ -80,6 +110,7 @@ impl RaftStateMachine<TypeConfig> for Machine {
         while let Some(item) = entries.next().await {
             let (entry, responder) = item?;
             let index = entry.log_id.index;
+            self.log.flushed(index).await?;
             let output = match entry.payload {
                 EntryPayload::Blank => Vec::new(),
                 EntryPayload::Membership(membership) => {
@@ -87,15 +118,17 @@ impl RaftStateMachine<TypeConfig> for Machine {
                     Vec::new()
                 }
                 EntryPayload::Normal(command) => {
-                    let inner = self.inner();
+                    let inner = self.inner()?;
                     // A panic may leave the state half changed, but nothing is applied or captured after the error.
                     let meaning = command.take_meaning();
-                    catch_unwind(AssertUnwindSafe(|| inner.apply(index, &command.bytes, meaning))).map_err(
-                        |_| io::Error::other(format!("applying the command at index {index} panicked")),
-                    )?
+                    catch_unwind(AssertUnwindSafe(|| inner.apply(index, &command.bytes, meaning)))
+                        .map_err(|_| {
+                            io::Error::other(format!("applying the command at index {index} panicked"))
+                        })?
+                        .map_err(io::Error::other)?
                 }
             };
-            self.applied = Some(entry.log_id);
+            self.set_applied(Some(entry.log_id));
             if let Some(responder) = responder {
                 responder.send(Output(output));
             }
@@ -105,18 +138,26 @@ impl RaftStateMachine<TypeConfig> for Machine {
 
     async fn get_snapshot_builder(&mut self) -> Builder {
         let meta = SnapshotMeta { last_log_id: self.applied, last_membership: self.membership.clone() };
-        let capture = self.inner().snapshot();
-        Builder { capture: Mutex::new(Some(capture)), meta, snapshots: self.snapshots.clone() }
+        let capture = self.inner.get_mut().as_ref().map(|inner| inner.snapshot());
+        Builder { capture: Mutex::new(capture), meta, snapshots: self.snapshots.clone() }
     }
 
     async fn install_snapshot(&mut self, meta: &SnapshotMeta, snapshot: SnapshotData) -> io::Result<()> {
-        let payload = snapshot.load()?;
-        self.inner().restore(&payload).map_err(io::Error::other)?;
-        self.applied = meta.last_log_id;
+        let mut inner =
+            self.inner.get_mut().take().ok_or_else(|| io::Error::other("the state was not restored"))?;
+        let data = snapshot.clone();
+        // Decoding a large state takes seconds.
+        let inner = blocking(move || -> io::Result<_> {
+            inner.restore(&data.load()?).map_err(io::Error::other)?;
+            Ok(inner)
+        });
+        *self.inner.get_mut() = Some(inner.await??);
+        self.set_applied(meta.last_log_id);
         self.membership = meta.last_membership.clone();
         // At start, the snapshot is this server's own newest and need not be written again.
         if self.snapshots.newest().is_none_or(|newest| newest.meta != *meta) {
-            save(self.snapshots.clone(), meta.clone(), payload).await?;
+            let (store, meta) = (self.snapshots.clone(), meta.clone());
+            blocking(move || store.adopt(meta, snapshot)).await??;
         }
         Ok(())
     }
@@ -139,14 +180,7 @@ impl RaftSnapshotBuilder<TypeConfig> for Builder {
     async fn build_snapshot(&mut self) -> io::Result<RaftSnapshot> {
         let capture = self.capture.get_mut().take();
         let capture = capture.ok_or_else(|| io::Error::other("this snapshot was built before"))?;
-        let encoded = tokio::task::spawn_blocking(capture)
-            .await
-            .map_err(io::Error::other)?
-            .map_err(io::Error::other)?;
-        save(self.snapshots.clone(), self.meta.clone(), encoded.into()).await
+        let (store, meta) = (self.snapshots.clone(), self.meta.clone());
+        blocking(move || store.save(meta, capture().map_err(io::Error::other)?.into())).await?
     }
-}
-
-async fn save(store: SnapshotStore, meta: SnapshotMeta, payload: Bytes) -> io::Result<RaftSnapshot> {
-    tokio::task::spawn_blocking(move || store.save(meta, payload)).await.map_err(io::Error::other)?
 }

@@ -1,124 +1,205 @@
-//! The connections to other servers.
-//!
-//! With one voter, openraft never uses them. A cluster of several servers needs an implementation of
-//! [`PeerTransport`] that reaches them, and membership changes.
+//! The connections to other servers: the caller's transport, and its adapter to openraft.
 
-use crate::ServerId;
-use crate::raft::{RaftSnapshot, TypeConfig, Vote};
+use crate::config::{Identity, Peer, PeerAddress};
+use crate::raft::{RaftSnapshot, SnapshotMeta, TypeConfig, Vote};
 use crate::snapshot::SnapshotData;
+use crate::wire::{self, Header};
+use crate::{Error, ServerId};
+use bytes::Bytes;
+use futures::future::BoxFuture;
+use futures::stream::BoxStream;
 use openraft::errors::{RPCError, ReplicationClosed, StreamingError, Unreachable};
 use openraft::network::RPCOption;
 use openraft::raft::{
-    AppendEntriesRequest, AppendEntriesResponse, SnapshotResponse, VoteRequest, VoteResponse,
+    AppendEntriesRequest, AppendEntriesResponse, SnapshotResponse, TransferLeaderRequest,
+    TransferLeaderResponse, VoteRequest, VoteResponse,
 };
-use openraft::{BasicNode, OptionalSend, RaftNetworkFactory, RaftNetworkV2};
+use openraft::{OptionalSend, RaftNetworkFactory, RaftNetworkV2};
+use parking_lot::RwLock;
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+use std::fmt;
 use std::future::Future;
 use std::io;
+use std::sync::Arc;
+use std::time::Duration;
 
-/// Sends openraft's messages to other servers. An error means that the server was not reached.
-pub(crate) trait PeerTransport: Clone + Send + Sync + 'static {
-    fn append(
-        &self,
-        to: &Peer,
-        request: AppendEntriesRequest<TypeConfig>,
-    ) -> impl Future<Output = io::Result<AppendEntriesResponse<TypeConfig>>> + Send;
+/// Time limit for entries to be on the disk of another server. A retry is cheap, because the receiver then has them.
+const APPEND_TIMEOUT: Duration = Duration::from_secs(2);
 
-    fn vote(
+/// The kinds of messages between servers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum MessageKind {
+    /// Entries of the log, or a heartbeat.
+    Append,
+    /// A candidate asks for a vote.
+    Vote,
+    /// A server asks whether it would get a vote.
+    PreVote,
+    /// The leader gives up its leadership to a named server.
+    TransferLeader,
+}
+
+/// Sends messages to other servers.
+///
+/// Messages are opaque, and at most a few MiB. The receiver passes them to [`Handle::receive`](crate::Handle::receive)
+/// and returns its result. An error means that the message may not have arrived.
+pub trait PeerTransport: Send + Sync + 'static {
+    /// Sends a message and returns the response.
+    fn call(
         &self,
-        to: &Peer,
-        request: VoteRequest<TypeConfig>,
-    ) -> impl Future<Output = io::Result<VoteResponse<TypeConfig>>> + Send;
+        to: &PeerAddress,
+        kind: MessageKind,
+        body: Bytes,
+        timeout: Duration,
+    ) -> BoxFuture<'static, io::Result<Bytes>>;
+
+    /// Sends a snapshot and returns the response. The receiver passes both parts to
+    /// [`Handle::receive_snapshot`](crate::Handle::receive_snapshot). There is no time limit as long as chunks move;
+    /// the transport ends a transfer that makes no progress for 30 seconds.
+    fn snapshot(
+        &self,
+        to: &PeerAddress,
+        head: Bytes,
+        chunks: BoxStream<'static, io::Result<Bytes>>,
+    ) -> BoxFuture<'static, io::Result<Bytes>>;
+}
+
+/// The transport of a server that runs alone.
+#[derive(Clone, Copy, Debug)]
+pub struct NoPeers;
+
+impl NoPeers {
+    fn unreachable(to: &PeerAddress) -> BoxFuture<'static, io::Result<Bytes>> {
+        let text = format!("server {to} cannot be reached from a server that runs alone");
+        Box::pin(std::future::ready(Err(io::Error::new(io::ErrorKind::Unsupported, text))))
+    }
+}
+
+impl PeerTransport for NoPeers {
+    fn call(
+        &self,
+        to: &PeerAddress,
+        _: MessageKind,
+        _: Bytes,
+        _: Duration,
+    ) -> BoxFuture<'static, io::Result<Bytes>> {
+        Self::unreachable(to)
+    }
 
     fn snapshot(
         &self,
-        to: &Peer,
-        vote: Vote,
-        snapshot: RaftSnapshot,
-    ) -> impl Future<Output = io::Result<SnapshotResponse<TypeConfig>>> + Send;
-}
-
-/// Another server, as recorded in the membership.
-#[derive(Clone, Debug)]
-pub(crate) struct Peer {
-    pub(crate) id: ServerId,
-    pub(crate) address: String,
-}
-
-/// The transport of a server without peers.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Alone;
-
-impl Alone {
-    fn unreachable(to: &Peer) -> io::Error {
-        io::Error::new(
-            io::ErrorKind::Unsupported,
-            format!("server {} at {} cannot be reached from a server that runs alone", to.id, to.address),
-        )
+        to: &PeerAddress,
+        _: Bytes,
+        _: BoxStream<'static, io::Result<Bytes>>,
+    ) -> BoxFuture<'static, io::Result<Bytes>> {
+        Self::unreachable(to)
     }
 }
 
-impl PeerTransport for Alone {
-    async fn append(
-        &self,
-        to: &Peer,
-        _: AppendEntriesRequest<TypeConfig>,
-    ) -> io::Result<AppendEntriesResponse<TypeConfig>> {
-        Err(Self::unreachable(to))
-    }
-
-    async fn vote(&self, to: &Peer, _: VoteRequest<TypeConfig>) -> io::Result<VoteResponse<TypeConfig>> {
-        Err(Self::unreachable(to))
-    }
-
-    async fn snapshot(
-        &self,
-        to: &Peer,
-        _: Vote,
-        _: RaftSnapshot,
-    ) -> io::Result<SnapshotResponse<TypeConfig>> {
-        Err(Self::unreachable(to))
-    }
+/// The first part of a snapshot transfer.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct SnapshotHead {
+    pub(crate) vote: Vote,
+    pub(crate) meta: SnapshotMeta,
+    /// Number of bytes that follow in chunks.
+    pub(crate) length: u64,
 }
 
 /// Creates a [`Link`] per server.
-#[derive(Clone, Debug)]
-pub(crate) struct Network<T>(pub(crate) T);
-
-/// The connection to one server through a transport.
-#[derive(Debug)]
-pub(crate) struct Link<T> {
-    transport: T,
-    peer: Peer,
+#[derive(Clone)]
+pub(crate) struct Network {
+    pub(crate) transport: Arc<dyn PeerTransport>,
+    pub(crate) identity: Arc<RwLock<Identity>>,
 }
 
-impl<T: PeerTransport> RaftNetworkFactory<TypeConfig> for Network<T> {
-    type Network = Link<T>;
-
-    async fn new_client(&mut self, target: u64, node: &BasicNode) -> Link<T> {
-        let peer = Peer { id: ServerId(target), address: node.addr.clone() };
-        Link { transport: self.0.clone(), peer }
+impl fmt::Debug for Network {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Network").finish_non_exhaustive()
     }
 }
 
-impl<T: PeerTransport> RaftNetworkV2<TypeConfig> for Link<T> {
+/// The connection to one server through the transport.
+#[derive(Debug)]
+pub(crate) struct Link {
+    network: Network,
+    to: PeerAddress,
+}
+
+impl Network {
+    fn header(&self, to: ServerId) -> Result<Header, Error> {
+        let Identity { cluster: Some(cluster), number: Some(from) } = *self.identity.read() else {
+            return Err(Error::NotAdmitted);
+        };
+        Ok(Header { cluster, from, to })
+    }
+}
+
+impl RaftNetworkFactory<TypeConfig> for Network {
+    type Network = Link;
+
+    async fn new_client(&mut self, target: u64, node: &Peer) -> Link {
+        let to = PeerAddress { number: ServerId(target), peer: node.clone() };
+        Link { network: self.clone(), to }
+    }
+}
+
+fn unreachable(error: impl Into<crate::BoxError>) -> Unreachable<TypeConfig> {
+    Unreachable::new(&io::Error::other(error))
+}
+
+impl Link {
+    /// Sends a message and decodes the response. Every error counts as "not reached": in particular, a server that
+    /// does not answer a pre-vote grants nothing.
+    async fn ask<T: DeserializeOwned>(
+        &self,
+        kind: MessageKind,
+        request: &impl Serialize,
+        timeout: Duration,
+    ) -> Result<T, RPCError<TypeConfig>> {
+        let header = self.network.header(self.to.number).map_err(unreachable)?;
+        let body = wire::message(header, request).map_err(unreachable)?;
+        let answer = self.network.transport.call(&self.to, kind, body, timeout).await;
+        let answer = answer.map_err(|error| Unreachable::new(&error))?;
+        Ok(wire::decode(&answer).map_err(unreachable)?)
+    }
+}
+
+impl RaftNetworkV2<TypeConfig> for Link {
     type SnapshotData = SnapshotData;
 
     async fn append_entries(
         &mut self,
         rpc: AppendEntriesRequest<TypeConfig>,
-        _option: RPCOption,
+        option: RPCOption,
     ) -> Result<AppendEntriesResponse<TypeConfig>, RPCError<TypeConfig>> {
-        let answer = self.transport.append(&self.peer, rpc).await;
-        answer.map_err(|error| RPCError::Unreachable(Unreachable::new(&error)))
+        // openraft's limit, one heartbeat interval, is too short for the disk of the receiver.
+        let timeout = if rpc.entries.is_empty() { option.hard_ttl() } else { APPEND_TIMEOUT };
+        self.ask(MessageKind::Append, &rpc, timeout).await
     }
 
     async fn vote(
         &mut self,
         rpc: VoteRequest<TypeConfig>,
-        _option: RPCOption,
+        option: RPCOption,
     ) -> Result<VoteResponse<TypeConfig>, RPCError<TypeConfig>> {
-        let answer = self.transport.vote(&self.peer, rpc).await;
-        answer.map_err(|error| RPCError::Unreachable(Unreachable::new(&error)))
+        self.ask(MessageKind::Vote, &rpc, option.hard_ttl()).await
+    }
+
+    async fn pre_vote(
+        &mut self,
+        rpc: VoteRequest<TypeConfig>,
+        option: RPCOption,
+    ) -> Result<VoteResponse<TypeConfig>, RPCError<TypeConfig>> {
+        self.ask(MessageKind::PreVote, &rpc, option.hard_ttl()).await
+    }
+
+    async fn transfer_leader(
+        &mut self,
+        rpc: TransferLeaderRequest<TypeConfig>,
+        option: RPCOption,
+    ) -> Result<TransferLeaderResponse<TypeConfig>, RPCError<TypeConfig>> {
+        self.ask(MessageKind::TransferLeader, &rpc, option.hard_ttl()).await
     }
 
     async fn full_snapshot(
@@ -128,11 +209,19 @@ impl<T: PeerTransport> RaftNetworkV2<TypeConfig> for Link<T> {
         cancel: impl Future<Output = ReplicationClosed> + OptionalSend + 'static,
         _option: RPCOption,
     ) -> Result<SnapshotResponse<TypeConfig>, StreamingError<TypeConfig>> {
+        let (network, to) = (&self.network, &self.to);
+        let send = async move {
+            let header = network.header(to.number)?;
+            let (length, chunks) = snapshot.snapshot.chunks(&snapshot.meta).await.map_err(Error::message)?;
+            let head = SnapshotHead { vote, meta: snapshot.meta, length };
+            let head = wire::message(header, &head)?;
+            let answer = network.transport.snapshot(to, head, chunks).await;
+            wire::decode(&answer.map_err(Error::message)?)
+        };
         tokio::select! {
+            biased;
             closed = cancel => Err(StreamingError::Closed(closed)),
-            answer = self.transport.snapshot(&self.peer, vote, snapshot) => {
-                answer.map_err(|error| StreamingError::Unreachable(Unreachable::new(&error)))
-            }
+            answer = send => answer.map_err(|error| StreamingError::Unreachable(unreachable(error))),
         }
     }
 }

@@ -1,6 +1,7 @@
 //! Reads the files of a server that is not running.
 
-use crate::{Error, log, snapshot};
+use crate::log::{self, Offline};
+use crate::{Error, snapshot};
 use bytes::Bytes;
 use openraft::entry::EntryPayload;
 use std::io;
@@ -24,10 +25,10 @@ pub struct AtRest {
 /// [`Error::Locked`] while a server uses the directory; [`Error::DataDir`] and [`Error::Log`] if the directory or its
 /// log cannot be read; [`Error::SnapshotMissing`] if there is a gap between snapshot and log.
 pub fn at_rest(dir: &Path) -> Result<AtRest, Error> {
-    let (purged, entries) = log::read_offline(dir)?;
+    let Offline { purged, entries, .. } = log::open_offline(dir)?;
     let snapshots = dir.join("snapshots");
     let newest = snapshot::newest_in(&snapshots).map_err(Error::data_dir(&snapshots))?;
-    let covers = newest.as_ref().map(|(index, _)| *index);
+    let covers = newest.as_ref().map(|(meta, _)| meta.last_log_id.map_or(0, |id| id.index));
     if let Some(purged) = purged
         && covers.is_none_or(|index| index < purged.index)
     {
@@ -79,7 +80,7 @@ pub struct LogAtRest {
 /// # Errors
 /// As [`at_rest`], but a gap between snapshot and log is no error.
 pub fn log_at_rest(dir: &Path) -> Result<LogAtRest, Error> {
-    let (purged, entries) = log::read_offline(dir)?;
+    let Offline { purged, entries, .. } = log::open_offline(dir)?;
     let snapshots = dir.join("snapshots");
     let newest = snapshot::newest_in(&snapshots).map_err(Error::data_dir(&snapshots))?;
     let entries = entries.into_iter().map(|entry| LogEntry {
@@ -93,7 +94,7 @@ pub fn log_at_rest(dir: &Path) -> Result<LogAtRest, Error> {
     });
     Ok(LogAtRest {
         purged: purged.map(|id| id.index),
-        snapshot: newest.map(|(index, _)| index),
+        snapshot: newest.map(|(meta, _)| meta.last_log_id.map_or(0, |id| id.index)),
         entries: entries.collect(),
     })
 }

@@ -1,8 +1,8 @@
 //! The types with which openraft is instantiated.
 
+use crate::Peer;
 use crate::machine::Meaning;
 use bytes::Bytes;
-use openraft::BasicNode;
 use openraft::impls::leader_id_std;
 use parking_lot::Mutex;
 use serde::de::{self, Deserialize, Deserializer, Visitor};
@@ -89,7 +89,7 @@ openraft::declare_raft_types!(
         D = Command,
         R = Output,
         NodeId = u64,
-        Node = BasicNode,
+        Node = Peer,
         LeaderId = leader_id_std::LeaderId<u64, u64>,
 );
 
@@ -98,7 +98,13 @@ pub(crate) type Vote = <TypeConfig as openraft::RaftTypeConfig>::Vote;
 pub(crate) type CommittedLeaderId =
     <<TypeConfig as openraft::RaftTypeConfig>::LeaderId as openraft::vote::RaftLeaderId>::Committed;
 pub(crate) type LogId = openraft::LogId<CommittedLeaderId>;
-pub(crate) type StoredMembership = openraft::StoredMembership<CommittedLeaderId, u64, BasicNode>;
-pub(crate) type SnapshotMeta = openraft::SnapshotMeta<CommittedLeaderId, u64, BasicNode>;
+pub(crate) type StoredMembership = openraft::StoredMembership<CommittedLeaderId, u64, Peer>;
+pub(crate) type SnapshotMeta = openraft::SnapshotMeta<CommittedLeaderId, u64, Peer>;
 pub(crate) type RaftSnapshot =
-    openraft::Snapshot<CommittedLeaderId, u64, BasicNode, crate::snapshot::SnapshotData>;
+    openraft::Snapshot<CommittedLeaderId, u64, Peer, crate::snapshot::SnapshotData>;
+
+pub(crate) type Core = openraft::Raft<TypeConfig, crate::machine::Machine>;
+pub(crate) type ServerMetrics = openraft::metrics::RaftServerMetrics<TypeConfig>;
+pub(crate) type Membership = openraft::Membership<u64, Peer>;
+pub(crate) type Instant =
+    <<TypeConfig as openraft::RaftTypeConfig>::AsyncRuntime as openraft::AsyncRuntime>::Instant;

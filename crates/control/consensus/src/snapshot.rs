@@ -1,30 +1,45 @@
-//! Snapshots: one file each, verified by checksum, replaced by rename.
-//!
-//! Layout, integers little-endian: magic (8 bytes), CRC-32 of all that follows (4), length of the header (4), length
-//! of the payload (8), header (MessagePack: openraft's snapshot metadata), payload (the state machine's encoded
-//! state).
+//! Snapshots: one file each, verified by checksum, replaced by rename; their transfer to and from other servers.
+
+mod file;
 
 use crate::Error;
+use crate::blocking::blocking;
 use crate::log::{LogStore, make_dir};
 use crate::raft::{LogId, RaftSnapshot, SnapshotMeta};
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
+use futures::stream::{BoxStream, StreamExt};
 use parking_lot::Mutex;
-use std::fs::{self, File, OpenOptions};
-use std::io::{self, Write};
-use std::os::unix::fs::OpenOptionsExt;
+use std::fs::{self, File};
+use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
-const MAGIC: &[u8; 8] = b"CVNSNAP1";
-const PREFIX: usize = 24;
 /// Number of snapshots to keep: the newest, and the previous one in case the newest is damaged.
 const KEEP: usize = 2;
+/// Size of the pieces in which a snapshot is sent.
+const CHUNK: usize = 1024 * 1024;
+/// Suffix of files that are being received.
+const PART: &str = "part";
 
 /// The encoded state of a snapshot, in memory or in a file.
 #[derive(Clone, Debug)]
 pub(crate) enum SnapshotData {
     Memory(Bytes),
     File(PathBuf),
+    /// Received from the leader and not installed yet.
+    Received(Arc<Received>),
+}
+
+/// A complete, checked and flushed file under a temporary name. Removed when dropped, unless it was renamed.
+#[derive(Debug)]
+pub(crate) struct Received(PathBuf);
+
+impl Drop for Received {
+    fn drop(&mut self) {
+        // Absent after it was renamed. Otherwise removed at the next start at the latest.
+        let _ = fs::remove_file(&self.0);
+    }
 }
 
 impl SnapshotData {
@@ -32,8 +47,103 @@ impl SnapshotData {
     pub(crate) fn load(&self) -> io::Result<Bytes> {
         match self {
             Self::Memory(bytes) => Ok(bytes.clone()),
-            Self::File(path) => Ok(read(path)?.1),
+            Self::File(path) => Ok(file::read(path)?.1),
+            Self::Received(received) => Ok(file::read(&received.0)?.1),
         }
+    }
+
+    /// Returns the number of bytes to send, and the bytes in pieces.
+    pub(crate) async fn chunks(
+        &self,
+        meta: &SnapshotMeta,
+    ) -> io::Result<(u64, BoxStream<'static, io::Result<Bytes>>)> {
+        let path = match self {
+            Self::Memory(payload) => {
+                let front = file::front(meta, payload)?;
+                let length = (front.len() + payload.len()) as u64;
+                let payload = payload.clone();
+                let pieces = (0..payload.len().div_ceil(CHUNK))
+                    .map(move |n| Ok(payload.slice(n * CHUNK..payload.len().min((n + 1) * CHUNK))));
+                let all = std::iter::once(Ok(front)).chain(pieces);
+                return Ok((length, futures::stream::iter(all).boxed()));
+            }
+            Self::File(path) => path.clone(),
+            Self::Received(received) => received.0.clone(),
+        };
+        // The open file can be read even after a newer snapshot has replaced it.
+        let (file, length) = blocking(move || -> io::Result<_> {
+            let file = File::open(path)?;
+            let length = file.metadata()?.len();
+            Ok((file, length))
+        })
+        .await??;
+        let chunks = futures::stream::try_unfold(file, |mut file| async move {
+            blocking(move || {
+                let mut piece = BytesMut::zeroed(CHUNK);
+                let mut filled = 0;
+                while filled < CHUNK {
+                    match file.read(&mut piece[filled..])? {
+                        0 => break,
+                        n => filled += n,
+                    }
+                }
+                piece.truncate(filled);
+                Ok((filled > 0).then(|| (piece.freeze(), file)))
+            })
+            .await?
+        });
+        Ok((length, chunks.boxed()))
+    }
+}
+
+/// Receives snapshots from the leader. Holds no log, so that it does not keep the directory locked.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Inbox {
+    dir: Option<PathBuf>,
+    count: Arc<AtomicU64>,
+}
+
+impl Inbox {
+    /// Receives one snapshot of `length` bytes; `progress` is called for each piece.
+    pub(crate) async fn receive(
+        &self,
+        length: u64,
+        mut chunks: BoxStream<'static, io::Result<Bytes>>,
+        mut progress: impl FnMut() + Send,
+    ) -> io::Result<SnapshotData> {
+        let excess = || io::Error::new(io::ErrorKind::InvalidData, "the snapshot is longer than announced");
+        let mut left = length;
+        let Some(dir) = &self.dir else {
+            let mut whole = BytesMut::new();
+            while let Some(piece) = chunks.next().await {
+                let piece = piece?;
+                progress();
+                left = left.checked_sub(piece.len() as u64).ok_or_else(excess)?;
+                whole.extend_from_slice(&piece);
+            }
+            return Ok(SnapshotData::Memory(file::parse(whole.freeze())?.1));
+        };
+        let number = self.count.fetch_add(1, Ordering::Relaxed);
+        let path = dir.join(format!("incoming-{number}.{PART}"));
+        // From here on, the file is removed unless it is complete.
+        let received = Arc::new(Received(path.clone()));
+        let mut parts =
+            blocking(move || file::create(&path)).await?.map(|file| (file, file::Check::default()))?;
+        while let Some(piece) = chunks.next().await {
+            let piece = piece?;
+            progress();
+            left = left.checked_sub(piece.len() as u64).ok_or_else(excess)?;
+            let (mut file, mut check) = parts;
+            parts = blocking(move || -> io::Result<_> {
+                file.write_all(&piece)?;
+                check.add(&piece);
+                Ok((file, check))
+            })
+            .await??;
+        }
+        let (file, check) = parts;
+        blocking(move || check.finish().and_then(|_| file.sync_all())).await??;
+        Ok(SnapshotData::Received(received))
     }
 }
 
@@ -58,9 +168,10 @@ impl SnapshotStore {
     pub(crate) fn open(data_dir: &Path, purged: Option<LogId>) -> Result<Self, Error> {
         let dir = data_dir.join("snapshots");
         make_dir(&dir)?;
+        remove_parts(&dir).map_err(Error::data_dir(&dir))?;
         let mut newest = None;
         for (_, path) in list(&dir).map_err(Error::data_dir(&dir))?.into_iter().rev() {
-            match read(&path) {
+            match file::read(&path) {
                 Ok((meta, _)) => {
                     newest = Some((meta, SnapshotData::File(path)));
                     break;
@@ -88,6 +199,11 @@ impl SnapshotStore {
         Self { _log: Some(log), ..self }
     }
 
+    /// Returns the part that receives snapshots.
+    pub(crate) fn inbox(&self) -> Inbox {
+        Inbox { dir: self.dir.clone(), count: Arc::default() }
+    }
+
     pub(crate) fn newest(&self) -> Option<RaftSnapshot> {
         let newest = self.newest.lock();
         newest.as_ref().map(|(meta, data)| RaftSnapshot { meta: meta.clone(), snapshot: data.clone() })
@@ -97,23 +213,41 @@ impl SnapshotStore {
     pub(crate) fn save(&self, meta: SnapshotMeta, payload: Bytes) -> io::Result<RaftSnapshot> {
         let data = match &self.dir {
             None => SnapshotData::Memory(payload),
-            Some(dir) => {
-                let path = write(dir, &meta, &payload)?;
-                let all = list(dir)?;
-                for (_, old) in all.iter().rev().skip(KEEP) {
-                    fs::remove_file(old)?;
-                }
+            Some(dir) => SnapshotData::File(file::write(dir, &meta, &payload)?),
+        };
+        self.keep(meta, data)
+    }
+
+    /// Stores a snapshot that was received as the newest one. Blocks on the disk.
+    pub(crate) fn adopt(&self, meta: SnapshotMeta, data: SnapshotData) -> io::Result<RaftSnapshot> {
+        let data = match (&self.dir, data) {
+            (Some(dir), SnapshotData::Received(received)) => {
+                let path = dir.join(file::name(&meta));
+                file::rename(dir, &received.0, &path)?;
                 SnapshotData::File(path)
             }
+            (_, data) => return self.save(meta, data.load()?),
         };
+        self.keep(meta, data)
+    }
+
+    fn keep(&self, meta: SnapshotMeta, data: SnapshotData) -> io::Result<RaftSnapshot> {
         let mut newest = self.newest.lock();
-        *newest = Some((meta.clone(), data.clone()));
+        if let Some(dir) = &self.dir {
+            for (_, old) in list(dir)?.iter().rev().skip(KEEP) {
+                fs::remove_file(old)?;
+            }
+        }
+        // A snapshot of the leader may have been installed while an older one was being written.
+        if newest.as_ref().is_none_or(|(kept, _)| kept.last_log_id <= meta.last_log_id) {
+            *newest = Some((meta.clone(), data.clone()));
+        }
         Ok(RaftSnapshot { meta, snapshot: data })
     }
 }
 
 /// Returns the newest readable snapshot in `dir`, with the index of its last entry. Changes nothing.
-pub(crate) fn newest_in(dir: &Path) -> io::Result<Option<(u64, Bytes)>> {
+pub(crate) fn newest_in(dir: &Path) -> io::Result<Option<(SnapshotMeta, Bytes)>> {
     let mut names = Vec::new();
     match fs::read_dir(dir) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
@@ -126,16 +260,26 @@ pub(crate) fn newest_in(dir: &Path) -> io::Result<Option<(u64, Bytes)>> {
         }
     }
     names.sort();
-    let mut readable = names.iter().rev().filter_map(|(_, path)| read(path).ok());
-    Ok(readable.next().map(|(meta, payload)| (meta.last_log_id.map_or(0, |id| id.index), payload)))
+    Ok(names.iter().rev().find_map(|(_, path)| file::read(path).ok()))
 }
 
 /// Returns the encoded state in a snapshot file; `None` if the bytes are not a snapshot file.
 pub(crate) fn payload(bytes: Bytes) -> io::Result<Option<Bytes>> {
-    if !bytes.starts_with(MAGIC) {
+    if !bytes.starts_with(file::MAGIC) {
         return Ok(None);
     }
-    Ok(Some(parse(bytes)?.1))
+    Ok(Some(file::parse(bytes)?.1))
+}
+
+/// Removes snapshots that were not received completely before the last end of the process.
+fn remove_parts(dir: &Path) -> io::Result<()> {
+    for entry in fs::read_dir(dir)? {
+        let path = entry?.path();
+        if path.extension().is_some_and(|extension| extension == PART) {
+            fs::remove_file(&path)?;
+        }
+    }
+    Ok(())
 }
 
 /// Lists snapshot files, oldest first, with their term and index. Files with other names are ignored.
@@ -161,63 +305,12 @@ fn parse_name(name: &str) -> Option<(u64, u64)> {
     Some((term.parse().ok()?, index.parse().ok()?))
 }
 
-fn write(dir: &Path, meta: &SnapshotMeta, payload: &[u8]) -> io::Result<PathBuf> {
-    let header = rmp_serde::to_vec_named(meta).map_err(io::Error::other)?;
-    let header_len = u32::try_from(header.len()).map_err(io::Error::other)?;
-    let mut prefix = Vec::with_capacity(PREFIX - 12);
-    prefix.extend_from_slice(&header_len.to_le_bytes());
-    prefix.extend_from_slice(&(payload.len() as u64).to_le_bytes());
-    let mut crc = crc32fast::Hasher::new();
-    for part in [&prefix[..], &header, payload] {
-        crc.update(part);
-    }
-
-    let (term, index) = meta.last_log_id.map_or((0, 0), |id| (id.committed_leader_id().term, id.index));
-    let path = dir.join(format!("{term}-{index}.snap"));
-    let fresh = dir.join(format!("{term}-{index}.snap.new"));
-    let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&fresh)?;
-    for part in [&MAGIC[..], &crc.finalize().to_le_bytes(), &prefix, &header, payload] {
-        file.write_all(part)?;
-    }
-    file.sync_all()?;
-    fs::rename(&fresh, &path)?;
-    File::open(dir)?.sync_all()?;
-    Ok(path)
-}
-
-fn read(path: &Path) -> io::Result<(SnapshotMeta, Bytes)> {
-    parse(Bytes::from(fs::read(path)?))
-}
-
-fn parse(bytes: Bytes) -> io::Result<(SnapshotMeta, Bytes)> {
-    let damaged = |what: &str| io::Error::new(io::ErrorKind::InvalidData, format!("the snapshot {what}"));
-    let Some((prefix, _)) = bytes.split_first_chunk::<PREFIX>() else {
-        return Err(damaged("is too short"));
-    };
-    let (magic, rest) = prefix.split_at(MAGIC.len());
-    if magic != MAGIC {
-        return Err(damaged("has an unknown format"));
-    }
-    let number = |bytes: &[u8]| bytes.iter().rev().fold(0u64, |n, byte| n << 8 | u64::from(*byte));
-    let (crc, header_len, payload_len) = (number(&rest[..4]), number(&rest[4..8]), number(&rest[8..]));
-    let body = (bytes.len() - PREFIX) as u64;
-    if payload_len.checked_add(header_len) != Some(body) {
-        return Err(damaged("has not the length that it names"));
-    }
-    if u64::from(crc32fast::hash(&bytes[MAGIC.len() + 4..])) != crc {
-        return Err(damaged("does not match its checksum"));
-    }
-    let header_end = PREFIX + usize::try_from(header_len).map_err(io::Error::other)?;
-    let meta = rmp_serde::from_slice(&bytes[PREFIX..header_end]).map_err(io::Error::other)?;
-    Ok((meta, bytes.slice(header_end..)))
-}
-
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
     use openraft::testing::log_id;
 
-    fn meta(index: u64) -> SnapshotMeta {
+    pub(crate) fn meta(index: u64) -> SnapshotMeta {
         let last_log_id = Some(log_id::<crate::raft::TypeConfig>(3, 1, index));
         SnapshotMeta { last_log_id, last_membership: Default::default() }
     }
@@ -272,22 +365,50 @@ mod tests {
     }
 
     #[test]
-    fn a_torn_file_is_refused_at_every_length() {
-        let dir = tempfile::tempdir().unwrap();
-        let path = write(dir.path(), &meta(1), b"some state").unwrap();
-        let whole = fs::read(path).unwrap();
-        for length in 0..whole.len() {
-            assert!(parse(Bytes::copy_from_slice(&whole[..length])).is_err(), "{length} bytes were accepted");
-        }
-        assert!(parse(Bytes::from(whole)).is_ok());
-    }
-
-    #[test]
     fn leftovers_of_a_crash_are_removed() {
         let dir = tempfile::tempdir().unwrap();
         SnapshotStore::open(dir.path(), None).unwrap();
         fs::write(dir.path().join("snapshots/3-9.snap.new"), b"half").unwrap();
         assert!(SnapshotStore::open(dir.path(), None).unwrap().newest().is_none());
         assert!(names(dir.path()).is_empty());
+    }
+
+    #[tokio::test]
+    async fn a_snapshot_is_transferred_in_pieces() {
+        let (from, to) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let payload = Bytes::from((0..CHUNK * 2 + 5).map(|n| n as u8).collect::<Vec<u8>>());
+        let stores = [SnapshotStore::open(from.path(), None).unwrap(), SnapshotStore::memory()];
+        for source in &stores {
+            let sent = source.save(meta(7), payload.clone()).unwrap();
+            for target in [SnapshotStore::open(to.path(), None).unwrap(), SnapshotStore::memory()] {
+                let (length, chunks) = sent.snapshot.chunks(&sent.meta).await.unwrap();
+                let mut pieces = 0;
+                let data = target.inbox().receive(length, chunks, || pieces += 1).await.unwrap();
+                assert!(pieces > 2);
+                assert_eq!(data.load().unwrap(), payload);
+                target.adopt(meta(7), data).unwrap();
+                assert_eq!(target.newest().unwrap().snapshot.load().unwrap(), payload);
+            }
+        }
+        assert_eq!(names(to.path()), ["3-7.snap"]);
+    }
+
+    #[tokio::test]
+    async fn a_damaged_transfer_leaves_nothing() {
+        let dir = tempfile::tempdir().unwrap();
+        let store = SnapshotStore::open(dir.path(), None).unwrap();
+        let sent = SnapshotStore::memory().save(meta(7), Bytes::from_static(b"state")).unwrap();
+        for damage in 0..3 {
+            let (length, chunks) = sent.snapshot.chunks(&sent.meta).await.unwrap();
+            let mut pieces: Vec<_> = chunks.collect().await;
+            match damage {
+                0 => drop(pieces.pop()),
+                1 => pieces.push(Ok(Bytes::from_static(b"more"))),
+                _ => pieces.push(Err(io::Error::other("cut"))),
+            }
+            let chunks = futures::stream::iter(pieces).boxed();
+            store.inbox().receive(length, chunks, || ()).await.unwrap_err();
+            assert!(names(dir.path()).is_empty());
+        }
     }
 }

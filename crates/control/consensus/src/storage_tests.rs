@@ -4,7 +4,7 @@ use crate::log::LogStore;
 use crate::machine::{Capture, Machine, Meaning};
 use crate::raft::{Command, Entry, TypeConfig, Vote};
 use crate::snapshot::SnapshotStore;
-use crate::{BoxError, Error, ServerId, StateMachine};
+use crate::{BoxError, Error, StateMachine};
 use bytes::Bytes;
 use openraft::entry::EntryPayload;
 use openraft::storage::{RaftLogStorage, RaftLogStorageExt};
@@ -20,9 +20,14 @@ use tokio_util::sync::CancellationToken;
 pub(crate) struct Counter(u64);
 
 impl StateMachine for Counter {
-    fn apply(&mut self, _index: u64, _command: &[u8], _meaning: Option<Meaning>) -> Vec<u8> {
+    fn apply(
+        &mut self,
+        _index: u64,
+        _command: &[u8],
+        _meaning: Option<Meaning>,
+    ) -> Result<Vec<u8>, BoxError> {
         self.0 += 1;
-        self.0.to_le_bytes().to_vec()
+        Ok(self.0.to_le_bytes().to_vec())
     }
 
     fn snapshot(&self) -> Capture {
@@ -40,8 +45,9 @@ struct InMemory;
 
 impl StoreBuilder<TypeConfig, LogStore, Machine> for InMemory {
     async fn build(&self) -> Result<((), LogStore, Machine), StorageError<TypeConfig>> {
-        let machine = Machine::new(Box::<Counter>::default(), SnapshotStore::memory());
-        Ok(((), LogStore::memory(), machine))
+        let log = LogStore::memory();
+        let machine = Machine::new(Box::<Counter>::default(), log.clone(), SnapshotStore::memory());
+        Ok(((), log, machine))
     }
 }
 
@@ -52,13 +58,14 @@ impl StoreBuilder<TypeConfig, LogStore, Machine, TempDir> for OnDisk {
         let dir = tempfile::tempdir().unwrap();
         let log = open(dir.path()).unwrap().0;
         let snapshots = SnapshotStore::open(dir.path(), None).unwrap();
-        Ok((dir, log, Machine::new(Box::<Counter>::default(), snapshots)))
+        let machine = Machine::new(Box::<Counter>::default(), LogStore::memory(), snapshots);
+        Ok((dir, log, machine))
     }
 }
 
 fn open(dir: &Path) -> Result<(LogStore, CancellationToken), Error> {
     let closed = CancellationToken::new();
-    Ok((LogStore::open(dir, ServerId(1), closed.clone())?, closed))
+    Ok((LogStore::open(dir, closed.clone())?.0, closed))
 }
 
 fn entry(index: u64, text: &str) -> Entry {

@@ -87,9 +87,10 @@ impl Clock {
 impl Core {
     /// Returns a core that keeps everything in memory, with its log running.
     pub(crate) async fn in_memory() -> Self {
-        use caravan_consensus::{Config, Consensus, ServerId};
+        use caravan_consensus::{Config, Consensus, NoPeers, ServerId};
         let store = Arc::new(Store::default());
-        let started = Consensus::start(Config::memory(ServerId(1)), Machine(store.clone())).await;
+        let started =
+            Consensus::start(Config::memory(ServerId(1)), Arc::new(NoPeers), Machine(store.clone())).await;
         let (log, service) = started.expect("a log in memory always starts");
         // The log runs until the test ends.
         tokio::spawn(service.run(tokio_util::sync::CancellationToken::new()));
@@ -146,12 +147,12 @@ impl Core {
     /// # Errors
     /// [`ServerError::NotLeader`] if nothing was written, because this server does not lead the term.
     pub(crate) async fn propose(&self, change: Change) -> Result<Outcome, ServerError> {
-        let Some(_term) = self.term else { return Err(ServerError::NotLeader) };
+        let Some(term) = self.term else { return Err(ServerError::NotLeader) };
         let command = Command { now: self.now(), change };
         let kind = command.change.kind();
         let bytes =
             command.pack().map_err(|error| ServerError::Encode { command: kind, error: Arc::new(error) })?;
-        let applied = self.log.propose_known(bytes, Box::new(command)).await?;
+        let applied = self.log.propose_in(term.number(), bytes, Some(Box::new(command))).await?;
         let mut outcome: Outcome = Outcome::unpack(&applied.response)
             .map_err(|error| ServerError::Outcome { command: kind, error: Arc::new(error) })?;
         outcome.index = applied.index;
@@ -183,35 +184,26 @@ pub(crate) fn new_id() -> String {
 pub(crate) struct Machine(pub(crate) Arc<Store>);
 
 impl StateMachine for Machine {
-    fn apply(&mut self, index: u64, command: &[u8], meaning: Option<Meaning>) -> Vec<u8> {
+    fn apply(&mut self, index: u64, command: &[u8], meaning: Option<Meaning>) -> Result<Vec<u8>, BoxError> {
         let meaning = meaning.and_then(|meaning| meaning.downcast::<Command>().ok());
-        let read = match meaning {
+        let command = match meaning {
             // Other servers, and this server after a restart, read the bytes; both commands must be equal.
-            Some(command) if !cfg!(debug_assertions) => Ok(command),
-            meaning => Command::unpack(command).map(Box::new).inspect(|read| {
+            Some(command) if !cfg!(debug_assertions) => command,
+            // A server that skipped a committed command would have another state than the others for ever.
+            meaning => {
+                let read = Command::unpack(command).map(Box::new).map_err(|error| {
+                    format!("the committed command {index} cannot be read by this version: it needs a newer version ({error})")
+                })?;
                 assert!(
-                    meaning.is_none_or(|meaning| meaning == *read),
+                    meaning.is_none_or(|meaning| meaning == read),
                     "command {index} reads as another one"
                 );
-            }),
-        };
-        let outcome = match read {
-            Ok(command) => self.0.apply(index, &command),
-            // One server alone must not skip a committed command silently. Every server of this version returns the
-            // same refusal.
-            Err(error) => {
-                tracing::error!(index, %error, "a committed command cannot be read");
-                Outcome {
-                    index,
-                    refused: Some(caravan_types::command::Refusal::Invalid(
-                        "the command is of a form unknown to this version".into(),
-                    )),
-                    ..Outcome::default()
-                }
+                read
             }
         };
+        let outcome = self.0.apply(index, &command);
         // The command consists of numbers and strings only, all of which MessagePack can encode.
-        outcome.pack().expect("an outcome holds nothing that cannot be encoded")
+        Ok(outcome.pack().expect("an outcome holds nothing that cannot be encoded"))
     }
 
     fn snapshot(&self) -> Capture {

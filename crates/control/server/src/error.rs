@@ -275,7 +275,9 @@ impl From<Problem> for ServerError {
 impl From<caravan_consensus::Error> for ServerError {
     fn from(error: caravan_consensus::Error) -> Self {
         match error {
-            caravan_consensus::Error::NotLeader { .. } => Self::NotLeader,
+            caravan_consensus::Error::NotLeader { .. }
+            | caravan_consensus::Error::TermEnded { .. }
+            | caravan_consensus::Error::NotAdmitted => Self::NotLeader,
             error => Self::Log(Arc::new(error)),
         }
     }

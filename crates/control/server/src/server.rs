@@ -17,7 +17,7 @@ use crate::plan::RejectionConfig;
 use crate::pool::{WorkerPool, Workers};
 use crate::ways_back::WaysBack;
 use arc_swap::ArcSwap;
-use caravan_consensus::{Config as LogConfig, Consensus, Leadership};
+use caravan_consensus::{Config as LogConfig, Consensus, Leadership, NoPeers};
 use caravan_meters::Meters;
 use caravan_rpc::ReverseRegistry;
 use caravan_state::Store;
@@ -107,7 +107,7 @@ impl Service {
             None => Keyring::memory()?,
         };
         let store = Arc::new(Store::default());
-        let (log, log_service) = Consensus::start(config.log.clone(), Machine(store.clone()))
+        let (log, log_service) = Consensus::start(config.log.clone(), Arc::new(NoPeers), Machine(store.clone()))
             .await
             .map_err(|e| ServerError::Storage(Arc::new(e)))?;
         let (meters, clock, absences) = (Meters::default(), Clock::default(), Absences::default());
@@ -119,7 +119,7 @@ impl Service {
         let begun = term.map(|term| LeaderTerm::new(&blueprint, term));
         if let Some(begun) = &begun {
             // Apply everything committed before the restart before serving requests.
-            blueprint.core.log.barrier().await?;
+            blueprint.core.log.read_quorum().await?;
             begun.parts.admin.settle_keys().await?;
         }
         let parts = begun.as_ref().map_or_else(|| blueprint.of_follower(), |begun| begun.parts.clone());
@@ -162,7 +162,7 @@ impl Service {
 /// Returns the term that this server leads.
 fn leads(leadership: &Leadership) -> Option<Term> {
     match leadership {
-        Leadership::Leader { term } => Some(Term::new(*term)),
+        Leadership::Leader { term, .. } => Some(Term::new(*term)),
         Leadership::Follower { .. } | Leadership::Unknown => None,
     }
 }

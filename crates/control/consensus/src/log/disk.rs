@@ -3,9 +3,9 @@
 //! The thread executes all writes in the order of their requests. It combines all waiting writes (up to a limit) into
 //! one transaction. So many writes under load need one flush, while a single write is executed at once.
 
-use super::{Cache, lock};
+use super::{Cache, Progress, lock, next};
 use crate::raft::{Entry, LogId, TypeConfig, Vote};
-use crate::{BoxError, Error, ServerId};
+use crate::{BoxError, ClusterId, Error, Identity, ServerId};
 use openraft::storage::IOFlushed;
 use parking_lot::Mutex;
 use redb::{Database, ReadableDatabase, ReadableTable, TableDefinition};
@@ -14,17 +14,22 @@ use serde::de::DeserializeOwned;
 use std::fs::{self, File, OpenOptions};
 use std::io;
 use std::os::unix::fs::OpenOptionsExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, Sender, channel};
-use tokio::sync::oneshot;
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+use tokio::sync::{oneshot, watch};
+use tokio::time::Instant;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 const LOG: TableDefinition<'_, u64, &[u8]> = TableDefinition::new("log");
 const META: TableDefinition<'_, &str, &[u8]> = TableDefinition::new("meta");
 const VOTE: &str = "vote";
 const PURGED: &str = "purged";
+const COMMITTED: &str = "committed";
+/// The server's number; absent until the server has one.
 const SERVER: &str = "server";
+/// The cluster's id; absent in directories that are older than clusters.
+const CLUSTER: &str = "cluster";
 
 /// Size of redb's page cache in bytes. It is small, because [`Cache`] holds the recent entries.
 const PAGE_CACHE: usize = 2 * 1024 * 1024;
@@ -41,6 +46,8 @@ pub(super) struct Opened {
 /// The content of the file when it was opened.
 #[derive(Debug, Default)]
 pub(super) struct Recovered {
+    pub(super) identity: Identity,
+    pub(super) committed: Option<LogId>,
     pub(super) vote: Option<Vote>,
     pub(super) purged: Option<LogId>,
     pub(super) last: Option<LogId>,
@@ -51,14 +58,16 @@ pub(super) struct Recovered {
 #[derive(Debug)]
 pub(super) struct Disk {
     db: Arc<Database>,
-    jobs: Sender<Job>,
+    jobs: UnboundedSender<Job>,
+    cache: Arc<Mutex<Cache>>,
 }
 
 enum Job {
     Append(Vec<Entry>, IOFlushed<TypeConfig>),
     Vote(Vote, Reply),
     TruncateFrom(u64, Reply),
-    Purge(LogId, Reply),
+    Purge(LogId),
+    Identity(Identity, Reply),
 }
 
 type Reply = oneshot::Sender<io::Result<()>>;
@@ -69,16 +78,19 @@ pub(crate) fn make_dir(dir: &Path) -> Result<(), Error> {
     made.map_err(|error| Error::data_dir(dir)(io::Error::other(caravan_sys::describe(&error))))
 }
 
-/// Opens `dir`, creates it if absent, and reads the facts needed at the start.
-pub(super) fn open(dir: &Path, server: ServerId) -> Result<(Opened, Recovered), Error> {
-    make_dir(dir)?;
+fn lock_dir(dir: &Path) -> Result<File, Error> {
     let lock = File::open(dir).map_err(Error::data_dir(dir))?;
     match rustix::fs::flock(&lock, rustix::fs::FlockOperation::NonBlockingLockExclusive) {
-        Ok(()) => {}
-        Err(rustix::io::Errno::WOULDBLOCK) => return Err(Error::Locked { path: dir.into() }),
-        Err(errno) => return Err(Error::DataDir { path: dir.into(), source: errno.into() }),
+        Ok(()) => Ok(lock),
+        Err(rustix::io::Errno::WOULDBLOCK) => Err(Error::Locked { path: dir.into() }),
+        Err(errno) => Err(Error::DataDir { path: dir.into(), source: errno.into() }),
     }
+}
 
+/// Opens `dir`, creates it if absent, and reads the facts needed at the start.
+pub(super) fn open(dir: &Path) -> Result<(Opened, Recovered), Error> {
+    make_dir(dir)?;
+    let lock = lock_dir(dir)?;
     let path = dir.join("raft.redb");
     let log_error = |source: BoxError| Error::Log { path: path.clone(), source };
     if !path.try_exists().map_err(Error::data_dir(&path))? {
@@ -86,42 +98,67 @@ pub(super) fn open(dir: &Path, server: ServerId) -> Result<(Opened, Recovered), 
         let fresh = dir.join("raft.redb.new");
         let _ = fs::remove_file(&fresh);
         let db = open_file(&fresh).map_err(open_error(&fresh))?;
-        init(&db, server).map_err(log_error)?;
+        init(&db).map_err(log_error)?;
         drop(db);
         fs::rename(&fresh, &path).and_then(|()| lock.sync_all()).map_err(Error::data_dir(&path))?;
     }
     let db = open_file(&path).map_err(open_error(&path))?;
-    let (found, recovered) = recover(&db).map_err(log_error)?;
-    if found != server {
-        return Err(Error::WrongServer { path: dir.into(), found, expected: server });
-    }
+    let recovered = recover(&db).map_err(log_error)?;
     Ok((Opened { db, lock }, recovered))
 }
 
-/// Reads a log that no agent uses: the last removed entry, and all entries after it. Changes nothing, except for the
-/// repair when the file is opened after a crash.
-pub(crate) fn read_offline(dir: &Path) -> Result<(Option<LogId>, Vec<Entry>), Error> {
-    let lock = File::open(dir).map_err(Error::data_dir(dir))?;
-    match rustix::fs::flock(&lock, rustix::fs::FlockOperation::NonBlockingLockExclusive) {
-        Ok(()) => {}
-        Err(rustix::io::Errno::WOULDBLOCK) => return Err(Error::Locked { path: dir.into() }),
-        Err(errno) => return Err(Error::DataDir { path: dir.into(), source: errno.into() }),
-    }
+/// The log of a server that is not running.
+#[derive(Debug)]
+pub(crate) struct Offline {
+    db: Database,
+    path: PathBuf,
+    pub(crate) identity: Identity,
+    pub(crate) vote: Option<Vote>,
+    /// The last removed entry.
+    pub(crate) purged: Option<LogId>,
+    pub(crate) committed: Option<LogId>,
+    /// All entries after it.
+    pub(crate) entries: Vec<Entry>,
+    /// Declared last: released after the file is closed.
+    _lock: File,
+}
+
+/// Opens the log of a server that is not running. Changes nothing, except for the repair when the file is opened after
+/// a crash.
+pub(crate) fn open_offline(dir: &Path) -> Result<Offline, Error> {
+    let lock = lock_dir(dir)?;
     let path = dir.join("raft.redb");
     let file = OpenOptions::new().read(true).write(true).open(&path).map_err(Error::data_dir(&path))?;
     let read = || -> Result<_, BoxError> {
         let db = Database::builder().set_cache_size(PAGE_CACHE).create_file(file)?;
-        let transaction = db.begin_read()?;
-        let purged = read_meta(&transaction.open_table(META)?, PURGED)?;
+        let facts = recover(&db)?;
         let mut entries = Vec::new();
-        for row in transaction.open_table(LOG)?.iter()? {
+        for row in db.begin_read()?.open_table(LOG)?.iter()? {
             entries.push(decode(row?.1.value())?);
         }
-        Ok((purged, entries))
+        Ok((db, facts, entries))
     };
-    let read = read().map_err(|source| Error::Log { path: path.clone(), source });
-    drop(lock);
-    read
+    let (db, facts, entries) = read().map_err(|source| Error::Log { path: path.clone(), source })?;
+    let Recovered { identity, committed, vote, purged, .. } = facts;
+    Ok(Offline { db, path, identity, vote, purged, committed, entries, _lock: lock })
+}
+
+impl Offline {
+    /// Appends one entry with a new identity and a new vote, in one transaction.
+    pub(crate) fn append(&self, entry: &Entry, vote: Vote, identity: Identity) -> Result<(), Error> {
+        let write = || -> Result<(), BoxError> {
+            let transaction = self.db.begin_write()?;
+            {
+                transaction.open_table(LOG)?.insert(entry.log_id.index, encode(entry)?.as_slice())?;
+                let mut meta = transaction.open_table(META)?;
+                meta.insert(VOTE, encode(&vote)?.as_slice())?;
+                write_identity(&mut meta, identity)?;
+            }
+            transaction.commit()?;
+            Ok(())
+        };
+        write().map_err(|source| Error::Log { path: self.path.clone(), source })
+    }
 }
 
 /// Distinguishes a file that the system refuses to open from a file that is not a log.
@@ -139,25 +176,46 @@ fn open_file(path: &Path) -> Result<Database, BoxError> {
     Ok(Database::builder().set_cache_size(PAGE_CACHE).create_file(file)?)
 }
 
-fn init(db: &Database, server: ServerId) -> Result<(), BoxError> {
+fn init(db: &Database) -> Result<(), BoxError> {
     let transaction = db.begin_write()?;
     transaction.open_table(LOG)?;
-    transaction.open_table(META)?.insert(SERVER, encode(&server.0)?.as_slice())?;
+    transaction.open_table(META)?;
     transaction.commit()?;
     Ok(())
 }
 
-fn recover(db: &Database) -> Result<(ServerId, Recovered), BoxError> {
+fn write_identity(
+    meta: &mut redb::Table<'_, &'static str, &'static [u8]>,
+    identity: Identity,
+) -> Result<(), BoxError> {
+    if let Some(ServerId(number)) = identity.number {
+        meta.insert(SERVER, encode(&number)?.as_slice())?;
+    }
+    if let Some(cluster) = identity.cluster {
+        meta.insert(CLUSTER, encode(&cluster)?.as_slice())?;
+    }
+    Ok(())
+}
+
+fn recover(db: &Database) -> Result<Recovered, BoxError> {
     let transaction = db.begin_read()?;
     let meta = transaction.open_table(META)?;
     let log = transaction.open_table(LOG)?;
-    let server = read_meta(&meta, SERVER)?.ok_or("the log does not name its server")?;
+    let identity = Identity {
+        cluster: read_meta::<ClusterId>(&meta, CLUSTER)?,
+        number: read_meta(&meta, SERVER)?.map(ServerId),
+    };
     let last = match log.last()? {
         Some((_, bytes)) => Some(decode::<Entry>(bytes.value())?.log_id),
         None => None,
     };
-    let recovered = Recovered { vote: read_meta(&meta, VOTE)?, purged: read_meta(&meta, PURGED)?, last };
-    Ok((ServerId(server), recovered))
+    Ok(Recovered {
+        identity,
+        committed: read_meta(&meta, COMMITTED)?,
+        vote: read_meta(&meta, VOTE)?,
+        purged: read_meta(&meta, PURGED)?,
+        last,
+    })
 }
 
 fn read_meta<T: DeserializeOwned>(
@@ -183,20 +241,44 @@ impl Disk {
     pub(super) fn start(
         opened: Opened,
         cache: Arc<Mutex<Cache>>,
+        progress: watch::Sender<Progress>,
         closed: CancellationToken,
     ) -> io::Result<Self> {
         let db = Arc::new(opened.db);
-        let (jobs, queue) = channel();
-        let writer =
-            Writer { db: Arc::clone(&db), _lock: opened.lock, _closed: closed.drop_guard(), cache, queue };
+        let (jobs, queue) = unbounded_channel();
+        let last = next(lock(&cache).last);
+        let writer = Writer {
+            db: Arc::clone(&db),
+            _lock: opened.lock,
+            _closed: closed.drop_guard(),
+            cache: Arc::clone(&cache),
+            progress,
+            written: last,
+            committed: None,
+            failed: None,
+            queue,
+        };
         std::thread::Builder::new().name(String::from("raft-log")).spawn(move || writer.run())?;
-        Ok(Self { db, jobs })
+        Ok(Self { db, jobs, cache })
     }
 
-    pub(super) fn append(&self, entries: Vec<Entry>, done: IOFlushed<TypeConfig>) {
-        if let Err(rejected) = self.jobs.send(Job::Append(entries, done)) {
-            rejected.0.finish(&Err(ended()));
+    /// Appends entries to the cache and requests that they are written.
+    pub(super) fn append(&self, entries: Vec<Entry>, done: IOFlushed<TypeConfig>) -> io::Result<()> {
+        let mut cache = lock(&self.cache);
+        cache.append(&entries)?;
+        if let Err(job) = self.enqueue(&mut cache, Job::Append(entries, done)) {
+            job.finish(&Err(ended()));
         }
+        Ok(())
+    }
+
+    /// Requests a write. The list of outstanding writes has the order of the queue, because both change under the lock
+    /// of the cache.
+    fn enqueue(&self, cache: &mut Cache, job: Job) -> Result<(), Job> {
+        let bytes = job.size();
+        self.jobs.send(job).map_err(|rejected| rejected.0)?;
+        cache.jobs.push_back((Instant::now(), bytes));
+        Ok(())
     }
 
     pub(super) async fn save_vote(&self, vote: Vote) -> io::Result<()> {
@@ -207,25 +289,26 @@ impl Disk {
         self.ask(|reply| Job::TruncateFrom(index, reply)).await
     }
 
-    pub(super) async fn purge(&self, upto: LogId) -> io::Result<()> {
-        self.ask(|reply| Job::Purge(upto, reply)).await
+    pub(super) async fn save_identity(&self, identity: Identity) -> io::Result<()> {
+        self.ask(|reply| Job::Identity(identity, reply)).await
+    }
+
+    /// Requests that entries are removed, without waiting for it.
+    pub(super) fn purge(&self, upto: LogId) -> io::Result<()> {
+        self.enqueue(&mut lock(&self.cache), Job::Purge(upto)).map_err(|_| ended())
     }
 
     async fn ask(&self, job: impl FnOnce(Reply) -> Job) -> io::Result<()> {
         let (reply, answer) = oneshot::channel();
-        self.jobs.send(job(reply)).map_err(|_| ended())?;
+        self.enqueue(&mut lock(&self.cache), job(reply)).map_err(|_| ended())?;
         answer.await.map_err(|_| ended())?
     }
 
-    /// Returns the entries on disk from `start` to before `end`.
-    pub(super) fn read(&self, start: u64, end: u64) -> io::Result<Vec<Entry>> {
+    /// Returns the entries on disk from `start` to before `end`, as many as `limit` permits.
+    pub(super) fn read(&self, start: u64, end: u64, limit: usize) -> io::Result<Vec<Entry>> {
         let read = || -> Result<Vec<Entry>, BoxError> {
             let log = self.db.begin_read()?.open_table(LOG)?;
-            let mut entries = Vec::new();
-            for row in log.range(start..end)? {
-                entries.push(decode(row?.1.value())?);
-            }
-            Ok(entries)
+            super::take_bytes(log.range(start..end)?.map(|row| decode(row?.1.value())), limit)
         };
         read().map_err(io::Error::other)
     }
@@ -239,7 +322,7 @@ impl Job {
     fn size(&self) -> usize {
         match self {
             Self::Append(entries, _) => entries.iter().map(super::size).sum(),
-            Self::Vote(..) | Self::TruncateFrom(..) | Self::Purge(..) => 0,
+            Self::Vote(..) | Self::TruncateFrom(..) | Self::Purge(..) | Self::Identity(..) => 0,
         }
     }
 
@@ -252,162 +335,119 @@ impl Job {
         match self {
             Self::Append(_, done) => done.io_completed(result),
             // A waiter that was dropped needs no answer.
-            Self::Vote(_, reply) | Self::TruncateFrom(_, reply) | Self::Purge(_, reply) => {
+            Self::Vote(_, reply) | Self::TruncateFrom(_, reply) | Self::Identity(_, reply) => {
                 let _ = reply.send(result);
             }
+            Self::Purge(_) => {}
         }
     }
 }
 
-/// The writer thread. Its fields are dropped in this order: the file, the lock, then the guard that reports both as
-/// released.
+/// The writer. Its fields are dropped in this order: the file, the lock, then the guard that reports both as released.
 struct Writer {
     db: Arc<Database>,
     _lock: File,
     _closed: DropGuard,
     cache: Arc<Mutex<Cache>>,
-    queue: Receiver<Job>,
+    progress: watch::Sender<Progress>,
+    /// The index after the last entry on disk.
+    written: u64,
+    /// The committed entry that is recorded on disk.
+    committed: Option<LogId>,
+    /// The first error. After a failed flush the kernel may have dropped the pages, so a later successful flush proves
+    /// nothing, and all later writes fail with the first error.
+    failed: Option<String>,
+    queue: UnboundedReceiver<Job>,
 }
 
 impl Writer {
-    fn run(self) {
-        // After a failed flush the kernel may have dropped the pages, so a later successful flush proves nothing. All
-        // later writes fail with the first error.
-        let mut failed: Option<String> = None;
-        while let Ok(first) = self.queue.recv() {
-            let mut size = first.size();
-            let mut batch = vec![first];
-            while size < MAX_TRANSACTION {
-                let Ok(job) = self.queue.try_recv() else { break };
-                size += job.size();
-                batch.push(job);
-            }
-            let result = match &failed {
-                Some(reason) => Err(io::Error::other(reason.clone())),
-                None => commit(&self.db, &batch).map_err(io::Error::other),
-            };
-            match &result {
-                Ok(()) => lock(&self.cache).flushed(flushed_to(&batch)),
-                Err(error) if failed.is_none() => {
-                    tracing::error!(%error, "writing the replicated log failed");
-                    failed = Some(error.to_string());
-                }
-                Err(_) => {}
-            }
-            for job in batch {
-                job.finish(&result);
-            }
+    fn run(mut self) {
+        while let Some(first) = self.queue.blocking_recv() {
+            let batch = self.batch(first);
+            self.write(batch);
         }
     }
-}
 
-fn flushed_to(batch: &[Job]) -> u64 {
-    batch
-        .iter()
-        .filter_map(|job| match job {
-            Job::Append(entries, _) => entries.last().map(|entry| entry.log_id.index + 1),
-            _ => None,
-        })
-        .next_back()
-        .unwrap_or(0)
-}
+    /// Returns `first` with all jobs that wait, up to a limit.
+    fn batch(&mut self, first: Job) -> Vec<Job> {
+        let mut size = first.size();
+        let mut batch = vec![first];
+        while size < MAX_TRANSACTION {
+            let Ok(job) = self.queue.try_recv() else { break };
+            size += job.size();
+            batch.push(job);
+        }
+        batch
+    }
 
-fn commit(db: &Database, batch: &[Job]) -> Result<(), BoxError> {
-    // redb's default durability: commit returns after the file was flushed.
-    let transaction = db.begin_write()?;
-    {
-        let mut log = transaction.open_table(LOG)?;
-        let mut meta = transaction.open_table(META)?;
+    /// Writes a batch in one transaction and informs all that wait for it.
+    fn write(&mut self, batch: Vec<Job>) {
+        let result = match &self.failed {
+            Some(reason) => Err(io::Error::other(reason.clone())),
+            None => self.commit(&batch).map_err(io::Error::other),
+        };
+        match &result {
+            Ok(()) => {
+                lock(&self.cache).flushed(batch.len(), self.written);
+                self.progress.send_modify(|progress| progress.flushed = self.written);
+            }
+            Err(error) if self.failed.is_none() => {
+                tracing::error!(%error, "writing the replicated log failed");
+                self.failed = Some(error.to_string());
+                self.progress.send_modify(|progress| progress.failed = true);
+            }
+            Err(_) => {}
+        }
         for job in batch {
-            match job {
-                Job::Append(entries, _) => {
-                    for entry in entries {
-                        log.insert(entry.log_id.index, encode(entry)?.as_slice())?;
-                    }
-                }
-                Job::Vote(vote, _) => {
-                    meta.insert(VOTE, encode(vote)?.as_slice())?;
-                }
-                Job::TruncateFrom(index, _) => log.retain_in(*index.., |_, _| false)?,
-                Job::Purge(upto, _) => {
-                    log.retain_in(..=upto.index, |_, _| false)?;
-                    meta.insert(PURGED, encode(upto)?.as_slice())?;
-                }
-            }
+            job.finish(&result);
         }
     }
-    transaction.commit()?;
-    Ok(())
+
+    fn commit(&mut self, batch: &[Job]) -> Result<(), BoxError> {
+        // redb's default durability: commit returns after the file was flushed.
+        let transaction = self.db.begin_write()?;
+        let mut written = self.written;
+        // An entry may be committed by other servers before this disk has it. What is recorded must be in the log.
+        let committed = lock(&self.cache).committed;
+        {
+            let mut log = transaction.open_table(LOG)?;
+            let mut meta = transaction.open_table(META)?;
+            for job in batch {
+                match job {
+                    Job::Append(entries, _) => {
+                        for entry in entries {
+                            log.insert(entry.log_id.index, encode(entry)?.as_slice())?;
+                            written = entry.log_id.index + 1;
+                        }
+                    }
+                    Job::Vote(vote, _) => {
+                        meta.insert(VOTE, encode(vote)?.as_slice())?;
+                    }
+                    Job::TruncateFrom(index, _) => {
+                        log.retain_in(*index.., |_, _| false)?;
+                        written = written.min(*index);
+                    }
+                    Job::Purge(upto) => {
+                        log.retain_in(..=upto.index, |_, _| false)?;
+                        meta.insert(PURGED, encode(upto)?.as_slice())?;
+                        written = written.max(upto.index + 1);
+                    }
+                    Job::Identity(identity, _) => write_identity(&mut meta, *identity)?,
+                }
+            }
+            if let Some(id) = committed
+                && id.index < written
+                && self.committed != committed
+            {
+                meta.insert(COMMITTED, encode(&id)?.as_slice())?;
+                self.committed = committed;
+            }
+        }
+        transaction.commit()?;
+        self.written = written;
+        Ok(())
+    }
 }
 
 #[cfg(test)]
-pub(super) mod tests {
-    use std::sync::atomic::{AtomicBool, Ordering};
-
-    use openraft::entry::EntryPayload;
-    use openraft::testing::log_id;
-    use openraft::type_config::TypeConfigExt;
-    use redb::StorageBackend;
-    use redb::backends::InMemoryBackend;
-
-    use super::*;
-
-    /// A disk whose flushes fail while the flag is set.
-    #[derive(Debug)]
-    struct Failing {
-        inner: InMemoryBackend,
-        broken: Arc<AtomicBool>,
-    }
-
-    impl StorageBackend for Failing {
-        fn len(&self) -> io::Result<u64> {
-            self.inner.len()
-        }
-
-        fn read(&self, offset: u64, out: &mut [u8]) -> io::Result<()> {
-            self.inner.read(offset, out)
-        }
-
-        fn set_len(&self, len: u64) -> io::Result<()> {
-            self.inner.set_len(len)
-        }
-
-        fn sync_data(&self) -> io::Result<()> {
-            if self.broken.load(Ordering::SeqCst) {
-                return Err(io::Error::other("no space left"));
-            }
-            self.inner.sync_data()
-        }
-
-        fn write(&self, offset: u64, data: &[u8]) -> io::Result<()> {
-            self.inner.write(offset, data)
-        }
-    }
-
-    /// Returns an empty log on a disk that fails when the flag is set.
-    pub(in crate::log) fn breakable(broken: &Arc<AtomicBool>) -> Opened {
-        let backend = Failing { inner: InMemoryBackend::new(), broken: Arc::clone(broken) };
-        let db = Database::builder().create_with_backend(backend).unwrap();
-        init(&db, ServerId(1)).unwrap();
-        Opened { db, lock: tempfile::tempfile().unwrap() }
-    }
-
-    #[tokio::test]
-    async fn after_a_failed_flush_nothing_succeeds_any_more() {
-        let broken = Arc::new(AtomicBool::new(false));
-        let disk = Disk::start(breakable(&broken), Arc::default(), CancellationToken::new()).unwrap();
-
-        disk.save_vote(Vote::new(1, 1)).await.unwrap();
-        broken.store(true, Ordering::SeqCst);
-        let error = disk.save_vote(Vote::new(2, 1)).await.unwrap_err();
-        assert!(error.to_string().contains("no space left"), "{error}");
-
-        // The disk recovers, but the state after the first failure is unknown.
-        broken.store(false, Ordering::SeqCst);
-        let (done, outcome) = TypeConfig::oneshot();
-        let entry = Entry { log_id: log_id::<TypeConfig>(1, 1, 0), payload: EntryPayload::Blank };
-        disk.append(vec![entry], IOFlushed::signal(done));
-        assert!(outcome.await.unwrap().unwrap_err().to_string().contains("no space left"));
-        assert!(disk.purge(log_id::<TypeConfig>(1, 1, 0)).await.is_err());
-    }
-}
+pub(super) mod tests;

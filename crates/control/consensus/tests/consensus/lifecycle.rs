@@ -1,7 +1,7 @@
 //! Start, use, stop, and start again.
 
 use crate::{Journal, Server, small, unlocked};
-use caravan_consensus::{Config, Error, Leadership, ServerId, StateMachine, Storage};
+use caravan_consensus::{Config, Error, Leadership, MAX_COMMAND, ServerId, Start, StateMachine, Timing};
 use std::os::unix::fs::PermissionsExt;
 
 #[tokio::test]
@@ -13,7 +13,7 @@ async fn a_fresh_server_leads_at_once_and_answers() {
     assert_eq!(applied.response, b"ok one");
     let next = server.handle.propose(b"two".to_vec()).await.unwrap();
     assert!(next.index > applied.index);
-    assert!(server.handle.barrier().await.unwrap() >= next.index);
+    assert!(server.handle.read_quorum().await.unwrap() >= next.index);
     assert_eq!(server.journal.values(), ["one", "two"]);
     server.stop().await;
 }
@@ -78,7 +78,7 @@ async fn a_server_at_rest_is_read_without_starting_it() {
     journal.restore(&rest.snapshot.expect("there was one")).unwrap();
     assert!(!journal.values().is_empty() && !rest.commands.is_empty());
     for (index, command) in rest.commands {
-        journal.apply(index, &command, None);
+        journal.apply(index, &command, None).unwrap();
     }
     assert_eq!(*journal.0.lock().unwrap(), expected);
     // Entry by entry, including entries that a snapshot covers.
@@ -121,7 +121,7 @@ async fn after_the_end_every_call_says_so() {
     handle.shutdown().await;
     server.service.await.unwrap().unwrap();
     assert!(matches!(handle.propose(Vec::new()).await, Err(Error::Stopped)));
-    assert!(matches!(handle.barrier().await, Err(Error::Stopped)));
+    assert!(matches!(handle.read_quorum().await, Err(Error::Stopped)));
     assert!(matches!(handle.snapshot_now().await, Err(Error::Stopped)));
     assert_eq!(*handle.leadership().borrow(), Leadership::Unknown);
 }
@@ -132,6 +132,27 @@ async fn a_command_that_panics_ends_the_service_with_an_error() {
     let error = server.handle.propose(b"panic".to_vec()).await.unwrap_err();
     assert!(matches!(error, Error::Fatal { .. }), "{error}");
     assert!(matches!(server.service.await.unwrap(), Err(Error::Fatal { .. })));
+}
+
+#[tokio::test]
+async fn a_committed_command_that_cannot_be_read_is_fatal_also_after_a_restart() {
+    let dir = tempfile::tempdir().unwrap();
+    let server = Server::start(small(dir.path())).await.unwrap();
+    let error = server.handle.propose(b"unreadable".to_vec()).await.unwrap_err();
+    assert!(matches!(error, Error::Fatal { .. }), "{error}");
+    let Err(Error::Fatal { source }) = server.service.await.unwrap() else { panic!("it went on") };
+    assert!(source.to_string().contains("it needs a newer version"), "{source}");
+    let Err(Error::Fatal { source }) = Server::start(small(dir.path())).await else { panic!("it started") };
+    assert!(source.to_string().contains("it needs a newer version"), "{source}");
+}
+
+#[tokio::test]
+async fn a_command_that_is_too_large_is_refused() {
+    let server = Server::start(Config::memory(ServerId(1))).await.unwrap();
+    let error = server.handle.propose(vec![0; MAX_COMMAND + 1]).await.unwrap_err();
+    assert!(matches!(error, Error::TooLarge { .. }), "{error}");
+    assert!(server.journal.values().is_empty());
+    server.stop().await;
 }
 
 #[tokio::test]
@@ -169,8 +190,8 @@ async fn bad_configurations_and_directories_are_named() {
         Err(error) => error,
     };
 
-    let two = Config { other_voters: vec![(ServerId(2), "b".into())], ..Config::memory(ServerId(1)) };
-    assert!(matches!(refused(two).await, Error::ManyVoters { count: 2 }));
+    let slow = Config { timing: Timing { multiplier: 11 }, ..Config::memory(ServerId(1)) };
+    assert!(refused(slow).await.to_string().contains("raft_multiplier"));
 
     let never = Config { snapshot_after_entries: 0, ..Config::memory(ServerId(1)) };
     assert!(refused(never).await.to_string().contains("snapshot_after_entries"));
@@ -182,9 +203,10 @@ async fn bad_configurations_and_directories_are_named() {
 
     let data = dir.path().join("data");
     Server::start(small(&data)).await.unwrap().stop().await;
-    let other = Config { node_id: ServerId(7), storage: Storage::Dir(data.clone()), ..small(&data) };
-    let other = refused(other).await;
-    assert!(matches!(other, Error::WrongServer { found: ServerId(1), .. }), "{other}");
+    // The directory knows its number.
+    let other = Server::start(Config { start: Start::Alone(ServerId(7)), ..small(&data) }).await.unwrap();
+    assert_eq!(other.handle.identity().number, Some(ServerId(1)));
+    other.stop().await;
 
     std::fs::write(data.join("raft.redb"), b"this is not a log").unwrap();
     let damaged = refused(small(&data)).await;

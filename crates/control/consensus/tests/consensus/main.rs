@@ -1,10 +1,13 @@
 //! Tests the log as its users see it: across restarts, crashes and damaged directories.
 
+mod cluster;
 mod crash;
 mod lifecycle;
+mod net;
 
 use caravan_consensus::{
-    BoxError, Capture, Config, Consensus, Error, Handle, Meaning, ServerId, StateMachine,
+    BoxError, Capture, Config, Consensus, Error, Handle, Meaning, NoPeers, PeerTransport, ServerId,
+    StateMachine,
 };
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -24,14 +27,17 @@ impl Journal {
 }
 
 impl StateMachine for Journal {
-    fn apply(&mut self, index: u64, command: &[u8], meaning: Option<Meaning>) -> Vec<u8> {
+    fn apply(&mut self, index: u64, command: &[u8], meaning: Option<Meaning>) -> Result<Vec<u8>, BoxError> {
         if let Some(meaning) = meaning {
             assert_eq!(meaning.downcast_ref::<Vec<u8>>().map(Vec::as_slice), Some(command));
         }
         assert_ne!(command, b"panic", "asked to");
+        if command == b"unreadable" {
+            return Err("it needs a newer version".into());
+        }
         let before = self.0.lock().unwrap().insert(index, command.to_vec());
         assert!(before.is_none(), "index {index} was applied twice");
-        [b"ok ", command].concat()
+        Ok([b"ok ", command].concat())
     }
 
     fn snapshot(&self) -> Capture {
@@ -71,7 +77,7 @@ pub(crate) struct Server {
 }
 
 /// How long an event may take that certainly happens.
-const DEADLINE: Duration = Duration::from_secs(30);
+pub(crate) const DEADLINE: Duration = Duration::from_secs(30);
 
 /// Tries until the directory is not locked. A child that another test starts inherits the lock of a server that has
 /// just stopped, from its fork to its exec.
@@ -103,8 +109,12 @@ impl Server {
     }
 
     pub(crate) async fn try_start(config: Config) -> Result<Self, Error> {
+        Self::with(config, Arc::new(NoPeers)).await
+    }
+
+    pub(crate) async fn with(config: Config, transport: Arc<dyn PeerTransport>) -> Result<Self, Error> {
         let journal = Journal::default();
-        let (handle, service) = Consensus::start(config, journal.clone()).await?;
+        let (handle, service) = Consensus::start(config, transport, journal.clone()).await?;
         let cancel = CancellationToken::new();
         let service = tokio::spawn(service.run(cancel.clone()));
         Ok(Self { handle, journal, cancel, service })

@@ -1,0 +1,194 @@
+//! Proof of leadership for reads: by a recent acknowledgement of a quorum, or by a round of heartbeats.
+
+use crate::raft::{Core, Instant, TypeConfig};
+use crate::start::{Running, fatal, not_leader};
+use crate::{Error, Leadership, PeerAddress};
+use futures::FutureExt;
+use futures::future::{BoxFuture, Shared};
+use openraft::async_runtime::WatchReceiver;
+use openraft::errors::{LinearizableReadError, RaftError};
+use openraft::type_config::TypeConfigExt;
+use openraft::{Instant as _, LinearizerOption};
+use parking_lot::Mutex;
+use rustix::time::{ClockId, clock_gettime};
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+/// How long a round waits for a quorum.
+const ROUND_TIMEOUT: Duration = Duration::from_secs(5);
+/// Growth of the difference between `CLOCK_BOOTTIME` and `CLOCK_MONOTONIC` that shows that the machine was suspended.
+const SUSPENSION: Duration = Duration::from_millis(50);
+
+/// The outcome of a round, for all callers that share it.
+#[derive(Clone, Debug)]
+enum RoundError {
+    NotLeader(Option<PeerAddress>),
+    NoQuorum,
+    Stopped,
+    Fatal(Arc<Error>),
+}
+
+impl From<Error> for RoundError {
+    fn from(error: Error) -> Self {
+        match error {
+            Error::NotLeader { leader } => Self::NotLeader(leader),
+            Error::NoQuorum => Self::NoQuorum,
+            Error::Stopped => Self::Stopped,
+            error => Self::Fatal(Arc::new(error)),
+        }
+    }
+}
+
+impl From<RoundError> for Error {
+    fn from(error: RoundError) -> Self {
+        match error {
+            RoundError::NotLeader(leader) => Self::NotLeader { leader },
+            RoundError::NoQuorum => Self::NoQuorum,
+            RoundError::Stopped => Self::Stopped,
+            RoundError::Fatal(error) => Self::fatal(error),
+        }
+    }
+}
+
+type Round = Shared<BoxFuture<'static, Result<u64, RoundError>>>;
+
+/// Rounds of heartbeats. At most one is in progress, and the next one serves all callers that arrived meanwhile.
+pub(crate) struct Rounds {
+    raft: Core,
+    state: Arc<Mutex<RoundState>>,
+}
+
+#[derive(Default)]
+struct RoundState {
+    last: Option<Round>,
+    /// Whether the last round has not begun yet, so that new callers may join it.
+    open: bool,
+}
+
+impl Rounds {
+    pub(crate) fn new(raft: Core) -> Self {
+        Self { raft, state: Arc::default() }
+    }
+
+    /// Waits for a round that began after the call, and until everything committed before it is applied. Returns an
+    /// index that is applied.
+    pub(crate) async fn join(&self) -> Result<u64, Error> {
+        let round = {
+            let mut state = self.state.lock();
+            match &state.last {
+                Some(round) if state.open => round.clone(),
+                previous => {
+                    let next = next_round(self.raft.clone(), previous.clone(), Arc::downgrade(&self.state));
+                    *state = RoundState { last: Some(next.clone()), open: true };
+                    next
+                }
+            }
+        };
+        Ok(round.await?)
+    }
+}
+
+/// Returns a round that begins when it is polled and the previous one has ended.
+fn next_round(raft: Core, previous: Option<Round>, state: Weak<Mutex<RoundState>>) -> Round {
+    let round = async move {
+        if let Some(previous) = previous {
+            // Its outcome is for its own callers.
+            let _ = previous.await;
+        }
+        if let Some(state) = state.upgrade() {
+            state.lock().open = false;
+        }
+        Ok(quorum_round(&raft).await?)
+    };
+    round.boxed().shared()
+}
+
+/// Runs one round.
+pub(crate) async fn quorum_round(raft: &Core) -> Result<u64, Error> {
+    let option = LinearizerOption::new(Some(Duration::ZERO), true).with_wait_timeout(ROUND_TIMEOUT);
+    match raft.ensure_linearizable(option).await {
+        Ok(read) => Ok(read.index()),
+        Err(RaftError::Fatal(error)) => Err(fatal(error)),
+        Err(RaftError::APIError(LinearizableReadError::ForwardToLeader(forward))) => Err(not_leader(forward)),
+        Err(RaftError::APIError(_)) => Err(Error::NoQuorum),
+    }
+}
+
+impl Running {
+    /// Returns an index that is applied and contains everything acknowledged before the call, if the last
+    /// acknowledgement by a quorum is at most `age` old.
+    ///
+    /// No other server can be the leader then, except after a transfer of leadership, which only this server starts.
+    /// `leadership` must be the published one: it names a term only after its first round, so everything that earlier
+    /// leaders acknowledged is applied here.
+    pub(crate) fn leased(&self, leadership: &Leadership, age: Duration) -> Option<u64> {
+        let Leadership::Leader { term, .. } = *leadership else { return None };
+        let not_before = self.suspensions.last();
+        let metrics = self.raft.metrics();
+        let metrics = metrics.borrow_watched();
+        let leads = metrics.state.is_leader() && metrics.current_term == term;
+        if !leads || self.given_up.load(Ordering::SeqCst) >= term {
+            return None;
+        }
+        let voters: Vec<u64> = metrics.membership_config.membership().voter_ids().collect();
+        let fresh = metrics.last_quorum_acked.is_some_and(|acked| {
+            let acked = acked.into_inner();
+            acked.elapsed() < age && not_before.is_none_or(|not_before| acked > not_before)
+        });
+        let proved = voters == [self.number.0] || fresh && voters.contains(&self.number.0);
+        proved.then(|| self.applied.load(Ordering::SeqCst))
+    }
+}
+
+/// Detects suspensions of the machine. `CLOCK_MONOTONIC`, which measures the age of acknowledgements, stands still
+/// meanwhile, while other servers elect a new leader.
+#[derive(Debug, Default)]
+pub(crate) struct Suspensions(Mutex<Seen>);
+
+#[derive(Debug, Default)]
+struct Seen {
+    offset: Option<Duration>,
+    last: Option<Instant>,
+}
+
+impl Suspensions {
+    /// Returns when the end of the last suspension was noticed. Acknowledgements of messages sent before then prove
+    /// nothing.
+    fn last(&self) -> Option<Instant> {
+        let clock = |id| {
+            let time = clock_gettime(id);
+            let part = |n: i64| u64::try_from(n).unwrap_or(0);
+            Duration::from_secs(part(time.tv_sec)) + Duration::from_nanos(part(time.tv_nsec))
+        };
+        // In this order, so that a delay in between makes the difference smaller.
+        let boot = clock(ClockId::Boottime);
+        self.notice(boot.saturating_sub(clock(ClockId::Monotonic)))
+    }
+
+    fn notice(&self, offset: Duration) -> Option<Instant> {
+        let mut seen = self.0.lock();
+        match seen.offset {
+            Some(known) if offset < known + SUSPENSION => {}
+            Some(_) => *seen = Seen { offset: Some(offset), last: Some(TypeConfig::now()) },
+            None => seen.offset = Some(offset),
+        }
+        seen.last
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_suspension_is_noticed_once() {
+        let suspensions = Suspensions::default();
+        let boot = Duration::from_secs(7);
+        assert_eq!(suspensions.notice(boot), None);
+        assert_eq!(suspensions.notice(boot + SUSPENSION / 2), None);
+        let noticed = suspensions.notice(boot + SUSPENSION);
+        assert!(noticed.is_some());
+        assert_eq!(suspensions.notice(boot + SUSPENSION), noticed);
+    }
+}

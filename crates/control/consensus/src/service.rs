@@ -1,0 +1,221 @@
+//! The long-running part: timers, the published leadership, and the watch over the disk.
+
+use crate::handle::{Handle, Leadership};
+use crate::log::DiskHealth;
+use crate::raft::ServerMetrics;
+use crate::start::{Inner, Running, led_term, why_stopped};
+use crate::{Error, PeerAddress, ServerId};
+use futures::future::BoxFuture;
+use openraft::async_runtime::WatchReceiver;
+use std::fmt;
+use std::future::pending;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::time::{Instant, MissedTickBehavior};
+use tokio_util::sync::CancellationToken;
+
+/// How long the shutdown waits until the log file is closed.
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(5);
+/// How often a leader among several looks at its disk.
+const DISK_INTERVAL: Duration = Duration::from_millis(250);
+/// Age of the oldest write at which a leader gives up its leadership.
+const MAX_FLUSH: Duration = Duration::from_secs(5);
+/// Bytes of unflushed commands at which a leader gives up its leadership.
+const MAX_UNFLUSHED: u64 = 64 * 1024 * 1024;
+
+/// The long-running part: publishes leadership and reports the end of the log.
+#[must_use = "leadership and failures are reported only while the service runs"]
+pub struct Service {
+    pub(crate) inner: Arc<Inner>,
+    pub(crate) closed: Option<CancellationToken>,
+}
+
+impl fmt::Debug for Service {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Service").finish_non_exhaustive()
+    }
+}
+
+impl Service {
+    /// Runs until `cancel` or [`Handle::shutdown`], then stops the log and closes its files.
+    ///
+    /// # Errors
+    /// [`Error::Fatal`] at once if the log cannot continue. The process should then end.
+    pub async fn run(self, cancel: CancellationToken) -> Result<(), Error> {
+        let result = tokio::select! {
+            biased;
+            () = cancel.cancelled() => Ok(()),
+            () = self.inner.stopped.cancelled() => Ok(()),
+            () = self.inner.launched.cancelled() => self.supervise(&cancel).await,
+        };
+        match self.inner.running() {
+            Ok(running) => drop(running.raft.shutdown().await),
+            Err(_) => self.inner.abandon().await,
+        }
+        self.inner.leadership.send_replace(Leadership::Unknown);
+        result?;
+        if let Ok(running) = self.inner.running() {
+            match why_stopped(&running.raft) {
+                Error::Stopped => {}
+                error => return Err(error),
+            }
+        }
+        if let Some(closed) = self.closed
+            && tokio::time::timeout(CLOSE_TIMEOUT, closed.cancelled()).await.is_err()
+        {
+            tracing::warn!("the replicated log is still open although it was shut down");
+        }
+        Ok(())
+    }
+
+    async fn supervise(&self, cancel: &CancellationToken) -> Result<(), Error> {
+        let running = self.inner.running()?;
+        let mut supervisor = Supervisor { inner: &self.inner, running, ready: None, round: None };
+        if let Leadership::Leader { term, since } = *self.inner.leadership.borrow() {
+            supervisor.ready = Some((term, since));
+        }
+        supervisor.run(cancel).await
+    }
+}
+
+/// The state of [`Service::supervise`].
+struct Supervisor<'a> {
+    inner: &'a Arc<Inner>,
+    running: &'a Running,
+    /// The term in which this server has taken over as the leader, and since when.
+    ready: Option<(u64, Instant)>,
+    /// The term in which this server takes over, and the round that completes it.
+    round: Option<(u64, BoxFuture<'a, Result<u64, Error>>)>,
+}
+
+impl Supervisor<'_> {
+    async fn run(mut self, cancel: &CancellationToken) -> Result<(), Error> {
+        let running = self.running;
+        let mut metrics = running.raft.server_metrics();
+        let mut disk = tokio::time::interval(DISK_INTERVAL);
+        disk.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut hold = running.held_until;
+        loop {
+            let seen = metrics.borrow_and_update().clone();
+            let alone = self.is_alone(&seen);
+            self.set_timers(alone, hold.is_some());
+            self.follow(&seen);
+            self.publish(&seen);
+            tokio::select! {
+                biased;
+                () = cancel.cancelled() => return Ok(()),
+                changed = metrics.changed() => if changed.is_err() { return Ok(()) },
+                outcome = next_round(&mut self.round) => self.taken_over(outcome),
+                () = until(hold) => hold = None,
+                _ = disk.tick(), if !alone && seen.state.is_leader() => {
+                    let health = self.inner.writer.health();
+                    if is_hung(health) {
+                        give_up(self.inner, health).await?;
+                    }
+                }
+            }
+        }
+    }
+
+    /// Returns whether this server is the leader and the only member, and thus needs no timers.
+    fn is_alone(&self, seen: &ServerMetrics) -> bool {
+        let mut members = seen.membership_config.membership().nodes();
+        match (members.next(), members.next()) {
+            (None, _) => true,
+            (Some((id, _)), None) => *id == self.running.number.0 && seen.state.is_leader(),
+            (Some(_), Some(_)) => false,
+        }
+    }
+
+    fn set_timers(&self, alone: bool, held: bool) {
+        let timers = self.running.raft.runtime_config();
+        timers.tick(!alone);
+        timers.heartbeat(!alone);
+        timers.elect(!alone && !held);
+    }
+
+    /// Begins to take over when this server was elected.
+    fn follow(&mut self, seen: &ServerMetrics) {
+        let led = led_term(seen);
+        if self.ready.is_some_and(|(term, _)| Some(term) != led) {
+            self.ready = None;
+        }
+        if self.round.as_ref().is_some_and(|(term, _)| Some(*term) != led) {
+            self.round = None;
+        }
+        if let Some(term) = led
+            && self.ready.is_none()
+            && self.round.is_none()
+        {
+            self.round = Some((term, Box::pin(self.running.rounds.join())));
+        }
+    }
+
+    fn taken_over(&mut self, (term, outcome): (u64, Result<u64, Error>)) {
+        self.round = None;
+        match outcome {
+            Ok(_) => self.ready = Some((term, Instant::now())),
+            // Either there is no quorum, and the next round tries again, or leadership ends.
+            Err(error) => tracing::info!(term, %error, "taking over as the leader"),
+        }
+    }
+
+    fn publish(&self, seen: &ServerMetrics) {
+        let now = match self.ready {
+            Some((term, since)) => Leadership::Leader { term, since },
+            None => self.other_leader(seen),
+        };
+        self.inner.leadership.send_if_modified(|before| {
+            let changed = *before != now;
+            if changed {
+                tracing::info!(leadership = ?now, "leadership changed");
+                *before = now;
+            }
+            changed
+        });
+    }
+
+    fn other_leader(&self, seen: &ServerMetrics) -> Leadership {
+        let leader = seen.current_leader.filter(|id| *id != self.running.number.0);
+        let peer = leader.and_then(|id| {
+            let peer = seen.membership_config.membership().get_node(&id)?;
+            Some(PeerAddress { number: ServerId(id), peer: peer.clone() })
+        });
+        peer.map_or(Leadership::Unknown, |leader| Leadership::Follower { leader })
+    }
+}
+
+/// Passes leadership on, because the disk below the log hangs. The process ends if no other server takes over.
+async fn give_up(inner: &Arc<Inner>, health: DiskHealth) -> Result<(), Error> {
+    tracing::error!(?health, "the disk below the replicated log hangs: passing leadership on");
+    match (Handle { inner: inner.clone() }).transfer(None).await {
+        Ok(_) | Err(Error::NotLeader { .. }) => Ok(()),
+        Err(error) => {
+            tracing::error!(%error, "no other server took over leadership");
+            let reason = "the disk below the replicated log hangs, and no other server took over leadership";
+            Err(Error::fatal(reason))
+        }
+    }
+}
+
+fn is_hung(health: DiskHealth) -> bool {
+    health.oldest_write.is_some_and(|age| age >= MAX_FLUSH) || health.unflushed_bytes >= MAX_UNFLUSHED
+}
+
+/// Waits for the round, or for ever without one.
+async fn next_round(
+    round: &mut Option<(u64, BoxFuture<'_, Result<u64, Error>>)>,
+) -> (u64, Result<u64, Error>) {
+    match round {
+        Some((term, round)) => (*term, round.await),
+        None => pending().await,
+    }
+}
+
+/// Waits until an instant, or for ever without one.
+async fn until(at: Option<Instant>) {
+    match at {
+        Some(at) => tokio::time::sleep_until(at).await,
+        None => pending().await,
+    }
+}

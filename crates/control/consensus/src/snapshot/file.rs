@@ -1,0 +1,151 @@
+//! The form of a snapshot in a file and on the wire.
+//!
+//! Integers are little-endian: magic (8 bytes), CRC-32 of all that follows (4), length of the header (4), length of the
+//! payload (8), header (MessagePack: openraft's snapshot metadata), payload (the state machine's encoded state).
+
+use crate::raft::SnapshotMeta;
+use bytes::{Bytes, BytesMut};
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+
+pub(super) const MAGIC: &[u8; 8] = b"CVNSNAP1";
+const PREFIX: usize = 24;
+/// Offset of the first byte that the checksum covers.
+const CHECKED: usize = MAGIC.len() + 4;
+
+/// Returns all bytes before the payload.
+pub(super) fn front(meta: &SnapshotMeta, payload: &[u8]) -> io::Result<Bytes> {
+    let header = rmp_serde::to_vec_named(meta).map_err(io::Error::other)?;
+    let header_len = u32::try_from(header.len()).map_err(io::Error::other)?;
+    let mut checked = Vec::with_capacity(PREFIX - CHECKED + header.len());
+    checked.extend_from_slice(&header_len.to_le_bytes());
+    checked.extend_from_slice(&(payload.len() as u64).to_le_bytes());
+    checked.extend_from_slice(&header);
+    let mut crc = crc32fast::Hasher::new();
+    crc.update(&checked);
+    crc.update(payload);
+    let mut front = BytesMut::with_capacity(CHECKED + checked.len());
+    front.extend_from_slice(MAGIC);
+    front.extend_from_slice(&crc.finalize().to_le_bytes());
+    front.extend_from_slice(&checked);
+    Ok(front.freeze())
+}
+
+/// Returns the name of the file of a snapshot.
+pub(super) fn name(meta: &SnapshotMeta) -> String {
+    let (term, index) = meta.last_log_id.map_or((0, 0), |id| (id.committed_leader_id().term, id.index));
+    format!("{term}-{index}.snap")
+}
+
+/// Writes a snapshot, durably and under its name.
+pub(super) fn write(dir: &Path, meta: &SnapshotMeta, payload: &[u8]) -> io::Result<PathBuf> {
+    let path = dir.join(name(meta));
+    let fresh = dir.join(format!("{}.new", name(meta)));
+    let mut file = create(&fresh)?;
+    file.write_all(&front(meta, payload)?)?;
+    file.write_all(payload)?;
+    file.sync_all()?;
+    rename(dir, &fresh, &path)?;
+    Ok(path)
+}
+
+pub(super) fn create(path: &Path) -> io::Result<File> {
+    OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(path)
+}
+
+/// Renames a file such that the new name survives a power loss.
+pub(super) fn rename(dir: &Path, from: &Path, to: &Path) -> io::Result<()> {
+    fs::rename(from, to)?;
+    File::open(dir)?.sync_all()
+}
+
+pub(super) fn read(path: &Path) -> io::Result<(SnapshotMeta, Bytes)> {
+    parse(Bytes::from(fs::read(path)?))
+}
+
+fn damaged(what: &str) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, format!("the snapshot {what}"))
+}
+
+fn number(bytes: &[u8]) -> u64 {
+    bytes.iter().rev().fold(0, |n, byte| n << 8 | u64::from(*byte))
+}
+
+/// Checks a whole snapshot and splits it.
+pub(super) fn parse(bytes: Bytes) -> io::Result<(SnapshotMeta, Bytes)> {
+    let mut check = Check::default();
+    check.add(&bytes);
+    let header_len = check.finish()?;
+    let header_end = PREFIX + header_len;
+    let meta = rmp_serde::from_slice(&bytes[PREFIX..header_end]).map_err(io::Error::other)?;
+    Ok((meta, bytes.slice(header_end..)))
+}
+
+/// Checks a snapshot that arrives in pieces.
+#[derive(Default)]
+pub(super) struct Check {
+    prefix: Vec<u8>,
+    crc: crc32fast::Hasher,
+    length: u64,
+}
+
+impl Check {
+    pub(super) fn add(&mut self, mut piece: &[u8]) {
+        self.length += piece.len() as u64;
+        let missing = CHECKED.saturating_sub(self.prefix.len()).min(piece.len());
+        self.prefix.extend_from_slice(&piece[..missing]);
+        piece = &piece[missing..];
+        let missing = PREFIX.saturating_sub(self.prefix.len()).min(piece.len());
+        self.prefix.extend_from_slice(&piece[..missing]);
+        self.crc.update(piece);
+    }
+
+    /// Returns the length of the header.
+    pub(super) fn finish(self) -> io::Result<usize> {
+        let Some((prefix, _)) = self.prefix.split_first_chunk::<PREFIX>() else {
+            return Err(damaged("is too short"));
+        };
+        let (magic, rest) = prefix.split_at(MAGIC.len());
+        if magic != MAGIC {
+            return Err(damaged("has an unknown format"));
+        }
+        let (crc, header_len, payload_len) = (number(&rest[..4]), number(&rest[4..8]), number(&rest[8..]));
+        if payload_len.checked_add(header_len) != Some(self.length - PREFIX as u64) {
+            return Err(damaged("has not the length that it names"));
+        }
+        if u64::from(self.crc.finalize()) != crc {
+            return Err(damaged("does not match its checksum"));
+        }
+        usize::try_from(header_len).map_err(io::Error::other)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::snapshot::tests::meta;
+
+    #[test]
+    fn a_torn_file_is_refused_at_every_length() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = write(dir.path(), &meta(1), b"some state").unwrap();
+        let whole = fs::read(path).unwrap();
+        for length in 0..whole.len() {
+            assert!(parse(Bytes::copy_from_slice(&whole[..length])).is_err(), "{length} bytes were accepted");
+        }
+        assert!(parse(Bytes::from(whole)).is_ok());
+    }
+
+    #[test]
+    fn pieces_of_any_size_are_checked_alike() {
+        let payload = b"some state";
+        let whole = [&front(&meta(1), payload).unwrap()[..], payload].concat();
+        for size in 1..whole.len() {
+            let mut check = Check::default();
+            whole.chunks(size).for_each(|piece| check.add(piece));
+            check.finish().unwrap();
+        }
+    }
+}

@@ -1,0 +1,369 @@
+//! Starting one server's part in the log.
+
+use crate::blocking::blocking;
+use crate::config::{Identity, Start};
+use crate::handle::{Handle, Leadership};
+use crate::inbound::Contact;
+use crate::log::{LogStore, WriterHandle};
+use crate::machine::{Machine, StateMachine};
+use crate::network::{Network, PeerTransport};
+use crate::raft::{Core, ServerMetrics, TypeConfig};
+use crate::reads::{Rounds, Suspensions};
+use crate::service::Service;
+use crate::snapshot::{Inbox, SnapshotStore};
+use crate::{Config, Error, PeerAddress, ServerId, Storage};
+use openraft::async_runtime::WatchReceiver;
+use openraft::errors::{Fatal, ForwardToLeader, InitializeError, RaftError};
+use openraft::{Raft, SnapshotPolicy};
+use parking_lot::RwLock;
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::atomic::AtomicU64;
+use std::sync::{Arc, OnceLock};
+use tokio::sync::{Mutex, watch};
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+/// What all handles of one server share.
+pub(crate) struct Inner {
+    config: Config,
+    transport: Arc<dyn PeerTransport>,
+    identity: Arc<RwLock<Identity>>,
+    pub(crate) writer: WriterHandle,
+    /// The parts of the log until the server has a number.
+    waiting: Mutex<Option<Waiting>>,
+    running: OnceLock<Running>,
+    /// Cancelled once `running` is set.
+    pub(crate) launched: CancellationToken,
+    /// Cancelled when the log must end although it was never launched.
+    pub(crate) stopped: CancellationToken,
+    pub(crate) leadership: watch::Sender<Leadership>,
+    pub(crate) contact: Contact,
+}
+
+struct Waiting {
+    log: LogStore,
+    machine: Machine,
+}
+
+/// The running log of a server that has a number. Nothing in it keeps the files open after a shutdown.
+pub(crate) struct Running {
+    pub(crate) raft: Core,
+    pub(crate) number: ServerId,
+    pub(crate) inbox: Inbox,
+    pub(crate) rounds: Rounds,
+    pub(crate) suspensions: Suspensions,
+    /// Until then this server neither votes nor starts an election.
+    pub(crate) held_until: Option<Instant>,
+    /// Index of the last applied entry.
+    pub(crate) applied: Arc<AtomicU64>,
+    /// The last entry on disk at the start. The state before the restart contained no later one.
+    pub(crate) tail: Option<u64>,
+    /// The term in which this server has begun to give up its leadership; 0 before the first.
+    pub(crate) given_up: AtomicU64,
+}
+
+impl fmt::Debug for Inner {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Inner").field("identity", &self.identity()).finish_non_exhaustive()
+    }
+}
+
+/// Entry point: [`Consensus::start`].
+#[derive(Clone, Copy, Debug)]
+pub struct Consensus;
+
+impl Consensus {
+    /// Opens the log and restores the state machine.
+    ///
+    /// A server that is the only voter is the leader when this returns, and its state machine contains every command
+    /// that was ever acknowledged. A member of a larger cluster finds its place while [`Service::run`] runs, see
+    /// [`Handle::recovered`]. The service must be run as long as the handle is used.
+    ///
+    /// # Errors
+    /// If the configuration is refused; if the data directory is unusable, in use or damaged; if the state machine
+    /// cannot read its snapshot, or cannot apply a command in the log.
+    pub async fn start(
+        config: Config,
+        transport: Arc<dyn PeerTransport>,
+        state_machine: impl StateMachine,
+    ) -> Result<(Handle, Service), Error> {
+        config.validate()?;
+        let closed = CancellationToken::new();
+        let (log, snapshots, identity) = open(&config, closed.clone()).await?;
+        let closed = matches!(config.storage, Storage::Dir(_)).then_some(closed);
+        let machine = Machine::new(Box::new(state_machine), log.clone(), snapshots);
+        Self::launch(config, transport, identity, log, machine, closed).await
+    }
+
+    pub(crate) async fn launch(
+        config: Config,
+        transport: Arc<dyn PeerTransport>,
+        mut identity: Identity,
+        log: LogStore,
+        machine: Machine,
+        closed: Option<CancellationToken>,
+    ) -> Result<(Handle, Service), Error> {
+        let writer = log.writer();
+        if let (None, Start::Alone(number)) = (identity.number, config.start) {
+            identity.number = Some(number);
+            writer.save_identity(identity).await?;
+        }
+        let inner = Arc::new(Inner {
+            config,
+            transport,
+            identity: Arc::new(RwLock::new(identity)),
+            writer,
+            waiting: Mutex::new(Some(Waiting { log, machine })),
+            running: OnceLock::new(),
+            launched: CancellationToken::new(),
+            stopped: CancellationToken::new(),
+            leadership: watch::Sender::new(Leadership::Unknown),
+            contact: Contact::default(),
+        });
+        inner.launch_if_known().await?;
+        Ok((Handle { inner: inner.clone() }, Service { inner, closed }))
+    }
+}
+
+async fn open(
+    config: &Config,
+    closed: CancellationToken,
+) -> Result<(LogStore, SnapshotStore, Identity), Error> {
+    let Storage::Dir(dir) = config.storage.clone() else {
+        return Ok((LogStore::memory(), SnapshotStore::memory(), Identity::default()));
+    };
+    // The repair after a crash reads the whole file.
+    blocking(move || {
+        let (log, identity) = LogStore::open(&dir, closed)?;
+        let snapshots = SnapshotStore::open(&dir, log.purged())?.with_log(log.clone());
+        Ok((log, snapshots, identity))
+    })
+    .await
+    .map_err(Error::fatal)?
+}
+
+fn openraft_config(config: &Config) -> Result<Arc<openraft::Config>, Error> {
+    let timing = config.timing;
+    let (election_timeout_min, election_timeout_max) = timing.election_millis();
+    let heartbeat_interval = timing.heartbeat_millis();
+    let raft = openraft::Config {
+        cluster_name: String::from("caravan"),
+        election_timeout_min,
+        election_timeout_max,
+        heartbeat_interval,
+        heartbeat_min_interval: Some(heartbeat_interval / 2),
+        // A leader without a quorum keeps silent for this time, in turns, so that its followers can elect another one.
+        quorum_loss_probe_interval: Some(3 * election_timeout_max),
+        // Only shown to the transport, which has its own rule.
+        install_snapshot_timeout: 600_000,
+        // The number of bytes is limited by the log.
+        max_payload_entries: 1024,
+        snapshot_policy: SnapshotPolicy::LogsSinceLast(config.snapshot_after_entries),
+        max_in_snapshot_log_to_keep: config.keep_entries,
+        enable_pre_vote: Some(true),
+        // A restarted leader must not go on without a vote: its state and its commits are not durable.
+        enable_leader_restore: Some(false),
+        backoff: String::from("50ms 100ms ..1s"),
+        // A single voter needs no clock. The service switches these on when there are others.
+        enable_tick: false,
+        enable_heartbeat: false,
+        enable_elect: false,
+        ..openraft::Config::default()
+    };
+    raft.validate().map(Arc::new).map_err(Error::fatal)
+}
+
+impl Inner {
+    pub(crate) fn identity(&self) -> Identity {
+        *self.identity.read()
+    }
+
+    /// Returns the running log.
+    pub(crate) fn running(&self) -> Result<&Running, Error> {
+        match self.running.get() {
+            Some(running) => Ok(running),
+            None if self.stopped.is_cancelled() => Err(Error::Stopped),
+            None => Err(Error::NotAdmitted),
+        }
+    }
+
+    pub(crate) fn config(&self) -> &Config {
+        &self.config
+    }
+
+    /// Records the server's place in a cluster, and starts its log if it waited for that.
+    pub(crate) async fn admit(&self, admitted: Identity) -> Result<(), Error> {
+        let mut waiting = self.waiting.lock().await;
+        let identity = self.identity();
+        let same = |old: Option<_>, new: Option<_>| old.is_none() || old == new;
+        let fits = same(identity.cluster.map(|id| id.0.as_u128()), admitted.cluster.map(|id| id.0.as_u128()))
+            && same(identity.number.map(|id| u128::from(id.0)), admitted.number.map(|id| u128::from(id.0)));
+        if !fits {
+            return Err(Error::Admitted { identity });
+        }
+        if identity != admitted {
+            self.writer.save_identity(admitted).await?;
+            *self.identity.write() = admitted;
+        }
+        self.launch(&mut waiting).await
+    }
+
+    async fn launch_if_known(&self) -> Result<(), Error> {
+        if self.identity().number.is_none() {
+            return Ok(());
+        }
+        self.launch(&mut *self.waiting.lock().await).await
+    }
+
+    async fn launch(&self, waiting: &mut Option<Waiting>) -> Result<(), Error> {
+        let (Some(Waiting { log, machine }), Some(number)) = (waiting.take(), self.identity().number) else {
+            return Ok(());
+        };
+        let config = openraft_config(&self.config)?;
+        let network = Network { transport: self.transport.clone(), identity: self.identity.clone() };
+        let (inbox, applied) = (machine.inbox(), machine.applied_index());
+        let (pristine, tail) = (log.is_pristine(), log.last_index());
+        let raft = Raft::new(number.0, config, network, log, machine).await.map_err(fatal)?;
+        let began = match begin(&raft, number, &self.config, pristine).await {
+            Ok(began) => began,
+            Err(error) => {
+                // The first error is the cause; an error of the shutdown adds nothing.
+                let _ = raft.shutdown().await;
+                return Err(error);
+            }
+        };
+        let held_until = match began {
+            Began::Leading { term } => {
+                self.leadership.send_replace(Leadership::Leader { term, since: Instant::now() });
+                None
+            }
+            Began::Fresh => None,
+            Began::Member => Some(Instant::now() + self.config.timing.hold_after_start()),
+        };
+        let running = Running {
+            rounds: Rounds::new(raft.clone()),
+            suspensions: Suspensions::default(),
+            raft,
+            number,
+            inbox,
+            applied,
+            held_until,
+            tail,
+            given_up: AtomicU64::new(0),
+        };
+        // The lock on `waiting` makes this the only launch.
+        let _ = self.running.set(running);
+        self.launched.cancel();
+        Ok(())
+    }
+
+    /// Ends a log that was never launched.
+    pub(crate) async fn abandon(&self) {
+        self.stopped.cancel();
+        drop(self.waiting.lock().await.take());
+    }
+}
+
+/// The place of a server right after its start.
+enum Began {
+    /// The only voter, and the leader.
+    Leading { term: u64 },
+    /// A server without any entry.
+    Fresh,
+    /// One of several members.
+    Member,
+}
+
+/// Forms a cluster of one if the log is empty and the configuration says so. Waits until the only voter is the leader
+/// with all entries applied.
+async fn begin(raft: &Core, number: ServerId, config: &Config, pristine: bool) -> Result<Began, Error> {
+    if !raft.is_initialized().await.map_err(fatal)? {
+        let Start::Alone(_) = config.start else { return Ok(Began::Fresh) };
+        initialize(raft, BTreeMap::from([(number.0, config.peer.clone())])).await?;
+    } else {
+        let alone = raft.with_raft_state(move |state| {
+            let mut voters = state.membership_state.effective().voter_ids();
+            voters.next() == Some(number.0) && voters.next().is_none()
+        });
+        if !alone.await.map_err(fatal)? {
+            return Ok(if pristine { Began::Fresh } else { Began::Member });
+        }
+        raft.trigger().elect(false).await.map_err(fatal)?;
+    }
+    let mut metrics = raft.server_metrics();
+    let term = loop {
+        if let Some(term) = led_term(&metrics.borrow_and_update()) {
+            break term;
+        }
+        if metrics.changed().await.is_err() {
+            return Err(why_stopped(raft));
+        }
+    };
+    crate::reads::quorum_round(raft).await?;
+    Ok(Began::Leading { term })
+}
+
+/// Writes the first membership. A log that has one already stays as it is.
+pub(crate) async fn initialize(raft: &Core, members: BTreeMap<u64, crate::Peer>) -> Result<(), Error> {
+    match raft.initialize(members).await {
+        Ok(()) | Err(RaftError::APIError(InitializeError::NotAllowed(_))) => Ok(()),
+        Err(RaftError::APIError(InitializeError::NotInMembers(error))) => {
+            Err(crate::MembershipError::NotMember(ServerId(error.node_id)).into())
+        }
+        Err(RaftError::Fatal(error)) => Err(fatal(error)),
+    }
+}
+
+/// Returns the term in which this server is the leader, whether or not a quorum has confirmed it.
+pub(crate) fn led_term(metrics: &ServerMetrics) -> Option<u64> {
+    metrics.state.is_leader().then(|| metrics.vote.leader_id().term)
+}
+
+pub(crate) fn not_leader(forward: ForwardToLeader<TypeConfig>) -> Error {
+    let leader = forward.leader_id.zip(forward.leader_node);
+    Error::NotLeader { leader: leader.map(|(id, peer)| PeerAddress { number: ServerId(id), peer }) }
+}
+
+pub(crate) fn fatal(error: Fatal<TypeConfig>) -> Error {
+    match error {
+        Fatal::Stopped => Error::Stopped,
+        error => Error::fatal(error),
+    }
+}
+
+/// Returns why openraft's core has stopped.
+pub(crate) fn why_stopped(raft: &Core) -> Error {
+    match raft.metrics().borrow_watched().running_state.clone() {
+        Ok(()) => Error::Stopped,
+        Err(error) => fatal(error),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    use super::*;
+    use crate::NoPeers;
+    use crate::storage_tests::Counter;
+
+    #[tokio::test]
+    async fn a_failed_flush_fails_the_proposal_and_ends_the_service() {
+        let broken = Arc::new(AtomicBool::new(false));
+        let log = LogStore::breakable(&broken);
+        let machine = Machine::new(Box::<Counter>::default(), log.clone(), SnapshotStore::memory());
+        let config = Config::memory(ServerId(1));
+        let started =
+            Consensus::launch(config, Arc::new(NoPeers), Identity::default(), log, machine, None).await;
+        let (handle, service) = started.unwrap();
+        let service = tokio::spawn(service.run(CancellationToken::new()));
+        handle.propose(b"kept".to_vec()).await.unwrap();
+
+        broken.store(true, Ordering::SeqCst);
+        let error = handle.propose(b"lost".to_vec()).await.unwrap_err();
+        assert!(matches!(error, Error::Fatal { .. }), "{error}");
+        let Err(Error::Fatal { source }) = service.await.unwrap() else { panic!("it went on") };
+        assert!(source.to_string().contains("no space left"), "{source}");
+    }
+}
