@@ -1,6 +1,7 @@
 //! Errors of the servers, in the form that users see.
 
 use crate::admin::{AdminFault, LoginFault};
+use crate::cluster::MembershipFault;
 use crate::deployment::DeploymentFault;
 use crate::endpoint::{EvalFault, JobFault, NodeFault, TaskFault};
 use crate::host_volume::HostVolumeFault;
@@ -33,6 +34,8 @@ pub enum Kind {
     Unavailable,
     /// The request was not executed and may be retried unchanged: HTTP 500.
     Retry,
+    /// This server does not lead, and nothing was done: HTTP 500.
+    NotLeader,
     /// Another agent failed, or this agent has a defect: HTTP 500.
     Internal,
 }
@@ -126,6 +129,9 @@ pub enum ServerError {
     /// A request about variables failed.
     #[error(transparent)]
     Variables(#[from] VariableFault),
+    /// A request about the membership of the cluster failed.
+    #[error(transparent)]
+    Membership(#[from] MembershipFault),
     /// The root keys cannot be used.
     #[error(transparent)]
     Keyring(#[from] KeyringFault),
@@ -170,7 +176,8 @@ impl ServerError {
         match self {
             Self::Refusal(refusal) => kind_of_refusal(refusal),
             Self::Job(_) | Self::Problem(_) => Kind::Refused,
-            Self::NotLeader | Self::Log(_) | Self::Storage(_) | Self::Stopped(_) => Kind::Unavailable,
+            Self::NotLeader => Kind::NotLeader,
+            Self::Log(_) | Self::Storage(_) | Self::Stopped(_) => Kind::Unavailable,
             Self::Rpc(error) => kind_of_code(error.code),
             Self::Jobs(fault) => fault.kind(),
             Self::Nodes(fault) => fault.kind(),
@@ -184,6 +191,7 @@ impl ServerError {
             Self::Snapshots(fault) => fault.kind(),
             Self::Denied(_) => Kind::Forbidden,
             Self::Variables(fault) => fault.kind(),
+            Self::Membership(fault) => fault.kind(),
             Self::Keyring(fault) => fault.kind(),
             Self::Encode { .. } | Self::Outcome { .. } | Self::CommandFailed(_) => Kind::Internal,
         }
@@ -196,7 +204,7 @@ impl ServerError {
             Kind::BadRequest => 400,
             Kind::Unauthorized => 401,
             Kind::Forbidden => 403,
-            Kind::Refused | Kind::Unavailable | Kind::Retry | Kind::Internal => 500,
+            Kind::Refused | Kind::Unavailable | Kind::Retry | Kind::NotLeader | Kind::Internal => 500,
         }
     }
 
@@ -253,6 +261,7 @@ fn kind_of_code(code: Code) -> Kind {
         Code::Invalid => Kind::BadRequest,
         Code::Permission => Kind::Forbidden,
         Code::Conflict => Kind::Refused,
+        Code::NotLeader => Kind::NotLeader,
         Code::Unavailable | Code::Retryable | Code::Deadline | Code::Cancelled => Kind::Unavailable,
         _ => Kind::Internal,
     }
@@ -292,6 +301,7 @@ impl From<ServerError> for RpcError {
             Kind::Refused => Code::Conflict,
             Kind::Unavailable => Code::Unavailable,
             Kind::Retry => Code::Retryable,
+            Kind::NotLeader => Code::NotLeader,
             Kind::Internal => Code::Internal,
         };
         Self::new(code, error.to_string()).with_http_status(error.http_status())

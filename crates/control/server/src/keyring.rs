@@ -12,6 +12,7 @@ pub(crate) use sign::{Jwk, Signer};
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
+use caravan_messages::cluster::ClusterKey;
 use caravan_types::sealed::{SealedSecrets, Unopened};
 use caravan_types::ser::Secrets;
 use chacha20poly1305::aead::{Aead as _, Payload};
@@ -31,6 +32,8 @@ const KEY: usize = 32;
 const NONCE: usize = 24;
 /// File extension of root keys.
 const SUFFIX: &str = ".key";
+/// File name of the key of the cluster.
+const CLUSTER_KEY: &str = "cluster.key";
 
 /// Root keys by id, one of which is active; cheap to clone.
 #[derive(Clone)]
@@ -39,6 +42,8 @@ pub(crate) struct Keyring(Arc<Shared>);
 struct Shared {
     keys: RwLock<Keys>,
     signers: Signers,
+    /// The key of the cluster; absent until the server belongs to a cluster.
+    cluster: RwLock<Option<ClusterKey>>,
     /// The directory of the keys; `None`: the keys exist in memory only.
     dir: Option<PathBuf>,
 }
@@ -88,12 +93,18 @@ impl Keyring {
         caravan_sys::files::durable_private_dir(dir).map_err(KeyringFault::files)?;
         let mut keys: Vec<[u8; KEY]> = Vec::new();
         let mut old_names: Vec<String> = Vec::new();
+        let mut cluster = None;
         let entries = std::fs::read_dir(dir).map_err(KeyringFault::file(dir))?;
         for entry in entries {
             let path = entry.map_err(KeyringFault::file(dir))?.path();
             let Some(name) = path.file_name().and_then(|name| name.to_str()) else { continue };
             let Some(id) = name.strip_suffix(SUFFIX) else { continue };
             let bytes = std::fs::read(&path).map_err(KeyringFault::file(&path))?;
+            if name == CLUSTER_KEY {
+                let key = <[u8; KEY]>::try_from(bytes).map_err(|_| KeyringFault::Damaged(path.clone()))?;
+                cluster = Some(ClusterKey::new(key));
+                continue;
+            }
             let key = <[u8; KEY]>::try_from(bytes).ok();
             let key = key.filter(|key| id_of(key) == id || old_id_of(key) == id);
             let key = key.ok_or_else(|| KeyringFault::Damaged(path.clone()))?;
@@ -109,6 +120,7 @@ impl Keyring {
         }
         keys.sort_unstable_by_key(|key| id_of(key));
         let ring = Self::of(&keys, Some(dir.to_owned()), Signers::read(dir)?);
+        *ring.0.cluster.write() = cluster;
         // Data sealed under an id of the old format must still be opened.
         for key in keys.iter().filter(|key| old_names.contains(&old_id_of(*key))) {
             ring.keys_mut().by_id.insert(old_id_of(key), XChaCha20Poly1305::new(key.into()));
@@ -119,7 +131,35 @@ impl Keyring {
     fn of(keys: &[[u8; KEY]], dir: Option<PathBuf>, signers: Signers) -> Self {
         let by_id = keys.iter().map(|key| (id_of(key), XChaCha20Poly1305::new(key.into()))).collect();
         let active = keys.first().map(|key| id_of(key)).unwrap_or_default();
-        Self(Arc::new(Shared { keys: RwLock::new(Keys { by_id, active }), signers, dir }))
+        let (keys, cluster) = (RwLock::new(Keys { by_id, active }), RwLock::default());
+        Self(Arc::new(Shared { keys, signers, cluster, dir }))
+    }
+
+    /// Returns the key of the cluster, if this server belongs to one.
+    pub(crate) fn cluster_key(&self) -> Option<ClusterKey> {
+        self.0.cluster.read().clone()
+    }
+
+    /// Creates the key of a cluster, and stores it.
+    pub(crate) fn make_cluster_key(&self) -> Result<(), KeyringFault> {
+        self.set_cluster_key(&ClusterKey::new(random::<KEY>()?))
+    }
+
+    /// Stores the key of the cluster durably.
+    ///
+    /// # Errors
+    /// If the server has the key of another cluster, or the disk fails.
+    pub(crate) fn set_cluster_key(&self, key: &ClusterKey) -> Result<(), KeyringFault> {
+        let mut known = self.0.cluster.write();
+        if let Some(known) = &*known {
+            return if known == key { Ok(()) } else { Err(KeyringFault::OtherClusterKey) };
+        }
+        if let Some(dir) = &self.0.dir {
+            caravan_sys::files::atomic_write(&dir.join(CLUSTER_KEY), key.expose(), 0o600)
+                .map_err(KeyringFault::files)?;
+        }
+        *known = Some(key.clone());
+        Ok(())
     }
 
     /// A panic of a lock holder leaves the data consistent, because each change is one assignment.

@@ -10,6 +10,7 @@ mod admin;
 mod admission;
 mod aging;
 mod broker;
+mod cluster;
 mod core;
 mod deployment;
 mod documents;
@@ -43,6 +44,10 @@ pub use acl::{RulesError, parse as parse_rules};
 pub use admin::{Admin, Introduction, OidcBegin, OidcDone};
 pub use admission::{Problem, ProblemCode, Problems, Verdict, joined, joined_warnings};
 pub use broker::{BrokerDepth, QueueFigures};
+pub use cluster::{
+    AutopilotHealth, ClusterConfig, Directory, FEATURE_LEVEL, Lane, MembershipFault, NoDirectory, PeerChannels,
+    RpcChannels, ServerHealth, Transferred,
+};
 pub use deployment::{DeploymentRequest, DeploymentUpdated, Deployments};
 pub use endpoint::{
     AdmittedJob, Dispatch, Dispatched, DrainRequest, Evals, JobDraft, JobPlanned, JobRegistered,
@@ -53,7 +58,7 @@ pub use gc::{Ages, GcConfig};
 pub use heartbeat::HeartbeatConfig;
 pub use plan::RejectionConfig;
 pub use pool::{MAX_WORKERS, Scheduler, UnknownScheduler, Workers, WorkersError};
-pub use server::{Handle, Scheduling, ServerConfig, Service};
+pub use server::{ClusterMember, ClusterRequests, Handle, LeaderPlace, Scheduling, ServerConfig, Service};
 pub use storage::{HostVolumeRequests, SnapshotRequests, VariableRequests, VolumeRequests};
 pub use variables::VariableWritten;
 pub use volume::{CALLS_PER_PLUGIN, CallFigures, VolumeFigures};

@@ -1,5 +1,6 @@
 //! The server as a whole: its services, their start and stop, and its handle.
 
+mod cluster;
 mod handle;
 mod parts;
 mod rpc;
@@ -8,6 +9,7 @@ mod term;
 use crate::absence::Absences;
 use crate::acl::AclConfig;
 use crate::aging::Aging;
+use crate::cluster::{Cluster, ClusterConfig, Founder, HealthBook, Promises, Transport};
 use crate::core::{Clock, Core, Machine, Term};
 use crate::error::ServerError;
 use crate::gc::GcConfig;
@@ -16,8 +18,7 @@ use crate::keyring::Keyring;
 use crate::plan::RejectionConfig;
 use crate::pool::{WorkerPool, Workers};
 use crate::ways_back::WaysBack;
-use arc_swap::ArcSwap;
-use caravan_consensus::{Config as LogConfig, Consensus, Leadership, NoPeers};
+use caravan_consensus::{Config as LogConfig, Consensus, Leadership};
 use caravan_meters::Meters;
 use caravan_rpc::ReverseRegistry;
 use caravan_state::Store;
@@ -26,10 +27,12 @@ use parts::Blueprint;
 use std::path::PathBuf;
 use std::sync::Arc;
 use term::LeaderTerm;
+use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+pub use cluster::{ClusterMember, ClusterRequests, LeaderPlace};
 pub use handle::Scheduling;
 pub(crate) use parts::Parts;
 
@@ -60,6 +63,8 @@ pub struct ServerConfig {
     pub acl: AclConfig,
     /// The issuer of workload identities, as a URL that others can reach (`oidc_issuer`).
     pub issuer: Option<String>,
+    /// The settings as a part of a cluster of servers.
+    pub cluster: ClusterConfig,
 }
 
 /// The file beside the keyring that permits another bootstrap of access control.
@@ -70,7 +75,7 @@ const RESET_FILE: &str = "acl-bootstrap-reset";
 pub struct Handle {
     blueprint: Arc<Blueprint>,
     /// The parts of the current leader term, or those of a follower.
-    current: Arc<ArcSwap<Parts>>,
+    current: Arc<watch::Sender<Arc<Parts>>>,
     pool: Arc<WorkerPool>,
 }
 
@@ -107,13 +112,25 @@ impl Service {
             None => Keyring::memory()?,
         };
         let store = Arc::new(Store::default());
-        let (log, log_service) = Consensus::start(config.log.clone(), Arc::new(NoPeers), Machine(store.clone()))
+        let transport = Arc::new(Transport(config.cluster.channels.clone()));
+        let (log, log_service) = Consensus::start(config.log.clone(), transport, Machine(store.clone()))
             .await
             .map_err(|e| ServerError::Storage(Arc::new(e)))?;
+        let own = &config.cluster;
+        let server = caravan_founding::ServerUuid(own.id);
+        let cluster = Cluster {
+            promises: Promises::open(server, own.expect, own.dir.clone())?,
+            config: Arc::new(own.clone()),
+            region: config.region.as_str().into(),
+            log: log.clone(),
+            keyring: keyring.clone(),
+            health: HealthBook::default(),
+        };
+        cluster.settle().await?;
         let (meters, clock, absences) = (Meters::default(), Clock::default(), Absences::default());
         let aging = Aging::new(config.gc.longest());
         let core = Core { store, log, keyring, meters, clock, absences, aging, term: None };
-        let blueprint = Arc::new(Blueprint::new(core, &config, registry));
+        let blueprint = Arc::new(Blueprint::new(core, &config, registry, cluster));
         let pool = Arc::new(WorkerPool::new(config.workers));
         let term = leads(&blueprint.core.log.leadership().borrow());
         let begun = term.map(|term| LeaderTerm::new(&blueprint, term));
@@ -123,7 +140,7 @@ impl Service {
             begun.parts.admin.settle_keys().await?;
         }
         let parts = begun.as_ref().map_or_else(|| blueprint.of_follower(), |begun| begun.parts.clone());
-        let handle = Handle { blueprint, current: Arc::new(ArcSwap::new(parts)), pool };
+        let handle = Handle { blueprint, current: Arc::new(watch::Sender::new(parts)), pool };
         Ok((handle.clone(), Self { handle, log: log_service, begun, gc: config.gc }))
     }
 
@@ -135,8 +152,11 @@ impl Service {
         let Self { handle, log, begun, gc } = self;
         let stop = cancel.child_token();
         let tracker = TaskTracker::new();
-        let (core, registry) = (handle.blueprint.core.clone(), handle.blueprint.registry.clone());
+        let core = handle.blueprint.core.clone();
+        let registry = handle.blueprint.paths.registry().clone();
         tracker.spawn(WaysBack { core, registry }.run(stop.clone()));
+        tracker.spawn(handle.blueprint.paths.clone().run(stop.clone()));
+        tracker.spawn(Founder::new(handle.blueprint.cluster.clone()).run(stop.clone()));
         tracker.spawn(handle.lead(begun, gc, stop.clone()));
         tracker.close();
         // The log stops after the services that write to it.
@@ -175,7 +195,7 @@ impl Handle {
         loop {
             let leads = leads(&leadership.borrow_and_update());
             if let Some(over) = running.take_if(|running| Some(running.term) != leads) {
-                self.current.store(self.blueprint.of_follower());
+                self.current.send_replace(self.blueprint.of_follower());
                 over.stop.cancel();
                 // A panic was reported when it happened.
                 let _ = over.work.await;
@@ -197,14 +217,14 @@ impl Handle {
 
     fn begin(&self, term: LeaderTerm, gc: GcConfig, stop: &CancellationToken) -> Running {
         let (number, stop) = (term.term(), stop.child_token());
-        self.current.store(term.parts.clone());
+        self.current.send_replace(term.parts.clone());
         let work = tokio::spawn(term.run(self.pool.clone(), gc, stop.clone()));
         Running { term: number, stop, work }
     }
 
     /// Returns the parts of the current leader term, or those of a follower.
     pub(crate) fn parts(&self) -> Arc<Parts> {
-        self.current.load_full()
+        self.current.borrow().clone()
     }
 }
 

@@ -1,5 +1,7 @@
 //! Messages between agents. Which method carries which is declared in `caravan-rpc`.
 
+pub mod cluster;
+
 use caravan_types::acl::Secret;
 use caravan_types::alloc::{AllocUpdate, Allocation};
 use caravan_types::host_volume::HostVolume;

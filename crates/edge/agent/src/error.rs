@@ -46,7 +46,7 @@ pub enum AgentError {
     /// An address on which the agent cannot listen.
     #[error("cannot listen on {address} for {what}")]
     Bind {
-        /// The protocol: `HTTP` or `RPC`.
+        /// The protocol: `HTTP`, `RPC` or `serf`.
         what: &'static str,
         /// The address and port.
         address: std::net::SocketAddr,
@@ -62,6 +62,12 @@ pub enum AgentError {
         /// Why the directory is refused.
         reason: crate::data_dir::ForeignReason,
     },
+    /// The membership of servers cannot start.
+    #[error("the membership of servers cannot start")]
+    Members(#[source] Box<caravan_members::Error>),
+    /// No configured server was joined.
+    #[error(transparent)]
+    Join(Box<caravan_members::JoinError>),
     /// A failure of the server.
     #[error("the server failed")]
     Server(#[source] Box<ServerError>),
@@ -102,7 +108,7 @@ impl AgentError {
                 ClientError::Directory { source, .. } => needs_operator(source),
                 _ => false,
             },
-            Self::Runtime(_) => false,
+            Self::Members(_) | Self::Join(_) | Self::Runtime(_) => false,
         }
     }
 }

@@ -1,7 +1,7 @@
 //! The rule which nodes may connect to this agent's server.
 
 use crate::tls::Live;
-use caravan_rpc::{Authenticator, Certificate, Code, Hello, PeerIdentity, Role, RpcError, ServerPeer};
+use caravan_rpc::{Authenticator, Certificate, Code, Hello, PeerIdentity, Role, RpcError};
 use caravan_types::NodeId;
 use futures::future::BoxFuture;
 
@@ -27,6 +27,8 @@ impl Authenticator for KnownNodes {
             _ => None,
         };
         let verdict = match &hello.identity {
+            // Servers of other regions pass requests on, which are checked like those of users.
+            PeerIdentity::Server(_) if role == Role::Rpc => Ok(hello.identity.clone()),
             _ if hello.region != self.region => Err(RpcError::new(
                 Code::Permission,
                 format!("region {:?} is not served here: this server's is {:?}", hello.region, self.region),
@@ -38,10 +40,6 @@ impl Authenticator for KnownNodes {
             PeerIdentity::Client { node_id, .. } if known.is_none() && role == Role::Reversed => {
                 Err(RpcError::new(Code::NotFound, format!("node {node_id} is not registered yet")))
             }
-            PeerIdentity::Server(ServerPeer { name, .. }) => Err(RpcError::new(
-                Code::Permission,
-                format!("server {name}: only one server is supported yet"),
-            )),
             identity => Ok(identity.clone()),
         };
         Box::pin(std::future::ready(verdict))

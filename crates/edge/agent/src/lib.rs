@@ -17,6 +17,7 @@ mod profile;
 mod reload;
 mod reserved;
 mod run;
+mod servers;
 mod settings;
 mod shown;
 mod start;

@@ -8,6 +8,7 @@ use crate::monitor::Monitors;
 use crate::notify;
 use crate::reload::Reloader;
 use crate::settings::Settings;
+use crate::start::RunningServer;
 use crate::tls::Live;
 use caravan_http::Reload as _;
 use caravan_rpc::Limits;
@@ -54,7 +55,9 @@ pub(crate) async fn run(
     // Ports come first: an agent that cannot listen must not touch any state.
     let http = listen("HTTP", settings.http).await?;
     let rpc = match &settings.server {
-        Some(_) => Some(listen("RPC", settings.rpc).await?),
+        Some(server) => {
+            Some((listen("RPC", settings.rpc).await?, crate::servers::listen(&server.cluster).await?))
+        }
         None => None,
     };
     let fail = |source| AgentError::DataDir { path: settings.data_dir.clone(), source };
@@ -73,6 +76,7 @@ pub(crate) async fn run(
         http_address: http.local_addr().map_err(AgentError::Runtime)?,
         stop: CancellationToken::new(),
         stop_server: CancellationToken::new(),
+        stop_members: CancellationToken::new(),
         clients: TaskTracker::new(),
         servers: TaskTracker::new(),
         failed: tokio::sync::mpsc::channel(4),
@@ -89,18 +93,28 @@ pub(crate) async fn run(
         notify::ready(&settings.name);
         agent.clients.spawn(release_startup_memory(agent.stop.clone()));
     }
-    let result = match result {
-        Ok(parts) => agent.wait(signals, &parts.reloader).await,
-        Err(error) => Err(error),
+    let (result, server) = match result {
+        Ok(mut parts) => (agent.wait(signals, &parts.reloader).await, parts.server.take()),
+        Err(error) => (Err(error), None),
     };
-    agent.end().await;
+    let leaves = matches!(result, Ok(Ended::Leaving));
+    agent.end(server, leaves).await;
     if settings.dev
         && let Err(error) = data_dir::remove(&settings.data_dir)
     {
         let error = caravan_sys::describe(&error);
         tracing::warn!(error, dir = %settings.data_dir.display(), "the temporary directory stays");
     }
-    result
+    result.map(|_| ())
+}
+
+/// How an agent was asked to end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Ended {
+    /// Its server stays a member of the cluster.
+    Staying,
+    /// Its server leaves the cluster for good.
+    Leaving,
 }
 
 /// Returns the warning of a server whose RPC port others can reach without TLS.
@@ -142,6 +156,8 @@ pub(crate) struct Agent<'a> {
     pub(crate) http_address: SocketAddr,
     pub(crate) stop: CancellationToken,
     pub(crate) stop_server: CancellationToken,
+    /// The membership ends last, so that the server can leave.
+    pub(crate) stop_members: CancellationToken,
     pub(crate) clients: TaskTracker,
     pub(crate) servers: TaskTracker,
     pub(crate) failed: (tokio::sync::mpsc::Sender<AgentError>, tokio::sync::mpsc::Receiver<AgentError>),
@@ -149,12 +165,18 @@ pub(crate) struct Agent<'a> {
 
 impl Agent<'_> {
     /// Waits for a signal or a failure.
-    async fn wait(&mut self, signals: Signals, reloader: &Reloader) -> Result<(), AgentError> {
+    async fn wait(&mut self, signals: Signals, reloader: &Reloader) -> Result<Ended, AgentError> {
         let Signals { mut interrupt, mut terminate, mut hangup } = signals;
-        loop {
+        let leaves = loop {
             tokio::select! {
-                _ = interrupt.recv() => tracing::info!("interrupted: the agent stops"),
-                _ = terminate.recv() => tracing::info!("asked to end: the agent stops"),
+                _ = interrupt.recv() => {
+                    tracing::info!("interrupted: the agent stops");
+                    break self.settings.leaves.on_interrupt;
+                }
+                _ = terminate.recv() => {
+                    tracing::info!("asked to end: the agent stops");
+                    break self.settings.leaves.on_terminate;
+                }
                 _ = hangup.recv() => {
                     notify::reloading();
                     // The reload logs its errors.
@@ -168,8 +190,7 @@ impl Agent<'_> {
                     }
                 }
             }
-            break;
-        }
+        };
         // A second signal ends the process at once.
         tokio::spawn(async move {
             tokio::select! {
@@ -179,17 +200,28 @@ impl Agent<'_> {
             tracing::warn!("asked again: the agent ends at once");
             std::process::exit(1);
         });
-        Ok(())
+        Ok(if leaves { Ended::Leaving } else { Ended::Staying })
     }
 
     /// Stops the agent. The client stops first: a development agent ends its tasks and releases its volumes, which
     /// needs servers.
-    async fn end(self) {
+    async fn end(self, server: Option<RunningServer>, leaves: bool) {
         notify::stopping();
         self.stop.cancel();
         self.clients.close();
         self.clients.wait().await;
+        if let Some(RunningServer { handle, members }) = server {
+            // Another server takes over at once, and not only after an election.
+            if leaves {
+                handle.cluster().leave().await;
+                // The membership stops only with the agent.
+                let _ = members.leave().await;
+            } else {
+                handle.cluster().give_up().await;
+            }
+        }
         self.stop_server.cancel();
+        self.stop_members.cancel();
         self.servers.close();
         self.servers.wait().await;
     }

@@ -1,6 +1,7 @@
 //! The settings of an agent. The command line overrides configuration files, which override defaults. Pure.
 
 mod client;
+mod cluster;
 mod limits;
 mod neighbours;
 mod net;
@@ -9,6 +10,7 @@ mod server;
 mod tests;
 
 pub(crate) use client::ClientSettings;
+pub(crate) use cluster::ClusterSettings;
 pub(crate) use limits::Limits;
 pub(crate) use server::ServerSettings;
 
@@ -72,6 +74,8 @@ pub(crate) struct Settings {
     pub(crate) files: Vec<String>,
     pub(crate) acl: AclConfig,
     pub(crate) limits: Limits,
+    /// The signals after which a server leaves its cluster for good.
+    pub(crate) leaves: Leaves,
     /// The Consul and Vault agents that the node fingerprints.
     pub(crate) neighbours: Neighbours,
     /// The parsed configuration files, to compare with a later reload.
@@ -87,6 +91,15 @@ impl Settings {
             }
         }
     }
+}
+
+/// The signals after which a server leaves its cluster for good.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Leaves {
+    /// `leave_on_interrupt`: SIGINT.
+    pub(crate) on_interrupt: bool,
+    /// `leave_on_terminate`: SIGTERM.
+    pub(crate) on_terminate: bool,
 }
 
 /// The directory of external plugins.
@@ -155,14 +168,13 @@ pub(crate) fn resolve(flags: &Flags, file: AgentConfig, host: &Host) -> Result<S
     let advertise = file.advertise.clone().unwrap_or_default();
     let advertise_http = advertised("advertise.http", advertise.http.as_deref(), http, host, dev)?;
     let advertise_rpc = advertised("advertise.rpc", advertise.rpc.as_deref(), rpc, host, dev || !is_server)?;
-    let expected = server_file.bootstrap_expect.unwrap_or(1);
-    if is_server && expected != 1 {
-        return Err(bad(
-            "bootstrap_expect",
-            format!("{expected} servers were asked for; only one is supported yet"),
-        ));
-    }
-    let server = if is_server { Some(ServerSettings::of(&server_file, &data_dir, host)?) } else { None };
+    let server = match is_server {
+        true => {
+            let cluster = ClusterSettings::of(&file, &server_file, bind, host, dev)?;
+            Some(ServerSettings::of(&server_file, &data_dir, host, cluster)?)
+        }
+        false => None,
+    };
     let client = if is_client { Some(client::client(client_file, &data_dir, is_server)?) } else { None };
     let limits = Limits::of(&file)?;
     let plugins = file
@@ -215,6 +227,10 @@ pub(crate) fn resolve(flags: &Flags, file: AgentConfig, host: &Host) -> Result<S
         files: flags.config.clone(),
         acl: acl(file.acl.as_ref())?,
         limits,
+        leaves: Leaves {
+            on_interrupt: file.leave_on_interrupt.unwrap_or(false),
+            on_terminate: file.leave_on_terminate.unwrap_or(false),
+        },
         neighbours: neighbours::of(&file, &host.variables)?,
         file: Arc::new(file),
     })

@@ -6,19 +6,18 @@ use crate::error::AgentError;
 use crate::known_nodes::KnownNodes;
 use crate::reload::Reloader;
 use crate::run::{Agent, now};
+use crate::servers::ServerPart;
 use crate::settings::{ClientSettings, ServerSettings};
 use arc_swap::ArcSwap;
 use caravan_client::{Client, ClientConfig, RpcServers};
-use caravan_consensus::{Config as LogConfig, ServerId};
 use caravan_http::{AgentInfo, HttpState, Listener, TaskRoutes};
 use caravan_rpc::{
     Channel, ConnectOptions, PeerIdentity, Registration, ReverseOptions, ReverseRegistry, ReverseService,
-    RpcServer, Secret, ServerOptions,
+    RpcServer, Secret, ServerOptions, ServerPeer,
 };
 use caravan_server::{HeartbeatConfig, ServerConfig};
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
-use std::path::Path;
 use std::sync::Arc;
 use tokio::net::TcpListener;
 
@@ -27,6 +26,14 @@ pub(crate) struct Parts {
     /// The path of calls from this agent's server to its client.
     _way_back: Option<Registration>,
     pub(crate) reloader: Arc<Reloader>,
+    pub(crate) server: Option<RunningServer>,
+}
+
+/// A server with its membership.
+#[derive(Debug)]
+pub(crate) struct RunningServer {
+    pub(crate) handle: caravan_server::Handle,
+    pub(crate) members: caravan_members::Handle,
 }
 
 /// A client with its connection to the servers.
@@ -50,12 +57,17 @@ impl Agent<'_> {
     pub(crate) async fn start(
         &mut self,
         http: TcpListener,
-        rpc: Option<TcpListener>,
+        rpc: Option<(TcpListener, TcpListener)>,
     ) -> Result<Parts, AgentError> {
         let registry = ReverseRegistry::default();
-        let server = match &self.settings.server {
-            Some(server) => Some(self.start_server(server, registry.clone()).await?),
-            None => None,
+        let (rpc, serf) = rpc.unzip();
+        let part = match (&self.settings.server, serf) {
+            (Some(server), Some(serf)) => Some(self.open_server(server, serf).await?),
+            _ => None,
+        };
+        let server = match (&self.settings.server, &part) {
+            (Some(server), Some(part)) => Some(self.start_server(server, part, registry.clone()).await?),
+            _ => None,
         };
         let client = match &self.settings.client {
             Some(settings) => Some(self.open_client(settings, server.as_ref()).await?),
@@ -84,21 +96,29 @@ impl Agent<'_> {
             profiler: Some(Arc::new(crate::profile::CpuProfiler::default())),
             reload: Some(reloader.clone()),
             acl: self.settings.acl.enabled,
-            info: Arc::new(self.info(shown)?),
+            info: Arc::new(self.info(shown, part.as_ref())),
+            members: part.as_ref().map(|part| part.members.clone()),
             started: now(),
             transport: Arc::new(self.settings.transport.clone()),
             stopping: self.stop.clone(),
             ..HttpState::default()
         };
         let way_back = client.and_then(|client| self.run_client(client, &registry, &state));
-        if let (Some(server), Some(listener)) = (server, rpc) {
-            self.serve_rpc(listener, server, registry, &state)?;
+        if let (Some(server), Some(listener), Some(part)) = (server.clone(), rpc, &part) {
+            self.serve_rpc(listener, server, part, registry, &state)?;
         }
+        if let (Some(part), Some(settings)) = (&part, &self.settings.server) {
+            for warning in settings.cluster.warnings() {
+                tracing::warn!("{warning}");
+            }
+            self.join(&part.members, &settings.cluster).await?;
+        }
+        let server = server.zip(part).map(|(handle, part)| RunningServer { handle, members: part.members });
         if let Some(socket) = crate::api_socket::open() {
             self.serve(Listener::Unix(socket), state.clone());
         }
         self.serve_http(http, state);
-        Ok(Parts { _way_back: way_back, reloader })
+        Ok(Parts { _way_back: way_back, reloader, server })
     }
 
     /// Opens the client's state and connects it with the server of this agent, or with those of its configuration.
@@ -164,10 +184,15 @@ impl Agent<'_> {
         &self,
         listener: TcpListener,
         server: caravan_server::Handle,
+        part: &ServerPart,
         registry: ReverseRegistry,
         state: &HttpState,
     ) -> Result<(), AgentError> {
-        let identity = PeerIdentity::server(&self.settings.name);
+        let identity = PeerIdentity::Server(ServerPeer {
+            name: self.settings.name.clone(),
+            id: part.own.id.clone(),
+            is_member: false,
+        });
         let router = server.rpc().merge(caravan_http::rpc(state.clone())).build();
         let mut options = ServerOptions {
             registry,
@@ -177,6 +202,7 @@ impl Agent<'_> {
                 tls: self.tls.clone(),
             }),
             limits: self.limits.clone(),
+            own: part.own.clone(),
             ..ServerOptions::new(identity, router)
         };
         if let Some(acceptor) = self.tls.accepting() {
@@ -210,13 +236,9 @@ impl Agent<'_> {
     async fn start_server(
         &self,
         server: &ServerSettings,
+        part: &ServerPart,
         registry: ReverseRegistry,
     ) -> Result<caravan_server::Handle, AgentError> {
-        let log = if self.settings.dev {
-            LogConfig::memory(ServerId(1))
-        } else {
-            LogConfig::dir(ServerId(1), &self.settings.advertise_rpc, server.data_dir.join("raft"))
-        };
         let defaults = HeartbeatConfig::default();
         let heartbeat = HeartbeatConfig {
             min_ttl: server.min_heartbeat_ttl,
@@ -225,7 +247,8 @@ impl Agent<'_> {
         };
         let config = ServerConfig {
             region: self.settings.region.clone(),
-            log,
+            log: part.log.clone(),
+            cluster: part.cluster.clone(),
             addresses: vec![self.settings.advertise_rpc.clone()],
             workers: server.workers.clone(),
             heartbeat,
@@ -295,41 +318,19 @@ impl Agent<'_> {
         }
     }
 
-    fn info(&self, shown: Arc<ArcSwap<serde_json::Value>>) -> Result<AgentInfo, AgentError> {
+    fn info(&self, shown: Arc<ArcSwap<serde_json::Value>>, part: Option<&ServerPart>) -> AgentInfo {
         let settings = self.settings;
-        Ok(AgentInfo {
+        AgentInfo {
             region: settings.region.clone(),
             datacenter: settings.datacenter.clone(),
             name: settings.name.clone(),
             version: env!("CARGO_PKG_VERSION").to_owned(),
-            server_id: match &settings.server {
-                Some(server) if !settings.dev => server_id(&server.data_dir)?,
-                Some(_) => uuid::Uuid::new_v4().to_string(),
-                None => String::new(),
-            },
+            server_id: part.map(|part| part.id.to_string()).unwrap_or_default(),
             http_addr: settings.advertise_http.clone(),
             rpc_addr: if settings.server.is_some() { settings.advertise_rpc.clone() } else { String::new() },
             dev: settings.dev,
             metrics: settings.metrics,
             config: shown.into(),
-        })
+        }
     }
-}
-
-/// Returns the server's UUID, which is generated at its first start.
-fn server_id(dir: &Path) -> Result<String, AgentError> {
-    let fail = |source| AgentError::DataDir { path: dir.to_owned(), source };
-    let path = dir.join("server-id");
-    match std::fs::read_to_string(&path) {
-        Ok(id) if !id.trim().is_empty() => return Ok(id.trim().to_owned()),
-        Ok(_) => {}
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
-        Err(error) => return Err(fail(error)),
-    }
-    let id = uuid::Uuid::new_v4().to_string();
-    caravan_sys::files::durable_private_dir(dir)
-        .map_err(|e| fail(std::io::Error::other(caravan_sys::describe(&e))))?;
-    caravan_sys::files::atomic_write(&path, id.as_bytes(), 0o600)
-        .map_err(|e| fail(std::io::Error::other(caravan_sys::describe(&e))))?;
-    Ok(id)
 }

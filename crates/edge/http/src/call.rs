@@ -33,6 +33,23 @@ pub(crate) struct Call {
 }
 
 impl Call {
+    /// Returns a call with the same content, whose headers can be changed.
+    pub(crate) fn duplicate(&self) -> Self {
+        Self {
+            state: self.state.clone(),
+            method: self.method.clone(),
+            uri: self.uri.clone(),
+            segments: self.segments.clone(),
+            query: self.query.clone(),
+            headers: self.headers.clone(),
+            body: self.body.clone(),
+            hops: self.hops,
+            line: self.line,
+            namespace: self.namespace.clone(),
+            caller: ArcSwap::new(self.caller.load_full()),
+        }
+    }
+
     /// Returns the caller with the rights of the latest check. A later check may reduce the rights.
     pub(crate) fn caller(&self) -> Arc<Caller> {
         self.caller.load_full()

@@ -8,6 +8,7 @@ use crate::client_side;
 use crate::compress::Coding;
 use crate::error::ApiError;
 use crate::http_body::Body;
+use crate::leader;
 use crate::query::{Query, cleaned};
 use crate::relay::{self, ASKS, FromAgent, HOPS, MAX_HOPS};
 use crate::reply::Reply;
@@ -17,14 +18,16 @@ use crate::state::HttpState;
 use crate::task_api;
 use arc_swap::ArcSwap;
 use bytes::Bytes;
+use caravan_api::ErrorReason;
 use caravan_server::{Caller, Handle};
 use http::header::{CONTENT_ENCODING, HeaderName, LOCATION, ORIGIN, VARY};
 use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode};
 use http_body_util::BodyExt;
 use hyper::body::Body as HttpBody;
 use hyper::upgrade::OnUpgrade;
+use parking_lot::Mutex;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 const HTML: &str = "text/html; charset=utf-8";
 
@@ -158,7 +161,8 @@ async fn answer(
         return Err(if first.is_some() { ApiError::method() } else { ApiError::unknown_path() });
     };
     // Headers of agents are honored only if an agent sent the request.
-    let from_agent = parts.extensions.get::<FromAgent>().is_some();
+    let sender = parts.extensions.get::<FromAgent>().copied();
+    let from_agent = sender.is_some();
     let asks = parts.headers.get(ASKS).filter(|_| from_agent).cloned();
     let hops = parts
         .headers
@@ -179,6 +183,7 @@ async fn answer(
         hops: hops.unwrap_or(0),
         caller: ArcSwap::from_pointee(Caller::unrestricted()),
     };
+    let call = Arc::new(call);
     if call.hops > MAX_HOPS {
         return Err(ApiError::internal("the request was passed on from agent to agent too often"));
     }
@@ -186,14 +191,75 @@ async fn answer(
     if !region.is_empty() && region != call.state.info.region {
         return Err(ApiError::internal("No path to region"));
     }
+    let request = Admitted { sender, asks, upgrade: Mutex::new(upgrade) };
+    loop {
+        let answered = Box::pin(once(&call, &request)).await;
+        match answered {
+            Answered::Done(result) => return result,
+            // Nothing was done: the request is sent to the next leader, which may take an election.
+            Answered::LeaderLost(pause) => tokio::time::sleep(pause).await,
+        }
+    }
+}
+
+/// The facts about a request besides its content.
+struct Admitted {
+    /// The agent that forwarded the request.
+    sender: Option<FromAgent>,
+    /// Asks only whether the request is allowed.
+    asks: Option<HeaderValue>,
+    upgrade: Mutex<Option<OnUpgrade>>,
+}
+
+/// The result of one attempt to answer a request.
+enum Answered {
+    Done(Result<Response<Body>, ApiError>),
+    /// The leader was lost before it did anything. Try again after the pause.
+    LeaderLost(Duration),
+}
+
+impl From<ApiError> for Answered {
+    fn from(error: ApiError) -> Self {
+        Self::Done(Err(error))
+    }
+}
+
+/// Answers a request, or passes it on to the leader.
+async fn once(call: &Arc<Call>, request: &Admitted) -> Answered {
+    let is_forwarded = request.sender.is_some_and(|sender| sender.is_server);
+    if let (Some(server), Place::Server, None) = (&call.state.server, call.line.place, &request.asks)
+        && !matches!(call.line.need, Need::Refused(..))
+    {
+        match Box::pin(leader::find(call, server, is_forwarded)).await {
+            Ok(leader::Found::Here) => {}
+            Ok(leader::Found::There(channel)) => {
+                return match Box::pin(leader::pass_on(call, &channel)).await {
+                    leader::Passed::Answer(result) => Answered::Done(result),
+                    leader::Passed::LeaderLost => Answered::LeaderLost(leader::pause()),
+                };
+            }
+            Err(error) => return error.into(),
+        }
+    }
+    match Box::pin(here(call, request)).await {
+        Err(error) if error.reason == Some(ErrorReason::NoLeader) && call.is_get() && !is_forwarded => {
+            Answered::LeaderLost(leader::pause())
+        }
+        other => Answered::Done(other),
+    }
+}
+
+/// Answers a request at this agent, or forwards it to a node.
+async fn here(call: &Arc<Call>, request: &Admitted) -> Result<Response<Body>, ApiError> {
+    let (line, from_agent, asks) = (call.line, request.sender.is_some(), &request.asks);
     match (&call.state.server, &call.state.relay) {
         // The refusal is sent over the websocket, whose first message may hold the token.
         _ if asks.is_none() && line.place == Place::Websocket => {}
-        (Some(server), _) => call.caller.store(Arc::new(access::check(&call, server)?)),
+        (Some(server), _) => call.caller.store(Arc::new(access::check(call, server)?)),
         // The server that forwarded the request has checked it. Otherwise the agent asks a server, unless a server
         // answers anyway.
-        (None, Some(channel)) if call.state.acl && !from_agent && answers_itself(&call) => {
-            Box::pin(relay::authorized(&call, channel)).await?;
+        (None, Some(channel)) if call.state.acl && !from_agent && answers_itself(call) => {
+            Box::pin(relay::authorized(call, channel)).await?;
         }
         _ => {}
     }
@@ -202,18 +268,18 @@ async fn answer(
     }
     match asks {
         None => {}
-        Some(how) if how == relay::UNTIL_LOST => return Box::pin(relay::hold(call)).await,
+        Some(how) if how == relay::UNTIL_LOST => return Box::pin(relay::hold(call.clone())).await,
         Some(_) => return Ok(Reply::empty().status(StatusCode::NO_CONTENT).into_response(false)),
     }
     if let To::Session(parse) = line.to {
         call.only(&Method::GET)?;
-        return routes::exec::upgrade(call, parse, upgrade).map(|reply| reply.into_response(false));
+        let upgrade = request.upgrade.lock().take();
+        return routes::exec::upgrade(call.clone(), parse, upgrade).map(|reply| reply.into_response(false));
     }
-    let call = Arc::new(call);
-    let response = Box::pin(placed(&call)).await?;
+    let response = Box::pin(placed(call)).await?;
     // An agent without a server checks only its own callers: a forwarded request is checked by the agent that sent it.
-    let judges = call.state.server.is_some() || (!from_agent && answers_itself(&call));
-    Ok(if judges { relay::guarded(response, call) } else { response })
+    let judges = call.state.server.is_some() || (!from_agent && answers_itself(call));
+    Ok(if judges { relay::guarded(response, call.clone()) } else { response })
 }
 
 /// Answers a request at the agent where it belongs.
@@ -232,11 +298,12 @@ async fn placed(call: &Call) -> Result<Response<Body>, ApiError> {
             Destination::There(channel.ok_or_else(ApiError::no_leader)?)
         }
     };
-    match (destination, call.state.server.as_ref().filter(|_| is_cached(call))) {
-        (Destination::There(channel), _) => Box::pin(relay::forward(call, &channel)).await,
-        (Destination::Here, Some(server)) => Box::pin(cached(call, server)).await,
-        (Destination::Here, None) => run(call).await.map(|reply| reply.into_response(call.query.pretty())),
-    }
+    let response = match (destination, call.state.server.as_ref().filter(|_| is_cached(call))) {
+        (Destination::There(channel), _) => return Box::pin(relay::forward(call, &channel)).await,
+        (Destination::Here, Some(server)) => Box::pin(cached(call, server)).await?,
+        (Destination::Here, None) => run(call).await?.into_response(call.query.pretty()),
+    };
+    Ok(leader::described(response, call.state.server.as_ref()))
 }
 
 /// Calls the handler of a request's line. The future of a handler is on the heap: a waiting request then occupies the
@@ -318,6 +385,7 @@ fn answers_itself(call: &Call) -> bool {
 fn is_local(call: &Call) -> bool {
     match call.line.place {
         Place::Agent | Place::Page => true,
+        Place::AnyServer => call.state.server.is_some(),
         Place::ServerList => call.state.servers.is_some(),
         Place::Server | Place::Node(_) | Place::Named(_) | Place::Websocket => false,
     }

@@ -100,6 +100,7 @@ impl ApiError {
             | Kind::Refused
             | Kind::Unavailable
             | Kind::Retry
+            | Kind::NotLeader
             | Kind::Internal => StatusCode::INTERNAL_SERVER_ERROR,
         };
         Self { reason: error.reason(), problems: error.problems(), ..Self::new(status, error.to_string()) }

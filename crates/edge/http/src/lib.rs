@@ -26,6 +26,7 @@ mod frames;
 mod host;
 mod http_body;
 mod jobdiff;
+mod leader;
 mod log_source;
 mod page;
 mod profiler;

@@ -90,7 +90,12 @@ impl Query {
         }
     }
 
-    /// Checks `stale`. Every answer comes from the leader, which is never stale.
+    /// Whether any server may answer, from a state that may lag behind the leader's. A parameter without a value counts.
+    pub(crate) fn is_stale(&self) -> bool {
+        matches!(self.get("stale"), Some("" | "true" | "1"))
+    }
+
+    /// Checks `stale`.
     pub(crate) fn check_stale(&self) -> Result<(), ApiError> {
         match self.text("stale") {
             "" => Ok(()),

@@ -10,7 +10,7 @@ use crate::state::HttpState;
 use bytes::Bytes;
 use caravan_base::percent;
 use caravan_messages::{HttpPart, HttpRequest};
-use caravan_rpc::{Channel, RouterBuilder, RpcError, methods};
+use caravan_rpc::{Channel, PeerIdentity, RouterBuilder, RpcError, methods};
 use futures::{Stream, StreamExt, future, stream};
 use http::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, HeaderName, TRANSFER_ENCODING};
 use http::{HeaderMap, HeaderValue, Request, Response, StatusCode};
@@ -34,10 +34,14 @@ const ASK_PAUSE: Duration = Duration::from_secs(5);
 
 /// A mark of requests that came from another agent, over an authenticated connection.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct FromAgent;
+pub(crate) struct FromAgent {
+    /// Whether the agent is a server of this cluster.
+    pub(crate) is_server: bool,
+}
 
-/// A client forwards to a server, which forwards to another client; further forwarding is refused.
-pub(crate) const MAX_HOPS: u8 = 2;
+/// A client forwards to a server, which forwards to the leader, which forwards to another client through the server that
+/// the client is connected to; further forwarding is refused.
+pub(crate) const MAX_HOPS: u8 = 4;
 
 /// Headers that are forwarded to another agent.
 static PASSED_ON: [HeaderName; 2] = [ACCEPT, CONTENT_TYPE];
@@ -52,7 +56,15 @@ const SECRET_PARAMETERS: [&str; 2] = ["token", "auth_token"];
 
 /// Forwards a request: to a server if this agent has none, otherwise to a node.
 pub(crate) async fn forward(call: &Call, channel: &Channel) -> Result<Response<Body>, ApiError> {
-    let to_server = call.state.server.is_none();
+    Ok(send(call, channel, call.state.server.is_none()).await?)
+}
+
+/// Forwards a request to a server.
+pub(crate) async fn to_server(call: &Call, channel: &Channel) -> Result<Response<Body>, RpcError> {
+    send(call, channel, true).await
+}
+
+async fn send(call: &Call, channel: &Channel, to_server: bool) -> Result<Response<Body>, RpcError> {
     let names = PASSED_ON.iter().chain(FOR_SERVERS.iter().filter(|_| to_server));
     let mut headers: Vec<(String, String)> = names
         .filter_map(|name| Some((name.to_string(), call.headers.get(name)?.to_str().ok()?.to_owned())))
@@ -93,7 +105,7 @@ async fn ask(call: &Call, channel: &Channel, how: &str) -> Result<(), ApiError> 
 }
 
 /// Answers another agent with the refusal once a right has ended.
-pub(crate) async fn hold(call: Call) -> Result<Response<Body>, ApiError> {
+pub(crate) async fn hold(call: Arc<Call>) -> Result<Response<Body>, ApiError> {
     let Some(server) = &call.state.server else { return Err(ApiError::no_leader()) };
     tokio::select! {
         error = crate::access::lost(&call, server) => Err(error),
@@ -138,14 +150,14 @@ async fn forward_with(
     channel: &Channel,
     uri: String,
     headers: Vec<(String, String)>,
-) -> Result<Response<Body>, ApiError> {
+) -> Result<Response<Body>, RpcError> {
     let request = HttpRequest { method: call.method.to_string(), uri, headers, body: call.body.to_vec() };
     let mut parts = channel.stream::<methods::Http>(request);
     let Some(first) = parts.next().await.transpose()? else {
-        return Err(ApiError::internal("the other agent answered nothing"));
+        return Err(RpcError::internal("the other agent answered nothing"));
     };
     let HttpPart::Head { status, headers } = first else {
-        return Err(ApiError::internal("the other agent began its answer in the middle"));
+        return Err(RpcError::internal("the other agent began its answer in the middle"));
     };
     let stopping = call.state.stopping.clone();
     let body = parts.take_until(stopping.cancelled_owned()).filter_map(|part| {
@@ -164,10 +176,12 @@ async fn forward_with(
 /// Answers a request of another agent through the same routes, as a stream of one head and then chunks.
 pub fn answer(
     state: Arc<HttpState>,
+    peer: &PeerIdentity,
     request: HttpRequest,
-) -> impl Stream<Item = Result<HttpPart, RpcError>> + Send {
+) -> impl Stream<Item = Result<HttpPart, RpcError>> + Send + use<> {
+    let sender = FromAgent { is_server: peer.is_member() };
     let open = async move {
-        let response = match rebuilt(request) {
+        let response = match rebuilt(request, sender) {
             Ok(request) => dispatch::handle(state, request).await,
             Err(error) => crate::reply::Reply::from(error).into_response(false),
         };
@@ -188,13 +202,13 @@ pub fn answer(
     stream::once(open).flatten()
 }
 
-fn rebuilt(request: HttpRequest) -> Result<Request<Body>, ApiError> {
+fn rebuilt(request: HttpRequest, sender: FromAgent) -> Result<Request<Body>, ApiError> {
     let malformed = |what: &str| ApiError::bad_request(format!("the {what} of the request is malformed"));
     let mut out = Request::new(Body::from(request.body));
     *out.method_mut() = request.method.parse().map_err(|_| malformed("method"))?;
     *out.uri_mut() = request.uri.parse().map_err(|_| malformed("path"))?;
     extend(out.headers_mut(), request.headers);
-    out.extensions_mut().insert(FromAgent);
+    out.extensions_mut().insert(sender);
     Ok(out)
 }
 
@@ -211,8 +225,8 @@ pub fn rpc(state: HttpState) -> RouterBuilder {
     let state = Arc::new(state);
     let exec = crate::exec::rpc(state.clone());
     let builder = caravan_rpc::Router::builder().duplex::<methods::Exec, _, _, _>(exec);
-    builder.stream::<methods::Http, _, _, _>(move |_, request| {
+    builder.stream::<methods::Http, _, _, _>(move |context, request| {
         let state = state.clone();
-        async move { Ok(answer(state, request)) }
+        async move { Ok(answer(state, &context.peer, request)) }
     })
 }

@@ -14,8 +14,8 @@ pub(crate) const TEXT: &str = "text/plain; charset=utf-8";
 pub(crate) const JSON: &str = "application/json";
 
 const INDEX: HeaderName = HeaderName::from_static("x-nomad-index");
-const LAST_CONTACT: HeaderName = HeaderName::from_static("x-nomad-lastcontact");
-const KNOWN_LEADER: HeaderName = HeaderName::from_static("x-nomad-knownleader");
+pub(crate) const LAST_CONTACT: HeaderName = HeaderName::from_static("x-nomad-lastcontact");
+pub(crate) const KNOWN_LEADER: HeaderName = HeaderName::from_static("x-nomad-knownleader");
 const NEXT_TOKEN: HeaderName = HeaderName::from_static("x-nomad-nexttoken");
 
 /// The metadata of a read about its state.

@@ -89,6 +89,8 @@ pub struct MetricsConfig {
 pub struct HttpState {
     /// The server of this agent; `None` on agents without one.
     pub server: Option<Handle>,
+    /// The membership of servers; `None` on agents without a server.
+    pub members: Option<caravan_members::Handle>,
     /// The client of this agent; `None` on agents without one.
     pub client: Option<Arc<dyn ClientSide>>,
     /// The channel to a server, on agents without one.

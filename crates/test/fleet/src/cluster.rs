@@ -111,6 +111,7 @@ impl Cluster {
             None => HeartbeatConfig { min_ttl: usual, ..HeartbeatConfig::default() },
         };
         let config = ServerConfig {
+            cluster: caravan_server::ClusterConfig::alone("s"),
             region: "global".into(),
             log,
             addresses: vec!["127.0.0.1:4647".into()],

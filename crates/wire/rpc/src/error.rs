@@ -34,6 +34,8 @@ pub enum Code {
     Deadline,
     /// The call was not carried out, and the same call may be retried.
     Retryable,
+    /// The called server does not lead the cluster. The call was not carried out.
+    NotLeader,
 }
 
 /// The failure of a call.
@@ -88,7 +90,7 @@ impl RpcError {
             Code::NotFound | Code::NoPath => tonic::Code::NotFound,
             Code::Invalid => tonic::Code::InvalidArgument,
             Code::Permission => tonic::Code::PermissionDenied,
-            Code::Unavailable | Code::Retryable => tonic::Code::Unavailable,
+            Code::Unavailable | Code::Retryable | Code::NotLeader => tonic::Code::Unavailable,
             Code::Internal => tonic::Code::Internal,
             Code::Conflict => tonic::Code::FailedPrecondition,
             Code::Cancelled => tonic::Code::Cancelled,

@@ -1,7 +1,7 @@
 //! The methods between agents: names and messages. Servers serve the first group, clients the second.
 
 use crate::{DuplexMethod, Method, StreamMethod};
-use caravan_messages as messages;
+use caravan_messages::{self as messages, cluster};
 
 macro_rules! method {
     ($(#[$doc:meta])* $name:ident = $wire:literal, $request:ty => $response:ty) => {
@@ -129,4 +129,43 @@ method!(
 method!(
     /// Served by clients: streams the data of a finished allocation.
     GiveDisk = "Alloc.GiveDisk", messages::GiveDisk => stream messages::DiskChunk
+);
+
+/// Sends a snapshot of the replicated log: the request is its head, the inputs are its parts.
+#[derive(Clone, Copy, Debug)]
+pub struct LogSnapshot;
+impl DuplexMethod for LogSnapshot {
+    const NAME: &'static str = "Log.Snapshot";
+    type Request = cluster::LogMessage;
+    type Input = cluster::LogMessage;
+    type Output = cluster::LogMessage;
+}
+
+method!(
+    /// Carries a message of the replicated log. Served to members of the cluster.
+    LogCall = "Log.Call", cluster::LogMessage => cluster::LogMessage
+);
+method!(
+    /// Returns the status of a server. Served to servers.
+    ServerStatus = "Server.Status", cluster::AskStatus => cluster::ServerStatus
+);
+method!(
+    /// Asks a server without a log to take part in the founding of a cluster. Served to servers.
+    ServerPromise = "Server.Promise", cluster::AskPromise => cluster::PromiseAnswer
+);
+method!(
+    /// Asks the proposer of a founding whether the founding stands. Served to servers.
+    ServerFounding = "Server.Founding", cluster::AskFounding => cluster::FoundingStands
+);
+method!(
+    /// Admits a server without a log to a cluster. Served to servers.
+    ServerAdmit = "Server.Admit", cluster::Admit => cluster::Admitted
+);
+method!(
+    /// Streams the nodes that are connected to a server. Served to members of the cluster.
+    ServerNodes = "Server.Nodes", cluster::FollowNodes => stream cluster::NodesChanged
+);
+method!(
+    /// Asks the leader to remove a server that leaves. Served to members of the cluster.
+    ServerRemoval = "Server.Removal", cluster::AskRemoval => messages::Done
 );

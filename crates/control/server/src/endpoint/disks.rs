@@ -5,9 +5,10 @@
 
 use super::Nodes;
 use super::fault::NodeFault;
+use crate::cluster::NodePaths;
 use crate::error::ServerError;
 use caravan_messages::{DiskChunk, FetchDisk, GiveDisk};
-use caravan_rpc::{ItemStream, ReverseRegistry, methods};
+use caravan_rpc::{ItemStream, methods};
 use caravan_state::Topic;
 use caravan_types::NodeId;
 use caravan_types::alloc::ClientStatus;
@@ -16,7 +17,7 @@ impl Nodes {
     /// Returns the data of an allocation's predecessor, once that has ended. Only the node of the successor gets it.
     pub(crate) async fn fetch_disk(
         &self,
-        registry: &ReverseRegistry,
+        paths: &NodePaths,
         request: FetchDisk,
     ) -> Result<ItemStream<DiskChunk>, ServerError> {
         self.authentic(&request.node_id, &request.secret)?;
@@ -38,7 +39,7 @@ impl Nodes {
                 _ => changes.changed().await,
             }
         };
-        let channel = registry
+        let channel = paths
             .get(node.as_str())
             .map_err(|error| NodeFault::Unreachable { node: node.clone(), error })?;
         Ok(channel.stream::<methods::GiveDisk>(GiveDisk { alloc: previous }))

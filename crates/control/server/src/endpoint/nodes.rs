@@ -64,6 +64,7 @@ impl Nodes {
         if let Some(before) = &before
             && unchanged(before, &node)
         {
+            self.prove().await?;
             return Ok(self.contact(before));
         }
         let id = node.id.clone();
@@ -92,10 +93,19 @@ impl Nodes {
         }
     }
 
+    /// Proves that this server leads, with a quorum round that begins now. The answer to a node extends the time in which
+    /// the node may use single-writer volumes, so it must come from the only leader. For example, a leader whose machine
+    /// slept could otherwise renew a node's lease while its successor waits for the end of that lease.
+    async fn prove(&self) -> Result<(), ServerError> {
+        self.core.log.read_quorum().await?;
+        Ok(())
+    }
+
     pub(crate) async fn heartbeat(
         &self,
         request: messages::NodeHeartbeat,
     ) -> Result<NodeContact, ServerError> {
+        self.prove().await?;
         let node = match self.authentic(&request.node_id, &request.secret) {
             Err(ServerError::Nodes(NodeFault::NotFound(_))) => {
                 return Ok(NodeContact { unknown: true, ..NodeContact::default() });

@@ -63,7 +63,7 @@ fn refusals_and_calls_keep_their_sentences() {
             "node secret ID does not match. Not registering node n1",
         ),
         row(taken(), Kind::Refused, "storage \"s1\" of plugin \"disk\" is another volume's already"),
-        row(caravan_consensus::Error::NotLeader { leader: None }, Kind::Unavailable, "No cluster leader"),
+        row(caravan_consensus::Error::NotLeader { leader: None }, Kind::NotLeader, "No cluster leader"),
         row(RpcError::new(Code::NoPath, "no path"), Kind::NotFound, "no path"),
         row(RpcError::new(Code::Deadline, "too late"), Kind::Unavailable, "too late"),
         row(plugin_says("broken"), Kind::Internal, "broken"),

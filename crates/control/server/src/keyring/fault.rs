@@ -22,6 +22,12 @@ pub enum KeyringFault {
     },
     #[error("the keyring cannot be used: {} is damaged", .0.display())]
     Damaged(PathBuf),
+    #[error(
+        "the key of the cluster (cluster.key in the keyring) is missing; copy the file from another server of the cluster"
+    )]
+    NoClusterKey,
+    #[error("the keyring has the key of another cluster; move the server's data directory away to join this cluster")]
+    OtherClusterKey,
     #[error("the keyring cannot be used: secrets cannot be encoded: {0}")]
     Encode(#[source] Arc<serde_json::Error>),
     #[error("the keyring cannot be used: {0}")]
@@ -46,12 +52,12 @@ impl KeyringFault {
     }
 
     /// Returns the fault of a file or directory.
-    pub(super) fn file(path: impl Into<PathBuf>) -> impl FnOnce(io::Error) -> Self {
+    pub(crate) fn file(path: impl Into<PathBuf>) -> impl FnOnce(io::Error) -> Self {
         let path = path.into();
         |error| Self::File { path, error: Arc::new(error) }
     }
 
-    pub(super) fn files(error: caravan_sys::Error) -> Self {
+    pub(crate) fn files(error: caravan_sys::Error) -> Self {
         Self::Files(Arc::new(error))
     }
 }

@@ -1,6 +1,6 @@
 //! The requests that other parts make of a server, by subject.
 
-use super::Handle;
+use super::{ClusterRequests, Handle};
 use crate::admin::Admin;
 use crate::broker::{BrokerDepth, QueueFigures};
 use crate::deployment::Deployments;
@@ -57,6 +57,11 @@ impl Handle {
         VariableRequests(self.parts())
     }
 
+    /// Returns the requests about the servers of the cluster.
+    pub fn cluster(&self) -> ClusterRequests<'_> {
+        ClusterRequests(self)
+    }
+
     /// Returns the requests about this server's workers and queues.
     pub fn scheduling(&self) -> Scheduling<'_> {
         Scheduling(self)
@@ -97,7 +102,7 @@ impl Handle {
     /// # Errors
     /// If the node is not connected.
     pub fn node_channel(&self, node: &NodeId) -> Result<Channel, RpcError> {
-        self.blueprint.registry.get(node.as_str())
+        self.blueprint.paths.get(node.as_str())
     }
 
     /// Whether the secret belongs to the node; `None` if the node is not registered (yet).

@@ -7,6 +7,7 @@ use super::ServerConfig;
 use crate::acl::AclConfig;
 use crate::admin::Admin;
 use crate::broker::Broker;
+use crate::cluster::{Cluster, NodePaths};
 use crate::core::Core;
 use crate::endpoint::{Jobs, Nodes};
 use crate::heartbeat::{HeartbeatConfig, Heartbeats};
@@ -26,7 +27,8 @@ pub(crate) struct Blueprint {
     /// The core without a term.
     pub(crate) core: Core,
     pub(crate) admin: Admin,
-    pub(crate) registry: ReverseRegistry,
+    pub(crate) paths: NodePaths,
+    pub(crate) cluster: Cluster,
     pub(crate) usage: UsageBook,
     pub(crate) addresses: Arc<Vec<String>>,
     region: String,
@@ -52,10 +54,16 @@ pub struct Parts {
     pub(crate) broker: Broker,
     pub(crate) planner: Planner,
     pub(crate) heartbeats: Heartbeats,
+    pub(crate) cluster: Cluster,
 }
 
 impl Blueprint {
-    pub(crate) fn new(core: Core, config: &ServerConfig, registry: ReverseRegistry) -> Self {
+    pub(crate) fn new(
+        core: Core,
+        config: &ServerConfig,
+        registry: ReverseRegistry,
+        cluster: Cluster,
+    ) -> Self {
         let reset_file =
             config.keyring.as_deref().and_then(|dir| Some(dir.parent()?.join(super::RESET_FILE)));
         let acl: AclConfig = config.acl;
@@ -63,7 +71,8 @@ impl Blueprint {
         Self {
             core,
             admin: admin.with_reset_file(reset_file),
-            registry,
+            paths: NodePaths::new(registry, cluster.clone()),
+            cluster,
             usage: UsageBook::default(),
             addresses: Arc::new(config.addresses.clone()),
             region: config.region.clone(),
@@ -83,7 +92,7 @@ impl Blueprint {
     pub(crate) fn parts(&self, core: Core) -> (Arc<Parts>, PlannerService) {
         let heartbeats = Heartbeats::new(core.clone(), self.heartbeat);
         let (planner, planner_service) = Planner::new(core.clone(), self.rejections);
-        let controllers = Controllers::new(self.registry.clone(), self.calls_per_plugin);
+        let controllers = Controllers::new(self.paths.clone(), self.calls_per_plugin);
         let reconciler = Reconciler::new(core.clone(), controllers.clone(), self.lease);
         let admin = self.admin.with_core(core.clone());
         let parts = Parts {
@@ -105,6 +114,7 @@ impl Blueprint {
             broker: Broker::new(core.clone()),
             planner,
             heartbeats,
+            cluster: self.cluster.clone(),
             core,
         };
         (Arc::new(parts), planner_service)

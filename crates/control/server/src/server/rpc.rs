@@ -5,16 +5,28 @@
 
 use super::Handle;
 use super::parts::Parts;
+use crate::cluster::{LEADER_TIMEOUT, Origin, Place, leader};
 use crate::error::ServerError;
 use caravan_messages::Done;
-use caravan_rpc::{Context, Method, RouterBuilder, RpcError, StreamMethod, methods};
+use caravan_rpc::{Code, Context, Method, RouterBuilder, RpcError, StreamMethod, methods};
 use futures::{Stream, StreamExt as _};
 use std::sync::Arc;
+use std::time::Duration;
+use tokio::time::Instant;
+
+/// Pause before a request is sent again after leadership moved.
+const MOVED_PAUSE: Duration = Duration::from_millis(50);
 
 impl Handle {
-    /// Returns the methods of clients, to be served over RPC.
+    /// Returns the methods of clients and of other servers, to be served over RPC.
     pub fn rpc(&self) -> RouterBuilder {
         let builder = caravan_rpc::Router::builder();
+        let registry = self.blueprint.paths.registry().clone();
+        let builder = self.blueprint.cluster.serve(builder, registry);
+        let builder = self.led::<methods::ServerRemoval, _, _>(builder, |parts, asked| async move {
+            parts.cluster.remove_number(caravan_consensus::ServerId(asked.number)).await?;
+            Ok(Done { index: parts.core.snapshot().index() })
+        });
         let builder = self.led::<methods::NodeRegister, _, _>(builder, |parts, request| async move {
             parts.nodes.register(request).await
         });
@@ -61,8 +73,8 @@ impl Handle {
         let builder = builder.stream::<methods::FetchDisk, _, _, _>(move |_, request| {
             let this = this.clone();
             async move {
-                let registry = this.blueprint.registry.clone();
-                this.parts().nodes.fetch_disk(&registry, request).await.map_err(RpcError::from)
+                let paths = this.blueprint.paths.clone();
+                this.parts().nodes.fetch_disk(&paths, request).await.map_err(RpcError::from)
             }
         });
         let this = self.clone();
@@ -79,13 +91,31 @@ impl Handle {
     fn led<M, F, Fut>(&self, builder: RouterBuilder, work: F) -> RouterBuilder
     where
         M: Method,
+        M::Request: Clone + Sync,
         F: Fn(Arc<Parts>, M::Request) -> Fut + Copy + Send + Sync + 'static,
         Fut: Future<Output = Result<M::Response, ServerError>> + Send + 'static,
     {
         let this = self.clone();
-        builder.unary::<M, _, _>(move |_: Context, request| {
-            let parts = this.parts();
-            async move { work(parts, request).await.map_err(RpcError::from) }
+        builder.unary::<M, _, _>(move |context: Context, request| {
+            let this = this.clone();
+            async move {
+                let (origin, deadline) = (origin(&context), Instant::now() + LEADER_TIMEOUT);
+                loop {
+                    let result = match this.leader(origin, deadline).await? {
+                        Place::Here(parts) => {
+                            work(parts, request.clone()).await.map_err(RpcError::from)
+                        }
+                        Place::There(leader) => leader.call::<M>(request.clone(), None).await,
+                    };
+                    match result {
+                        // Nothing was done, because leadership moved while the request was on its way.
+                        Err(error) if is_moved(&error, origin) && Instant::now() < deadline => {
+                            tokio::time::sleep(MOVED_PAUSE).await;
+                        }
+                        result => return result,
+                    }
+                }
+            }
         })
     }
 
@@ -97,9 +127,30 @@ impl Handle {
         S: Stream<Item = Result<M::Item, RpcError>> + Send + 'static,
     {
         let this = self.clone();
-        builder.stream::<M, _, _, _>(move |_: Context, request| {
-            let parts = this.parts();
-            async move { Ok(open(parts, request).map_err(RpcError::from)?.boxed()) }
+        builder.stream::<M, _, _, _>(move |context: Context, request| {
+            let this = this.clone();
+            async move {
+                match this.leader(origin(&context), Instant::now() + LEADER_TIMEOUT).await? {
+                    Place::Here(parts) => Ok(open(parts, request).map_err(RpcError::from)?.boxed()),
+                    Place::There(leader) => Ok(leader.stream::<M>(request).boxed()),
+                }
+            }
         })
     }
+
+    /// Finds the leader for a request.
+    pub(crate) async fn leader(&self, origin: Origin, deadline: Instant) -> Result<Place, ServerError> {
+        let cluster = &self.blueprint.cluster;
+        let channels = &*cluster.config.channels;
+        leader::find(&cluster.log, self.current.subscribe(), channels, origin, deadline).await
+    }
+}
+
+fn origin(context: &Context) -> Origin {
+    if context.peer.is_member() { Origin::Server } else { Origin::Caller }
+}
+
+/// Whether a request failed because the called server does not lead any more. Nothing was done then.
+fn is_moved(error: &RpcError, origin: Origin) -> bool {
+    origin == Origin::Caller && error.code == Code::NotLeader
 }

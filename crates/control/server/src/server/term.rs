@@ -2,6 +2,7 @@
 
 use super::parts::{Blueprint, Parts};
 use crate::absence;
+use crate::cluster::{Cluster, Voters};
 use crate::core::Term;
 use crate::deployment::Watcher;
 use crate::drain::Drainer;
@@ -20,13 +21,14 @@ pub(crate) struct LeaderTerm {
     term: Term,
     pub(super) parts: Arc<Parts>,
     planner: PlannerService,
+    cluster: Cluster,
 }
 
 impl LeaderTerm {
     /// Creates the parts of a term. They can be used at once; the background work begins with [`Self::run`].
     pub(super) fn new(blueprint: &Blueprint, term: Term) -> Self {
         let (parts, planner) = blueprint.parts(blueprint.core.in_term(term));
-        Self { term, parts, planner }
+        Self { term, parts, planner, cluster: blueprint.cluster.clone() }
     }
 
     pub(super) fn term(&self) -> Term {
@@ -35,7 +37,7 @@ impl LeaderTerm {
 
     /// Runs until `stop`, and returns when all work of the term has ended.
     pub(super) async fn run(self, pool: Arc<WorkerPool>, gc: GcConfig, stop: CancellationToken) {
-        let Self { parts, planner, term } = self;
+        let Self { parts, planner, cluster, term } = self;
         tracing::info!(term = term.number(), "the work of the leader begins");
         if let Err(error) = parts.admin.settle_keys().await {
             tracing::error!(%error, "the root keys could not be brought in order");
@@ -54,6 +56,7 @@ impl LeaderTerm {
         tracker.spawn(Drainer::new(core(), waits).run(stop.clone()));
         tracker.spawn(Launcher { core: core() }.run(stop.clone()));
         tracker.spawn(parts.locks.clone().run(stop.clone()));
+        tracker.spawn(Voters::new(core(), cluster).run(stop.clone()));
         tracker.spawn(crate::admin::Chores::new((*parts.admin).clone()).run(stop.clone()));
         let crew = Crew {
             pool,

@@ -1,8 +1,9 @@
 //! Calls to a plugin's controller, on any node that runs a healthy one.
 
+use crate::cluster::NodePaths;
 use crate::volume::calls::{Calls, Lane};
 use caravan_messages::{ControllerAnswer, ControllerCall, ControllerOperation};
-use caravan_rpc::{Code, Method, ReverseRegistry, RpcError, methods};
+use caravan_rpc::{Code, Method, RpcError, methods};
 use caravan_state::Root;
 use caravan_types::node::NodeStatus;
 use caravan_types::{AllocId, NodeId, PluginId, VolumeKey};
@@ -127,7 +128,7 @@ impl CallError {
 /// Makes controller calls; cheap to clone.
 #[derive(Clone, Debug)]
 pub(crate) struct Controllers {
-    pub(crate) nodes: ReverseRegistry,
+    pub(crate) nodes: NodePaths,
     /// Cancelled when the server must stop: calls end, with unknown outcome.
     pub(crate) cut: CancellationToken,
     /// The calls in progress, and their limits.
@@ -151,7 +152,7 @@ pub(crate) fn candidates(root: &Root, plugin: &PluginId) -> Vec<NodeId> {
 }
 
 impl Controllers {
-    pub(crate) fn new(nodes: ReverseRegistry, calls_per_plugin: usize) -> Self {
+    pub(crate) fn new(nodes: NodePaths, calls_per_plugin: usize) -> Self {
         Self {
             nodes,
             cut: CancellationToken::new(),

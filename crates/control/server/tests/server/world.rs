@@ -98,6 +98,7 @@ impl Setup {
     }
     pub async fn start(self) -> Cluster {
         let config = ServerConfig {
+            cluster: caravan_server::ClusterConfig::alone("s"),
             region: "global".into(),
             log: self.log,
             addresses: vec!["127.0.0.1:4647".into()],

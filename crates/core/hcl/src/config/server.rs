@@ -12,6 +12,7 @@ settings! {
         authoritative_region: String = Str;
         data_dir: String = Str;
         encrypt: Hidden = Str;
+        encrypt_accept_plain: bool = Bool;
         protocol_version: i64 = Int;
         raft_protocol: i64 = Int;
         raft_multiplier: i64 = Int;

@@ -56,7 +56,6 @@ const fn flag(
     Flag { name, takes, setting, help, effect }
 }
 
-const NO_GOSSIP: &str = "servers do not find each other by gossip";
 const NO_CONNECT: &str = "there is no service mesh: the agent starts as with -dev";
 const NO_IDENTITIES: &str = "nothing is fetched from there: the agent starts as with -dev";
 const NO_REGISTRATION: &str = "nothing is registered in Consul";
@@ -120,36 +119,36 @@ pub(super) const TABLE: &[(&str, &[Flag])] = &[
                 Many("ADDRESS"),
                 "server.server_join.start_join",
                 "Server to join; may be repeated",
-                None(NO_GOSSIP),
+                Carried,
             ),
             flag(
                 "retry-join",
                 Many("ADDRESS"),
                 "server.server_join.retry_join",
                 "Server to join, tried again until it answers; may be repeated",
-                None(NO_GOSSIP),
+                Carried,
             ),
             flag(
                 "retry-max",
                 Number("N"),
                 "server.server_join.retry_max",
                 "How often -retry-join tries",
-                None(NO_GOSSIP),
+                Carried,
             ),
             flag(
                 "retry-interval",
                 Span("DURATION"),
                 "server.server_join.retry_interval",
                 "Time between two tries of -retry-join",
-                None(NO_GOSSIP),
+                Carried,
             ),
-            flag("rejoin", Switch, "server.rejoin_after_leave", "Join again after a leave", None(NO_GOSSIP)),
+            flag("rejoin", Switch, "server.rejoin_after_leave", "Join again after a leave", Carried),
             flag(
                 "encrypt",
                 Secret("KEY"),
                 "server.encrypt",
                 "Key of the gossip between servers",
-                None(NO_GOSSIP),
+                Carried,
             ),
             flag(
                 "raft-protocol",

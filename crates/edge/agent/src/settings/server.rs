@@ -1,6 +1,6 @@
 //! The settings of the server.
 
-use super::{Host, absolute, bad};
+use super::{ClusterSettings, Host, absolute, bad};
 use crate::error::AgentError;
 use caravan_hcl::config::ServerConfig;
 use caravan_server::{Ages, GcConfig, RejectionConfig, Scheduler, Workers};
@@ -31,11 +31,17 @@ pub(crate) struct ServerSettings {
     /// The number of indexes whose events are kept; absent means the default.
     pub(crate) event_buffer: Option<usize>,
     pub(crate) rejections: RejectionConfig,
+    pub(crate) cluster: ClusterSettings,
 }
 
 impl ServerSettings {
     /// Reads the `server` block.
-    pub(super) fn of(file: &ServerConfig, data_dir: &Path, host: &Host) -> Result<Self, AgentError> {
+    pub(super) fn of(
+        file: &ServerConfig,
+        data_dir: &Path,
+        host: &Host,
+        cluster: ClusterSettings,
+    ) -> Result<Self, AgentError> {
         Ok(Self {
             data_dir: match file.data_dir.clone() {
                 Some(dir) => absolute("server.data_dir", dir)?,
@@ -51,6 +57,7 @@ impl ServerSettings {
             gc: gc(file),
             event_buffer: event_buffer(file.event_buffer_size)?,
             rejections: rejections(file),
+            cluster,
         })
     }
 }

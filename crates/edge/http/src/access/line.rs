@@ -143,8 +143,10 @@ impl Need {
 /// The agent that answers a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Place {
-    /// A server; an agent without a server forwards the request.
+    /// The leader of the servers, or any server for a read with `stale`; other agents forward the request.
     Server,
+    /// Any server; an agent without a server forwards the request.
+    AnyServer,
     /// The agent that receives the request. An agent without a server asks a server for the right of the caller.
     Agent,
     /// The agent that receives the request, without a check of rights.

@@ -107,7 +107,8 @@ fn size(bytes: usize) -> String {
 
 fn place(place: Place) -> &'static str {
     match place {
-        Place::Server => "server",
+        Place::Server => "leader",
+        Place::AnyServer => "any server",
         Place::Agent | Place::Page => "any agent",
         Place::ServerList => "agent with a list of servers, else server",
         Place::Node(_) => "node",

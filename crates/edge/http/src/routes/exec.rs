@@ -41,7 +41,7 @@ const MAX_REASON: usize = 123;
 type Socket = WebSocketStream<TokioIo<Upgraded>>;
 
 /// Switches protocols. All later errors are sent over the websocket.
-pub(crate) fn upgrade(call: Call, parse: Parse, upgrade: Option<OnUpgrade>) -> Result<Reply, ApiError> {
+pub(crate) fn upgrade(call: Arc<Call>, parse: Parse, upgrade: Option<OnUpgrade>) -> Result<Reply, ApiError> {
     let key = accept(&call)?;
     let upgrade = upgrade.ok_or_else(|| ApiError::internal("this connection cannot become a websocket"))?;
     let asked = parse(&call);
@@ -54,7 +54,7 @@ pub(crate) fn upgrade(call: Call, parse: Parse, upgrade: Option<OnUpgrade>) -> R
                     .max_frame_size(Some(MAX_MESSAGE));
                 let io = TokioIo::new(upgraded);
                 let socket = WebSocketStream::from_raw_socket(io, Role::Server, Some(config)).await;
-                run(socket, call, asked, handshake).await;
+                run(socket, &call, asked, handshake).await;
             }
             Err(error) => tracing::debug!(%error, "a websocket was not begun"),
         }
@@ -145,7 +145,8 @@ pub(crate) fn action(call: &Call) -> Result<ExecOpen, ApiError> {
     Ok(ExecOpen { alloc: alloc.into(), action: action.to_owned(), job: call.star(0), ..open })
 }
 
-async fn run(mut socket: Socket, mut call: Call, asked: Result<ExecOpen, ApiError>, handshake: bool) {
+async fn run(mut socket: Socket, call: &Call, asked: Result<ExecOpen, ApiError>, handshake: bool) {
+    let mut call = call.duplicate();
     let begun = match handshake {
         true => shake(&mut socket).await.and_then(|token| identify(&mut call, &token)),
         false => Ok(()),

@@ -181,6 +181,7 @@ impl Api {
         let cancel = CancellationToken::new();
         let registry = ReverseRegistry::default();
         let config = ServerConfig {
+            cluster: caravan_server::ClusterConfig::alone("s"),
             region: "global".into(),
             log: Config::memory(ServerId(1)),
             addresses: vec!["127.0.0.1:4647".into()],

@@ -1,6 +1,7 @@
 use super::*;
 use crate::core::{Core, Moment};
 use crate::volume::Controllers;
+use crate::cluster::NodePaths;
 use caravan_rpc::ReverseRegistry;
 use caravan_types::Nanos;
 use caravan_types::alloc::Allocation;
@@ -120,7 +121,7 @@ impl World {
     }
 
     fn reconciler(core: &Core) -> Reconciler {
-        let controllers = Controllers::new(ReverseRegistry::default(), 1);
+        let controllers = Controllers::new(NodePaths::local(ReverseRegistry::default()), 1);
         Reconciler::new(core.clone(), controllers, Lease::default())
     }
 

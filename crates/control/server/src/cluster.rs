@@ -1,0 +1,142 @@
+//! This server's part in a cluster of servers: its identity, its channels to the others, and who votes.
+//!
+//! The member table ([`Directory`]) finds servers, and the log alone decides which of them vote. A server belongs to one
+//! cluster for good: it founds the cluster, alone or together with others ([`founder`]), or the leader admits it
+//! ([`voters`]). Servers are identified by their UUID and their number in the log; addresses are hints.
+
+mod channels;
+mod directory;
+mod founder;
+mod health;
+mod inbound;
+pub(crate) mod leader;
+mod leave;
+mod nodes;
+mod promise;
+mod transport;
+mod voters;
+
+pub use channels::{Lane, PeerChannels, RpcChannels};
+pub use directory::{Directory, NoDirectory};
+pub use health::{AutopilotHealth, ServerHealth};
+pub use leave::{MembershipFault, Transferred};
+
+pub(crate) use founder::Founder;
+pub(crate) use health::HealthBook;
+pub(crate) use leader::{LEADER_TIMEOUT, Origin, Place};
+pub(crate) use leave::Named;
+pub(crate) use nodes::NodePaths;
+pub(crate) use promise::Promises;
+pub(crate) use transport::Transport;
+pub(crate) use voters::Voters;
+
+use crate::error::ServerError;
+use crate::keyring::Keyring;
+use caravan_consensus::{ClusterId, Identity};
+use caravan_rpc::{Credential, ServerSide};
+use std::path::PathBuf;
+use std::sync::Arc;
+use uuid::Uuid;
+
+/// The highest feature level of commands that this version reads. A command of a higher level is proposed only once
+/// every server of the cluster supports its level.
+pub const FEATURE_LEVEL: u32 = 1;
+
+/// The settings of a server as a part of a cluster.
+#[derive(Clone, Debug)]
+pub struct ClusterConfig {
+    /// The server's UUID.
+    pub id: Uuid,
+    /// The server's name, without the region.
+    pub name: String,
+    /// The number of servers that found the cluster (`bootstrap_expect`): 0 waits for an admission, 1 founds alone.
+    pub expect: usize,
+    /// The directory of the promise to found a cluster; `None`: in memory.
+    pub dir: Option<PathBuf>,
+    /// This server towards others; receives its credential here.
+    pub own: ServerSide,
+    /// The channels to other servers.
+    pub channels: Arc<dyn PeerChannels>,
+    /// The member table.
+    pub directory: Arc<dyn Directory>,
+}
+
+impl ClusterConfig {
+    /// Returns the settings of a server that runs alone, with a new UUID.
+    pub fn alone(name: impl Into<String>) -> Self {
+        let id = Uuid::new_v4();
+        Self {
+            id,
+            name: name.into(),
+            expect: 1,
+            dir: None,
+            own: ServerSide { id: id.to_string(), ..ServerSide::default() },
+            channels: Arc::new(channels::NoChannels),
+            directory: Arc::new(NoDirectory::default()),
+        }
+    }
+}
+
+/// The parts of a server that concern the cluster; cheap to clone.
+#[derive(Clone, Debug)]
+pub(crate) struct Cluster {
+    pub(crate) config: Arc<ClusterConfig>,
+    pub(crate) region: Arc<str>,
+    pub(crate) log: caravan_consensus::Handle,
+    pub(crate) keyring: Keyring,
+    pub(crate) promises: Promises,
+    pub(crate) health: HealthBook,
+}
+
+impl Cluster {
+    /// Returns this server's place in the log.
+    pub(crate) fn identity(&self) -> Identity {
+        self.log.identity()
+    }
+
+    /// Gives a server that leads its cluster alone an id of the cluster and a key, unless it has them. A server that
+    /// waits for a cluster takes the credential of its promise.
+    pub(crate) async fn settle(&self) -> Result<(), ServerError> {
+        let identity = self.identity();
+        match (identity.cluster, identity.number) {
+            (Some(cluster), Some(number)) => {
+                self.make_key()?;
+                self.show(cluster, number.0);
+            }
+            (None, Some(number)) => {
+                let cluster = ClusterId(Uuid::new_v4());
+                self.make_key()?;
+                self.log.admit(cluster, number).await?;
+                self.show(cluster, number.0);
+            }
+            _ => {
+                if let Some(promised) = self.promises.promised() {
+                    let number = promised.promise.founding.number(self.promises.server());
+                    let cluster = promised.promise.founding.cluster.0.to_string();
+                    let number = number.unwrap_or_default();
+                    self.config.own.credential.set(Credential::new(cluster, number, *promised.key.expose()));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Creates the key of the cluster on the only server of a cluster that has none.
+    fn make_key(&self) -> Result<(), ServerError> {
+        if self.keyring.cluster_key().is_none() {
+            if self.log.metrics().voters > 1 {
+                return Err(crate::keyring::KeyringFault::NoClusterKey.into());
+            }
+            self.keyring.make_cluster_key()?;
+        }
+        Ok(())
+    }
+
+    /// Makes the identity known to connections and to the member table.
+    pub(crate) fn show(&self, cluster: ClusterId, number: u64) {
+        if let Some(key) = self.keyring.cluster_key() {
+            self.config.own.credential.set(Credential::new(cluster.0.to_string(), number, *key.expose()));
+        }
+        self.config.directory.announce(cluster.0, number);
+    }
+}

@@ -1,0 +1,103 @@
+//! The messages of the replicated log, over the channels between servers.
+
+use super::{Lane, PeerChannels};
+use bytes::Bytes;
+use caravan_consensus::{MessageKind, PeerAddress, PeerTransport};
+use caravan_messages::cluster::LogMessage;
+use caravan_rpc::{RpcError, methods};
+use futures::future::BoxFuture;
+use futures::stream::{BoxStream, StreamExt as _};
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// A transfer of a snapshot ends if no part moves for this time.
+const PROGRESS_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// Returns the number of a kind on the wire.
+pub(super) fn number_of(kind: MessageKind) -> u8 {
+    match kind {
+        MessageKind::Append => 1,
+        MessageKind::Vote => 2,
+        MessageKind::PreVote => 3,
+        MessageKind::TransferLeader => 4,
+    }
+}
+
+/// Returns the kind of a number on the wire.
+pub(super) fn kind_of(number: u8) -> Option<MessageKind> {
+    use MessageKind::{Append, PreVote, TransferLeader, Vote};
+    [Append, Vote, PreVote, TransferLeader].into_iter().find(|kind| number_of(*kind) == number)
+}
+
+fn failed(error: RpcError) -> io::Error {
+    io::Error::other(error)
+}
+
+/// Sends messages of the log to other servers.
+#[derive(Debug)]
+pub(crate) struct Transport(pub(crate) Arc<dyn PeerChannels>);
+
+impl PeerTransport for Transport {
+    fn call(
+        &self,
+        to: &PeerAddress,
+        kind: MessageKind,
+        body: Bytes,
+        timeout: Duration,
+    ) -> BoxFuture<'static, io::Result<Bytes>> {
+        let channel = self.0.channel(&to.peer, Lane::Log);
+        Box::pin(async move {
+            let message = LogMessage { kind: number_of(kind), body: body.into() };
+            let answer = channel.call::<methods::LogCall>(message, Some(timeout)).await.map_err(failed)?;
+            Ok(Bytes::from(answer.body))
+        })
+    }
+
+    fn snapshot(
+        &self,
+        to: &PeerAddress,
+        head: Bytes,
+        chunks: BoxStream<'static, io::Result<Bytes>>,
+    ) -> BoxFuture<'static, io::Result<Bytes>> {
+        let channel = self.0.channel(&to.peer, Lane::Bulk);
+        Box::pin(async move {
+            let (moved, mut progress) = tokio::sync::watch::channel(());
+            // A part that cannot be read ends the input, and the receiver misses the rest.
+            let parts = chunks.take_while(|chunk| std::future::ready(chunk.is_ok())).filter_map(move |chunk| {
+                moved.send_replace(());
+                std::future::ready(chunk.ok().map(|body| LogMessage { kind: 0, body: body.into() }))
+            });
+            let head = LogMessage { kind: 0, body: head.into() };
+            let mut answers = channel.duplex::<methods::LogSnapshot>(head, parts);
+            loop {
+                tokio::select! {
+                    answer = answers.next() => return match answer {
+                        Some(Ok(answer)) => Ok(Bytes::from(answer.body)),
+                        Some(Err(error)) => Err(failed(error)),
+                        None => Err(io::Error::other("the snapshot was not acknowledged")),
+                    },
+                    Ok(()) = progress.changed() => {}
+                    () = tokio::time::sleep(PROGRESS_TIMEOUT) => {
+                        return Err(io::Error::new(io::ErrorKind::TimedOut, "the snapshot made no progress"));
+                    }
+                }
+            }
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn kinds_survive_the_wire() {
+        for kind in
+            [MessageKind::Append, MessageKind::Vote, MessageKind::PreVote, MessageKind::TransferLeader]
+        {
+            assert_eq!(kind_of(number_of(kind)), Some(kind));
+        }
+        assert_eq!(kind_of(0), None);
+    }
+}

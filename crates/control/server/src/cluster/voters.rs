@@ -1,0 +1,257 @@
+//! Who belongs to the log and who votes: the leader admits, promotes and removes servers (docs/reference/cluster.md,
+//! sections 5.2, 8 and 10).
+//!
+//! [`decide`] is pure and returns one change at a time. Each change is one entry of the log, made only if the membership
+//! is still the one on which the decision rests.
+
+mod decide;
+
+use super::founder::peer;
+use super::health::{Observed, ServerHealth, is_healthy};
+use super::{Cluster, FEATURE_LEVEL, Lane};
+use crate::core::Core;
+use crate::error::ServerError;
+use caravan_consensus::{MemberState, Members, Peer};
+use caravan_members::{Member, Status, View};
+use caravan_messages::cluster::{Admit, AskStatus, ServerStatus};
+use caravan_rpc::methods;
+use caravan_types::{BootInstant, Nanos};
+use caravan_volumes::seen::FirstSeen;
+use decide::{Change, Facts, Server, decide};
+use std::sync::Arc;
+use std::time::Duration;
+use tokio_util::sync::CancellationToken;
+use uuid::Uuid;
+
+/// Interval between measurements of the servers' health, as in Nomad.
+const MEASURE_INTERVAL: Duration = Duration::from_secs(2);
+/// How long a server may take to report its status.
+const STATUS_TIMEOUT: Duration = Duration::from_secs(1);
+/// How long a server may take to store its admission.
+const ADMIT_TIMEOUT: Duration = Duration::from_secs(5);
+/// Pause after a change that failed.
+const RETRY_INTERVAL: Duration = Duration::from_secs(1);
+
+/// Maintains the membership during one leader term.
+#[derive(Debug)]
+pub(crate) struct Voters {
+    core: Core,
+    cluster: Cluster,
+    began: BootInstant,
+    /// Since when each server has its status in the member table, as this term observed it.
+    statuses: FirstSeen<Uuid, Option<Status>>,
+}
+
+impl Voters {
+    pub(crate) fn new(core: Core, cluster: Cluster) -> Self {
+        let began = core.boot();
+        cluster.health.clear();
+        Self { core, cluster, began, statuses: FirstSeen::default() }
+    }
+
+    /// Runs until cancelled.
+    pub(crate) async fn run(mut self, cancel: CancellationToken) {
+        let mut view = self.cluster.config.directory.changes();
+        let mut measure = tokio::time::interval(MEASURE_INTERVAL);
+        measure.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        loop {
+            let round = async {
+                self.measure().await;
+                while let Some(change) = self.due() {
+                    let text = change.to_string();
+                    if let Err(error) = self.make(change).await {
+                        tracing::warn!(change = text, %error, "the membership of the cluster was not changed");
+                        tokio::time::sleep(RETRY_INTERVAL).await;
+                        break;
+                    }
+                    tracing::info!(change = text, "the membership of the cluster has changed");
+                }
+            };
+            tokio::select! {
+                () = cancel.cancelled() => return,
+                () = round => {}
+            }
+            tokio::select! {
+                () = cancel.cancelled() => return,
+                Ok(()) = view.changed() => {}
+                // A server that runs alone has nobody to measure.
+                _ = measure.tick(), if self.cluster.log.members().members.len() > 1 => {}
+            }
+        }
+    }
+
+    /// Returns the next change of the membership.
+    fn due(&mut self) -> Option<Change> {
+        let (members, boot) = (self.cluster.log.members(), self.core.boot());
+        if !members.committed {
+            return None;
+        }
+        let view = self.view();
+        let config = self.core.snapshot().autopilot_config().clone();
+        let servers: Vec<Server> = self.servers(&view, &members, boot);
+        decide(&Facts {
+            own: self.cluster.identity().number?,
+            cluster: self.cluster.identity().cluster?.0,
+            term_age: boot.since(self.began),
+            config: &config,
+            servers: &servers,
+        })
+    }
+
+    fn view(&self) -> Arc<View> {
+        self.cluster.config.directory.changes().borrow().clone()
+    }
+
+    /// Combines the member table with the membership of the log.
+    fn servers(&mut self, view: &View, members: &Members, boot: BootInstant) -> Vec<Server> {
+        let (mut servers, region) = (Vec::new(), self.cluster.region.clone());
+        for member in view.in_region(&region) {
+            let recorded = members.members.iter().find(|state| state.peer.server == member.id);
+            servers.push(self.server(member.id, Some(member), recorded, boot));
+        }
+        for state in &members.members {
+            if view.by_id(state.peer.server).is_none() {
+                servers.push(self.server(state.peer.server, None, Some(state), boot));
+            }
+        }
+        self.statuses.sweep(|id| servers.iter().any(|server| server.id == *id));
+        servers
+    }
+
+    fn server(
+        &mut self,
+        id: Uuid,
+        member: Option<&Member>,
+        recorded: Option<&MemberState>,
+        boot: BootInstant,
+    ) -> Server {
+        let tags = member.map(Member::server_tags).unwrap_or_default();
+        let status = member.map(|member| member.status);
+        let address = member.and_then(Member::server_rpc_addr).map(|address| address.to_string());
+        Server {
+            id,
+            name: member.map(|member| member.name.clone()).unwrap_or_default(),
+            address: address.unwrap_or_default(),
+            status,
+            status_age: boot.since(self.statuses.since(&id, status, boot)),
+            cluster: tags.cluster,
+            number: tags.number.map(caravan_consensus::ServerId),
+            level: tags.level,
+            never_votes: tags.nonvoter,
+            healthy_for: self.cluster.health.healthy_for(id, boot),
+            recorded: recorded.cloned(),
+        }
+    }
+
+    async fn make(&self, change: Change) -> Result<(), ServerError> {
+        let log = &self.cluster.log;
+        let members = log.members();
+        match change {
+            Change::Admit { server, peer, replaces } => {
+                let (Some(cluster), Some(key)) =
+                    (self.cluster.identity().cluster, self.cluster.keyring.cluster_key())
+                else {
+                    return Ok(());
+                };
+                let channel = self.cluster.config.channels.channel(&peer, Lane::Calls);
+                // The server may have been admitted in the meantime, or by an earlier leader.
+                let status = channel.call::<methods::ServerStatus>(AskStatus {}, Some(STATUS_TIMEOUT)).await?;
+                let number = match status.number {
+                    Some(number) if status.cluster == Some(cluster.0) => caravan_consensus::ServerId(number),
+                    _ => log.next_number().await?,
+                };
+                let admit = Admit { cluster: cluster.0, number: number.0, key, level: FEATURE_LEVEL };
+                channel.call::<methods::ServerAdmit>(admit, Some(ADMIT_TIMEOUT)).await?;
+                tracing::info!(server = %server, %number, "a server is admitted");
+                log.add_learner(log.members().version, number, peer).await?;
+                if let Some(old) = replaces {
+                    log.remove(log.members().version, old).await?;
+                }
+            }
+            Change::Return { number, peer } => log.add_learner(members.version, number, peer).await?,
+            Change::Describe { number, peer } => log.update_peer(members.version, number, peer).await?,
+            Change::Promote { number } => log.promote(members.version, number).await?,
+            Change::Remove { number, name, forced } => {
+                log.remove(members.version, number).await?;
+                if forced && !name.is_empty() {
+                    self.cluster.config.directory.force_leave(name).await;
+                }
+            }
+            Change::Leave { name } => self.cluster.config.directory.force_leave(name).await,
+        }
+        Ok(())
+    }
+
+    /// Measures the health of all servers in the membership.
+    async fn measure(&self) {
+        let (view, members) = (self.view(), self.cluster.log.members());
+        let own = self.cluster.identity().number;
+        let leader = self.cluster.status();
+        let asked = members.members.iter().map(|state| {
+            let at = known(&view, state);
+            let channel = self.cluster.config.channels.channel(&at, Lane::Calls);
+            let is_own = Some(state.number) == own;
+            let (leader, sent) = (&leader, self.core.boot());
+            async move {
+                if is_own {
+                    return (Some(leader.clone()), sent, sent);
+                }
+                let status = channel.call::<methods::ServerStatus>(AskStatus {}, Some(STATUS_TIMEOUT)).await;
+                (status.ok(), sent, self.core.boot())
+            }
+        });
+        let answers = futures::future::join_all(asked).await;
+        let (boot, wall) = (self.core.boot(), self.core.now());
+        let config = self.core.snapshot().autopilot_config().clone();
+        let servers = members.members.iter().zip(answers).map(|(state, (status, sent, received))| {
+            let is_own = Some(state.number) == own;
+            // The other clock was read between the sending and the reception.
+            let skew = status.as_ref().map(|status| {
+                let middle = wall.plus(Nanos(-(boot.since(sent).0 + boot.since(received).0) / 2));
+                status.now.since(middle)
+            });
+            let observed = observed(&view, state, status, skew.unwrap_or_default(), is_own);
+            let healthy = is_healthy(&observed, &leader, &config);
+            ServerHealth { healthy, ..observed.health }
+        });
+        self.cluster.health.record(servers.collect(), boot, wall);
+    }
+}
+
+/// Returns a recorded server with the address that the member table has.
+fn known(view: &View, state: &MemberState) -> Peer {
+    match view.by_id(state.peer.server) {
+        Some(_) => peer(view, state.peer.server),
+        None => state.peer.clone(),
+    }
+}
+
+fn observed(
+    view: &View,
+    state: &MemberState,
+    status: Option<ServerStatus>,
+    clock_skew: Nanos,
+    leader: bool,
+) -> Observed {
+    let member = view.by_id(state.peer.server);
+    let health = ServerHealth {
+        id: state.peer.server,
+        name: member.map_or_else(|| state.peer.name.clone(), |member| member.name.clone()),
+        address: known(view, state).addr,
+        member_status: member.map_or("none", |member| member.status.as_str()).to_owned(),
+        version: member.map(|member| member.server_tags().build).unwrap_or_default(),
+        leader,
+        voter: state.voter,
+        last_contact: status
+            .as_ref()
+            .and_then(|status| status.last_contact)
+            .map(|age| Nanos(i64::try_from(age).unwrap_or(i64::MAX))),
+        last_term: status.as_ref().map_or(0, |status| status.last_term),
+        last_index: status.as_ref().map_or(0, |status| status.last_index),
+        clock_skew,
+        ..ServerHealth::default()
+    };
+    // A server without a member table runs alone.
+    let is_alive = member.map_or(leader, Member::is_alive);
+    Observed { health, is_alive, status }
+}

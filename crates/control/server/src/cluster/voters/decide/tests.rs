@@ -1,0 +1,174 @@
+use super::*;
+use std::time::Duration;
+
+const CLUSTER: Uuid = Uuid::from_u128(99);
+
+fn server(n: u64, voter: bool) -> Server {
+    let id = Uuid::from_u128(u128::from(n));
+    let name = format!("s{n}.global");
+    let addr = format!("10.0.0.{n}:4647");
+    let peer = Peer { server: id, name: name.clone(), addr: addr.clone() };
+    Server {
+        id,
+        name,
+        address: addr,
+        status: Some(Status::Alive),
+        status_age: Nanos::from_secs(100),
+        cluster: Some(CLUSTER),
+        number: Some(ServerId(n)),
+        level: Some(FEATURE_LEVEL),
+        never_votes: false,
+        healthy_for: Some(Nanos::from_secs(100)),
+        recorded: Some(MemberState {
+            number: ServerId(n),
+            peer,
+            voter,
+            matched: Some(10),
+            last_contact: Some(Duration::ZERO),
+        }),
+    }
+}
+
+fn new(n: u64) -> Server {
+    Server { cluster: None, number: None, healthy_for: None, recorded: None, ..server(n, false) }
+}
+
+fn failed(n: u64) -> Server {
+    let mut server = server(n, true);
+    server.status = Some(Status::Failed);
+    server.healthy_for = None;
+    server.recorded.as_mut().unwrap().last_contact = Some(Duration::from_secs(40));
+    server
+}
+
+fn three() -> Vec<Server> {
+    (1..=3).map(|n| server(n, true)).collect()
+}
+
+fn due_with(config: &AutopilotConfig, servers: &[Server], age: i64) -> Option<Change> {
+    let (own, term_age) = (ServerId(1), Nanos::from_secs(age));
+    decide(&Facts { own, cluster: CLUSTER, term_age, config, servers })
+}
+
+fn due(servers: &[Server]) -> Option<Change> {
+    due_with(&AutopilotConfig::default(), servers, 100)
+}
+
+#[test]
+fn a_healthy_cluster_stays_as_it_is() {
+    assert_eq!(due(&three()), None);
+}
+
+#[test]
+fn a_server_without_a_log_is_admitted_and_later_promoted() {
+    let mut servers = three();
+    servers.push(new(4));
+    let peer = servers[3].peer();
+    assert_eq!(due(&servers), Some(Change::Admit { server: servers[3].id, peer, replaces: None }));
+    servers[3] = Server { healthy_for: None, ..server(4, false) };
+    assert_eq!(due(&servers), None, "not healthy yet");
+    servers[3].healthy_for = Some(Nanos::from_secs(9));
+    assert_eq!(due(&servers), None, "not stable yet");
+    let young = due_with(&AutopilotConfig::default(), &servers, 5);
+    assert_eq!(young, Some(Change::Promote { number: ServerId(4) }), "a young term does not wait");
+    servers[3].healthy_for = Some(Nanos::from_secs(10));
+    assert_eq!(due(&servers), Some(Change::Promote { number: ServerId(4) }));
+    servers[3].never_votes = true;
+    assert_eq!(due(&servers), None);
+}
+
+#[test]
+fn a_server_of_another_cluster_or_an_older_version_is_not_admitted() {
+    let mut servers = three();
+    servers.push(Server { cluster: Some(Uuid::from_u128(5)), ..new(4) });
+    assert_eq!(due(&servers), None);
+    servers[3] = Server { level: Some(0), ..new(4) };
+    assert_eq!(due(&servers), None);
+}
+
+#[test]
+fn a_wiped_server_gets_another_number() {
+    let mut servers = three();
+    servers[2] = Server { cluster: None, number: None, ..server(3, true) };
+    let (server, peer) = (servers[2].id, servers[2].peer());
+    assert_eq!(due(&servers), Some(Change::Admit { server, peer, replaces: Some(ServerId(3)) }));
+}
+
+#[test]
+fn a_new_server_takes_the_place_of_a_failed_one_of_its_name() {
+    let mut servers = three();
+    servers[2] = Server { status_age: Nanos::ZERO, ..failed(3) };
+    servers.push(Server { name: servers[2].name.clone(), ..new(4) });
+    let (server, peer) = (servers[3].id, servers[3].peer());
+    assert_eq!(due(&servers), Some(Change::Admit { server, peer, replaces: Some(ServerId(3)) }));
+}
+
+#[test]
+fn a_server_that_was_removed_returns_under_its_number() {
+    let mut servers = three();
+    servers.push(Server { recorded: None, ..server(4, false) });
+    let peer = servers[3].peer();
+    assert_eq!(due(&servers), Some(Change::Return { number: ServerId(4), peer }));
+}
+
+#[test]
+fn a_changed_address_is_recorded() {
+    let mut servers = three();
+    servers[1].address = "10.9.9.9:4647".into();
+    let peer = servers[1].peer();
+    assert_eq!(due(&servers), Some(Change::Describe { number: ServerId(2), peer }));
+    // The record of an old log has no id; the leader knows its own number.
+    let mut own = server(1, true);
+    own.recorded.as_mut().unwrap().peer = Peer::at("127.0.0.1:4647");
+    assert!(matches!(due(&[own]), Some(Change::Describe { number: ServerId(1), .. })));
+}
+
+#[test]
+fn a_server_that_left_is_removed_at_once() {
+    let mut servers = three();
+    servers[2].status = Some(Status::Left);
+    servers[2].status_age = Nanos::ZERO;
+    let name = servers[2].name.clone();
+    assert_eq!(due(&servers), Some(Change::Remove { number: ServerId(3), name, forced: false }));
+}
+
+#[test]
+fn a_dead_server_is_removed_after_proof_of_its_death() {
+    let servers = |dead: Server| vec![server(1, true), server(2, true), dead];
+    let name = server(3, true).name;
+    let removed = Some(Change::Remove { number: ServerId(3), name, forced: true });
+    assert_eq!(due(&servers(failed(3))), removed);
+    assert_eq!(due(&servers(Server { status_age: Nanos::from_secs(29), ..failed(3) })), None);
+    let mut near = failed(3);
+    near.recorded.as_mut().unwrap().last_contact = Some(Duration::from_secs(1));
+    assert_eq!(due(&servers(near)), None, "the log still reaches it");
+    let off = AutopilotConfig { cleanup_dead_servers: false, ..AutopilotConfig::default() };
+    assert_eq!(due_with(&off, &servers(failed(3)), 100), None);
+    let min = AutopilotConfig { min_quorum: 3, ..AutopilotConfig::default() };
+    assert_eq!(due_with(&min, &servers(failed(3)), 100), None);
+    // A server that the table does not know, long after the term began.
+    let unknown = Server { status: None, name: String::new(), ..failed(3) };
+    let removed = Some(Change::Remove { number: ServerId(3), name: String::new(), forced: true });
+    assert_eq!(due(&servers(unknown.clone())), removed);
+    assert_eq!(due_with(&AutopilotConfig::default(), &servers(unknown), 59), None);
+}
+
+#[test]
+fn the_quorum_is_never_given_up() {
+    // Two of four are dead: no quorum is left to decide, and removal would only hide that.
+    let servers = [server(1, true), server(2, true), failed(3), failed(4)];
+    assert_eq!(due(&servers), None);
+    // One is dead, and another one is not healthy.
+    let servers = [server(1, true), Server { healthy_for: None, ..server(2, true) }, failed(3)];
+    assert_eq!(due(&servers), None);
+    // The only other voter left: this one alone stays.
+    let mut left = server(2, true);
+    left.status = Some(Status::Left);
+    assert!(matches!(due(&[server(1, true), left]), Some(Change::Remove { .. })));
+    // Two dead of five: both go, one after the other.
+    let mut five: Vec<Server> = (1..=3).map(|n| server(n, true)).collect();
+    five.extend([failed(4), failed(5)]);
+    assert!(matches!(due(&five), Some(Change::Remove { number: ServerId(4), .. })));
+    five.remove(3);
+    assert!(matches!(due(&five), Some(Change::Remove { number: ServerId(5), .. })));
+}

@@ -1,0 +1,163 @@
+//! The requests about the servers of the cluster.
+
+use super::Handle;
+use crate::cluster::{AutopilotHealth, Cluster, LEADER_TIMEOUT, Named, Origin, Place, Transferred};
+use crate::error::ServerError;
+use caravan_consensus::{Leadership, MemberState};
+use caravan_members::View;
+use caravan_rpc::Channel;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::time::Instant;
+use uuid::Uuid;
+
+/// A server in the membership of the log.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ClusterMember {
+    /// The server's UUID.
+    pub id: Uuid,
+    /// The name in the member table; absent if the table does not know the server.
+    pub name: Option<String>,
+    /// The address for calls between servers.
+    pub address: String,
+    /// Whether the server leads.
+    pub leader: bool,
+    /// Whether the server votes.
+    pub voter: bool,
+}
+
+/// The place where a request is answered that only the leader answers.
+#[derive(Clone, Debug)]
+pub enum LeaderPlace {
+    /// This server leads, and its state has everything that was acknowledged before.
+    Here,
+    /// Another server leads.
+    There(Channel),
+}
+
+/// The requests about the cluster.
+#[derive(Clone, Copy, Debug)]
+pub struct ClusterRequests<'a>(pub(super) &'a Handle);
+
+impl ClusterRequests<'_> {
+    fn cluster(&self) -> &Cluster {
+        &self.0.blueprint.cluster
+    }
+
+    /// Finds the leader for a request, and waits for one for at most five seconds. `is_forwarded` requests are not
+    /// passed on again. For a read, this server proves its leadership before it answers.
+    ///
+    /// # Errors
+    /// [`ServerError::NotLeader`] if there is no leader.
+    pub async fn place(self, is_forwarded: bool, is_read: bool) -> Result<LeaderPlace, ServerError> {
+        let origin = if is_forwarded { Origin::Server } else { Origin::Caller };
+        let deadline = Instant::now() + LEADER_TIMEOUT;
+        loop {
+            match self.0.leader(origin, deadline).await? {
+                Place::There(channel) => return Ok(LeaderPlace::There(channel)),
+                Place::Here(_) if !is_read => return Ok(LeaderPlace::Here),
+                Place::Here(parts) => match parts.core.log.read(None).await {
+                    Ok(_) => return Ok(LeaderPlace::Here),
+                    Err(error) if Instant::now() >= deadline => return Err(error.into()),
+                    // Leadership ended, or its proof took too long.
+                    Err(_) => tokio::time::sleep(Duration::from_millis(20)).await,
+                },
+            }
+        }
+    }
+
+    /// Waits until the state is at least as new as before the last restart of this server.
+    ///
+    /// # Errors
+    /// If the log has stopped.
+    pub async fn recovered(self) -> Result<(), ServerError> {
+        Ok(self.cluster().log.recovered().await?)
+    }
+
+    /// Returns the id of the cluster, once this server belongs to one.
+    pub fn id(self) -> Option<Uuid> {
+        self.cluster().identity().cluster.map(|id| id.0)
+    }
+
+    /// Whether this server knows a leader.
+    pub fn knows_leader(self) -> bool {
+        self.0.is_leader() || !matches!(*self.cluster().log.leadership().borrow(), Leadership::Unknown)
+    }
+
+    /// Returns the time since the last message of the leader; zero on the leader, `None` before the first message.
+    pub fn last_contact(self) -> Option<Duration> {
+        if self.0.is_leader() { Some(Duration::ZERO) } else { self.cluster().log.last_contact() }
+    }
+
+    /// Returns the servers in the membership of the log.
+    pub fn members(self) -> Vec<ClusterMember> {
+        let cluster = self.cluster();
+        let view = self.view();
+        let leader = match &*cluster.log.leadership().borrow() {
+            Leadership::Leader { .. } => cluster.identity().number,
+            Leadership::Follower { leader } => Some(leader.number),
+            Leadership::Unknown => None,
+        };
+        let member = |state: &MemberState| {
+            let known = view.by_id(state.peer.server);
+            let address = known.and_then(|member| member.server_rpc_addr());
+            ClusterMember {
+                id: state.peer.server,
+                name: known.map(|member| member.name.clone()),
+                address: address.map_or_else(|| state.peer.addr.clone(), |address| address.to_string()),
+                leader: leader == Some(state.number),
+                voter: state.voter,
+            }
+        };
+        cluster.log.members().members.iter().map(member).collect()
+    }
+
+    /// Returns the address of the leader, if one is known.
+    pub fn leader_address(self) -> Option<String> {
+        self.members().into_iter().find(|member| member.leader).map(|member| member.address)
+    }
+
+    fn view(self) -> Arc<View> {
+        self.cluster().config.directory.changes().borrow().clone()
+    }
+
+    /// Returns the health of the servers, as the leader measured it last.
+    pub fn health(self) -> AutopilotHealth {
+        self.cluster().health.now()
+    }
+
+    /// Removes a server from the log. Only on the leader.
+    ///
+    /// # Errors
+    /// If the log does not have the server, or the server is its only voter.
+    pub async fn remove(self, id: &str) -> Result<(), ServerError> {
+        self.cluster().remove(id).await
+    }
+
+    /// Passes leadership on to a server, by its UUID or by its address. Only on the leader. `None`: this server is
+    /// meant, and nothing changes.
+    ///
+    /// # Errors
+    /// If the server is not known, does not vote, or does not take over in time.
+    pub async fn transfer(
+        self,
+        id: Option<String>,
+        address: Option<String>,
+    ) -> Result<Option<Transferred>, ServerError> {
+        let to = match (id, address) {
+            (Some(id), _) => Named::Id(id),
+            (None, address) => Named::Address(address.unwrap_or_default()),
+        };
+        self.cluster().transfer(&to).await
+    }
+
+    /// Passes leadership on, if this server leads and another one votes. For the end of the agent.
+    pub async fn give_up(self) {
+        self.cluster().give_up().await;
+    }
+
+    /// Leaves the cluster for good.
+    pub async fn leave(self) {
+        self.cluster().leave().await;
+    }
+}

@@ -1,0 +1,362 @@
+//! The explored system.
+
+use caravan_founding::{
+    Answer, Candidate, ClusterId, Founding, Own, Promise, Reply, ServerUuid, Step, accepts_admission, accepts_log,
+    next, reply, stands,
+};
+use stateright::{Model, Property};
+use std::collections::{BTreeMap, BTreeSet};
+use std::hash::{DefaultHasher, Hash, Hasher};
+use uuid::Uuid;
+
+/// The number of servers.
+pub const SERVERS: u8 = 4;
+
+/// A fault in the rules.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Planted {
+    Nothing,
+    /// A server founds as soon as it sees N servers.
+    FirstSeenN,
+    /// The promises of a majority are enough.
+    Majority,
+    /// A promise runs out.
+    PromiseExpires,
+    /// A promise is in memory only.
+    PromiseNotStored,
+    /// A cluster admits a server that is promised to another founding.
+    AdmittedDespitePromise,
+}
+
+/// What is explored.
+#[derive(Clone, Debug)]
+pub struct Setting {
+    pub expect: usize,
+    /// How many crashes may happen.
+    pub crashes: u8,
+    /// How many cluster ids may be drawn.
+    pub proposals: u8,
+    /// Which servers are there at the beginning of the run.
+    pub planted: Planted,
+}
+
+/// A message on its way. A message that was sent may arrive at any time, and several times.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Message {
+    Ask { to: u8, founding: Founding },
+    Answered { from: u8, founding: Founding, answer: Answer },
+    Inquiry { from: u8, founding: Founding },
+    Fallen { to: u8, founding: Founding },
+}
+
+/// A server: its durable facts, and what a crash loses.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Server {
+    pub own: Own,
+    members: BTreeMap<u8, Candidate>,
+    answers: BTreeMap<ServerUuid, Answer>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct State {
+    pub servers: Vec<Server>,
+    messages: BTreeSet<Message>,
+    /// The foundings whose proposer has written the log.
+    pub founded: BTreeSet<Founding>,
+    crashes: u8,
+    proposals: u8,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Event {
+    /// The member table of a server gets the present row of another.
+    Learn { by: u8, of: u8 },
+    /// A server takes its next step.
+    Step { server: u8 },
+    /// A message arrives.
+    Arrive(Message),
+    /// A message arrives, and the server crashes after it has stored the change.
+    ArriveAndCrash(Message),
+    /// A server takes its next step and crashes.
+    StepAndCrash { server: u8 },
+    /// The log of a cluster reaches a founder.
+    Replicate { from: u8, to: u8 },
+    /// A cluster admits a server.
+    Admit { from: u8, to: u8 },
+    /// The planted fault.
+    Expire { server: u8 },
+}
+
+/// Returns the id of a server.
+pub fn id(server: u8) -> ServerUuid {
+    ServerUuid(Uuid::from_u128(u128::from(server) + 1))
+}
+
+fn position(id: ServerUuid) -> u8 {
+    u8::try_from(id.0.as_u128() - 1).expect("a model has a few servers")
+}
+
+impl State {
+    fn at(&mut self, server: u8) -> &mut Server {
+        &mut self.servers[usize::from(server)]
+    }
+
+    fn of(&self, server: u8) -> &Server {
+        &self.servers[usize::from(server)]
+    }
+
+    fn send(&mut self, message: Message) {
+        self.messages.insert(message);
+    }
+}
+
+impl Server {
+    /// Loses everything that is not on disk.
+    fn crash(&mut self) {
+        self.members.clear();
+        self.answers.clear();
+    }
+
+    fn row(&self) -> Candidate {
+        Candidate { server: self.own.server, expect: self.own.expect, cluster: self.own.cluster }
+    }
+}
+
+impl Setting {
+    fn initial(&self) -> State {
+        let server = |n| Server {
+            own: Own { server: id(n), expect: self.expect, cluster: None, promise: None },
+            members: BTreeMap::new(),
+            answers: BTreeMap::new(),
+        };
+        State {
+            servers: (0..SERVERS).map(server).collect(),
+            messages: BTreeSet::new(),
+            founded: BTreeSet::new(),
+            crashes: self.crashes,
+            proposals: self.proposals,
+        }
+    }
+
+    /// Returns the next step of a server, by the rules or by the planted fault.
+    fn decide(&self, server: &Server) -> Step {
+        let members: Vec<Candidate> = server.members.values().copied().collect();
+        let step = next(&server.own, &members, &server.answers);
+        match (self.planted, step) {
+            (Planted::FirstSeenN, Step::Ask { founding, .. }) => Step::Found(founding),
+            (Planted::Majority, Step::Ask { founding, missing }) if missing.len() * 2 < founding.servers.len() => {
+                Step::Found(founding)
+            }
+            (_, step) => step,
+        }
+    }
+
+    fn step(&self, state: &mut State, server: u8) {
+        match self.decide(state.of(server)) {
+            Step::Done => state.at(server).own.promise = None,
+            Step::Wait(_) => {}
+            Step::Propose { servers } => {
+                let Some(left) = state.proposals.checked_sub(1) else { return };
+                state.proposals = left;
+                let drawn = u128::from(left) + 100;
+                let cluster = ClusterId(Uuid::from_u128(drawn));
+                let founding = Founding { cluster, proposer: id(server), servers };
+                let at = state.at(server);
+                at.own.promise = Some(Promise { founding });
+                at.answers.clear();
+            }
+            Step::Ask { founding, missing } => {
+                for to in missing {
+                    state.send(Message::Ask { to: position(to), founding: founding.clone() });
+                }
+            }
+            Step::Withdraw { .. } => {
+                let at = state.at(server);
+                at.own.promise = None;
+                at.answers.clear();
+            }
+            Step::Inquire { founding } => state.send(Message::Inquiry { from: server, founding }),
+            Step::Found(founding) => {
+                state.at(server).own.cluster = Some(founding.cluster);
+                state.founded.insert(founding);
+            }
+        }
+    }
+
+    /// Lets a message arrive. Returns the server that it reached, for a crash, and the answer.
+    fn arrive(&self, state: &mut State, message: &Message) -> (u8, Option<Message>) {
+        match message.clone() {
+            Message::Ask { to, founding } => {
+                let at = state.at(to);
+                let answer = match reply(&at.own, &founding) {
+                    Reply::Store(promise) => {
+                        if self.planted != Planted::PromiseNotStored {
+                            at.own.promise = Some(promise);
+                        }
+                        at.answers.clear();
+                        Answer::Promised
+                    }
+                    Reply::Send(answer) => answer,
+                };
+                (to, Some(Message::Answered { from: to, founding, answer }))
+            }
+            Message::Answered { from, founding, answer } => {
+                let to = position(founding.proposer);
+                let at = state.at(to);
+                let is_current = at.own.promise.as_ref().is_some_and(|promise| promise.founding == founding);
+                // A late refusal does not replace a promise: the promise holds.
+                let promised = at.answers.get(&id(from)) == Some(&Answer::Promised);
+                if is_current && at.own.cluster.is_none() && !promised {
+                    at.answers.insert(id(from), answer);
+                }
+                (to, None)
+            }
+            Message::Inquiry { from, founding } => {
+                let to = position(founding.proposer);
+                let fallen = !stands(&state.of(to).own, &founding);
+                (to, fallen.then_some(Message::Fallen { to: from, founding }))
+            }
+            Message::Fallen { to, founding } => {
+                let own = &mut state.at(to).own;
+                own.promise.take_if(|promise| promise.founding == founding);
+                (to, None)
+            }
+        }
+    }
+
+    fn apply(&self, state: &mut State, event: &Event) {
+        match event {
+            Event::Learn { by, of } => {
+                let row = state.of(*of).row();
+                state.at(*by).members.insert(*of, row);
+            }
+            Event::Step { server } => self.step(state, *server),
+            Event::StepAndCrash { server } => {
+                state.crashes -= 1;
+                self.step(state, *server);
+                state.at(*server).crash();
+            }
+            Event::Arrive(message) => {
+                let (_, answer) = self.arrive(state, message);
+                state.messages.extend(answer);
+            }
+            Event::ArriveAndCrash(message) => {
+                state.crashes -= 1;
+                let (server, _) = self.arrive(state, message);
+                state.at(server).crash();
+            }
+            Event::Replicate { from, to } | Event::Admit { from, to } => {
+                state.at(*to).own.cluster = state.of(*from).own.cluster;
+            }
+            Event::Expire { server } => state.at(*server).own.promise = None,
+        }
+    }
+
+    /// Returns how a server with a log may pass it on to one without.
+    fn passes_on(&self, state: &State, from: u8, to: u8) -> Option<Event> {
+        let cluster = state.of(from).own.cluster?;
+        let own = &state.of(to).own;
+        if own.cluster.is_some() {
+            return None;
+        }
+        let founders = state.founded.iter().find(|founding| founding.cluster == cluster)?;
+        if founders.servers.contains(&id(to)) {
+            return accepts_log(own, cluster).then_some(Event::Replicate { from, to });
+        }
+        let accepts = accepts_admission(own, cluster) || self.planted == Planted::AdmittedDespitePromise;
+        accepts.then_some(Event::Admit { from, to })
+    }
+
+    /// Adds the events of a state that need no fault. Only their fair continuation comes to rest.
+    fn quiet(&self, state: &State, events: &mut Vec<Event>) {
+        for server in 0..SERVERS {
+            events.push(Event::Step { server });
+            for other in (0..SERVERS).filter(|other| *other != server) {
+                events.push(Event::Learn { by: server, of: other });
+                events.extend(self.passes_on(state, server, other));
+            }
+        }
+        events.extend(state.messages.iter().cloned().map(Event::Arrive));
+    }
+
+    /// Returns the final state of a fair continuation without new crashes: all servers see each other, and all messages
+    /// arrive.
+    pub fn in_quiet(&self, state: &State) -> State {
+        let mut state = State { proposals: u8::MAX, ..state.clone() };
+        for _ in 0..60 {
+            let before = state.clone();
+            let mut events = Vec::new();
+            self.quiet(&state, &mut events);
+            for event in &events {
+                let is_stale = matches!(event, Event::Replicate { to, .. } | Event::Admit { to, .. }
+                    if state.of(*to).own.cluster.is_some());
+                if !is_stale {
+                    self.apply(&mut state, event);
+                }
+            }
+            if before == state {
+                break;
+            }
+        }
+        state
+    }
+}
+
+impl Model for Setting {
+    type State = State;
+    type Action = Event;
+
+    fn init_states(&self) -> Vec<State> {
+        vec![self.initial()]
+    }
+
+    fn actions(&self, state: &State, events: &mut Vec<Event>) {
+        self.quiet(state, events);
+        if self.planted == Planted::PromiseExpires {
+            events.extend((0..SERVERS).map(|server| Event::Expire { server }));
+        }
+        if state.crashes > 0 {
+            events.extend((0..SERVERS).map(|server| Event::StepAndCrash { server }));
+            events.extend(state.messages.iter().cloned().map(Event::ArriveAndCrash));
+        }
+    }
+
+    fn next_state(&self, last: &State, event: Event) -> Option<State> {
+        let mut state = last.clone();
+        self.apply(&mut state, &event);
+        (state != *last).then_some(state)
+    }
+
+    fn properties(&self) -> Vec<Property<Self>> {
+        vec![
+            Property::always(ONE_CLUSTER, |_, state: &State| {
+                let pairs = state.founded.iter().flat_map(|a| state.founded.iter().map(move |b| (a, b)));
+                let mut pairs = pairs.filter(|(a, b)| a != b);
+                pairs.all(|(a, b)| a.servers.is_disjoint(&b.servers))
+            }),
+            Property::always(ONE_VOTE, |_, state: &State| {
+                let founders = |founding: &Founding| {
+                    let servers = founding.servers.iter().map(|server| state.of(position(*server)));
+                    let elsewhere = servers.filter_map(|s| s.own.cluster.filter(|c| *c != founding.cluster));
+                    elsewhere.count() == 0
+                };
+                state.founded.iter().all(founders)
+            }),
+            Property::always(SETTLES, |model: &Self, state: &State| {
+                let mut hasher = DefaultHasher::new();
+                state.hash(&mut hasher);
+                // Following every state would take too long.
+                if model.planted != Planted::Nothing || !hasher.finish().is_multiple_of(64) {
+                    return true;
+                }
+                model.in_quiet(state).servers.iter().all(|server| server.own.cluster.is_some())
+            }),
+            Property::sometimes(CLUSTER, |_, state: &State| !state.founded.is_empty()),
+        ]
+    }
+}
+
+pub const ONE_CLUSTER: &str = "foundings with a common server do not both succeed";
+pub const ONE_VOTE: &str = "no founder of a cluster is in another one";
+pub const SETTLES: &str = "in quiet, every server is in a cluster";
+pub const CLUSTER: &str = "a cluster is founded";

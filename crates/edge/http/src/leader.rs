@@ -1,0 +1,88 @@
+//! Requests that the leader answers, on servers that do not lead.
+//!
+//! A server that does not lead passes a request on as a whole. The leader checks the rights, so that a token that was just
+//! created or deleted counts everywhere at once.
+
+use crate::call::Call;
+use crate::error::ApiError;
+use crate::http_body::Body;
+use crate::relay;
+use crate::reply::{KNOWN_LEADER, LAST_CONTACT};
+use caravan_api::{ErrorReason, REASON_HEADER};
+use caravan_rpc::{Channel, Code};
+use caravan_server::{Handle, LeaderPlace};
+use http::{HeaderValue, Response};
+use std::time::Duration;
+
+/// The longest pause before a request is sent to the next leader. Pauses are random, so that thousands of waiting queries
+/// do not return to the new leader at the same moment.
+const MAX_PAUSE: Duration = Duration::from_millis(400);
+
+/// Where a request is answered.
+pub(crate) enum Found {
+    Here,
+    There(Channel),
+}
+
+/// The result of passing a request on.
+pub(crate) enum Passed {
+    Answer(Result<Response<Body>, ApiError>),
+    /// The leader was lost, and the request may be sent again.
+    LeaderLost,
+}
+
+/// Returns a random pause before a request is sent again.
+pub(crate) fn pause() -> Duration {
+    MAX_PAUSE.mul_f64(rand::random::<f64>())
+}
+
+/// Finds the leader for a request; a stale read is answered by any server.
+pub(crate) async fn find(call: &Call, server: &Handle, is_forwarded: bool) -> Result<Found, ApiError> {
+    if call.is_get() && call.query.is_stale() {
+        server.cluster().recovered().await.map_err(|error| ApiError::internal(error.to_string()))?;
+        return Ok(Found::Here);
+    }
+    match server.cluster().place(is_forwarded, call.is_get()).await {
+        Ok(LeaderPlace::Here) => Ok(Found::Here),
+        Ok(LeaderPlace::There(channel)) => Ok(Found::There(channel)),
+        Err(_) => Err(ApiError::no_leader()),
+    }
+}
+
+/// Passes a request on to the leader.
+pub(crate) async fn pass_on(call: &Call, leader: &Channel) -> Passed {
+    match relay::to_server(call, leader).await {
+        Ok(response) => {
+            let reason = response.headers().get(REASON_HEADER).and_then(|value| value.to_str().ok());
+            match reason.and_then(ErrorReason::from_name) {
+                // The other server does not lead, and did nothing.
+                Some(ErrorReason::NoLeader) => Passed::LeaderLost,
+                _ => Passed::Answer(Ok(response)),
+            }
+        }
+        Err(error) => match error.code {
+            Code::Unavailable | Code::Deadline | Code::Cancelled if call.is_get() => Passed::LeaderLost,
+            // The connection was refused: nothing was sent.
+            Code::NoPath | Code::NotLeader => Passed::LeaderLost,
+            Code::Unavailable | Code::Deadline | Code::Cancelled => {
+                Passed::Answer(Err(ApiError::internal(
+                    "the leader was lost while it carried out the request, which may or may not have taken effect",
+                )))
+            }
+            _ => Passed::Answer(Err(error.into())),
+        },
+    }
+}
+
+/// Corrects the headers about the leader in the answer of a server that does not lead.
+pub(crate) fn described(mut response: Response<Body>, server: Option<&Handle>) -> Response<Body> {
+    let Some(server) = server.filter(|server| !server.is_leader()) else { return response };
+    let headers = response.headers_mut();
+    if headers.contains_key(&LAST_CONTACT) {
+        let age = server.cluster().last_contact().map_or(0, |age| age.as_millis());
+        headers.insert(LAST_CONTACT, HeaderValue::from(u64::try_from(age).unwrap_or(u64::MAX)));
+        let known = if server.cluster().knows_leader() { "true" } else { "false" };
+        headers.insert(KNOWN_LEADER, HeaderValue::from_static(known));
+    }
+    response
+}
