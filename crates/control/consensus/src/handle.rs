@@ -21,7 +21,7 @@ use tokio::time::Instant;
 /// Maximum size of a command in bytes.
 pub const MAX_COMMAND: usize = 8 * 1024 * 1024;
 /// How long a leader among several waits for the outcome of a command. A leader that is cut off keeps its commands
-/// until it hears of another leader, which may take for ever.
+/// until another leader reaches it, which may take for ever.
 const OUTCOME_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// How long a log that has dropped a command may take to report why it stops.

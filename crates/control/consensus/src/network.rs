@@ -28,7 +28,7 @@ use std::time::Duration;
 const APPEND_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// The kinds of messages between servers.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum MessageKind {
     /// Entries of the log, or a heartbeat.
     Append,

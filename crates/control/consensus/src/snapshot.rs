@@ -376,7 +376,7 @@ pub(crate) mod tests {
     #[tokio::test]
     async fn a_snapshot_is_transferred_in_pieces() {
         let (from, to) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
-        let payload = Bytes::from((0..CHUNK * 2 + 5).map(|n| n as u8).collect::<Vec<u8>>());
+        let payload = Bytes::from(b"state".repeat(CHUNK / 2));
         let stores = [SnapshotStore::open(from.path(), None).unwrap(), SnapshotStore::memory()];
         for source in &stores {
             let sent = source.save(meta(7), payload.clone()).unwrap();

@@ -192,7 +192,9 @@ impl StateMachine for Machine {
             // A server that skipped a committed command would have another state than the others for ever.
             meaning => {
                 let read = Command::unpack(command).map(Box::new).map_err(|error| {
-                    format!("the committed command {index} cannot be read by this version: it needs a newer version ({error})")
+                    format!(
+                        "the committed command {index} cannot be read: it needs a newer version ({error})"
+                    )
                 })?;
                 assert!(
                     meaning.is_none_or(|meaning| meaning == read),
@@ -214,5 +216,16 @@ impl StateMachine for Machine {
     fn restore(&mut self, snapshot: &[u8]) -> Result<(), BoxError> {
         self.0.restore(snapshot)?;
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_committed_command_of_an_unknown_form_is_an_error() {
+        let error = Machine(Arc::default()).apply(7, b"of a newer version", None).unwrap_err();
+        assert!(error.to_string().contains("needs a newer version"), "{error}");
     }
 }

@@ -1,14 +1,12 @@
 //! Tests of the log on a disk that fails.
 
-use std::sync::atomic::{AtomicBool, Ordering};
-
+use super::*;
 use openraft::entry::EntryPayload;
 use openraft::testing::log_id;
 use openraft::type_config::TypeConfigExt;
 use redb::StorageBackend;
 use redb::backends::InMemoryBackend;
-
-use super::*;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// A disk whose flushes fail while the flag is set.
 #[derive(Debug)]
