@@ -7,6 +7,7 @@ pub(crate) mod agent_admin;
 pub(crate) mod allocs;
 pub(crate) mod children;
 pub(crate) mod client;
+pub(crate) mod cluster;
 pub(crate) mod convert;
 pub(crate) mod deployments;
 pub(crate) mod evals;

@@ -20,6 +20,7 @@ fn row(error: impl Into<ServerError>, kind: Kind, text: &'static str) -> Row {
         Kind::Refused => (500, Code::Conflict),
         Kind::Unavailable => (500, Code::Unavailable),
         Kind::Retry => (500, Code::Retryable),
+        Kind::NotLeader => (500, Code::NotLeader),
         Kind::Internal => (500, Code::Internal),
     };
     (error.into(), kind, status, code, text)

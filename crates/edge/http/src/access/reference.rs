@@ -224,11 +224,11 @@ mod tests {
     fn a_row_describes_its_line() {
         let page = page();
         for row in [
-            "| GET | `/v1/jobs` | `list-jobs` | query | server | 16 MiB | yes |  |",
-            "| PUT | `/v1/operator/snapshot` | management token |  | server | 1 GiB |  |  |",
-            "| GET | `/v1/vars` | none; shows the objects that the caller may see |  | server | 16 MiB |  | HEAD, GET |",
+            "| GET | `/v1/jobs` | `list-jobs` | query | leader | 16 MiB | yes |  |",
+            "| PUT | `/v1/operator/snapshot` | management token |  | leader | 1 GiB |  |  |",
+            "| GET | `/v1/vars` | none; shows the objects that the caller may see |  | leader | 16 MiB |  | HEAD, GET |",
             "| GET | `/v1/agent/health` | none |  | any agent | 16 MiB |  |  |",
-            "| PUT | `/v1/node/**/drain` | `node:write` |  | server | 16 MiB |  |  |",
+            "| PUT | `/v1/node/**/drain` | `node:write` |  | leader | 16 MiB |  |  |",
         ] {
             assert!(page.lines().any(|line| line == row), "{row}");
         }

@@ -1,5 +1,6 @@
 //! The agent's own status and configuration (docs/reference/http-api.md, sections 3.7 and 5.7).
 
+use super::cluster;
 use crate::call::Call;
 use crate::error::ApiError;
 use crate::reply::Reply;
@@ -22,17 +23,6 @@ pub(crate) fn health(call: &Call) -> Result<Reply, ApiError> {
     Ok(parts(call))
 }
 
-pub(crate) fn members(call: &Call) -> Result<Reply, ApiError> {
-    call.only(&Method::GET)?;
-    let info = &call.state.info;
-    Ok(Reply::value(json!({
-        "ServerName": info.name,
-        "ServerRegion": info.region,
-        "ServerDC": info.datacenter,
-        "Members": [member(call)],
-    })))
-}
-
 pub(crate) fn servers(call: &Call) -> Result<Reply, ApiError> {
     call.only(&Method::GET)?;
     if let Some(targets) = &call.state.servers {
@@ -47,95 +37,31 @@ pub(crate) fn servers(call: &Call) -> Result<Reply, ApiError> {
 
 /// Returns this server as a member of its cluster; empty on agents without a server.
 fn member(call: &Call) -> Value {
-    let info = &call.state.info;
-    let (addr, port) = info.rpc_addr.rsplit_once(':').unwrap_or_default();
-    let server = call.state.server.is_some();
-    let tags = json!({
-        "id": info.server_id,
-        "role": "nomad",
-        "region": info.region,
-        "dc": info.datacenter,
-        "vsn": "1",
-        "raft_vsn": "3",
-        "build": info.version,
-        "revision": "",
-        "port": port,
-        "rpc_addr": addr,
-        "bootstrap": "1",
-        "expect": "1",
-    });
-    json!({
-        "Name": if server { format!("{}.{}", info.name, info.region) } else { String::new() },
-        "Addr": addr,
-        "Port": port.parse::<u16>().unwrap_or(0),
-        "Tags": if server { tags } else { Value::Null },
-        "Status": if server { "alive" } else { "none" },
-        "ProtocolMin": 1,
-        "ProtocolMax": 5,
-        "ProtocolCur": 2,
-        "DelegateMin": 2,
-        "DelegateMax": 5,
-        "DelegateCur": 4,
-    })
+    let own = call.state.members.as_ref().and_then(caravan_members::Handle::own);
+    own.map_or_else(
+        || {
+            json!({
+                "Name": "",
+                "Addr": "",
+                "Port": 0,
+                "Tags": null,
+                "Status": "none",
+                "ProtocolMin": 1,
+                "ProtocolMax": 5,
+                "ProtocolCur": 2,
+                "DelegateMin": 2,
+                "DelegateMax": 5,
+                "DelegateCur": 4,
+            })
+        },
+        |own| cluster::member(&own),
+    )
 }
 
 fn stats(call: &Call) -> Value {
     let info = &call.state.info;
     let mut groups = Map::new();
-    if let Some(server) = &call.state.server {
-        let metrics = server.log_metrics();
-        groups.insert(
-            "nomad".into(),
-            json!({
-                "server": "true",
-                "leader": metrics.is_leader.to_string(),
-                "leader_addr": info.rpc_addr,
-                "bootstrap": "true",
-                "known_regions": "1",
-            }),
-        );
-        groups.insert(
-            "raft".into(),
-            json!({
-                "state": if metrics.is_leader { "Leader" } else { "Follower" },
-                "term": metrics.term.to_string(),
-                "last_log_index": metrics.last_log_index.to_string(),
-                "applied_index": metrics.applied_index.to_string(),
-                "commit_index": metrics.applied_index.to_string(),
-                "last_snapshot_index": metrics.snapshot_index.unwrap_or(0).to_string(),
-                "last_log_term": metrics.term.to_string(),
-                "last_snapshot_term": if metrics.snapshot_index.is_some() { metrics.term } else { 0 }.to_string(),
-                "last_contact": "0",
-                "fsm_pending": metrics.last_log_index.saturating_sub(metrics.applied_index).to_string(),
-                "latest_configuration": format!("[{{Suffrage:Voter ID:{} Address:{}}}]", info.server_id, info.rpc_addr),
-                "latest_configuration_index": "0",
-                "logstore_backend": if info.dev { "memory" } else { "redb" },
-                "protocol_version": "3",
-                "protocol_version_min": "0",
-                "protocol_version_max": "3",
-                "snapshot_version_min": "0",
-                "snapshot_version_max": "1",
-                "num_peers": "0",
-            }),
-        );
-        // Caravan has no gossip: one member, and empty queues.
-        let mut serf = Map::new();
-        serf.extend(
-            ["members", "member_time", "event_time", "query_time"].map(|key| (key.to_owned(), json!("1"))),
-        );
-        let none = [
-            "failed",
-            "left",
-            "health_score",
-            "coordinate_resets",
-            "intent_queue",
-            "event_queue",
-            "query_queue",
-        ];
-        serf.extend(none.map(|key| (key.to_owned(), json!("0"))));
-        serf.insert("encrypted".into(), json!("false"));
-        groups.insert("serf".into(), Value::Object(serf));
-    }
+    cluster::stats(call, &mut groups);
     if let Some(of_client) = &call.state.client {
         let servers = call.state.server.as_ref().map(|server| server.addresses().join(","));
         let mut reported = json!({
@@ -178,7 +104,7 @@ fn parts(call: &Call) -> Reply {
         parts.insert("client".into(), reported(Ok(())));
     }
     if let Some(server) = call.state.server.as_ref().filter(|_| wants("server")) {
-        let leader = if server.is_leader() { Ok(()) } else { Err("no leader".to_owned()) };
+        let leader = if server.cluster().knows_leader() { Ok(()) } else { Err("no leader".to_owned()) };
         parts.insert("server".into(), reported(leader));
     }
     let ok = parts.values().all(|part| part["ok"] == json!(true));

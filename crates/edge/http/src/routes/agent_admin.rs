@@ -22,31 +22,12 @@ bodies! {
     }
 }
 
-/// Answers that there is no other member to remove. Naming an unknown member is not an error.
-pub(crate) fn force_leave(call: &Call) -> Result<Reply, ApiError> {
-    only_servers(call)?;
-    Ok(Reply::empty())
-}
-
-/// Refuses changes of a gossip key: messages between servers are not encrypted with one.
-pub(crate) fn keyring(call: &Call) -> Result<Reply, ApiError> {
-    only_servers(call)?;
-    Err(ApiError::internal("1/1 nodes reported failure"))
-}
-
 pub(crate) fn reload(call: &Call) -> Result<Reply, ApiError> {
     match &call.state.reload {
         Some(agent) => agent.reload().map_err(ApiError::internal)?,
         None => return Err(ApiError::internal("this agent cannot read its configuration again")),
     }
     Ok(Reply::empty())
-}
-
-fn only_servers(call: &Call) -> Result<(), ApiError> {
-    match call.state.server {
-        Some(_) => Ok(()),
-        None => Err(ApiError::new(StatusCode::NOT_IMPLEMENTED, "Invalid method")),
-    }
 }
 
 pub(crate) fn set_servers(call: &Call) -> Result<Reply, ApiError> {
@@ -80,23 +61,6 @@ fn with_port(address: &str) -> String {
         (!host.contains(':') || host.ends_with(']')) && port.parse::<u16>().is_ok()
     });
     if has_port { address.to_owned() } else { format!("{address}:{RPC_PORT}") }
-}
-
-pub(crate) fn join(call: &Call) -> Result<Reply, ApiError> {
-    only_servers(call)?;
-    let addresses: Vec<&str> = call.query.all("address").filter(|a| !a.is_empty()).collect();
-    if addresses.is_empty() {
-        return Err(ApiError::bad_request("missing address to join"));
-    }
-    let errors: Vec<String> = addresses
-        .iter()
-        .map(|address| format!("failed to join {address}: clusters of several servers are not supported yet"))
-        .collect();
-    Ok(Reply::value(json!({
-        "num_joined": 0,
-        "error": caravan_server::joined(&errors),
-        "warning": "",
-    })))
 }
 
 fn own_name(call: &Call) -> String {

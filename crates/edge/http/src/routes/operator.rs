@@ -21,66 +21,6 @@ use sha2::{Digest as _, Sha256};
 /// How long a key set may be cached. A prepublished key is visible for this long before its first use.
 const KEYS_FRESH: &str = "max-age=3600";
 
-fn own_name(call: &Call) -> String {
-    format!("{}.{}", call.state.info.name, call.state.info.region)
-}
-
-pub(crate) fn raft(call: &Call) -> Result<Reply, ApiError> {
-    // This route refuses with an empty body.
-    if !call.is_get() {
-        return Err(ApiError::new(StatusCode::METHOD_NOT_ALLOWED, ""));
-    }
-    let server = call.server()?;
-    let info = &call.state.info;
-    Ok(Reply::value(json!({
-        "Index": 0,
-        "Servers": [{
-            "ID": info.server_id,
-            "Node": own_name(call),
-            "Address": info.rpc_addr,
-            "Leader": server.is_leader(),
-            "Voter": true,
-            "RaftProtocol": "3",
-        }],
-    })))
-}
-
-/// Refuses to remove the only server from its own cluster.
-pub(crate) fn remove_peer(call: &Call) -> Result<Reply, ApiError> {
-    if !call.query.text("address").is_empty() {
-        return Err(ApiError::bad_request(
-            "Removing a peer by address is not supported in the current raft protocol version",
-        ));
-    }
-    match call.query.text("id") {
-        "" => Err(ApiError::bad_request("Must specify the peer's ID to remove")),
-        id if id == call.state.info.server_id => {
-            Err(ApiError::internal("the only server of the region cannot be removed"))
-        }
-        id => Err(ApiError::internal(format!("id \"{id}\" was not found in the Raft configuration"))),
-    }
-}
-
-/// Refuses to transfer leadership, because there is no other server.
-pub(crate) fn transfer(call: &Call) -> Result<Reply, ApiError> {
-    let info = &call.state.info;
-    let (id, address) = (call.query.text("id"), call.query.text("address"));
-    match (id, address) {
-        ("", "") => return Err(ApiError::bad_request("must provide id or address")),
-        (_, "") | ("", _) => {}
-        _ => return Err(ApiError::bad_request("must provide either id or address")),
-    }
-    if !id.is_empty() && id.len() != 36 {
-        return Err(ApiError::bad_request("id must be a uuid: uuid string is wrong length"));
-    }
-    if id != info.server_id && address != info.rpc_addr {
-        let what = if id.is_empty() { address } else { id };
-        return Err(ApiError::internal(format!("\"{what}\" was not found in the Raft configuration")));
-    }
-    let own = json!({"ID": info.server_id, "Address": info.rpc_addr});
-    Ok(Reply::value(json!({"From": own, "To": own, "Noop": true})))
-}
-
 fn check_index(call: &Call) -> Result<Option<u64>, ApiError> {
     match call.query.text("cas") {
         "" => Ok(None),
@@ -110,35 +50,6 @@ pub(crate) async fn autopilot(call: &Call) -> Result<Reply, ApiError> {
         }
         _ => Err(ApiError::unknown_path()),
     }
-}
-
-pub(crate) fn health(call: &Call) -> Result<Reply, ApiError> {
-    call.only(&Method::GET)?;
-    let server = call.server()?;
-    let info = &call.state.info;
-    let metrics = server.log_metrics();
-    let healthy = metrics.is_leader;
-    let reply = Reply::value(json!({
-        "Healthy": healthy,
-        "FailureTolerance": 0,
-        "Leader": if healthy { info.server_id.as_str() } else { "" },
-        "Voters": [info.server_id],
-        "Servers": [{
-            "LastContact": "0s",
-            "ID": info.server_id,
-            "Name": own_name(call),
-            "Address": info.rpc_addr,
-            "SerfStatus": "alive",
-            "Version": info.version,
-            "Leader": healthy,
-            "LastTerm": metrics.term,
-            "LastIndex": metrics.last_log_index,
-            "Healthy": healthy,
-            "Voter": true,
-            "StableSince": call.state.started.to_time(),
-        }],
-    }));
-    Ok(if healthy { reply } else { reply.status(StatusCode::TOO_MANY_REQUESTS) })
 }
 
 pub(crate) async fn scheduler(call: &Call) -> Result<Reply, ApiError> {

@@ -6,22 +6,6 @@ use crate::error::ApiError;
 use crate::reply::Reply;
 use http::{Method, StatusCode};
 
-pub(crate) fn leader(call: &Call) -> Result<Reply, ApiError> {
-    call.only(&Method::GET)?;
-    let leads = call.server()?.is_leader();
-    Reply::json(if leads { call.state.info.rpc_addr.as_str() } else { "" })
-}
-
-pub(crate) fn peers(call: &Call) -> Result<Reply, ApiError> {
-    call.only(&Method::GET)?;
-    Reply::json(call.server()?.addresses())
-}
-
-pub(crate) fn regions(call: &Call) -> Result<Reply, ApiError> {
-    call.only(&Method::GET)?;
-    Reply::json([&call.state.info.region])
-}
-
 pub(crate) async fn collect_garbage(call: &Call) -> Result<Reply, ApiError> {
     call.only(&Method::PUT)?;
     call.server()?.collect_garbage().await.map_err(|e| ApiError::of_change(&e))?;

@@ -163,6 +163,36 @@ impl Web {
     }
 }
 
+/// Starts the membership of a server without others.
+async fn members(cancel: CancellationToken) -> caravan_members::Handle {
+    let id = "f051869f-93a0-cd13-9369-44e967205d70".parse().unwrap();
+    let tags = caravan_members::ServerTags {
+        region: "global".into(),
+        datacenter: "dc1".into(),
+        build: "0.1.0".into(),
+        id,
+        rpc_addr: "127.0.0.1".into(),
+        port: 4647,
+        expect: 1,
+        ..Default::default()
+    };
+    let config = caravan_members::Config {
+        id,
+        node: "fixture-node".into(),
+        advertise: ([127, 0, 0, 1], 4648).into(),
+        tags,
+        dir: None,
+        encrypt: None,
+        accept_plain: false,
+        rejoin_after_leave: false,
+        timing: caravan_members::Timing::default(),
+    };
+    let listener = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
+    let (handle, service) = caravan_members::Service::start(config, listener).unwrap();
+    tokio::spawn(service.run(cancel));
+    handle
+}
+
 /// Serves a state on a new port.
 pub(crate) async fn serve(state: HttpState, cancel: CancellationToken) -> Web {
     let listener = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
@@ -209,7 +239,12 @@ impl Api {
             metrics: MetricsConfig { allocations: true, node: true, prometheus: true },
             config: json!({"Region": "global"}).into(),
         });
-        let state = HttpState { server: Some(server.clone()), info: info.clone(), ..HttpState::default() };
+        let state = HttpState {
+            server: Some(server.clone()),
+            members: Some(members(cancel.clone()).await),
+            info: info.clone(),
+            ..HttpState::default()
+        };
         let web = serve(state, cancel.clone()).await;
         let identity = PeerIdentity::Client { node_id: NODE.into(), secret: Secret::new(SECRET) };
         let node = Channel::local(server.rpc().build(), identity);

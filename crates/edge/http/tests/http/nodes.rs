@@ -49,7 +49,7 @@ async fn an_agent_tells_about_itself() {
     assert_eq!(own["config"], json!({"Region": "global"}));
     assert_eq!(
         (&own["member"]["Name"], &own["member"]["Port"]),
-        (&json!("fixture-node.global"), &json!(4647))
+        (&json!("fixture-node.global"), &json!(4648))
     );
     assert_eq!(own["stats"]["nomad"]["leader"], "true");
     assert!(own["stats"].get("client").is_none());
