@@ -9,14 +9,14 @@ mod login;
 mod login_fault;
 mod oidc;
 
-pub(crate) use chores::Chores;
+pub(crate) use chores::{Chores, KeyLoader};
 pub use fault::AdminFault;
 pub use keys::Introduction;
 pub use login_fault::LoginFault;
 pub use oidc::{OidcBegin, OidcDone};
 
 use crate::acl::{AclConfig, Caller, Denied, Resolver};
-use crate::core::Core;
+use crate::core::{Core, new_id};
 use crate::documents::Documents;
 use crate::error::ServerError;
 use base64::Engine as _;
@@ -25,6 +25,7 @@ use caravan_state::Root;
 use caravan_types::Namespace;
 use caravan_types::admin::AdminChange;
 use caravan_types::alloc::Allocation;
+use caravan_types::blob::Blob;
 use caravan_types::command::{Change, Outcome, Refusal};
 use caravan_types::namespace::NamespaceSpec;
 use caravan_types::node_pool::NodePool;
@@ -33,6 +34,9 @@ use serde::Serialize;
 use sha2::{Digest as _, Sha256};
 use std::path::PathBuf;
 use std::sync::Arc;
+
+/// Maximum size in bytes of a part of a snapshot in one command.
+const RESTORE_PART: usize = 1024 * 1024;
 
 /// Serves operators' requests; cheap to clone.
 #[derive(Clone, Debug)]
@@ -214,7 +218,17 @@ impl Admin {
     /// If the bytes are not a snapshot, or the change cannot be made durable.
     pub async fn restore(&self, snapshot: Vec<u8>) -> Result<u64, ServerError> {
         caravan_state::decode(&snapshot).map_err(|e| AdminFault::Snapshot(Arc::new(e)))?;
-        self.core.commit(Change::Restore { snapshot }).await
+        let sha256 = Sha256::digest(&snapshot).iter().map(|byte| format!("{byte:02x}")).collect();
+        let (id, mut parts) = (new_id(), 0);
+        for part in snapshot.chunks(RESTORE_PART) {
+            let part = Change::RestorePart { id: id.clone(), number: parts, bytes: Blob(part.to_vec()) };
+            self.core.commit(part).await?;
+            parts += 1;
+        }
+        let index = self.core.commit(Change::RestoreCommit { id, parts, sha256 }).await?;
+        self.core.store.wait_for_index(index).await;
+        self.settle_keys().await?;
+        Ok(index)
     }
 }
 

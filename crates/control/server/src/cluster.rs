@@ -4,6 +4,7 @@
 //! cluster for good: it founds the cluster, alone or together with others ([`founder`]), or the leader admits it
 //! ([`voters`]). Servers are identified by their UUID and their number in the log; addresses are hints.
 
+mod addresses;
 mod channels;
 mod directory;
 mod founder;
@@ -21,6 +22,7 @@ pub use directory::{Directory, NoDirectory};
 pub use health::{AutopilotHealth, ServerHealth};
 pub use leave::{MembershipFault, Transferred};
 
+pub(crate) use addresses::Addresses;
 pub(crate) use founder::Founder;
 pub(crate) use health::HealthBook;
 pub(crate) use leader::{LEADER_TIMEOUT, Origin, Place};

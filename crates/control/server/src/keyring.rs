@@ -1,5 +1,8 @@
 //! The servers' root keys, which seal secrets: log and snapshots contain secrets in sealed form only.
 //!
+//! The root keys are in the log as well, sealed with the key of the cluster, which every server receives when it is
+//! admitted. So every server that has a secret can also open it.
+//!
 //! The algorithm is XChaCha20-Poly1305 (RFC 8439 with the extended nonce of draft-irtf-cfrg-xchacha), whose nonces are
 //! long enough to be random. The seal binds the data to its owner. A writer of the state therefore cannot have the
 //! secrets of one object opened as those of another.
@@ -13,12 +16,15 @@ pub(crate) use sign::{Jwk, Signer};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use caravan_messages::cluster::ClusterKey;
+use caravan_types::blob::Blob;
+use caravan_types::operator::RootKeyMaterial;
 use caravan_types::sealed::{SealedSecrets, Unopened};
 use caravan_types::ser::Secrets;
 use chacha20poly1305::aead::{Aead as _, Payload};
 use chacha20poly1305::{KeyInit as _, XChaCha20Poly1305, XNonce};
 use parking_lot::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 use rand::TryRngCore as _;
+use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 use sign::Signers;
 use std::collections::BTreeMap;
@@ -50,8 +56,28 @@ struct Shared {
 
 #[derive(Default)]
 struct Keys {
-    by_id: BTreeMap<String, XChaCha20Poly1305>,
+    by_id: BTreeMap<String, RootKey>,
     active: String,
+}
+
+/// A root key and its cipher.
+struct RootKey {
+    bytes: [u8; KEY],
+    cipher: XChaCha20Poly1305,
+}
+
+impl RootKey {
+    fn new(bytes: [u8; KEY]) -> Self {
+        Self { cipher: XChaCha20Poly1305::new((&bytes).into()), bytes }
+    }
+}
+
+/// The sealed content of a [`RootKeyMaterial`].
+#[derive(Serialize, Deserialize)]
+struct Material {
+    key: Blob,
+    /// The key pair for signatures, in the format of PKCS #1 (RFC 8017).
+    pair: Option<Blob>,
 }
 
 impl fmt::Debug for Keyring {
@@ -88,7 +114,7 @@ impl Keyring {
         Ok(Self::of(&[random::<KEY>()?], None, Signers::default()))
     }
 
-    /// Reads the keys of a directory; creates the first key in an empty directory.
+    /// Reads the keys of a directory: the key of the cluster, and root keys of earlier versions, which are not in the log.
     pub(crate) fn dir(dir: &Path) -> Result<Self, KeyringFault> {
         caravan_sys::files::durable_private_dir(dir).map_err(KeyringFault::files)?;
         let mut keys: Vec<[u8; KEY]> = Vec::new();
@@ -113,23 +139,18 @@ impl Keyring {
             }
             keys.push(key);
         }
-        if keys.is_empty() {
-            let key = random::<KEY>()?;
-            write_key(dir, &key)?;
-            keys.push(key);
-        }
         keys.sort_unstable_by_key(|key| id_of(key));
         let ring = Self::of(&keys, Some(dir.to_owned()), Signers::read(dir)?);
         *ring.0.cluster.write() = cluster;
         // Data sealed under an id of the old format must still be opened.
         for key in keys.iter().filter(|key| old_names.contains(&old_id_of(*key))) {
-            ring.keys_mut().by_id.insert(old_id_of(key), XChaCha20Poly1305::new(key.into()));
+            ring.keys_mut().by_id.insert(old_id_of(key), RootKey::new(*key));
         }
         Ok(ring)
     }
 
     fn of(keys: &[[u8; KEY]], dir: Option<PathBuf>, signers: Signers) -> Self {
-        let by_id = keys.iter().map(|key| (id_of(key), XChaCha20Poly1305::new(key.into()))).collect();
+        let by_id = keys.iter().map(|key| (id_of(key), RootKey::new(*key))).collect();
         let active = keys.first().map(|key| id_of(key)).unwrap_or_default();
         let (keys, cluster) = (RwLock::new(Keys { by_id, active }), RwLock::default());
         Self(Arc::new(Shared { keys, signers, cluster, dir }))
@@ -184,12 +205,69 @@ impl Keyring {
     /// Creates another key, which is not active yet; returns its id.
     pub(crate) fn make(&self) -> Result<String, KeyringFault> {
         let key = random::<KEY>()?;
-        if let Some(dir) = &self.0.dir {
-            write_key(dir, &key)?;
-        }
         let id = id_of(&key);
-        self.keys_mut().by_id.insert(id.clone(), XChaCha20Poly1305::new(&key.into()));
+        self.keys_mut().by_id.insert(id.clone(), RootKey::new(key));
         Ok(id)
+    }
+
+    /// Returns a root key of this server and its key pair, sealed with the key of the cluster, for the log. `signer`
+    /// is a key pair that this server does not use yet.
+    pub(crate) fn sealed(&self, id: &str, signer: Option<&Signer>) -> Result<RootKeyMaterial, KeyringFault> {
+        let known = self.known_signer(id);
+        let pair = signer.or(known.as_deref()).map(|signer| Blob(signer.der().to_vec()));
+        let signs = pair.is_some();
+        let key = {
+            let keys = self.keys();
+            keys.by_id.get(id).map(|key| Blob(key.bytes.to_vec())).ok_or(KeyringFault::NoKey)?
+        };
+        let plain = rmp_serde::to_vec_named(&Material { key, pair }).map_err(KeyringFault::material)?;
+        let nonce = random::<NONCE>()?;
+        let payload = Payload { msg: &plain, aad: id.as_bytes() };
+        let sealed = self
+            .cluster_cipher()?
+            .encrypt(&XNonce::from(nonce), payload)
+            .map_err(|_| KeyringFault::Seal { owner: id.to_owned() })?;
+        let sealed = Blob([&nonce[..], &sealed[..]].concat());
+        Ok(RootKeyMaterial { key_id: id.to_owned(), sealed, signs })
+    }
+
+    /// Opens a root key from the log, and uses it from now on.
+    ///
+    /// # Errors
+    /// [`KeyringFault::ForeignMaterial`] if the key of another cluster sealed it.
+    pub(crate) fn load(&self, material: &RootKeyMaterial) -> Result<(), KeyringFault> {
+        let id = &material.key_id;
+        if self.has(id) && (!material.signs || self.known_signer(id).is_some()) {
+            return Ok(());
+        }
+        let foreign = || KeyringFault::ForeignMaterial { key: id.clone() };
+        let (nonce, sealed) = material.sealed.0.split_at_checked(NONCE).ok_or_else(foreign)?;
+        let nonce = <[u8; NONCE]>::try_from(nonce).map_err(|_| foreign())?;
+        let payload = Payload { msg: sealed, aad: id.as_bytes() };
+        let plain = self.cluster_cipher()?.decrypt(&XNonce::from(nonce), payload).map_err(|_| foreign())?;
+        let Material { key, pair } = rmp_serde::from_slice(&plain).map_err(|_| foreign())?;
+        let key = <[u8; KEY]>::try_from(key.0).ok().filter(|key| id_of(key) == *id).ok_or_else(foreign)?;
+        {
+            let mut keys = self.keys_mut();
+            // Data of early versions names the key by another id.
+            keys.by_id.insert(old_id_of(&key), RootKey::new(key));
+            keys.by_id.insert(id.clone(), RootKey::new(key));
+        }
+        if let Some(pair) = pair {
+            self.0.signers.add(Signer::from_der(id, &pair.0)?);
+        }
+        Ok(())
+    }
+
+    /// Returns the cipher that seals root keys. Its key differs from the key of the cluster, which also proves
+    /// membership.
+    fn cluster_cipher(&self) -> Result<XChaCha20Poly1305, KeyringFault> {
+        let cluster = self.cluster_key().ok_or(KeyringFault::NoClusterKey)?;
+        let mut key = [0; KEY];
+        hkdf::Hkdf::<Sha256>::new(None, cluster.expose())
+            .expand(b"caravan root keys", &mut key)
+            .expect("32 bytes are fewer than 255 digests (RFC 5869)");
+        Ok(XChaCha20Poly1305::new((&key).into()))
     }
 
     /// Makes a key active, if this server has it.
@@ -217,9 +295,19 @@ impl Keyring {
         Ok(())
     }
 
-    /// Returns the signer of a key. The first request creates it, because creation takes long.
-    pub(crate) async fn signer(&self, id: &str) -> Result<Arc<Signer>, KeyringFault> {
-        self.0.signers.get_or_make(id, self.0.dir.clone()).await
+    /// Creates a key pair for a key, which takes long. It is not used before [`Keyring::sign_with`].
+    pub(crate) async fn make_signer(&self, id: &str) -> Result<Signer, KeyringFault> {
+        sign::make(id).await
+    }
+
+    /// Signs with a key pair from now on.
+    pub(crate) fn sign_with(&self, signer: Signer) -> Arc<Signer> {
+        self.0.signers.add(signer)
+    }
+
+    /// Waits until no other key pair is created.
+    pub(crate) async fn signer_turn(&self) -> tokio::sync::MutexGuard<'_, ()> {
+        self.0.signers.turn().await
     }
 
     /// Returns the signer of a key, if it was ever created.
@@ -233,7 +321,7 @@ impl Keyring {
             return Ok(SealedSecrets::default());
         }
         let keys = self.keys();
-        let cipher = keys.by_id.get(&keys.active).ok_or(KeyringFault::NoKey)?;
+        let cipher = &keys.by_id.get(&keys.active).ok_or(KeyringFault::NoKey)?.cipher;
         let nonce = random::<NONCE>()?;
         let plain = bytes_of(secrets)?;
         let payload = Payload { msg: &plain, aad: owner.as_bytes() };
@@ -250,10 +338,11 @@ impl Keyring {
             return Ok(Secrets::default());
         }
         let keys = self.keys();
-        let cipher = keys
+        let cipher = &keys
             .by_id
             .get(&sealed.key)
-            .ok_or_else(|| Unopened::ForeignKey { owner: owner.to_owned(), key: sealed.key.clone() })?;
+            .ok_or_else(|| Unopened::ForeignKey { owner: owner.to_owned(), key: sealed.key.clone() })?
+            .cipher;
         let damaged = || Unopened::Damaged { owner: owner.to_owned() };
         let bytes = BASE64.decode(&sealed.text).map_err(|_| damaged())?;
         let (nonce, text) = bytes.split_at_checked(NONCE).ok_or_else(damaged)?;
@@ -262,11 +351,6 @@ impl Keyring {
         let plain = cipher.decrypt(&XNonce::from(nonce), payload).map_err(|_| damaged())?;
         serde_json::from_slice(&plain).map(Secrets::new).map_err(|_| damaged())
     }
-}
-
-fn write_key(dir: &Path, key: &[u8; KEY]) -> Result<(), KeyringFault> {
-    let path = dir.join(format!("{}{SUFFIX}", id_of(key)));
-    caravan_sys::files::atomic_write(&path, key, 0o600).map_err(KeyringFault::files)
 }
 
 #[cfg(test)]
@@ -301,14 +385,48 @@ mod tests {
     fn a_new_key_seals_and_the_old_one_still_opens() {
         let dir = tempfile::tempdir().unwrap();
         let ring = Keyring::dir(dir.path()).unwrap();
-        let (first, sealed) = (ring.active(), ring.seal("x", &secrets()).unwrap());
+        ring.make_cluster_key().unwrap();
+        let first = ring.make().unwrap();
+        ring.activate(&first);
+        let sealed = ring.seal("x", &secrets()).unwrap();
         let second = ring.make().unwrap();
         ring.activate(&second);
         assert_eq!(ring.seal("x", &secrets()).unwrap().key, second);
-        assert_eq!(Keyring::dir(dir.path()).unwrap().open("x", &sealed).unwrap(), secrets());
+        // Another server with the key of the cluster opens the secrets with the keys from the log.
+        let other = Keyring::dir(dir.path()).unwrap();
+        assert!(other.open("x", &sealed).is_err());
+        other.load(&ring.sealed(&first, None).unwrap()).unwrap();
+        assert_eq!(other.open("x", &sealed).unwrap(), secrets());
         ring.remove(&first).unwrap();
         assert!(!ring.has(&first) && ring.open("x", &sealed).is_err());
-        assert_eq!(Keyring::dir(dir.path()).unwrap().active(), second);
+    }
+
+    #[tokio::test]
+    async fn keys_in_the_log_are_opened_by_servers_of_the_cluster_only() {
+        let (ring, other) = (Keyring::memory().unwrap(), Keyring::memory().unwrap());
+        ring.make_cluster_key().unwrap();
+        let id = ring.active();
+        let signer = ring.make_signer(&id).await.unwrap();
+        let material = ring.sealed(&id, Some(&signer)).unwrap();
+        assert!(material.signs && ring.known_signer(&id).is_none(), "not used before it is in the log");
+        other.make_cluster_key().unwrap();
+        assert!(matches!(other.load(&material), Err(KeyringFault::ForeignMaterial { .. })));
+        let member = Keyring::memory().unwrap();
+        member.set_cluster_key(&ring.cluster_key().unwrap()).unwrap();
+        assert!(matches!(
+            member.set_cluster_key(&other.cluster_key().unwrap()),
+            Err(KeyringFault::OtherClusterKey)
+        ));
+        member.load(&material).unwrap();
+        let token = member.known_signer(&id).unwrap().sign(&Default::default()).unwrap();
+        assert!(signer.open(&token).is_ok());
+        let mut damaged = material.clone();
+        *damaged.sealed.0.last_mut().unwrap() ^= 1;
+        let third = Keyring::memory().unwrap();
+        third.set_cluster_key(&ring.cluster_key().unwrap()).unwrap();
+        assert!(third.load(&damaged).is_err());
+        // The material of one key cannot stand for another key.
+        assert!(third.load(&RootKeyMaterial { key_id: other.active(), ..material }).is_err());
     }
 
     #[test]
@@ -324,16 +442,16 @@ mod tests {
     }
 
     #[test]
-    fn the_key_is_made_once_and_is_nobody_elses() {
+    fn the_key_of_the_cluster_is_readable_by_root_only() {
         let dir = tempfile::tempdir().unwrap();
         let dir = dir.path().join("keyring");
-        let sealed = Keyring::dir(&dir).unwrap().seal("x", &secrets()).unwrap();
-        assert_eq!(Keyring::dir(&dir).unwrap().open("x", &sealed).unwrap(), secrets());
+        Keyring::dir(&dir).unwrap().make_cluster_key().unwrap();
+        assert!(Keyring::dir(&dir).unwrap().cluster_key().is_some());
         let files: Vec<_> = std::fs::read_dir(&dir).unwrap().map(|e| e.unwrap().path()).collect();
         assert_eq!(files.len(), 1);
         assert_eq!(std::fs::metadata(&files[0]).unwrap().permissions().mode() & 0o777, 0o600);
         assert_eq!(std::fs::metadata(&dir).unwrap().permissions().mode() & 0o777, 0o700);
-        std::fs::write(&files[0], [0; KEY]).unwrap();
+        std::fs::write(&files[0], [0; 5]).unwrap();
         assert!(Keyring::dir(&dir).unwrap_err().to_string().contains("damaged"));
     }
 }

@@ -45,8 +45,8 @@ pub use admin::{Admin, Introduction, OidcBegin, OidcDone};
 pub use admission::{Problem, ProblemCode, Problems, Verdict, joined, joined_warnings};
 pub use broker::{BrokerDepth, QueueFigures};
 pub use cluster::{
-    AutopilotHealth, ClusterConfig, Directory, FEATURE_LEVEL, Lane, MembershipFault, NoDirectory, PeerChannels,
-    RpcChannels, ServerHealth, Transferred,
+    AutopilotHealth, ClusterConfig, Directory, FEATURE_LEVEL, Lane, MembershipFault, NoDirectory,
+    PeerChannels, RpcChannels, ServerHealth, Transferred,
 };
 pub use deployment::{DeploymentRequest, DeploymentUpdated, Deployments};
 pub use endpoint::{

@@ -8,6 +8,7 @@ mod term;
 
 use crate::absence::Absences;
 use crate::acl::AclConfig;
+use crate::admin::KeyLoader;
 use crate::aging::Aging;
 use crate::cluster::{Cluster, ClusterConfig, Founder, HealthBook, Promises, Transport};
 use crate::core::{Clock, Core, Machine, Term};
@@ -156,6 +157,7 @@ impl Service {
         let registry = handle.blueprint.paths.registry().clone();
         tracker.spawn(WaysBack { core, registry }.run(stop.clone()));
         tracker.spawn(handle.blueprint.paths.clone().run(stop.clone()));
+        tracker.spawn(KeyLoader::new(handle.blueprint.admin.clone()).run(stop.clone()));
         tracker.spawn(Founder::new(handle.blueprint.cluster.clone()).run(stop.clone()));
         tracker.spawn(handle.lead(begun, gc, stop.clone()));
         tracker.close();

@@ -70,7 +70,11 @@ pub fn reply(own: &Own, asked: &Founding) -> Reply {
     if let Some(cluster) = own.cluster {
         // The proposer reads this after a crash between the founding and its end.
         let is_same = cluster == asked.cluster;
-        return if is_same { Reply::Send(Answer::Promised) } else { refused(Refusal::Founded { server, cluster }) };
+        return if is_same {
+            Reply::Send(Answer::Promised)
+        } else {
+            refused(Refusal::Founded { server, cluster })
+        };
     }
     if !asked.servers.contains(&server) {
         return refused(Refusal::NotNamed { server });

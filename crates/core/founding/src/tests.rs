@@ -84,7 +84,10 @@ fn the_proposer_with_the_smaller_id_wins() {
     assert_eq!(reply(&promised(2, &large), &small), Reply::Store(promise.clone()));
     assert_eq!(reply(&promised(3, &large), &small), Reply::Send(refusal(&large)));
     assert!(!stands(&promised(2, &small), &large) && stands(&promised(2, &large), &large));
-    assert_eq!(reply(&promised(1, &small), &large), Reply::Send(Answer::Refused(Refusal::NotNamed { server: server(1) })));
+    assert_eq!(
+        reply(&promised(1, &small), &large),
+        Reply::Send(Answer::Refused(Refusal::NotNamed { server: server(1) }))
+    );
     assert_eq!(reply(&own(3), &small), Reply::Store(promise));
     assert_eq!(reply(&promised(3, &small), &small), Reply::Send(Answer::Promised));
 }
@@ -97,7 +100,11 @@ fn a_promise_binds_until_the_founding_has_fallen() {
     let mut members = seen(&[1, 2]);
     members[0].cluster = Some(cluster(7));
     assert_eq!(step(&bound, &members), Step::Wait(Wait::Log(cluster(7))));
-    assert!(accepts_log(&bound, cluster(7)) && !accepts_log(&bound, cluster(8)) && !accepts_log(&own(3), cluster(7)));
+    assert!(
+        accepts_log(&bound, cluster(7))
+            && !accepts_log(&bound, cluster(8))
+            && !accepts_log(&own(3), cluster(7))
+    );
     assert!(!accepts_admission(&bound, cluster(8)) && accepts_admission(&own(3), cluster(8)));
     let founded = Own { cluster: Some(cluster(7)), ..bound };
     assert!(stands(&founded, &founding) && !accepts_admission(&founded, cluster(8)));

@@ -1,9 +1,9 @@
 //! Messages between servers.
 
 use caravan_founding::{Answer, Founding};
+use caravan_types::NodeId;
 use caravan_types::packed::{PackError, Packed, UnpackError};
 use caravan_types::time::UnixNanos;
-use caravan_types::NodeId;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use uuid::Uuid;

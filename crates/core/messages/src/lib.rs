@@ -39,6 +39,9 @@ pub struct NodeContact {
     pub servers: Vec<String>,
     /// The servers do not know the node (any more): register again.
     pub unknown: bool,
+    /// Index of the leader's state.
+    #[serde(default)]
+    pub state_index: u64,
     /// For how long after this call was *sent* the node may use volumes that only one node may write
     /// (design section 4.4); 0 from servers that do not say.
     #[serde(default)]
@@ -72,6 +75,10 @@ pub struct WatchAllocs {
     pub node_id: NodeId,
     /// Proof.
     pub secret: NodeSecret,
+    /// The newest index that the client has seen. The first message describes a state that is at least as new: an older
+    /// one would end allocations that are younger.
+    #[serde(default)]
+    pub after: u64,
 }
 
 /// Changes of a node's allocations. The first message of a stream is full.

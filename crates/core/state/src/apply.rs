@@ -171,6 +171,9 @@ impl Tx {
             Change::ServicesDeregister { services, strict } => self.services_deregister(services, *strict)?,
             Change::Admin(change) => self.admin(change)?,
             Change::Restore { snapshot } => self.restore(snapshot)?,
+            Change::RestorePart { id, number, bytes } => self.restore_part(id, *number, bytes)?,
+            Change::RestoreCommit { id, parts, sha256 } => self.restore_staged(id, *parts, sha256)?,
+            Change::RaiseLevel { level } => self.raise_level(*level),
             Change::Noop => {}
         }
         Ok(())

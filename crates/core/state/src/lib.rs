@@ -19,6 +19,7 @@ mod reads;
 mod root;
 mod share;
 mod snapshot;
+mod staged;
 mod status;
 mod store;
 mod tenancy;

@@ -1,6 +1,7 @@
 //! The state as one immutable value.
 
 use crate::index::Indexes;
+use crate::staged::Staged;
 use crate::tenancy::Tenancy;
 use caravan_types::alloc::Allocation;
 use caravan_types::command::JobSource;
@@ -199,6 +200,8 @@ pub struct Root {
     pub(crate) scaling_events: OrdMap<JobKey, Arc<ScalingEvents>>,
     pub(crate) periodic_launches: OrdMap<JobKey, UnixNanos>,
     pub(crate) tenancy: Tenancy,
+    /// The parts of a snapshot that is being restored.
+    pub(crate) staged: Option<Arc<Staged>>,
     pub(crate) secondary: Indexes,
     pub(crate) table_index: [u64; Table::ALL.len()],
 }

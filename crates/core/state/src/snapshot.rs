@@ -8,6 +8,7 @@
 use crate::index::Indexes;
 use crate::root::{Root, ScalingEvents, Table};
 use crate::share::Sharing;
+use crate::staged::Staged;
 use crate::tenancy::Settings;
 use caravan_types::acl::{AuthMethod, BindingRule, OneTimeToken, Policy, Role, Token};
 use caravan_types::alloc::Allocation;
@@ -16,7 +17,7 @@ use caravan_types::host_volume::{HostVolume, HostVolumeClaim};
 use caravan_types::job::Job;
 use caravan_types::namespace::NamespaceSpec;
 use caravan_types::node_pool::NodePool;
-use caravan_types::operator::RootKeyMeta;
+use caravan_types::operator::{RootKeyMaterial, RootKeyMeta};
 use caravan_types::packed::row::{AllocOfJob, Keyed};
 use caravan_types::packed::{Packed, UnpackError};
 use caravan_types::{JobKey, UnixNanos};
@@ -82,9 +83,13 @@ struct Head {
     tables: BTreeMap<String, u64>,
 }
 
-caravan_types::packed!(Head, Settings);
+caravan_types::packed!(Head, Settings, Staged);
 
 const RUN_JOBS: &str = "run_jobs";
+/// The sealed root keys.
+const MATERIAL: &str = "root_key_material";
+/// The parts of a snapshot that is being restored.
+const STAGED: &str = "staged_restore";
 
 #[derive(Default)]
 struct Writer {
@@ -166,6 +171,8 @@ fn tenancy_out(out: &mut Writer, root: &Root) {
     out.table(Table::OneTimeTokens.as_str(), own.one_time.values());
     out.table(Table::RootKeys.as_str(), own.root_keys.values());
     out.table(Table::Settings.as_str(), std::iter::once(&own.settings));
+    out.table(MATERIAL, own.root_key_material.values());
+    out.table(STAGED, root.staged.iter());
 }
 
 /// Built-in rows stay where the snapshot has none.
@@ -198,7 +205,10 @@ fn tenancy_in(from: &mut Reader<'_>, root: &mut Root) -> Result<(), SnapshotErro
     if let Some(settings) = from.later_table::<Settings>(Table::Settings.as_str())?.pop() {
         own.settings = Arc::new(settings);
     }
+    own.root_key_material
+        .extend(keyed_by(from.later_table(MATERIAL)?, |row: &RootKeyMaterial| row.key_id.clone()));
     own.index();
+    root.staged = from.later_table::<Staged>(STAGED)?.pop().map(Arc::new);
     Ok(())
 }
 

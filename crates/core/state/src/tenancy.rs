@@ -5,7 +5,7 @@ use caravan_types::Namespace;
 use caravan_types::acl::{AuthMethod, BindingRule, OneTimeToken, Policy, Role, Secret, Token};
 use caravan_types::namespace::NamespaceSpec;
 use caravan_types::node_pool::NodePool;
-use caravan_types::operator::{AutopilotConfig, RootKeyMeta, RootKeyState, SchedulerConfig};
+use caravan_types::operator::{AutopilotConfig, RootKeyMaterial, RootKeyMeta, RootKeyState, SchedulerConfig};
 use imbl::OrdMap;
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
@@ -68,6 +68,8 @@ pub(crate) struct Tenancy {
     pub(crate) binding_rules: OrdMap<String, Arc<BindingRule>>,
     pub(crate) one_time: OrdMap<Secret, Arc<OneTimeToken>>,
     pub(crate) root_keys: OrdMap<String, Arc<RootKeyMeta>>,
+    /// The sealed root keys, by id. Not in dumps.
+    pub(crate) root_key_material: OrdMap<String, Arc<RootKeyMaterial>>,
     pub(crate) settings: Arc<Settings>,
 }
 
@@ -79,6 +81,8 @@ pub(crate) struct Settings {
     pub(crate) autopilot: AutopilotConfig,
     /// Index at which the first token was created.
     pub(crate) bootstrap: Option<u64>,
+    /// The feature level of the commands that may be proposed.
+    pub(crate) level: u32,
 }
 
 impl Default for Tenancy {
@@ -97,6 +101,7 @@ impl Default for Tenancy {
             binding_rules: OrdMap::new(),
             one_time: OrdMap::new(),
             root_keys: OrdMap::new(),
+            root_key_material: OrdMap::new(),
             settings: Arc::new(Settings { scheduler, ..Settings::default() }),
         }
     }
@@ -201,6 +206,18 @@ impl Root {
     /// Returns the autopilot configuration of the region.
     pub fn autopilot_config(&self) -> &AutopilotConfig {
         &self.tenancy.settings.autopilot
+    }
+    /// Returns the sealed root keys.
+    pub fn root_key_material(&self) -> impl Iterator<Item = &Arc<RootKeyMaterial>> {
+        self.tenancy.root_key_material.values()
+    }
+    /// Returns a sealed root key.
+    pub fn sealed_root_key(&self, id: &str) -> Option<&Arc<RootKeyMaterial>> {
+        self.tenancy.root_key_material.get(id)
+    }
+    /// Returns the feature level of the commands that may be proposed.
+    pub fn level(&self) -> u32 {
+        self.tenancy.settings.level
     }
     /// Returns the index at which the first token was created.
     pub fn acl_bootstrap_index(&self) -> Option<u64> {

@@ -4,7 +4,7 @@ use crate::acl::{AuthMethod, BindingRule, OneTimeToken, Policy, Role, Secret, To
 use crate::id::{Namespace, VolumeKey};
 use crate::namespace::NamespaceSpec;
 use crate::node_pool::NodePool;
-use crate::operator::{AutopilotConfig, RootKeyMeta, SchedulerConfig};
+use crate::operator::{AutopilotConfig, RootKeyMaterial, RootKeyMeta, SchedulerConfig};
 use crate::sealed::SealedSecrets;
 use crate::variable::VariableKey;
 use crate::volume::ClaimId;
@@ -82,7 +82,12 @@ pub enum AdminChange {
         key: Box<RootKeyMeta>,
         /// All others are to be taken out of use: the data that they sealed is sealed again.
         full: bool,
+        /// The key itself, sealed. Absent if only the state of the key changes, and in logs of earlier versions.
+        #[serde(default)]
+        material: Option<RootKeyMaterial>,
     },
+    /// The sealed root keys are written: with a key pair for signatures, or under another key of the cluster.
+    RootKeyMaterial(Vec<RootKeyMaterial>),
     /// Removed.
     RootKeyDelete {
         /// Which.
@@ -139,6 +144,7 @@ impl AdminChange {
             Self::OneTimeWrite(_) => "OneTimeToken",
             Self::OneTimeDelete(_) => "OneTimeTokenDeleted",
             Self::RootKeyWrite { .. } => "RootKey",
+            Self::RootKeyMaterial(_) => "RootKeyMaterial",
             Self::RootKeyDelete { .. } => "RootKeyDeleted",
             Self::Reseal(_) => "Reseal",
         }

@@ -9,6 +9,7 @@ pub use node::NodeChange;
 
 use crate::admin::AdminChange;
 use crate::alloc::{AllocUpdate, Allocation, DesiredTransition};
+use crate::blob::Blob;
 use crate::deployment::{Deployment, Verdict};
 use crate::eval::Evaluation;
 use crate::host_volume::{HostVolume, HostVolumeClaim};
@@ -293,10 +294,33 @@ pub enum Change {
     },
     /// What operators change.
     Admin(AdminChange),
-    /// The whole state is replaced.
+    /// The whole state is replaced. Only in logs of earlier versions: the command can be too large to be replicated.
     Restore {
         /// A state snapshot.
         snapshot: Vec<u8>,
+    },
+    /// A part of a state snapshot is stored, to replace the whole state once all parts are there.
+    RestorePart {
+        /// The id of the restore. The first part of another restore removes the parts of this one.
+        id: String,
+        /// The position of the part, from 0.
+        number: u32,
+        /// The bytes of the part.
+        bytes: Blob,
+    },
+    /// The whole state is replaced by the snapshot whose parts were stored.
+    RestoreCommit {
+        /// The id of the restore.
+        id: String,
+        /// The number of parts.
+        parts: u32,
+        /// The SHA-256 digest of the whole snapshot, in hexadecimal digits.
+        sha256: String,
+    },
+    /// Commands of a feature level may be proposed from now on, because every server supports it.
+    RaiseLevel {
+        /// The level; a lower one than the current one has no effect.
+        level: u32,
     },
     /// Nothing: a barrier.
     Noop,
@@ -341,6 +365,9 @@ impl Change {
             Self::ServicesDeregister { .. } => "ServicesDeregister",
             Self::Admin(change) => change.kind(),
             Self::Restore { .. } => "Restore",
+            Self::RestorePart { .. } => "RestorePart",
+            Self::RestoreCommit { .. } => "Restore",
+            Self::RaiseLevel { .. } => "RaiseLevel",
             Self::Noop => "Noop",
         }
     }

@@ -8,6 +8,7 @@
 pub mod acl;
 pub mod admin;
 pub mod alloc;
+pub mod blob;
 mod class;
 pub mod command;
 pub mod component;

@@ -1,6 +1,7 @@
 //! What operators set for the whole region: scheduling, care for the servers, root keys
 //! (docs/reference/http-api.md, section 5.7).
 
+use crate::blob::Blob;
 use crate::duration::GoDuration;
 use crate::time::{Nanos, UnixNanos};
 use serde::{Deserialize, Serialize};
@@ -99,7 +100,7 @@ impl Default for AutopilotConfig {
     }
 }
 
-/// What is known of a root key; the key itself is not in the shared state.
+/// A root key without the key itself, which is sealed in a row of its own ([`RootKeyMaterial`]).
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
 #[expect(missing_docs, reason = "fields are those of docs/reference/http-api.md, section 5.7")]
@@ -112,6 +113,17 @@ pub struct RootKeyMeta {
     pub publish_time: UnixNanos,
     pub create_index: u64,
     pub modify_index: u64,
+}
+
+/// A root key and its key pair for signatures, sealed with the key of the cluster.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RootKeyMaterial {
+    /// The id of the key.
+    pub key_id: String,
+    /// The nonce and the sealed bytes.
+    pub sealed: Blob,
+    /// Whether the key pair for signatures is among the sealed bytes.
+    pub signs: bool,
 }
 
 /// What a root key is used for.

@@ -119,6 +119,7 @@ packed!(
     crate::namespace::NamespaceSpec,
     crate::node::Node,
     crate::node_pool::NodePool,
+    crate::operator::RootKeyMaterial,
     crate::operator::RootKeyMeta,
     crate::plugin::Plugin,
     crate::service::ServiceRegistration,

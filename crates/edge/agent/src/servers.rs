@@ -72,7 +72,8 @@ impl Agent<'_> {
         };
         let advertise = resolve("advertise.serf", &server.cluster.advertise_serf).await?;
         let port = serf.local_addr().map_err(AgentError::Runtime)?.port();
-        let advertise = if server.cluster.is_serf_configured || advertise.port() != server.cluster.serf.port() {
+        let advertise = if server.cluster.is_serf_configured || advertise.port() != server.cluster.serf.port()
+        {
             advertise
         } else {
             // The listener may have taken another port than the default one.

@@ -9,7 +9,7 @@ use crate::run::{Agent, now};
 use crate::servers::ServerPart;
 use crate::settings::{ClientSettings, ServerSettings};
 use arc_swap::ArcSwap;
-use caravan_client::{Client, ClientConfig, RpcServers};
+use caravan_client::{Client, ClientConfig, KnownServers, RpcServers};
 use caravan_http::{AgentInfo, HttpState, Listener, TaskRoutes};
 use caravan_rpc::{
     Channel, ConnectOptions, PeerIdentity, Registration, ReverseOptions, ReverseRegistry, ReverseService,
@@ -146,7 +146,13 @@ impl Agent<'_> {
                 (channel.clone(), Some(Remote { channel, options }))
             }
         };
-        let servers = Arc::new(RpcServers::new(channel));
+        let servers = Arc::new(match &remote {
+            Some(Remote { options, .. }) => {
+                let file = settings.state_dir.join("servers");
+                RpcServers::learning(channel, KnownServers::open(options.targets.clone(), file))
+            }
+            None => RpcServers::new(channel),
+        });
         let mut drivers = drivers::all(self.settings, client.node_id().as_str())?;
         let catalog = drivers::external(self.settings, &mut drivers).await?;
         drivers.extend(catalog.drivers);

@@ -1,6 +1,6 @@
 //! Blocking queries: reads that wait until their result changes (docs/reference/http-api.md, section 1.5).
 
-use crate::access::{self, Watched};
+use crate::access::{self, Place, Watched};
 use crate::call::Call;
 use crate::error::ApiError;
 use crate::reply::{Indexed, Meta};
@@ -28,6 +28,7 @@ pub(crate) async fn read<T>(
         return answer(&Reads::new(&store.snapshot()));
     }
     let deadline = Instant::now() + jittered(wait.limit, rand::random());
+    let is_led = call.line.place == Place::Server && !call.query.is_stale();
     let mut watch = None;
     let guards = server.admin().acl_enabled();
     let mut rights = guards.then(|| access::watched(server, &call.caller()));
@@ -68,6 +69,8 @@ pub(crate) async fn read<T>(
         }
         tokio::select! {
             () = woken(watch.as_mut()) => {}
+            // The state of this server may lag from now on: the new leader continues.
+            () = server.ended_leading(), if is_led => return Err(ApiError::no_leader()),
             () = changed(rights.as_mut()) => rights = Some(access::watched(server, &call.caller())),
             () = call.state.stopping.cancelled() => return judged(&store.snapshot()),
             () = tokio::time::sleep_until(deadline) => return judged(&store.snapshot()),

@@ -192,12 +192,22 @@ async fn answer(
         return Err(ApiError::internal("No path to region"));
     }
     let request = Admitted { sender, asks, upgrade: Mutex::new(upgrade) };
+    let mut give_up: Option<Instant> = None;
     loop {
-        let answered = Box::pin(once(&call, &request)).await;
-        match answered {
+        let begun = Instant::now();
+        match Box::pin(once(&call, &request)).await {
             Answered::Done(result) => return result,
             // Nothing was done: the request is sent to the next leader, which may take an election.
-            Answered::LeaderLost(pause) => tokio::time::sleep(pause).await,
+            Answered::LeaderLost(pause) => {
+                // A query that waited for minutes has the whole time again.
+                let fresh = begun.elapsed() > leader::LOST_TIMEOUT;
+                let until = give_up.filter(|_| !fresh).unwrap_or(Instant::now() + leader::LOST_TIMEOUT);
+                if Instant::now() >= until {
+                    return Err(ApiError::no_leader());
+                }
+                give_up = Some(until);
+                tokio::time::sleep(pause).await;
+            }
         }
     }
 }

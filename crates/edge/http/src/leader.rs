@@ -18,6 +18,9 @@ use std::time::Duration;
 /// do not return to the new leader at the same moment.
 const MAX_PAUSE: Duration = Duration::from_millis(400);
 
+/// How long a request is sent to one leader after the other before it fails.
+pub(crate) const LOST_TIMEOUT: Duration = Duration::from_secs(5);
+
 /// Where a request is answered.
 pub(crate) enum Found {
     Here,
@@ -51,6 +54,10 @@ pub(crate) async fn find(call: &Call, server: &Handle, is_forwarded: bool) -> Re
 
 /// Passes a request on to the leader.
 pub(crate) async fn pass_on(call: &Call, leader: &Channel) -> Passed {
+    if leader.ready().await.is_err() {
+        // Nothing was sent.
+        return Passed::LeaderLost;
+    }
     match relay::to_server(call, leader).await {
         Ok(response) => {
             let reason = response.headers().get(REASON_HEADER).and_then(|value| value.to_str().ok());
@@ -64,11 +71,9 @@ pub(crate) async fn pass_on(call: &Call, leader: &Channel) -> Passed {
             Code::Unavailable | Code::Deadline | Code::Cancelled if call.is_get() => Passed::LeaderLost,
             // The connection was refused: nothing was sent.
             Code::NoPath | Code::NotLeader => Passed::LeaderLost,
-            Code::Unavailable | Code::Deadline | Code::Cancelled => {
-                Passed::Answer(Err(ApiError::internal(
-                    "the leader was lost while it carried out the request, which may or may not have taken effect",
-                )))
-            }
+            Code::Unavailable | Code::Deadline | Code::Cancelled => Passed::Answer(Err(ApiError::internal(
+                "the leader was lost while it carried out the request, which may or may not have taken effect",
+            ))),
             _ => Passed::Answer(Err(error.into())),
         },
     }

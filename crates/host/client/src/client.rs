@@ -37,6 +37,7 @@ use caravan_types::{AllocId, NodeId};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 use tokio::sync::watch;
 use tokio_stream::wrappers::ReceiverStream;
@@ -213,7 +214,9 @@ impl Client {
             neighbours: Arc::clone(&neighbours),
             devices: devices.clone(),
         };
-        let contact = ContactParts { link, node, drivers, devices, host_volumes, lease, heartbeat, reporter };
+        let seen = AtomicU64::new(0);
+        let contact =
+            ContactParts { link, node, drivers, devices, host_volumes, lease, heartbeat, seen, reporter };
         let service = Service {
             config,
             csi_dir,

@@ -17,6 +17,7 @@ use caravan_types::node::NodeStatus;
 use futures::StreamExt;
 use parking_lot::Mutex;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::Instant;
@@ -87,6 +88,8 @@ pub(crate) struct ContactParts {
     /// The lease for single-writer volumes.
     pub(crate) lease: NodeLease,
     pub(crate) heartbeat: LastHeartbeat,
+    /// The newest index of the servers' state that this node has seen.
+    pub(crate) seen: AtomicU64,
     /// Status reports to the servers.
     pub(crate) reporter: Reporter,
 }
@@ -103,6 +106,11 @@ async fn answered(
         Err(_) => return Err(format!("no answer within {} ms", patience.as_millis())),
     };
     *parts.heartbeat.lock() = Some((std::time::Instant::now(), contact.heartbeat_ttl.to_std()));
+    parts.link.servers.learn(&contact.servers);
+    if !contact.unknown {
+        // The leader's state is never older than what its followers have sent, unless the servers lost their data.
+        parts.seen.store(contact.state_index, Ordering::Relaxed);
+    }
     let lease = contact.lease_ttl.to_std();
     if !contact.unknown && !lease.is_zero() {
         parts.lease.renew(sent, lease);
@@ -258,12 +266,14 @@ async fn follow_allocs(parts: &ContactParts, allocs: &Allocs, registered: watch:
         let request = WatchAllocs {
             node_id: parts.link.identity.node_id.clone(),
             secret: parts.link.identity.secret.clone(),
+            after: parts.seen.load(Ordering::Relaxed),
         };
         let mut deltas = parts.link.servers.watch_allocs(request).await;
         while let Some(delta) = deltas.next().await {
             match delta {
                 Ok(delta) => {
                     backoff.reset();
+                    parts.seen.fetch_max(delta.index, Ordering::Relaxed);
                     allocs.apply(delta).await;
                 }
                 Err(error) => tracing::debug!(%error, "the stream of allocations broke"),

@@ -46,7 +46,7 @@ pub use csi::CsiFault;
 pub use error::ClientError;
 pub use fingerprint::{Neighbour, NeighbourKind, Neighbours, host_addresses};
 pub use metadata::Metadata;
-pub use servers::{Answers, RpcServers, Servers};
+pub use servers::{Answers, KnownServers, RpcServers, Servers};
 pub use services::ChecksSummary;
 pub use state::state_at_rest;
 pub use task_api::TaskApi;

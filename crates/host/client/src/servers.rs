@@ -7,10 +7,12 @@ use caravan_messages::{
     NodeContact, NodeEvents, NodeHeartbeat, NodeRegister, ServiceSync, SignIdentities, SignNode,
     SignedIdentities, SignedNode, VolumeStats, WatchAllocs,
 };
-use caravan_rpc::{Channel, RpcError, methods};
+use caravan_rpc::{Channel, RpcError, Targets, methods};
 use caravan_types::lookup::{LookupsFound, WatchLookups};
 use futures::stream::{BoxStream, StreamExt};
+use std::collections::BTreeSet;
 use std::fmt::Debug;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -20,6 +22,10 @@ pub type Answers<T> = BoxStream<'static, Result<T, RpcError>>;
 /// The servers as a client sees them.
 #[async_trait]
 pub trait Servers: Debug + Send + Sync + 'static {
+    /// Takes the addresses of all servers from an answer. Nothing changes if the list is empty.
+    fn learn(&self, addresses: &[String]) {
+        let _ = addresses;
+    }
     /// Registers the node, or reports changes of it.
     async fn register(&self, request: NodeRegister) -> Result<NodeContact, RpcError>;
     /// Sends a heartbeat.
@@ -52,6 +58,40 @@ pub trait Servers: Debug + Send + Sync + 'static {
 #[derive(Clone, Debug)]
 pub struct RpcServers {
     channel: Channel,
+    known: Option<KnownServers>,
+}
+
+/// The addresses of the servers, kept for the next start of the agent.
+#[derive(Clone, Debug)]
+pub struct KnownServers {
+    targets: Targets,
+    file: PathBuf,
+}
+
+impl KnownServers {
+    /// Reads the addresses of an earlier agent, which are tried after the configured ones.
+    pub fn open(targets: Targets, file: PathBuf) -> Self {
+        let stored = std::fs::read_to_string(&file).unwrap_or_default();
+        let mut list = targets.list();
+        list.extend(stored.lines().map(str::to_owned).filter(|line| !line.is_empty()));
+        let mut seen = BTreeSet::new();
+        list.retain(|address| seen.insert(address.clone()));
+        targets.set(list);
+        Self { targets, file }
+    }
+
+    fn learn(&self, addresses: &[String]) {
+        let current: BTreeSet<String> = self.targets.list().into_iter().collect();
+        if addresses.is_empty() || current == addresses.iter().cloned().collect() {
+            return;
+        }
+        tracing::info!(servers = ?addresses, "the list of servers has changed");
+        self.targets.set(addresses.to_vec());
+        let text: String = addresses.iter().map(|address| format!("{address}\n")).collect();
+        if let Err(error) = caravan_sys::files::atomic_write(&self.file, text.as_bytes(), 0o600) {
+            tracing::warn!(error = caravan_sys::describe(&error), "the list of servers cannot be stored");
+        }
+    }
 }
 
 /// The timeout of a call: each of these calls is small.
@@ -60,12 +100,22 @@ const DEADLINE: Option<Duration> = Some(Duration::from_secs(30));
 impl RpcServers {
     /// Creates the servers over a channel, local or remote.
     pub fn new(channel: Channel) -> Self {
-        Self { channel }
+        Self { channel, known: None }
+    }
+
+    /// Creates the servers of other agents, whose addresses are learned from their answers.
+    pub fn learning(channel: Channel, known: KnownServers) -> Self {
+        Self { channel, known: Some(known) }
     }
 }
 
 #[async_trait]
 impl Servers for RpcServers {
+    fn learn(&self, addresses: &[String]) {
+        if let Some(known) = &self.known {
+            known.learn(addresses);
+        }
+    }
     async fn register(&self, request: NodeRegister) -> Result<NodeContact, RpcError> {
         self.channel.call::<methods::NodeRegister>(request, DEADLINE).await
     }

@@ -35,6 +35,7 @@ mod replay;
 mod rights;
 mod scheduling;
 mod scripts;
+mod servers;
 mod services;
 mod startup;
 mod streams;

@@ -54,7 +54,8 @@ impl SimClient {
     /// # Errors
     /// Fails if the server ends the stream or refuses a report.
     pub async fn run(mut self, ttl: Duration, cancel: CancellationToken) -> Result<(), RpcError> {
-        let request = WatchAllocs { node_id: self.node.id.clone(), secret: self.node.secret_id.clone() };
+        let request =
+            WatchAllocs { node_id: self.node.id.clone(), secret: self.node.secret_id.clone(), after: 0 };
         let mut deltas = self.channel.stream::<methods::WatchAllocs>(request);
         let mut cancelled = pin!(cancel.cancelled());
         let mut due = pin!(tokio::time::sleep(ttl / 2));

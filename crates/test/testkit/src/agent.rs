@@ -24,6 +24,12 @@ pub struct AgentOptions {
     pub server: bool,
     /// Whether the agent has a client.
     pub client: bool,
+    /// The number of servers that found the cluster (`bootstrap_expect`).
+    pub expect: usize,
+    /// The gossip addresses of the servers to join.
+    pub join: Vec<String>,
+    /// The gossip port; 0 means a free one.
+    pub serf_port: u16,
     /// RPC addresses of servers, for an agent without one.
     pub servers: Vec<String>,
     /// A second configuration that is merged over the first: HCL, or JSON if it begins with a brace.
@@ -46,6 +52,9 @@ impl Default for AgentOptions {
             dev: false,
             server: true,
             client: true,
+            expect: 1,
+            join: Vec::new(),
+            serf_port: 0,
             servers: Vec::new(),
             extra: String::new(),
             args: Vec::new(),
@@ -74,6 +83,7 @@ pub struct Agent {
     dir: tempfile::TempDir,
     http_port: u16,
     rpc_port: u16,
+    serf_port: u16,
 }
 
 impl Agent {
@@ -106,7 +116,12 @@ impl Agent {
             Some(_) => (4646, 4647),
             None => (free_port()?, free_port()?),
         };
-        let mut agent = Self { options, child: None, log_before: 0, dir, http_port, rpc_port };
+        let serf_port = match (&options.host, options.serf_port) {
+            (Some(_), 0) => 4648,
+            (None, 0) => free_port()?,
+            (_, port) => port,
+        };
+        let mut agent = Self { options, child: None, log_before: 0, dir, http_port, rpc_port, serf_port };
         agent.spawn()?;
         Ok(agent)
     }
@@ -206,11 +221,22 @@ impl Agent {
         } else {
             String::new()
         };
-        let server = if o.server { "server {\n  enabled = true\n  bootstrap_expect = 1\n}\n" } else { "" };
+        let join: Vec<String> = o.join.iter().map(|address| format!("\"{address}\"")).collect();
+        let join = match join.is_empty() {
+            true => String::new(),
+            false => format!(
+                "  server_join {{\n    retry_join = [{}]\n    retry_interval = \"500ms\"\n  }}\n",
+                join.join(", ")
+            ),
+        };
+        let server = match o.server {
+            true => format!("server {{\n  enabled = true\n  bootstrap_expect = {}\n{join}}}\n", o.expect),
+            false => String::new(),
+        };
         let roles = if o.dev { String::new() } else { format!("{server}{client}") };
         format!(
-            "bind_addr = \"{ip}\"\nlog_level = \"DEBUG\"\n{data_dir}ports {{\n  http = {}\n  rpc = {}\n}}\nadvertise {{\n  http = \"{ip}\"\n  rpc = \"{ip}\"\n}}\n{roles}plugin \"raw_exec\" {{\n  config {{\n    enabled = true\n  }}\n}}\nplugin \"exec\" {{\n  config {{\n    allow_privileged_plugins = true\n  }}\n}}\n",
-            self.http_port, self.rpc_port
+            "bind_addr = \"{ip}\"\nlog_level = \"DEBUG\"\n{data_dir}ports {{\n  http = {}\n  rpc = {}\n  serf = {}\n}}\nadvertise {{\n  http = \"{ip}\"\n  rpc = \"{ip}\"\n  serf = \"{ip}\"\n}}\n{roles}plugin \"raw_exec\" {{\n  config {{\n    enabled = true\n  }}\n}}\nplugin \"exec\" {{\n  config {{\n    allow_privileged_plugins = true\n  }}\n}}\n",
+            self.http_port, self.rpc_port, self.serf_port
         )
     }
 
@@ -235,6 +261,11 @@ impl Agent {
             Ok(())
         });
         ready.with_context(|| format!("--- log of the agent\n{}", self.log_tail()))
+    }
+
+    /// Returns `address:port` of the gossip port.
+    pub fn serf_address(&self) -> String {
+        format!("{}:{}", self.ip(), self.serf_port)
     }
 
     /// Returns `address:port` of the HTTP API.

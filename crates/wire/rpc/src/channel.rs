@@ -90,6 +90,17 @@ impl Channel {
         matches!(&*self.0, Inner::Connection { connection, .. } if connection.is_closed())
     }
 
+    /// Waits until the channel can take a call. An error means that a call would not be sent.
+    ///
+    /// # Errors
+    /// The reason why the other side is not reached.
+    pub async fn ready(&self) -> Result<(), RpcError> {
+        match &*self.0 {
+            Inner::Local { .. } => Ok(()),
+            _ => self.lane().await.map(drop),
+        }
+    }
+
     /// Calls `M` and waits for the response, for at most `deadline`.
     ///
     /// # Errors

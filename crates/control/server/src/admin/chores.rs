@@ -16,6 +16,31 @@ const MAX_WAIT: Duration = Duration::from_secs(60);
 #[derive(Debug)]
 pub(crate) struct Chores(Admin);
 
+/// Takes root keys from the state, on every server.
+#[derive(Debug)]
+pub(crate) struct KeyLoader(Admin);
+
+impl KeyLoader {
+    pub(crate) fn new(admin: Admin) -> Self {
+        Self(admin)
+    }
+
+    /// Runs until cancelled.
+    pub(crate) async fn run(self, cancel: CancellationToken) {
+        let mut keys = self.0.core.store.watch().on(Topic::Table(Table::RootKeys)).start();
+        loop {
+            // A server without the key of the cluster has not been admitted yet.
+            if self.0.core.keyring.cluster_key().is_some() {
+                self.0.load_keys(&self.0.core.snapshot());
+            }
+            tokio::select! {
+                () = cancel.cancelled() => return,
+                () = keys.changed() => {}
+            }
+        }
+    }
+}
+
 impl Chores {
     pub(crate) fn new(admin: Admin) -> Self {
         Self(admin)

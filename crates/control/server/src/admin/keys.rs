@@ -5,7 +5,7 @@ use crate::acl::claimed_job;
 use crate::core::new_id;
 use crate::endpoint::{NodeFault, TaskFault};
 use crate::error::ServerError;
-use crate::keyring::{Jwk, KeyringFault, Signer};
+use crate::keyring::{Jwk, Signer};
 use caravan_messages as messages;
 use caravan_state::Root;
 use caravan_types::acl::Secret;
@@ -38,29 +38,58 @@ pub struct Introduction {
 }
 
 impl Admin {
-    /// Synchronizes the recorded root keys with the keys of this server: at the start, and when a prepublished key
-    /// becomes active.
+    /// Takes the root keys from the state. Keys that only this server has stay.
+    pub(crate) fn load_keys(&self, root: &Root) {
+        for material in root.root_key_material() {
+            if let Err(error) = self.core.keyring.load(material) {
+                tracing::error!(%error, "a root key cannot be used");
+            }
+        }
+        if let Some(active) = root.active_root_key() {
+            self.core.keyring.activate(&active.key_id);
+        }
+    }
+
+    /// Brings the root keys in the state in order: at the beginning of a leader term, and when a prepublished key becomes
+    /// active. Only the leader calls this.
     pub(crate) async fn settle_keys(&self) -> Result<(), ServerError> {
         let (root, now) = (self.core.snapshot(), self.core.now());
+        self.load_keys(&root);
+        // Keys of earlier versions are in files of their server only.
+        let ring = &self.core.keyring;
+        let lacks = |id: &str| match root.sealed_root_key(id) {
+            None => true,
+            Some(material) => !material.signs && ring.known_signer(id).is_some(),
+        };
+        let mut own: Vec<_> = Vec::new();
+        for key in root.root_keys().filter(|key| ring.has(&key.key_id) && lacks(&key.key_id)) {
+            own.push(ring.sealed(&key.key_id, None)?);
+        }
+        if !own.is_empty() {
+            self.commit(AdminChange::RootKeyMaterial(own)).await?;
+        }
         let due = root.root_keys().find(|key| {
-            key.state == RootKeyState::Prepublished
-                && key.publish_time <= now
-                && self.core.keyring.has(&key.key_id)
+            key.state == RootKeyState::Prepublished && key.publish_time <= now && ring.has(&key.key_id)
         });
         if let Some(key) = due {
             let key = RootKeyMeta { state: RootKeyState::Active, ..(**key).clone() };
             let id = key.key_id.clone();
-            self.commit(AdminChange::RootKeyWrite { key: Box::new(key), full: false }).await?;
-            self.core.keyring.activate(&id);
+            let change = AdminChange::RootKeyWrite { key: Box::new(key), full: false, material: None };
+            self.commit(change).await?;
+            ring.activate(&id);
             return Ok(());
         }
         match root.active_root_key() {
-            Some(key) if self.core.keyring.has(&key.key_id) => self.core.keyring.activate(&key.key_id),
-            // The state comes from another cluster: its sealed data cannot be opened, and this server's key is used
-            // from now on.
+            Some(key) if ring.has(&key.key_id) => ring.activate(&key.key_id),
+            // The state is new, or comes from another cluster: its sealed data cannot be opened, and a key of this
+            // server is used from now on.
             _ => {
-                let id = self.core.keyring.active();
+                let id = match ring.active() {
+                    id if id.is_empty() => ring.make()?,
+                    id => id,
+                };
                 self.write_key(&id, RootKeyState::Active, UnixNanos(0), false).await?;
+                ring.activate(&id);
             }
         }
         Ok(())
@@ -81,7 +110,9 @@ impl Admin {
             publish_time,
             ..RootKeyMeta::default()
         };
-        let change = AdminChange::RootKeyWrite { key: Box::new(key.clone()), full };
+        // The key is in the same command, so that every server that knows of the key also has it.
+        let material = Some(self.core.keyring.sealed(id, None)?);
+        let change = AdminChange::RootKeyWrite { key: Box::new(key.clone()), full, material };
         let index = self.commit(change).await?;
         Ok((key, index))
     }
@@ -135,7 +166,8 @@ impl Admin {
             .collect();
         for key in done {
             let key = RootKeyMeta { state: RootKeyState::Inactive, ..(*key).clone() };
-            self.commit(AdminChange::RootKeyWrite { key: Box::new(key), full: false }).await?;
+            let change = AdminChange::RootKeyWrite { key: Box::new(key), full: false, material: None };
+            self.commit(change).await?;
         }
         Ok(())
     }
@@ -150,8 +182,29 @@ impl Admin {
         Ok(index)
     }
 
-    async fn active_signer(&self) -> Result<Arc<Signer>, KeyringFault> {
-        self.core.keyring.signer(&self.core.keyring.active()).await
+    /// Returns the signer of a key. The first request creates it, and writes it to the log before its first use: another
+    /// server must be able to verify what it signs.
+    async fn signer(&self, id: &str) -> Result<Arc<Signer>, ServerError> {
+        let ring = &self.core.keyring;
+        let known = || {
+            let signs = self.core.snapshot().sealed_root_key(id).is_some_and(|material| material.signs);
+            ring.known_signer(id).filter(|_| signs)
+        };
+        if let Some(signer) = known() {
+            return Ok(signer);
+        }
+        let _turn = ring.signer_turn().await;
+        if let Some(signer) = known() {
+            return Ok(signer);
+        }
+        let signer = ring.make_signer(id).await?;
+        let material = ring.sealed(id, Some(&signer))?;
+        self.commit(AdminChange::RootKeyMaterial(vec![material])).await?;
+        Ok(ring.sign_with(signer))
+    }
+
+    async fn active_signer(&self) -> Result<Arc<Signer>, ServerError> {
+        self.signer(&self.core.keyring.active()).await
     }
 
     /// Returns the public keys that verify identities, as a JSON web key set.
@@ -164,7 +217,7 @@ impl Admin {
         for key in root.root_keys() {
             let signer = match key.state {
                 RootKeyState::Active | RootKeyState::Prepublished if self.core.keyring.has(&key.key_id) => {
-                    Some(self.core.keyring.signer(&key.key_id).await?)
+                    Some(self.signer(&key.key_id).await?)
                 }
                 _ => self.core.keyring.known_signer(&key.key_id),
             };
@@ -179,8 +232,8 @@ impl Admin {
     }
 
     /// Signs claims, after filling in the issuer, the time of issue and the expiry.
-    pub(crate) async fn sign(&self, claims: Claims, ttl: Nanos) -> Result<String, KeyringFault> {
-        self.active_signer().await?.sign(&self.issued(claims, ttl))
+    pub(crate) async fn sign(&self, claims: Claims, ttl: Nanos) -> Result<String, ServerError> {
+        Ok(self.active_signer().await?.sign(&self.issued(claims, ttl))?)
     }
 
     /// Returns claims with the issuer, the time of issue and the expiry.
@@ -279,7 +332,7 @@ impl Admin {
             aud: Audience(vec![DEFAULT_AUDIENCE.to_owned()]),
             ..Claims::default()
         };
-        Ok(self.sign(claims, ttl).await?)
+        self.sign(claims, ttl).await
     }
 }
 

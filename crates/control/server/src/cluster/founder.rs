@@ -113,9 +113,9 @@ impl Founder {
                 let (cluster, proposer) = (caravan_founding::ClusterId(Uuid::new_v4()), promises.server());
                 let founding = Founding { cluster, proposer, servers };
                 let mut key = [0; 32];
-                rand::rngs::OsRng.try_fill_bytes(&mut key).map_err(|error| {
-                    crate::keyring::KeyringFault::Random(std::sync::Arc::new(error))
-                })?;
+                rand::rngs::OsRng
+                    .try_fill_bytes(&mut key)
+                    .map_err(|error| crate::keyring::KeyringFault::Random(std::sync::Arc::new(error)))?;
                 tracing::info!(%cluster, "this server proposes to found a cluster");
                 self.promise(founding, ClusterKey::new(key))?;
                 Ok(Again::Now)
@@ -174,7 +174,9 @@ impl Founder {
         for (server, answer) in futures::future::join_all(questions).await {
             match answer {
                 Ok(answer) => drop(self.answers.insert(server, answer.answer)),
-                Err(error) => tracing::info!(server = %server.0, %error, "a server does not answer the proposal"),
+                Err(error) => {
+                    tracing::info!(server = %server.0, %error, "a server does not answer the proposal")
+                }
             }
         }
         // A refusal that passes is asked again: it must not stand for the later answer.

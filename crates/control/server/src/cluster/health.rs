@@ -71,9 +71,9 @@ pub(crate) struct Observed {
 /// Returns whether a server is healthy. `leader` is the status of the leader.
 pub(crate) fn is_healthy(observed: &Observed, leader: &ServerStatus, config: &AutopilotConfig) -> bool {
     let Some(status) = &observed.status else { return false };
-    let contact = status.last_contact.is_some_and(|age| {
-        i64::try_from(age).is_ok_and(|age| age <= config.last_contact_threshold.0.0)
-    });
+    let contact = status
+        .last_contact
+        .is_some_and(|age| i64::try_from(age).is_ok_and(|age| age <= config.last_contact_threshold.0.0));
     let is_close = leader.last_index.saturating_sub(status.last_index) <= config.max_trailing_logs;
     observed.is_alive && contact && status.last_term == leader.last_term && is_close
 }

@@ -8,8 +8,7 @@ use bytes::Bytes;
 use caravan_consensus::{ClusterId, ServerId};
 use caravan_founding::{Answer, Reply, accepts_admission, reply, stands};
 use caravan_messages::cluster::{
-    Admit, Admitted, AskFounding, AskPromise, FoundingStands, LogMessage, PromiseAnswer,
-    ServerStatus,
+    Admit, Admitted, AskFounding, AskPromise, FoundingStands, LogMessage, PromiseAnswer, ServerStatus,
 };
 use caravan_rpc::{Code, Context, PeerIdentity, ReverseRegistry, RouterBuilder, RpcError, methods};
 use caravan_types::UnixNanos;

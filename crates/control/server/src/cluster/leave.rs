@@ -121,7 +121,8 @@ impl Cluster {
     /// Passes leadership on before this server ends, if it leads and another server votes.
     pub(crate) async fn give_up(&self) {
         let metrics = self.log.metrics();
-        if metrics.is_leader && metrics.voters > 1
+        if metrics.is_leader
+            && metrics.voters > 1
             && let Err(error) = self.log.transfer(None).await
         {
             tracing::warn!(%error, "leadership could not be passed on");

@@ -64,10 +64,11 @@ impl PeerTransport for Transport {
         Box::pin(async move {
             let (moved, mut progress) = tokio::sync::watch::channel(());
             // A part that cannot be read ends the input, and the receiver misses the rest.
-            let parts = chunks.take_while(|chunk| std::future::ready(chunk.is_ok())).filter_map(move |chunk| {
-                moved.send_replace(());
-                std::future::ready(chunk.ok().map(|body| LogMessage { kind: 0, body: body.into() }))
-            });
+            let parts =
+                chunks.take_while(|chunk| std::future::ready(chunk.is_ok())).filter_map(move |chunk| {
+                    moved.send_replace(());
+                    std::future::ready(chunk.ok().map(|body| LogMessage { kind: 0, body: body.into() }))
+                });
             let head = LogMessage { kind: 0, body: head.into() };
             let mut answers = channel.duplex::<methods::LogSnapshot>(head, parts);
             loop {

@@ -155,7 +155,8 @@ impl Voters {
                 };
                 let channel = self.cluster.config.channels.channel(&peer, Lane::Calls);
                 // The server may have been admitted in the meantime, or by an earlier leader.
-                let status = channel.call::<methods::ServerStatus>(AskStatus {}, Some(STATUS_TIMEOUT)).await?;
+                let status =
+                    channel.call::<methods::ServerStatus>(AskStatus {}, Some(STATUS_TIMEOUT)).await?;
                 let number = match status.number {
                     Some(number) if status.cluster == Some(cluster.0) => caravan_consensus::ServerId(number),
                     _ => log.next_number().await?,

@@ -39,9 +39,8 @@ impl Nodes {
                 _ => changes.changed().await,
             }
         };
-        let channel = paths
-            .get(node.as_str())
-            .map_err(|error| NodeFault::Unreachable { node: node.clone(), error })?;
+        let channel =
+            paths.get(node.as_str()).map_err(|error| NodeFault::Unreachable { node: node.clone(), error })?;
         Ok(channel.stream::<methods::GiveDisk>(GiveDisk { alloc: previous }))
     }
 }

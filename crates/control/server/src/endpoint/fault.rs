@@ -140,6 +140,9 @@ pub enum NodeFault {
     NothingToChange,
     #[error("node not found")]
     NothingToSign,
+    /// This server has not received what another one has already sent to the client.
+    #[error("this server lags behind index {index}")]
+    Lagging { index: u64 },
     #[error("node {0} did not prove who it is: wrong secret")]
     WrongSecret(NodeId),
     #[error("node secret ID does not match. Not registering node {0}")]
@@ -180,7 +183,9 @@ impl NodeFault {
             Self::WrongSecret(_) | Self::OtherSecret(_) => Kind::Forbidden,
             Self::Missing(_) | Self::Fence(_) => Kind::BadRequest,
             Self::NothingToChange | Self::Draining | Self::NoService => Kind::Refused,
-            Self::PredecessorLost { .. } | Self::Unreachable { .. } => Kind::Unavailable,
+            Self::PredecessorLost { .. } | Self::Unreachable { .. } | Self::Lagging { .. } => {
+                Kind::Unavailable
+            }
         }
     }
 }

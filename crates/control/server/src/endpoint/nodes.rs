@@ -1,6 +1,7 @@
 //! The requests of clients about themselves and their allocations.
 
 use super::fault::NodeFault;
+use crate::cluster::Addresses;
 use crate::core::Core;
 use crate::error::ServerError;
 use crate::heartbeat::{Heartbeats, event, nanos};
@@ -16,13 +17,17 @@ use caravan_types::{Nanos, NodeId};
 use futures::Stream;
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
+
+/// How long a server waits until its state has an index that a client has seen.
+const LAG_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Serves the clients' requests about nodes.
 #[derive(Clone, Debug)]
 pub struct Nodes {
     pub(crate) core: Core,
     pub(crate) heartbeats: Heartbeats,
-    pub(crate) addresses: Arc<Vec<String>>,
+    pub(crate) addresses: Addresses,
     /// How long after a heartbeat a node may use single-writer volumes.
     pub(crate) lease_ttl: Nanos,
     pub(crate) reports: Reports,
@@ -87,9 +92,10 @@ impl Nodes {
             heartbeat_ttl: nanos(self.heartbeats.beat(&node.id)),
             index: node.modify_index,
             status: node.status,
-            servers: self.addresses.to_vec(),
+            servers: self.addresses.list(),
             unknown: false,
             lease_ttl: self.lease_ttl,
+            state_index: self.core.snapshot().index(),
         }
     }
 
@@ -171,10 +177,14 @@ impl Nodes {
     }
 
     /// Returns the stream of a node's allocations: first all of them, then changes.
-    pub(crate) fn watch(
+    pub(crate) async fn watch(
         &self,
         request: messages::WatchAllocs,
     ) -> Result<impl Stream<Item = Result<AllocDelta, RpcError>> + Send + use<>, ServerError> {
+        let reached = self.core.store.wait_for_index(request.after);
+        if tokio::time::timeout(LAG_TIMEOUT, reached).await.is_err() {
+            return Err(NodeFault::Lagging { index: request.after }.into());
+        }
         self.authentic(&request.node_id, &request.secret)?;
         let work = self.core.store.follow_node(request.node_id.clone());
         let watch = AllocWatch { core: self.core.clone(), node: request.node_id, work, whole: None };

@@ -26,8 +26,14 @@ pub enum KeyringFault {
         "the key of the cluster (cluster.key in the keyring) is missing; copy the file from another server of the cluster"
     )]
     NoClusterKey,
-    #[error("the keyring has the key of another cluster; move the server's data directory away to join this cluster")]
+    #[error(
+        "the keyring has the key of another cluster; move the server's data directory away to join this cluster"
+    )]
     OtherClusterKey,
+    #[error("root key {key} is sealed with the key of another cluster")]
+    ForeignMaterial { key: String },
+    #[error("the keyring cannot be used: root keys cannot be encoded: {0}")]
+    Material(#[source] Arc<rmp_serde::encode::Error>),
     #[error("the keyring cannot be used: secrets cannot be encoded: {0}")]
     Encode(#[source] Arc<serde_json::Error>),
     #[error("the keyring cannot be used: {0}")]
@@ -49,6 +55,10 @@ pub enum KeyringFault {
 impl KeyringFault {
     pub(crate) fn kind(&self) -> Kind {
         Kind::Internal
+    }
+
+    pub(super) fn material(error: rmp_serde::encode::Error) -> Self {
+        Self::Material(Arc::new(error))
     }
 
     /// Returns the fault of a file or directory.

@@ -16,7 +16,7 @@ use rsa::{RsaPrivateKey, RsaPublicKey};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::fmt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 
 /// File extension of key pairs.
@@ -30,6 +30,7 @@ pub(crate) struct Signer {
     signing: EncodingKey,
     verifying: DecodingKey,
     public: RsaPublicKey,
+    der: Vec<u8>,
 }
 
 impl fmt::Debug for Signer {
@@ -62,7 +63,19 @@ impl Signer {
         let signing = EncodingKey::from_rsa_der(der.as_bytes());
         let verifying =
             DecodingKey::from_rsa_raw_components(&public.n().to_bytes_be(), &public.e().to_bytes_be());
-        Ok(Self { id: id.to_owned(), signing, verifying, public })
+        let der = der.as_bytes().to_vec();
+        Ok(Self { id: id.to_owned(), signing, verifying, public, der })
+    }
+
+    /// Reads a key pair in the format of PKCS #1.
+    pub(super) fn from_der(id: &str, der: &[u8]) -> Result<Self, KeyringFault> {
+        let foreign = |_| KeyringFault::ForeignMaterial { key: id.to_owned() };
+        Self::new(id, &RsaPrivateKey::from_pkcs1_der(der).map_err(foreign)?)
+    }
+
+    /// Returns the key pair in the format of PKCS #1.
+    pub(super) fn der(&self) -> &[u8] {
+        &self.der
     }
 
     /// Returns the public key.
@@ -136,35 +149,25 @@ impl Signers {
         self.known.write().remove(id);
     }
 
-    pub(super) async fn get_or_make(
-        &self,
-        id: &str,
-        dir: Option<PathBuf>,
-    ) -> Result<Arc<Signer>, KeyringFault> {
-        if let Some(signer) = self.get(id) {
-            return Ok(signer);
-        }
-        let _turn = self.making.lock().await;
-        if let Some(signer) = self.get(id) {
-            return Ok(signer);
-        }
-        let name = id.to_owned();
-        let made = tokio::task::spawn_blocking(move || make(&name, dir.as_deref()));
-        let signer = Arc::new(made.await.map_err(|e| KeyringFault::Task(Arc::new(e)))??);
-        let mut known = self.known.write();
-        known.insert(id.to_owned(), signer.clone());
-        Ok(signer)
+    pub(super) fn add(&self, signer: Signer) -> Arc<Signer> {
+        let signer = Arc::new(signer);
+        self.known.write().insert(signer.id.clone(), signer.clone());
+        signer
+    }
+
+    pub(super) async fn turn(&self) -> tokio::sync::MutexGuard<'_, ()> {
+        self.making.lock().await
     }
 }
 
-fn make(id: &str, dir: Option<&Path>) -> Result<Signer, KeyringFault> {
-    let private = RsaPrivateKey::new(&mut OsRng, BITS).map_err(|e| KeyringFault::KeyPair(Arc::new(e)))?;
-    if let Some(dir) = dir {
-        let der = private.to_pkcs1_der().map_err(|e| KeyringFault::EncodeKeyPair(Arc::new(e)))?;
-        let path = dir.join(format!("{id}{SUFFIX}"));
-        caravan_sys::files::atomic_write(&path, der.as_bytes(), 0o600).map_err(KeyringFault::files)?;
-    }
-    Signer::new(id, &private)
+/// Creates a key pair.
+pub(super) async fn make(id: &str) -> Result<Signer, KeyringFault> {
+    let id = id.to_owned();
+    let made = tokio::task::spawn_blocking(move || {
+        let private = RsaPrivateKey::new(&mut OsRng, BITS).map_err(|e| KeyringFault::KeyPair(Arc::new(e)))?;
+        Signer::new(&id, &private)
+    });
+    made.await.map_err(|e| KeyringFault::Task(Arc::new(e)))?
 }
 
 #[cfg(test)]
@@ -174,12 +177,12 @@ mod tests {
     #[tokio::test]
     async fn what_is_signed_is_read_with_the_same_key_only() {
         let dir = tempfile::tempdir().unwrap();
-        let signers = Signers::default();
-        let signer = signers.get_or_make("k1", Some(dir.path().to_owned())).await.unwrap();
+        let signer = make("k1").await.unwrap();
         let claims = Claims { job_id: "web".into(), exp: Some(5), ..Claims::default() };
         let token = signer.sign(&claims).unwrap();
         assert_eq!(Signer::key_of(&token).as_deref(), Some("k1"));
         assert_eq!(signer.open(&token).unwrap(), claims);
+        std::fs::write(dir.path().join("k1.rsa"), signer.der()).unwrap();
         let again = Signers::read(dir.path()).unwrap().get("k1").unwrap();
         assert_eq!((again.open(&token).unwrap(), again.jwk()), (claims, signer.jwk()));
         let (text, _) = token.rsplit_once('.').unwrap();

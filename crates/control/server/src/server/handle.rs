@@ -78,8 +78,15 @@ impl Handle {
     }
 
     /// Returns the RPC addresses of the servers.
-    pub fn addresses(&self) -> &[String] {
-        &self.blueprint.addresses
+    pub fn addresses(&self) -> Vec<String> {
+        self.blueprint.addresses.list()
+    }
+
+    /// Waits until this server no longer leads; returns at once if it does not lead.
+    pub async fn ended_leading(&self) {
+        let mut parts = self.current.subscribe();
+        // The sender lives in this handle.
+        let _ = parts.wait_for(|parts| parts.core.term.is_none()).await;
     }
 
     /// Whether this server is the leader.

@@ -7,7 +7,7 @@ use super::ServerConfig;
 use crate::acl::AclConfig;
 use crate::admin::Admin;
 use crate::broker::Broker;
-use crate::cluster::{Cluster, NodePaths};
+use crate::cluster::{Addresses, Cluster, NodePaths};
 use crate::core::Core;
 use crate::endpoint::{Jobs, Nodes};
 use crate::heartbeat::{HeartbeatConfig, Heartbeats};
@@ -30,7 +30,7 @@ pub(crate) struct Blueprint {
     pub(crate) paths: NodePaths,
     pub(crate) cluster: Cluster,
     pub(crate) usage: UsageBook,
-    pub(crate) addresses: Arc<Vec<String>>,
+    pub(crate) addresses: Addresses,
     region: String,
     heartbeat: HeartbeatConfig,
     lease: Lease,
@@ -74,7 +74,11 @@ impl Blueprint {
             paths: NodePaths::new(registry, cluster.clone()),
             cluster,
             usage: UsageBook::default(),
-            addresses: Arc::new(config.addresses.clone()),
+            addresses: Addresses::new(
+                config.addresses.clone(),
+                &config.region,
+                config.cluster.directory.clone(),
+            ),
             region: config.region.clone(),
             heartbeat: config.heartbeat,
             lease: config.lease,

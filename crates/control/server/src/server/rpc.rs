@@ -67,7 +67,7 @@ impl Handle {
         let this = self.clone();
         let builder = builder.stream::<methods::WatchAllocs, _, _, _>(move |_, request| {
             let parts = this.parts();
-            async move { parts.nodes.watch(request).map_err(RpcError::from) }
+            async move { parts.nodes.watch(request).await.map_err(RpcError::from) }
         });
         let this = self.clone();
         let builder = builder.stream::<methods::FetchDisk, _, _, _>(move |_, request| {
@@ -102,9 +102,7 @@ impl Handle {
                 let (origin, deadline) = (origin(&context), Instant::now() + LEADER_TIMEOUT);
                 loop {
                     let result = match this.leader(origin, deadline).await? {
-                        Place::Here(parts) => {
-                            work(parts, request.clone()).await.map_err(RpcError::from)
-                        }
+                        Place::Here(parts) => work(parts, request.clone()).await.map_err(RpcError::from),
                         Place::There(leader) => leader.call::<M>(request.clone(), None).await,
                     };
                     match result {

@@ -28,6 +28,8 @@ impl LeaderTerm {
     /// Creates the parts of a term. They can be used at once; the background work begins with [`Self::run`].
     pub(super) fn new(blueprint: &Blueprint, term: Term) -> Self {
         let (parts, planner) = blueprint.parts(blueprint.core.in_term(term));
+        // The first request of the term may need a secret.
+        parts.admin.load_keys(&parts.core.snapshot());
         Self { term, parts, planner, cluster: blueprint.cluster.clone() }
     }
 

@@ -302,7 +302,8 @@ impl Client {
     }
 
     pub fn watch(&self) -> impl Stream<Item = Result<AllocDelta, RpcError>> + Unpin + use<> {
-        let request = WatchAllocs { node_id: self.row.id.clone(), secret: self.row.secret_id.clone() };
+        let request =
+            WatchAllocs { node_id: self.row.id.clone(), secret: self.row.secret_id.clone(), after: 0 };
         self.channel.stream::<methods::WatchAllocs>(request)
     }
 

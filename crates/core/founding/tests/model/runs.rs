@@ -14,7 +14,10 @@ fn holds(name: &str, setting: Setting) {
     for (property, path) in checker.discoveries() {
         if property != CLUSTER {
             let last = path.last_state().clone();
-            panic!("{name}: \"{property}\" is broken by\n{}which comes to {last:#?}", story(path.into_actions()));
+            panic!(
+                "{name}: \"{property}\" is broken by\n{}which comes to {last:#?}",
+                story(path.into_actions())
+            );
         }
     }
     checker.assert_any_discovery(CLUSTER);

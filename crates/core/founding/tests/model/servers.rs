@@ -1,8 +1,8 @@
 //! The explored system.
 
 use caravan_founding::{
-    Answer, Candidate, ClusterId, Founding, Own, Promise, Reply, ServerUuid, Step, accepts_admission, accepts_log,
-    next, reply, stands,
+    Answer, Candidate, ClusterId, Founding, Own, Promise, Reply, ServerUuid, Step, accepts_admission,
+    accepts_log, next, reply, stands,
 };
 use stateright::{Model, Property};
 use std::collections::{BTreeMap, BTreeSet};
@@ -144,7 +144,9 @@ impl Setting {
         let step = next(&server.own, &members, &server.answers);
         match (self.planted, step) {
             (Planted::FirstSeenN, Step::Ask { founding, .. }) => Step::Found(founding),
-            (Planted::Majority, Step::Ask { founding, missing }) if missing.len() * 2 < founding.servers.len() => {
+            (Planted::Majority, Step::Ask { founding, missing })
+                if missing.len() * 2 < founding.servers.len() =>
+            {
                 Step::Found(founding)
             }
             (_, step) => step,

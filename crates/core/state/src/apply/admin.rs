@@ -7,10 +7,11 @@ use crate::tx::Tx;
 use caravan_types::Namespace;
 use caravan_types::acl::{AuthMethod, BindingRule, Role, Secret, Token};
 use caravan_types::admin::{AdminChange, Resealed, SealedRow};
+use caravan_types::blob::Blob;
 use caravan_types::command::Refusal;
 use caravan_types::job::JobStatus;
 use caravan_types::node_pool::{self, NodePool};
-use caravan_types::operator::{AutopilotConfig, RootKeyMeta, RootKeyState, SchedulerConfig};
+use caravan_types::operator::{AutopilotConfig, RootKeyMaterial, RootKeyMeta, RootKeyState, SchedulerConfig};
 use std::sync::Arc;
 
 fn missing(what: &str) -> Refusal {
@@ -53,9 +54,35 @@ impl Tx {
     /// Replaces everything except for the index, which continues.
     pub(super) fn restore(&mut self, snapshot: &[u8]) -> Done {
         let restored = crate::snapshot::decode(snapshot);
+        let level = self.root.level();
         self.root = restored.map_err(|error| Refusal::Invalid(error.to_string()))?;
         self.root.index = self.index;
+        // The level is that of the servers, not that of the servers that made the snapshot.
+        self.set_level(level);
         Ok(())
+    }
+
+    pub(super) fn restore_part(&mut self, id: &str, number: u32, bytes: &Blob) -> Done {
+        let staged = self.root.staged.take().map(|staged| (*staged).clone()).unwrap_or_default();
+        self.root.staged = Some(Arc::new(staged.with(id, number, bytes)?));
+        Ok(())
+    }
+
+    pub(super) fn restore_staged(&mut self, id: &str, parts: u32, sha256: &str) -> Done {
+        let staged = self.root.staged.take().unwrap_or_default();
+        let snapshot = staged.whole(id, parts, sha256)?;
+        self.restore(&snapshot)
+    }
+
+    pub(super) fn raise_level(&mut self, level: u32) {
+        if level > self.root.level() {
+            self.set_level(level);
+        }
+    }
+
+    fn set_level(&mut self, level: u32) {
+        let settings = Settings { level, ..(*self.root.tenancy.settings).clone() };
+        self.root.tenancy.settings = Arc::new(settings);
     }
 
     pub(super) fn admin(&mut self, change: &AdminChange) -> Done {
@@ -99,7 +126,18 @@ impl Tx {
                 put!(self, one_time, key, (**row).clone(), AdminRow::OneTimeToken(changed));
             }
             AdminChange::OneTimeDelete(secrets) => self.delete_one_time_tokens(secrets)?,
-            AdminChange::RootKeyWrite { key, full } => self.root_key_write(key, *full),
+            AdminChange::RootKeyWrite { key, full, material } => {
+                self.root_key_write(key, *full);
+                material.iter().for_each(|material| self.put_material(material));
+            }
+            AdminChange::RootKeyMaterial(materials) => {
+                for material in materials {
+                    // The key may have been removed meanwhile.
+                    if self.root.root_key(&material.key_id).is_some() {
+                        self.put_material(material);
+                    }
+                }
+            }
             AdminChange::RootKeyDelete { id, force } => self.root_key_delete(id, *force)?,
             AdminChange::Reseal(rows) => {
                 // A new seal with a removed key is skipped: the stored row can still be opened.
@@ -312,6 +350,12 @@ impl Tx {
         put!(self, root_keys, id.clone(), key.clone(), AdminRow::RootKey(id));
     }
 
+    fn put_material(&mut self, material: &RootKeyMaterial) {
+        let id = material.key_id.clone();
+        self.root.tenancy.root_key_material.insert(id.clone(), Arc::new(material.clone()));
+        self.changed(Changed::Admin(AdminRow::RootKey(id)));
+    }
+
     fn root_key_delete(&mut self, id: &str, force: bool) -> Done {
         let key = self.root.root_key(id).ok_or_else(|| Refusal::Invalid("root key not found".to_owned()))?;
         if key.state == RootKeyState::Active {
@@ -321,6 +365,7 @@ impl Tx {
             return Err(Refusal::Invalid("root key in use, cannot delete".to_owned()));
         }
         remove!(self, root_keys, id, AdminRow::RootKey(id.to_owned()));
+        self.root.tenancy.root_key_material.remove(id);
         Ok(())
     }
 

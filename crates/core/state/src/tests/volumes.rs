@@ -357,7 +357,7 @@ fn what_is_sealed_with_a_key_that_is_gone_is_refused() {
     use caravan_types::volume::Volume;
     let key = |id: &str, state| {
         let key = RootKeyMeta { key_id: id.into(), state, ..RootKeyMeta::default() };
-        Change::Admin(AdminChange::RootKeyWrite { key: Box::new(key), full: false })
+        Change::Admin(AdminChange::RootKeyWrite { key: Box::new(key), full: false, material: None })
     };
     let sealed = |key: &str| SealedSecrets { key: key.into(), text: "c2VhbGVk".into() };
     let variable = |key: &str| {

@@ -143,13 +143,7 @@ pub(super) const TABLE: &[(&str, &[Flag])] = &[
                 Carried,
             ),
             flag("rejoin", Switch, "server.rejoin_after_leave", "Join again after a leave", Carried),
-            flag(
-                "encrypt",
-                Secret("KEY"),
-                "server.encrypt",
-                "Key of the gossip between servers",
-                Carried,
-            ),
+            flag("encrypt", Secret("KEY"), "server.encrypt", "Key of the gossip between servers", Carried),
             flag(
                 "raft-protocol",
                 Number("N"),

@@ -87,7 +87,11 @@ impl ClusterSettings {
                 server.raft_snapshot_threshold,
                 SNAPSHOT_THRESHOLD,
             )?,
-            trailing_logs: at_least_one("server.raft_trailing_logs", server.raft_trailing_logs, TRAILING_LOGS)?,
+            trailing_logs: at_least_one(
+                "server.raft_trailing_logs",
+                server.raft_trailing_logs,
+                TRAILING_LOGS,
+            )?,
             non_voting: server.non_voting_server.unwrap_or(false),
             redundancy_zone: non_empty(&server.redundancy_zone),
             upgrade_version: non_empty(&server.upgrade_version),
@@ -124,7 +128,9 @@ impl ClusterSettings {
 /// Returns the part of an address before the port.
 fn host_of(address: &str) -> &str {
     match address.rsplit_once(':') {
-        Some((host, port)) if port.parse::<u16>().is_ok() && (!host.contains(':') || host.ends_with(']')) => host,
+        Some((host, port)) if port.parse::<u16>().is_ok() && (!host.contains(':') || host.ends_with(']')) => {
+            host
+        }
         _ => address,
     }
 }
@@ -164,7 +170,8 @@ pub(super) fn entries(field: &'static str, texts: Option<&[String]>) -> Result<V
 }
 
 fn key(server: &ServerConfig) -> Result<Option<Key>, AgentError> {
-    let Some(text) = server.encrypt.as_ref().map(caravan_hcl::config::Hidden::expose).filter(|text| !text.is_empty())
+    let Some(text) =
+        server.encrypt.as_ref().map(caravan_hcl::config::Hidden::expose).filter(|text| !text.is_empty())
     else {
         return Ok(None);
     };

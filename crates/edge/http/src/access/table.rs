@@ -6,10 +6,10 @@
 
 use super::line::{Asks, BodyLimit, Line, Need, Object, On, Place, To, line, session, slash};
 use crate::routes::{
-    acl, actions, agent, agent_admin, allocs, children, client, cluster, deployments, evals, event, exec, files,
-    fuzzy, host_volumes, job, job_versions, jobs, metrics, monitor, monitor_export, namespaces, node_changes,
-    node_pools, nodes, operator, plan, plugins, profiles, scaling, search, services, snapshots, statuses,
-    system, tags, ui, vars, volume, volumes,
+    acl, actions, agent, agent_admin, allocs, children, client, cluster, deployments, evals, event, exec,
+    files, fuzzy, host_volumes, job, job_versions, jobs, metrics, monitor, monitor_export, namespaces,
+    node_changes, node_pools, nodes, operator, plan, plugins, profiles, scaling, search, services, snapshots,
+    statuses, system, tags, ui, vars, volume, volumes,
 };
 use Need::{
     Action, Agent, Alloc, AnyPool, Body, Deployment, Deregister, Eval, Exec, Held, HiddenAlloc, HostClaim,
@@ -53,7 +53,7 @@ pub(super) static TABLE: &[Line] = &[
     line(Any, "/", Open, at_once!(ui::root)).at(Place::Page),
     slash("/ui"),
     line(Any, "/ui/**", Open, at_once!(ui::page)).at(Place::Page),
-    line(Any, "/.well-known/*", Open, run!(operator::well_known)).at(Place::AnyServer),
+    line(Any, "/.well-known/*", Open, run!(operator::well_known)),
     line(Get, "jobs", Namespace(&[N::ListJobs]), run!(jobs::list)).cached(),
     line(Put, "jobs", Job(&[N::SubmitJob, N::RegisterJob]), run!(jobs::register)).registers(),
     line(Put, "jobs/parse", Namespace(&[N::ParseJob, N::SubmitJob]), at_once!(jobs::parse)).at(Place::Agent),

@@ -206,7 +206,7 @@ fn each_request_has_its_place() {
     for (method, path, place) in [
         (Method::GET, "", Place::Page),
         (Method::GET, "ui/", Place::Page),
-        (Method::GET, ".well-known/jwks.json", Place::AnyServer),
+        (Method::GET, ".well-known/jwks.json", Place::Server),
         (Method::GET, "v1/jobs", Place::Server),
         (Method::PUT, "v1/jobs/parse", Place::Agent),
         (Method::GET, "v1/metrics", Place::Agent),

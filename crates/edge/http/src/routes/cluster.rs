@@ -187,7 +187,8 @@ pub(crate) async fn transfer(call: &Call) -> Result<Reply, ApiError> {
     }
     let chosen = |text: &str| (!text.is_empty()).then(|| text.to_owned());
     let cluster = call.server()?.cluster();
-    let done = cluster.transfer(chosen(id), chosen(address)).await.map_err(|error| transfer_failed(&error))?;
+    let done =
+        cluster.transfer(chosen(id), chosen(address)).await.map_err(|error| transfer_failed(&error))?;
     let side = |(id, address): &(Uuid, String)| json!({"ID": id.to_string(), "Address": address});
     Ok(Reply::value(match done {
         Some(done) => json!({"From": side(&done.from), "To": side(&done.to), "Noop": false}),

@@ -102,7 +102,7 @@ pub(crate) async fn evaluate(call: &Call) -> Result<Reply, ApiError> {
         &done,
         0,
         json!({
-            "LeaderRPCAddr": server.addresses().first(),
+            "LeaderRPCAddr": server.cluster().leader_address(),
             "NumNodes": root.nodes().count(),
             "SchedulingEligibility": eligibility,
             "Servers": servers,

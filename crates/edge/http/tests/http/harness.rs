@@ -213,7 +213,10 @@ impl Api {
         let config = ServerConfig {
             cluster: caravan_server::ClusterConfig::alone("s"),
             region: "global".into(),
-            log: Config::memory(ServerId(1)),
+            log: Config {
+                peer: caravan_consensus::Peer::at("127.0.0.1:4647"),
+                ..Config::memory(ServerId(1))
+            },
             addresses: vec!["127.0.0.1:4647".into()],
             workers: caravan_server::Workers::all(1),
             heartbeat: HeartbeatConfig::default(),

@@ -13,6 +13,9 @@ use std::time::Duration;
 use tokio::sync::Mutex;
 use tokio::time::Instant;
 
+/// How long a connection is used on which the servers have not proved their membership to each other.
+const UNPROVED_TIMEOUT: Duration = Duration::from_millis(500);
+
 /// How long and how often to try to reach a server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RetryPolicy {
@@ -133,6 +136,8 @@ struct State {
     next: usize,
     /// Consecutive rounds without a server.
     failures: u32,
+    /// When the connection was made, if neither server could prove that it belongs to the cluster of the other.
+    unproved: Option<Instant>,
 }
 
 impl Remote {
@@ -149,7 +154,7 @@ impl Remote {
         let give_up = Instant::now() + self.options.retry.patience;
         let mut state = self.state.lock().await;
         if let Some(connection) = &state.connection {
-            let desired = self.options.targets.has(&state.target);
+            let desired = self.options.targets.has(&state.target) && !self.may_prove_more(&state);
             if desired && !connection.is_closed() && connection.ready().await.is_ok() {
                 return Ok(connection.clone());
             }
@@ -172,6 +177,13 @@ impl Remote {
         }
     }
 
+    /// Returns whether a new connection may prove more than the current one: either server may have been admitted to the
+    /// cluster since.
+    fn may_prove_more(&self, state: &State) -> bool {
+        let has_key = self.options.server.as_ref().is_some_and(|own| own.own.credential.get().is_some());
+        has_key && state.unproved.is_some_and(|since| since.elapsed() >= UNPROVED_TIMEOUT)
+    }
+
     /// Tries every server once.
     async fn round(&self, state: &mut State) -> Result<Connection, RpcError> {
         let targets = self.options.targets.list();
@@ -181,14 +193,15 @@ impl Remote {
             let index = (state.next + offset) % count;
             let target = &targets[index];
             let attempt = async {
-                let (io, _) = self.options.dial(target, self.options.role).await?;
-                Connection::handshake(io, self.options.keep_alive).await
+                let (io, peer) = self.options.dial(target, self.options.role).await?;
+                Ok::<_, RpcError>((Connection::handshake(io, self.options.keep_alive).await?, peer))
             };
             match attempt.await {
-                Ok(connection) => {
+                Ok((connection, peer)) => {
                     tracing::debug!(target_server = %target, "connected");
-                    let target = target.clone();
-                    *state = State { connection: Some(connection.clone()), target, next: index, failures: 0 };
+                    let unproved = (self.options.server.is_some() && !peer.is_member()).then(Instant::now);
+                    let (target, kept) = (target.clone(), Some(connection.clone()));
+                    *state = State { connection: kept, target, next: index, failures: 0, unproved };
                     return Ok(connection);
                 }
                 Err(error) => {

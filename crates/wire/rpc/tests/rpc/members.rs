@@ -95,6 +95,22 @@ async fn a_server_without_a_cluster_proves_nothing() {
 }
 
 #[tokio::test]
+async fn a_channel_proves_membership_once_its_server_is_admitted() {
+    let (running, empty) = (start(member("1")).await, ServerSide { id: "2".into(), ..Default::default() });
+    let channel = Channel::connect(calling(empty.clone(), "1", &[running.addr]));
+    let ask = async || channel.call::<AmIMember>((), Some(TIMEOUT)).await.unwrap();
+    assert_eq!(ask().await, "false");
+    empty.credential.set(Credential::new("cluster", 2, [7; 32]));
+    let proved = async {
+        while ask().await != "true" {
+            tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+        }
+    };
+    tokio::time::timeout(TIMEOUT, proved).await.expect("the channel proves nothing");
+    running.stop().await;
+}
+
+#[tokio::test]
 async fn only_members_call_nodes_through_a_server() {
     let running = start(member("1")).await;
     for caller in [impatient(&[running.addr]), calling(ServerSide::default(), "1", &[running.addr])] {

@@ -170,7 +170,8 @@ fn promote(facts: &Facts<'_>, server: &Server) -> Option<Change> {
     let stable = facts.config.server_stabilization_time.0;
     let stable = if facts.term_age < stable { Nanos::ZERO } else { stable };
     let is_due = server.healthy_for.is_some_and(|age| age >= stable);
-    (server.is_alive() && is_due && !server.never_votes).then_some(Change::Promote { number: recorded.number })
+    (server.is_alive() && is_due && !server.never_votes)
+        .then_some(Change::Promote { number: recorded.number })
 }
 
 /// Whether the cluster keeps its quorum without a server: all other voters that it needs are healthy.
@@ -181,8 +182,7 @@ fn can_lose(facts: &Facts<'_>, server: &Server) -> bool {
     let others: Vec<&Server> =
         facts.servers.iter().filter(|other| other.is_voter() && other.id != server.id).collect();
     let healthy = others.iter().filter(|other| {
-        other.healthy_for.is_some()
-            || other.recorded.as_ref().is_some_and(|state| state.number == facts.own)
+        other.healthy_for.is_some() || other.recorded.as_ref().is_some_and(|state| state.number == facts.own)
     });
     !others.is_empty() && healthy.count() > others.len() / 2
 }
@@ -195,8 +195,8 @@ fn remove_dead(facts: &Facts<'_>) -> Option<Change> {
     let dead = facts.servers.iter().find(|server| is_dead(facts, server))?;
     let Some(recorded) = &dead.recorded else { return Some(Change::Leave { name: dead.name.clone() }) };
     let voters = facts.servers.iter().filter(|server| server.is_voter());
-    let (count, dead_voters) =
-        voters.fold((0_usize, 0), |(count, dead), server| (count + 1, dead + usize::from(is_dead(facts, server))));
+    let (count, dead_voters) = voters
+        .fold((0_usize, 0), |(count, dead), server| (count + 1, dead + usize::from(is_dead(facts, server))));
     let min = usize::try_from(facts.config.min_quorum).unwrap_or(usize::MAX);
     let is_minority = dead_voters <= count.saturating_sub(1) / 2;
     let is_enough = !recorded.voter || count > min.max(1);

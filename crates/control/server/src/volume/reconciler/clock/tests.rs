@@ -1,7 +1,7 @@
 use super::*;
+use crate::cluster::NodePaths;
 use crate::core::{Core, Moment};
 use crate::volume::Controllers;
-use crate::cluster::NodePaths;
 use caravan_rpc::ReverseRegistry;
 use caravan_types::Nanos;
 use caravan_types::alloc::Allocation;

@@ -1,0 +1,34 @@
+//! The addresses that clients receive, so that they can call any server.
+
+use super::Directory;
+use caravan_members::Member;
+use std::sync::Arc;
+
+/// The addresses of the servers for clients; cheap to clone.
+#[derive(Clone, Debug)]
+pub(crate) struct Addresses {
+    own: Arc<[String]>,
+    region: Arc<str>,
+    directory: Arc<dyn Directory>,
+}
+
+impl Addresses {
+    pub(crate) fn new(own: Vec<String>, region: &str, directory: Arc<dyn Directory>) -> Self {
+        Self { own: own.into(), region: region.into(), directory }
+    }
+
+    /// Returns the addresses of all alive servers of the region, `host:port`; those of this server alone before it knows
+    /// others.
+    pub(crate) fn list(&self) -> Vec<String> {
+        let view = self.directory.changes().borrow().clone();
+        let alive = view.in_region(&self.region).filter(|member| member.is_alive());
+        let known: Vec<String> = alive.filter_map(for_clients).collect();
+        if known.is_empty() { self.own.to_vec() } else { known }
+    }
+}
+
+fn for_clients(member: &Member) -> Option<String> {
+    let tags = member.server_tags();
+    let host = if tags.rpc_addr.contains(':') { format!("[{}]", tags.rpc_addr) } else { tags.rpc_addr };
+    (!host.is_empty() && tags.port != 0).then(|| format!("{host}:{}", tags.port))
+}

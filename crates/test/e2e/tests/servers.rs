@@ -1,0 +1,160 @@
+//! Several servers as processes: founding, leader changes, admission, leaving.
+
+use crate::run_job;
+use anyhow::{Result, bail, ensure};
+use caravan_testkit::{Agent, AgentOptions, Servers, eventually};
+use nix::sys::signal::Signal;
+use serde_json::{Value, json};
+
+fn put(agent: &Agent, path: &str, value: &str) -> Result<()> {
+    let reply = agent.request("PUT", &format!("/v1/var/{path}"), Some(&json!({"Items": {"v": value}})))?;
+    ensure!(reply.status == 200, "{} {}", reply.status, reply.text());
+    Ok(())
+}
+
+fn value(agent: &Agent, path: &str) -> Result<Value> {
+    Ok(agent.get(&format!("/v1/var/{path}"))?["Items"]["v"].clone())
+}
+
+/// The names and states of the members, as a server sees them.
+fn members(agent: &Agent) -> Result<Vec<(String, String)>> {
+    let table = agent.get("/v1/agent/members")?;
+    let member = |member: &Value| {
+        let text = |key: &str| member[key].as_str().unwrap_or_default().to_owned();
+        (text("Name"), text("Status"))
+    };
+    Ok(table["Members"].as_array().into_iter().flatten().map(member).collect())
+}
+
+#[test]
+fn a_cluster_outlives_its_leader_and_takes_it_back() -> Result<()> {
+    let mut servers = Servers::start(3)?;
+    let configuration = servers.wait_voters(3)?;
+    ensure!(configuration["Servers"].as_array().into_iter().flatten().all(|s| s["RaftProtocol"] == "3"));
+    // Every server takes writes, and every server sees them at once.
+    for number in 0..3 {
+        put(servers.get(number), &format!("from/{number}"), "one")?;
+        for reader in 0..3 {
+            ensure!(value(servers.get(reader), &format!("from/{number}"))? == "one");
+        }
+    }
+    let leader = servers.wait_leader()?;
+    servers.get_mut(leader).kill_9()?;
+    let next = servers.wait_leader()?;
+    ensure!(next != leader);
+    // The secrets that the dead leader sealed are read by the next one.
+    let other = servers.follower()?;
+    ensure!(value(servers.get(other), "from/0")? == "one");
+    put(servers.get(other), "from/0", "two")?;
+    eventually("the dead server to be shown as failed", || {
+        let name = format!("server-{}.global", leader + 1);
+        let found = members(servers.get(other))?;
+        if found.contains(&(name, "failed".to_owned())) { Ok(()) } else { bail!("{found:?}") }
+    })?;
+    servers.get_mut(leader).spawn()?;
+    servers.wait_leader()?;
+    servers.wait_voters(3)?;
+    servers.wait_level()?;
+    ensure!(value(servers.get(leader), "from/0")? == "two");
+    let stale = servers.get(leader).request("GET", "/v1/var/from/0?stale", None)?;
+    ensure!(stale.status == 200, "{}", stale.text());
+    Ok(())
+}
+
+#[test]
+fn an_ordered_end_passes_leadership_on_and_a_transfer_does_so_too() -> Result<()> {
+    let mut servers = Servers::start(3)?;
+    let (leader, follower) = (servers.wait_leader()?, servers.follower()?);
+    let own =
+        |agent: &Agent| Ok::<_, anyhow::Error>(agent.get("/v1/agent/self")?["member"]["Tags"]["id"].clone());
+    let id = own(servers.get(follower))?;
+    let id = id.as_str().unwrap_or_default();
+    let moved = servers.get(leader).caravan(&["operator", "raft", "transfer-leadership", "-peer-id", id])?;
+    moved.ok()?;
+    ensure!(servers.wait_leader()? == follower, "leadership went elsewhere");
+    servers.get_mut(follower).stop_by(Signal::SIGTERM)?;
+    ensure!(servers.get(follower).log().contains("passing leadership on"));
+    servers.wait_leader()?;
+    let other = servers.follower()?;
+    put(servers.get(other), "x", "y")?;
+    Ok(())
+}
+
+#[test]
+fn a_server_joins_by_its_address_is_promoted_and_leaves() -> Result<()> {
+    let mut servers = Servers::start(1)?;
+    put(servers.get(0), "before", "it joined")?;
+    let extra = "server { bootstrap_expect = 0 }\nleave_on_interrupt = true\n";
+    let new = servers.add(extra)?;
+    servers.wait_voters(2)?;
+    let third = servers.add(extra)?;
+    servers.wait_voters(3)?;
+    servers.wait_level()?;
+    ensure!(value(servers.get(new), "before")? == "it joined");
+    // The first server may end now.
+    servers.get_mut(0).kill_9()?;
+    servers.wait_leader()?;
+    ensure!(value(servers.get(third), "before")? == "it joined");
+    servers.get_mut(0).spawn()?;
+    servers.wait_leader()?;
+    servers.get_mut(new).stop_by(Signal::SIGINT)?;
+    servers.wait_voters(2)?;
+    let seen = members(servers.get(0))?;
+    ensure!(seen.iter().any(|(_, status)| status == "left"), "{seen:?}");
+    Ok(())
+}
+
+#[test]
+fn a_client_of_one_server_is_reached_through_all() -> Result<()> {
+    let mut servers = Servers::start(3)?;
+    let leader = servers.wait_leader()?;
+    let client = Agent::with(AgentOptions {
+        server: false,
+        servers: vec![servers.get(leader).rpc_address()],
+        ..AgentOptions::default()
+    })?;
+    let job = r#"
+job "talk" {
+  group "g" {
+    task "t" {
+      driver = "raw_exec"
+      config {
+        command = "/bin/sh"
+        args    = ["-c", "echo hello; exec sleep 1000"]
+      }
+      resources {
+        cpu    = 20
+        memory = 16
+      }
+    }
+  }
+}
+"#;
+    let other = servers.follower()?;
+    run_job(servers.get(other), "talk", job)?;
+    let alloc = servers.get(other).wait_alloc("talk", "running")?;
+    let id = alloc["ID"].as_str().unwrap_or_default().to_owned();
+    let reach = |servers: &Servers| {
+        for number in servers.running() {
+            let agent = servers.get(number);
+            eventually("the log of the task through each server", || {
+                let logs = agent.caravan(&["alloc", "logs", &id])?.ok()?;
+                if logs.stdout == "hello\n" { Ok(()) } else { bail!("{logs:?}") }
+            })?;
+            let exec = agent.caravan(&["alloc", "exec", "-i=false", &id, "echo", "inside"])?.ok()?;
+            ensure!(exec.stdout.contains("inside"), "{exec:?}");
+        }
+        Ok(())
+    };
+    reach(&servers)?;
+    // The client moves to another server, and its node stays.
+    servers.get_mut(leader).kill_9()?;
+    servers.wait_leader()?;
+    reach(&servers)?;
+    let node = client.node_id()?;
+    let other = servers.follower()?;
+    ensure!(servers.get(other).get(&format!("/v1/node/{node}"))?["Status"] == "ready");
+    let events = servers.get(other).get(&format!("/v1/node/{node}"))?["Events"].to_string();
+    ensure!(!events.contains("heartbeat missed"), "{events}");
+    Ok(())
+}
