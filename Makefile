@@ -12,8 +12,7 @@ CARGO_HOME ?= $(HOME)/.cargo
 export PATH := $(PATH):$(CARGO_HOME)/bin:/usr/local/go/bin
 CSI_SANITY ?= $(CURDIR)/.tools/bin/csi-sanity
 export CSI_SANITY
-# Stories wait for processes more than they compute: two for each processor.
-export RUST_TEST_THREADS ?= $(shell echo $$(( 2 * $$(nproc) )))
+XTASK := $(or $(CARGO_TARGET_DIR),target)/debug/xtask
 
 # The power cuts of `make test-vm`.
 SCHEDULES ?= 200
@@ -31,8 +30,8 @@ clean-demo: ## stop what `make demo` left running and remove its volume
 
 test: ## build the program and run all tests (needs root)
 	@scripts/tools.sh test
-	$(CARGO) build -p caravan --locked
-	$(CARGO) test --workspace --locked
+	$(CARGO) build --workspace --bin xtask --locked
+	$(XTASK) test
 
 test-vm: ## run all stories in virtual machines (SCHEDULES=200 power cuts)
 	@scripts/tools.sh test-vm

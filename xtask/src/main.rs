@@ -8,6 +8,7 @@ mod docs;
 mod package;
 mod proto;
 mod sched;
+mod test;
 mod vm;
 
 use anyhow::bail;
@@ -36,6 +37,8 @@ chores:
   proto [--check]   generate crates/wire/proto/src/generated from crates/wire/proto/proto
                     (--check: only compare, fail when they differ)
   sched FILE        build nodes, volumes and jobs by a script, and print what was decided and why
+  test [PART-OF-A-NAME]...
+                    build all programs and tests once, and run the tests, several programs at a time
   vm                virtual machines: list, test [FILTER], run SCRIPT, shell, e2e [FILTER]
                     (flags before run, shell and e2e: --memory MIB --cpus N --with PROGRAM)";
 
@@ -54,6 +57,7 @@ fn main() -> anyhow::Result<ExitCode> {
         "package" => package::run(rest)?,
         "proto" => proto::run(rest)?,
         "sched" => sched::run(rest)?,
+        "test" => test::run(rest)?,
         "vm" => vm::run(rest)?,
         other => bail!("there is no chore {other:?}\n{USAGE}"),
     }

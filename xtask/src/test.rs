@@ -1,0 +1,92 @@
+//! `cargo xtask test`: builds all programs and tests of the workspace once, then runs the test programs side by side.
+//!
+//! `cargo test` runs one program after the other, so the processor idles while one test of a program waits. It also
+//! leaves some programs to the tests, each of which cargo then builds with other features of the dependencies.
+
+mod build;
+mod job;
+mod report;
+
+use self::job::{Job, Outcome};
+use anyhow::{Context, Result, bail};
+use std::collections::VecDeque;
+use std::path::{Path, PathBuf};
+use std::sync::Mutex;
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::time::{Duration, Instant};
+
+/// The time without a finished program after which the running ones are printed.
+const PROGRESS_INTERVAL: Duration = Duration::from_secs(60);
+
+/// Programs that take long, longest first: they start first. The others follow in the order of their names.
+const LONGEST: [&str; 4] = ["caravan-e2e/e2e", "caravan-machines/machines", "caravan-client/client", "caravan-docker/docker"];
+
+/// The number of programs that run at a time.
+const PROGRAMS: usize = 2;
+
+/// Builds and runs the tests. Words that are no flags select tests by parts of their names, as for libtest.
+pub(crate) fn run(arguments: &[String]) -> Result<()> {
+    if let Some(flag) = arguments.iter().find(|argument| argument.starts_with('-')) {
+        bail!("unknown flag {flag:?}; usage: cargo xtask test [PART-OF-A-NAME]...");
+    }
+    let began = Instant::now();
+    let target = std::env::var_os("CARGO_TARGET_DIR")
+        .map_or_else(|| caravan_testkit::workspace("target"), PathBuf::from);
+    let logs = target.join("test-logs");
+    std::fs::create_dir_all(&logs).context("creating the folder of logs")?;
+    let built = build::all()?;
+    let mut jobs: Vec<Job> = built.jobs(arguments);
+    jobs.sort_by_key(|job| LONGEST.iter().position(|name| *name == job.name()).unwrap_or(LONGEST.len()));
+    if arguments.is_empty() {
+        jobs.push(Job::documentation());
+    }
+    println!("built in {} s; {} test programs", began.elapsed().as_secs(), jobs.len());
+    let outcomes = side_by_side(jobs, &logs);
+    report::summary(&outcomes, began.elapsed())
+}
+
+/// Runs all jobs, a few at a time, and prints a line for each that ends.
+fn side_by_side(jobs: Vec<Job>, logs: &Path) -> Vec<Outcome> {
+    let count = jobs.len();
+    let queue = Mutex::new(VecDeque::from(jobs));
+    let running = Mutex::new(Vec::<(String, Instant)>::new());
+    let (ended, outcomes) = mpsc::channel();
+    std::thread::scope(|scope| {
+        for _ in 0..PROGRAMS {
+            let (queue, running, ended) = (&queue, &running, ended.clone());
+            scope.spawn(move || {
+                // A lock is poisoned only when another of these threads panicked; then the scope panics too.
+                let next = || queue.lock().ok()?.pop_front();
+                while let Some(job) = next() {
+                    let name = job.name();
+                    if let Ok(mut running) = running.lock() {
+                        running.push((name.clone(), Instant::now()));
+                    }
+                    let outcome = job.run(logs);
+                    if let Ok(mut running) = running.lock() {
+                        running.retain(|(other, _)| *other != name);
+                    }
+                    if ended.send(outcome).is_err() {
+                        return;
+                    }
+                }
+            });
+        }
+        drop(ended);
+        let mut all = Vec::new();
+        loop {
+            match outcomes.recv_timeout(PROGRESS_INTERVAL) {
+                Ok(outcome) => {
+                    report::line(&outcome, all.len() + 1, count);
+                    all.push(outcome);
+                }
+                Err(RecvTimeoutError::Timeout) => {
+                    if let Ok(running) = running.lock() {
+                        report::progress(&running, logs);
+                    }
+                }
+                Err(RecvTimeoutError::Disconnected) => return all,
+            }
+        }
+    })
+}
