@@ -251,7 +251,7 @@ impl Ghost {
     /// Reports all desired allocations as running with mounted volumes. Returns their number.
     async fn pretend(&self, known: &mut BTreeSet<ClaimId>) -> Result<usize> {
         let (node_id, secret) = (self.row.id.clone(), self.row.secret_id.clone());
-        let request = WatchAllocs { node_id: node_id.clone(), secret: secret.clone() };
+        let request = WatchAllocs { node_id: node_id.clone(), secret: secret.clone(), after: 0 };
         let mut watch = self.channel.stream::<methods::WatchAllocs>(request);
         let delta = watch.next().await.context("the stream of allocations ended")??;
         let mut updates = Vec::new();
