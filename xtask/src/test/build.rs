@@ -68,7 +68,8 @@ pub(super) fn all() -> Result<Built> {
 impl Built {
     /// Adds the executable of a message, if it has one.
     fn add(&mut self, line: &str) -> Result<()> {
-        let message: Message = serde_json::from_str(line).with_context(|| format!("a message of cargo: {line}"))?;
+        let message: Message =
+            serde_json::from_str(line).with_context(|| format!("a message of cargo: {line}"))?;
         if message.reason != "compiler-artifact" {
             return Ok(());
         }

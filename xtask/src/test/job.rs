@@ -112,7 +112,8 @@ impl Job {
     /// Returns the tests of the program that its log does not show as ended.
     fn unfinished(&self, log: &Path) -> Vec<String> {
         let listed = Command::new(self.command.get_program()).args(["--list", "--format", "terse"]).output();
-        let listed = listed.map(|output| String::from_utf8_lossy(&output.stdout).into_owned()).unwrap_or_default();
+        let listed =
+            listed.map(|output| String::from_utf8_lossy(&output.stdout).into_owned()).unwrap_or_default();
         let text = std::fs::read(log).unwrap_or_default();
         let text = String::from_utf8_lossy(&text);
         let names = listed.lines().filter_map(|line| line.strip_suffix(": test"));
@@ -143,7 +144,9 @@ pub(super) fn results(log: &str) -> (usize, Vec<String>) {
     let (mut passed, mut failed) = (0, Vec::new());
     for line in log.lines() {
         // Output of other processes may precede the line of a test.
-        let Some((_, test)) = line.split_once("test ").filter(|(before, _)| before.is_empty()) else { continue };
+        let Some((_, test)) = line.split_once("test ").filter(|(before, _)| before.is_empty()) else {
+            continue;
+        };
         match test.rsplit_once(" ... ") {
             Some((_, "ok")) => passed += 1,
             Some((name, "FAILED")) => failed.push(name.to_owned()),
