@@ -21,6 +21,7 @@ mod growth;
 mod habits;
 mod host_volumes;
 mod hosts;
+mod linearizable;
 mod metrics;
 mod mounts;
 mod networks;

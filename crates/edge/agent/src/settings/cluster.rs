@@ -101,7 +101,7 @@ impl ClusterSettings {
     /// Returns the warnings about the settings.
     pub(crate) fn warnings(&self) -> Vec<String> {
         let mut warnings = Vec::new();
-        if self.expect > 1 && self.expect % 2 == 0 {
+        if self.expect > 1 && self.expect.is_multiple_of(2) {
             warnings.push(format!(
                 "bootstrap_expect = {}: an even number of servers tolerates no more failures than one server less",
                 self.expect
