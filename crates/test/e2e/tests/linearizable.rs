@@ -185,10 +185,7 @@ fn disturb(servers: &mut Servers) -> Result<()> {
                 sleep(PAUSE);
                 servers.get(leader).signal(Signal::SIGCONT)?;
             }
-            _ => {
-                let moved = servers.get(leader).caravan(&["operator", "raft", "transfer-leadership"])?;
-                moved.ok()?;
-            }
+            _ => servers.get(leader).transfer_leadership()?,
         }
     }
     sleep(PAUSE);
