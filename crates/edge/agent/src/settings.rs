@@ -8,6 +8,7 @@ mod net;
 mod server;
 #[cfg(test)]
 mod tests;
+mod ui;
 
 pub(crate) use client::ClientSettings;
 pub(crate) use cluster::ClusterSettings;
@@ -66,6 +67,8 @@ pub(crate) struct Settings {
     pub(crate) client: Option<ClientSettings>,
     pub(crate) transport: caravan_http::Transport,
     pub(crate) metrics: caravan_http::MetricsConfig,
+    /// The web page.
+    pub(crate) ui: caravan_ui::Settings,
     pub(crate) tls: TlsSettings,
     /// The `plugin` blocks by label.
     pub(crate) plugins: BTreeMap<String, caravan_plugins::Block>,
@@ -221,6 +224,7 @@ pub(crate) fn resolve(flags: &Flags, file: AgentConfig, host: &Host) -> Result<S
         client,
         transport: transport(&file, limits)?,
         metrics: metrics(&file, dev),
+        ui: ui::of(&file)?,
         tls: TlsSettings::of(&file)?,
         plugins,
         plugin_dir,

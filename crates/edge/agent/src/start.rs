@@ -336,6 +336,7 @@ impl Agent<'_> {
             rpc_addr: if settings.server.is_some() { settings.advertise_rpc.clone() } else { String::new() },
             dev: settings.dev,
             metrics: settings.metrics,
+            ui: settings.ui.clone(),
             config: shown.into(),
         }
     }

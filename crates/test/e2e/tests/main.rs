@@ -47,6 +47,7 @@ mod tenancy;
 mod third_party;
 mod tls;
 mod transcripts;
+mod ui;
 mod verbs;
 mod volume_check;
 mod volumes;

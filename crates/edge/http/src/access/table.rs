@@ -53,6 +53,7 @@ pub(super) static TABLE: &[Line] = &[
     line(Any, "/", Open, at_once!(ui::root)).at(Place::Page),
     slash("/ui"),
     line(Any, "/ui/**", Open, at_once!(ui::page)).at(Place::Page),
+    line(Get, "caravan/ui", Open, at_once!(ui::settings)).at(Place::Agent),
     line(Any, "/.well-known/*", Open, run!(operator::well_known)),
     line(Get, "jobs", Namespace(&[N::ListJobs]), run!(jobs::list)).cached(),
     line(Put, "jobs", Job(&[N::SubmitJob, N::RegisterJob]), run!(jobs::register)).registers(),
