@@ -17,7 +17,7 @@ XTASK := $(or $(CARGO_TARGET_DIR),target)/debug/xtask
 # The power cuts of `make test-vm`.
 SCHEDULES ?= 200
 
-.PHONY: help demo clean-demo test test-vm build release package package-static lint deny tools ui ui-dev
+.PHONY: help demo clean-demo test test-vm build release package package-static lint deny tools ui ui-dev screenshots
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -68,6 +68,10 @@ deny: ## check licences and sources of dependencies (needs cargo-deny)
 ui: ## build the web page from the folder ui (needs Node)
 	@scripts/tools.sh build ui
 	$(CARGO) run --quiet --locked -p xtask -- ui
+
+screenshots: ## write the pictures of README.md, from an agent with the jobs of the demonstration
+	@scripts/tools.sh test
+	@scripts/screenshots.sh
 
 ui-dev: ## serve the web page while it is changed, with the data of an agent (CARAVAN_ADDR)
 	@scripts/tools.sh ui

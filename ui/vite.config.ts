@@ -3,7 +3,7 @@ import { existsSync, readFileSync } from 'node:fs';
 import { defineConfig, type Plugin } from 'vite';
 
 /** Packages whose code becomes part of the page. */
-const IN_THE_PAGE = ['svelte'];
+const IN_THE_PAGE = ['svelte', '@xterm/xterm', '@xterm/addon-fit'];
 
 /** Adds the table of files, which the crate includes, and the licences of the packages in the page. */
 function listed(): Plugin {

@@ -5,7 +5,7 @@ import { chromium } from 'playwright-core';
 const [address, folder, ...shots] = process.argv.slice(2);
 const browser = await chromium.launch({ executablePath: process.env.CHROMIUM ?? '/usr/bin/chromium', args: ['--no-sandbox'] });
 for (const scheme of ['light', 'dark']) {
-  const context = await browser.newContext({ colorScheme: scheme, viewport: { width: 1280, height: 800 } });
+  const context = await browser.newContext({ colorScheme: scheme, viewport: { width: 1100, height: 620 } });
   for (const shot of shots) {
     const [path, name] = shot.split('=');
     const page = await context.newPage();

@@ -44,6 +44,13 @@ export function address(path: string): URL {
   return url;
 }
 
+/** Returns the address of a websocket. */
+export function socketAddress(path: string): string {
+  const url = address(path);
+  url.protocol = url.protocol === 'https:' ? 'wss:' : 'ws:';
+  return url.href;
+}
+
 /** Sends a request and returns its response. */
 export async function send(path: string, options: Options = {}): Promise<Response> {
   const headers: Record<string, string> = {};

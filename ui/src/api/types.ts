@@ -339,3 +339,64 @@ export interface Submission {
   VariableFlags: Record<string, string> | null;
   Variables: string;
 }
+
+/** Something that a person should look at. */
+export interface Item {
+  Kind: 'Job' | 'Deployment' | 'Node' | 'Plugin' | 'Volume';
+  ID: string;
+  Name: string;
+  Namespace: string;
+  Severity: 'failed' | 'waiting' | 'notice';
+  Reason: string;
+  Since: number;
+  DetailID: string;
+}
+
+export type Counts = Record<string, number>;
+
+export interface Overview {
+  Jobs: Counts;
+  Allocations: Counts;
+  Evaluations: Counts;
+  Nodes: Counts;
+  Plugins: Counts;
+  Volumes: Counts;
+  Claims: Counts;
+  Attention: Item[];
+  Omitted: number;
+  Denied: string[];
+}
+
+export interface StorageMap {
+  Plugins: PluginRow[];
+  Volumes: VolumeExplain[];
+  HostVolumes: HostVolume[];
+  Nodes: Record<string, string>;
+  Hidden: number;
+  Denied: string[];
+}
+
+export interface NodeColumns {
+  ID: string[];
+  Name: string[];
+  Datacenter: string[];
+  NodePool: string[];
+  NodeClass: string[];
+  Status: string[];
+  Draining: boolean[];
+  Eligible: boolean[];
+  CPU: number[];
+  CPUUsed: number[];
+  MemoryMB: number[];
+  MemoryMBUsed: number[];
+  Allocations: number[];
+}
+
+export interface Capabilities {
+  Management: boolean;
+  Namespaces: Record<string, string[]>;
+  Node: string;
+  Agent: string;
+  Operator: string;
+  Plugin: string;
+}

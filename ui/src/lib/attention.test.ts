@@ -1,6 +1,7 @@
 import { expect, it } from 'vitest';
-import type { Evaluation, Metric, NodeRow, PluginRow, VolumeExplain } from '../api/types';
-import { attention, sentence, whyBlocked } from './attention';
+import type { Evaluation, Item, Metric } from '../api/types';
+import { place, sentence, whyBlocked } from './attention';
+import { parse } from './route';
 
 const metric = (more: Partial<Metric>): Metric => ({
   NodesEvaluated: 3,
@@ -16,9 +17,6 @@ const metric = (more: Partial<Metric>): Metric => ({
   ...more,
 });
 
-const evaluation = (more: Partial<Evaluation>) =>
-  ({ ID: 'e1', JobID: 'web', Namespace: 'default', Status: 'blocked', CreateTime: 2e15, ...more }) as Evaluation;
-
 it('says why no node was found, the most frequent reason first', () => {
   expect(sentence(metric({ ConstraintFiltered: { a: 1, b: 2 }, DimensionExhausted: { memory: 1 } }))).toBe(
     '2 nodes: b; 1 node: a; 1 node has not enough memory',
@@ -27,38 +25,17 @@ it('says why no node was found, the most frequent reason first', () => {
 });
 
 it('names the group that waits', () => {
-  const row = evaluation({ FailedTGAllocs: { api: metric({ DimensionExhausted: { cpu: 2 } }) } });
+  const row = { FailedTGAllocs: { api: metric({ DimensionExhausted: { cpu: 2 } }) } } as unknown as Evaluation;
   expect(whyBlocked(row)).toBe('group api: 2 nodes have not enough cpu');
 });
 
-it('shows failures first, then the oldest wait', () => {
-  const down = { ID: 'n1', Name: 'one', Status: 'down', StatusDescription: 'no heartbeat' } as NodeRow;
-  const plugin = { ID: 'p', ControllerRequired: false, ControllersHealthy: 0, ControllersExpected: 0 } as PluginRow;
-  const volume = {
-    ID: 'data',
-    Namespace: 'default',
-    Phase: 'ready',
-    LastError: '',
-    History: null,
-    Claims: [
-      { JobID: 'w', Phase: 'attaching', WaitsFor: 'the node', LastError: '', Since: 1e15 },
-      { JobID: 'x', Phase: 'mounted', WaitsFor: '', LastError: '', Since: 1e15 },
-    ],
-  } as unknown as VolumeExplain;
-  const items = attention({
-    evaluations: [evaluation({}), evaluation({ Status: 'complete' })],
-    nodes: [down],
-    plugins: [
-      { ...plugin, NodesHealthy: 1, NodesExpected: 1 },
-      { ...plugin, ID: 'q', NodesHealthy: 1, NodesExpected: 2 },
-    ],
-    volumes: [volume],
-  });
-  expect(items.map((item) => `${item.severity} ${item.kind} ${item.name}`)).toEqual([
-    'failed Node one',
-    'waiting Volume data',
-    'waiting Job web',
-    'waiting Plugin q',
-  ]);
-  expect(items[1]?.reason).toBe('the claim of w is attaching: the node');
+it('leads from each item to its object', () => {
+  const item = (Kind: Item['Kind']) => ({ Kind, ID: 'a/b', Namespace: 'team', DetailID: 'd' }) as Item;
+  const page = (kind: Item['Kind']) => parse(place(item(kind)).href);
+  expect(page('Job')).toMatchObject({ page: 'job', id: 'a/b', ns: 'team' });
+  expect(page('Deployment')).toMatchObject({ page: 'job', id: 'a/b', tab: 'deployments' });
+  expect(page('Volume')).toMatchObject({ page: 'volume', id: 'a/b', ns: 'team' });
+  expect(page('Plugin')).toMatchObject({ page: 'plugin', id: 'a/b' });
+  expect(page('Node')).toMatchObject({ page: 'node', id: 'a/b' });
+  expect(place(item('Volume')).command).toBe('caravan volume status -namespace team a/b');
 });

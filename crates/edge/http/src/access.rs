@@ -312,6 +312,19 @@ pub(crate) fn event_topic(caller: &Caller, topic: &str, namespace: &str) -> bool
     }
 }
 
+/// Returns whether a caller may receive any event of a topic, in a namespace or, for `*`, in at least one namespace.
+pub(crate) fn any_event(caller: &Caller, topic: &str, namespace: &str) -> bool {
+    let acl = &caller.acl;
+    match topic.split(':').next().unwrap_or_default() {
+        "Deployment" | "Evaluation" | "Allocation" | "Job" | "Service" | "CSIPlugin" => {
+            acl.namespace_any(namespace, &[NsCap::ReadJob])
+        }
+        "HostVolume" => acl.namespace_any(namespace, &[NsCap::HostVolumeRead]),
+        "CSIVolume" => acl.namespace_any(namespace, &[NsCap::CsiReadVolume]),
+        topic => event_topic(caller, topic, namespace),
+    }
+}
+
 impl Call {
     /// Returns whether the caller has a capability in a namespace; for rows of lists over all namespaces.
     pub(crate) fn may(&self, namespace: &Namespace, cap: NsCap) -> bool {

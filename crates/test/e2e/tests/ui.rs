@@ -1,8 +1,10 @@
 //! The web page: a session of a user in Chromium against a real agent.
 
+use crate::tenancy::Guarded;
 use crate::{create_volume, run_job};
 use anyhow::{Context, Result, bail, ensure};
 use caravan_testkit::{Agent, AgentOptions, Plugin, Writer, eventually, plugin_job, workspace, writer_job};
+use serde_json::json;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
@@ -23,7 +25,7 @@ fn packages(folder: &Path) -> Result<()> {
 }
 
 /// Runs a script of the page's tests.
-fn session(agent: &Agent, script: &str) -> Result<()> {
+fn session(agent: &Agent, script: &str, secrets: &[&str]) -> Result<()> {
     if !Path::new(BROWSER).exists() {
         bail!("{BROWSER} is missing: scripts/tools.sh test installs it");
     }
@@ -32,6 +34,7 @@ fn session(agent: &Agent, script: &str) -> Result<()> {
     let output = Command::new("node")
         .arg(folder.join("e2e").join(script))
         .arg(format!("http://{}", agent.address()))
+        .args(secrets)
         .stdin(Stdio::null())
         .output()
         .context("node is not installed: scripts/tools.sh test installs it")?;
@@ -66,5 +69,38 @@ fn a_user_finds_out_what_waits_and_acts() -> Result<()> {
         let evals = agent.get("/v1/job/reader/evaluations")?.to_string();
         if evals.contains("blocked") { Ok(()) } else { bail!("{evals}") }
     })?;
-    session(&agent, "story.mjs")
+    session(&agent, "story.mjs", &[])
+}
+
+/// The page's own routes: an overview with reasons, the storage map, the usage of nodes, the caller's rights.
+#[test]
+fn one_call_answers_what_waits() -> Result<()> {
+    let agent = Agent::with(AgentOptions { dev: true, ..AgentOptions::default() })?;
+    run_job(&agent, "hostpath", &plugin_job(&Plugin { driver: "raw_exec".into(), args: Vec::new() }))?;
+    agent.wait_plugin("hostpath")?;
+    create_volume(&agent, "data", "single-node-writer")?;
+    let map = agent.get("/v1/caravan/storage?namespace=*")?;
+    ensure!(map["Volumes"][0]["ID"] == "data" && map["Plugins"][0]["ID"] == "hostpath", "{map}");
+    let usage = agent.get("/v1/caravan/nodes/usage")?;
+    ensure!(usage["CPU"][0].as_i64() > Some(0) && usage["Allocations"][0] == 1, "{usage}");
+    let overview = agent.get("/v1/caravan/overview?namespace=*")?;
+    ensure!(overview["Nodes"]["ready"] == 1 && overview["Jobs"]["running"] == 1, "{overview}");
+    let rights = agent.get("/v1/acl/token/self?capabilities=true")?;
+    ensure!(rights["CaravanCapabilities"]["Management"] == true, "{rights}");
+    Ok(())
+}
+
+#[test]
+fn a_missing_right_costs_a_panel_not_the_page() -> Result<()> {
+    let guarded = Guarded::start()?;
+    let limited = guarded.token("limited", "namespace \"default\" {\n  policy = \"read\"\n}\n")?;
+    let job = json!({"Job": {
+        "ID": "web", "Name": "web", "Type": "service", "Datacenters": ["*"],
+        "TaskGroups": [{"Name": "g", "Tasks": [{
+            "Name": "t", "Driver": "raw_exec", "Config": {"command": "/bin/sleep", "args": ["3600"]}
+        }]}]
+    }});
+    let answer = guarded.as_root("PUT", "/v1/jobs", Some(&job))?;
+    ensure!(answer.status == 200, "{answer:?}");
+    session(&guarded.agent, "rights.mjs", &[&guarded.root, &limited])
 }

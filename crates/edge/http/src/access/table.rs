@@ -8,8 +8,8 @@ use super::line::{Asks, BodyLimit, Line, Need, Object, On, Place, To, line, sess
 use crate::routes::{
     acl, actions, agent, agent_admin, allocs, children, client, cluster, deployments, evals, event, exec,
     files, fuzzy, host_volumes, job, job_versions, jobs, metrics, monitor, monitor_export, namespaces,
-    node_changes, node_pools, nodes, operator, plan, plugins, profiles, scaling, search, services, snapshots,
-    statuses, system, tags, ui, vars, volume, volumes,
+    node_changes, node_pools, node_usage, nodes, operator, overview, plan, plugins, profiles, scaling,
+    search, services, snapshots, statuses, storage_map, system, tags, ui, vars, volume, volumes,
 };
 use Need::{
     Action, Agent, Alloc, AnyPool, Body, Deployment, Deregister, Eval, Exec, Held, HiddenAlloc, HostClaim,
@@ -54,6 +54,9 @@ pub(super) static TABLE: &[Line] = &[
     slash("/ui"),
     line(Any, "/ui/**", Open, at_once!(ui::page)).at(Place::Page),
     line(Get, "caravan/ui", Open, at_once!(ui::settings)).at(Place::Agent),
+    line(Get, "caravan/overview", Shown, run!(overview::overview)).cached(),
+    line(Get, "caravan/storage", Shown, run!(storage_map::map)).cached(),
+    line(Get, "caravan/nodes/usage", Node(Level::Read), run!(node_usage::columns)).cached(),
     line(Any, "/.well-known/*", Open, run!(operator::well_known)),
     line(Get, "jobs", Namespace(&[N::ListJobs]), run!(jobs::list)).cached(),
     line(Put, "jobs", Job(&[N::SubmitJob, N::RegisterJob]), run!(jobs::register)).registers(),
