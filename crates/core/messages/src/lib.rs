@@ -1,6 +1,7 @@
 //! Messages between agents. Which method carries which is declared in `caravan-rpc`.
 
 pub mod cluster;
+pub mod region;
 
 use caravan_types::acl::Secret;
 use caravan_types::alloc::{AllocUpdate, Allocation};
@@ -517,6 +518,9 @@ pub struct ExecOpen {
     /// Who asks: for servers only, nodes are not told.
     #[serde(default)]
     pub secret: Secret,
+    /// The region of the allocation; empty: that of the agent that receives the message.
+    #[serde(default)]
+    pub region: String,
 }
 
 /// What is sent to the program.

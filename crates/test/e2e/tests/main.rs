@@ -28,6 +28,7 @@ mod operators;
 mod plugins;
 mod reached;
 mod recovery;
+mod regions;
 mod reload;
 mod remote;
 mod removal;

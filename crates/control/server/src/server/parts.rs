@@ -70,7 +70,7 @@ impl Blueprint {
         let admin = Admin::new(core.clone(), config.region.clone(), acl, config.issuer.clone());
         Self {
             core,
-            admin: admin.with_reset_file(reset_file),
+            admin: admin.with_reset_file(reset_file).in_region(cluster.authoritative() == &*cluster.region),
             paths: NodePaths::new(registry, cluster.clone()),
             cluster,
             usage: UsageBook::default(),

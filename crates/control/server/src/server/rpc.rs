@@ -7,6 +7,7 @@ use super::Handle;
 use super::parts::Parts;
 use crate::cluster::{LEADER_TIMEOUT, Origin, Place, leader};
 use crate::error::ServerError;
+use crate::replication;
 use caravan_messages::Done;
 use caravan_rpc::{Code, Context, Method, RouterBuilder, RpcError, StreamMethod, methods};
 use futures::{Stream, StreamExt as _};
@@ -63,6 +64,9 @@ impl Handle {
         let builder = self.led_stream::<methods::ClaimVolume, _, _>(builder, |parts, request| {
             parts.nodes.authentic(&request.node_id, &request.secret)?;
             Ok(parts.claims.claim(request))
+        });
+        let builder = self.led_stream::<methods::FollowRows, _, _>(builder, |parts, asked| {
+            Ok(replication::source(parts.core.clone(), (*parts.admin).clone(), asked))
         });
         let this = self.clone();
         let builder = builder.stream::<methods::WatchAllocs, _, _, _>(move |_, request| {
