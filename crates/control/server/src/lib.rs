@@ -25,6 +25,7 @@ mod keyring;
 mod locks;
 mod lookups;
 mod node_evals;
+mod node_identity;
 mod outbound;
 mod periodic;
 mod plan;

@@ -47,6 +47,9 @@ pub struct NodeContact {
     /// (design section 4.4); 0 from servers that do not say.
     #[serde(default)]
     pub lease_ttl: Nanos,
+    /// A new identity of the node, in place of an absent or an old one.
+    #[serde(default)]
+    pub identity: Option<SignedNode>,
 }
 
 /// A sign of life.
@@ -54,8 +57,11 @@ pub struct NodeContact {
 pub struct NodeHeartbeat {
     /// Who.
     pub node_id: NodeId,
-    /// Proof.
+    /// Proof: the node's secret or its identity.
     pub secret: NodeSecret,
+    /// Whether the node has no identity and asks for one.
+    #[serde(default)]
+    pub wants_identity: bool,
 }
 
 /// Things that happened on a node.
@@ -460,7 +466,7 @@ pub struct SignNode {
 }
 
 /// The identity of a node.
-#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct SignedNode {
     /// The token.
     pub token: caravan_types::acl::Secret,

@@ -24,6 +24,7 @@ mod hosts;
 mod metrics;
 mod mounts;
 mod networks;
+mod node_identity;
 mod operators;
 mod plugins;
 mod reached;

@@ -110,6 +110,7 @@ impl Blueprint {
                 addresses: self.addresses.clone(),
                 lease_ttl: self.lease.ttl,
                 reports: Reports::new(core.clone()),
+                region: self.region.clone(),
             },
             claims: Claims { core: core.clone(), waits: reconciler.waits.clone() },
             usage: self.usage.clone(),
