@@ -28,7 +28,7 @@ impl Player {
         let node = Node {
             id: id.into(),
             secret_id: NodeSecret::new(SECRET),
-            name: id.to_owned(),
+            name: id.into(),
             datacenter: "dc1".to_owned(),
             node_pool: "default".to_owned(),
             ..Node::default()

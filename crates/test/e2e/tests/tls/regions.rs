@@ -123,18 +123,18 @@ fn new_certificates_are_used_without_an_end_of_open_streams() -> Result<()> {
     let before = shown(&certificates, &west)?;
     let stream = Call {
         method: "GET".to_owned(),
-        path: "/v1/event/stream?region=west&topic=Namespace&index=1".to_owned(),
+        path: "/v1/event/stream?region=west&topic=NodePool&index=1".to_owned(),
         patience: Some(Duration::from_secs(8)),
         ..Call::default()
     };
     let write = |name: &str| -> Result<()> {
-        let written = east.request("PUT", "/v1/namespace?region=west", Some(&json!({"Name": name})))?;
+        let written = east.request("PUT", "/v1/node/pools?region=west", Some(&json!({"Name": name})))?;
         ensure!(written.status == 200, "{}", written.text());
         Ok(())
     };
-    // Both regions are their own authority, so the namespace belongs to the region of the agent.
+    // Both regions are their own authority, so the node pool belongs to the region of the agent.
     let west_write = |name: &str| -> Result<()> {
-        let written = west.request("PUT", "/v1/namespace", Some(&json!({"Name": name})))?;
+        let written = west.request("PUT", "/v1/node/pools", Some(&json!({"Name": name})))?;
         ensure!(written.status == 200, "{}", written.text());
         Ok(())
     };
@@ -157,6 +157,6 @@ fn new_certificates_are_used_without_an_end_of_open_streams() -> Result<()> {
     ensure!(events.contains("\"before\"") && events.contains("\"after\""), "{events}");
     ensure!(!events.contains("of-east"), "{events}");
     // Servers of both regions connect with the new certificates.
-    ensure!(west.get("/v1/namespaces?region=east")?.to_string().contains("of-east"));
+    ensure!(west.get("/v1/node/pools?region=east")?.to_string().contains("of-east"));
     Ok(())
 }
