@@ -8,6 +8,8 @@ use caravan_types::node::{Node, NodeSecret};
 use serde_json::json;
 use std::time::Duration;
 
+const ONE: &str = "11111111-2222-3333-4444-555555555555";
+const TWO: &str = "11111111-2222-3333-4444-666666666666";
 const SECRET: &str = "5a1a6ad5-0000-4a4e-9e3a-2f1a6d2bb6c9";
 
 /// A node that this test plays.
@@ -51,13 +53,13 @@ const LIMIT: Option<Duration> = Some(Duration::from_secs(10));
 #[test]
 fn a_node_proves_itself_by_an_identity_that_heartbeats_renew() -> Result<()> {
     let agent = Agent::with(AgentOptions { client: false, ..AgentOptions::default() })?;
-    let (one, two) = (Player::new(&agent, "node-one")?, Player::new(&agent, "node-two")?);
+    let (one, two) = (Player::new(&agent, ONE)?, Player::new(&agent, TWO)?);
     let answered =
         |answer: Result<NodeContact, RpcError>| answer.map_err(|error| anyhow::anyhow!("{error:?}"));
     // A node of an earlier version asks for no identity.
     ensure!(answered(one.beat(SECRET, false))?.identity.is_none());
     let signed = answered(one.beat(SECRET, true))?.identity.context("no identity")?;
-    ensure!(signed.claims.sub == "node:global:default:node-one:default", "{:?}", signed.claims);
+    ensure!(signed.claims.sub == format!("node:global:default:{ONE}:default"), "{:?}", signed.claims);
     let token = signed.token.expose();
     ensure!(answered(one.beat(token, false))?.identity.is_none(), "the identity is young");
     let refused = two.beat(token, false).err().context("the identity of another node was accepted")?;
@@ -68,7 +70,7 @@ fn a_node_proves_itself_by_an_identity_that_heartbeats_renew() -> Result<()> {
     ensure!(rotated.status == 200, "{}", rotated.text());
     let renewed = answered(one.beat(token, false))?.identity.context("no new identity")?;
     ensure!(answered(one.beat(renewed.token.expose(), false))?.identity.is_none());
-    let purged = agent.request("PUT", "/v1/node/node-one/purge", None)?;
+    let purged = agent.request("PUT", &format!("/v1/node/{ONE}/purge"), None)?;
     ensure!(purged.status == 200, "{}", purged.text());
     ensure!(answered(one.beat(token, false))?.unknown, "a purged node is known");
     Ok(())
