@@ -173,7 +173,8 @@ pub(crate) fn resolve(flags: &Flags, file: AgentConfig, host: &Host) -> Result<S
     let advertise_rpc = advertised("advertise.rpc", advertise.rpc.as_deref(), rpc, host, dev || !is_server)?;
     let server = match is_server {
         true => {
-            let cluster = ClusterSettings::of(&file, &server_file, bind, host, dev)?;
+            let region = non_empty(&file.region).unwrap_or_else(|| "global".into());
+            let cluster = ClusterSettings::of(&file, &server_file, bind, host, dev, &region)?;
             Some(ServerSettings::of(&server_file, &data_dir, host, cluster)?)
         }
         false => None,
