@@ -1,6 +1,6 @@
 //! `operator autopilot ...`, `operator scheduler ...`, `operator raft ...`
 
-use super::raft_log;
+use super::{raft_log, recover};
 use crate::ctx::Ctx;
 use crate::data::DataArgs;
 use crate::error::{CliError, Doing as _, Outcome};
@@ -96,6 +96,8 @@ pub(crate) enum RaftVerb {
     ListPeers(PeersArgs),
     /// Show each entry of the log of a stopped server as JSON
     Logs(raft_log::LogsArgs),
+    /// Recover a cluster that lost its majority, with one stopped server
+    Recover(recover::RecoverArgs),
     /// Remove a member
     RemovePeer(PeerArgs),
     /// Show the state that results from applying a stopped server's log, as JSON
@@ -320,6 +322,7 @@ pub(crate) async fn raft(ctx: &Ctx, verb: &RaftVerb) -> Outcome {
         RaftVerb::Info(args) => raft_log::info(ctx, args),
         RaftVerb::Logs(args) => raft_log::logs(ctx, args),
         RaftVerb::State(args) => raft_log::state(ctx, args),
+        RaftVerb::Recover(args) => recover::run(ctx, args),
         RaftVerb::ListPeers(args) => {
             let mut query = ctx.query();
             query.stale = args.stale;
