@@ -6,7 +6,7 @@ use crate::settings::{ClusterSettings, ServerSettings, Settings};
 use caravan_consensus::{Config as LogConfig, Peer, PeersFile, ServerId, Start, Timing};
 use caravan_members::{Handle as Members, JoinEntry, ServerTags};
 use caravan_rpc::{ConnectOptions, PeerIdentity, RetryPolicy, ServerPeer, ServerSide};
-use caravan_server::{ClusterConfig, FEATURE_LEVEL, RpcChannels};
+use caravan_server::{ClusterConfig, RpcChannels};
 use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
@@ -117,6 +117,7 @@ impl Agent<'_> {
         let cluster = ClusterConfig {
             id,
             name,
+            level: settings.level,
             expect: server.cluster.expect,
             dir: (!settings.dev).then(|| server.data_dir.clone()),
             own: own.clone(),
@@ -172,7 +173,7 @@ fn tags(settings: &Settings, cluster: &ClusterSettings, id: Uuid, rpc: SocketAdd
     ServerTags {
         region: settings.region.clone(),
         datacenter: settings.datacenter.clone(),
-        build: env!("CARGO_PKG_VERSION").to_owned(),
+        build: settings.build.version.to_owned(),
         revision: settings.build.commit.to_owned(),
         id,
         rpc_addr: rpc.ip().to_string(),
@@ -181,7 +182,7 @@ fn tags(settings: &Settings, cluster: &ClusterSettings, id: Uuid, rpc: SocketAdd
         nonvoter: cluster.non_voting,
         zone: cluster.redundancy_zone.clone(),
         upgrade_version: cluster.upgrade_version.clone(),
-        level: Some(FEATURE_LEVEL),
+        level: Some(settings.level),
         ..ServerTags::default()
     }
 }

@@ -70,7 +70,7 @@ impl ClusterSettings {
             advertise_serf: match advertise.serf.as_deref() {
                 Some(address) => with_port(address, serf.port()),
                 None => match (advertise.rpc.as_deref(), serf.ip().is_unspecified()) {
-                    // Whoever reaches the port for calls usually reaches the gossip port there as well.
+                    // Servers that reach the port for calls usually reach the gossip port there as well.
                     (Some(rpc), true) => with_port(host_of(rpc), serf.port()),
                     _ => advertised("advertise.serf", None, serf, host, dev)?,
                 },
