@@ -226,6 +226,7 @@ impl ServerError {
         match self {
             Self::Refusal(Refusal::JobModifyIndex { .. }) => Some(ErrorReason::ModifyIndex),
             Self::Refusal(Refusal::VolumeInUse { .. }) => Some(ErrorReason::VolumeInUse),
+            Self::Admin(AdminFault::SnapshotKey { .. }) => Some(ErrorReason::SnapshotKey),
             _ => None,
         }
     }
