@@ -24,6 +24,7 @@ mod hosts;
 mod metrics;
 mod mounts;
 mod networks;
+mod operate;
 mod operators;
 mod plugins;
 mod reached;
