@@ -58,7 +58,7 @@ fail() {
             tail -n 15 "$file" >&2
         fi
     done
-    if [ -d "$dir" ]; then printf '\nmake clean-cluster ends what was started.\n' >&2; fi
+    if [ -d "$dir" ]; then printf '\nmake clean-cluster ends all of it.\n' >&2; fi
     exit 1
 }
 
