@@ -242,7 +242,7 @@ async fn save(ctx: &Ctx, args: &SaveArgs) -> Outcome {
     if args.redact {
         content = without_keys(&content).map_err(failed)?.0;
     }
-    write_private(&path, &content).doing("Failed to save snapshot file")?;
+    write_private(&path, &content).doing(format!("Failed to save snapshot file {path}.tmp"))?;
     ctx.out.line(&format!("State file written to {path}"));
     if args.clear_key {
         ctx.out.note(
