@@ -55,6 +55,8 @@ pub struct ClusterConfig {
     pub id: Uuid,
     /// The server's name, without the region.
     pub name: String,
+    /// The feature level of the program: [`FEATURE_LEVEL`], except in tests of upgrades.
+    pub level: u32,
     /// The number of servers that found the cluster (`bootstrap_expect`): 0 waits for an admission, 1 founds alone.
     pub expect: usize,
     /// The directory of the promise to found a cluster; `None`: in memory.
@@ -86,6 +88,7 @@ impl ClusterConfig {
         Self {
             id,
             name: name.into(),
+            level: FEATURE_LEVEL,
             expect: 1,
             dir: None,
             own: ServerSide { id: id.to_string(), ..ServerSide::default() },

@@ -43,7 +43,7 @@ mod worker;
 
 pub use acl::{Acl, AclConfig, Caller, Denied, HostVolumeCap, Level, NsCap, PoolCap, VarCap, Workload};
 pub use acl::{RulesError, parse as parse_rules};
-pub use admin::{Admin, Introduction, OidcBegin, OidcDone};
+pub use admin::{Admin, Introduction, OidcBegin, OidcDone, SnapshotKeys};
 pub use admission::{Problem, ProblemCode, Problems, Verdict, joined, joined_warnings};
 pub use broker::{BrokerDepth, QueueFigures};
 pub use cluster::{

@@ -115,7 +115,8 @@ impl Service {
         };
         let store = Arc::new(Store::default());
         let transport = Arc::new(Transport(config.cluster.channels.clone()));
-        let (log, log_service) = Consensus::start(config.log.clone(), transport, Machine(store.clone()))
+        let machine = Machine { store: store.clone(), level: config.cluster.level };
+        let (log, log_service) = Consensus::start(config.log.clone(), transport, machine)
             .await
             .map_err(|e| ServerError::Storage(Arc::new(e)))?;
         let own = &config.cluster;

@@ -332,7 +332,7 @@ impl Agent<'_> {
             region: settings.region.clone(),
             datacenter: settings.datacenter.clone(),
             name: settings.name.clone(),
-            version: env!("CARGO_PKG_VERSION").to_owned(),
+            version: settings.build.version.to_owned(),
             server_id: part.map(|part| part.id.to_string()).unwrap_or_default(),
             http_addr: settings.advertise_http.clone(),
             rpc_addr: if settings.server.is_some() { settings.advertise_rpc.clone() } else { String::new() },

@@ -30,6 +30,8 @@ pub(crate) const TOKEN: HeaderName = HeaderName::from_static("x-nomad-token");
 
 /// The refusal for callers without the right.
 const DENIED: &str = "Permission denied";
+/// The operator capability to save snapshots.
+pub(crate) const SNAPSHOT_SAVE: &str = "snapshot-save";
 /// The refusal of registrations while only operators may register jobs.
 const REJECTED: &str = "Job registration, dispatch, and scale are disabled by the scheduler configuration";
 
@@ -231,6 +233,13 @@ impl Asked<'_> {
             Need::Agent(level) => acl.agent(level).into(),
             Need::Operator(level) => acl.operator(level).into(),
             Need::OperatorCap(cap, level) => acl.operator_cap(cap, level).into(),
+            Need::SaveSnapshot => {
+                // The handler refuses a value that is not a flag. The key opens all secrets.
+                let has_key = !matches!(self.call.query.flag("key"), Ok(None | Some(false)));
+                let may =
+                    if has_key { acl.is_management() } else { acl.operator_cap(SNAPSHOT_SAVE, Level::Write) };
+                may.into()
+            }
             Need::Quota(level) => acl.quota(level).into(),
             Need::Plugin(level) => acl.plugin(level).into(),
             Need::Pool(at, cap) => acl.node_pool(&self.named(at), cap).into(),

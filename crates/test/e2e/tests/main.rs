@@ -26,6 +26,7 @@ mod metrics;
 mod mounts;
 mod networks;
 mod node_identity;
+mod operate;
 mod operators;
 mod plugins;
 mod reached;

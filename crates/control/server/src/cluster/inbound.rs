@@ -1,8 +1,8 @@
 //! The calls of other servers.
 
+use super::Cluster;
 use super::founder::promise;
 use super::transport::kind_of;
-use super::{Cluster, FEATURE_LEVEL};
 use crate::error::ServerError;
 use bytes::Bytes;
 use caravan_consensus::{ClusterId, ServerId};
@@ -158,7 +158,7 @@ impl Cluster {
             last_term: metrics.last_log_term,
             last_index: metrics.last_log_index,
             last_contact: contact,
-            level: FEATURE_LEVEL,
+            level: self.config.level,
             now: UnixNanos(caravan_sys::time::wall_nanos()),
         }
     }
@@ -193,10 +193,10 @@ impl Cluster {
             };
             return Err(RpcError::new(Code::Conflict, reason).into());
         }
-        if admit.level > FEATURE_LEVEL {
+        if admit.level > self.config.level {
             let reason = format!(
-                "the cluster uses feature level {}, this server supports {FEATURE_LEVEL}: it needs a newer version",
-                admit.level
+                "the cluster uses feature level {}, this server supports {}: it needs a newer version",
+                admit.level, self.config.level
             );
             return Err(RpcError::new(Code::Conflict, reason).into());
         }

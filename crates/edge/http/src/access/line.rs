@@ -83,6 +83,8 @@ pub(crate) enum Need {
     Operator(Level),
     /// The right to the region's settings, or the named operator capability.
     OperatorCap(&'static str, Level),
+    /// The right to save snapshots; with the key of the cluster, if the query asks for that, a management token.
+    SaveSnapshot,
     /// The right to quotas.
     Quota(Level),
     /// The right to storage plugins.

@@ -1,5 +1,6 @@
 //! The table of routes for readers: tests, and the page docs/http-routes.md.
 
+use super::SNAPSHOT_SAVE;
 use super::line::{Line, Names, Need, On, Place, Scope, To};
 use super::table::TABLE;
 use caravan_server::{Level, NsCap, VarCap};
@@ -195,6 +196,12 @@ fn right(need: Need) -> String {
         Need::Agent(at) => level("agent", at),
         Need::Operator(at) => level("operator", at),
         Need::OperatorCap(cap, at) => format!("{} or operator capability `{cap}`", level("operator", at)),
+        Need::SaveSnapshot => {
+            format!(
+                "{} or operator capability `{SNAPSHOT_SAVE}`; with `key`: management token",
+                level("operator", Level::Write)
+            )
+        }
         Need::Quota(at) => level("quota", at),
         Need::Plugin(at) => level("plugin", at),
         Need::Pool(_, cap) => format!("`{}` on the node pool", cap.as_str()),

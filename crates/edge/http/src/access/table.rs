@@ -14,7 +14,7 @@ use crate::routes::{
 use Need::{
     Action, Agent, Alloc, AnyPool, Body, Deployment, Deregister, Eval, Exec, Held, HiddenAlloc, HostClaim,
     HostVolume, Job, Management, Namespace, Node, Open, Operator, OperatorCap, Plugin, Pool, PoolBody, Quota,
-    Refused, Rows, Shown, Variable,
+    Refused, Rows, SaveSnapshot, Shown, Variable,
 };
 use NsCap as N;
 use On::{Any, Delete, Get, Put};
@@ -392,7 +392,7 @@ pub(super) static TABLE: &[Line] = &[
         run!(operator::delete_key),
     ),
     line(Any, "operator/keyring/**", Refused(StatusCode::METHOD_NOT_ALLOWED, "Invalid method"), To::Nowhere),
-    line(Get, "operator/snapshot", OperatorCap("snapshot-save", Level::Write), run!(operator::save)),
+    line(Get, "operator/snapshot", SaveSnapshot, run!(operator::save)),
     line(Put, "operator/snapshot", Management, run!(operator::restore)).body(BodyLimit::Snapshot),
     line(Get, "operator/license", OperatorCap("license-read", Level::Read), at_once!(operator::license)),
     line(Put, "operator/license", Operator(Level::Write), at_once!(system::enterprise_only)),

@@ -244,6 +244,7 @@ pub(crate) fn health(call: &Call) -> Result<Reply, ApiError> {
         "Leader": leader,
         "Voters": voters,
         "Servers": servers,
+        "CaravanFeatureLevel": server.store().snapshot().level(),
     }));
     Ok(if healthy { reply } else { reply.status(StatusCode::TOO_MANY_REQUESTS) })
 }
@@ -268,6 +269,7 @@ fn server_health(server: &caravan_server::ServerHealth) -> Value {
     });
     if let Some(shown) = shown.as_object_mut() {
         shown.insert("CaravanClockSkew".into(), json!(server.clock_skew.to_string()));
+        shown.insert("CaravanFeatureLevel".into(), json!(server.level));
     }
     shown
 }

@@ -241,6 +241,7 @@ impl Api {
             dev: true,
             metrics: MetricsConfig { allocations: true, node: true, prometheus: true },
             config: json!({"Region": "global"}).into(),
+            ui: Default::default(),
         });
         let state = HttpState {
             server: Some(server.clone()),
