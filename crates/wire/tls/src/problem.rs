@@ -78,7 +78,7 @@ fn of_certificate(error: &CertificateError) -> (Problem, String) {
             let words = match presented.as_slice() {
                 [] => format!("its certificate has no names, not even {}", expected.to_str()),
                 names => {
-                    let found: Vec<String> = names.iter().map(plain).collect();
+                    let found: Vec<String> = names.iter().map(|name| plain(name)).collect();
                     format!("its certificate is for {}, not for {}", found.join(", "), expected.to_str())
                 }
             };
@@ -93,10 +93,10 @@ fn of_certificate(error: &CertificateError) -> (Problem, String) {
 }
 
 /// Returns a plain name: rustls adds the kind of the name.
-pub(crate) fn plain(name: &String) -> String {
+pub(crate) fn plain(name: &str) -> String {
     match name.split_once('(') {
         Some((_, rest)) => rest.trim_matches(['"', ')']).to_owned(),
-        None => name.clone(),
+        None => name.to_owned(),
     }
 }
 

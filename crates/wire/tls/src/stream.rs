@@ -52,7 +52,7 @@ impl Certificate {
         match verify_server_name(&parsed, &absent) {
             Err(Error::InvalidCertificate(CertificateError::NotValidForNameContext {
                 presented, ..
-            })) => presented.iter().map(problem::plain).collect(),
+            })) => presented.iter().map(|name| problem::plain(name)).collect(),
             _ => Vec::new(),
         }
     }

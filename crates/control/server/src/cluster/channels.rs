@@ -48,9 +48,12 @@ impl PeerChannels for NoChannels {
     }
 }
 
+/// Returns the connector for a region.
+type Connect = dyn Fn(&str) -> Arc<dyn Connector> + Send + Sync;
+
 /// Opens connections to servers of other regions: the names in their certificates contain their region.
 #[derive(Clone)]
-pub struct Foreign(Arc<dyn Fn(&str) -> Arc<dyn Connector> + Send + Sync>);
+pub struct Foreign(Arc<Connect>);
 
 impl Foreign {
     /// Wraps the function that returns the connector for a region.
