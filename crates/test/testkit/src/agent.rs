@@ -209,6 +209,11 @@ impl Agent {
         self.options.program = program;
     }
 
+    /// Sets the second configuration for the agent's next start.
+    pub fn set_extra(&mut self, extra: String) {
+        self.options.extra = extra;
+    }
+
     /// Sets the mount namespace for the agent's next start.
     pub fn set_space(&mut self, space: Space) {
         self.options.space = Some(space);

@@ -183,6 +183,13 @@ fn the_production_guide_is_followed_from_the_first_start_to_a_recovery() -> Resu
     let keys = reader.wait("Rotate the gossip key", 0, &agents[0])?;
     let new = fs::read_to_string(reader.admin("gossip.new"))?;
     ensure!(keys.trim_end().ends_with(&format!("Key\n{}", new.trim())), "{keys}");
+    reader.run("Rotate the gossip key", 1, None)?;
+    let rotated = fs::read_to_string(reader.dir.path().join("etc/gossip.hcl"))?;
+    ensure!(rotated.contains(new.trim()), "{rotated}");
+    let secure = format!("{}{rotated}", example("secure.hcl", &reader)?);
+    for (number, agent) in agents.iter_mut().enumerate() {
+        agent.set_extra(format!("name = \"server-{}\"\n{secure}", number + 1));
+    }
     let (_, calls) = reader.run("Upgrade", 0, None)?;
     ensure!(calls.len() == 1 && calls[0].starts_with("dpkg -i "), "{calls:?}");
     for number in 0..3 {
