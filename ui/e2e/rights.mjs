@@ -37,6 +37,9 @@ const steps = {
     await other.getByRole('table', { name: 'Jobs' }).getByRole('link', { name: 'web', exact: true }).click();
     await heading(other, 'web');
     await live(other);
+    const stop = other.getByRole('button', { name: 'Stop' });
+    await other.locator('button[disabled]', { hasText: 'Stop' }).waitFor();
+    expect(/submit-job|deregister-job/.test(await stop.getAttribute('title')), 'the missing right as the reason');
     await api('job/web', asManager('DELETE'));
     await other.getByText('stopped').waitFor();
     await other.goto(`${address}/ui/clients`);

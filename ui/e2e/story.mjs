@@ -18,8 +18,8 @@ async function accessible(page, name) {
     (values) => window.axe.run(document, { runOnly: { type: 'tag', values } }).then((result) => result.violations),
     rules,
   );
-  const told = found.map((rule) => `${rule.id}: ${rule.nodes.map((node) => node.html.slice(0, 120)).join(' | ')}`);
-  expect(found.length === 0, `no violations on ${name}, found ${told.join('\n')}`);
+  const summary = found.map((rule) => `${rule.id}: ${rule.nodes.map((node) => node.html.slice(0, 120)).join(' | ')}`);
+  expect(found.length === 0, `no violations on ${name}, found ${summary.join('\n')}`);
 }
 
 const steps = {

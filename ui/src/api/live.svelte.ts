@@ -162,16 +162,16 @@ export function live<T>(query: () => Query | null): Live<T> {
   const out = new Live<T>();
   let shown = '';
   $effect(() => {
-    const wanted = query();
+    const desired = query();
     const token = session.token;
-    if (!wanted) {
+    if (!desired) {
       out.data = undefined;
       out.error = undefined;
       out.loading = false;
       shown = '';
       return;
     }
-    const name = `${token}\n${wanted.path}`;
+    const name = `${token}\n${desired.path}`;
     if (name !== shown) {
       // Another object: the old one must not be shown under the new name.
       out.data = undefined;
@@ -180,7 +180,7 @@ export function live<T>(query: () => Query | null): Live<T> {
       out.index = 0;
       shown = name;
     }
-    return follow(wanted, out);
+    return follow(desired, out);
   });
   return out;
 }

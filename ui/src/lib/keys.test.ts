@@ -10,7 +10,7 @@ it('completes sequences within their time', () => {
   expect(keys.press('?', 2100)).toBe('!help');
 });
 
-it('begins anew with a key that does not continue', () => {
+it('begins again with a key that does not continue', () => {
   const keys = new Sequence();
   keys.press('g', 0);
   expect(keys.press('x', 10)).toBeUndefined();

@@ -59,8 +59,8 @@ export function matcher(search: string): ((line: string) => boolean) | null {
   const expression = /^\/(.+)\/(i?)$/.exec(search);
   if (expression?.[1] !== undefined) {
     try {
-      const wanted = new RegExp(expression[1], expression[2]);
-      return (line) => wanted.test(line);
+      const desired = new RegExp(expression[1], expression[2]);
+      return (line) => desired.test(line);
     } catch {
       return () => false;
     }

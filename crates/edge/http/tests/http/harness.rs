@@ -240,6 +240,7 @@ impl Api {
             rpc_addr: "127.0.0.1:4647".into(),
             dev: true,
             metrics: MetricsConfig { allocations: true, node: true, prometheus: true },
+            ui: Default::default(),
             config: json!({"Region": "global"}).into(),
             ui: Default::default(),
         });
