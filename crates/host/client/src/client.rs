@@ -15,7 +15,7 @@ use crate::lease::NodeLease;
 use crate::metadata::NodeMetadata;
 use crate::node::NodeState;
 use crate::reporter::Reporter;
-use crate::runner::{Fence, Outlets, Planner, RunnerParts, Site, Sources, TaskHookParts};
+use crate::runner::{DriverNetworks, Fence, Outlets, Planner, RunnerParts, Site, Sources, TaskHookParts};
 use crate::servers::{Link, Servers};
 use crate::state::{Identity, Loaded, Store, TaskRecord};
 use crate::task_api::Served;
@@ -148,6 +148,7 @@ impl Client {
         let (reporter, meters) = (Reporter::default(), caravan_meters::Meters::default());
         let (task_api, heartbeat) = (Served::default(), LastHeartbeat::default());
         let restored = CancellationToken::new();
+        let networks = DriverNetworks::new(drivers.clone(), store.clone(), loaded.networks, shutdown.clone());
         let planner = Arc::new(Planner {
             drivers: drivers.clone(),
             node: node.clone(),
@@ -180,6 +181,7 @@ impl Client {
                 devices: devices.clone(),
                 holders: holders.clone(),
             },
+            networks: networks.clone(),
             api: Arc::clone(&task_api),
         };
         let parts = AllocsParts {
@@ -232,6 +234,7 @@ impl Client {
             neighbours,
             restored: loaded.allocs,
             records: loaded.tasks,
+            networks,
             shared,
         };
         Ok((handle, service))
@@ -293,6 +296,7 @@ pub struct Service {
     allocs: Allocs,
     restored: Vec<Allocation>,
     records: BTreeMap<(AllocId, String), crate::state::TaskRecord>,
+    networks: DriverNetworks,
     shared: Vec<PathBuf>,
     neighbours: Arc<watch::Sender<Neighbours>>,
 }
@@ -302,8 +306,8 @@ impl Service {
     /// removed.
     pub async fn run(self, cancel: CancellationToken) {
         let Self { config, csi_dir, store, contact, plugins, volumes, left_mounts, .. } = self;
-        let Self { cores, shutdown, all_restored, allocs, restored, mut records, shared, neighbours, .. } =
-            self;
+        let Self { cores, shutdown, all_restored, allocs, restored, mut records, networks, .. } = self;
+        let Self { shared, neighbours, .. } = self;
         let stop = CancellationToken::new();
         let tracker = TaskTracker::new();
         tracker.spawn(contact.drivers.clone().run(stop.child_token()));
@@ -325,6 +329,7 @@ impl Service {
         let drivers = contact.drivers.clone();
         let here: BTreeSet<AllocId> = restored.iter().map(|a| a.id.clone()).collect();
         volumes.adopt(|id| here.contains(id));
+        tracker.spawn(networks.sweep(move |id| here.contains(id)));
         tracker.spawn(look_for_left_mounts(left_mounts, &csi_dir, &restored, &records, stop.child_token()));
         for alloc in restored {
             let mut own = BTreeMap::new();

@@ -3,6 +3,7 @@
 use crate::csi::{ClaimEntry, Registrations};
 use crate::host_volumes::HostVolumeRecord;
 use crate::restart::RestartTracker;
+use caravan_drivers::NetworkIsolation;
 use caravan_types::alloc::{Allocation, TaskState};
 use caravan_types::node::NodeSecret;
 use caravan_types::{AllocId, NodeId, UnixNanos};
@@ -42,6 +43,16 @@ pub(crate) struct TaskRecord {
     pub(crate) over: Option<bool>,
 }
 
+/// The network that a driver makes for an allocation.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub(crate) struct NetworkRecord {
+    /// The name of the driver.
+    pub(crate) driver: String,
+    /// The network as the driver returned it; absent until then.
+    pub(crate) network: Option<NetworkIsolation>,
+}
+
 /// All records of the state.
 #[derive(Debug, Default)]
 pub(crate) struct Loaded {
@@ -59,4 +70,6 @@ pub(crate) struct Loaded {
     pub(crate) claims: Vec<ClaimEntry>,
     /// Host volumes that the servers created on this node.
     pub(crate) host_volumes: Vec<HostVolumeRecord>,
+    /// Networks that drivers made, by allocation.
+    pub(crate) networks: BTreeMap<AllocId, NetworkRecord>,
 }
