@@ -4,6 +4,7 @@ mod containers;
 mod engines;
 mod images;
 mod leases;
+mod networks;
 mod programs;
 
 use caravan_docker::{DockerDriver, DockerOptions};

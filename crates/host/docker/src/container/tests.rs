@@ -372,3 +372,28 @@ fn an_endpoint_belongs_to_the_named_network() {
         (Some("10.1.2.3"), Some("fd00::3"))
     );
 }
+
+#[test]
+fn a_task_of_a_group_with_a_network_joins_it() {
+    let network = |labels: &[(&str, &str)]| {
+        let labels = labels.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect();
+        Some(NetworkIsolation { labels, ..NetworkIsolation::default() })
+    };
+    let more = json!({"extra_hosts": ["db:10.0.0.9"], "dns_servers": ["10.0.0.1"], "ports": ["http"]});
+    let mut task = TaskConfig { network: network(&[(HOLDER, "c1")]), ..task() };
+    task.ports = vec![Port { label: "http".into(), value: 80, ..Port::default() }];
+    let made = describe(&task, &more, &json!({})).unwrap();
+    let host = made.host_config.unwrap();
+    assert_eq!(host.network_mode.as_deref(), Some("container:c1"));
+    assert_eq!((host.extra_hosts, host.dns, host.port_bindings), (None, None, None));
+    let targets: Vec<_> = host.mounts.unwrap().into_iter().filter_map(|mount| mount.target).collect();
+    assert_eq!(targets, ["/etc/hosts", "/etc/resolv.conf"]);
+    // A task that names a network has that one.
+    let own = json!({"network_mode": "blue", "extra_hosts": ["db:10.0.0.9"]});
+    let host = host(&task, &own);
+    assert_eq!(host.network_mode.as_deref(), Some("blue"));
+    assert_eq!((host.extra_hosts.map(|all| all.len()), host.mounts.map(|all| all.len())), (Some(1), Some(0)));
+    task.network = network(&[]);
+    let error = refusal(&task, &json!({}), &json!({}));
+    assert!(error.contains("another driver made"), "{error}");
+}
