@@ -58,7 +58,9 @@ pub use gc::{Ages, GcConfig};
 pub use heartbeat::HeartbeatConfig;
 pub use plan::RejectionConfig;
 pub use pool::{MAX_WORKERS, Scheduler, UnknownScheduler, Workers, WorkersError};
-pub use server::{ClusterMember, ClusterRequests, Handle, LeaderPlace, Scheduling, ServerConfig, Service};
+pub use server::{
+    ClusterMember, ClusterRequests, Handle, LeaderPlace, NoPath, Scheduling, ServerConfig, Service,
+};
 pub use storage::{HostVolumeRequests, SnapshotRequests, VariableRequests, VolumeRequests};
 pub use variables::VariableWritten;
 pub use volume::{CALLS_PER_PLUGIN, CallFigures, VolumeFigures};
