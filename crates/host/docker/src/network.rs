@@ -116,7 +116,7 @@ async fn holder(
     };
     let options = CreateContainerOptionsBuilder::default().name(&name).build();
     let made = client.create_container(Some(options), body).await;
-    let id = made.map_err(|error| engine_fault("create", &error))?.id;
+    let id = made.map_err(|error| engine_fault("create from the infra_image", &error))?.id;
     let started = async {
         client.start_container(&id, None).await.map_err(|error| engine_fault("start", &error))?;
         let found = inspect(client, &id).await.map_err(|error| engine_fault("examine", &error))?;
@@ -159,7 +159,10 @@ fn is_running(found: &ContainerInspectResponse) -> bool {
 
 fn network(found: &ContainerInspectResponse, request: &NetworkRequest) -> Result<NetworkIsolation> {
     let settings = found.network_settings.as_ref();
-    let path = settings.and_then(|settings| settings.sandbox_key.clone()).filter(|path| !path.is_empty());
+    let key = settings.and_then(|settings| settings.sandbox_key.clone()).filter(|path| !path.is_empty());
+    // podman names no file for a network without interfaces.
+    let pid = found.state.as_ref().and_then(|state| state.pid).filter(|pid| *pid > 0);
+    let path = key.or_else(|| pid.map(|pid| format!("/proc/{pid}/ns/net")));
     let (Some(path), Some(id)) = (path, found.id.clone()) else {
         return Err(fault("the engine names no network namespace of the container".into(), false));
     };

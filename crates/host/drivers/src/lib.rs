@@ -40,7 +40,7 @@ pub use network::{HostsLine, NetworkIsolation, NetworkRequest};
 pub use qemu::{QemuDriver, QemuOptions};
 pub use raw_exec::{RawExecDriver, RawExecOptions};
 pub use session::{ExecEvent, ExecInput, ExecRequest, ExecStream};
-pub use supervised::{ForkServer, ShimCommand, own_program};
+pub use supervised::{ForkServer, Helper, ShimCommand, own_program};
 pub use task::{
     DeviceNode, DriverNetwork, ExecOutput, ExitResult, LogConfig, Mount, Port, Pressure, ProcessUsage,
     Processors, Propagation, Resources, Stall, TaskConfig, TaskDirs, TaskHandle, TaskId, TaskState,

@@ -20,7 +20,7 @@ pub mod vm;
 mod wait;
 mod web;
 
-pub use agent::{Agent, AgentOptions};
+pub use agent::{Agent, AgentOptions, free_port};
 pub use chaos::rng::Rng;
 pub use cli::{
     Output, cargo, example_plugin, fault_plugin, guest, program, test_plugin, use_guest, use_program,
