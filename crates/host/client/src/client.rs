@@ -9,6 +9,7 @@ use crate::csi::supervisor::PluginTask;
 use crate::csi::{CsiFault, Ledger, LeftMounts, Manager, Registry, VolumeManager};
 use crate::devices::{DeviceManager, Holders};
 use crate::drivers::DriverManager;
+use crate::dynamic_users::DynamicUsers;
 use crate::fs::AllocFs;
 use crate::host_volumes::{HostVolumeFault, HostVolumes, check_fixed};
 use crate::lease::NodeLease;
@@ -121,6 +122,8 @@ impl Client {
         let shutdown = CancellationToken::new();
         let here: BTreeSet<AllocId> = loaded.allocs.iter().map(|a| a.id.clone()).collect();
         crate::runner::sweep(&config.state_dir, |id| here.contains(id))?;
+        let is_here = |name: &str| here.iter().any(|id| name.starts_with(&format!("{id}-")));
+        crate::runner::sweep_unveiled(&config.alloc_mounts_dir, is_here)?;
         let registry = Registry::restore(loaded.registrations, store.clone(), |id| here.contains(id));
         let deadlines = Deadlines::default();
         let plugins = Manager::new(registry, node.clone(), deadlines);
@@ -149,7 +152,12 @@ impl Client {
         let (task_api, heartbeat) = (Served::default(), LastHeartbeat::default());
         let restored = CancellationToken::new();
         let networks = DriverNetworks::new(drivers.clone(), store.clone(), loaded.networks, shutdown.clone());
+        let users = loaded.tasks.iter().filter(|(_, record)| record.state.state != TaskRunState::Dead);
+        let users = users.filter_map(|(key, record)| Some((key.clone(), record.dynamic_uid?)));
+        let dynamic_users = DynamicUsers::new(config.dynamic_users.clone(), users);
         let planner = Arc::new(Planner {
+            mounts_dir: config.alloc_mounts_dir.clone(),
+            dynamic_users,
             drivers: drivers.clone(),
             node: node.clone(),
             region: config.region.clone(),

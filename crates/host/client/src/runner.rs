@@ -31,6 +31,7 @@ mod task_hooks;
 mod templates;
 mod time_limit;
 mod unpack;
+mod unveil;
 pub(crate) mod users;
 
 pub(crate) use alloc::{AllocRunner, RunnerParts};
@@ -43,3 +44,4 @@ pub(crate) use fence::Fence;
 pub(crate) use network::sweep;
 pub(crate) use plan::{Planner, Site};
 pub(crate) use task::TaskHookParts;
+pub(crate) use unveil::sweep as sweep_unveiled;

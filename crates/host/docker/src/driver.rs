@@ -151,6 +151,7 @@ impl Driver for DockerDriver {
             privileged_mounts: true,
             networks: true,
             creates_networks: true,
+            dynamic_users: false,
             survives_agent: true,
         }
     }

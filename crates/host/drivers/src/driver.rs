@@ -130,6 +130,15 @@ pub enum FsIsolation {
     Chroot,
     /// The root of an image.
     Image,
+    /// The host's root, of which the driver shows the task only the directories that the client binds for it.
+    Unveil,
+}
+
+impl FsIsolation {
+    /// Returns whether the task's paths are those of the host.
+    pub fn shows_host_paths(self) -> bool {
+        matches!(self, Self::None | Self::Unveil)
+    }
 }
 
 /// What a driver supports.
@@ -151,6 +160,9 @@ pub struct Capabilities {
     /// Whether the driver makes the network of an allocation that runs a task of it ([`Driver::create_network`]).
     #[serde(default)]
     pub creates_networks: bool,
+    /// Whether a task without a user in the job runs as a user that the client chooses ([`TaskConfig::user`]).
+    #[serde(default)]
+    pub dynamic_users: bool,
     /// Whether tasks keep running when the agent stops.
     pub survives_agent: bool,
 }

@@ -130,6 +130,7 @@ impl ShimDriver for ExecDriver {
             privileged_mounts: true,
             networks: true,
             creates_networks: false,
+            dynamic_users: false,
             survives_agent: true,
         }
     }

@@ -162,6 +162,7 @@ impl ShimDriver for JavaDriver {
             privileged_mounts: false,
             networks: true,
             creates_networks: false,
+            dynamic_users: false,
             survives_agent: true,
         }
     }

@@ -202,6 +202,7 @@ impl Driver for MockDriver {
             privileged_mounts: true,
             networks: true,
             creates_networks: false,
+            dynamic_users: false,
             survives_agent: true,
         }
     }

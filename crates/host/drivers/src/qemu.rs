@@ -154,6 +154,7 @@ impl ShimDriver for QemuDriver {
             privileged_mounts: false,
             networks: true,
             creates_networks: false,
+            dynamic_users: false,
             survives_agent: true,
         }
     }

@@ -165,6 +165,7 @@ impl ShimDriver for RawExecDriver {
             privileged_mounts: true,
             networks: true,
             creates_networks: false,
+            dynamic_users: false,
             survives_agent: true,
         }
     }

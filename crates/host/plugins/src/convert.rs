@@ -28,15 +28,15 @@ pub(crate) struct Supports {
 pub(crate) fn supports(found: &driver::DriverCapabilities) -> Supports {
     use capabilities::{FsIsolation as Fs, MountConfigs};
     let fs_isolation = match found.fs_isolation() {
-        // Directories that a driver of type UNVEIL shows to its tasks keep their paths on the host.
-        Fs::None | Fs::Unveil => FsIsolation::None,
+        Fs::None => FsIsolation::None,
+        Fs::Unveil => FsIsolation::Unveil,
         Fs::Chroot => FsIsolation::Chroot,
         Fs::Image => FsIsolation::Image,
     };
     let shares_network = found.network_isolation_modes.contains(&i32::from(NetworkIsolationMode::Group));
     let volumes = found.mount_configs != i32::from(MountConfigs::NoMounts);
     // A task that sees the host's root has its volumes where the client binds them.
-    let mounts = fs_isolation != FsIsolation::None;
+    let mounts = !fs_isolation.shows_host_paths();
     Supports {
         client: Capabilities {
             send_signals: found.send_signals,
@@ -47,6 +47,7 @@ pub(crate) fn supports(found: &driver::DriverCapabilities) -> Supports {
             privileged_mounts: volumes || !mounts,
             networks: shares_network,
             creates_networks: shares_network && found.must_create_network,
+            dynamic_users: found.dynamic_workload_users,
             survives_agent: true,
         },
         volumes,
@@ -313,6 +314,8 @@ mod tests {
         assert!(!of(Fs::None, MountConfigs::AnyMounts).client.mounts, "the client binds on the host");
         assert!(of(Fs::Image, MountConfigs::AnyMounts).client.mounts);
         assert!(!of(Fs::Image, MountConfigs::NoMounts).volumes);
+        let unveil = of(Fs::Unveil, MountConfigs::AnyMounts).client;
+        assert!(unveil.fs_isolation == FsIsolation::Unveil && !unveil.mounts);
     }
 
     #[test]

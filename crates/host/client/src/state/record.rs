@@ -41,6 +41,8 @@ pub(crate) struct TaskRecord {
     pub(crate) timed_out: bool,
     /// Set if the task will not start again, with whether that is a failure: decided, but not yet carried out.
     pub(crate) over: Option<bool>,
+    /// The user that the client chose for the task.
+    pub(crate) dynamic_uid: Option<u32>,
 }
 
 /// The network that a driver makes for an allocation.

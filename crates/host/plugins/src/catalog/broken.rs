@@ -40,6 +40,7 @@ impl Driver for BrokenDriver {
             privileged_mounts: false,
             networks: false,
             creates_networks: false,
+            dynamic_users: false,
             survives_agent: false,
         }
     }
