@@ -277,7 +277,7 @@ impl Images {
         known.ids.insert(name, id);
     }
 
-    /// Examines the images anew before their next use: an engine may report the removal of one late.
+    /// Examines the images again before their next use: an engine may report the removal of one late.
     pub(crate) fn mistrust(&self) {
         self.known.lock().ids.clear();
     }

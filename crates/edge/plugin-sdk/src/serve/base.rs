@@ -17,7 +17,7 @@ use tonic::{Request, Response, Status};
 /// A plugin of either kind, as the shared service sees it.
 #[async_trait]
 pub(crate) trait Plugin: Send + Sync + 'static {
-    /// The kind that the agent is told.
+    /// The kind of the plugin.
     const KIND: PluginType;
     /// The configuration of the plugin.
     type Config: DeserializeOwned + Send;
