@@ -30,6 +30,7 @@ const CRATES: &[(&str, &str, u8)] = &[
     ("control", "meters", 1),
     ("host", "sys", 1),
     ("edge", "args", 1),
+    ("edge", "ui", 1),
     ("control", "server", 2),
     ("host", "client", 2),
     ("host", "docker", 2),

@@ -49,6 +49,8 @@ pub struct Admin {
     issuer: Option<String>,
     /// The file in which an operator writes the index of the bootstrap to be repeated.
     reset_file: Option<PathBuf>,
+    /// Whether this region is the authoritative one.
+    is_authoritative: bool,
     /// Pending logins at the pages of OpenID providers.
     logins: oidc::Logins,
     /// Cached key sets and discovery documents of other parties.
@@ -72,6 +74,7 @@ impl Admin {
             resolver,
             issuer,
             reset_file: None,
+            is_authoritative: true,
             logins: oidc::Logins::default(),
             documents: Documents::default(),
         }
@@ -85,6 +88,11 @@ impl Admin {
     /// Sets the file that permits another bootstrap.
     pub(crate) fn with_reset_file(self, reset_file: Option<PathBuf>) -> Self {
         Self { reset_file, ..self }
+    }
+
+    /// Sets whether the region is the authoritative one.
+    pub(crate) fn in_region(self, is_authoritative: bool) -> Self {
+        Self { is_authoritative, ..self }
     }
 
     /// Whether access control is enabled.

@@ -18,6 +18,7 @@ use crate::heartbeat::HeartbeatConfig;
 use crate::keyring::Keyring;
 use crate::plan::RejectionConfig;
 use crate::pool::{WorkerPool, Workers};
+use crate::replication::StatusBook;
 use crate::ways_back::WaysBack;
 use caravan_consensus::{Config as LogConfig, Consensus, Leadership};
 use caravan_meters::Meters;
@@ -126,6 +127,7 @@ impl Service {
             log: log.clone(),
             keyring: keyring.clone(),
             health: HealthBook::default(),
+            replication: StatusBook::default(),
         };
         cluster.settle().await?;
         let (meters, clock, absences) = (Meters::default(), Clock::default(), Absences::default());

@@ -5,8 +5,10 @@ use crate::run::Agent;
 use crate::settings::{ClusterSettings, ServerSettings, Settings};
 use caravan_consensus::{Config as LogConfig, Peer, ServerId, Start, Timing};
 use caravan_members::{Handle as Members, JoinEntry, ServerTags};
-use caravan_rpc::{ConnectOptions, PeerIdentity, RetryPolicy, ServerPeer, ServerSide};
-use caravan_server::{ClusterConfig, FEATURE_LEVEL, RpcChannels};
+use caravan_rpc::{
+    ConnectOptions, Connector, PeerIdentity, RetryPolicy, ServerPeer, ServerSide, TcpConnector,
+};
+use caravan_server::{ClusterConfig, FEATURE_LEVEL, Foreign, RpcChannels};
 use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
@@ -95,7 +97,7 @@ impl Agent<'_> {
         let (members, service) = caravan_members::Service::start(config, serf)
             .map_err(|error| AgentError::Members(Box::new(error)))?;
         self.servers.spawn(service.run(self.stop_members.clone()));
-        let channels = Arc::new(RpcChannels::new(self.calling(&own), own.clone(), members.changes()));
+        let channels = RpcChannels::new(self.calling(&own), own.clone(), members.changes(), self.foreign());
         let name = format!("{}.{}", settings.name, settings.region);
         let address = SocketAddr::new(advertise.ip(), rpc.port()).to_string();
         let log = LogConfig {
@@ -117,8 +119,9 @@ impl Agent<'_> {
             expect: server.cluster.expect,
             dir: (!settings.dev).then(|| server.data_dir.clone()),
             own: own.clone(),
-            channels,
+            channels: Arc::new(channels),
             directory: Arc::new(members.clone()),
+            replication: server.cluster.replication.clone(),
         };
         Ok(ServerPart { id, members, own, log, cluster })
     }
@@ -129,7 +132,7 @@ impl Agent<'_> {
         let identity = PeerIdentity::Server(ServerPeer {
             name: self.settings.name.clone(),
             id: own.id.clone(),
-            is_member: false,
+            ..ServerPeer::default()
         });
         let mut options = ConnectOptions::new(Vec::new(), identity, &self.settings.region);
         options.retry = RetryPolicy { patience: Duration::ZERO, ..RetryPolicy::default() };
@@ -137,6 +140,17 @@ impl Agent<'_> {
             options.connector = Arc::new(connector);
         }
         options
+    }
+
+    /// Returns the connectors to servers of other regions, which have the name of their region in their certificates.
+    fn foreign(&self) -> Foreign {
+        let tls = self.tls.clone();
+        Foreign::new(move |region| -> Arc<dyn Connector> {
+            match tls.connecting_to(region) {
+                Some(connector) => Arc::new(connector),
+                None => Arc::new(TcpConnector::default()),
+            }
+        })
     }
 
     /// Joins the configured servers. An error ends the agent.

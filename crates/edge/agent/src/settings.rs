@@ -8,6 +8,7 @@ mod net;
 mod server;
 #[cfg(test)]
 mod tests;
+mod ui;
 
 pub(crate) use client::ClientSettings;
 pub(crate) use cluster::ClusterSettings;
@@ -66,6 +67,8 @@ pub(crate) struct Settings {
     pub(crate) client: Option<ClientSettings>,
     pub(crate) transport: caravan_http::Transport,
     pub(crate) metrics: caravan_http::MetricsConfig,
+    /// The web page.
+    pub(crate) ui: caravan_ui::Settings,
     pub(crate) tls: TlsSettings,
     /// The `plugin` blocks by label.
     pub(crate) plugins: BTreeMap<String, caravan_plugins::Block>,
@@ -170,7 +173,8 @@ pub(crate) fn resolve(flags: &Flags, file: AgentConfig, host: &Host) -> Result<S
     let advertise_rpc = advertised("advertise.rpc", advertise.rpc.as_deref(), rpc, host, dev || !is_server)?;
     let server = match is_server {
         true => {
-            let cluster = ClusterSettings::of(&file, &server_file, bind, host, dev)?;
+            let region = non_empty(&file.region).unwrap_or_else(|| "global".into());
+            let cluster = ClusterSettings::of(&file, &server_file, bind, host, dev, &region)?;
             Some(ServerSettings::of(&server_file, &data_dir, host, cluster)?)
         }
         false => None,
@@ -221,6 +225,7 @@ pub(crate) fn resolve(flags: &Flags, file: AgentConfig, host: &Host) -> Result<S
         client,
         transport: transport(&file, limits)?,
         metrics: metrics(&file, dev),
+        ui: ui::of(&file)?,
         tls: TlsSettings::of(&file)?,
         plugins,
         plugin_dir,

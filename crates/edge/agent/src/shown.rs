@@ -92,6 +92,7 @@ fn general(settings: &Settings, external: &BTreeMap<String, Value>) -> Value {
             "PrometheusMetrics": settings.metrics.prometheus,
         },
         "TLSConfig": settings.tls.shown(),
+        "UI": settings.ui.shown(),
         "Plugins": if plugins.is_empty() { Value::Null } else { json!(plugins) },
         "ConfigPaths": settings.files,
         "Files": settings.files,

@@ -197,7 +197,8 @@ impl Agent<'_> {
         let identity = PeerIdentity::Server(ServerPeer {
             name: self.settings.name.clone(),
             id: part.own.id.clone(),
-            is_member: false,
+            region: self.settings.region.clone(),
+            ..ServerPeer::default()
         });
         let router = server.rpc().merge(caravan_http::rpc(state.clone())).build();
         let mut options = ServerOptions {
@@ -206,6 +207,7 @@ impl Agent<'_> {
                 server,
                 region: self.settings.region.clone(),
                 tls: self.tls.clone(),
+                members: part.members.clone(),
             }),
             limits: self.limits.clone(),
             own: part.own.clone(),
@@ -338,6 +340,7 @@ impl Agent<'_> {
             rpc_addr: if settings.server.is_some() { settings.advertise_rpc.clone() } else { String::new() },
             dev: settings.dev,
             metrics: settings.metrics,
+            ui: settings.ui.clone(),
             config: shown.into(),
         }
     }

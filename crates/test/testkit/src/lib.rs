@@ -11,6 +11,7 @@ pub mod conformance;
 mod engine;
 mod http;
 mod job;
+pub mod linear;
 mod mounts;
 mod net;
 mod servers;

@@ -5,8 +5,9 @@ use crate::ctx::Ctx;
 use crate::error::{CliError, Doing as _, Outcome};
 use crate::format::json;
 use crate::table::Table;
-use caravan_sdk::{Member, Response};
+use caravan_sdk::{Member, QueryOptions, Response};
 use clap::Subcommand;
+use std::collections::BTreeSet;
 
 /// Subcommands of `server`.
 #[derive(Debug, Subcommand)]
@@ -92,15 +93,38 @@ async fn members(ctx: &Ctx, args: &MembersArgs) -> Outcome {
         ctx.out.line("No servers found");
         return Ok(0);
     }
-    let leader = ctx.client.status().leader(&ctx.query()).await;
-    ctx.out.line(&table(&members, leader.as_deref().unwrap_or_default(), args.verbose));
-    if let Err(error) = leader {
-        ctx.out.note(&format!("\nError determining leaders: {error}"));
+    let (leaders, failures) = leaders(ctx, &members).await;
+    ctx.out.line(&table(&members, &leaders, args.verbose));
+    if failures.is_empty() {
+        return Ok(0);
     }
-    Ok(0)
+    ctx.out.note("");
+    for (region, error) in &failures {
+        ctx.out.note(&format!("Error determining the leader of region \"{region}\": {error}"));
+    }
+    Ok(1)
 }
 
-fn table(members: &[Member], leader: &str, verbose: bool) -> String {
+/// Asks each region for its leader, at the same time. A region whose servers have all left is not asked. Returns the
+/// addresses, and the errors of the regions that cannot be asked.
+async fn leaders(ctx: &Ctx, members: &[Member]) -> (Vec<String>, Vec<(String, caravan_sdk::Error)>) {
+    let present = members.iter().filter(|member| member.status != "left");
+    let regions: BTreeSet<&str> = present.filter_map(|m| m.tags.get("region").map(String::as_str)).collect();
+    let asked = regions.into_iter().map(|region| async move {
+        let query = QueryOptions { region: Some(region.to_owned()), ..ctx.query() };
+        (region.to_owned(), ctx.client.status().leader(&query).await)
+    });
+    let (mut leaders, mut failures) = (Vec::new(), Vec::new());
+    for (region, answer) in futures::future::join_all(asked).await {
+        match answer {
+            Ok(leader) => leaders.push(leader),
+            Err(error) => failures.push((region, error)),
+        }
+    }
+    (leaders, failures)
+}
+
+fn table(members: &[Member], leaders: &[String], verbose: bool) -> String {
     let mut heading = vec!["Name", "Address", "Port", "Status", "Leader"];
     if verbose {
         heading.push("Protocol");
@@ -113,13 +137,15 @@ fn table(members: &[Member], leader: &str, verbose: bool) -> String {
     members.sort_by(|a, b| a.name.cmp(&b.name));
     let rows = members.into_iter().map(|member| {
         let tag = |name: &str| member.tags.get(name).cloned().unwrap_or_default();
-        let rpc = format!("{}:{}", tag("rpc_addr"), tag("port"));
+        // Servers call each other at the address of the gossip port.
+        let host = if member.addr.contains(':') { format!("[{}]", member.addr) } else { member.addr.clone() };
+        let rpc = format!("{host}:{}", tag("port"));
         let mut row = vec![
             member.name.clone(),
             member.addr.clone(),
             member.port.to_string(),
             member.status.clone(),
-            (!leader.is_empty() && rpc == leader).to_string(),
+            leaders.contains(&rpc).to_string(),
         ];
         if verbose {
             row.push(member.protocol_cur.to_string());
@@ -156,7 +182,7 @@ mod tests {
             tags: tags.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect(),
             ..Default::default()
         };
-        let text = table(&[member], "127.0.0.1:14647", false);
+        let text = table(&[member], &["127.0.0.1:14647".to_owned()], false);
         assert_eq!(text + "\n", include_str!("../../fixtures/server-members.txt"));
     }
 }
