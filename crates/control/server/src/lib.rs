@@ -61,7 +61,9 @@ pub use heartbeat::HeartbeatConfig;
 pub use plan::RejectionConfig;
 pub use pool::{MAX_WORKERS, Scheduler, UnknownScheduler, Workers, WorkersError};
 pub use replication::{ReplicationState, ReplicationStatus};
-pub use server::{ClusterMember, ClusterRequests, Handle, LeaderPlace, Scheduling, ServerConfig, Service};
+pub use server::{
+    ClusterMember, ClusterRequests, Handle, LeaderPlace, NoPath, Scheduling, ServerConfig, Service,
+};
 pub use storage::{HostVolumeRequests, SnapshotRequests, VariableRequests, VolumeRequests};
 pub use variables::VariableWritten;
 pub use volume::{CALLS_PER_PLUGIN, CallFigures, VolumeFigures};

@@ -35,7 +35,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 pub use cluster::{ClusterMember, ClusterRequests, LeaderPlace};
-pub use handle::Scheduling;
+pub use handle::{NoPath, Scheduling};
 pub(crate) use parts::Parts;
 
 /// Settings of a server.

@@ -194,6 +194,11 @@ fn of_client(client: &ClientSettings) -> Value {
         "Servers": if client.servers.is_empty() { Value::Null } else { json!(client.servers) },
         "StateDir": client.state_dir,
         "AllocDir": client.alloc_dir,
+        "AllocMountsDir": client.file.alloc_mounts_dir.clone().unwrap_or_default(),
+        "Users": {
+            "MinDynamicUser": client.dynamic_users.start(),
+            "MaxDynamicUser": client.dynamic_users.end(),
+        },
         "HostVolumesDir": client.host_volumes_dir,
         "HostVolumePluginDir": client.host_volume_plugin_dir,
         "HostVolumes": if volumes.is_empty() { Value::Null } else { json!(volumes) },

@@ -320,6 +320,8 @@ impl Agent<'_> {
             revision: settings.build.commit.to_owned(),
             dev: settings.dev,
             max_kill_timeout: file.max_kill_timeout.map_or(defaults.max_kill_timeout, |d| d.to_std()),
+            alloc_mounts_dir: client.alloc_mounts_dir.clone(),
+            dynamic_users: client.dynamic_users.clone(),
             stats_interval: interval.map_or(defaults.stats_interval, |interval| interval.to_std()),
             neighbours: settings.neighbours.clone(),
             ..defaults

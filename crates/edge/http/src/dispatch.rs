@@ -312,7 +312,15 @@ async fn placed(call: &Call) -> Result<Response<Body>, ApiError> {
             Destination::There(channel.ok_or_else(ApiError::no_leader)?)
         }
     };
+    let destination = match (destination, &call.state.server) {
+        (Destination::Node(node), Some(server)) => {
+            Destination::There(server.node_channel(&node).await.map_err(ApiError::no_path)?)
+        }
+        (destination, _) => destination,
+    };
     let response = match (destination, call.state.server.as_ref().filter(|_| is_cached(call))) {
+        // Only an agent with a server has such a destination.
+        (Destination::Node(_), _) => return Err(ApiError::not_found("No path to node")),
         (Destination::There(channel), _) => return Box::pin(relay::forward(call, &channel)).await,
         (Destination::Here, Some(server)) => Box::pin(cached(call, server)).await?,
         (Destination::Here, None) => run(call).await?.into_response(call.query.pretty()),

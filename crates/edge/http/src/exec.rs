@@ -52,8 +52,7 @@ pub(crate) async fn open(state: &HttpState, open: ExecOpen) -> Result<ExecSessio
     let (channel, secret) = match &state.server {
         Some(server) => {
             let row = server.store().snapshot().alloc(&open.alloc).cloned().ok_or_else(unknown)?;
-            let channel =
-                server.node_channel(&row.node_id).map_err(|_| ApiError::not_found("No path to node"))?;
+            let channel = server.node_channel(&row.node_id).await.map_err(ApiError::no_path)?;
             (channel, Secret::default())
         }
         None => (state.relay.clone().filter(|_| open.hops == 0).ok_or_else(unknown)?, open.secret.clone()),

@@ -9,13 +9,14 @@ use crate::csi::supervisor::PluginTask;
 use crate::csi::{CsiFault, Ledger, LeftMounts, Manager, Registry, VolumeManager};
 use crate::devices::{DeviceManager, Holders};
 use crate::drivers::DriverManager;
+use crate::dynamic_users::DynamicUsers;
 use crate::fs::AllocFs;
 use crate::host_volumes::{HostVolumeFault, HostVolumes, check_fixed};
 use crate::lease::NodeLease;
 use crate::metadata::NodeMetadata;
 use crate::node::NodeState;
 use crate::reporter::Reporter;
-use crate::runner::{Fence, Outlets, Planner, RunnerParts, Site, Sources, TaskHookParts};
+use crate::runner::{DriverNetworks, Fence, Outlets, Planner, RunnerParts, Site, Sources, TaskHookParts};
 use crate::servers::{Link, Servers};
 use crate::state::{Identity, Loaded, Store, TaskRecord};
 use crate::task_api::Served;
@@ -119,6 +120,8 @@ impl Client {
         let shutdown = CancellationToken::new();
         let here: BTreeSet<AllocId> = loaded.allocs.iter().map(|a| a.id.clone()).collect();
         crate::runner::sweep(&config.state_dir, |id| here.contains(id))?;
+        let is_here = |name: &str| here.iter().any(|id| name.starts_with(&format!("{id}-")));
+        crate::runner::sweep_unveiled(&config.alloc_mounts_dir, is_here)?;
         let registry = Registry::restore(loaded.registrations, store.clone(), |id| here.contains(id));
         let deadlines = Deadlines::default();
         let plugins = Manager::new(registry, node.clone(), deadlines);
@@ -146,7 +149,13 @@ impl Client {
         let (reporter, meters) = (Reporter::default(), caravan_meters::Meters::default());
         let (task_api, heartbeat) = (Served::default(), LastHeartbeat::default());
         let restored = CancellationToken::new();
+        let networks = DriverNetworks::new(drivers.clone(), store.clone(), loaded.networks, shutdown.clone());
+        let users = loaded.tasks.iter().filter(|(_, record)| record.state.state != TaskRunState::Dead);
+        let users = users.filter_map(|(key, record)| Some((key.clone(), record.dynamic_uid?)));
+        let dynamic_users = DynamicUsers::new(config.dynamic_users.clone(), users);
         let planner = Arc::new(Planner {
+            mounts_dir: config.alloc_mounts_dir.clone(),
+            dynamic_users,
             drivers: drivers.clone(),
             node: node.clone(),
             region: config.region.clone(),
@@ -178,6 +187,7 @@ impl Client {
                 devices: devices.clone(),
                 holders: holders.clone(),
             },
+            networks: networks.clone(),
             api: Arc::clone(&task_api),
         };
         let parts = AllocsParts {
@@ -229,6 +239,7 @@ impl Client {
             neighbours,
             restored: loaded.allocs,
             records: loaded.tasks,
+            networks,
             shared,
         };
         Ok((handle, service))
@@ -290,6 +301,7 @@ pub struct Service {
     allocs: Allocs,
     restored: Vec<Allocation>,
     records: BTreeMap<(AllocId, String), crate::state::TaskRecord>,
+    networks: DriverNetworks,
     shared: Vec<PathBuf>,
     neighbours: Arc<watch::Sender<Neighbours>>,
 }
@@ -299,8 +311,8 @@ impl Service {
     /// removed.
     pub async fn run(self, cancel: CancellationToken) {
         let Self { config, csi_dir, store, contact, plugins, volumes, left_mounts, .. } = self;
-        let Self { cores, shutdown, all_restored, allocs, restored, mut records, shared, neighbours, .. } =
-            self;
+        let Self { cores, shutdown, all_restored, allocs, restored, mut records, networks, .. } = self;
+        let Self { shared, neighbours, .. } = self;
         let stop = CancellationToken::new();
         let tracker = TaskTracker::new();
         tracker.spawn(contact.drivers.clone().run(stop.child_token()));
@@ -322,6 +334,7 @@ impl Service {
         let drivers = contact.drivers.clone();
         let here: BTreeSet<AllocId> = restored.iter().map(|a| a.id.clone()).collect();
         volumes.adopt(|id| here.contains(id));
+        tracker.spawn(networks.sweep(move |id| here.contains(id)));
         tracker.spawn(look_for_left_mounts(left_mounts, &csi_dir, &restored, &records, stop.child_token()));
         for alloc in restored {
             let mut own = BTreeMap::new();

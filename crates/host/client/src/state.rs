@@ -7,7 +7,7 @@ mod offline;
 mod record;
 
 pub use offline::state_at_rest;
-pub(crate) use record::{Identity, Loaded, TaskRecord};
+pub(crate) use record::{Identity, Loaded, NetworkRecord, TaskRecord};
 
 use crate::ClientError;
 use crate::csi::{ClaimEntry, Registrations};
@@ -36,6 +36,7 @@ const ALLOCS: Table = TableDefinition::new("allocs");
 const TASKS: Table = TableDefinition::new("tasks");
 const CLAIMS: Table = TableDefinition::new("claims");
 const HOST_VOLUMES: Table = TableDefinition::new("host_volumes");
+const NETWORKS: Table = TableDefinition::new("networks");
 
 const IDENTITY: &str = "identity";
 const REGISTRY: &str = "registry";
@@ -182,6 +183,14 @@ impl Store {
     pub(crate) fn remove_host_volume(&self, id: &HostVolumeId) -> Written {
         self.send(Operation::Remove { table: HOST_VOLUMES, key: id.to_string() })
     }
+    /// Stores the network that a driver makes for an allocation.
+    pub(crate) fn put_network(&self, alloc: &AllocId, record: &NetworkRecord) -> Written {
+        self.put(NETWORKS, alloc.to_string(), record)
+    }
+    /// Removes the network that a driver made for an allocation.
+    pub(crate) fn remove_network(&self, alloc: &AllocId) -> Written {
+        self.send(Operation::Remove { table: NETWORKS, key: alloc.to_string() })
+    }
     /// Returns a handle that completes once all earlier changes are durable.
     pub(crate) fn flush(&self) -> Written {
         self.request(None)
@@ -254,7 +263,7 @@ fn load(database: &Database) -> Result<Loaded, ClientError> {
     };
     let make_tables = || -> Result<(), redb::Error> {
         let transaction = database.begin_write()?;
-        for table in [META, ALLOCS, TASKS, CLAIMS, HOST_VOLUMES] {
+        for table in [META, ALLOCS, TASKS, CLAIMS, HOST_VOLUMES, NETWORKS] {
             transaction.open_table(table)?;
         }
         transaction.commit()?;
@@ -296,10 +305,13 @@ fn load(database: &Database) -> Result<Loaded, ClientError> {
     for (key, value) in rows(HOST_VOLUMES)? {
         loaded.host_volumes.push(decode(&key, &value)?);
     }
+    for (key, value) in rows(NETWORKS)? {
+        loaded.networks.insert(key.as_str().into(), decode(&key, &value)?);
+    }
     Ok(loaded)
 }
 
-packed!(Identity, TaskRecord, Registrations, ClaimEntry, HostVolumeRecord);
+packed!(Identity, TaskRecord, Registrations, ClaimEntry, HostVolumeRecord, NetworkRecord);
 
 fn decode<T: Packed>(key: &str, value: &[u8]) -> Result<T, ClientError> {
     T::unpack(value).map_err(|source| ClientError::ReadState {

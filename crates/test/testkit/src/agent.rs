@@ -336,7 +336,7 @@ pub fn free_ports(count: usize) -> Result<Vec<u16>> {
 }
 
 /// Returns a port that nothing uses. No other call in this process returns the same port soon.
-pub(crate) fn free_port() -> Result<u16> {
+pub fn free_port() -> Result<u16> {
     static CALLS: AtomicU32 = AtomicU32::new(0);
     let span = PORTS.end - PORTS.start;
     for _ in 0..span {

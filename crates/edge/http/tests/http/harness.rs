@@ -231,6 +231,7 @@ impl Api {
         let (server, service) = Service::start(config, registry.clone()).await.unwrap();
         tokio::spawn(service.run(cancel.clone()));
         let info = Arc::new(AgentInfo {
+            ui: Default::default(),
             region: "global".into(),
             datacenter: "dc1".into(),
             name: "fixture-node".into(),

@@ -1,11 +1,14 @@
 //! The network of an allocation. In mode `none` its tasks share a network namespace with a loopback interface only. In
 //! mode `host`, or without a network block, they use the node's network. The node reports no other modes, so the
-//! scheduler places no group here that needs one.
+//! scheduler places no group here that needs one. Either the client makes the namespace, or the driver of a task
+//! ([`super::driver_network`]).
 
+use super::driver_network::DriverNetworks;
 use super::hooks::{AllocHook, HookContext};
 use crate::ClientError;
 use crate::drivers::DriverManager;
 use async_trait::async_trait;
+use caravan_drivers::NetworkIsolation;
 use caravan_sys::files::private_dir;
 use caravan_sys::{describe, netns};
 use caravan_types::AllocId;
@@ -37,11 +40,12 @@ pub(crate) fn sweep(state_dir: &Path, here: impl Fn(&AllocId) -> bool) -> Result
 #[derive(Debug)]
 pub(super) struct NetworkHook {
     pub(super) drivers: DriverManager,
+    pub(super) made: DriverNetworks,
     pub(super) state_dir: PathBuf,
 }
 
 /// Returns the path that holds the allocation's own network namespace, if it has one.
-pub(super) fn own_network(state_dir: &Path, alloc: &Allocation) -> Option<PathBuf> {
+fn own_network(state_dir: &Path, alloc: &Allocation) -> Option<PathBuf> {
     let own = alloc.group().is_some_and(|group| mode(group) == "none");
     own.then(|| state_dir.join(DIR).join(alloc.id.as_str()))
 }
@@ -67,11 +71,17 @@ impl AllocHook for NetworkHook {
             }
         }
         let path = self.state_dir.join(DIR).join(alloc.id.as_str());
-        let made = tokio::task::spawn_blocking(move || netns::hold(&path));
-        match made.await {
-            Ok(made) => made.map_err(|error| describe(&error)),
-            Err(_) => Err("the agent is ending".to_owned()),
-        }
+        let network = match self.made.create(cx, group, &path).await? {
+            Some(network) => network,
+            None => {
+                let own = path.clone();
+                let held = tokio::task::spawn_blocking(move || netns::hold(&own)).await;
+                held.map_err(|_| "the agent is ending".to_owned())?.map_err(|error| describe(&error))?;
+                NetworkIsolation::held_at(path)
+            }
+        };
+        cx.set_network(network);
+        Ok(())
     }
 
     /// Releases the allocation's network namespace, once no task needs it.
@@ -81,6 +91,7 @@ impl AllocHook for NetworkHook {
         if let Ok(Err(error)) = gone.await {
             tracing::warn!(alloc = %cx.id(), error = describe(&error), "the allocation's network is left over");
         }
+        self.made.destroy(&cx.id()).await;
     }
 }
 

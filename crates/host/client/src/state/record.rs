@@ -5,6 +5,7 @@ use crate::csi::{ClaimEntry, Registrations};
 use crate::host_volumes::HostVolumeRecord;
 use crate::restart::RestartTracker;
 use arc_swap::ArcSwapOption;
+use caravan_drivers::NetworkIsolation;
 use caravan_messages::SignedNode;
 use caravan_types::alloc::{Allocation, TaskState};
 use caravan_types::node::NodeSecret;
@@ -89,6 +90,18 @@ pub(crate) struct TaskRecord {
     pub(crate) timed_out: bool,
     /// Set if the task will not start again, with whether that is a failure: decided, but not yet carried out.
     pub(crate) over: Option<bool>,
+    /// The user that the client chose for the task.
+    pub(crate) dynamic_uid: Option<u32>,
+}
+
+/// The network that a driver makes for an allocation.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub(crate) struct NetworkRecord {
+    /// The name of the driver.
+    pub(crate) driver: String,
+    /// The network as the driver returned it; absent until then.
+    pub(crate) network: Option<NetworkIsolation>,
 }
 
 /// All records of the state.
@@ -108,6 +121,8 @@ pub(crate) struct Loaded {
     pub(crate) claims: Vec<ClaimEntry>,
     /// Host volumes that the servers created on this node.
     pub(crate) host_volumes: Vec<HostVolumeRecord>,
+    /// Networks that drivers made, by allocation.
+    pub(crate) networks: BTreeMap<AllocId, NetworkRecord>,
 }
 
 #[cfg(test)]

@@ -36,11 +36,15 @@ impl AllocHooks {
         before: Vec<AllocState>,
         allocs: Arc<dyn FindAlloc>,
     ) -> Self {
-        let RunnerParts { planner, site, tasks, .. } = parts;
+        let RunnerParts { planner, site, tasks, networks, .. } = parts;
         Self {
             predecessors: PredecessorHook { before },
             dir: DirHook,
-            network: NetworkHook { drivers: planner.drivers.clone(), state_dir: site.state_dir.clone() },
+            network: NetworkHook {
+                drivers: planner.drivers.clone(),
+                made: networks.clone(),
+                state_dir: site.state_dir.clone(),
+            },
             disk: DiskHook { allocs, link: tasks.link.clone(), planner: Arc::clone(planner) },
             host_volumes: HostVolumesHook { host_volumes: tasks.sources.host_volumes.clone() },
             csi: CsiHook {
