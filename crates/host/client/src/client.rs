@@ -13,6 +13,7 @@ use crate::fs::AllocFs;
 use crate::host_volumes::{HostVolumeFault, HostVolumes, check_fixed};
 use crate::lease::NodeLease;
 use crate::metadata::NodeMetadata;
+use crate::networks::Networks;
 use crate::node::NodeState;
 use crate::reporter::Reporter;
 use crate::runner::{Fence, Outlets, Planner, RunnerParts, Site, Sources, TaskHookParts};
@@ -115,9 +116,24 @@ impl Client {
         let shared = share(&config);
         let neighbours = with_local(&config, config.neighbours.clone());
         let cores = Cores::open(&config);
-        let mut node = fingerprint::read(&config, &identity, cores.reservable());
+        config.bridge.owner = identity.node_id.to_string();
+        let no_bridge = match config.wants_fingerprint("bridge") {
+            true => crate::networks::obstacle(&config),
+            false => Some("the configuration excludes its fingerprint".to_owned()),
+        };
+        let mut node = fingerprint::read(&config, &identity, cores.reservable(), no_bridge.is_none());
         node.meta = metadata::in_force(&config.meta, &loaded.node_meta);
         let node = NodeState::new(node);
+        if let Some(reason) = no_bridge {
+            tracing::warn!(reason, "the node offers no networks of mode bridge");
+            node.event(
+                "Network",
+                &format!("Networks of mode bridge are not offered: {reason}"),
+                BTreeMap::new(),
+            );
+        }
+        let networks =
+            Networks::open(&config, store.clone(), node.clone(), loaded.networks, loaded.last_address);
         let shutdown = CancellationToken::new();
         let here: BTreeSet<AllocId> = loaded.allocs.iter().map(|a| a.id.clone()).collect();
         crate::runner::sweep(&config.state_dir, |id| here.contains(id))?;
@@ -181,6 +197,7 @@ impl Client {
                 holders: holders.clone(),
             },
             api: Arc::clone(&task_api),
+            networks: networks.clone(),
         };
         let parts = AllocsParts {
             store: store.clone(),
@@ -230,6 +247,7 @@ impl Client {
             all_restored: restored,
             allocs,
             neighbours,
+            networks,
             restored: loaded.allocs,
             records: loaded.tasks,
             shared,
@@ -295,6 +313,7 @@ pub struct Service {
     records: BTreeMap<(AllocId, String), crate::state::TaskRecord>,
     shared: Vec<PathBuf>,
     neighbours: Arc<watch::Sender<Neighbours>>,
+    networks: Networks,
 }
 
 impl Service {
@@ -302,8 +321,18 @@ impl Service {
     /// removed.
     pub async fn run(self, cancel: CancellationToken) {
         let Self { config, csi_dir, store, contact, plugins, volumes, left_mounts, .. } = self;
-        let Self { cores, shutdown, all_restored, allocs, restored, mut records, shared, neighbours, .. } =
-            self;
+        let Self {
+            cores,
+            shutdown,
+            all_restored,
+            allocs,
+            restored,
+            mut records,
+            shared,
+            neighbours,
+            networks,
+            ..
+        } = self;
         let stop = CancellationToken::new();
         let tracker = TaskTracker::new();
         tracker.spawn(contact.drivers.clone().run(stop.child_token()));
@@ -325,6 +354,8 @@ impl Service {
         let drivers = contact.drivers.clone();
         let here: BTreeSet<AllocId> = restored.iter().map(|a| a.id.clone()).collect();
         volumes.adopt(|id| here.contains(id));
+        let known = here.clone();
+        tracker.spawn(networks.clone().run(move |id| known.contains(id), stop.child_token()));
         tracker.spawn(look_for_left_mounts(left_mounts, &csi_dir, &restored, &records, stop.child_token()));
         for alloc in restored {
             let mut own = BTreeMap::new();
@@ -365,6 +396,9 @@ impl Service {
         tracker.close();
         tracker.wait().await;
         drivers.shut_down().await;
+        if config.dev {
+            networks.remove_bridge().await;
+        }
         store.close();
         if config.dev {
             end_mounts(&config, &shared);

@@ -38,6 +38,6 @@ pub(crate) use binds::Sources;
 pub(crate) use csi_hook::claims;
 pub(crate) use disk::FindAlloc;
 pub(crate) use fence::Fence;
-pub(crate) use network::sweep;
+pub(crate) use network::{DIR as NETWORKS, sweep};
 pub(crate) use plan::{Planner, Site};
 pub(crate) use task::TaskHookParts;

@@ -7,7 +7,7 @@ mod offline;
 mod record;
 
 pub use offline::state_at_rest;
-pub(crate) use record::{Identity, Loaded, TaskRecord};
+pub(crate) use record::{Identity, LastAddress, Loaded, NetworkRecord, TaskRecord};
 
 use crate::ClientError;
 use crate::csi::{ClaimEntry, Registrations};
@@ -36,9 +36,11 @@ const ALLOCS: Table = TableDefinition::new("allocs");
 const TASKS: Table = TableDefinition::new("tasks");
 const CLAIMS: Table = TableDefinition::new("claims");
 const HOST_VOLUMES: Table = TableDefinition::new("host_volumes");
+const NETWORKS: Table = TableDefinition::new("networks");
 
 const IDENTITY: &str = "identity";
 const REGISTRY: &str = "registry";
+const LAST_ADDRESS: &str = "last_address";
 const NODE_META: &str = "node_meta";
 const FILE: &str = "client.redb";
 /// The data is small; the database's default cache would be a large part of an idle agent.
@@ -182,6 +184,18 @@ impl Store {
     pub(crate) fn remove_host_volume(&self, id: &HostVolumeId) -> Written {
         self.send(Operation::Remove { table: HOST_VOLUMES, key: id.to_string() })
     }
+    /// Stores the network of an allocation.
+    pub(crate) fn put_network(&self, record: &NetworkRecord) -> Written {
+        self.put(NETWORKS, record.attachment.alloc.to_string(), record)
+    }
+    /// Removes the network of an allocation.
+    pub(crate) fn remove_network(&self, alloc: &AllocId) -> Written {
+        self.send(Operation::Remove { table: NETWORKS, key: alloc.to_string() })
+    }
+    /// Stores the last addresses that an allocation got.
+    pub(crate) fn put_last_address(&self, last: &LastAddress) -> Written {
+        self.put(META, LAST_ADDRESS.to_owned(), last)
+    }
     /// Returns a handle that completes once all earlier changes are durable.
     pub(crate) fn flush(&self) -> Written {
         self.request(None)
@@ -254,7 +268,7 @@ fn load(database: &Database) -> Result<Loaded, ClientError> {
     };
     let make_tables = || -> Result<(), redb::Error> {
         let transaction = database.begin_write()?;
-        for table in [META, ALLOCS, TASKS, CLAIMS, HOST_VOLUMES] {
+        for table in [META, ALLOCS, TASKS, CLAIMS, HOST_VOLUMES, NETWORKS] {
             transaction.open_table(table)?;
         }
         transaction.commit()?;
@@ -279,6 +293,7 @@ fn load(database: &Database) -> Result<Loaded, ClientError> {
             IDENTITY => loaded.identity = Some(decode(&key, &value)?),
             REGISTRY => loaded.registrations = decode(&key, &value)?,
             NODE_META => loaded.node_meta = decode(&key, &value)?,
+            LAST_ADDRESS => loaded.last_address = Some(decode(&key, &value)?),
             _ => {}
         }
     }
@@ -296,10 +311,13 @@ fn load(database: &Database) -> Result<Loaded, ClientError> {
     for (key, value) in rows(HOST_VOLUMES)? {
         loaded.host_volumes.push(decode(&key, &value)?);
     }
+    for (key, value) in rows(NETWORKS)? {
+        loaded.networks.push(decode(&key, &value)?);
+    }
     Ok(loaded)
 }
 
-packed!(Identity, TaskRecord, Registrations, ClaimEntry, HostVolumeRecord);
+packed!(Identity, TaskRecord, Registrations, ClaimEntry, HostVolumeRecord, NetworkRecord, LastAddress);
 
 fn decode<T: Packed>(key: &str, value: &[u8]) -> Result<T, ClientError> {
     T::unpack(value).map_err(|source| ClientError::ReadState {

@@ -4,6 +4,7 @@ mod hooks;
 
 use crate::ClientError;
 use crate::clock;
+use crate::networks::Networks;
 use crate::runner::alloc_state::{AllocState, Outlets, Readiness, Stage};
 use crate::runner::broken::VolumeGuard;
 use crate::runner::disk::{self, FindAlloc};
@@ -39,6 +40,7 @@ pub(crate) struct RunnerParts {
     pub(crate) site: Arc<Site>,
     pub(crate) tasks: TaskHookParts,
     pub(crate) api: Served,
+    pub(crate) networks: Networks,
 }
 
 /// The runner of an allocation on this node. Clones share it.
@@ -65,6 +67,10 @@ impl AllocRunner {
         records: BTreeMap<String, TaskRecord>,
     ) -> Self {
         let state = AllocState::new(parts.outlets.clone(), &parts.alloc_dir, alloc, records);
+        if let Some(status) = parts.networks.record_of(&state.id()) {
+            state.hold_network();
+            state.put_network(status);
+        }
         let sockets = SocketsHook::new(Arc::clone(&parts.api));
         Self { state, sockets, parts }
     }

@@ -1,10 +1,11 @@
 //! The network of an allocation. In mode `none` its tasks share a network namespace with a loopback interface only. In
-//! mode `host`, or without a network block, they use the node's network. The node reports no other modes, so the
-//! scheduler places no group here that needs one.
+//! mode `bridge` the namespace has an interface on the node's bridge as well. In mode `host`, or without a network block,
+//! they use the node's network. The node reports no other modes, so the scheduler places no group here that needs one.
 
 use super::hooks::{AllocHook, HookContext};
 use crate::ClientError;
 use crate::drivers::DriverManager;
+use crate::networks::Networks;
 use async_trait::async_trait;
 use caravan_sys::files::private_dir;
 use caravan_sys::{describe, netns};
@@ -14,7 +15,7 @@ use caravan_types::job::TaskGroup;
 use std::path::{Path, PathBuf};
 
 /// Directory of the network namespaces below the client's state.
-const DIR: &str = "networks";
+pub(crate) const DIR: &str = "networks";
 
 /// Creates the directory of the network namespaces, and releases those whose allocation is not on this node.
 pub(crate) fn sweep(state_dir: &Path, here: impl Fn(&AllocId) -> bool) -> Result<(), ClientError> {
@@ -33,28 +34,40 @@ pub(crate) fn sweep(state_dir: &Path, here: impl Fn(&AllocId) -> bool) -> Result
     Ok(())
 }
 
-/// The hook that creates the network namespace.
+/// The hook that creates the network of the allocation.
 #[derive(Debug)]
 pub(super) struct NetworkHook {
     pub(super) drivers: DriverManager,
+    pub(super) networks: Networks,
     pub(super) state_dir: PathBuf,
 }
 
 /// Returns the path that holds the allocation's own network namespace, if it has one.
 pub(super) fn own_network(state_dir: &Path, alloc: &Allocation) -> Option<PathBuf> {
-    let own = alloc.group().is_some_and(|group| mode(group) == "none");
+    let own = alloc.group().is_some_and(|group| matches!(mode(group), "none" | "bridge"));
     own.then(|| state_dir.join(DIR).join(alloc.id.as_str()))
+}
+
+impl NetworkHook {
+    async fn hold(&self, alloc: &AllocId) -> Result<(), String> {
+        let path = self.state_dir.join(DIR).join(alloc.as_str());
+        let made = tokio::task::spawn_blocking(move || netns::hold(&path));
+        match made.await {
+            Ok(made) => made.map_err(|error| describe(&error)),
+            Err(_) => Err("the agent is ending".to_owned()),
+        }
+    }
 }
 
 #[async_trait]
 impl AllocHook for NetworkHook {
-    /// Creates the allocation's network namespace, or reuses that of an earlier agent.
+    /// Creates the allocation's network, or reuses that of an earlier agent.
     async fn prepare(&self, cx: &HookContext<'_>) -> Result<(), String> {
         let alloc = cx.alloc();
         let Some(group) = alloc.group() else { return Ok(()) };
         match mode(group) {
             "host" => return Ok(()),
-            "none" => {}
+            "none" | "bridge" => {}
             other => return Err(format!("this node makes no networks of mode {other}")),
         }
         for task in &group.tasks {
@@ -66,16 +79,19 @@ impl AllocHook for NetworkHook {
                 ));
             }
         }
-        let path = self.state_dir.join(DIR).join(alloc.id.as_str());
-        let made = tokio::task::spawn_blocking(move || netns::hold(&path));
-        match made.await {
-            Ok(made) => made.map_err(|error| describe(&error)),
-            Err(_) => Err("the agent is ending".to_owned()),
+        if mode(group) == "none" {
+            return self.hold(&alloc.id).await;
         }
+        cx.hold_network();
+        let failed = |why| format!("the network of the allocation cannot be made: {why}");
+        cx.put_network(self.networks.attach(&alloc).await.map_err(failed)?);
+        Ok(())
     }
 
-    /// Releases the allocation's network namespace, once no task needs it.
+    /// Removes the allocation's network, once no task needs it.
     async fn release(&self, cx: &HookContext<'_>) {
+        self.networks.release(&cx.id(), |reason| cx.note(reason)).await;
+        cx.network_released();
         let Some(path) = own_network(&self.state_dir, &cx.alloc()) else { return };
         let gone = tokio::task::spawn_blocking(move || netns::let_go(&path));
         if let Ok(Err(error)) = gone.await {

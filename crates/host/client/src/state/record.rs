@@ -3,6 +3,7 @@
 use crate::csi::{ClaimEntry, Registrations};
 use crate::host_volumes::HostVolumeRecord;
 use crate::restart::RestartTracker;
+use caravan_networks::{Addresses, Attachment};
 use caravan_types::alloc::{Allocation, TaskState};
 use caravan_types::node::NodeSecret;
 use caravan_types::{AllocId, NodeId, UnixNanos};
@@ -42,6 +43,20 @@ pub(crate) struct TaskRecord {
     pub(crate) over: Option<bool>,
 }
 
+/// The network of an allocation. It is written before anything of the network is made, and removed after everything is
+/// gone.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct NetworkRecord {
+    /// The addresses and ports.
+    pub(crate) attachment: Attachment,
+    /// Whether the set-up was finished, so that tasks may use it.
+    pub(crate) ready: bool,
+}
+
+/// The addresses that were assigned last, after which the next ones are assigned.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct LastAddress(pub(crate) Addresses);
+
 /// All records of the state.
 #[derive(Debug, Default)]
 pub(crate) struct Loaded {
@@ -59,4 +74,8 @@ pub(crate) struct Loaded {
     pub(crate) claims: Vec<ClaimEntry>,
     /// Host volumes that the servers created on this node.
     pub(crate) host_volumes: Vec<HostVolumeRecord>,
+    /// The networks of allocations.
+    pub(crate) networks: Vec<NetworkRecord>,
+    /// The addresses that were assigned last.
+    pub(crate) last_address: Option<LastAddress>,
 }

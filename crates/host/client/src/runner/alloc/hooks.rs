@@ -40,7 +40,11 @@ impl AllocHooks {
         Self {
             predecessors: PredecessorHook { before },
             dir: DirHook,
-            network: NetworkHook { drivers: planner.drivers.clone(), state_dir: site.state_dir.clone() },
+            network: NetworkHook {
+                drivers: planner.drivers.clone(),
+                networks: parts.networks.clone(),
+                state_dir: site.state_dir.clone(),
+            },
             disk: DiskHook { allocs, link: tasks.link.clone(), planner: Arc::clone(planner) },
             host_volumes: HostVolumesHook { host_volumes: tasks.sources.host_volumes.clone() },
             csi: CsiHook {
