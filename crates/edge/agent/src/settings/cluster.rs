@@ -69,8 +69,8 @@ impl ClusterSettings {
             is_serf_configured: ports.serf.is_some(),
             advertise_serf: match advertise.serf.as_deref() {
                 Some(address) => with_port(address, serf.port()),
-                None => match (advertise.rpc.as_deref(), serf.ip().is_unspecified()) {
-                    // Whoever reaches the port for calls usually reaches the gossip port there as well.
+                None => match (advertise.rpc.as_deref(), has_no_outside_address(serf.ip())) {
+                    // Agents that reach the RPC port of this address usually reach its gossip port too.
                     (Some(rpc), true) => with_port(host_of(rpc), serf.port()),
                     _ => advertised("advertise.serf", None, serf, host, dev)?,
                 },
@@ -123,6 +123,11 @@ impl ClusterSettings {
         }
         warnings
     }
+}
+
+/// Returns whether a listening address does not identify this machine to other machines.
+fn has_no_outside_address(address: IpAddr) -> bool {
+    address.is_unspecified() || address.is_loopback()
 }
 
 /// Returns the part of an address before the port.

@@ -180,6 +180,14 @@ fn addresses_and_what_is_advertised() {
 }
 
 #[test]
+fn the_gossip_address_follows_an_explicit_rpc_address() {
+    let text = "data_dir = \"/d\"\nbind_addr = \"127.0.0.1\"\nserver { enabled = true }\n\
+                advertise { http = \"127.0.0.1\" rpc = \"127.0.0.1\" }";
+    let settings = resolve(&flags(&[]), files(&[("a.hcl", text)]), &host()).unwrap();
+    assert_eq!(settings.server.unwrap().cluster.advertise_serf, "127.0.0.1:4648");
+}
+
+#[test]
 fn what_makes_no_sense_is_named() {
     for (text, field, reason) in [
         ("ports { http = 70000 }", "ports.http", "70000 is not a port"),
