@@ -58,6 +58,13 @@ struct Book {
     releasing: BTreeSet<AllocId>,
 }
 
+impl Book {
+    /// Returns whether an allocation has addresses and keeps them.
+    fn is_used_by(&self, alloc: &AllocId) -> bool {
+        self.records.contains_key(alloc) && !self.releasing.contains(alloc)
+    }
+}
+
 /// Returns the reason why the kernel cannot make a bridge, or `None` if it can.
 pub(crate) fn obstacle(config: &ClientConfig) -> Option<String> {
     probe(&config.bridge).err().map(|fault| describe(&fault))
@@ -131,7 +138,7 @@ impl Networks {
         }
         let attachment = record.attachment.clone();
         self.on_bridge(move |bridge, inner| {
-            if inner.book.lock().releasing.contains(&attachment.alloc) {
+            if !inner.book.lock().is_used_by(&attachment.alloc) {
                 return Ok(());
             }
             // A finished network is only compared, so that its connections go on.
@@ -291,6 +298,9 @@ impl Networks {
 
     /// Removes the bridge, if nothing uses it: a development agent leaves nothing.
     pub(crate) async fn remove_bridge(&self) {
+        if self.inner.bridge.is_err() {
+            return;
+        }
         if let Err(reason) = self.on_bridge(|bridge, _| bridge.remove()).await {
             tracing::warn!(reason, "the bridge stays");
         }

@@ -16,10 +16,12 @@ pub(super) fn add(
     resources: &mut NodeResources,
     attributes: &mut BTreeMap<String, String>,
 ) {
+    let is_default = config.name == BridgeConfig::default().name;
     resources.networks.push(Network { mode: "bridge".to_owned(), ..Default::default() });
     resources.node_networks.push(NodeNetwork {
         mode: "bridge".to_owned(),
-        device: config.name.clone(),
+        // As Nomad reports a bridge whose name is not configured.
+        device: if is_default { String::new() } else { config.name.clone() },
         capacity: config.capacity(),
         ..Default::default()
     });
