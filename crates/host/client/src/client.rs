@@ -133,7 +133,7 @@ impl Client {
             );
         }
         let networks =
-            Networks::open(&config, store.clone(), node.clone(), loaded.networks, loaded.last_address);
+            Networks::open(&config, store.clone(), node.clone(), loaded.attachments, loaded.last_address);
         let shutdown = CancellationToken::new();
         let here: BTreeSet<AllocId> = loaded.allocs.iter().map(|a| a.id.clone()).collect();
         crate::runner::sweep(&config.state_dir, |id| here.contains(id))?;
@@ -197,7 +197,7 @@ impl Client {
                 holders: holders.clone(),
             },
             api: Arc::clone(&task_api),
-            networks: networks.clone(),
+            bridge: bridge.clone(),
         };
         let parts = AllocsParts {
             store: store.clone(),
@@ -247,7 +247,7 @@ impl Client {
             all_restored: restored,
             allocs,
             neighbours,
-            networks,
+            bridge,
             restored: loaded.allocs,
             records: loaded.tasks,
             shared,
@@ -313,7 +313,7 @@ pub struct Service {
     records: BTreeMap<(AllocId, String), crate::state::TaskRecord>,
     shared: Vec<PathBuf>,
     neighbours: Arc<watch::Sender<Neighbours>>,
-    networks: Networks,
+    bridge: Networks,
 }
 
 impl Service {
@@ -330,7 +330,7 @@ impl Service {
             mut records,
             shared,
             neighbours,
-            networks,
+            bridge,
             ..
         } = self;
         let stop = CancellationToken::new();
@@ -355,7 +355,7 @@ impl Service {
         let here: BTreeSet<AllocId> = restored.iter().map(|a| a.id.clone()).collect();
         volumes.adopt(|id| here.contains(id));
         let known = here.clone();
-        tracker.spawn(networks.clone().run(move |id| known.contains(id), stop.child_token()));
+        tracker.spawn(bridge.clone().run(move |id| known.contains(id), stop.child_token()));
         tracker.spawn(look_for_left_mounts(left_mounts, &csi_dir, &restored, &records, stop.child_token()));
         for alloc in restored {
             let mut own = BTreeMap::new();
@@ -397,7 +397,7 @@ impl Service {
         tracker.wait().await;
         drivers.shut_down().await;
         if config.dev {
-            networks.remove_bridge().await;
+            bridge.remove_bridge().await;
         }
         store.close();
         if config.dev {

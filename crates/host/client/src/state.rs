@@ -7,7 +7,7 @@ mod offline;
 mod record;
 
 pub use offline::state_at_rest;
-pub(crate) use record::{Identity, LastAddress, Loaded, NetworkRecord, TaskRecord};
+pub(crate) use record::{AttachmentRecord, Identity, LastAddress, Loaded, TaskRecord};
 
 use crate::ClientError;
 use crate::csi::{ClaimEntry, Registrations};
@@ -36,7 +36,7 @@ const ALLOCS: Table = TableDefinition::new("allocs");
 const TASKS: Table = TableDefinition::new("tasks");
 const CLAIMS: Table = TableDefinition::new("claims");
 const HOST_VOLUMES: Table = TableDefinition::new("host_volumes");
-const NETWORKS: Table = TableDefinition::new("networks");
+const ATTACHMENTS: Table = TableDefinition::new("attachments");
 
 const IDENTITY: &str = "identity";
 const REGISTRY: &str = "registry";
@@ -185,12 +185,12 @@ impl Store {
         self.send(Operation::Remove { table: HOST_VOLUMES, key: id.to_string() })
     }
     /// Stores the network of an allocation.
-    pub(crate) fn put_network(&self, record: &NetworkRecord) -> Written {
-        self.put(NETWORKS, record.attachment.alloc.to_string(), record)
+    pub(crate) fn put_attachment(&self, record: &AttachmentRecord) -> Written {
+        self.put(ATTACHMENTS, record.attachment.alloc.to_string(), record)
     }
     /// Removes the network of an allocation.
-    pub(crate) fn remove_network(&self, alloc: &AllocId) -> Written {
-        self.send(Operation::Remove { table: NETWORKS, key: alloc.to_string() })
+    pub(crate) fn remove_attachment(&self, alloc: &AllocId) -> Written {
+        self.send(Operation::Remove { table: ATTACHMENTS, key: alloc.to_string() })
     }
     /// Stores the last addresses that an allocation got.
     pub(crate) fn put_last_address(&self, last: &LastAddress) -> Written {
@@ -268,7 +268,7 @@ fn load(database: &Database) -> Result<Loaded, ClientError> {
     };
     let make_tables = || -> Result<(), redb::Error> {
         let transaction = database.begin_write()?;
-        for table in [META, ALLOCS, TASKS, CLAIMS, HOST_VOLUMES, NETWORKS] {
+        for table in [META, ALLOCS, TASKS, CLAIMS, HOST_VOLUMES, ATTACHMENTS] {
             transaction.open_table(table)?;
         }
         transaction.commit()?;
@@ -311,13 +311,13 @@ fn load(database: &Database) -> Result<Loaded, ClientError> {
     for (key, value) in rows(HOST_VOLUMES)? {
         loaded.host_volumes.push(decode(&key, &value)?);
     }
-    for (key, value) in rows(NETWORKS)? {
-        loaded.networks.push(decode(&key, &value)?);
+    for (key, value) in rows(ATTACHMENTS)? {
+        loaded.attachments.push(decode(&key, &value)?);
     }
     Ok(loaded)
 }
 
-packed!(Identity, TaskRecord, Registrations, ClaimEntry, HostVolumeRecord, NetworkRecord, LastAddress);
+packed!(Identity, TaskRecord, Registrations, ClaimEntry, HostVolumeRecord, AttachmentRecord, LastAddress);
 
 fn decode<T: Packed>(key: &str, value: &[u8]) -> Result<T, ClientError> {
     T::unpack(value).map_err(|source| ClientError::ReadState {

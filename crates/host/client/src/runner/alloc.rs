@@ -40,7 +40,7 @@ pub(crate) struct RunnerParts {
     pub(crate) site: Arc<Site>,
     pub(crate) tasks: TaskHookParts,
     pub(crate) api: Served,
-    pub(crate) networks: Networks,
+    pub(crate) bridge: Networks,
 }
 
 /// The runner of an allocation on this node. Clones share it.
@@ -67,7 +67,7 @@ impl AllocRunner {
         records: BTreeMap<String, TaskRecord>,
     ) -> Self {
         let state = AllocState::new(parts.outlets.clone(), &parts.alloc_dir, alloc, records);
-        if let Some(status) = parts.networks.record_of(&state.id()) {
+        if let Some(status) = parts.bridge.record_of(&state.id()) {
             state.hold_network();
             state.put_network(status);
         }

@@ -55,7 +55,7 @@ pub(super) struct State {
     /// When the allocation came to this node.
     begun: UnixNanos,
     health: Health,
-    network: OwnNetwork,
+    attached: OwnNetwork,
 }
 
 #[derive(Debug)]
@@ -154,7 +154,7 @@ impl AllocState {
             alloc: Arc::clone(&alloc),
             begun,
             health,
-            network: OwnNetwork::default(),
+            attached: OwnNetwork::default(),
         };
         let inner = Inner {
             dir: AllocDir::new(alloc_dir, &alloc.id),
@@ -198,7 +198,7 @@ impl AllocState {
         {
             let mut state = self.lock();
             state.health.receive(&alloc, clock::now());
-            state.alloc = match &state.network.status {
+            state.alloc = match &state.attached.status {
                 Some(status) => with_network(&alloc, status),
                 None => alloc,
             };
@@ -212,12 +212,12 @@ impl AllocState {
     /// Notes that the allocation holds a network from now on. Until it is released, the servers receive no final status,
     /// because its ports are in use.
     pub(in crate::runner) fn hold_network(&self) {
-        self.lock().network.is_held = true;
+        self.lock().attached.is_held = true;
     }
 
     /// Notes that the allocation's network is gone, or never existed.
     pub(in crate::runner) fn network_released(&self) {
-        self.lock().network.is_held = false;
+        self.lock().attached.is_held = false;
     }
 
     /// Notes the addresses of the allocation's network.
@@ -225,7 +225,7 @@ impl AllocState {
         {
             let mut state = self.lock();
             state.alloc = with_network(&state.alloc, &status);
-            state.network.status = Some(status);
+            state.attached.status = Some(status);
         }
         self.changed();
     }

@@ -38,7 +38,7 @@ pub(crate) fn sweep(state_dir: &Path, here: impl Fn(&AllocId) -> bool) -> Result
 #[derive(Debug)]
 pub(super) struct NetworkHook {
     pub(super) drivers: DriverManager,
-    pub(super) networks: Networks,
+    pub(super) bridge: Networks,
     pub(super) state_dir: PathBuf,
 }
 
@@ -84,13 +84,13 @@ impl AllocHook for NetworkHook {
         }
         cx.hold_network();
         let failed = |why| format!("the network of the allocation cannot be made: {why}");
-        cx.put_network(self.networks.attach(&alloc).await.map_err(failed)?);
+        cx.put_network(self.bridge.attach(&alloc).await.map_err(failed)?);
         Ok(())
     }
 
     /// Removes the allocation's network, once no task needs it.
     async fn release(&self, cx: &HookContext<'_>) {
-        self.networks.release(&cx.id(), |reason| cx.note(reason)).await;
+        self.bridge.release(&cx.id(), |reason| cx.note(reason)).await;
         cx.network_released();
         let Some(path) = own_network(&self.state_dir, &cx.alloc()) else { return };
         let gone = tokio::task::spawn_blocking(move || netns::let_go(&path));

@@ -46,7 +46,7 @@ pub(crate) struct TaskRecord {
 /// The network of an allocation. It is written before anything of the network is made, and removed after everything is
 /// gone.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub(crate) struct NetworkRecord {
+pub(crate) struct AttachmentRecord {
     /// The addresses and ports.
     pub(crate) attachment: Attachment,
     /// Whether the set-up was finished, so that tasks may use it.
@@ -75,7 +75,7 @@ pub(crate) struct Loaded {
     /// Host volumes that the servers created on this node.
     pub(crate) host_volumes: Vec<HostVolumeRecord>,
     /// The networks of allocations.
-    pub(crate) networks: Vec<NetworkRecord>,
+    pub(crate) attachments: Vec<AttachmentRecord>,
     /// The addresses that were assigned last.
     pub(crate) last_address: Option<LastAddress>,
 }

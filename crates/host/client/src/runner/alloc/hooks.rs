@@ -42,7 +42,7 @@ impl AllocHooks {
             dir: DirHook,
             network: NetworkHook {
                 drivers: planner.drivers.clone(),
-                networks: parts.networks.clone(),
+                bridge: parts.bridge.clone(),
                 state_dir: site.state_dir.clone(),
             },
             disk: DiskHook { allocs, link: tasks.link.clone(), planner: Arc::clone(planner) },
