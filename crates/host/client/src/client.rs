@@ -16,7 +16,7 @@ use crate::metadata::NodeMetadata;
 use crate::networks::Networks;
 use crate::node::NodeState;
 use crate::reporter::Reporter;
-use crate::runner::{Fence, Outlets, Planner, RunnerParts, Site, Sources, TaskHookParts};
+use crate::runner::{DriverNetworks, Fence, Outlets, Planner, RunnerParts, Site, Sources, TaskHookParts};
 use crate::servers::{Link, Servers};
 use crate::state::{Identity, Loaded, Store, TaskRecord};
 use crate::task_api::Served;
@@ -132,7 +132,7 @@ impl Client {
                 BTreeMap::new(),
             );
         }
-        let networks =
+        let bridge =
             Networks::open(&config, store.clone(), node.clone(), loaded.attachments, loaded.last_address);
         let shutdown = CancellationToken::new();
         let here: BTreeSet<AllocId> = loaded.allocs.iter().map(|a| a.id.clone()).collect();
@@ -164,6 +164,7 @@ impl Client {
         let (reporter, meters) = (Reporter::default(), caravan_meters::Meters::default());
         let (task_api, heartbeat) = (Served::default(), LastHeartbeat::default());
         let restored = CancellationToken::new();
+        let networks = DriverNetworks::new(drivers.clone(), store.clone(), loaded.networks, shutdown.clone());
         let planner = Arc::new(Planner {
             drivers: drivers.clone(),
             node: node.clone(),
@@ -196,6 +197,7 @@ impl Client {
                 devices: devices.clone(),
                 holders: holders.clone(),
             },
+            networks: networks.clone(),
             api: Arc::clone(&task_api),
             bridge: bridge.clone(),
         };
@@ -250,6 +252,7 @@ impl Client {
             bridge,
             restored: loaded.allocs,
             records: loaded.tasks,
+            networks,
             shared,
         };
         Ok((handle, service))
@@ -311,6 +314,7 @@ pub struct Service {
     allocs: Allocs,
     restored: Vec<Allocation>,
     records: BTreeMap<(AllocId, String), crate::state::TaskRecord>,
+    networks: DriverNetworks,
     shared: Vec<PathBuf>,
     neighbours: Arc<watch::Sender<Neighbours>>,
     bridge: Networks,
@@ -321,18 +325,8 @@ impl Service {
     /// removed.
     pub async fn run(self, cancel: CancellationToken) {
         let Self { config, csi_dir, store, contact, plugins, volumes, left_mounts, .. } = self;
-        let Self {
-            cores,
-            shutdown,
-            all_restored,
-            allocs,
-            restored,
-            mut records,
-            shared,
-            neighbours,
-            bridge,
-            ..
-        } = self;
+        let Self { cores, shutdown, all_restored, allocs, restored, mut records, networks, .. } = self;
+        let Self { shared, neighbours, bridge, .. } = self;
         let stop = CancellationToken::new();
         let tracker = TaskTracker::new();
         tracker.spawn(contact.drivers.clone().run(stop.child_token()));
@@ -356,6 +350,7 @@ impl Service {
         volumes.adopt(|id| here.contains(id));
         let known = here.clone();
         tracker.spawn(bridge.clone().run(move |id| known.contains(id), stop.child_token()));
+        tracker.spawn(networks.sweep(move |id| here.contains(id)));
         tracker.spawn(look_for_left_mounts(left_mounts, &csi_dir, &restored, &records, stop.child_token()));
         for alloc in restored {
             let mut own = BTreeMap::new();

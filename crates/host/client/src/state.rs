@@ -7,7 +7,7 @@ mod offline;
 mod record;
 
 pub use offline::state_at_rest;
-pub(crate) use record::{AttachmentRecord, Identity, LastAddress, Loaded, TaskRecord};
+pub(crate) use record::{AttachmentRecord, Identity, LastAddress, Loaded, NetworkRecord, TaskRecord};
 
 use crate::ClientError;
 use crate::csi::{ClaimEntry, Registrations};
@@ -37,6 +37,7 @@ const TASKS: Table = TableDefinition::new("tasks");
 const CLAIMS: Table = TableDefinition::new("claims");
 const HOST_VOLUMES: Table = TableDefinition::new("host_volumes");
 const ATTACHMENTS: Table = TableDefinition::new("attachments");
+const NETWORKS: Table = TableDefinition::new("networks");
 
 const IDENTITY: &str = "identity";
 const REGISTRY: &str = "registry";
@@ -196,6 +197,14 @@ impl Store {
     pub(crate) fn put_last_address(&self, last: &LastAddress) -> Written {
         self.put(META, LAST_ADDRESS.to_owned(), last)
     }
+    /// Stores the network that a driver makes for an allocation.
+    pub(crate) fn put_network(&self, alloc: &AllocId, record: &NetworkRecord) -> Written {
+        self.put(NETWORKS, alloc.to_string(), record)
+    }
+    /// Removes the network that a driver made for an allocation.
+    pub(crate) fn remove_network(&self, alloc: &AllocId) -> Written {
+        self.send(Operation::Remove { table: NETWORKS, key: alloc.to_string() })
+    }
     /// Returns a handle that completes once all earlier changes are durable.
     pub(crate) fn flush(&self) -> Written {
         self.request(None)
@@ -268,7 +277,7 @@ fn load(database: &Database) -> Result<Loaded, ClientError> {
     };
     let make_tables = || -> Result<(), redb::Error> {
         let transaction = database.begin_write()?;
-        for table in [META, ALLOCS, TASKS, CLAIMS, HOST_VOLUMES, ATTACHMENTS] {
+        for table in [META, ALLOCS, TASKS, CLAIMS, HOST_VOLUMES, ATTACHMENTS, NETWORKS] {
             transaction.open_table(table)?;
         }
         transaction.commit()?;
@@ -314,10 +323,22 @@ fn load(database: &Database) -> Result<Loaded, ClientError> {
     for (key, value) in rows(ATTACHMENTS)? {
         loaded.attachments.push(decode(&key, &value)?);
     }
+    for (key, value) in rows(NETWORKS)? {
+        loaded.networks.insert(key.as_str().into(), decode(&key, &value)?);
+    }
     Ok(loaded)
 }
 
-packed!(Identity, TaskRecord, Registrations, ClaimEntry, HostVolumeRecord, AttachmentRecord, LastAddress);
+packed!(
+    Identity,
+    TaskRecord,
+    Registrations,
+    ClaimEntry,
+    HostVolumeRecord,
+    AttachmentRecord,
+    LastAddress,
+    NetworkRecord
+);
 
 fn decode<T: Packed>(key: &str, value: &[u8]) -> Result<T, ClientError> {
     T::unpack(value).map_err(|source| ClientError::ReadState {

@@ -146,6 +146,7 @@ impl Driver for DockerDriver {
             mounts: true,
             privileged_mounts: true,
             networks: false,
+            creates_networks: false,
             survives_agent: true,
         }
     }

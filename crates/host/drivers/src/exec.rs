@@ -129,6 +129,7 @@ impl ShimDriver for ExecDriver {
             mounts: true,
             privileged_mounts: true,
             networks: true,
+            creates_networks: false,
             survives_agent: true,
         }
     }

@@ -161,6 +161,7 @@ impl ShimDriver for JavaDriver {
             mounts: true,
             privileged_mounts: false,
             networks: true,
+            creates_networks: false,
             survives_agent: true,
         }
     }

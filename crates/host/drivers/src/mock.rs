@@ -201,6 +201,7 @@ impl Driver for MockDriver {
             mounts: true,
             privileged_mounts: true,
             networks: true,
+            creates_networks: false,
             survives_agent: true,
         }
     }

@@ -9,8 +9,8 @@ mod qemu;
 use caravan_drivers::conformance::{self, Behaviour, Fixture};
 use caravan_drivers::{
     Driver, Error, ExecDriver, ExecOptions, ExitResult, ForkServer, Health, LogConfig, MockDriver, Mount,
-    Processors, Propagation, RawExecDriver, RawExecOptions, Resources, ShimCommand, TaskConfig, TaskDirs,
-    TaskId, TaskState,
+    NetworkIsolation, Processors, Propagation, RawExecDriver, RawExecOptions, Resources, ShimCommand,
+    TaskConfig, TaskDirs, TaskId, TaskState,
 };
 use caravan_shim::lease::{Lease, LeaseWriter, Term};
 use caravan_sys::cgroup::{Cgroup, Hierarchy};
@@ -255,7 +255,7 @@ async fn a_task_in_a_network_of_its_own_sees_only_that() {
             _ => "echo; tail -n +3 /proc/net/dev | cut -d: -f1; echo; sleep 60",
         };
         let mut config = world.script("t", look);
-        config.network = Some(network.clone());
+        config.network = Some(NetworkIsolation::held_at(network.clone()));
         let id = config.id.clone();
         driver.start(config).await.unwrap();
         let names = |text: &str| text.split_whitespace().all(|name| name == "lo");
@@ -273,7 +273,7 @@ async fn a_task_in_a_network_of_its_own_sees_only_that() {
         // A missing network is an error: the task must not run in the node's network instead.
         caravan_sys::netns::let_go(&network).unwrap();
         let mut config = world.script("u", "true");
-        config.network = Some(network);
+        config.network = Some(NetworkIsolation::held_at(network));
         let error = driver.start(config).await.unwrap_err().to_string();
         assert!(error.contains("network"), "{kind:?}: {error}");
     }

@@ -8,6 +8,7 @@ use crate::networks::Networks;
 use crate::runner::alloc_state::{AllocState, Outlets, Readiness, Stage};
 use crate::runner::broken::VolumeGuard;
 use crate::runner::disk::{self, FindAlloc};
+use crate::runner::driver_network::DriverNetworks;
 use crate::runner::plan::{Planner, Site};
 use crate::runner::sockets::SocketsHook;
 use crate::runner::task::{TaskHookParts, TaskRunner};
@@ -39,6 +40,7 @@ pub(crate) struct RunnerParts {
     pub(crate) planner: Arc<Planner>,
     pub(crate) site: Arc<Site>,
     pub(crate) tasks: TaskHookParts,
+    pub(crate) networks: DriverNetworks,
     pub(crate) api: Served,
     pub(crate) bridge: Networks,
 }

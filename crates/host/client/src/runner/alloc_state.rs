@@ -15,6 +15,7 @@ use crate::runner::lifecycle::Role;
 use crate::runner::time_limit;
 use crate::services::ServiceState;
 use crate::state::{Store, TaskRecord};
+use caravan_drivers::NetworkIsolation;
 use caravan_meters::Meters;
 use caravan_types::alloc::{Allocation, NetworkStatus, TaskRunState};
 use caravan_types::{AllocId, UnixNanos};
@@ -116,6 +117,8 @@ struct Inner {
     readiness: watch::Sender<Readiness>,
     stage: watch::Sender<Stage>,
     services: ServiceState,
+    /// The network that the tasks join; absent means the node's.
+    network: Mutex<Option<NetworkIsolation>>,
 }
 
 impl AllocState {
@@ -164,6 +167,7 @@ impl AllocState {
             readiness: watch::Sender::new(Readiness::Preparing),
             stage: watch::Sender::new(Stage::Running),
             services: ServiceState::default(),
+            network: Mutex::default(),
         };
         let this = Self { inner: Arc::new(inner) };
         if alloc.server_terminal() {
@@ -178,6 +182,14 @@ impl AllocState {
     /// Returns the state of the allocation's services.
     pub(crate) fn services(&self) -> &ServiceState {
         &self.inner.services
+    }
+    /// Returns the network that the tasks join when they start; `None` means the node's.
+    pub(in crate::runner) fn network(&self) -> Option<NetworkIsolation> {
+        self.inner.network.lock().clone()
+    }
+    /// Sets the network that the tasks join when they start.
+    pub(in crate::runner) fn set_network(&self, network: NetworkIsolation) {
+        *self.inner.network.lock() = Some(network);
     }
     /// Returns the allocation's directories.
     pub(crate) fn dir(&self) -> &AllocDir {

@@ -2,7 +2,6 @@
 
 use super::alloc_state::AllocState;
 use super::binds::{Binds, Sources, of_volume, requested_mounts};
-use super::network::own_network;
 use super::task_hooks::Prepared;
 use super::users::{TaskUser, Users};
 use crate::ClientError;
@@ -271,7 +270,7 @@ impl Plan {
                 max_files: task.log_config.max_files,
                 max_file_size_mb: u64::from(task.log_config.max_file_size_mb),
             }),
-            network: own_network(&site.state_dir, &state.alloc()),
+            network: state.network(),
             cgroup_parent: site.cgroup_parent.trim_start_matches('/').into(),
             lease,
             privileged_mounts: self.plugin.as_ref().is_some_and(PluginTask::mounts_volumes),

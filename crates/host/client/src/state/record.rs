@@ -3,6 +3,7 @@
 use crate::csi::{ClaimEntry, Registrations};
 use crate::host_volumes::HostVolumeRecord;
 use crate::restart::RestartTracker;
+use caravan_drivers::NetworkIsolation;
 use caravan_networks::{Addresses, Attachment};
 use caravan_types::alloc::{Allocation, TaskState};
 use caravan_types::node::NodeSecret;
@@ -57,6 +58,16 @@ pub(crate) struct AttachmentRecord {
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct LastAddress(pub(crate) Addresses);
 
+/// The network that a driver makes for an allocation.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub(crate) struct NetworkRecord {
+    /// The name of the driver.
+    pub(crate) driver: String,
+    /// The network as the driver returned it; absent until then.
+    pub(crate) network: Option<NetworkIsolation>,
+}
+
 /// All records of the state.
 #[derive(Debug, Default)]
 pub(crate) struct Loaded {
@@ -78,4 +89,6 @@ pub(crate) struct Loaded {
     pub(crate) attachments: Vec<AttachmentRecord>,
     /// The addresses that were assigned last.
     pub(crate) last_address: Option<LastAddress>,
+    /// Networks that drivers made, by allocation.
+    pub(crate) networks: BTreeMap<AllocId, NetworkRecord>,
 }

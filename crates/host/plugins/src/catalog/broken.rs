@@ -39,6 +39,7 @@ impl Driver for BrokenDriver {
             mounts: false,
             privileged_mounts: false,
             networks: false,
+            creates_networks: false,
             survives_agent: false,
         }
     }
