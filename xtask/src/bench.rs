@@ -29,25 +29,28 @@ fn run_one(arguments: &[String], release: bool) -> Result<()> {
         Some("build") => build::run(release),
         Some("cluster") => cluster::run(arguments, release),
         Some("drivers") => drivers::run(release),
-        Some("hcl") => hcl(release),
+        Some("hcl") => example("caravan-hcl", release),
         Some("machine") => machine::run(release),
+        Some("networks") => example("caravan-networks", release),
         Some("scheduler") => scheduler::run(&arguments[1..], release),
         Some("volumes") => volumes::run(release),
         Some(other) => {
             bail!(
-                "there is no bench {other:?}; known: agent, api, build, cluster, drivers, hcl, machine, scheduler, volumes"
+                "there is no bench {other:?}; known: agent, api, build, cluster, drivers, hcl, machine, networks, scheduler, volumes"
             )
         }
         None => {
-            bail!("which bench? known: agent, api, build, cluster, drivers, hcl, machine, scheduler, volumes")
+            bail!(
+                "which bench? known: agent, api, build, cluster, drivers, hcl, machine, networks, scheduler, volumes"
+            )
         }
     }
 }
 
-/// Measures the parser of job files. The bench is an example of its crate, so only that crate is built.
-fn hcl(release: bool) -> Result<()> {
+/// Runs a bench that is an example of its crate, so that only that crate is built.
+fn example(package: &str, release: bool) -> Result<()> {
     let mut cargo = caravan_testkit::cargo();
-    cargo.args(["run", "--quiet", "--package", "caravan-hcl", "--example", "bench"]);
+    cargo.args(["run", "--quiet", "--package", package, "--example", name]);
     if release {
         cargo.arg("--release");
     }

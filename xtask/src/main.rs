@@ -21,6 +21,7 @@ chores:
   bench agent       measure the release build end to end, one JSON object a line
   bench api         what the HTTP API costs: rates, idle queries, pages
   bench hcl         how fast job files are read
+  bench networks    set-up, removal and repair of the networks of allocations
   bench scheduler   how fast evaluations are decided, one JSON object a line
   bench volumes     the same for volumes: slow and failing plugins, large states
   chaos             random schedules against real agents: --seed N, or --seeds N [--from N] [--jobs N]

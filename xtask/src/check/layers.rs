@@ -38,6 +38,7 @@ const CRATES: &[(&str, &str, u8)] = &[
     ("host", "plugins", 2),
     ("host", "drivers", 2),
     ("host", "hostpath", 2),
+    ("host", "networks", 2),
     ("host", "shim", 2),
     ("edge", "agent", 3),
     ("edge", "cli", 3),

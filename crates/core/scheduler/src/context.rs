@@ -51,6 +51,8 @@ pub(crate) struct Usage {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Detail {
     pub ports: TakenPorts,
+    /// The number of allocations that are connected with the bridge of the node.
+    pub bridged: u32,
     pub cores: BTreeSet<u16>,
     pub devices: Taken,
     /// Volumes that the node holds, by plugin.
@@ -62,6 +64,7 @@ impl Detail {
         for (address, port) in ports::of_alloc(alloc) {
             self.ports.insert(address, port);
         }
+        self.bridged += u32::from(ports::uses_bridge(alloc));
         let tasks = alloc.allocated_resources.iter().flat_map(|supplied| supplied.tasks.values());
         self.cores.extend(tasks.flat_map(|task| &task.cpu.reserved_cores));
         self.devices.extend(device::of_alloc(alloc));

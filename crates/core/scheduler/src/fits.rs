@@ -13,6 +13,8 @@ pub struct Room {
     amount: Amount,
     count: i64,
     ports: TakenPorts,
+    /// The number of allocations that are connected with the bridge of the node.
+    bridged: u32,
     cores: BTreeSet<u16>,
     devices: device::Taken,
     /// A resource that two of the existing allocations both use.
@@ -34,6 +36,7 @@ impl Room {
     /// Returns whether an allocation needs only CPU, memory and disk.
     pub fn is_plain(alloc: &Allocation) -> bool {
         ports::of_alloc(alloc).next().is_none()
+            && !ports::uses_bridge(alloc)
             && cores_of(alloc).next().is_none()
             && device::of_alloc(alloc).next().is_none()
     }
@@ -75,6 +78,7 @@ impl Room {
         for (address, port) in ports::of_alloc(alloc) {
             self.ports.insert(address, port);
         }
+        self.bridged += u32::from(ports::uses_bridge(alloc));
         self.cores.extend(cores_of(alloc));
         self.devices.extend(device::of_alloc(alloc));
         self.amount = self.amount.plus(Amount::of_alloc(alloc));
@@ -96,6 +100,9 @@ impl Room {
         }
         if let Some(dimension) = amount.lacking(Amount::default(), Amount::capacity(node)) {
             return Err(dimension.to_owned());
+        }
+        if ports::uses_bridge(alloc) {
+            ports::bridge_has_room(node, self.bridged)?;
         }
         if let Some(conflict) = self.conflict(alloc) {
             return Err(conflict);

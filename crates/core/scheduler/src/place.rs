@@ -392,6 +392,9 @@ fn granted<V: View>(
     let mut granted = of_group(group);
     if !group.networks.is_empty() {
         let (detail, _, rng) = ctx.detail_and_tools(at);
+        if group.networks.iter().any(|network| network.mode == "bridge") {
+            ports::bridge_has_room(node, detail.bridged).map_err(Reject::Exhaust)?;
+        }
         let offer = ports::offer(node, &detail.ports, group, rng).map_err(|error| match error {
             PortError::Missing(reason) => Reject::filter(reason),
             PortError::Exhausted(dimension) => Reject::Exhaust(dimension),

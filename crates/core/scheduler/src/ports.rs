@@ -135,6 +135,24 @@ pub(crate) fn of_alloc(alloc: &Allocation) -> impl Iterator<Item = (&str, u16)> 
         .filter_map(|p| Some((p.host_ip.as_str(), u16::try_from(p.value).ok()?)))
 }
 
+/// The dimension of a node whose bridge has as many allocations as it can have.
+pub(crate) const FULL_BRIDGE: &str = "network: bridge is full";
+
+/// Returns whether an allocation is connected with the bridge of its node.
+pub(crate) fn uses_bridge(alloc: &Allocation) -> bool {
+    let networks = alloc.allocated_resources.iter().flat_map(|resources| &resources.shared.networks);
+    networks.into_iter().any(|network| network.mode == BRIDGE)
+}
+
+/// Checks that the bridge of a node has room for another allocation. The error is the exhausted dimension.
+pub(crate) fn bridge_has_room(node: &Node, used: u32) -> Result<(), String> {
+    let bridge = node.node_resources.node_networks.iter().find(|network| network.mode == BRIDGE);
+    let is_full = bridge.is_some_and(|bridge| bridge.capacity > 0 && used >= bridge.capacity);
+    if is_full { Err(FULL_BRIDGE.to_owned()) } else { Ok(()) }
+}
+
+const BRIDGE: &str = "bridge";
+
 /// Checks that the static ports of a group are free on a node. The error is the exhausted dimension.
 pub(crate) fn fixed_are_free(node: &Node, used: &TakenPorts, group: &TaskGroup) -> Result<(), String> {
     let fixed = group.networks.iter().flat_map(|n| &n.reserved_ports).filter(|p| !p.ignore_collision);
@@ -233,6 +251,7 @@ fn pick(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use caravan_types::node::NodeNetwork;
 
     fn group(fixed: &[i64], dynamic: usize) -> TaskGroup {
         let port = |n: usize, value| Port { label: format!("p{n}"), value, ..Port::default() };
@@ -276,6 +295,18 @@ mod tests {
             Err(PortError::Exhausted("network: reserved port collision p0=101".into()))
         );
         assert_eq!(offer(&node, &used, &group(&[8080], 0), &mut rng).unwrap().ports[0].host_ip, "10.0.0.1");
+    }
+
+    #[test]
+    fn a_full_bridge_is_an_exhausted_dimension() {
+        let mut node = node();
+        assert_eq!(bridge_has_room(&node, 5), Ok(()), "a node without a bridge has no limit");
+        let network = |capacity| NodeNetwork { mode: "bridge".into(), capacity, ..NodeNetwork::default() };
+        node.node_resources.node_networks = vec![network(2)];
+        assert_eq!(bridge_has_room(&node, 1), Ok(()));
+        assert_eq!(bridge_has_room(&node, 2), Err("network: bridge is full".to_owned()));
+        node.node_resources.node_networks = vec![network(0)];
+        assert_eq!(bridge_has_room(&node, 2), Ok(()));
     }
 
     #[test]

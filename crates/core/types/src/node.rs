@@ -359,6 +359,9 @@ pub struct NodeNetwork {
     /// Addresses.
     #[serde(with = "nil")]
     pub addresses: Vec<NodeAddress>,
+    /// The most allocations that can have the network at the same time; 0 means no limit.
+    #[serde(rename = "CaravanCapacity", skip_serializing_if = "crate::ser::is_default")]
+    pub capacity: u32,
 }
 
 /// An address of an interface.

@@ -14,6 +14,7 @@ use crate::fs::AllocFs;
 use crate::host_volumes::{HostVolumeFault, HostVolumes, check_fixed};
 use crate::lease::NodeLease;
 use crate::metadata::NodeMetadata;
+use crate::networks::Networks;
 use crate::node::NodeState;
 use crate::reporter::Reporter;
 use crate::runner::{DriverNetworks, Fence, Outlets, Planner, RunnerParts, Site, Sources, TaskHookParts};
@@ -114,9 +115,24 @@ impl Client {
         let shared = share(&config);
         let neighbours = with_local(&config, config.neighbours.clone());
         let cores = Cores::open(&config);
-        let mut node = fingerprint::read(&config, &identity, cores.reservable());
+        config.bridge.owner = identity.node_id.to_string();
+        let no_bridge = match config.wants_fingerprint("bridge") {
+            true => crate::networks::obstacle(&config),
+            false => Some("the configuration excludes its fingerprint".to_owned()),
+        };
+        let mut node = fingerprint::read(&config, &identity, cores.reservable(), no_bridge.is_none());
         node.meta = metadata::in_force(&config.meta, &loaded.node_meta);
         let node = NodeState::new(node);
+        if let Some(reason) = no_bridge {
+            tracing::warn!(reason, "the node offers no networks of mode bridge");
+            node.event(
+                "Network",
+                &format!("Networks of mode bridge are not offered: {reason}"),
+                BTreeMap::new(),
+            );
+        }
+        let bridge =
+            Networks::open(&config, store.clone(), node.clone(), loaded.attachments, loaded.last_address);
         let shutdown = CancellationToken::new();
         let here: BTreeSet<AllocId> = loaded.allocs.iter().map(|a| a.id.clone()).collect();
         crate::runner::sweep(&config.state_dir, |id| here.contains(id))?;
@@ -189,6 +205,7 @@ impl Client {
             },
             networks: networks.clone(),
             api: Arc::clone(&task_api),
+            bridge: bridge.clone(),
         };
         let parts = AllocsParts {
             store: store.clone(),
@@ -237,6 +254,7 @@ impl Client {
             all_restored: restored,
             allocs,
             neighbours,
+            bridge,
             restored: loaded.allocs,
             records: loaded.tasks,
             networks,
@@ -304,6 +322,7 @@ pub struct Service {
     networks: DriverNetworks,
     shared: Vec<PathBuf>,
     neighbours: Arc<watch::Sender<Neighbours>>,
+    bridge: Networks,
 }
 
 impl Service {
@@ -312,7 +331,7 @@ impl Service {
     pub async fn run(self, cancel: CancellationToken) {
         let Self { config, csi_dir, store, contact, plugins, volumes, left_mounts, .. } = self;
         let Self { cores, shutdown, all_restored, allocs, restored, mut records, networks, .. } = self;
-        let Self { shared, neighbours, .. } = self;
+        let Self { shared, neighbours, bridge, .. } = self;
         let stop = CancellationToken::new();
         let tracker = TaskTracker::new();
         tracker.spawn(contact.drivers.clone().run(stop.child_token()));
@@ -334,6 +353,8 @@ impl Service {
         let drivers = contact.drivers.clone();
         let here: BTreeSet<AllocId> = restored.iter().map(|a| a.id.clone()).collect();
         volumes.adopt(|id| here.contains(id));
+        let known = here.clone();
+        tracker.spawn(bridge.clone().run(move |id| known.contains(id), stop.child_token()));
         tracker.spawn(networks.sweep(move |id| here.contains(id)));
         tracker.spawn(look_for_left_mounts(left_mounts, &csi_dir, &restored, &records, stop.child_token()));
         for alloc in restored {
@@ -375,6 +396,9 @@ impl Service {
         tracker.close();
         tracker.wait().await;
         drivers.shut_down().await;
+        if config.dev {
+            bridge.remove_bridge().await;
+        }
         store.close();
         if config.dev {
             end_mounts(&config, &shared);

@@ -1,12 +1,22 @@
 //! The settings that the agent passes to its client.
 
 use caravan_drivers::DevicePlugin;
+use caravan_networks::BridgeConfig;
 use caravan_types::node::{HostNetwork, HostVolumeInfo, ReservedResources};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::RangeInclusive;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
+
+/// A family of addresses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AddressFamily {
+    /// IPv4.
+    Ipv4,
+    /// IPv6.
+    Ipv6,
+}
 
 /// Settings of a client (docs/reference/jobspec.md, section 11.3). [`ClientConfig::new`] returns the defaults.
 #[derive(Clone, Debug)]
@@ -52,6 +62,8 @@ pub struct ClientConfig {
     pub disk_free_mb: Option<i64>,
     /// The interface whose addresses the node uses; if absent, that of the default route.
     pub network_interface: Option<String>,
+    /// The family whose addresses come first.
+    pub address_family: AddressFamily,
     /// Host volumes offered to jobs, by name.
     pub host_volumes: BTreeMap<String, HostVolumeInfo>,
     /// The directory in which the built-in plugin creates host volumes.
@@ -62,6 +74,10 @@ pub struct ClientConfig {
     pub gc_volumes_on_node_gc: bool,
     /// Host networks offered to jobs, by name.
     pub host_networks: BTreeMap<String, HostNetwork>,
+    /// The bridge of allocations with their own network.
+    pub bridge: BridgeConfig,
+    /// Whether mapped ports are reached through all addresses of the host, as long as it offers no host network.
+    pub bind_wildcard: bool,
     /// The most allocations on the node; 0 means no limit.
     pub node_max_allocs: i64,
     /// Whether the node registers as ineligible.
@@ -116,11 +132,14 @@ impl ClientConfig {
             disk_total_mb: None,
             disk_free_mb: None,
             network_interface: None,
+            address_family: AddressFamily::Ipv4,
             host_volumes: BTreeMap::new(),
             host_volumes_dir: data_dir.join("host_volumes"),
             host_volume_plugin_dir: data_dir.join("host_volume_plugins"),
             gc_volumes_on_node_gc: false,
             host_networks: BTreeMap::new(),
+            bridge: BridgeConfig::default(),
+            bind_wildcard: true,
             node_max_allocs: 0,
             default_ineligible: false,
             advertise_http: String::new(),

@@ -2,7 +2,7 @@
 //! Pure.
 
 use caravan_lang::interpolate;
-use caravan_types::alloc::{AllocatedPort, Allocation};
+use caravan_types::alloc::{AllocatedPort, Allocation, NetworkStatus};
 use caravan_types::job::{Job, Task, TaskGroup};
 use caravan_types::node::Node;
 use serde_json::Value;
@@ -116,7 +116,7 @@ impl TaskEnv {
         set("NOMAD_CPU_CORES", if cores.is_empty() { " ".to_owned() } else { cores });
         let shared = alloc.allocated_resources.as_ref().map(|r| &r.shared);
         for port in shared.into_iter().flat_map(|s| &s.ports) {
-            this.add_port(port);
+            this.add_port(port, alloc.network_status.as_deref());
         }
         // Optional metadata that a dispatch did not set is present and empty.
         let optional =
@@ -131,7 +131,7 @@ impl TaskEnv {
         this
     }
 
-    fn add_port(&mut self, port: &AllocatedPort) {
+    fn add_port(&mut self, port: &AllocatedPort, network: Option<&NetworkStatus>) {
         let (label, ip) = (&port.label, &port.host_ip);
         let inner = if port.to > 0 { port.to } else { port.value };
         let mut set = |name: String, value: String| {
@@ -144,6 +144,11 @@ impl TaskEnv {
         set(format!("NOMAD_HOST_PORT_{label}"), port.value.to_string());
         set(format!("NOMAD_HOST_ADDR_{label}"), address(ip, port.value));
         set(format!("NOMAD_ALLOC_PORT_{label}"), inner.to_string());
+        if let Some(network) = network.filter(|network| !network.address.is_empty()) {
+            set(format!("NOMAD_ALLOC_INTERFACE_{label}"), network.interface_name.clone());
+            set(format!("NOMAD_ALLOC_IP_{label}"), network.address.clone());
+            set(format!("NOMAD_ALLOC_ADDR_{label}"), address(&network.address, inner));
+        }
     }
 
     fn add_meta(&mut self, layers: [&BTreeMap<String, String>; 4]) {
@@ -326,6 +331,17 @@ mod tests {
         assert_eq!(get("NOMAD_PORT_http_x"), "8080");
         assert_eq!(get("NOMAD_ADDR_http_x"), "10.0.0.1:25000");
         assert_eq!(get("NOMAD_ALLOC_PORT_http-x"), "8080", "this family keeps its characters");
+        assert!(!env.variables().contains_key("NOMAD_ALLOC_IP_http-x"), "the host's network");
+        let status = NetworkStatus {
+            interface_name: "eth0".into(),
+            address: "172.26.64.2".into(),
+            address_ipv6: "fd00::2".into(),
+        };
+        let inside = env_of(&task, &Allocation { network_status: Some(Arc::new(status)), ..alloc() });
+        let of_alloc = |key: &str| inside.variables()[key].as_str();
+        assert_eq!(of_alloc("NOMAD_ALLOC_INTERFACE_http-x"), "eth0");
+        assert_eq!(of_alloc("NOMAD_ALLOC_IP_http-x"), "172.26.64.2");
+        assert_eq!(of_alloc("NOMAD_ALLOC_ADDR_http-x"), "172.26.64.2:8080");
         assert_eq!(get("NOMAD_META_owner_x"), "me");
         assert_eq!(get("NOMAD_META_OWNER_X"), "me");
         assert_eq!(get("WHERE"), "r7 linux 3 ${nope}");

@@ -3,6 +3,7 @@
 //! Parsers are pure; [`read`] reads the files. A file that cannot be read is logged and its attributes are left out,
 //! since a node without one attribute is better than no node.
 
+mod bridge;
 mod cpu;
 mod host;
 pub(crate) mod neighbours;
@@ -22,8 +23,14 @@ use std::path::Path;
 
 const MIB: i64 = 1024 * 1024;
 
-/// Returns the node without its drivers and plugins. `reservable` are the cores that jobs may reserve.
-pub(crate) fn read(config: &ClientConfig, identity: &Identity, reservable: &BTreeSet<u16>) -> Node {
+/// Returns the node without its drivers and plugins. `reservable` are the cores that jobs may reserve; `has_bridge` is
+/// whether the kernel can make the bridge.
+pub(crate) fn read(
+    config: &ClientConfig,
+    identity: &Identity,
+    reservable: &BTreeSet<u16>,
+    has_bridge: bool,
+) -> Node {
     let mut attributes = BTreeMap::new();
     let cpu = cpu::parse(
         &text("/proc/cpuinfo"),
@@ -54,7 +61,7 @@ pub(crate) fn read(config: &ClientConfig, identity: &Identity, reservable: &BTre
     let disk_mb = config.disk_free_mb.unwrap_or((disk.free / MIB).min(total_mb));
 
     let network = network::read(config);
-    if let Some(ip) = network.addresses.first() {
+    if let Some(ip) = network.address() {
         attributes.insert("unique.network.ip-address".to_owned(), ip.to_string());
     }
     if !config.advertise_http.is_empty() {
@@ -62,7 +69,7 @@ pub(crate) fn read(config: &ClientConfig, identity: &Identity, reservable: &BTre
         attributes.insert("unique.advertise.address".to_owned(), config.advertise_http.clone());
     }
     let (min_port, max_port) = config.dynamic_ports;
-    let node_resources = NodeResources {
+    let mut node_resources = NodeResources {
         cpu: NodeCpu {
             cpu_shares: shares,
             total_cpu_cores: cpu.count(),
@@ -77,6 +84,9 @@ pub(crate) fn read(config: &ClientConfig, identity: &Identity, reservable: &BTre
         max_dynamic_port: i64::from(max_port),
         ..Default::default()
     };
+    if has_bridge {
+        bridge::add(&config.bridge, &mut node_resources, &mut attributes);
+    }
     Node {
         id: identity.node_id.clone(),
         secret_id: identity.secret.clone(),

@@ -28,6 +28,7 @@ mod groups;
 mod host_volumes;
 mod lease;
 mod metadata;
+mod networks;
 mod node;
 mod node_identity;
 mod reporter;
@@ -41,8 +42,9 @@ mod task_api;
 pub use caravan_drivers::{
     Error as DriverError, ExecEvent, ExecInput, ExecRequest, ExecStream, Pressure, ProcessUsage, Usage,
 };
+pub use caravan_networks::{BridgeConfig, ConfigFault as BridgeConfigFault};
 pub use client::{Client, Handle, Service};
-pub use config::ClientConfig;
+pub use config::{AddressFamily, ClientConfig};
 pub use csi::CsiFault;
 pub use error::ClientError;
 pub use fingerprint::{Neighbour, NeighbourKind, Neighbours, host_addresses};

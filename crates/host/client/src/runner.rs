@@ -41,7 +41,7 @@ pub(crate) use csi_hook::claims;
 pub(crate) use disk::FindAlloc;
 pub(crate) use driver_network::DriverNetworks;
 pub(crate) use fence::Fence;
-pub(crate) use network::sweep;
+pub(crate) use network::{DIR as NETWORKS, sweep};
 pub(crate) use plan::{Planner, Site};
 pub(crate) use task::TaskHookParts;
 pub(crate) use unveil::sweep as sweep_unveiled;

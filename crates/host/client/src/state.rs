@@ -7,7 +7,7 @@ mod offline;
 mod record;
 
 pub use offline::state_at_rest;
-pub(crate) use record::{Identity, Loaded, NetworkRecord, TaskRecord};
+pub(crate) use record::{AttachmentRecord, Identity, LastAddress, Loaded, NetworkRecord, TaskRecord};
 
 use crate::ClientError;
 use crate::csi::{ClaimEntry, Registrations};
@@ -36,10 +36,12 @@ const ALLOCS: Table = TableDefinition::new("allocs");
 const TASKS: Table = TableDefinition::new("tasks");
 const CLAIMS: Table = TableDefinition::new("claims");
 const HOST_VOLUMES: Table = TableDefinition::new("host_volumes");
+const ATTACHMENTS: Table = TableDefinition::new("attachments");
 const NETWORKS: Table = TableDefinition::new("networks");
 
 const IDENTITY: &str = "identity";
 const REGISTRY: &str = "registry";
+const LAST_ADDRESS: &str = "last_address";
 const NODE_META: &str = "node_meta";
 const FILE: &str = "client.redb";
 /// The data is small; the database's default cache would be a large part of an idle agent.
@@ -183,6 +185,18 @@ impl Store {
     pub(crate) fn remove_host_volume(&self, id: &HostVolumeId) -> Written {
         self.send(Operation::Remove { table: HOST_VOLUMES, key: id.to_string() })
     }
+    /// Stores the network of an allocation.
+    pub(crate) fn put_attachment(&self, record: &AttachmentRecord) -> Written {
+        self.put(ATTACHMENTS, record.attachment.alloc.to_string(), record)
+    }
+    /// Removes the network of an allocation.
+    pub(crate) fn remove_attachment(&self, alloc: &AllocId) -> Written {
+        self.send(Operation::Remove { table: ATTACHMENTS, key: alloc.to_string() })
+    }
+    /// Stores the last addresses that an allocation got.
+    pub(crate) fn put_last_address(&self, last: &LastAddress) -> Written {
+        self.put(META, LAST_ADDRESS.to_owned(), last)
+    }
     /// Stores the network that a driver makes for an allocation.
     pub(crate) fn put_network(&self, alloc: &AllocId, record: &NetworkRecord) -> Written {
         self.put(NETWORKS, alloc.to_string(), record)
@@ -263,7 +277,7 @@ fn load(database: &Database) -> Result<Loaded, ClientError> {
     };
     let make_tables = || -> Result<(), redb::Error> {
         let transaction = database.begin_write()?;
-        for table in [META, ALLOCS, TASKS, CLAIMS, HOST_VOLUMES, NETWORKS] {
+        for table in [META, ALLOCS, TASKS, CLAIMS, HOST_VOLUMES, ATTACHMENTS, NETWORKS] {
             transaction.open_table(table)?;
         }
         transaction.commit()?;
@@ -288,6 +302,7 @@ fn load(database: &Database) -> Result<Loaded, ClientError> {
             IDENTITY => loaded.identity = Some(decode(&key, &value)?),
             REGISTRY => loaded.registrations = decode(&key, &value)?,
             NODE_META => loaded.node_meta = decode(&key, &value)?,
+            LAST_ADDRESS => loaded.last_address = Some(decode(&key, &value)?),
             _ => {}
         }
     }
@@ -305,13 +320,25 @@ fn load(database: &Database) -> Result<Loaded, ClientError> {
     for (key, value) in rows(HOST_VOLUMES)? {
         loaded.host_volumes.push(decode(&key, &value)?);
     }
+    for (key, value) in rows(ATTACHMENTS)? {
+        loaded.attachments.push(decode(&key, &value)?);
+    }
     for (key, value) in rows(NETWORKS)? {
         loaded.networks.insert(key.as_str().into(), decode(&key, &value)?);
     }
     Ok(loaded)
 }
 
-packed!(Identity, TaskRecord, Registrations, ClaimEntry, HostVolumeRecord, NetworkRecord);
+packed!(
+    Identity,
+    TaskRecord,
+    Registrations,
+    ClaimEntry,
+    HostVolumeRecord,
+    AttachmentRecord,
+    LastAddress,
+    NetworkRecord
+);
 
 fn decode<T: Packed>(key: &str, value: &[u8]) -> Result<T, ClientError> {
     T::unpack(value).map_err(|source| ClientError::ReadState {

@@ -53,6 +53,17 @@ pub enum Error {
         #[source]
         source: io::Error,
     },
+    /// The kernel refused a request about an object of a network: an interface, an address, a table.
+    #[error("cannot {operation} {object}")]
+    Network {
+        /// The operation, as the words after "cannot".
+        operation: &'static str,
+        /// The object, by kind and name.
+        object: String,
+        /// The kernel's error.
+        #[source]
+        source: io::Error,
+    },
     /// A removal or a change found a mount and left it in place.
     #[error("cannot {operation} {}: it is a mount", path.display())]
     Mounted {
@@ -122,6 +133,7 @@ impl Error {
             Self::Path { source, .. }
             | Self::Paths { source, .. }
             | Self::Process { source, .. }
+            | Self::Network { source, .. }
             | Self::Call { source, .. } => Some(source),
             Self::Mounted { .. } | Self::Malformed { .. } | Self::Devices(_) | Self::UnknownName { .. } => {
                 None

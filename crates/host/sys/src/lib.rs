@@ -1,5 +1,5 @@
-//! Kernel interfaces: mounts and their identity, propagation, cgroups v1 and v2, pidfd, atomic files. The only crate
-//! with unsafe code.
+//! Kernel interfaces: mounts and their identity, propagation, cgroups v1 and v2, pidfd, atomic files, interfaces and
+//! packet rules over netlink. The only crate with unsafe code.
 //!
 //! Each function is a thin, synchronous wrapper: one call, one effect, one error that names the path or process.
 //! Decisions (what to mount, when to kill) belong to the callers.
@@ -14,6 +14,7 @@ pub mod footprint;
 pub mod heap;
 pub mod mount;
 pub mod mountinfo;
+pub mod netlink;
 pub mod netns;
 pub mod pages;
 pub mod process;

@@ -99,14 +99,48 @@ fn enter_file(namespace: &File, path: &Path) -> Result<()> {
         .map_err(Error::errno("enter the network of", path))
 }
 
+/// Runs a function in the namespace held at a path, on a thread of its own.
+///
+/// # Errors
+/// If the namespace cannot be entered, or the thread dies.
+pub fn within<T: Send>(path: &Path, run: impl FnOnce() -> T + Send) -> Result<T> {
+    std::thread::scope(|scope| {
+        let thread = scope.spawn(|| {
+            enter(path)?;
+            Ok(run())
+        });
+        thread.join().unwrap_or_else(|_| Err(lost("the thread within it died")))
+    })
+}
+
+/// Runs a function in a new network namespace with only the loopback interface up, on a thread of its own. The namespace
+/// ends with the function.
+///
+/// # Errors
+/// If the namespace cannot be created, or the thread dies.
+pub fn in_new<T: Send>(run: impl FnOnce() -> T + Send) -> Result<T> {
+    std::thread::scope(|scope| {
+        let thread = scope.spawn(|| {
+            unshare()?;
+            Ok(run())
+        });
+        thread.join().unwrap_or_else(|_| Err(lost("the thread within it died")))
+    })
+}
+
 fn lost(what: &'static str) -> Error {
     Error::Call { operation: "make a network", source: io::Error::other(what) }
 }
 
-fn make(path: &Path) -> Result<()> {
+/// Moves the calling thread into a new namespace with only the loopback interface up.
+fn unshare() -> Result<()> {
     // SAFETY: UnshareFlags::FILES is not among the flags, which is all that the function requires.
     unsafe { unshare_unsafe(UnshareFlags::NEWNET) }.map_err(Error::call("make a network"))?;
-    raise_loopback()?;
+    raise_loopback()
+}
+
+fn make(path: &Path) -> Result<()> {
+    unshare()?;
     mount::bind(Path::new("/proc/thread-self/ns/net"), path, false)
 }
 

@@ -1,5 +1,7 @@
 //! Networks of allocations, and network modes that this release does not offer.
 
+mod bridge;
+
 use crate::{DRIVERS, run_job};
 use anyhow::{Context, Result, ensure};
 use caravan_testkit::{Agent, eventually};

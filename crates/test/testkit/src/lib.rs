@@ -21,8 +21,7 @@ pub mod vm;
 mod wait;
 mod web;
 
-pub use agent::{Agent, AgentOptions, free_ports};
-pub use agent::{Agent, AgentOptions, free_port};
+pub use agent::{Agent, AgentOptions, free_port, free_ports};
 pub use chaos::rng::Rng;
 pub use cli::{
     Output, cargo, example_plugin, fault_plugin, guest, next_program, program, test_plugin, use_guest,

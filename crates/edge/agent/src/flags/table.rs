@@ -172,7 +172,7 @@ pub(super) const TABLE: &[(&str, &[Flag])] = &[
                 Text("FAMILY"),
                 "client.preferred_address_family",
                 "ipv4 or ipv6: which address of an interface comes first",
-                None("the addresses keep the kernel's order"),
+                Carried,
             ),
             flag(
                 "network-speed",

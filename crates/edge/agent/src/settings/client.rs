@@ -4,7 +4,8 @@ use super::net::{RPC_PORT, port, with_port};
 use super::{absolute, bad};
 use crate::error::AgentError;
 use crate::reserved;
-use caravan_types::node::ReservedResources;
+use caravan_client::{AddressFamily, BridgeConfig, BridgeConfigFault};
+use caravan_types::node::{HostNetwork, ReservedResources};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
@@ -27,6 +28,12 @@ pub(crate) struct ClientSettings {
     pub(crate) node_pool: String,
     pub(crate) meta: BTreeMap<String, String>,
     pub(crate) network_interface: Option<String>,
+    /// The family whose addresses come first.
+    pub(crate) address_family: AddressFamily,
+    /// The networks of the host that jobs may name.
+    pub(crate) host_networks: BTreeMap<String, HostNetwork>,
+    /// The bridge of allocations with their own network.
+    pub(crate) bridge: BridgeConfig,
     /// The first and last port for jobs that request a dynamic port.
     pub(crate) dynamic_ports: (u16, u16),
     /// The users that the client may choose for tasks.
@@ -67,6 +74,60 @@ fn dynamic_users(file: &caravan_hcl::config::ClientConfig) -> Result<RangeInclus
         ));
     }
     Ok(first..=last)
+}
+
+fn address_family(name: Option<&str>) -> Result<AddressFamily, AgentError> {
+    match name {
+        None | Some("" | "ipv4") => Ok(AddressFamily::Ipv4),
+        Some("ipv6") => Ok(AddressFamily::Ipv6),
+        Some(other) => {
+            Err(bad("client.preferred_address_family", format!("{other:?} is neither ipv4 nor ipv6")))
+        }
+    }
+}
+
+/// Reads the `host_network` blocks.
+fn host_networks(
+    file: &caravan_hcl::config::ClientConfig,
+) -> Result<BTreeMap<String, HostNetwork>, AgentError> {
+    let mut networks = BTreeMap::new();
+    for (name, block) in file.host_network.clone().unwrap_or_default() {
+        let text = |value: Option<String>| value.unwrap_or_default();
+        let network = HostNetwork {
+            name: name.clone(),
+            cidr: text(block.cidr),
+            interface: text(block.interface),
+            reserved_ports: text(block.reserved_ports),
+        };
+        if network.interface.contains("{{") {
+            let reason =
+                format!("host network {name:?}: templates are not supported, write the interface's name");
+            return Err(bad("client.host_network.interface", reason));
+        }
+        networks.insert(name, network);
+    }
+    Ok(networks)
+}
+
+/// Reads the settings of the bridge.
+fn bridge(file: &caravan_hcl::config::ClientConfig) -> Result<BridgeConfig, AgentError> {
+    let text = |value: &Option<String>| value.clone().unwrap_or_default();
+    BridgeConfig::parse(
+        &text(&file.bridge_network_name),
+        &text(&file.bridge_network_subnet),
+        &text(&file.bridge_network_subnet_ipv6),
+        file.bridge_network_hairpin_mode.unwrap_or(false),
+    )
+    .map_err(|fault| {
+        let field = match fault {
+            BridgeConfigFault::Name(_) => "client.bridge_network_name",
+            BridgeConfigFault::Subnet(_) | BridgeConfigFault::Small(_) => "client.bridge_network_subnet",
+            BridgeConfigFault::Subnet6(_) | BridgeConfigFault::Small6(_) => {
+                "client.bridge_network_subnet_ipv6"
+            }
+        };
+        bad(field, fault.to_string())
+    })
 }
 
 /// Reads the `client` block.
@@ -117,6 +178,9 @@ pub(super) fn client(
         node_class: file.node_class.clone().unwrap_or_default(),
         node_pool: file.node_pool.clone().unwrap_or_else(|| "default".into()),
         network_interface: file.network_interface.clone(),
+        address_family: address_family(file.preferred_address_family.as_deref())?,
+        host_networks: host_networks(&file)?,
+        bridge: bridge(&file)?,
         meta: file.meta.clone().unwrap_or_default(),
         file,
     })

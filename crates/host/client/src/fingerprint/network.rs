@@ -1,21 +1,36 @@
-//! Fingerprint of the network: the interface of the default route, or the configured one.
+//! Fingerprint of the networks of the host: the interface of the default route, or the configured one, and the host
+//! networks of the configuration (docs/reference/network.md, sections 1.1 and 1.4).
 
 use super::text;
-use crate::config::ClientConfig;
+use crate::config::{AddressFamily, ClientConfig};
 use caravan_types::job::Network;
-use caravan_types::node::{NodeAddress, NodeNetwork};
+use caravan_types::node::{HostNetwork, NodeAddress, NodeNetwork};
+use ipnet::IpNet;
+use std::collections::BTreeMap;
 use std::net::IpAddr;
 
-/// An interface and its addresses, IPv4 first.
+/// The alias of the addresses of the main interface.
+const DEFAULT: &str = "default";
+
+/// An interface and its addresses, in the order in which jobs get them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Interface {
+struct Interface {
     device: String,
     mac: String,
     speed: i64,
-    pub(super) addresses: Vec<IpAddr>,
+    addresses: Vec<IpAddr>,
 }
 
-pub(super) fn read(config: &ClientConfig) -> Interface {
+/// The networks of the host.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Found {
+    /// The main interface.
+    main: Interface,
+    /// The interfaces with a network of the host. Each address has the aliases and the reserved ports of its networks.
+    offered: Vec<(Interface, Vec<Vec<(String, String)>>)>,
+}
+
+pub(super) fn read(config: &ClientConfig) -> Found {
     let all = addresses();
     let has = |device: &str| all.iter().any(|(d, _)| d == device);
     let by_route = || default_route(&text("/proc/net/route")).filter(|d| has(d));
@@ -26,14 +41,60 @@ pub(super) fn read(config: &ClientConfig) -> Interface {
         None if config.dev => "lo".to_owned(),
         None => by_route().or_else(any).unwrap_or_else(|| "lo".to_owned()),
     };
-    let mut own: Vec<IpAddr> = all.into_iter().filter(|(d, _)| *d == device).map(|(_, ip)| ip).collect();
-    own.sort_by_key(|ip| (ip.is_ipv6(), is_link_local(ip)));
-    if own.is_empty() {
+    let mut devices: Vec<&String> = all.iter().map(|(device, _)| device).collect();
+    devices.dedup();
+    let main = interface(&device, &all, config.address_family);
+    if main.addresses.is_empty() {
         tracing::warn!(interface = device, "the network interface has no address");
     }
+    let mut offered = Vec::new();
+    for name in devices.into_iter().filter(|name| **name == device).chain(others(&all, &device)) {
+        if offered.iter().any(|(known, _): &(Interface, _)| known.device == *name) {
+            continue;
+        }
+        let own = interface(name, &all, config.address_family);
+        let of_address = |ip: &IpAddr| aliases(*ip, name, *name == device, &config.host_networks);
+        let names: Vec<Vec<(String, String)>> = own.addresses.iter().map(of_address).collect();
+        if names.iter().any(|names| !names.is_empty()) {
+            offered.push((own, names));
+        }
+    }
+    Found { main, offered }
+}
+
+fn others<'a>(all: &'a [(String, IpAddr)], main: &'a str) -> impl Iterator<Item = &'a String> {
+    all.iter().map(|(device, _)| device).filter(move |device| *device != main)
+}
+
+fn interface(device: &str, all: &[(String, IpAddr)], preferred: AddressFamily) -> Interface {
+    let mut own: Vec<IpAddr> = all.iter().filter(|(d, _)| d == device).map(|(_, ip)| *ip).collect();
+    own.sort_by_key(|ip| (is_link_local(ip), ip.is_ipv6() != (preferred == AddressFamily::Ipv6)));
     let sys = |file: &str| text(format!("/sys/class/net/{device}/{file}")).trim().to_owned();
     let speed = sys("speed").parse::<i64>().ok().filter(|s| *s > 0).unwrap_or(1000);
-    Interface { mac: sys("address"), speed, addresses: own, device }
+    Interface { mac: sys("address"), speed, addresses: own, device: device.to_owned() }
+}
+
+/// Returns the networks of the host that an address belongs to, with the ports that each reserves.
+fn aliases(
+    ip: IpAddr,
+    device: &str,
+    is_main: bool,
+    networks: &BTreeMap<String, HostNetwork>,
+) -> Vec<(String, String)> {
+    let within = |network: &HostNetwork| {
+        let mut parts = network.cidr.split(',').filter_map(|part| part.trim().parse::<IpNet>().ok());
+        network.cidr.is_empty() || parts.any(|net| net.contains(&ip))
+    };
+    let on = |network: &HostNetwork| network.interface.is_empty() || network.interface == device;
+    let mut names: Vec<(String, String)> = networks
+        .iter()
+        .filter(|(_, network)| within(network) && on(network))
+        .map(|(name, network)| (name.clone(), network.reserved_ports.clone()))
+        .collect();
+    if is_main && !names.iter().any(|(name, _)| name == DEFAULT) {
+        names.push((DEFAULT.to_owned(), String::new()));
+    }
+    names
 }
 
 fn addresses() -> Vec<(String, IpAddr)> {
@@ -89,33 +150,51 @@ fn default_route(table: &str) -> Option<String> {
     routes.min().map(|(_, device)| device)
 }
 
-impl Interface {
+impl Found {
+    /// Returns the first address of the main interface.
+    pub(super) fn address(&self) -> Option<IpAddr> {
+        self.main.addresses.first().copied()
+    }
+
     pub(super) fn node_networks(&self) -> Vec<NodeNetwork> {
-        let address = |ip: &IpAddr| NodeAddress {
-            family: if ip.is_ipv4() { "ipv4" } else { "ipv6" }.to_owned(),
-            alias: "default".to_owned(),
-            address: ip.to_string(),
-            ..Default::default()
-        };
-        vec![NodeNetwork {
+        let one = |(own, names): &(Interface, Vec<Vec<(String, String)>>)| NodeNetwork {
             mode: "host".to_owned(),
-            device: self.device.clone(),
-            mac_address: self.mac.clone(),
-            speed: self.speed,
-            addresses: self.addresses.iter().map(address).collect(),
-        }]
+            device: own.device.clone(),
+            mac_address: own.mac.clone(),
+            speed: own.speed,
+            addresses: own
+                .addresses
+                .iter()
+                .zip(names)
+                .flat_map(|(ip, names)| {
+                    names.iter().map(move |(alias, reserved)| node_address(ip, alias, reserved))
+                })
+                .collect(),
+            ..NodeNetwork::default()
+        };
+        self.offered.iter().map(one).collect()
     }
 
     pub(super) fn networks(&self) -> Vec<Network> {
         let one = |ip: &IpAddr| Network {
             mode: "host".to_owned(),
-            device: self.device.clone(),
+            device: self.main.device.clone(),
             cidr: format!("{ip}/{}", if ip.is_ipv4() { 32 } else { 128 }),
             ip: ip.to_string(),
-            mbits: self.speed,
+            mbits: self.main.speed,
             ..Default::default()
         };
-        self.addresses.iter().map(one).collect()
+        self.main.addresses.iter().map(one).collect()
+    }
+}
+
+fn node_address(ip: &IpAddr, alias: &str, reserved: &str) -> NodeAddress {
+    NodeAddress {
+        family: if ip.is_ipv4() { "ipv4" } else { "ipv6" }.to_owned(),
+        alias: alias.to_owned(),
+        address: ip.to_string(),
+        reserved_ports: reserved.to_owned(),
+        ..Default::default()
     }
 }
 
@@ -139,8 +218,47 @@ mod tests {
         let mut config = ClientConfig::new("/nonexistent", "n");
         config.dev = true;
         let found = read(&config);
-        assert!(found.addresses.iter().any(IpAddr::is_loopback));
+        assert!(found.main.addresses.iter().any(IpAddr::is_loopback));
+        assert_eq!(found.address(), Some("127.0.0.1".parse().unwrap()));
         assert_eq!(found.networks()[0].cidr, "127.0.0.1/32");
+    }
+
+    #[test]
+    fn an_address_has_the_names_of_all_its_networks() {
+        let network = |cidr: &str, interface: &str| HostNetwork {
+            cidr: cidr.into(),
+            interface: interface.into(),
+            reserved_ports: "22".into(),
+            ..HostNetwork::default()
+        };
+        let networks = BTreeMap::from([
+            ("all".to_owned(), network("", "")),
+            ("lan".to_owned(), network("10.0.0.0/8, fd00::/8", "")),
+            ("wire".to_owned(), network("10.0.0.0/8", "eth1")),
+        ]);
+        let names = |ip: &str, device: &str, is_main| {
+            let found = aliases(ip.parse().unwrap(), device, is_main, &networks);
+            found.into_iter().map(|(name, _)| name).collect::<Vec<_>>().join(" ")
+        };
+        assert_eq!(names("10.1.1.1", "eth0", true), "all lan default");
+        assert_eq!(names("10.1.1.1", "eth1", false), "all lan wire");
+        assert_eq!(names("192.0.2.1", "eth1", false), "all");
+        assert_eq!(names("fd00::1", "eth1", false), "all lan");
+        let own = BTreeMap::from([(DEFAULT.to_owned(), network("10.0.0.0/8", ""))]);
+        let found = aliases("10.1.1.1".parse().unwrap(), "eth0", true, &own);
+        assert_eq!(found, [(DEFAULT.to_owned(), "22".to_owned())], "once, with its ports");
+    }
+
+    #[test]
+    fn the_preferred_family_comes_first() {
+        let all: Vec<(String, IpAddr)> =
+            ["fe80::1", "fd00::1", "10.0.0.1"].map(|ip| ("none9".to_owned(), ip.parse().unwrap())).to_vec();
+        let order = |family| {
+            let own = interface("none9", &all, family).addresses;
+            own.iter().map(ToString::to_string).collect::<Vec<_>>().join(" ")
+        };
+        assert_eq!(order(AddressFamily::Ipv4), "10.0.0.1 fd00::1 fe80::1");
+        assert_eq!(order(AddressFamily::Ipv6), "fd00::1 10.0.0.1 fe80::1");
     }
 
     proptest! {

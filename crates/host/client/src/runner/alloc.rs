@@ -4,6 +4,7 @@ mod hooks;
 
 use crate::ClientError;
 use crate::clock;
+use crate::networks::Networks;
 use crate::runner::alloc_state::{AllocState, Outlets, Readiness, Stage};
 use crate::runner::broken::VolumeGuard;
 use crate::runner::disk::{self, FindAlloc};
@@ -41,6 +42,7 @@ pub(crate) struct RunnerParts {
     pub(crate) tasks: TaskHookParts,
     pub(crate) networks: DriverNetworks,
     pub(crate) api: Served,
+    pub(crate) bridge: Networks,
 }
 
 /// The runner of an allocation on this node. Clones share it.
@@ -67,6 +69,10 @@ impl AllocRunner {
         records: BTreeMap<String, TaskRecord>,
     ) -> Self {
         let state = AllocState::new(parts.outlets.clone(), &parts.alloc_dir, alloc, records);
+        if let Some(status) = parts.bridge.record_of(&state.id()) {
+            state.hold_network();
+            state.put_network(status);
+        }
         let sockets = SocketsHook::new(Arc::clone(&parts.api));
         Self { state, sockets, parts }
     }

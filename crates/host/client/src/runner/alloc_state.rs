@@ -17,7 +17,7 @@ use crate::services::ServiceState;
 use crate::state::{Store, TaskRecord};
 use caravan_drivers::NetworkIsolation;
 use caravan_meters::Meters;
-use caravan_types::alloc::{Allocation, TaskRunState};
+use caravan_types::alloc::{Allocation, NetworkStatus, TaskRunState};
 use caravan_types::{AllocId, UnixNanos};
 pub(super) use orders::{Kill, TaskAction};
 use parking_lot::{Mutex, MutexGuard};
@@ -56,6 +56,7 @@ pub(super) struct State {
     /// When the allocation came to this node.
     begun: UnixNanos,
     health: Health,
+    attached: OwnNetwork,
 }
 
 #[derive(Debug)]
@@ -73,6 +74,20 @@ impl Slot {
         // A task that is ending does not receive the action, and need not.
         let _ = self.actions.send(TaskAction::Restart { reason: reason.to_owned() });
     }
+}
+
+/// The network of an allocation, as its state sees it.
+#[derive(Debug, Default)]
+pub(super) struct OwnNetwork {
+    /// Its addresses, once it has any.
+    pub(super) status: Option<Arc<NetworkStatus>>,
+    /// Whether anything of it may exist.
+    pub(super) is_held: bool,
+}
+
+/// Returns an allocation with the addresses of its network.
+fn with_network(alloc: &Allocation, status: &Arc<NetworkStatus>) -> Arc<Allocation> {
+    Arc::new(Allocation { network_status: Some(Arc::clone(status)), ..alloc.clone() })
 }
 
 /// The outlets of an allocation's state.
@@ -136,7 +151,14 @@ impl AllocState {
         let health = Health::new(&alloc, now);
         let tasks: BTreeMap<String, Slot> = slots.collect();
         let timed_out = tasks.values().any(|slot| slot.record.timed_out);
-        let state = State { tasks, stopping: false, alloc: Arc::clone(&alloc), begun, health };
+        let state = State {
+            tasks,
+            stopping: false,
+            alloc: Arc::clone(&alloc),
+            begun,
+            health,
+            attached: OwnNetwork::default(),
+        };
         let inner = Inner {
             dir: AllocDir::new(alloc_dir, &alloc.id),
             outlets,
@@ -188,12 +210,36 @@ impl AllocState {
         {
             let mut state = self.lock();
             state.health.receive(&alloc, clock::now());
-            state.alloc = alloc;
+            state.alloc = match &state.attached.status {
+                Some(status) => with_network(&alloc, status),
+                None => alloc,
+            };
         }
         self.changed();
         if stop {
             self.stop(no_delay);
         }
+    }
+
+    /// Notes that the allocation holds a network from now on. Until it is released, the servers receive no final status,
+    /// because its ports are in use.
+    pub(in crate::runner) fn hold_network(&self) {
+        self.lock().attached.is_held = true;
+    }
+
+    /// Notes that the allocation's network is gone, or never existed.
+    pub(in crate::runner) fn network_released(&self) {
+        self.lock().attached.is_held = false;
+    }
+
+    /// Notes the addresses of the allocation's network.
+    pub(in crate::runner) fn put_network(&self, status: Arc<NetworkStatus>) {
+        {
+            let mut state = self.lock();
+            state.alloc = with_network(&state.alloc, &status);
+            state.attached.status = Some(status);
+        }
+        self.changed();
     }
 
     fn changed(&self) {

@@ -6,7 +6,7 @@ use crate::clock;
 use async_trait::async_trait;
 use caravan_drivers::NetworkIsolation;
 use caravan_types::AllocId;
-use caravan_types::alloc::{Allocation, TaskEvent, TaskRunState, event};
+use caravan_types::alloc::{Allocation, NetworkStatus, TaskEvent, TaskRunState, event};
 use std::fmt::Debug;
 use std::sync::Arc;
 
@@ -75,9 +75,10 @@ pub(super) enum ReleaseStep {
 pub(super) const RELEASE_ORDER: [ReleaseStep; 7] = [
     ReleaseStep::Hook(HookName::Cores),
     ReleaseStep::Hook(HookName::Devices),
+    // The final status follows, because it frees the ports for others.
+    ReleaseStep::Hook(HookName::Network),
     ReleaseStep::Report,
     ReleaseStep::Hook(HookName::Sockets),
-    ReleaseStep::Hook(HookName::Network),
     ReleaseStep::Reach(Stage::TasksDead),
     ReleaseStep::Hook(HookName::Csi),
 ];
@@ -153,6 +154,21 @@ impl<'a> HookContext<'a> {
         }
     }
 
+    /// Notes that the allocation holds a network, until [`HookContext::network_released`].
+    pub(super) fn hold_network(&self) {
+        self.0.hold_network();
+    }
+
+    /// Notes that the allocation's network is gone.
+    pub(super) fn network_released(&self) {
+        self.0.network_released();
+    }
+
+    /// Notes the addresses of the allocation's network.
+    pub(super) fn put_network(&self, status: Arc<NetworkStatus>) {
+        self.0.put_network(status);
+    }
+
     /// Adds an event with the reason of the wait to every task that has not started.
     pub(super) fn tell_waiting(&self, reason: &str) {
         self.0.tell_waiting(reason);
@@ -204,9 +220,9 @@ mod tests {
         let steps = [
             Hook(HookName::Cores),
             Hook(HookName::Devices),
+            Hook(HookName::Network),
             Report,
             Hook(HookName::Sockets),
-            Hook(HookName::Network),
             Reach(Stage::TasksDead),
             Hook(HookName::Csi),
         ];

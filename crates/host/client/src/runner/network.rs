@@ -1,14 +1,15 @@
 //! The network of an allocation. In mode `none` its tasks share a network namespace with a loopback interface only. In
-//! mode `host`, or without a network block, they use the node's network. The node reports no other modes, so the
-//! scheduler places no group here that needs one. Either the client makes the namespace, or the driver of a task
-//! ([`super::driver_network`]).
+//! mode `bridge` the namespace has an interface on the node's bridge as well. In mode `host`, or without a network block,
+//! they use the node's network. The node reports no other modes, so the scheduler places no group here that needs one.
+//! Either the client makes the namespace, or the driver of a task ([`super::driver_network`]).
 
 use super::driver_network::DriverNetworks;
 use super::hooks::{AllocHook, HookContext};
 use crate::ClientError;
 use crate::drivers::DriverManager;
+use crate::networks::Networks;
 use async_trait::async_trait;
-use caravan_drivers::NetworkIsolation;
+use caravan_drivers::{HostsLine, NetworkIsolation};
 use caravan_sys::files::private_dir;
 use caravan_sys::{describe, netns};
 use caravan_types::AllocId;
@@ -17,7 +18,7 @@ use caravan_types::job::TaskGroup;
 use std::path::{Path, PathBuf};
 
 /// Directory of the network namespaces below the client's state.
-const DIR: &str = "networks";
+pub(crate) const DIR: &str = "networks";
 
 /// Creates the directory of the network namespaces, and releases those whose allocation is not on this node.
 pub(crate) fn sweep(state_dir: &Path, here: impl Fn(&AllocId) -> bool) -> Result<(), ClientError> {
@@ -36,29 +37,30 @@ pub(crate) fn sweep(state_dir: &Path, here: impl Fn(&AllocId) -> bool) -> Result
     Ok(())
 }
 
-/// The hook that creates the network namespace.
+/// The hook that creates the network of the allocation.
 #[derive(Debug)]
 pub(super) struct NetworkHook {
     pub(super) drivers: DriverManager,
+    pub(super) bridge: Networks,
     pub(super) made: DriverNetworks,
     pub(super) state_dir: PathBuf,
 }
 
 /// Returns the path that holds the allocation's own network namespace, if it has one.
 fn own_network(state_dir: &Path, alloc: &Allocation) -> Option<PathBuf> {
-    let own = alloc.group().is_some_and(|group| mode(group) == "none");
+    let own = alloc.group().is_some_and(|group| matches!(mode(group), "none" | "bridge"));
     own.then(|| state_dir.join(DIR).join(alloc.id.as_str()))
 }
 
 #[async_trait]
 impl AllocHook for NetworkHook {
-    /// Creates the allocation's network namespace, or reuses that of an earlier agent.
+    /// Creates the allocation's network, or reuses that of an earlier agent.
     async fn prepare(&self, cx: &HookContext<'_>) -> Result<(), String> {
         let alloc = cx.alloc();
         let Some(group) = alloc.group() else { return Ok(()) };
         match mode(group) {
             "host" => return Ok(()),
-            "none" => {}
+            "none" | "bridge" => {}
             other => return Err(format!("this node makes no networks of mode {other}")),
         }
         for task in &group.tasks {
@@ -71,7 +73,7 @@ impl AllocHook for NetworkHook {
             }
         }
         let path = self.state_dir.join(DIR).join(alloc.id.as_str());
-        let network = match self.made.create(cx, group, &path).await? {
+        let mut network = match self.made.create(cx, group, &path).await? {
             Some(network) => network,
             None => {
                 let own = path.clone();
@@ -80,12 +82,23 @@ impl AllocHook for NetworkHook {
                 NetworkIsolation::held_at(path)
             }
         };
+        if mode(group) == "bridge" {
+            cx.hold_network();
+            let failed = |why| format!("the network of the allocation cannot be made: {why}");
+            let status = self.bridge.attach(&alloc).await.map_err(failed)?;
+            let named = network.hosts.take().map(|line| line.hostname);
+            let hostname = named.unwrap_or_else(|| hostname(group));
+            network.hosts = Some(HostsLine { hostname, address: status.address.clone() });
+            cx.put_network(status);
+        }
         cx.set_network(network);
         Ok(())
     }
 
-    /// Releases the allocation's network namespace, once no task needs it.
+    /// Removes the allocation's network, once no task needs it.
     async fn release(&self, cx: &HookContext<'_>) {
+        self.bridge.release(&cx.id(), |reason| cx.note(reason)).await;
+        cx.network_released();
         let Some(path) = own_network(&self.state_dir, &cx.alloc()) else { return };
         let gone = tokio::task::spawn_blocking(move || netns::let_go(&path));
         if let Ok(Err(error)) = gone.await {
@@ -93,6 +106,11 @@ impl AllocHook for NetworkHook {
         }
         self.made.destroy(&cx.id()).await;
     }
+}
+
+/// Returns the name that the job gives the allocation's host; empty if it gives none.
+fn hostname(group: &TaskGroup) -> String {
+    group.networks.first().map(|network| network.hostname.clone()).unwrap_or_default()
 }
 
 /// Returns the mode of a group's first network.

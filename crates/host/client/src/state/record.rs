@@ -7,6 +7,7 @@ use crate::restart::RestartTracker;
 use arc_swap::ArcSwapOption;
 use caravan_drivers::NetworkIsolation;
 use caravan_messages::SignedNode;
+use caravan_networks::{Addresses, Attachment};
 use caravan_types::alloc::{Allocation, TaskState};
 use caravan_types::node::NodeSecret;
 use caravan_types::{AllocId, NodeId, UnixNanos};
@@ -94,6 +95,20 @@ pub(crate) struct TaskRecord {
     pub(crate) dynamic_uid: Option<u32>,
 }
 
+/// The network of an allocation. It is written before anything of the network is made, and removed after everything is
+/// gone.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct AttachmentRecord {
+    /// The addresses and ports.
+    pub(crate) attachment: Attachment,
+    /// Whether the set-up was finished, so that tasks may use it.
+    pub(crate) ready: bool,
+}
+
+/// The addresses that were assigned last, after which the next ones are assigned.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct LastAddress(pub(crate) Addresses);
+
 /// The network that a driver makes for an allocation.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
@@ -121,6 +136,10 @@ pub(crate) struct Loaded {
     pub(crate) claims: Vec<ClaimEntry>,
     /// Host volumes that the servers created on this node.
     pub(crate) host_volumes: Vec<HostVolumeRecord>,
+    /// The networks of allocations.
+    pub(crate) attachments: Vec<AttachmentRecord>,
+    /// The addresses that were assigned last.
+    pub(crate) last_address: Option<LastAddress>,
     /// Networks that drivers made, by allocation.
     pub(crate) networks: BTreeMap<AllocId, NetworkRecord>,
 }

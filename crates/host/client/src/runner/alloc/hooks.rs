@@ -42,6 +42,7 @@ impl AllocHooks {
             dir: DirHook,
             network: NetworkHook {
                 drivers: planner.drivers.clone(),
+                bridge: parts.bridge.clone(),
                 made: networks.clone(),
                 state_dir: site.state_dir.clone(),
             },

@@ -10,8 +10,10 @@ use caravan_types::alloc::{
     AllocUpdate, ClientStatus, LEASE_EXPIRED, TIMED_OUT, TaskEvent, TaskRunState, TaskState, event,
 };
 use caravan_types::small::Map;
-use std::sync::Arc;
 use tokio::sync::watch;
+
+/// The description of an allocation whose tasks have ended, while its network is being removed.
+const NETWORK_HELD: &str = "Tasks have ended; the network is being removed";
 
 impl AllocState {
     pub(in crate::runner) fn record(&self, task: &str) -> Option<TaskRecord> {
@@ -211,11 +213,20 @@ impl AllocState {
         let (deployment_id, deployment_status) = self.lock().health.report();
         let task_states = self.task_states();
         let (client_status, words) = aggregate(&task_states);
+        let (network, is_held) = {
+            let state = self.lock();
+            (state.attached.status.clone().unwrap_or_default(), state.attached.is_held)
+        };
         let any = |is: fn(&TaskRecord) -> bool| self.lock().tasks.values().any(|slot| is(&slot.record));
         let words = match client_status {
             ClientStatus::Failed if any(|record| record.fenced) => LEASE_EXPIRED,
             ClientStatus::Complete if any(|record| record.timed_out) => TIMED_OUT,
             _ => words,
+        };
+        // A final status frees the ports of the allocation for others.
+        let (client_status, words) = match client_status {
+            status if status.is_terminal() && is_held => (ClientStatus::Running, NETWORK_HELD),
+            status => (status, words),
         };
         self.inner.outlets.reporter.push(AllocUpdate {
             alloc_id: self.alloc().id.clone(),
@@ -224,9 +235,9 @@ impl AllocState {
             task_states,
             deployment_id,
             deployment_status,
-            // The network is the host's, or none: the allocation has no interface or address of its own. The first
-            // report contains this, because clients read the allocation as soon as it changes.
-            network_status: Some(Arc::default()),
+            // Empty if the network is the host's, or none. The first report contains this, because clients read the
+            // allocation as soon as it changes.
+            network_status: Some(network),
         });
     }
 }

@@ -1,0 +1,381 @@
+//! The networks of allocations on the node's bridge: their records, their set-up and removal, and the repair of what
+//! other programs destroy (docs/design/networks.md).
+
+mod words;
+
+use crate::clock::Backoff;
+use crate::config::ClientConfig;
+use crate::node::NodeState;
+use crate::state::{AttachmentRecord, LastAddress, Store};
+use caravan_networks::{Attachment, Bridge, Fault, Finding, Forward, Pool, probe};
+use caravan_sys::netlink::watch::Watch;
+use caravan_sys::{describe, netns};
+use caravan_types::AllocId;
+use caravan_types::alloc::{Allocation, NetworkStatus};
+use parking_lot::Mutex;
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::io::Interest;
+use tokio::io::unix::AsyncFd;
+use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
+
+/// The time between two comparisons with the kernel's state without a notification.
+const COMPARE_INTERVAL: Duration = Duration::from_secs(30);
+/// The time in which the notifications of one change arrive, which one comparison serves.
+const SETTLE_TIME: Duration = Duration::from_millis(100);
+
+/// The networks of the allocations on this node. Clones share them.
+#[derive(Clone, Debug)]
+pub(crate) struct Networks {
+    inner: Arc<Inner>,
+}
+
+#[derive(Debug)]
+struct Inner {
+    /// The bridge; absent if the node has none, with the reason.
+    bridge: Result<Mutex<Bridge>, String>,
+    book: Mutex<Book>,
+    store: Store,
+    node: NodeState,
+    /// The directory of the network namespaces.
+    dir: PathBuf,
+    /// Whether a mapped port is reached through all addresses of the host.
+    is_wildcard: bool,
+    /// Whether any allocation has a network.
+    used: watch::Sender<bool>,
+    /// The last reported reason why a repair failed.
+    complaint: Mutex<Option<String>>,
+}
+
+#[derive(Debug)]
+struct Book {
+    pool: Pool,
+    records: BTreeMap<AllocId, AttachmentRecord>,
+    /// The allocations whose network is being removed: a set-up that was given up must not begin afterwards.
+    releasing: BTreeSet<AllocId>,
+}
+
+impl Book {
+    /// Returns whether an allocation has addresses and keeps them.
+    fn is_used_by(&self, alloc: &AllocId) -> bool {
+        self.records.contains_key(alloc) && !self.releasing.contains(alloc)
+    }
+}
+
+/// Returns the reason why the kernel cannot make a bridge, or `None` if it can.
+pub(crate) fn obstacle(config: &ClientConfig) -> Option<String> {
+    probe(&config.bridge).err().map(|fault| describe(&fault))
+}
+
+impl Networks {
+    /// Takes over the networks of an earlier agent. Nothing of the kernel changes before [`Networks::run`] and
+    /// [`Networks::attach`].
+    pub(crate) fn open(
+        config: &ClientConfig,
+        store: Store,
+        node: NodeState,
+        records: Vec<AttachmentRecord>,
+        last: Option<LastAddress>,
+    ) -> Self {
+        let mut pool = Pool::new(config.bridge.clone(), last.map(|last| last.0));
+        let mut kept = BTreeMap::new();
+        for record in records {
+            let own = &record.attachment;
+            // Addresses outside of the configured network are assigned again; the record finds what to remove.
+            pool.restore(&own.alloc, &own.addresses);
+            kept.insert(own.alloc.clone(), record);
+        }
+        let is_current = |record: &&AttachmentRecord| {
+            record.ready && pool.get(&record.attachment.alloc) == Some(record.attachment.addresses)
+        };
+        let ready = kept.values().filter(is_current).map(|record| record.attachment.clone());
+        let bridge = Bridge::open(config.bridge.clone(), ready.collect::<Vec<_>>());
+        let bridge = bridge.map(Mutex::new).map_err(|fault| describe(&fault));
+        let used = watch::Sender::new(!kept.is_empty());
+        let inner = Inner {
+            bridge,
+            book: Mutex::new(Book { pool, records: kept, releasing: BTreeSet::new() }),
+            store,
+            node,
+            dir: config.state_dir.join(crate::runner::NETWORKS),
+            is_wildcard: config.bind_wildcard && config.host_networks.is_empty(),
+            used,
+            complaint: Mutex::new(None),
+        };
+        Self { inner: Arc::new(inner) }
+    }
+
+    /// Returns the addresses of an allocation whose network may exist.
+    pub(crate) fn record_of(&self, alloc: &AllocId) -> Option<Arc<NetworkStatus>> {
+        let book = self.inner.book.lock();
+        book.records.get(alloc).map(|record| Arc::new(status(&record.attachment)))
+    }
+
+    /// Makes the network of an allocation, or finds that of an earlier agent. Returns its addresses.
+    ///
+    /// # Errors
+    /// Returns one sentence. [`Networks::release`] removes the finished steps.
+    pub(crate) async fn attach(&self, alloc: &Allocation) -> Result<Arc<NetworkStatus>, String> {
+        let forwards = forwards(alloc, self.inner.is_wildcard)?;
+        let namespace = self.inner.dir.join(alloc.id.as_str());
+        let (record, is_new) = {
+            let mut book = self.inner.book.lock();
+            let addresses = book.pool.assign(&alloc.id).map_err(|full| full.to_string())?;
+            let attachment = Attachment { alloc: alloc.id.clone(), namespace, addresses, forwards };
+            let known = book.records.get(&alloc.id).filter(|known| known.attachment == attachment).cloned();
+            let is_new = known.is_none();
+            let record = known.unwrap_or(AttachmentRecord { attachment, ready: false });
+            book.records.insert(alloc.id.clone(), record.clone());
+            (record, is_new)
+        };
+        if is_new {
+            self.inner.store.put_last_address(&LastAddress(record.attachment.addresses)).later();
+            let written = self.inner.store.put_attachment(&record);
+            written.done().await.map_err(|error| describe(&error))?;
+        }
+        let attachment = record.attachment.clone();
+        self.on_bridge(move |bridge, inner| {
+            if !inner.book.lock().is_used_by(&attachment.alloc) {
+                return Ok(());
+            }
+            // A finished network is only compared, so that its connections go on.
+            let repaired = match bridge.has(&attachment) {
+                true => {
+                    netns::hold(&attachment.namespace)?;
+                    bridge.repair()?
+                }
+                false => bridge.attach(&attachment)?,
+            };
+            inner.report(&repaired.found);
+            match repaired.failed.into_iter().find(|(failed, _)| *failed == attachment.alloc) {
+                Some((_, fault)) => Err(fault),
+                None => Ok(()),
+            }
+        })
+        .await?;
+        self.inner.used.send_replace(true);
+        if !record.ready {
+            let ready = AttachmentRecord { ready: true, ..record.clone() };
+            self.inner.book.lock().records.insert(alloc.id.clone(), ready.clone());
+            let written = self.inner.store.put_attachment(&ready);
+            written.done().await.map_err(|error| describe(&error))?;
+        }
+        Ok(Arc::new(status(&record.attachment)))
+    }
+
+    /// Removes the network of an allocation, if it has one. Retried until it succeeds; `report` receives each new reason
+    /// of the wait.
+    pub(crate) async fn release(&self, alloc: &AllocId, report: impl Fn(&str)) {
+        let record = {
+            let mut book = self.inner.book.lock();
+            let Some(record) = book.records.get(alloc).cloned() else { return };
+            book.releasing.insert(alloc.clone());
+            record
+        };
+        let mut backoff = Backoff::new(Duration::from_millis(100), Duration::from_secs(30));
+        let mut reported = String::new();
+        loop {
+            let attachment = record.attachment.clone();
+            let removed = self
+                .on_bridge(move |bridge, _| {
+                    bridge.detach(&attachment)?;
+                    Ok(netns::let_go(&attachment.namespace)?)
+                })
+                .await;
+            match removed {
+                Ok(()) => break,
+                Err(reason) => {
+                    tracing::warn!(%alloc, reason, "the allocation's network cannot be removed yet");
+                    if reason != reported {
+                        report(&format!("The allocation's network cannot be removed yet: {reason}"));
+                        reported = reason;
+                    }
+                    tokio::time::sleep(backoff.delay()).await;
+                }
+            }
+        }
+        // A failure is logged. The record of the next start finds nothing to remove.
+        self.inner.store.remove_attachment(alloc).wait().await;
+        let mut book = self.inner.book.lock();
+        book.records.remove(alloc);
+        book.releasing.remove(alloc);
+        book.pool.release(alloc);
+        self.inner.used.send_replace(!book.records.is_empty());
+    }
+
+    /// Carries out a change of the bridge on a thread that may block.
+    async fn on_bridge<T: Send + 'static>(
+        &self,
+        change: impl FnOnce(&mut Bridge, &Inner) -> Result<T, Fault> + Send + 'static,
+    ) -> Result<T, String> {
+        let inner = Arc::clone(&self.inner);
+        let done = tokio::task::spawn_blocking(move || {
+            let bridge = inner.bridge.as_ref().map_err(Clone::clone)?;
+            change(&mut bridge.lock(), &inner).map_err(|fault| describe(&fault))
+        });
+        done.await.unwrap_or_else(|_| Err("the agent is ending".to_owned()))
+    }
+
+    /// Repairs the networks when something changes, and regularly. `here` are the allocations of an earlier agent that
+    /// are still on this node; the networks of others are removed first.
+    pub(crate) async fn run(self, here: impl Fn(&AllocId) -> bool, cancel: CancellationToken) {
+        let gone: Vec<AllocId> =
+            self.inner.book.lock().records.keys().filter(|alloc| !here(alloc)).cloned().collect();
+        let work = async {
+            for alloc in gone {
+                self.release(&alloc, |_| {}).await;
+            }
+            self.watch().await;
+        };
+        tokio::select! {
+            () = cancel.cancelled() => {}
+            () = work => {}
+        }
+    }
+
+    async fn watch(&self) {
+        let (Some(links), Some(rules)) = (readable(Watch::links()), readable(Watch::rules())) else {
+            tracing::warn!("changes of the network are noticed late: the kernel sends no notifications");
+            return self.watch_by_time().await;
+        };
+        let mut used = self.inner.used.subscribe();
+        loop {
+            // Without a network there is nothing to repair, and notifications of other programs wake nobody.
+            if used.wait_for(|used| *used).await.is_err() {
+                return;
+            }
+            self.repair().await;
+            loop {
+                let noticed = tokio::select! {
+                    _ = used.wait_for(|used| !used) => break,
+                    ready = links.readable() => ready.map(|mut guard| guard.clear_ready()),
+                    ready = rules.readable() => ready.map(|mut guard| guard.clear_ready()),
+                    () = tokio::time::sleep(COMPARE_INTERVAL) => Ok(()),
+                };
+                if noticed.is_err() {
+                    return self.watch_by_time().await;
+                }
+                tokio::time::sleep(SETTLE_TIME).await;
+                let _noticed = (links.get_ref().drain(), rules.get_ref().drain());
+                self.repair().await;
+            }
+        }
+    }
+
+    async fn watch_by_time(&self) {
+        loop {
+            tokio::time::sleep(COMPARE_INTERVAL).await;
+            self.repair().await;
+        }
+    }
+
+    /// Compares the kernel with the records, and removes the differences.
+    async fn repair(&self) {
+        let repaired = self
+            .on_bridge(|bridge, _| if bridge.is_used() { bridge.repair() } else { Ok(Default::default()) });
+        let complaint = match repaired.await {
+            Ok(repaired) => {
+                self.inner.report(&repaired.found);
+                let failed = repaired.failed.first();
+                failed.map(|(alloc, fault)| format!("allocation {alloc}: {}", describe(fault)))
+            }
+            Err(reason) => Some(reason),
+        };
+        let mut known = self.inner.complaint.lock();
+        if let Some(reason) = complaint.as_ref().filter(|_| *known != complaint) {
+            tracing::warn!(reason, "the network cannot be repaired");
+            self.inner.node.event(
+                "Network",
+                &format!("Network cannot be repaired: {reason}"),
+                BTreeMap::new(),
+            );
+        }
+        *known = complaint;
+    }
+
+    /// Removes the bridge, if nothing uses it: a development agent leaves nothing.
+    pub(crate) async fn remove_bridge(&self) {
+        if self.inner.bridge.is_err() {
+            return;
+        }
+        if let Err(reason) = self.on_bridge(|bridge, _| bridge.remove()).await {
+            tracing::warn!(reason, "the bridge stays");
+        }
+    }
+}
+
+impl Inner {
+    /// Reports a repair as an event of the node.
+    fn report(&self, found: &[Finding]) {
+        if let Some(sentence) = words::sentence(found) {
+            tracing::warn!(sentence, "other programs changed the network of allocations");
+            self.node.event("Network", &sentence, BTreeMap::new());
+        }
+    }
+}
+
+/// Returns a socket whose notifications wake a task.
+#[expect(deprecated, reason = "the socket owns its descriptor, which is what the deprecation is about")]
+fn readable(socket: caravan_sys::Result<Watch>) -> Option<AsyncFd<Watch>> {
+    AsyncFd::with_interest(socket.ok()?, Interest::READABLE).ok()
+}
+
+fn status(attachment: &Attachment) -> NetworkStatus {
+    NetworkStatus {
+        interface_name: Attachment::INTERFACE.to_owned(),
+        address: attachment.addresses.ipv4.to_string(),
+        address_ipv6: attachment.addresses.ipv6.map(|ip| ip.to_string()).unwrap_or_default(),
+    }
+}
+
+/// Returns the ports of the node that lead to an allocation. With `is_wildcard`, all addresses of the node count.
+fn forwards(alloc: &Allocation, is_wildcard: bool) -> Result<Vec<Forward>, String> {
+    let ports = alloc.allocated_resources.iter().flat_map(|resources| &resources.shared.ports);
+    let number = |label: &str, value: i64| {
+        u16::try_from(value).map_err(|_| format!("port {label} has the number {value}, which is no port"))
+    };
+    ports
+        .map(|port| {
+            let address = match is_wildcard || port.host_ip.is_empty() {
+                true => None,
+                false => Some(port.host_ip.parse().map_err(|_| {
+                    format!("port {} has the address {:?}, which is no IP address", port.label, port.host_ip)
+                })?),
+            };
+            let to = if port.to > 0 { port.to } else { port.value };
+            Ok(Forward { address, port: number(&port.label, port.value)?, to: number(&port.label, to)? })
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use caravan_types::alloc::{AllocatedPort, AllocatedResources, AllocatedSharedResources};
+
+    #[test]
+    fn ports_lead_from_the_address_of_their_network() {
+        let port = |to: i64, host_ip: &str| AllocatedPort {
+            label: "http".into(),
+            value: 25_000,
+            to,
+            host_ip: host_ip.into(),
+            ..Default::default()
+        };
+        let alloc = |port| {
+            let shared = AllocatedSharedResources { ports: vec![port], ..Default::default() };
+            let resources = AllocatedResources { shared, ..Default::default() };
+            Allocation { allocated_resources: Some(Arc::new(resources)), ..Default::default() }
+        };
+        let one = |address: Option<&str>, to| {
+            vec![Forward { address: address.map(|ip| ip.parse().unwrap()), port: 25_000, to }]
+        };
+        assert_eq!(forwards(&alloc(port(80, "10.0.0.1")), false).unwrap(), one(Some("10.0.0.1"), 80));
+        assert_eq!(forwards(&alloc(port(0, "10.0.0.1")), true).unwrap(), one(None, 25_000));
+        assert!(forwards(&alloc(port(80, "here")), false).unwrap_err().contains("no IP address"));
+        assert!(forwards(&alloc(port(70_000, "")), false).unwrap_err().contains("70000"));
+    }
+}
