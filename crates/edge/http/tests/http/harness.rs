@@ -242,6 +242,7 @@ impl Api {
             metrics: MetricsConfig { allocations: true, node: true, prometheus: true },
             ui: Default::default(),
             config: json!({"Region": "global"}).into(),
+            ui: Default::default(),
         });
         let state = HttpState {
             server: Some(server.clone()),
@@ -298,7 +299,11 @@ impl Api {
 
     /// Sends a heartbeat of the node.
     pub(crate) async fn beat(&self) {
-        let beat = NodeHeartbeat { node_id: NodeId::new(NODE), secret: NodeSecret::new(SECRET) };
+        let beat = NodeHeartbeat {
+            node_id: NodeId::new(NODE),
+            secret: NodeSecret::new(SECRET),
+            wants_identity: false,
+        };
         self.node.call::<methods::NodeHeartbeat>(beat, None).await.unwrap();
     }
 
