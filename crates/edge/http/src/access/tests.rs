@@ -178,6 +178,9 @@ fn with(property: impl Fn(&Line) -> bool) -> Vec<(On, &'static str)> {
 #[test]
 fn lists_of_the_state_are_cached() {
     let paths = [
+        "caravan/overview",
+        "caravan/storage",
+        "caravan/nodes/usage",
         "jobs",
         "jobs/statuses",
         "allocations",
