@@ -17,7 +17,7 @@ XTASK := $(or $(CARGO_TARGET_DIR),target)/debug/xtask
 # The power cuts of `make test-vm`.
 SCHEDULES ?= 200
 
-.PHONY: help demo clean-demo test test-vm build release package package-static lint deny tools ui ui-dev screenshots
+.PHONY: help demo clean-demo cluster clean-cluster test test-vm build release package package-static lint deny tools ui ui-dev screenshots
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -27,6 +27,12 @@ demo: ## build, start an agent, run a job that writes into a CSI volume (needs r
 
 clean-demo: ## stop what `make demo` left running and remove its volume
 	@scripts/clean-demo.sh
+
+cluster: ## build, start three servers and two clients in network namespaces, kill the leader, go on (needs root)
+	@scripts/cluster.sh
+
+clean-cluster: ## end what `make cluster` left running and remove what it made
+	@scripts/clean-cluster.sh
 
 test: ## build the program and run all tests (needs root)
 	@scripts/tools.sh test

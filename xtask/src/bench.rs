@@ -3,6 +3,7 @@
 mod agent;
 mod api;
 mod build;
+mod cluster;
 mod drivers;
 mod kept;
 mod machine;
@@ -26,6 +27,7 @@ fn run_one(arguments: &[String], release: bool) -> Result<()> {
         Some("agent") => agent::run(release),
         Some("api") => api::run(release),
         Some("build") => build::run(release),
+        Some("cluster") => cluster::run(arguments, release),
         Some("drivers") => drivers::run(release),
         Some("hcl") => hcl(release),
         Some("machine") => machine::run(release),
@@ -33,10 +35,12 @@ fn run_one(arguments: &[String], release: bool) -> Result<()> {
         Some("volumes") => volumes::run(release),
         Some(other) => {
             bail!(
-                "there is no bench {other:?}; known: agent, api, build, drivers, hcl, machine, scheduler, volumes"
+                "there is no bench {other:?}; known: agent, api, build, cluster, drivers, hcl, machine, scheduler, volumes"
             )
         }
-        None => bail!("which bench? known: agent, api, build, drivers, hcl, machine, scheduler, volumes"),
+        None => {
+            bail!("which bench? known: agent, api, build, cluster, drivers, hcl, machine, scheduler, volumes")
+        }
     }
 }
 

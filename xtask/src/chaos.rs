@@ -16,11 +16,12 @@ struct Asked {
     jobs: u8,
     steps: usize,
     nodes: usize,
+    servers: usize,
     minutes: u64,
 }
 
 fn asked(args: &[String]) -> Result<Asked> {
-    let mut asked = Asked { from: 1, seeds: 1, jobs: 1, steps: 12, nodes: 2, minutes: 0 };
+    let mut asked = Asked { from: 1, seeds: 1, jobs: 1, steps: 12, nodes: 2, servers: 1, minutes: 0 };
     let mut rest = args.iter();
     while let Some(flag) = rest.next() {
         let value = rest.next().with_context(|| format!("{flag} needs a number"))?;
@@ -31,14 +32,18 @@ fn asked(args: &[String]) -> Result<Asked> {
             "--from" => asked.from = number,
             "--jobs" => asked.jobs = u8::try_from(number)?,
             "--steps" => asked.steps = usize::try_from(number)?,
+            "--servers" => asked.servers = usize::try_from(number)?,
             "--nodes" => asked.nodes = usize::try_from(number)?,
             "--minutes" => asked.minutes = number,
             other => {
-                bail!("unknown flag {other:?}; known: --seed --seeds --from --jobs --steps --nodes --minutes")
+                bail!(
+                    "unknown flag {other:?}; known: --seed --seeds --from --jobs --steps --nodes --servers --minutes"
+                )
             }
         }
     }
     ensure!(asked.jobs > 0 && asked.nodes > 0, "at least one cluster and one node are needed");
+    ensure!(asked.servers > 0, "at least one server is needed");
     Ok(asked)
 }
 
@@ -78,6 +83,7 @@ pub fn run(args: &[String]) -> Result<()> {
             .map(|number| {
                 let options = ChaosOptions {
                     nodes: asked.nodes,
+                    servers: asked.servers,
                     steps: asked.steps,
                     subnet: 1 + number % 250,
                     ..ChaosOptions::default()
@@ -121,10 +127,10 @@ mod tests {
     #[test]
     fn flags() {
         let asked = |line: &str| asked(&line.split_whitespace().map(str::to_owned).collect::<Vec<_>>());
-        let expected = Asked { from: 7, seeds: 1, jobs: 1, steps: 12, nodes: 2, minutes: 0 };
+        let expected = Asked { from: 7, seeds: 1, jobs: 1, steps: 12, nodes: 2, servers: 1, minutes: 0 };
         assert_eq!(asked("--seed 7").unwrap(), expected);
-        let expected = Asked { from: 5, seeds: 200, jobs: 3, steps: 12, nodes: 3, minutes: 50 };
-        let line = "--seeds 200 --from 5 --jobs 3 --nodes 3 --minutes 50";
+        let expected = Asked { from: 5, seeds: 200, jobs: 3, steps: 12, nodes: 3, servers: 5, minutes: 50 };
+        let line = "--seeds 200 --from 5 --jobs 3 --nodes 3 --servers 5 --minutes 50";
         assert_eq!(asked(line).unwrap(), expected);
         assert!(asked("--seeds").is_err() && asked("--seeds x").is_err() && asked("--jobs 0").is_err());
     }

@@ -184,7 +184,7 @@ fn large_state() -> Result<()> {
 }
 
 /// Returns the seconds of CPU time that a process has used (proc(5), `stat`).
-fn processor_time(pid: u32) -> Result<f64> {
+pub(super) fn processor_time(pid: u32) -> Result<f64> {
     let text = fs::read_to_string(format!("/proc/{pid}/stat"))?;
     let rest = text.rsplit_once(')').context("no name")?.1;
     let fields: Vec<&str> = rest.split_whitespace().collect();
@@ -240,10 +240,14 @@ impl Ghost {
             (self.channel.clone(), self.row.id.clone(), self.row.secret_id.clone());
         tokio::spawn(async move {
             loop {
-                let beat = NodeHeartbeat { node_id: node_id.clone(), secret: secret.clone() };
-                // A failed heartbeat is replaced by the next one.
-                let _ = channel.call::<methods::NodeHeartbeat>(beat, None).await;
-                tokio::time::sleep(Duration::from_secs(5)).await;
+                let beat =
+                    NodeHeartbeat { node_id: node_id.clone(), secret: secret.clone(), wants_identity: false };
+                // The next heartbeat replaces a failed one.
+                let pause = match channel.call::<methods::NodeHeartbeat>(beat, None).await {
+                    Ok(contact) => contact.heartbeat_ttl.to_std() / 2,
+                    Err(_) => Duration::from_secs(1),
+                };
+                tokio::time::sleep(pause).await;
             }
         });
     }

@@ -9,6 +9,7 @@ use std::path::Path;
 const CRATES: &[(&str, &str, u8)] = &[
     ("core", "admission", 0),
     ("core", "api", 0),
+    ("core", "founding", 0),
     ("core", "hcl", 0),
     ("core", "lang", 0),
     ("core", "messages", 0),

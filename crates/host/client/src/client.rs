@@ -23,9 +23,7 @@ use crate::{ClientError, contact, env, fingerprint, metadata};
 use crate::{NeighbourKind, Neighbours};
 use caravan_csi::{Class, CsiError, Deadlines};
 use caravan_drivers::{DevicePlugin, Driver, ExecOutput, FsIsolation, TaskId, Usage};
-use caravan_messages::{
-    ControllerAnswer, ControllerCall, Done, NodeDetach, NodeExpand, NodeExpanded, SignedNode,
-};
+use caravan_messages::{ControllerAnswer, ControllerCall, Done, NodeDetach, NodeExpand, NodeExpanded};
 use caravan_rpc::{Code, RouterBuilder, RpcError, methods};
 use caravan_sys::below::Treatment;
 use caravan_sys::files::{durable_dir, durable_private_dir, sync_dir};
@@ -202,7 +200,6 @@ impl Client {
                 node: node.clone(),
                 store: store.clone(),
             }),
-            signed: Arc::default(),
             restored: restored.clone(),
             task_api,
             heartbeat: Arc::clone(&heartbeat),
@@ -268,7 +265,7 @@ fn share(config: &ClientConfig) -> Vec<PathBuf> {
 
 fn new_identity() -> Identity {
     let uuid = || uuid::Uuid::new_v4().to_string();
-    Identity { node_id: NodeId::from(uuid()), secret: NodeSecret::new(uuid()) }
+    Identity { node_id: NodeId::from(uuid()), secret: NodeSecret::new(uuid()), signed: Default::default() }
 }
 
 fn host_variables() -> impl Iterator<Item = (String, String)> {
@@ -428,8 +425,6 @@ pub struct Handle {
     pub(crate) link: Link,
     pub(crate) config: Arc<ClientConfig>,
     pub(crate) meta: Arc<NodeMetadata>,
-    /// The node's signed identity, after the first request for it.
-    pub(crate) signed: Arc<tokio::sync::Mutex<Option<SignedNode>>>,
     /// Cancelled once the allocations of an earlier agent are restored.
     pub(crate) restored: CancellationToken,
     /// The server for API requests of tasks.

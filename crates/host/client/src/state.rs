@@ -323,7 +323,11 @@ mod tests {
         let state = TaskState { state: TaskRunState::Running, ..Default::default() };
         let record = TaskRecord { state, handle: Some(vec![1, 2]), ..Default::default() };
         store.put_task(&alloc.id, "web", &record).later();
-        let identity = Identity { node_id: "n".into(), secret: caravan_types::node::NodeSecret::new("s") };
+        let identity = Identity {
+            node_id: "n".into(),
+            secret: caravan_types::node::NodeSecret::new("s"),
+            signed: Default::default(),
+        };
         store.put_identity(&identity).done().await.unwrap();
         store.close();
         assert!(matches!(store.flush().done().await, Err(ClientError::ShuttingDown)));

@@ -75,7 +75,7 @@ fn mistakes_end_the_agent_with_a_sentence() -> Result<()> {
         ("ports {\n http = 70000\n}\n", &[], &["ports.http", "70000"]),
         (&rpc_taken, &[], &["RPC", &taken_port, "in use"]),
         ("data_dir = \"some/where\"\n", &[], &["data_dir", "some/where", "absolute"]),
-        ("server {\n bootstrap_expect = 3\n}\n", &[], &["bootstrap_expect", "only one is supported"]),
+        ("server {\n bootstrap_expect = -1\n}\n", &[], &["bootstrap_expect", "-1 is not between"]),
         ("log_level = \"LOUD\"\n", &[], &["log_level", "LOUD"]),
         ("client {\n  enabld = true\n}\n", &[], &["extra.hcl:2", "enabld", "\"enabled\""]),
         ("{\n  \"clint\": {}\n}", &[], &["extra.json:2", "clint", "\"client\""]),

@@ -1,13 +1,15 @@
-//! A cluster on one machine: a server and clients as separate agents. Each agent has its own host (network
+//! A cluster on one machine: servers and clients as separate agents. Each agent has its own host (network
 //! namespace), each client its own mounts, and all of them share a storage system.
 //!
 //! Tests can inject the failures of real machines: kill, suspend and restart agents, disconnect networks,
 //! kill plugins, and reboot machines.
 
 mod jobs;
+mod machines;
 mod san;
 
 pub use jobs::{FaultPlugin, Stamper, fault_plugin_job, fault_volume_spec, stamper_job};
+pub use machines::ServerMachine;
 pub use san::{San, SanVolume, Stamp};
 
 use crate::agent::{Agent, AgentOptions};
@@ -27,9 +29,11 @@ use std::time::Duration;
 pub struct ClusterOptions {
     /// The number of clients.
     pub nodes: usize,
+    /// The number of servers, which found one cluster.
+    pub servers: usize,
     /// The third number of the hosts' addresses; any value works.
     pub subnet: u8,
-    /// Additional configuration of the server in HCL.
+    /// Additional configuration of each server in HCL.
     pub server: String,
     /// The name of a node's data directory below its own directory.
     pub data: String,
@@ -37,7 +41,7 @@ pub struct ClusterOptions {
 
 impl Default for ClusterOptions {
     fn default() -> Self {
-        Self { nodes: 2, subnet: 1, server: SHORT.to_owned(), data: "data".to_owned() }
+        Self { nodes: 2, servers: 1, subnet: 1, server: SHORT.to_owned(), data: "data".to_owned() }
     }
 }
 
@@ -61,8 +65,7 @@ pub struct Node {
 #[derive(Debug)]
 pub struct Cluster {
     nodes: Vec<Node>,
-    server: Agent,
-    server_host: Host,
+    servers: Vec<ServerMachine>,
     plugins: Vec<FaultPlugin>,
     dir: tempfile::TempDir,
     /// The name of a node's data directory below its own directory.
@@ -77,21 +80,9 @@ impl Cluster {
     pub fn start(options: &ClusterOptions) -> Result<Self> {
         let dir = tempfile::Builder::new().prefix("caravan-cluster-").tempdir()?;
         let switch = Switch::new(options.subnet)?;
-        let server_host = Host::on(&switch)?;
-        let server = Agent::with(AgentOptions {
-            client: false,
-            extra: options.server.clone(),
-            host: Some(server_host.clone()),
-            ..AgentOptions::default()
-        })?;
-        let mut cluster = Self {
-            nodes: Vec::new(),
-            server,
-            server_host,
-            plugins: Vec::new(),
-            dir,
-            data: options.data.clone(),
-        };
+        let servers = ServerMachine::found(&switch, options.servers, &options.server)?;
+        let mut cluster =
+            Self { nodes: Vec::new(), servers, plugins: Vec::new(), dir, data: options.data.clone() };
         for number in 1..=options.nodes {
             let node = cluster.node_on(&switch, &format!("n{number}"))?;
             cluster.nodes.push(node);
@@ -108,7 +99,7 @@ impl Cluster {
         let space = Space::new(&scratch, &boot_id(name, 1))?;
         let agent = Agent::launch(AgentOptions {
             server: false,
-            servers: vec![self.server.rpc_address()],
+            servers: self.servers.iter().map(|server| server.agent().rpc_address()).collect(),
             extra: format!("name = \"{name}\"\n"),
             host: Some(host.clone()),
             space: Some(space.clone()),
@@ -118,9 +109,23 @@ impl Cluster {
         Ok(Node { name: name.to_owned(), agent, host, space, boots: 1, suspended: false })
     }
 
-    /// Returns the server's agent.
+    /// Returns the agent of a server that runs and is reachable, or of the first server if there is none.
     pub fn server(&self) -> &Agent {
-        &self.server
+        let first = || self.servers.first().expect("a cluster has a server");
+        self.servers.iter().find(|server| server.is_well()).unwrap_or_else(first).agent()
+    }
+
+    /// Returns the servers.
+    pub fn servers(&self) -> &[ServerMachine] {
+        &self.servers
+    }
+
+    /// Returns a server for changes.
+    ///
+    /// # Panics
+    /// Panics if there is no server with this number.
+    pub fn server_machine(&mut self, number: usize) -> &mut ServerMachine {
+        &mut self.servers[number]
     }
 
     /// Returns the nodes.
@@ -157,11 +162,11 @@ impl Cluster {
         self.run_job(&format!("plugin-{}", plugin.id), &fault_plugin_job(plugin, san.dir()))?;
         let desired = Some(self.nodes.len() as u64);
         eventually(&format!("plugin {} to be healthy on all nodes", plugin.id), || {
-            let row = self.server.get(&format!("/v1/plugin/csi/{}", plugin.id))?;
+            let row = self.server().get(&format!("/v1/plugin/csi/{}", plugin.id))?;
             let healthy = [&row["NodesHealthy"], &row["ControllersHealthy"]];
             if healthy.iter().all(|h| h.as_u64() == desired) { Ok(()) } else { bail!("{healthy:?}") }
         })
-        .with_context(|| format!("--- log of the server\n{}", self.server.log_tail()))
+        .with_context(|| format!("--- log of the server\n{}", self.server().log_tail()))
     }
 
     /// Returns a plugin that was run.
@@ -177,7 +182,7 @@ impl Cluster {
         let id = self.nodes.first().context("a cluster without nodes")?.agent.node_id()?;
         // The request does not change the node.
         let body = serde_json::json!({ "Eligibility": "eligible" });
-        let reply = self.server.request("PUT", &format!("/v1/node/{id}/eligibility"), Some(&body))?;
+        let reply = self.server().request("PUT", &format!("/v1/node/{id}/eligibility"), Some(&body))?;
         Ok(reply.status == 200)
     }
 
@@ -188,7 +193,7 @@ impl Cluster {
     pub fn drain(&self, node: usize, deadline: u64) -> Result<()> {
         let id = self.id_of(node)?;
         let deadline = format!("{deadline}s");
-        self.server
+        self.server()
             .caravan(&["node", "drain", "-enable", "-deadline", &deadline, "-detach", "-yes", &id])?
             .ok()?;
         Ok(())
@@ -200,7 +205,7 @@ impl Cluster {
     /// Fails if the server refuses.
     pub fn undrain(&self, node: usize) -> Result<()> {
         let id = self.id_of(node)?;
-        self.server.caravan(&["node", "drain", "-disable", "-detach", "-yes", &id])?.ok()?;
+        self.server().caravan(&["node", "drain", "-disable", "-detach", "-yes", &id])?.ok()?;
         Ok(())
     }
 
@@ -209,7 +214,7 @@ impl Cluster {
     /// # Errors
     /// Fails if the server does not know the node.
     pub fn id_of(&self, node: usize) -> Result<String> {
-        let (nodes, name) = (self.server.get("/v1/nodes")?, &self.nodes[node].name);
+        let (nodes, name) = (self.server().get("/v1/nodes")?, &self.nodes[node].name);
         let row = nodes.as_array().into_iter().flatten().find(|n| n["Name"] == name.as_str());
         let id = row.and_then(|n| n["ID"].as_str()).map(str::to_owned);
         id.with_context(|| format!("the server does not know node {name}"))
@@ -222,7 +227,7 @@ impl Cluster {
     pub fn run_job(&self, name: &str, text: &str) -> Result<()> {
         let path = self.dir.path().join(format!("{name}.nomad.hcl"));
         fs::write(&path, text)?;
-        self.server.caravan(&["job", "run", "-detach", &path.to_string_lossy()])?.ok()?;
+        self.server().caravan(&["job", "run", "-detach", &path.to_string_lossy()])?.ok()?;
         Ok(())
     }
 
@@ -231,7 +236,7 @@ impl Cluster {
     /// # Errors
     /// Fails if the server refuses.
     pub fn stop_job(&self, name: &str, purge: bool) -> Result<()> {
-        let reply = self.server.request("DELETE", &format!("/v1/job/{name}?purge={purge}"), None)?;
+        let reply = self.server().request("DELETE", &format!("/v1/job/{name}?purge={purge}"), None)?;
         match reply.status {
             200 | 404 => Ok(()),
             status => bail!("stop job {name}: {status} {}", reply.text()),
@@ -245,7 +250,7 @@ impl Cluster {
     pub fn create_volume(&self, id: &str, plugin: &str, access_mode: &str) -> Result<()> {
         let path = self.dir.path().join(format!("{id}.volume.hcl"));
         fs::write(&path, fault_volume_spec(id, plugin, access_mode))?;
-        self.server.caravan(&["volume", "create", &path.to_string_lossy()])?.ok()?;
+        self.server().caravan(&["volume", "create", &path.to_string_lossy()])?.ok()?;
         Ok(())
     }
 
@@ -254,26 +259,26 @@ impl Cluster {
     /// # Errors
     /// Fails if the volume does not exist, or the server does not answer.
     pub fn volume(&self, id: &str) -> Result<Value> {
-        self.server.volume(id)
+        self.server().volume(id)
     }
 
-    /// Kills the server's agent, or stops it in order.
+    /// Kills the first server's agent, or stops it in order.
     ///
     /// # Errors
     /// Fails if the agent does not end.
     pub fn end_server(&mut self, outright: bool) -> Result<()> {
-        if outright { self.server.kill_9() } else { self.server.stop_by(Signal::SIGTERM) }
+        self.server_machine(0).end(outright)
     }
 
-    /// Starts the server's agent if it does not run, and waits until it answers.
+    /// Starts the agents of all servers that do not run, and waits until all answer.
     ///
     /// # Errors
-    /// Fails if the agent does not answer after the timeout.
+    /// Fails if an agent does not answer after the timeout.
     pub fn start_server(&mut self) -> Result<()> {
-        if !self.server.is_started() {
-            self.server.run()?;
+        for server in &mut self.servers {
+            server.start()?;
         }
-        Ok(())
+        self.servers.iter_mut().try_for_each(ServerMachine::wait_ready)
     }
 
     /// Copies the material for an analysis into a directory: logs, traces, the state of the storage systems, and
@@ -287,7 +292,9 @@ impl Cluster {
             // Some failures leave files missing.
             let _ = fs::copy(from, to.join(name));
         };
-        copy(self.server.log_path(), "server.log".into());
+        for (number, server) in self.servers.iter().enumerate() {
+            copy(server.agent().log_path(), format!("server-{}.log", number + 1));
+        }
         for node in &self.nodes {
             copy(node.agent.log_path(), format!("{}.log", node.name));
             let below = node.agent.dir().to_string_lossy().into_owned();
@@ -304,10 +311,10 @@ impl Cluster {
                 copy(data.path().join("stamps"), format!("{volume}.stamps"));
             }
         }
-        if self.server.is_started() {
+        if self.server().is_started() {
             for list in ["volumes", "allocations", "evaluations", "nodes", "jobs"] {
                 let query = if list == "volumes" { "?type=csi" } else { "?task_states=true" };
-                let Ok(found) = self.server.get(&format!("/v1/{list}{query}")) else { continue };
+                let Ok(found) = self.server().get(&format!("/v1/{list}{query}")) else { continue };
                 fs::write(to.join(format!("{list}.json")), serde_json::to_vec_pretty(&found)?)?;
                 for volume in found.as_array().into_iter().flatten().filter(|_| list == "volumes") {
                     let id = volume["ID"].as_str().unwrap_or_default();
@@ -326,8 +333,9 @@ impl Drop for Cluster {
         for node in &mut self.nodes {
             let _ = node.end_all();
         }
-        let _ = self.server.kill_9();
-        let _ = kill_all(&self.server_host);
+        for server in &mut self.servers {
+            let _ = server.end_all();
+        }
     }
 }
 

@@ -15,10 +15,10 @@ const REMOVAL_TIMEOUT: Duration = Duration::from_secs(5);
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum MembershipFault {
     /// No member has this UUID.
-    #[error("id \"{0}\" was not found in the Raft peers")]
+    #[error("id \"{0}\" was not found in the Raft configuration")]
     UnknownId(String),
     /// No member has this address.
-    #[error("address \"{0}\" was not found in the Raft peers")]
+    #[error("address \"{0}\" was not found in the Raft configuration")]
     UnknownAddress(String),
     /// The member does not vote.
     #[error("server \"{0}\" does not vote and cannot lead")]

@@ -7,6 +7,7 @@ use crate::deployment::Deployments;
 use crate::endpoint::{Evals, Jobs, Nodes};
 use crate::error::ServerError;
 use crate::gc;
+use crate::node_identity;
 use crate::pool::Workers;
 use crate::storage::{HostVolumeRequests, SnapshotRequests, VariableRequests, VolumeRequests};
 use caravan_meters::Meters;
@@ -14,6 +15,7 @@ use caravan_rpc::{Channel, RpcError};
 use caravan_state::Store;
 use caravan_types::NodeId;
 use caravan_types::command::Change;
+use caravan_types::node::NodeSecret;
 use std::sync::Arc;
 
 impl Handle {
@@ -112,10 +114,12 @@ impl Handle {
         self.blueprint.paths.get(node.as_str())
     }
 
-    /// Whether the secret belongs to the node; `None` if the node is not registered (yet).
-    pub fn is_node(&self, node: &NodeId, secret: &str) -> Option<bool> {
+    /// Whether a text is the secret or an identity of the node; `None` if the node is not registered (yet).
+    pub fn is_node(&self, node: &NodeId, proof: &str) -> Option<bool> {
         let root = self.store().snapshot();
-        root.node(node).map(|n| n.secret_id == caravan_types::node::NodeSecret::new(secret))
+        let row = root.node(node)?;
+        let (core, region) = (&self.blueprint.core, &self.blueprint.cluster.region);
+        Some(node_identity::check(core, region, row, &NodeSecret::new(proof)).is_ok())
     }
 
     /// Deletes all evaluations, allocations, deployments, jobs and nodes that have ended, regardless of age.

@@ -3,8 +3,8 @@
 use crate::servers::*;
 use stateright::{Checker, HasDiscoveries, Model};
 
-fn setting(expect: usize, crashes: u8) -> Setting {
-    Setting { expect, crashes, proposals: 2, planted: Planted::Nothing }
+fn setting(servers: u8, expect: usize, crashes: u8) -> Setting {
+    Setting { servers, expect, crashes, proposals: 2, planted: Planted::Nothing }
 }
 
 /// Explores all states within the bounds, and expects no violation.
@@ -40,26 +40,26 @@ fn story(events: Vec<Event>) -> String {
 /// Of four servers, any three have two in common with any other three.
 #[test]
 fn overlapping_foundings() {
-    holds("three of four", setting(3, 0));
+    holds("three of four", setting(4, 3, 0));
 }
 
 #[test]
 fn overlapping_foundings_with_crashes() {
-    holds("three of four, a crash", setting(3, 1));
+    holds("three of four, a crash", setting(4, 3, 1));
 }
 
 /// Two pairs that never saw each other make two clusters; other pairs overlap.
 #[test]
 fn disjoint_foundings() {
-    holds("two of four, a crash", setting(2, 1));
+    holds("two of four, a crash", setting(4, 2, 1));
 }
 
 /// Each planted fault must be found.
 #[test]
 fn planted_faults_are_found() {
-    finds(Planted::FirstSeenN, ONE_CLUSTER, setting(3, 0));
-    finds(Planted::Majority, ONE_CLUSTER, setting(3, 0));
-    finds(Planted::PromiseExpires, ONE_CLUSTER, setting(3, 0));
-    finds(Planted::PromiseNotStored, ONE_CLUSTER, setting(3, 0));
-    finds(Planted::AdmittedDespitePromise, ONE_VOTE, setting(2, 0));
+    finds(Planted::FirstSeenN, ONE_CLUSTER, setting(4, 3, 0));
+    finds(Planted::Majority, ONE_CLUSTER, setting(4, 3, 0));
+    finds(Planted::PromiseExpires, ONE_CLUSTER, setting(4, 3, 0));
+    finds(Planted::PromiseNotStored, ONE_CLUSTER, setting(4, 3, 0));
+    finds(Planted::AdmittedDespitePromise, ONE_VOTE, setting(4, 2, 0));
 }

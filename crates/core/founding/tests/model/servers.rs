@@ -9,9 +9,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use uuid::Uuid;
 
-/// The number of servers.
-pub const SERVERS: u8 = 4;
-
 /// A fault in the rules.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Planted {
@@ -31,6 +28,7 @@ pub enum Planted {
 /// What is explored.
 #[derive(Clone, Debug)]
 pub struct Setting {
+    pub servers: u8,
     pub expect: usize,
     /// How many crashes may happen.
     pub crashes: u8,
@@ -53,7 +51,6 @@ pub enum Message {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Server {
     pub own: Own,
-    members: BTreeMap<u8, Candidate>,
     answers: BTreeMap<ServerUuid, Answer>,
 }
 
@@ -69,16 +66,15 @@ pub struct State {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
-    /// The member table of a server gets the present row of another.
-    Learn { by: u8, of: u8 },
-    /// A server takes its next step.
-    Step { server: u8 },
+    /// A server takes a step that some member table causes. The table may lack servers, and rows may be old. A table
+    /// that were part of the state would multiply the number of states by thousands.
+    Step { server: u8, step: Step },
     /// A message arrives.
     Arrive(Message),
     /// A message arrives, and the server crashes after it has stored the change.
     ArriveAndCrash(Message),
     /// A server takes its next step and crashes.
-    StepAndCrash { server: u8 },
+    StepAndCrash { server: u8, step: Step },
     /// The log of a cluster reaches a founder.
     Replicate { from: u8, to: u8 },
     /// A cluster admits a server.
@@ -113,7 +109,6 @@ impl State {
 impl Server {
     /// Loses everything that is not on disk.
     fn crash(&mut self) {
-        self.members.clear();
         self.answers.clear();
     }
 
@@ -126,11 +121,10 @@ impl Setting {
     fn initial(&self) -> State {
         let server = |n| Server {
             own: Own { server: id(n), expect: self.expect, cluster: None, promise: None },
-            members: BTreeMap::new(),
             answers: BTreeMap::new(),
         };
         State {
-            servers: (0..SERVERS).map(server).collect(),
+            servers: (0..self.servers).map(server).collect(),
             messages: BTreeSet::new(),
             founded: BTreeSet::new(),
             crashes: self.crashes,
@@ -138,10 +132,9 @@ impl Setting {
         }
     }
 
-    /// Returns the next step of a server, by the rules or by the planted fault.
-    fn decide(&self, server: &Server) -> Step {
-        let members: Vec<Candidate> = server.members.values().copied().collect();
-        let step = next(&server.own, &members, &server.answers);
+    /// Returns the next step of a server with a member table, by the rules or by the planted fault.
+    fn decide(&self, server: &Server, members: &[Candidate]) -> Step {
+        let step = next(&server.own, members, &server.answers);
         match (self.planted, step) {
             (Planted::FirstSeenN, Step::Ask { founding, .. }) => Step::Found(founding),
             (Planted::Majority, Step::Ask { founding, missing })
@@ -153,8 +146,31 @@ impl Setting {
         }
     }
 
-    fn step(&self, state: &mut State, server: u8) {
-        match self.decide(state.of(server)) {
+    /// Returns the different steps of a server over all member tables: each other server is missing, has its present
+    /// row, or has the row from before it was in a cluster.
+    fn steps(&self, state: &State, server: u8) -> Vec<Step> {
+        let others: Vec<u8> = (0..self.servers).filter(|other| *other != server).collect();
+        let mut steps = Vec::new();
+        for table in 0..3_u32.pow(u32::from(self.servers) - 1) {
+            let row = |(place, other): (u32, &u8)| {
+                let row = state.of(*other).row();
+                match table / 3_u32.pow(place) % 3 {
+                    0 => None,
+                    1 => Some(row),
+                    _ => Some(Candidate { cluster: None, ..row }),
+                }
+            };
+            let members: Vec<Candidate> = (0..).zip(&others).filter_map(row).collect();
+            let step = self.decide(state.of(server), &members);
+            if !matches!(step, Step::Wait(_)) && !steps.contains(&step) {
+                steps.push(step);
+            }
+        }
+        steps
+    }
+
+    fn step(&self, state: &mut State, server: u8, step: &Step) {
+        match step.clone() {
             Step::Done => state.at(server).own.promise = None,
             Step::Wait(_) => {}
             Step::Propose { servers } => {
@@ -228,14 +244,10 @@ impl Setting {
 
     fn apply(&self, state: &mut State, event: &Event) {
         match event {
-            Event::Learn { by, of } => {
-                let row = state.of(*of).row();
-                state.at(*by).members.insert(*of, row);
-            }
-            Event::Step { server } => self.step(state, *server),
-            Event::StepAndCrash { server } => {
+            Event::Step { server, step } => self.step(state, *server, step),
+            Event::StepAndCrash { server, step } => {
                 state.crashes -= 1;
-                self.step(state, *server);
+                self.step(state, *server, step);
                 state.at(*server).crash();
             }
             Event::Arrive(message) => {
@@ -271,29 +283,34 @@ impl Setting {
 
     /// Adds the events of a state that need no fault. Only their fair continuation comes to rest.
     fn quiet(&self, state: &State, events: &mut Vec<Event>) {
-        for server in 0..SERVERS {
-            events.push(Event::Step { server });
-            for other in (0..SERVERS).filter(|other| *other != server) {
-                events.push(Event::Learn { by: server, of: other });
+        for server in 0..self.servers {
+            for other in (0..self.servers).filter(|other| *other != server) {
                 events.extend(self.passes_on(state, server, other));
             }
         }
         events.extend(state.messages.iter().cloned().map(Event::Arrive));
     }
 
-    /// Returns the final state of a fair continuation without new crashes: all servers see each other, and all messages
-    /// arrive.
+    /// Returns the final state of a fair continuation without new crashes: all servers see each other, and each message
+    /// arrives once.
     pub fn in_quiet(&self, state: &State) -> State {
         let mut state = State { proposals: u8::MAX, ..state.clone() };
         for _ in 0..60 {
             let before = state.clone();
-            let mut events = Vec::new();
-            self.quiet(&state, &mut events);
-            for event in &events {
-                let is_stale = matches!(event, Event::Replicate { to, .. } | Event::Admit { to, .. }
-                    if state.of(*to).own.cluster.is_some());
-                if !is_stale {
-                    self.apply(&mut state, event);
+            for message in std::mem::take(&mut state.messages) {
+                self.apply(&mut state, &Event::Arrive(message));
+            }
+            for server in 0..self.servers {
+                let others = state.servers.iter().map(Server::row).filter(|row| row.server != id(server));
+                let members: Vec<Candidate> = others.collect();
+                let step = self.decide(state.of(server), &members);
+                self.apply(&mut state, &Event::Step { server, step });
+            }
+            for from in 0..self.servers {
+                for to in (0..self.servers).filter(|to| *to != from) {
+                    if let Some(event) = self.passes_on(&state, from, to) {
+                        self.apply(&mut state, &event);
+                    }
                 }
             }
             if before == state {
@@ -314,11 +331,18 @@ impl Model for Setting {
 
     fn actions(&self, state: &State, events: &mut Vec<Event>) {
         self.quiet(state, events);
+        for server in 0..self.servers {
+            for step in self.steps(state, server) {
+                if state.crashes > 0 {
+                    events.push(Event::StepAndCrash { server, step: step.clone() });
+                }
+                events.push(Event::Step { server, step });
+            }
+        }
         if self.planted == Planted::PromiseExpires {
-            events.extend((0..SERVERS).map(|server| Event::Expire { server }));
+            events.extend((0..self.servers).map(|server| Event::Expire { server }));
         }
         if state.crashes > 0 {
-            events.extend((0..SERVERS).map(|server| Event::StepAndCrash { server }));
             events.extend(state.messages.iter().cloned().map(Event::ArriveAndCrash));
         }
     }

@@ -180,6 +180,14 @@ fn addresses_and_what_is_advertised() {
 }
 
 #[test]
+fn the_gossip_address_follows_an_explicit_rpc_address() {
+    let text = "data_dir = \"/d\"\nbind_addr = \"127.0.0.1\"\nserver { enabled = true }\n\
+                advertise { http = \"127.0.0.1\" rpc = \"127.0.0.1\" }";
+    let settings = resolve(&flags(&[]), files(&[("a.hcl", text)]), &host()).unwrap();
+    assert_eq!(settings.server.unwrap().cluster.advertise_serf, "127.0.0.1:4648");
+}
+
+#[test]
 fn what_makes_no_sense_is_named() {
     for (text, field, reason) in [
         ("ports { http = 70000 }", "ports.http", "70000 is not a port"),
@@ -284,4 +292,19 @@ fn workers_are_as_many_and_take_what_the_server_block_says() {
         let error = workers(block).unwrap_err().to_string();
         assert!(error.contains(field), "{error}");
     }
+}
+
+#[test]
+fn a_region_is_its_own_authority_unless_another_one_is_named() {
+    let replication = |text: &str| {
+        let text = format!("data_dir = \"/d\"\nregion = \"west\"\n{text}");
+        let settings = resolve(&flags(&["-server"]), files(&[("a.hcl", &text)]), &host()).unwrap();
+        settings.server.unwrap().cluster.replication
+    };
+    assert_eq!(replication("").authoritative, "west");
+    let named = replication(
+        "server {\n authoritative_region = \"east\"\n}\nacl {\n replication_token = \"hunter2\"\n}\n",
+    );
+    assert_eq!((named.authoritative.as_str(), named.token.expose()), ("east", "hunter2"));
+    assert!(!format!("{named:?}").contains("hunter2"), "{named:?}");
 }

@@ -298,7 +298,11 @@ impl Api {
 
     /// Sends a heartbeat of the node.
     pub(crate) async fn beat(&self) {
-        let beat = NodeHeartbeat { node_id: NodeId::new(NODE), secret: NodeSecret::new(SECRET) };
+        let beat = NodeHeartbeat {
+            node_id: NodeId::new(NODE),
+            secret: NodeSecret::new(SECRET),
+            wants_identity: false,
+        };
         self.node.call::<methods::NodeHeartbeat>(beat, None).await.unwrap();
     }
 

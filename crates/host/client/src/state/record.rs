@@ -1,13 +1,17 @@
 //! The records of the client state.
 
+use crate::clock;
 use crate::csi::{ClaimEntry, Registrations};
 use crate::host_volumes::HostVolumeRecord;
 use crate::restart::RestartTracker;
+use arc_swap::ArcSwapOption;
+use caravan_messages::SignedNode;
 use caravan_types::alloc::{Allocation, TaskState};
 use caravan_types::node::NodeSecret;
 use caravan_types::{AllocId, NodeId, UnixNanos};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 /// The identity of the node.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -16,6 +20,51 @@ pub(crate) struct Identity {
     pub(crate) node_id: NodeId,
     /// The secret that proves the identity.
     pub(crate) secret: NodeSecret,
+    /// The signed identity, which replaces the secret in calls. Not stored: an agent gets a new one after its start.
+    #[serde(skip)]
+    pub(crate) signed: SignedIdentity,
+}
+
+impl Identity {
+    /// Returns the proof for a call to the servers: the signed identity, or the secret without a valid one.
+    pub(crate) fn proof(&self) -> NodeSecret {
+        match self.signed.valid() {
+            Some(signed) => NodeSecret::new(signed.token.expose()),
+            None => self.secret.clone(),
+        }
+    }
+}
+
+/// Seconds before its end in which an identity is no longer used, because clocks differ and calls take time.
+const LEEWAY: i64 = 10;
+
+/// The signed identity of the node, if the servers have signed one. Clones share it.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct SignedIdentity(Arc<ArcSwapOption<SignedNode>>);
+
+impl SignedIdentity {
+    /// Returns the identity if it has not expired.
+    pub(crate) fn valid(&self) -> Option<Arc<SignedNode>> {
+        let now = clock::now().as_secs();
+        self.0.load_full().filter(|signed| signed.claims.exp.is_none_or(|end| end > now + LEEWAY))
+    }
+
+    /// Replaces the identity.
+    pub(crate) fn set(&self, signed: SignedNode) {
+        self.0.store(Some(Arc::new(signed)));
+    }
+
+    /// Drops the identity, because the servers refuse it. The node proves itself by its secret until it gets another one.
+    pub(crate) fn clear(&self) {
+        self.0.store(None);
+    }
+}
+
+/// Identities are equal if the stored parts are.
+impl PartialEq for SignedIdentity {
+    fn eq(&self, _other: &Self) -> bool {
+        true
+    }
 }
 
 /// The data of a task that must survive a restart of the agent.
@@ -59,4 +108,32 @@ pub(crate) struct Loaded {
     pub(crate) claims: Vec<ClaimEntry>,
     /// Host volumes that the servers created on this node.
     pub(crate) host_volumes: Vec<HostVolumeRecord>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use caravan_types::acl::Secret;
+    use caravan_types::identity::Claims;
+
+    #[test]
+    fn the_signed_identity_replaces_the_secret_until_it_ends_or_is_refused() {
+        let identity =
+            Identity { node_id: "n".into(), secret: NodeSecret::new("s"), signed: Default::default() };
+        let until = |end: Option<i64>| SignedNode {
+            token: Secret::new("a.b.c"),
+            claims: Claims { exp: end, ..Claims::default() },
+        };
+        let now = clock::now().as_secs();
+        assert_eq!(identity.proof().expose(), "s");
+        // All parts of the client share the identity.
+        let shared = identity.clone();
+        for (end, proof) in [(None, "a.b.c"), (Some(now + 3600), "a.b.c"), (Some(now - 1), "s")] {
+            identity.signed.set(until(end));
+            assert_eq!(shared.proof().expose(), proof, "{end:?}");
+        }
+        identity.signed.set(until(None));
+        identity.signed.clear();
+        assert_eq!(shared.proof().expose(), "s");
+    }
 }

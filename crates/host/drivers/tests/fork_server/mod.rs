@@ -12,7 +12,14 @@ impl Server {
     fn new() -> Self {
         let dir = tempfile::tempdir().unwrap();
         let program = dir.path().join("shim");
-        std::fs::copy(env!("CARGO_BIN_EXE_caravan-driver-shim"), &program).unwrap();
+        // A child process writes the copy. A file that this process writes is inherited open by the forks of tests
+        // beside this one, and such a program cannot be executed (ETXTBSY).
+        let copied = std::process::Command::new("cp")
+            .arg(env!("CARGO_BIN_EXE_caravan-driver-shim"))
+            .arg(&program)
+            .status()
+            .unwrap();
+        assert!(copied.success());
         let shims = ForkServer::new(ShimCommand { program, args: vec![] });
         Self { dir, shims }
     }

@@ -18,11 +18,17 @@ const QUIET: Duration = Duration::from_secs(60);
 /// The lease of the clusters' nodes, in nanoseconds.
 const LEASE: u64 = 2_000_000_000;
 
+/// The points in time, in nanoseconds, at which a leader may have changed after a step of a server.
+const LEADER_CHANGES: u64 = 40;
+const LEADER_CHANGE_INTERVAL: u64 = 250_000_000;
+
 /// The options of chaos runs.
 #[derive(Clone, Debug)]
 pub struct ChaosOptions {
     /// The number of nodes.
     pub nodes: usize,
+    /// The number of servers.
+    pub servers: usize,
     /// The number of steps of a schedule, without the first jobs.
     pub steps: usize,
     /// Additional configuration of the server in HCL; empty for the usual one.
@@ -33,7 +39,7 @@ pub struct ChaosOptions {
 
 impl Default for ChaosOptions {
     fn default() -> Self {
-        Self { nodes: 2, steps: 12, server: String::new(), subnet: 1 }
+        Self { nodes: 2, servers: 1, steps: 12, server: String::new(), subnet: 1 }
     }
 }
 
@@ -76,8 +82,8 @@ impl Chaos {
     /// # Errors
     /// Fails if the cluster is not ready after the timeout.
     pub fn start(options: &ChaosOptions) -> Result<Self> {
-        let mut settings =
-            ClusterOptions { nodes: options.nodes, subnet: options.subnet, ..Default::default() };
+        let (nodes, servers, subnet) = (options.nodes, options.servers, options.subnet);
+        let mut settings = ClusterOptions { nodes, servers, subnet, ..Default::default() };
         if !options.server.is_empty() {
             settings.server.clone_from(&options.server);
         }
@@ -87,7 +93,7 @@ impl Chaos {
             cluster.run_plugin(plugin)?;
         }
         let drains = cluster.can_drain()?;
-        let shape = Shape { nodes: options.nodes, plugins, steps: options.steps, drains };
+        let shape = Shape { nodes, servers, plugins, steps: options.steps, drains };
         Ok(Self { cluster, shape })
     }
 
@@ -178,10 +184,21 @@ impl Chaos {
                     note(now + LEASE, Deed::Lost { node: name(node) });
                 }
             }
-            // A new server does not know the calls for which its predecessor waited.
-            Action::RestartServer { .. } => {
+            // A new leader does not know the calls for which its predecessor waited.
+            Action::RestartServer { .. }
+            | Action::KillServer(_)
+            | Action::SuspendServer(_)
+            | Action::ResumeServer(_)
+            | Action::CutServer(_)
+            | Action::MendServer(_)
+            | Action::TransferLeadership => {
+                // The time of the leader change is not known: an election follows the loss within seconds.
+                let changes = if self.shape.servers > 1 { LEADER_CHANGES } else { 1 };
                 for node in self.cluster.nodes() {
-                    note(now, Deed::AgentDied { node: node.name.clone() });
+                    for change in 0..changes {
+                        let t_ns = now + change * LEADER_CHANGE_INTERVAL;
+                        note(t_ns, Deed::AgentDied { node: node.name.clone() });
+                    }
                 }
             }
             _ => {}
@@ -199,7 +216,12 @@ impl Chaos {
             }
             Action::Stop(job) => journal.ignore(cluster.stop_job(&schedule.jobs[*job].id, false)),
             Action::KillTask(job) => {
-                for alloc in cluster.server().allocs(&schedule.jobs[*job].id)? {
+                // Without a leader the allocations are not known; the step has no effect then.
+                let allocs = match cluster.server().allocs(&schedule.jobs[*job].id) {
+                    Err(_) if self.shape.servers > 1 => Vec::new(),
+                    found => found?,
+                };
+                for alloc in allocs {
                     let word = format!("--id={}", alloc["ID"].as_str().unwrap_or_default());
                     for node in cluster.nodes() {
                         node.kill_with(&["caravan-faultplugin write", &word])?;
@@ -221,16 +243,31 @@ impl Chaos {
                 let word = format!("--drivername={plugin}.csi.test");
                 cluster.node(*node).kill_with(&["caravan-faultplugin serve", &word])?;
             }
-            Action::RestartServer { outright, away_ms } => {
-                cluster.end_server(*outright)?;
+            Action::RestartServer { server, outright, away_ms } => {
+                cluster.server_machine(*server).end(*outright)?;
                 sleep(Duration::from_millis(*away_ms));
-                cluster.start_server()?;
+                cluster.server_machine(*server).start()?;
+                if self.shape.servers == 1 {
+                    cluster.server_machine(*server).wait_ready()?;
+                }
             }
+            Action::KillServer(server) => cluster.server_machine(*server).end(true)?,
+            Action::StartServer(server) => cluster.server_machine(*server).start()?,
+            Action::SuspendServer(server) => cluster.server_machine(*server).suspend()?,
+            Action::ResumeServer(server) => cluster.server_machine(*server).resume()?,
+            Action::CutServer(server) => cluster.server_machine(*server).cut()?,
+            Action::MendServer(server) => cluster.server_machine(*server).mend()?,
+            Action::TransferLeadership => journal.ignore(cluster.server().transfer_leadership()),
             Action::Fault { plugin, rule } => cluster.san(plugin).add_fault(rule.clone())?,
             Action::ClearFaults => self.clear_faults()?,
             Action::Drain { node, deadline } => journal.ignore(cluster.drain(*node, *deadline)),
             Action::Undrain(node) => journal.ignore(cluster.undrain(*node)),
-            Action::StepClock { node: None, seconds } => cluster.server().step_clock(*seconds)?,
+            Action::StepClock { node: None, seconds } => {
+                let server = cluster.server();
+                if server.is_started() {
+                    server.step_clock(*seconds)?;
+                }
+            }
             Action::StepClock { node: Some(node), seconds } => {
                 cluster.nodes()[*node].agent().step_clock(*seconds)?;
             }
@@ -248,6 +285,11 @@ impl Chaos {
     /// Ends all faults of the cluster, without any other help.
     fn calm(&mut self) -> Result<()> {
         self.clear_faults()?;
+        for number in 0..self.shape.servers {
+            let server = self.cluster.server_machine(number);
+            server.resume()?;
+            server.mend()?;
+        }
         self.cluster.start_server()?;
         for number in 0..self.shape.nodes {
             let node = self.cluster.node(number);

@@ -1,5 +1,7 @@
 //! A schedule: the steps of a chaos run, drawn from a seed.
 
+mod servers;
+
 use super::rng::Rng;
 use crate::cluster::FaultPlugin;
 use serde_json::{Value, json};
@@ -71,13 +73,29 @@ pub enum Action {
         /// The id of the plugin.
         plugin: String,
     },
-    /// Ends the server and starts it again.
+    /// Ends a server and starts it again.
     RestartServer {
+        /// The index of the server.
+        server: usize,
         /// Whether the server is killed instead of stopped in order.
         outright: bool,
         /// The milliseconds until the server starts again.
         away_ms: u64,
     },
+    /// Kills a server with SIGKILL.
+    KillServer(usize),
+    /// Starts a server that was killed.
+    StartServer(usize),
+    /// Suspends a server.
+    SuspendServer(usize),
+    /// Resumes a suspended server.
+    ResumeServer(usize),
+    /// Disconnects the network of a server.
+    CutServer(usize),
+    /// Reconnects the network of a server.
+    MendServer(usize),
+    /// Moves leadership to another server.
+    TransferLeadership,
     /// Adds a fault rule to a plugin.
     Fault {
         /// The id of the plugin.
@@ -128,6 +146,8 @@ pub struct Step {
 pub struct Shape {
     /// The number of nodes.
     pub nodes: usize,
+    /// The number of servers.
+    pub servers: usize,
     /// The plugins that run.
     pub plugins: Vec<FaultPlugin>,
     /// The number of steps.
@@ -223,6 +243,9 @@ pub fn draw(seed: u64, shape: &Shape) -> Schedule {
         let pause_ms = drawing.pause();
         steps.push(Step { pause_ms, action });
     }
+    if shape.servers > 1 {
+        steps = servers::insert(seed, shape.servers, steps);
+    }
     Schedule { seed, volumes, jobs, steps, finally }
 }
 
@@ -267,7 +290,7 @@ impl Drawing<'_> {
                 }
                 77..83 => {
                     let (outright, away_ms) = (self.rng.percent(60), self.rng.below(2500));
-                    Some(Action::RestartServer { outright, away_ms })
+                    Some(Action::RestartServer { server: 0, outright, away_ms })
                 }
                 83..92 => Some(self.fault(volumes)),
                 92..97 => {
@@ -370,7 +393,7 @@ mod tests {
 
     fn shape() -> Shape {
         let plugin = |id: &str| FaultPlugin::new(id, true, true, &[]);
-        Shape { nodes: 2, plugins: vec![plugin("a"), plugin("b")], steps: 12, drains: true }
+        Shape { nodes: 2, servers: 1, plugins: vec![plugin("a"), plugin("b")], steps: 12, drains: true }
     }
 
     #[test]
@@ -407,7 +430,7 @@ mod tests {
     #[test]
     fn the_schedules_of_the_suite_meet_every_plugin_and_steps_of_clocks() {
         let plugins = super::super::run::plugins();
-        let shape = Shape { nodes: 2, plugins: plugins.clone(), steps: 12, drains: true };
+        let shape = Shape { nodes: 2, servers: 1, plugins: plugins.clone(), steps: 12, drains: true };
         let drawn: Vec<Schedule> = SUITE_SEEDS.iter().map(|seed| draw(*seed, &shape)).collect();
         for plugin in &plugins {
             let used = drawn.iter().flat_map(|schedule| &schedule.volumes).any(|v| v.plugin == plugin.id);

@@ -1,0 +1,76 @@
+//! A large state that an empty server receives, and a log that stays bounded.
+
+use super::connection::Connection;
+use super::{print, size_of};
+use anyhow::{Result, anyhow, bail};
+use caravan_testkit::{Agent, Servers, eventually_within};
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// The size of a value of the large state: the largest value of a variable is 64 KiB, with its encryption.
+const LARGE_VALUE: usize = 48 * 1024;
+/// The number of writers.
+const WRITERS: usize = 64;
+/// The number of variables that each writer of the bounded log replaces.
+const REPLACED: usize = 16;
+
+pub(super) fn run(state: usize, writes: usize) -> Result<()> {
+    let mut servers = Servers::start(3)?;
+    servers.wait_voters(3)?;
+    if writes > 0 {
+        let leader = servers.get(servers.wait_leader()?);
+        let begun = Instant::now();
+        let value = "x".repeat(1024);
+        write_all(leader, writes, &value, |writer, round| format!("bounded/{writer}/{}", round % REPLACED))?;
+        print(&format!("{writes} writes of 1 KiB"), begun.elapsed().as_secs_f64(), "s");
+        for number in 0..3 {
+            let size = size_of(&servers.get(number).data_dir().join("server"))?;
+            print(&format!("files of server {} after {writes} writes", number + 1), size, "MB");
+        }
+    }
+    if state > 0 {
+        join(&mut servers, state)?;
+    }
+    Ok(())
+}
+
+/// Writes a large state, and measures the time that an empty server takes to become a voter with that state.
+fn join(servers: &mut Servers, state: usize) -> Result<()> {
+    let count = state * 1_000_000 / LARGE_VALUE;
+    let value = "x".repeat(LARGE_VALUE);
+    let leader = servers.get(servers.wait_leader()?);
+    write_all(leader, count, &value, |writer, round| format!("large/{writer}/{round}"))?;
+    let begun = Instant::now();
+    let new = servers.add("server { bootstrap_expect = 0 }\n")?;
+    let last = format!("/v1/var/large/0/{}?stale", count / WRITERS - 1);
+    eventually_within(Duration::from_secs(300), "the state at the new server", || {
+        match servers.get(new).request("GET", &last, None)?.status {
+            200 => Ok(()),
+            status => bail!("the last value is answered {status}"),
+        }
+    })?;
+    print(&format!("an empty server receives {state} MB of state"), begun.elapsed().as_secs_f64(), "s");
+    Ok(())
+}
+
+fn write_all(
+    agent: &Agent,
+    count: usize,
+    value: &str,
+    path: impl Fn(usize, usize) -> String + Sync,
+) -> Result<()> {
+    thread::scope(|scope| {
+        let one = |writer: usize| {
+            let path = &path;
+            move || -> Result<()> {
+                let mut connection = Connection::open(agent)?;
+                (0..count / WRITERS).try_for_each(|round| connection.write(&path(writer, round), value))
+            }
+        };
+        let running: Vec<_> = (0..WRITERS).map(|writer| scope.spawn(one(writer))).collect();
+        for thread in running {
+            thread.join().map_err(|_| anyhow!("a writer's thread panicked"))??;
+        }
+        Ok(())
+    })
+}

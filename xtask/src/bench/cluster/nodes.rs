@@ -1,0 +1,78 @@
+//! Many simulated nodes on three servers, whose leader is killed.
+
+use super::super::volumes::Ghost;
+use super::print;
+use anyhow::{Result, bail};
+use caravan_testkit::{Servers, eventually_within};
+use futures::StreamExt;
+use serde_json::Value;
+use std::collections::BTreeSet;
+use std::time::{Duration, Instant};
+
+/// The number of nodes that register at the same time.
+const JOINING: usize = 64;
+/// The time after a leader change in which nodes must not be declared down: longer than a heartbeat and its grace.
+const AFTER: Duration = Duration::from_secs(60);
+
+pub(super) fn run(count: usize) -> Result<()> {
+    let extra = "limits {\n  rpc_max_conns_per_client = 0\n  http_max_conns_per_client = 0\n}\n";
+    let mut servers = Servers::with(3, extra)?;
+    servers.wait_voters(3)?;
+    let leader = servers.wait_leader()?;
+    let others: Vec<usize> = servers.running().into_iter().filter(|number| *number != leader).collect();
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+    let ghosts: Vec<Ghost> = {
+        let _guard = runtime.enter();
+        (0..count).map(|n| Ghost::new(servers.get(others[n % others.len()]), n)).collect()
+    };
+    let begun = Instant::now();
+    runtime.block_on(async {
+        let mut joined = futures::stream::iter(ghosts.iter().map(Ghost::register)).buffer_unordered(JOINING);
+        while let Some(answer) = joined.next().await {
+            answer?;
+        }
+        ghosts.iter().for_each(Ghost::stay_alive);
+        anyhow::Ok(())
+    })?;
+    print(&format!("{count} nodes register"), begun.elapsed().as_secs_f64(), "s");
+    let connections = |servers: &Servers| -> Result<Vec<BTreeSet<String>>> {
+        others.iter().map(|number| connected(&servers.get(*number).rpc_address())).collect()
+    };
+    let before = connections(&servers)?;
+    servers.get_mut(leader).kill_9()?;
+    let begun = Instant::now();
+    servers.wait_leader()?;
+    print(
+        "the same, leader killed until all servers name the next one",
+        begun.elapsed().as_secs_f64() * 1000.0,
+        "ms",
+    );
+    std::thread::sleep(AFTER);
+    let down = eventually_within(Duration::from_secs(60), "the list of nodes", || {
+        let nodes = servers.get(others[0]).get("/v1/nodes")?;
+        let all: Vec<Value> = nodes.as_array().cloned().unwrap_or_default();
+        if all.len() < count {
+            bail!("{} nodes are listed", all.len());
+        }
+        Ok(all.iter().filter(|node| node["Status"] != "ready").count())
+    })?;
+    let after = connections(&servers)?;
+    let new: usize = before.iter().zip(&after).map(|(before, after)| after.difference(before).count()).sum();
+    print("the same, nodes that are not ready a minute later", f64::from(u32::try_from(down)?), "");
+    print("the same, connections that nodes opened again", f64::from(u32::try_from(new)?), "");
+    drop(runtime);
+    Ok(())
+}
+
+/// Returns the local addresses of the TCP connections to a server's port.
+fn connected(address: &str) -> Result<BTreeSet<String>> {
+    let port: u16 = address.rsplit(':').next().unwrap_or_default().parse()?;
+    let suffix = format!(":{port:04X}");
+    let table = std::fs::read_to_string("/proc/net/tcp")?;
+    let local = |line: &str| {
+        let mut fields = line.split_whitespace().skip(1);
+        let (local, remote) = (fields.next()?, fields.next()?);
+        remote.ends_with(&suffix).then(|| local.to_owned())
+    };
+    Ok(table.lines().skip(1).filter_map(local).collect())
+}

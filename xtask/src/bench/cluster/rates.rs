@@ -1,0 +1,111 @@
+//! Writes, reads, and the costs of a server at rest.
+
+use super::super::agent::{millis, resident};
+use super::super::volumes::processor_time;
+use super::connection::Connection;
+use super::{percentile, print};
+use anyhow::{Result, anyhow, ensure};
+use caravan_testkit::{Agent, Servers};
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// The duration of a measurement.
+const SPAN: Duration = Duration::from_secs(10);
+/// The number of concurrent writers and readers.
+const WRITERS: usize = 64;
+const READERS: usize = 16;
+/// The number of writes of a single writer.
+const SINGLE: usize = 500;
+/// The size of a value in bytes.
+const VALUE: usize = 1024;
+
+pub(super) fn run() -> Result<()> {
+    let servers = Servers::start(3)?;
+    servers.wait_voters(3)?;
+    let (leader, follower) = (servers.wait_leader()?, servers.follower()?);
+    let (leader, follower) = (servers.get(leader), servers.get(follower));
+    at_rest(follower)?;
+    let value = "x".repeat(VALUE);
+    single(leader, &value)?;
+    let (count, mut times) = many(leader, WRITERS, |connection, writer, round| {
+        connection.write(&format!("load/{writer}/{}", round % 16), &value)
+    })?;
+    print(&format!("writes of {VALUE} bytes by {WRITERS} writers"), count, "1/s");
+    print("the same, p99", percentile(&mut times, 99), "ms");
+    let path = "/v1/var/load/0/0";
+    let mut rates = Vec::new();
+    for (what, agent, suffix) in [
+        ("default reads at the leader", leader, ""),
+        ("default reads through a follower", follower, ""),
+        ("stale reads at the leader", leader, "?stale"),
+        ("stale reads at a follower", follower, "?stale"),
+    ] {
+        let path = format!("{path}{suffix}");
+        let (rate, _) = many(agent, READERS, |connection, _, _| {
+            let status = connection.send("GET", &path, "")?;
+            ensure!(status == 200, "a read was answered {status}");
+            Ok(())
+        })?;
+        print(what, rate, "1/s");
+        rates.push(rate);
+    }
+    print("default reads through a follower, ratio to the leader", rates[1] / rates[0], "");
+    print("stale reads at a follower, ratio to the leader", rates[3] / rates[2], "");
+    Ok(())
+}
+
+fn at_rest(follower: &Agent) -> Result<()> {
+    // After this time the start is over; nothing is asserted.
+    thread::sleep(Duration::from_secs(5));
+    let before = processor_time(follower.pid())?;
+    thread::sleep(3 * SPAN);
+    let used = processor_time(follower.pid())? - before;
+    print("idle follower, processor time", used / (3 * SPAN).as_secs_f64() * 100.0, "%");
+    print("idle follower, resident memory", resident(follower.pid())?, "MiB");
+    Ok(())
+}
+
+fn single(leader: &Agent, value: &str) -> Result<()> {
+    let mut connection = Connection::open(leader)?;
+    let mut times = Vec::new();
+    for round in 0..SINGLE {
+        let begun = Instant::now();
+        connection.write(&format!("single/{}", round % 16), value)?;
+        times.push(millis(begun));
+    }
+    print("write of a single writer, median", percentile(&mut times, 50), "ms");
+    print("the same, p99", percentile(&mut times, 99), "ms");
+    Ok(())
+}
+
+/// Repeats an action on several connections. Returns the number a second, and the duration of each in milliseconds.
+fn many(
+    agent: &Agent,
+    connections: usize,
+    act: impl Fn(&mut Connection, usize, usize) -> Result<()> + Sync,
+) -> Result<(f64, Vec<f64>)> {
+    let begun = Instant::now();
+    let times = thread::scope(|scope| {
+        let one = |number: usize| {
+            let act = &act;
+            move || -> Result<Vec<f64>> {
+                let mut connection = Connection::open(agent)?;
+                let mut times = Vec::new();
+                while begun.elapsed() < SPAN {
+                    let sent = Instant::now();
+                    act(&mut connection, number, times.len())?;
+                    times.push(millis(sent));
+                }
+                Ok(times)
+            }
+        };
+        let running: Vec<_> = (0..connections).map(|number| scope.spawn(one(number))).collect();
+        let mut all = Vec::new();
+        for thread in running {
+            all.extend(thread.join().map_err(|_| anyhow!("a connection's thread panicked"))??);
+        }
+        anyhow::Ok(all)
+    })?;
+    let count = f64::from(u32::try_from(times.len())?);
+    Ok((count / begun.elapsed().as_secs_f64(), times))
+}
