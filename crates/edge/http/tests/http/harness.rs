@@ -243,7 +243,6 @@ impl Api {
             metrics: MetricsConfig { allocations: true, node: true, prometheus: true },
             ui: Default::default(),
             config: json!({"Region": "global"}).into(),
-            ui: Default::default(),
         });
         let state = HttpState {
             server: Some(server.clone()),
