@@ -2,8 +2,7 @@
 
 use crate::run_job;
 use anyhow::{Context, Result, ensure};
-use caravan_testkit::net::{Host, Switch};
-use caravan_testkit::{Agent, AgentOptions, eventually};
+use caravan_testkit::{Agent, AgentOptions, Host, Switch, eventually};
 use serde_json::Value;
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
