@@ -14,6 +14,8 @@ use std::time::Duration;
 
 const HOST: &str = "192.0.2.1";
 const OUTSIDE: &str = "192.0.2.9";
+/// Long enough for packets that are sent again, because the first search for a hardware address was lost.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// A host in its own namespace. Dropping it releases the namespaces.
 struct World {
@@ -109,7 +111,7 @@ fn serve(namespace: &Path, address: &str) -> TcpListener {
 /// Connects, and returns the own address as the server sees it; `None` if nothing answers.
 fn ask(address: &str) -> Option<String> {
     let address: SocketAddr = address.parse().unwrap();
-    let mut stream = TcpStream::connect_timeout(&address, Duration::from_millis(700)).ok()?;
+    let mut stream = TcpStream::connect_timeout(&address, CONNECT_TIMEOUT).ok()?;
     stream.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
     let mut text = String::new();
     stream.read_to_string(&mut text).ok()?;
