@@ -29,9 +29,9 @@ fn run_one(arguments: &[String], release: bool) -> Result<()> {
         Some("build") => build::run(release),
         Some("cluster") => cluster::run(arguments, release),
         Some("drivers") => drivers::run(release),
-        Some("hcl") => example("caravan-hcl", release),
+        Some("hcl") => example("caravan-hcl", "bench", release),
         Some("machine") => machine::run(release),
-        Some("networks") => example("caravan-networks", release),
+        Some("networks") => example("caravan-networks", "set_up", release),
         Some("scheduler") => scheduler::run(&arguments[1..], release),
         Some("volumes") => volumes::run(release),
         Some(other) => {
@@ -48,7 +48,7 @@ fn run_one(arguments: &[String], release: bool) -> Result<()> {
 }
 
 /// Runs a bench that is an example of its crate, so that only that crate is built.
-fn example(package: &str, release: bool) -> Result<()> {
+fn example(package: &str, name: &str, release: bool) -> Result<()> {
     let mut cargo = caravan_testkit::cargo();
     cargo.args(["run", "--quiet", "--package", package, "--example", name]);
     if release {

@@ -241,7 +241,6 @@ impl Api {
             rpc_addr: "127.0.0.1:4647".into(),
             dev: true,
             metrics: MetricsConfig { allocations: true, node: true, prometheus: true },
-            ui: Default::default(),
             config: json!({"Region": "global"}).into(),
         });
         let state = HttpState {
