@@ -9,7 +9,7 @@ SHELL := /bin/bash
 CARGO ?= cargo
 # Where rustup and the Go archive install, for shells that have not been told.
 CARGO_HOME ?= $(HOME)/.cargo
-export PATH := $(PATH):$(CARGO_HOME)/bin:/usr/local/go/bin
+export PATH := $(CURDIR)/.tools/node/bin:$(PATH):$(CARGO_HOME)/bin:/usr/local/go/bin
 CSI_SANITY ?= $(CURDIR)/.tools/bin/csi-sanity
 export CSI_SANITY
 XTASK := $(or $(CARGO_TARGET_DIR),target)/debug/xtask
@@ -17,7 +17,7 @@ XTASK := $(or $(CARGO_TARGET_DIR),target)/debug/xtask
 # The power cuts of `make test-vm`.
 SCHEDULES ?= 200
 
-.PHONY: help demo clean-demo test test-vm build release package package-static lint deny tools
+.PHONY: help demo clean-demo cluster clean-cluster test test-vm build release package package-static lint deny tools ui ui-dev screenshots
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -27,6 +27,12 @@ demo: ## build, start an agent, run a job that writes into a CSI volume (needs r
 
 clean-demo: ## stop what `make demo` left running and remove its volume
 	@scripts/clean-demo.sh
+
+cluster: ## build, start three servers and two clients in network namespaces, kill the leader, go on (needs root)
+	@scripts/cluster.sh
+
+clean-cluster: ## end what `make cluster` left running and remove what it made
+	@scripts/clean-cluster.sh
 
 test: ## build the program and run all tests (needs root)
 	@scripts/tools.sh test
@@ -64,6 +70,18 @@ lint: ## check format and lints
 
 deny: ## check licences and sources of dependencies (needs cargo-deny)
 	$(CARGO) deny --locked check licenses sources bans
+
+ui: ## build the web page from the folder ui (needs Node)
+	@scripts/tools.sh build ui
+	$(CARGO) run --quiet --locked -p xtask -- ui
+
+screenshots: ## write the pictures of README.md, from an agent with the jobs of the demonstration
+	@scripts/tools.sh test
+	@scripts/screenshots.sh
+
+ui-dev: ## serve the web page while it is changed, with the data of an agent (CARAVAN_ADDR)
+	@scripts/tools.sh ui
+	cd ui && npm ci --no-audit --no-fund && npm run dev
 
 tools: ## check for everything that building and testing takes; install what can be installed
 	@scripts/tools.sh build lint test

@@ -20,5 +20,5 @@ advertise {
 
 server {
   enabled          = true
-  bootstrap_expect = 1 # one server; more than one voter is refused for now
+  bootstrap_expect = 1 # one server; examples/cluster has the files for three
 }

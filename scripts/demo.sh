@@ -86,6 +86,7 @@ step volume status data || fail "the volume is not known"
 if command -v caravan >/dev/null 2>&1; then name=caravan; else name=${caravan#"$PWD"/}; fi
 say ""
 say "==> The agent is still running (process $pid, log in $log)"
+say "    Web page:  $CARAVAN_ADDR/ui/"
 if [ "$port" != 4646 ]; then say "In each new shell first:  export CARAVAN_ADDR=$CARAVAN_ADDR"; fi
 cat <<EOT
 Try next:

@@ -6,7 +6,7 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 cargo_bin=${CARGO_HOME:-${HOME:-}/.cargo}/bin
-export PATH="$PATH:$cargo_bin:/usr/local/go/bin:/usr/sbin:/sbin"
+export PATH="$PWD/.tools/node/bin:$PATH:$cargo_bin:/usr/local/go/bin:/usr/sbin:/sbin"
 
 csi_sanity_package=github.com/kubernetes-csi/csi-test/v5/cmd/csi-sanity@v5.4.0
 
@@ -145,6 +145,31 @@ tests() {
     python3 -c "import venv, ensurepip" 2>/dev/null || die "python3 has no venv:" "apt-get install python3-venv"
     machines
     sanity
+    ui
+    # The web page is tested in a real browser.
+    need_packages chromium=chromium
+}
+
+# ui : what building and testing the web page takes: Node, by the archive of its publisher where Debian's is older.
+node_version=20.20.2
+ui() {
+    local wanted=20.19.0 architecture
+    if have node && have npm && at_least "$wanted" "$(node --version | tr -d v)"; then return; fi
+    case "$(uname -m)" in
+    x86_64) architecture=x64 ;;
+    aarch64) architecture=arm64 ;;
+    *) die "Node $wanted or newer is needed for the web page, see https://nodejs.org" ;;
+    esac
+    say "tools: installing Node $node_version into .tools/node"
+    local name=node-v$node_version-linux-$architecture archive
+    archive=$(mktemp)
+    if ! fetch "https://nodejs.org/dist/v$node_version/$name.tar.gz" "$archive"; then
+        rm -f "$archive"
+        die "Node $wanted or newer is needed for the web page, and could not be downloaded, see https://nodejs.org"
+    fi
+    mkdir -p .tools/node
+    tar -xzf "$archive" -C .tools/node --strip-components=1
+    rm -f "$archive"
 }
 
 # What virtual machines take. Their kernel is a package that the tests download themselves.
@@ -158,6 +183,7 @@ for what in "$@"; do
     build) build ;;
     lint) lint ;;
     test) tests ;;
+    ui) ui ;;
     test-vm)
         build
         machines
@@ -170,6 +196,6 @@ for what in "$@"; do
         need_packages musl-gcc=musl-tools
         if have rustup; then rustup target add "$(uname -m)-unknown-linux-musl" >&2; fi
         ;;
-    *) die "no such set of tools: $what (build, lint, test, test-vm, package-static)" ;;
+    *) die "no such set of tools: $what (build, lint, test, test-vm, package-static, ui)" ;;
     esac
 done

@@ -50,7 +50,7 @@ fn run_one(arguments: &[String], release: bool) -> Result<()> {
 /// Runs a bench that is an example of its crate, so that only that crate is built.
 fn example(package: &str, release: bool) -> Result<()> {
     let mut cargo = caravan_testkit::cargo();
-    cargo.args(["run", "--quiet", "--package", package, "--example", "bench"]);
+    cargo.args(["run", "--quiet", "--package", package, "--example", name]);
     if release {
         cargo.arg("--release");
     }

@@ -9,6 +9,7 @@ mod package;
 mod proto;
 mod sched;
 mod test;
+mod ui;
 mod vm;
 
 use anyhow::bail;
@@ -40,6 +41,8 @@ chores:
   sched FILE        build nodes, volumes and jobs by a script, and print what was decided and why
   test [PART-OF-A-NAME]...
                     build all programs and tests once, and run the tests, several programs at a time
+  ui [--check]      build the web page from the folder ui into crates/edge/ui/dist (needs Node 20.19 or newer)
+                    (--check: build elsewhere, fail when it differs; check licences and types, run the unit tests)
   vm                virtual machines: list, test [FILTER], run SCRIPT, shell, e2e [FILTER]
                     (flags before run, shell and e2e: --memory MIB --cpus N --with PROGRAM)";
 
@@ -59,6 +62,7 @@ fn main() -> anyhow::Result<ExitCode> {
         "proto" => proto::run(rest)?,
         "sched" => sched::run(rest)?,
         "test" => test::run(rest)?,
+        "ui" => ui::run(rest)?,
         "vm" => vm::run(rest)?,
         other => bail!("there is no chore {other:?}\n{USAGE}"),
     }

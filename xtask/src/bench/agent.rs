@@ -207,6 +207,11 @@ fn status_kib(pid: u32, field: &str) -> Result<f64> {
     Ok(line.split_whitespace().nth(1).context("no value")?.parse()?)
 }
 
+/// Returns the resident memory without the pages of files, such as those of the program, in MiB.
+pub(super) fn anonymous(pid: u32) -> Result<f64> {
+    Ok(status_kib(pid, "RssAnon:")? / 1024.0)
+}
+
 pub(super) fn resident(pid: u32) -> Result<f64> {
     Ok(status_kib(pid, "VmRSS:")? / 1024.0)
 }

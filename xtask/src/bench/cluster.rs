@@ -86,16 +86,16 @@ fn percentile(values: &mut [f64], percent: usize) -> f64 {
 
 /// Returns the size of all files below a directory, in MB.
 fn size_of(dir: &Path) -> Result<f64> {
+    #[expect(clippy::cast_precision_loss, reason = "far below 2^53")]
+    Ok(bytes_below(dir)? as f64 / 1e6)
+}
+
+fn bytes_below(dir: &Path) -> Result<u64> {
     let mut total = 0;
     for entry in fs::read_dir(dir).with_context(|| dir.display().to_string())? {
         let entry = entry?;
         let metadata = entry.metadata()?;
-        if metadata.is_dir() {
-            total += (size_of(&entry.path())? * 1e6) as u64;
-        } else {
-            total += metadata.len();
-        }
+        total += if metadata.is_dir() { bytes_below(&entry.path())? } else { metadata.len() };
     }
-    #[expect(clippy::cast_precision_loss, reason = "far below 2^53")]
-    Ok(total as f64 / 1e6)
+    Ok(total)
 }

@@ -3,7 +3,7 @@
 
 mod external;
 
-use super::agent::{build, millis, put, resident, sleeper, wait_count};
+use super::agent::{anonymous, build, millis, put, resident, sleeper, wait_count};
 use super::{figure, median};
 use anyhow::{Context, Result, bail, ensure};
 use caravan_testkit::{
@@ -24,16 +24,30 @@ const SCRIPT: &str = "trap 'exit 0' TERM; sleep 3600 & wait";
 /// A kind of task, with the job that runs a number of them.
 struct Kind {
     name: &'static str,
-    job: fn(id: &str, count: usize) -> Value,
+    job: fn(id: &str, count: usize, dir: &Path) -> Value,
 }
 
 /// The kinds whose tasks outlive the agent. A driver that is added here is measured with the others.
-const KINDS: [Kind; 4] = [
-    Kind { name: "raw_exec", job: |id, count| sleeper(id, "raw_exec", count) },
-    Kind { name: "exec", job: |id, count| sleeper(id, "exec", count) },
-    Kind { name: "docker", job: containers },
-    Kind { name: "external", job: |id, count| sleeper(id, "example", count) },
+const KINDS: [Kind; 6] = [
+    Kind { name: "raw_exec", job: |id, count, _| sleeper(id, "raw_exec", count) },
+    Kind { name: "exec", job: |id, count, _| sleeper(id, "exec", count) },
+    Kind { name: "docker", job: |id, count, _| containers(id, count) },
+    Kind { name: "external", job: |id, count, _| sleeper(id, "example", count) },
+    Kind { name: "java", job: |id, count, _| machines(id, count) },
+    Kind { name: "qemu", job: emulators },
 ];
+
+/// A boot sector that switches interrupts off and halts the processor, in a loop. Firmware starts sectors that end
+/// with 55 AA.
+fn boot_sector() -> Vec<u8> {
+    let mut sector = vec![0; 512];
+    sector[..4].copy_from_slice(&[0xfa, 0xf4, 0xeb, 0xfd]);
+    sector[510..].copy_from_slice(&[0x55, 0xaa]);
+    sector
+}
+
+/// The name of the image in the directory of a measurement.
+const IMAGE: &str = "boot.img";
 
 pub fn run(release: bool) -> Result<()> {
     build(release)?;
@@ -41,7 +55,13 @@ pub fn run(release: bool) -> Result<()> {
     starts(&engine)?;
     many(&engine)?;
     external::starts()?;
-    KINDS.iter().try_for_each(|kind| restart(&engine, kind))
+    // An emulator or virtual machine that is not installed has no figure.
+    let is_there = |kind: &&Kind| match kind.name {
+        "java" => Path::new("/usr/bin/java").exists(),
+        "qemu" => Path::new("/usr/bin/qemu-system-x86_64").exists(),
+        _ => true,
+    };
+    KINDS.iter().filter(is_there).try_for_each(|kind| restart(&engine, kind))
 }
 
 fn print(case: &str, value: f64, unit: &str) {
@@ -59,6 +79,27 @@ fn containers(id: &str, count: usize) -> Value {
     job["Job"]["TaskGroups"][0]["Tasks"][0]["Config"] = json!({
         "image": ContainerEngine::IMAGE, "network_mode": "none", "command": "sh", "args": ["-c", SCRIPT],
     });
+    job
+}
+
+/// A job of virtual machines of Java that wait: the registry of the runtime library.
+fn machines(id: &str, count: usize) -> Value {
+    let mut job = sleeper(id, "java", count);
+    let task = &mut job["Job"]["TaskGroups"][0]["Tasks"][0];
+    task["Config"] = json!({
+        "class": "sun.rmi.registry.RegistryImpl", "args": ["0"],
+        "jvm_options": ["-Xmx16m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"],
+    });
+    task["Resources"]["MemoryMB"] = json!(128);
+    job
+}
+
+/// A job of emulators of a machine that halts.
+fn emulators(id: &str, count: usize, dir: &Path) -> Value {
+    let mut job = sleeper(id, "qemu", count);
+    let task = &mut job["Job"]["TaskGroups"][0]["Tasks"][0];
+    task["Config"] = json!({"image_path": dir.join(IMAGE), "args": ["-snapshot"]});
+    task["Resources"]["MemoryMB"] = json!(128);
     job
 }
 
@@ -136,8 +177,9 @@ fn many(engine: &ContainerEngine) -> Result<()> {
     let agent = agent(engine, "")?;
     // After this time the agent's startup work is done; nothing is asserted.
     std::thread::sleep(Duration::from_secs(5));
-    let idle = resident(agent.pid())?;
-    let (mut ours, mut theirs, mut memory, mut helpers) = (Vec::new(), Vec::new(), Vec::new(), 0);
+    let (idle, idle_anonymous) = (resident(agent.pid())?, anonymous(agent.pid())?);
+    let (mut ours, mut theirs, mut helpers) = (Vec::new(), Vec::new(), 0);
+    let (mut memory, mut own_memory) = (Vec::new(), Vec::new());
     for round in 0..3 {
         let begun = Instant::now();
         at_once(|number| {
@@ -155,6 +197,7 @@ fn many(engine: &ContainerEngine) -> Result<()> {
         wait_count(&agent, &id, "Running", MANY)?;
         let started = millis(begun);
         memory.push(resident(agent.pid())? - idle);
+        own_memory.push(anonymous(agent.pid())? - idle_anonymous);
         helpers = children(agent.pid())?.len();
         let begun = Instant::now();
         agent.request("DELETE", &format!("/v1/job/{id}"), None)?;
@@ -171,6 +214,7 @@ fn many(engine: &ContainerEngine) -> Result<()> {
     print("50 docker tasks started and stopped, times parallel calls", ours / theirs, "x");
     print("helper processes of 50 docker tasks", helpers as f64, "processes");
     print("resident memory of 50 docker tasks above idle", median(memory), "MiB");
+    print("of which not the program's pages", median(own_memory), "MiB");
     Ok(())
 }
 
@@ -178,13 +222,18 @@ fn many(engine: &ContainerEngine) -> Result<()> {
 fn restart(engine: &ContainerEngine, kind: &Kind) -> Result<()> {
     let plugins = tempfile::tempdir()?;
     std::fs::copy(example_plugin("exampledriver"), plugins.path().join("exampledriver"))?;
-    let external = format!("plugin_dir = \"{}\"\nplugin \"exampledriver\" {{}}\n", plugins.path().display());
+    std::fs::write(plugins.path().join(IMAGE), boot_sector())?;
+    let dir = plugins.path().display();
+    let external = format!(
+        "plugin_dir = \"{dir}\"\nplugin \"exampledriver\" {{}}\n\
+         plugin \"qemu\" {{\n config {{\n image_paths = [\"{dir}\"]\n }}\n}}\n"
+    );
     let mut agent = agent(engine, &external)?;
     agent.kill_9()?;
     let begun = Instant::now();
     agent.run()?;
     let without = millis(begun);
-    let job = (kind.job)("kept", MANY);
+    let job = (kind.job)("kept", MANY, plugins.path());
     put(&agent, "/v1/jobs", &job)?;
     wait_count(&agent, "kept", "Running", MANY)?;
     let allocs = agent.get("/v1/job/kept/allocations")?;

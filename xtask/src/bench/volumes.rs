@@ -240,7 +240,8 @@ impl Ghost {
             (self.channel.clone(), self.row.id.clone(), self.row.secret_id.clone());
         tokio::spawn(async move {
             loop {
-                let beat = NodeHeartbeat { node_id: node_id.clone(), secret: secret.clone() };
+                let beat =
+                    NodeHeartbeat { node_id: node_id.clone(), secret: secret.clone(), wants_identity: false };
                 // The next heartbeat replaces a failed one.
                 let pause = match channel.call::<methods::NodeHeartbeat>(beat, None).await {
                     Ok(contact) => contact.heartbeat_ttl.to_std() / 2,

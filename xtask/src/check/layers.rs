@@ -9,6 +9,7 @@ use std::path::Path;
 const CRATES: &[(&str, &str, u8)] = &[
     ("core", "admission", 0),
     ("core", "api", 0),
+    ("core", "founding", 0),
     ("core", "hcl", 0),
     ("core", "lang", 0),
     ("core", "messages", 0),
@@ -30,6 +31,7 @@ const CRATES: &[(&str, &str, u8)] = &[
     ("control", "meters", 1),
     ("host", "sys", 1),
     ("edge", "args", 1),
+    ("edge", "ui", 1),
     ("control", "server", 2),
     ("host", "client", 2),
     ("host", "docker", 2),

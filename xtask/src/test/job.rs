@@ -139,7 +139,7 @@ pub(super) fn log(logs: &Path, name: &str) -> PathBuf {
     logs.join(format!("{}.log", name.replace(['/', ' '], "-")))
 }
 
-/// Returns the number of tests that passed and the names of those that failed.
+/// Returns the number of tests that passed and the names of the failed ones.
 pub(super) fn results(log: &str) -> (usize, Vec<String>) {
     let (mut passed, mut failed) = (0, Vec::new());
     for line in log.lines() {

@@ -1,6 +1,6 @@
 //! Errors of this crate.
 
-use crate::{ClusterId, Identity, PeerAddress, ServerId};
+use crate::{ClusterId, Identity, PeerAddress, PeersFileFault, ServerId};
 use std::io;
 use std::path::PathBuf;
 
@@ -56,6 +56,14 @@ pub enum Error {
         purged: u64,
         /// Last entry in the newest readable snapshot.
         newest: Option<u64>,
+    },
+    /// The file `peers.json` of a recovery cannot be applied. Nothing was changed.
+    #[error("the recovery file {} cannot be applied: {fault}", path.display())]
+    PeersFile {
+        /// The file.
+        path: PathBuf,
+        /// The reason.
+        fault: PeersFileFault,
     },
     /// This server is not the leader, or cannot reach a quorum. Nothing was appended.
     #[error("this server is not the leader")]

@@ -44,6 +44,9 @@ pub use machine::{Capture, Meaning, StateMachine};
 pub use membership::{MemberState, Members, MembershipVersion};
 pub use network::{MessageKind, NoPeers, PeerTransport};
 pub use offline::{AtRest, EntryKind, LogAtRest, LogEntry, at_rest, log_at_rest, snapshot_payload};
-pub use recovery::{RecoveryPeer, Survivor, recover_alone, recover_with, survivor};
+pub use recovery::{
+    EntryFault, PeersFile, PeersFileFault, RecoveryPeer, Survivor, apply_peers_file, recover_alone,
+    recover_with, survivor,
+};
 pub use service::Service;
 pub use start::Consensus;

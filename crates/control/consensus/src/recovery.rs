@@ -3,11 +3,14 @@
 //! The survivor's log gets one more entry, a membership, under a new cluster id. Servers that keep the old id are
 //! refused from then on, and so cannot form a second majority with what they remember.
 
+mod peers_file;
+
+pub use peers_file::{EntryFault, PeersFile, PeersFileFault, apply_peers_file};
+
 use crate::log::{Offline, open_offline};
 use crate::raft::{CommittedLeaderId, Entry, LogId, Membership, Vote};
 use crate::{ClusterId, Error, Identity, MembershipError, Peer, ServerId, snapshot};
 use openraft::entry::EntryPayload;
-use serde::Deserialize;
 use sha2::{Digest, Sha256};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -32,6 +35,8 @@ struct Opened {
     log: Offline,
     last: Option<LogId>,
     membership: Membership,
+    /// The entry with the membership.
+    membership_at: Option<LogId>,
 }
 
 fn open(dir: &Path) -> Result<Opened, Error> {
@@ -49,11 +54,12 @@ fn open(dir: &Path) -> Result<Opened, Error> {
         EntryPayload::Membership(membership) => Some((entry.log_id, membership.clone())),
         EntryPayload::Normal(_) | EntryPayload::Blank => None,
     });
-    let membership = match in_log {
-        Some((id, membership)) if Some(id) > *newest.last_membership.log_id() => membership,
-        _ => newest.last_membership.membership().clone(),
+    let in_snapshot = *newest.last_membership.log_id();
+    let (membership_at, membership) = match in_log {
+        Some((id, membership)) if Some(id) > in_snapshot => (Some(id), membership),
+        _ => (in_snapshot, newest.last_membership.membership().clone()),
     };
-    Ok(Opened { log, last, membership })
+    Ok(Opened { log, last, membership, membership_at })
 }
 
 impl Opened {
@@ -112,16 +118,14 @@ pub fn recover_alone(dir: &Path, cluster: ClusterId) -> Result<(), Error> {
     opened.write(cluster, number, BTreeMap::from([(number, (peer, true))]))
 }
 
-/// A line of `peers.json`, in the form of the reference implementation.
-#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+/// A member of a recovered cluster.
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RecoveryPeer {
     /// UUID of the server.
-    #[serde(rename = "id")]
     pub server: Uuid,
     /// Address of its RPC port.
     pub address: String,
     /// Whether the server receives the log only.
-    #[serde(default)]
     pub non_voter: bool,
 }
 
@@ -132,7 +136,10 @@ pub struct RecoveryPeer {
 /// # Errors
 /// As [`recover_alone`]; [`Error::Membership`] if a server was no member before, or if `own` is not in the list.
 pub fn recover_with(dir: &Path, own: Uuid, peers: &[RecoveryPeer]) -> Result<ClusterId, Error> {
-    let opened = open(dir)?;
+    recover_opened(&open(dir)?, own, peers)
+}
+
+fn recover_opened(opened: &Opened, own: Uuid, peers: &[RecoveryPeer]) -> Result<ClusterId, Error> {
     let number = opened.log.identity.number.ok_or(Error::NotAdmitted)?;
     let known = opened.members();
     let mut members = BTreeMap::new();
@@ -148,6 +155,14 @@ pub fn recover_with(dir: &Path, own: Uuid, peers: &[RecoveryPeer]) -> Result<Clu
     let is_own = |peer: &Peer| peer.server == own;
     if !members.get(&number).is_some_and(|(peer, _)| is_own(peer)) {
         return Err(MembershipError::NotMember(number).into());
+    }
+    // A crash after an earlier recovery, or a membership that needs no recovery: another cluster id would separate
+    // this server from the others.
+    if let Some(cluster) = opened.log.identity.cluster
+        && opened.last == opened.membership_at
+        && opened.members() == members
+    {
+        return Ok(cluster);
     }
     let cluster = derived_id(opened.log.identity.cluster, opened.last, &members);
     opened.write(cluster, number, members)?;

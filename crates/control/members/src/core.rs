@@ -110,7 +110,7 @@ pub(crate) enum Notice {
     Refused { name: String, at: SocketAddr },
 }
 
-/// A row with what was last shown of it.
+/// A row with its last shown form.
 #[derive(Clone, Debug)]
 struct Entry {
     row: Row,

@@ -12,7 +12,7 @@ pub(crate) const MAX_MESSAGE_BYTES: usize = 1 << 20;
 pub const MAX_TAG_BYTES: usize = 256 << 10;
 /// Maximum length of a member's name in bytes.
 pub(crate) const MAX_NAME_BYTES: usize = 512;
-/// Maximum number of members, those that left included.
+/// Maximum number of members, including members that left.
 pub(crate) const MAX_MEMBERS: usize = 2000;
 /// Rows of one message have at most this size, unless one row alone is larger.
 const ROWS_BYTES: usize = 512 << 10;

@@ -108,7 +108,7 @@ impl KeyringAnswer {
 /// Figures of the membership (the group `serf` of docs/reference/cluster.md, section 9).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stats {
-    /// All members, also those that failed or left.
+    /// All members, also failed and left ones.
     pub members: usize,
     /// Failed members.
     pub failed: usize,

@@ -56,7 +56,7 @@ pub(crate) fn write(dir: &Path, remembered: &Remembered) -> Result<(), Error> {
 /// A content to write, and whom to notify afterwards.
 pub(crate) type Save = (Remembered, Option<oneshot::Sender<()>>);
 
-/// Writes contents in order, without those that a newer one replaces. Ends with the sender.
+/// Writes contents in order, except for contents that newer ones replace. Ends with the sender.
 pub(crate) async fn save(dir: PathBuf, mut contents: mpsc::UnboundedReceiver<Save>) {
     while let Some((mut content, waiting)) = contents.recv().await {
         let mut waiting: Vec<_> = waiting.into_iter().collect();

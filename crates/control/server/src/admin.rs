@@ -21,6 +21,7 @@ use crate::documents::Documents;
 use crate::error::ServerError;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
+use caravan_messages::cluster::ClusterKey;
 use caravan_state::Root;
 use caravan_types::Namespace;
 use caravan_types::admin::AdminChange;
@@ -49,6 +50,8 @@ pub struct Admin {
     issuer: Option<String>,
     /// The file in which an operator writes the index of the bootstrap to be repeated.
     reset_file: Option<PathBuf>,
+    /// Whether this region is the authoritative one.
+    is_authoritative: bool,
     /// Pending logins at the pages of OpenID providers.
     logins: oidc::Logins,
     /// Cached key sets and discovery documents of other parties.
@@ -72,6 +75,7 @@ impl Admin {
             resolver,
             issuer,
             reset_file: None,
+            is_authoritative: true,
             logins: oidc::Logins::default(),
             documents: Documents::default(),
         }
@@ -85,6 +89,11 @@ impl Admin {
     /// Sets the file that permits another bootstrap.
     pub(crate) fn with_reset_file(self, reset_file: Option<PathBuf>) -> Self {
         Self { reset_file, ..self }
+    }
+
+    /// Sets whether the region is the authoritative one.
+    pub(crate) fn in_region(self, is_authoritative: bool) -> Self {
+        Self { is_authoritative, ..self }
     }
 
     /// Whether access control is enabled.
@@ -212,12 +221,22 @@ impl Admin {
         set(self.propose(AdminChange::Autopilot { config: Box::new(config), check_index }).await?)
     }
 
-    /// Replaces the whole state by a snapshot.
+    /// Returns the key of the cluster, for a snapshot that is saved with it.
     ///
     /// # Errors
-    /// If the bytes are not a snapshot, or the change cannot be made durable.
-    pub async fn restore(&self, snapshot: Vec<u8>) -> Result<u64, ServerError> {
-        caravan_state::decode(&snapshot).map_err(|e| AdminFault::Snapshot(Arc::new(e)))?;
+    /// If this server belongs to no cluster yet.
+    pub fn cluster_key(&self) -> Result<ClusterKey, ServerError> {
+        Ok(self.core.keyring.cluster_key().ok_or(crate::keyring::KeyringFault::NoClusterKey)?)
+    }
+
+    /// Replaces the whole state by a snapshot. Root keys of another cluster are sealed with the key of this one.
+    ///
+    /// # Errors
+    /// If the bytes are not a snapshot, the change cannot be made durable, or the root keys cannot be opened.
+    pub async fn restore(&self, snapshot: Vec<u8>, keys: SnapshotKeys) -> Result<u64, ServerError> {
+        let admin = self.clone();
+        let snapshot = tokio::task::spawn_blocking(move || admin.adopted(snapshot, &keys)).await;
+        let snapshot = snapshot.map_err(|error| ServerError::CommandFailed(Arc::new(error)))??;
         let sha256 = Sha256::digest(&snapshot).iter().map(|byte| format!("{byte:02x}")).collect();
         let (id, mut parts) = (new_id(), 0);
         for part in snapshot.chunks(RESTORE_PART) {
@@ -230,6 +249,42 @@ impl Admin {
         self.settle_keys().await?;
         Ok(index)
     }
+}
+
+impl Admin {
+    /// Returns a snapshot whose root keys the servers of this cluster can open.
+    fn adopted(&self, snapshot: Vec<u8>, keys: &SnapshotKeys) -> Result<Vec<u8>, ServerError> {
+        let root = caravan_state::decode(&snapshot).map_err(|e| AdminFault::Snapshot(Arc::new(e)))?;
+        let other = match keys {
+            SnapshotKeys::Needed(other) => other.as_ref(),
+            SnapshotKeys::NotNeeded => return Ok(snapshot),
+        };
+        let ring = &self.core.keyring;
+        let fault = |key: &str| AdminFault::SnapshotKey { key: key.to_owned(), is_wrong: other.is_some() };
+        let (mut rows, mut is_changed) = (Vec::new(), false);
+        for key in root.root_keys() {
+            match root.sealed_root_key(&key.key_id) {
+                Some(material) => {
+                    let adopted = ring.adopt(material, other).map_err(|_| fault(&key.key_id))?;
+                    is_changed |= adopted != **material;
+                    rows.push(adopted);
+                }
+                None if ring.has(&key.key_id) => {}
+                None => return Err(fault(&key.key_id).into()),
+            }
+        }
+        let is_same = !is_changed && rows.len() == root.root_key_material().count();
+        Ok(if is_same { snapshot } else { caravan_state::encode(&root.with_root_key_material(rows)) })
+    }
+}
+
+/// How the root keys in a snapshot are treated.
+#[derive(Clone, Debug)]
+pub enum SnapshotKeys {
+    /// All of them must be readable afterwards, those of another cluster with that cluster's key.
+    Needed(Option<ClusterKey>),
+    /// They may stay unreadable.
+    NotNeeded,
 }
 
 fn set(outcome: Outcome) -> Result<(bool, u64), ServerError> {

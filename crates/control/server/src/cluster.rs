@@ -14,13 +14,15 @@ pub(crate) mod leader;
 mod leave;
 mod nodes;
 mod promise;
+mod regions;
 mod transport;
 mod voters;
 
-pub use channels::{Lane, PeerChannels, RpcChannels};
+pub use channels::{Foreign, Lane, PeerChannels, RpcChannels};
 pub use directory::{Directory, NoDirectory};
 pub use health::{AutopilotHealth, ServerHealth};
 pub use leave::{MembershipFault, Transferred};
+pub use regions::RegionFault;
 
 pub(crate) use addresses::Addresses;
 pub(crate) use founder::Founder;
@@ -34,8 +36,10 @@ pub(crate) use voters::Voters;
 
 use crate::error::ServerError;
 use crate::keyring::Keyring;
+use crate::replication::StatusBook;
 use caravan_consensus::{ClusterId, Identity};
 use caravan_rpc::{Credential, ServerSide};
+use caravan_types::acl::Secret;
 use std::path::PathBuf;
 use std::sync::Arc;
 use uuid::Uuid;
@@ -51,6 +55,8 @@ pub struct ClusterConfig {
     pub id: Uuid,
     /// The server's name, without the region.
     pub name: String,
+    /// The feature level of the program: [`FEATURE_LEVEL`], except in tests of upgrades.
+    pub level: u32,
     /// The number of servers that found the cluster (`bootstrap_expect`): 0 waits for an admission, 1 founds alone.
     pub expect: usize,
     /// The directory of the promise to found a cluster; `None`: in memory.
@@ -61,6 +67,18 @@ pub struct ClusterConfig {
     pub channels: Arc<dyn PeerChannels>,
     /// The member table.
     pub directory: Arc<dyn Directory>,
+    /// The settings of the replication between regions.
+    pub replication: ReplicationConfig,
+}
+
+/// The settings of the replication between regions.
+#[derive(Clone, Debug, Default)]
+pub struct ReplicationConfig {
+    /// The authoritative region (`authoritative_region`); empty: the server's own.
+    pub authoritative: String,
+    /// The management token of the authoritative region with which this server reads policies, roles and tokens there
+    /// (`replication_token`).
+    pub token: Secret,
 }
 
 impl ClusterConfig {
@@ -70,11 +88,13 @@ impl ClusterConfig {
         Self {
             id,
             name: name.into(),
+            level: FEATURE_LEVEL,
             expect: 1,
             dir: None,
             own: ServerSide { id: id.to_string(), ..ServerSide::default() },
             channels: Arc::new(channels::NoChannels),
             directory: Arc::new(NoDirectory::default()),
+            replication: ReplicationConfig::default(),
         }
     }
 }
@@ -88,6 +108,8 @@ pub(crate) struct Cluster {
     pub(crate) keyring: Keyring,
     pub(crate) promises: Promises,
     pub(crate) health: HealthBook,
+    /// The status of the replication from the authoritative region.
+    pub(crate) replication: StatusBook,
 }
 
 impl Cluster {

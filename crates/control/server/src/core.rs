@@ -89,8 +89,12 @@ impl Core {
     pub(crate) async fn in_memory() -> Self {
         use caravan_consensus::{Config, Consensus, NoPeers, ServerId};
         let store = Arc::new(Store::default());
-        let started =
-            Consensus::start(Config::memory(ServerId(1)), Arc::new(NoPeers), Machine(store.clone())).await;
+        let started = Consensus::start(
+            Config::memory(ServerId(1)),
+            Arc::new(NoPeers),
+            Machine { store: store.clone(), level: crate::cluster::FEATURE_LEVEL },
+        )
+        .await;
         let (log, service) = started.expect("a log in memory always starts");
         // The log runs until the test ends.
         tokio::spawn(service.run(tokio_util::sync::CancellationToken::new()));
@@ -148,6 +152,10 @@ impl Core {
     /// [`ServerError::NotLeader`] if nothing was written, because this server does not lead the term.
     pub(crate) async fn propose(&self, change: Change) -> Result<Outcome, ServerError> {
         let Some(term) = self.term else { return Err(ServerError::NotLeader) };
+        let level = self.snapshot().level();
+        if !can_propose(&change, level) {
+            return Err(ServerError::Level { command: change.kind(), needs: change.level(), level });
+        }
         let command = Command { now: self.now(), change };
         let kind = command.change.kind();
         let bytes =
@@ -174,6 +182,12 @@ impl Core {
     }
 }
 
+/// Whether a change may be written while the cluster has a feature level. The level itself is raised by a change of the
+/// next level, once all servers support that level.
+fn can_propose(change: &Change, level: u32) -> bool {
+    change.level() <= level || matches!(change, Change::RaiseLevel { .. })
+}
+
 /// Returns a random UUID as text.
 pub(crate) fn new_id() -> String {
     uuid::Uuid::new_v4().to_string()
@@ -181,7 +195,25 @@ pub(crate) fn new_id() -> String {
 
 /// The store as the state machine of the log.
 #[derive(Debug)]
-pub(crate) struct Machine(pub(crate) Arc<Store>);
+pub(crate) struct Machine {
+    pub(crate) store: Arc<Store>,
+    /// The feature level of this program.
+    pub(crate) level: u32,
+}
+
+impl Machine {
+    /// Returns the error of a server that is older than its cluster.
+    fn check(&self, level: u32, object: impl std::fmt::Display) -> Result<(), BoxError> {
+        if level <= self.level {
+            return Ok(());
+        }
+        let own = self.level;
+        Err(format!(
+            "{object} has feature level {level}, this server supports {own}: it needs a newer version"
+        )
+        .into())
+    }
+}
 
 impl StateMachine for Machine {
     fn apply(&mut self, index: u64, command: &[u8], meaning: Option<Meaning>) -> Result<Vec<u8>, BoxError> {
@@ -203,19 +235,20 @@ impl StateMachine for Machine {
                 read
             }
         };
-        let outcome = self.0.apply(index, &command);
+        self.check(command.change.level(), format_args!("the committed command {index}"))?;
+        let outcome = self.store.apply(index, &command);
         // The command consists of numbers and strings only, all of which MessagePack can encode.
         Ok(outcome.pack().expect("an outcome holds nothing that cannot be encoded"))
     }
 
     fn snapshot(&self) -> Capture {
-        let root = self.0.snapshot();
+        let root = self.store.snapshot();
         Box::new(move || Ok(caravan_state::encode(&root)))
     }
 
     fn restore(&mut self, snapshot: &[u8]) -> Result<(), BoxError> {
-        self.0.restore(snapshot)?;
-        Ok(())
+        self.store.restore(snapshot)?;
+        self.check(self.store.snapshot().level(), "the state of the cluster")
     }
 }
 
@@ -225,7 +258,33 @@ mod tests {
 
     #[test]
     fn a_committed_command_of_an_unknown_form_is_an_error() {
-        let error = Machine(Arc::default()).apply(7, b"of a newer version", None).unwrap_err();
+        let error = machine(1).apply(7, b"of a newer version", None).unwrap_err();
         assert!(error.to_string().contains("needs a newer version"), "{error}");
+    }
+
+    fn machine(level: u32) -> Machine {
+        Machine { store: Arc::default(), level }
+    }
+
+    #[test]
+    fn a_server_below_the_level_of_its_cluster_stops() {
+        let raise = Command { now: UnixNanos(1), change: Change::RaiseLevel { level: 2 } }.pack().unwrap();
+        let error = machine(1).apply(7, &raise, None).unwrap_err().to_string();
+        assert!(
+            error.contains("the committed command 7 has feature level 2, this server supports 1"),
+            "{error}"
+        );
+        let mut newer = machine(2);
+        newer.apply(7, &raise, None).unwrap();
+        let snapshot = newer.snapshot()().unwrap();
+        machine(2).restore(&snapshot).unwrap();
+        let error = machine(1).restore(&snapshot).unwrap_err().to_string();
+        assert!(error.contains("the state of the cluster has feature level 2"), "{error}");
+    }
+
+    #[test]
+    fn a_change_waits_for_the_level_of_the_cluster() {
+        assert!(can_propose(&Change::Noop, 1));
+        assert!(can_propose(&Change::RaiseLevel { level: 2 }, 1));
     }
 }

@@ -90,6 +90,19 @@ pub enum ServerError {
     /// The command is not durable.
     #[error("the change could not be made durable: {0}")]
     Log(#[source] Arc<caravan_consensus::Error>),
+    /// Servers of an older version could not read the command.
+    #[error(
+        "the change {command} needs feature level {needs}, and the servers of the cluster have level {level}: upgrade all \
+         servers"
+    )]
+    Level {
+        /// The kind of the command.
+        command: &'static str,
+        /// The level of the command.
+        needs: u32,
+        /// The level of the cluster.
+        level: u32,
+    },
     /// Another agent failed.
     #[error(transparent)]
     Rpc(#[from] RpcError),
@@ -175,7 +188,7 @@ impl ServerError {
     pub fn kind(&self) -> Kind {
         match self {
             Self::Refusal(refusal) => kind_of_refusal(refusal),
-            Self::Job(_) | Self::Problem(_) => Kind::Refused,
+            Self::Job(_) | Self::Problem(_) | Self::Level { .. } => Kind::Refused,
             Self::NotLeader => Kind::NotLeader,
             Self::Log(_) | Self::Storage(_) | Self::Stopped(_) => Kind::Unavailable,
             Self::Rpc(error) => kind_of_code(error.code),
@@ -213,6 +226,7 @@ impl ServerError {
         match self {
             Self::Refusal(Refusal::JobModifyIndex { .. }) => Some(ErrorReason::ModifyIndex),
             Self::Refusal(Refusal::VolumeInUse { .. }) => Some(ErrorReason::VolumeInUse),
+            Self::Admin(AdminFault::SnapshotKey { .. }) => Some(ErrorReason::SnapshotKey),
             _ => None,
         }
     }

@@ -104,6 +104,32 @@ fn old_id_of(key: &[u8]) -> String {
     Sha256::digest(key).iter().take(8).map(|byte| format!("{byte:02x}")).collect()
 }
 
+/// Returns the cipher that seals root keys with the key of a cluster.
+fn cipher_of(cluster: &ClusterKey) -> XChaCha20Poly1305 {
+    let mut key = [0; KEY];
+    hkdf::Hkdf::<Sha256>::new(None, cluster.expose())
+        .expand(b"caravan root keys", &mut key)
+        .expect("32 bytes are fewer than 255 digests (RFC 5869)");
+    XChaCha20Poly1305::new((&key).into())
+}
+
+fn seal_material(cipher: &XChaCha20Poly1305, id: &str, plain: &[u8]) -> Result<Blob, KeyringFault> {
+    let nonce = random::<NONCE>()?;
+    let payload = Payload { msg: plain, aad: id.as_bytes() };
+    let sealed = cipher
+        .encrypt(&XNonce::from(nonce), payload)
+        .map_err(|_| KeyringFault::Seal { owner: id.to_owned() })?;
+    Ok(Blob([&nonce[..], &sealed[..]].concat()))
+}
+
+fn open_material(cipher: &XChaCha20Poly1305, material: &RootKeyMaterial) -> Result<Vec<u8>, KeyringFault> {
+    let foreign = || KeyringFault::ForeignMaterial { key: material.key_id.clone() };
+    let (nonce, sealed) = material.sealed.0.split_at_checked(NONCE).ok_or_else(foreign)?;
+    let nonce = <[u8; NONCE]>::try_from(nonce).map_err(|_| foreign())?;
+    let payload = Payload { msg: sealed, aad: material.key_id.as_bytes() };
+    cipher.decrypt(&XNonce::from(nonce), payload).map_err(|_| foreign())
+}
+
 fn bytes_of(secrets: &Secrets) -> Result<Vec<u8>, KeyringFault> {
     serde_json::to_vec(secrets.expose()).map_err(|e| KeyringFault::Encode(Arc::new(e)))
 }
@@ -221,14 +247,28 @@ impl Keyring {
             keys.by_id.get(id).map(|key| Blob(key.bytes.to_vec())).ok_or(KeyringFault::NoKey)?
         };
         let plain = rmp_serde::to_vec_named(&Material { key, pair }).map_err(KeyringFault::material)?;
-        let nonce = random::<NONCE>()?;
-        let payload = Payload { msg: &plain, aad: id.as_bytes() };
-        let sealed = self
-            .cluster_cipher()?
-            .encrypt(&XNonce::from(nonce), payload)
-            .map_err(|_| KeyringFault::Seal { owner: id.to_owned() })?;
-        let sealed = Blob([&nonce[..], &sealed[..]].concat());
+        let sealed = seal_material(&self.cluster_cipher()?, id, &plain)?;
         Ok(RootKeyMaterial { key_id: id.to_owned(), sealed, signs })
+    }
+
+    /// Returns a root key from the log of another cluster, sealed with the key of this cluster. `other` is the key of the
+    /// other cluster; a root key of this cluster is returned as it is.
+    ///
+    /// # Errors
+    /// [`KeyringFault::ForeignMaterial`] if neither of the keys sealed it.
+    pub(crate) fn adopt(
+        &self,
+        material: &RootKeyMaterial,
+        other: Option<&ClusterKey>,
+    ) -> Result<RootKeyMaterial, KeyringFault> {
+        let own = self.cluster_cipher()?;
+        if open_material(&own, material).is_ok() {
+            return Ok(material.clone());
+        }
+        let foreign = || KeyringFault::ForeignMaterial { key: material.key_id.clone() };
+        let plain = open_material(&cipher_of(other.ok_or_else(foreign)?), material)?;
+        let sealed = seal_material(&own, &material.key_id, &plain)?;
+        Ok(RootKeyMaterial { sealed, ..material.clone() })
     }
 
     /// Opens a root key from the log, and uses it from now on.
@@ -241,10 +281,7 @@ impl Keyring {
             return Ok(());
         }
         let foreign = || KeyringFault::ForeignMaterial { key: id.clone() };
-        let (nonce, sealed) = material.sealed.0.split_at_checked(NONCE).ok_or_else(foreign)?;
-        let nonce = <[u8; NONCE]>::try_from(nonce).map_err(|_| foreign())?;
-        let payload = Payload { msg: sealed, aad: id.as_bytes() };
-        let plain = self.cluster_cipher()?.decrypt(&XNonce::from(nonce), payload).map_err(|_| foreign())?;
+        let plain = open_material(&self.cluster_cipher()?, material)?;
         let Material { key, pair } = rmp_serde::from_slice(&plain).map_err(|_| foreign())?;
         let key = <[u8; KEY]>::try_from(key.0).ok().filter(|key| id_of(key) == *id).ok_or_else(foreign)?;
         {
@@ -262,12 +299,7 @@ impl Keyring {
     /// Returns the cipher that seals root keys. Its key differs from the key of the cluster, which also proves
     /// membership.
     fn cluster_cipher(&self) -> Result<XChaCha20Poly1305, KeyringFault> {
-        let cluster = self.cluster_key().ok_or(KeyringFault::NoClusterKey)?;
-        let mut key = [0; KEY];
-        hkdf::Hkdf::<Sha256>::new(None, cluster.expose())
-            .expand(b"caravan root keys", &mut key)
-            .expect("32 bytes are fewer than 255 digests (RFC 5869)");
-        Ok(XChaCha20Poly1305::new((&key).into()))
+        Ok(cipher_of(&self.cluster_key().ok_or(KeyringFault::NoClusterKey)?))
     }
 
     /// Makes a key active, if this server has it.
@@ -420,6 +452,13 @@ mod tests {
         member.load(&material).unwrap();
         let token = member.known_signer(&id).unwrap().sign(&Default::default()).unwrap();
         assert!(signer.open(&token).is_ok());
+        // The root key of another cluster needs that cluster's key.
+        assert!(matches!(other.adopt(&material, None), Err(KeyringFault::ForeignMaterial { .. })));
+        let wrong = ClusterKey::new([1; KEY]);
+        assert!(matches!(other.adopt(&material, Some(&wrong)), Err(KeyringFault::ForeignMaterial { .. })));
+        let adopted = other.adopt(&material, ring.cluster_key().as_ref()).unwrap();
+        other.load(&adopted).unwrap();
+        assert!(other.has(&id) && adopted.signs && ring.adopt(&material, None).unwrap() == material);
         let mut damaged = material.clone();
         *damaged.sealed.0.last_mut().unwrap() ^= 1;
         let third = Keyring::memory().unwrap();

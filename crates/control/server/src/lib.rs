@@ -25,10 +25,12 @@ mod keyring;
 mod locks;
 mod lookups;
 mod node_evals;
+mod node_identity;
 mod outbound;
 mod periodic;
 mod plan;
 mod pool;
+mod replication;
 mod reports;
 mod secrets;
 mod selector;
@@ -41,12 +43,12 @@ mod worker;
 
 pub use acl::{Acl, AclConfig, Caller, Denied, HostVolumeCap, Level, NsCap, PoolCap, VarCap, Workload};
 pub use acl::{RulesError, parse as parse_rules};
-pub use admin::{Admin, Introduction, OidcBegin, OidcDone};
+pub use admin::{Admin, Introduction, OidcBegin, OidcDone, SnapshotKeys};
 pub use admission::{Problem, ProblemCode, Problems, Verdict, joined, joined_warnings};
 pub use broker::{BrokerDepth, QueueFigures};
 pub use cluster::{
-    AutopilotHealth, ClusterConfig, Directory, FEATURE_LEVEL, Lane, MembershipFault, NoDirectory,
-    PeerChannels, RpcChannels, ServerHealth, Transferred,
+    AutopilotHealth, ClusterConfig, Directory, FEATURE_LEVEL, Foreign, Lane, MembershipFault, NoDirectory,
+    PeerChannels, RegionFault, ReplicationConfig, RpcChannels, ServerHealth, Transferred,
 };
 pub use deployment::{DeploymentRequest, DeploymentUpdated, Deployments};
 pub use endpoint::{
@@ -58,7 +60,10 @@ pub use gc::{Ages, GcConfig};
 pub use heartbeat::HeartbeatConfig;
 pub use plan::RejectionConfig;
 pub use pool::{MAX_WORKERS, Scheduler, UnknownScheduler, Workers, WorkersError};
-pub use server::{ClusterMember, ClusterRequests, Handle, LeaderPlace, Scheduling, ServerConfig, Service};
+pub use replication::{ReplicationState, ReplicationStatus};
+pub use server::{
+    ClusterMember, ClusterRequests, Handle, LeaderPlace, NoPath, Scheduling, ServerConfig, Service,
+};
 pub use storage::{HostVolumeRequests, SnapshotRequests, VariableRequests, VolumeRequests};
 pub use variables::VariableWritten;
 pub use volume::{CALLS_PER_PLUGIN, CallFigures, VolumeFigures};

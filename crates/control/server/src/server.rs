@@ -18,6 +18,7 @@ use crate::heartbeat::HeartbeatConfig;
 use crate::keyring::Keyring;
 use crate::plan::RejectionConfig;
 use crate::pool::{WorkerPool, Workers};
+use crate::replication::StatusBook;
 use crate::ways_back::WaysBack;
 use caravan_consensus::{Config as LogConfig, Consensus, Leadership};
 use caravan_meters::Meters;
@@ -34,7 +35,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 pub use cluster::{ClusterMember, ClusterRequests, LeaderPlace};
-pub use handle::Scheduling;
+pub use handle::{NoPath, Scheduling};
 pub(crate) use parts::Parts;
 
 /// Settings of a server.
@@ -114,7 +115,8 @@ impl Service {
         };
         let store = Arc::new(Store::default());
         let transport = Arc::new(Transport(config.cluster.channels.clone()));
-        let (log, log_service) = Consensus::start(config.log.clone(), transport, Machine(store.clone()))
+        let machine = Machine { store: store.clone(), level: config.cluster.level };
+        let (log, log_service) = Consensus::start(config.log.clone(), transport, machine)
             .await
             .map_err(|e| ServerError::Storage(Arc::new(e)))?;
         let own = &config.cluster;
@@ -126,6 +128,7 @@ impl Service {
             log: log.clone(),
             keyring: keyring.clone(),
             health: HealthBook::default(),
+            replication: StatusBook::default(),
         };
         cluster.settle().await?;
         let (meters, clock, absences) = (Meters::default(), Clock::default(), Absences::default());

@@ -212,11 +212,14 @@ pub enum ErrorReason {
     ModifyIndex,
     /// Allocations use the volume.
     VolumeInUse,
+    /// The snapshot needs the key of another cluster.
+    SnapshotKey,
 }
 
 impl ErrorReason {
     /// All reasons.
-    pub const ALL: &'static [Self] = &[Self::NoLeader, Self::ModifyIndex, Self::VolumeInUse];
+    pub const ALL: &'static [Self] =
+        &[Self::NoLeader, Self::ModifyIndex, Self::VolumeInUse, Self::SnapshotKey];
 
     /// Returns the name in answers.
     #[must_use]
@@ -225,6 +228,7 @@ impl ErrorReason {
             Self::NoLeader => "no_leader",
             Self::ModifyIndex => "modify_index",
             Self::VolumeInUse => "volume_in_use",
+            Self::SnapshotKey => "snapshot_key",
         }
     }
 

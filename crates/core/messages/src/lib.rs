@@ -1,6 +1,7 @@
 //! Messages between agents. Which method carries which is declared in `caravan-rpc`.
 
 pub mod cluster;
+pub mod region;
 
 use caravan_types::acl::Secret;
 use caravan_types::alloc::{AllocUpdate, Allocation};
@@ -46,6 +47,9 @@ pub struct NodeContact {
     /// (design section 4.4); 0 from servers that do not say.
     #[serde(default)]
     pub lease_ttl: Nanos,
+    /// A new identity of the node, in place of an absent or an old one.
+    #[serde(default)]
+    pub identity: Option<SignedNode>,
 }
 
 /// A sign of life.
@@ -53,8 +57,11 @@ pub struct NodeContact {
 pub struct NodeHeartbeat {
     /// Who.
     pub node_id: NodeId,
-    /// Proof.
+    /// Proof: the node's secret or its identity.
     pub secret: NodeSecret,
+    /// Whether the node has no identity and asks for one.
+    #[serde(default)]
+    pub wants_identity: bool,
 }
 
 /// Things that happened on a node.
@@ -459,7 +466,7 @@ pub struct SignNode {
 }
 
 /// The identity of a node.
-#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct SignedNode {
     /// The token.
     pub token: caravan_types::acl::Secret,
@@ -517,6 +524,9 @@ pub struct ExecOpen {
     /// Who asks: for servers only, nodes are not told.
     #[serde(default)]
     pub secret: Secret,
+    /// The region of the allocation; empty: that of the agent that receives the message.
+    #[serde(default)]
+    pub region: String,
 }
 
 /// What is sent to the program.

@@ -8,6 +8,7 @@ use flate2::write::GzEncoder;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 use std::collections::BTreeMap;
+use std::fmt;
 use std::io::{self, Read as _};
 
 /// The metadata of an archive.
@@ -27,6 +28,39 @@ pub struct ArchiveMeta {
     pub created: i64,
 }
 
+/// Size of the key of a cluster in bytes.
+pub const KEY: usize = 32;
+
+/// The key of the cluster in an archive: it opens the root keys in the state, and so all secrets.
+#[derive(Clone, PartialEq, Eq)]
+pub enum ArchiveKey {
+    /// The key itself.
+    Clear([u8; KEY]),
+    /// The key, sealed with a passphrase by the program that saved the archive.
+    Sealed(Vec<u8>),
+}
+
+// Written by hand, so that `Debug` hides the key.
+impl fmt::Debug for ArchiveKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Clear(_) => "Clear(…)",
+            Self::Sealed(_) => "Sealed(…)",
+        })
+    }
+}
+
+/// The content of an archive.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Archive {
+    /// The metadata.
+    pub meta: ArchiveMeta,
+    /// The encoded state.
+    pub state: Vec<u8>,
+    /// The key of the cluster, in archives that were saved with it.
+    pub key: Option<ArchiveKey>,
+}
+
 /// Why bytes are not a valid archive.
 #[derive(Debug, thiserror::Error)]
 pub enum ArchiveError {
@@ -42,6 +76,9 @@ pub enum ArchiveError {
     /// The checksum of a file does not match.
     #[error("the snapshot archive is damaged: the checksum of {0} does not match")]
     Checksum(&'static str),
+    /// The key of the cluster has another size.
+    #[error("the snapshot archive is damaged: the key of the cluster in it has the wrong size")]
+    KeySize,
     /// The metadata cannot be parsed.
     #[error("the snapshot archive does not say what it holds")]
     Meta(#[source] serde_json::Error),
@@ -50,6 +87,10 @@ pub enum ArchiveError {
 const META: &str = "meta.json";
 const STATE: &str = "state.bin";
 const SUMS: &str = "SHA256SUMS";
+const CLEAR_KEY: &str = "cluster.key";
+const SEALED_KEY: &str = "cluster.key.sealed";
+/// Maximum size of a sealed key.
+const MAX_SEALED_KEY: usize = 4096;
 /// Maximum size of an unpacked state, so that a small file cannot fill the memory.
 const LARGEST: u64 = 8 << 30;
 
@@ -57,15 +98,21 @@ fn sum(bytes: &[u8]) -> String {
     Sha256::digest(bytes).iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// Packs an encoded state.
+/// Packs an encoded state, with the key of the cluster if there is one.
 ///
 /// # Errors
 /// Never in memory; the signature follows from the `Write` trait.
-pub fn pack(meta: &ArchiveMeta, state: &[u8]) -> io::Result<Vec<u8>> {
+pub fn pack(meta: &ArchiveMeta, state: &[u8], key: Option<&ArchiveKey>) -> io::Result<Vec<u8>> {
     let about = serde_json::to_vec(meta)?;
-    let sums = format!("{}  {META}\n{}  {STATE}\n", sum(&about), sum(state));
+    let mut files = vec![(META, about.as_slice()), (STATE, state)];
+    files.extend(key.map(|key| match key {
+        ArchiveKey::Clear(key) => (CLEAR_KEY, key.as_slice()),
+        ArchiveKey::Sealed(sealed) => (SEALED_KEY, sealed.as_slice()),
+    }));
+    let sums: String = files.iter().map(|(name, bytes)| format!("{}  {name}\n", sum(bytes))).collect();
+    files.push((SUMS, sums.as_bytes()));
     let mut archive = tar::Builder::new(GzEncoder::new(Vec::new(), Compression::fast()));
-    for (name, bytes) in [(META, about.as_slice()), (STATE, state), (SUMS, sums.as_bytes())] {
+    for (name, bytes) in files {
         let mut header = tar::Header::new_gnu();
         header.set_size(bytes.len() as u64);
         header.set_mode(0o600);
@@ -76,11 +123,11 @@ pub fn pack(meta: &ArchiveMeta, state: &[u8]) -> io::Result<Vec<u8>> {
     archive.into_inner()?.finish()
 }
 
-/// Unpacks an archive: its metadata, and the encoded state.
+/// Unpacks an archive.
 ///
 /// # Errors
 /// If the bytes are not an archive, or it is damaged.
-pub fn unpack(bytes: &[u8]) -> Result<(ArchiveMeta, Vec<u8>), ArchiveError> {
+pub fn unpack(bytes: &[u8]) -> Result<Archive, ArchiveError> {
     if !bytes.starts_with(&[0x1f, 0x8b]) {
         return Err(ArchiveError::Compression);
     }
@@ -89,7 +136,7 @@ pub fn unpack(bytes: &[u8]) -> Result<(ArchiveMeta, Vec<u8>), ArchiveError> {
     for entry in archive.entries().map_err(ArchiveError::Read)? {
         let mut entry = entry.map_err(ArchiveError::Read)?;
         let name = entry.path().map_err(ArchiveError::Read)?.display().to_string();
-        if ![META, STATE, SUMS].contains(&name.as_str()) {
+        if ![META, STATE, SUMS, CLEAR_KEY, SEALED_KEY].contains(&name.as_str()) {
             continue;
         }
         let mut content = Vec::new();
@@ -99,12 +146,20 @@ pub fn unpack(bytes: &[u8]) -> Result<(ArchiveMeta, Vec<u8>), ArchiveError> {
     let mut take = |name: &'static str| parts.remove(name).ok_or(ArchiveError::Missing(name));
     let (about, state, sums) = (take(META)?, take(STATE)?, take(SUMS)?);
     let sums = String::from_utf8_lossy(&sums);
-    for (name, bytes) in [(META, &about), (STATE, &state)] {
-        if !sums.lines().any(|line| line == format!("{}  {name}", sum(bytes))) {
+    let (clear, sealed) = (parts.remove(CLEAR_KEY), parts.remove(SEALED_KEY));
+    let keys = [(CLEAR_KEY, clear.as_ref()), (SEALED_KEY, sealed.as_ref())];
+    for (name, bytes) in [(META, Some(&about)), (STATE, Some(&state))].into_iter().chain(keys) {
+        let is_listed = |bytes| sums.lines().any(|line| line == format!("{}  {name}", sum(bytes)));
+        if bytes.is_some_and(|bytes| !is_listed(bytes)) {
             return Err(ArchiveError::Checksum(name));
         }
     }
-    Ok((serde_json::from_slice(&about).map_err(ArchiveError::Meta)?, state))
+    let key = match (clear, sealed) {
+        (Some(key), _) => Some(ArchiveKey::Clear(key.try_into().map_err(|_| ArchiveError::KeySize)?)),
+        (None, Some(sealed)) if sealed.len() > MAX_SEALED_KEY => return Err(ArchiveError::KeySize),
+        (None, sealed) => sealed.map(ArchiveKey::Sealed),
+    };
+    Ok(Archive { meta: serde_json::from_slice(&about).map_err(ArchiveError::Meta)?, state, key })
 }
 
 /// Returns the number of rows of each table, and their bytes in a snapshot.
@@ -120,8 +175,12 @@ mod tests {
     fn what_is_packed_is_unpacked() {
         let meta = ArchiveMeta { version: 1, id: "2-7-0".into(), index: 7, term: 2, created: 5000 };
         let state = snapshot::encode(&Root::default());
-        let packed = pack(&meta, &state).unwrap();
-        assert_eq!(unpack(&packed).unwrap(), (meta, state));
+        for key in [None, Some(ArchiveKey::Clear([7; KEY])), Some(ArchiveKey::Sealed(b"sealed".to_vec()))] {
+            let packed = pack(&meta, &state, key.as_ref()).unwrap();
+            let archive = Archive { meta: meta.clone(), state: state.clone(), key };
+            assert!(!format!("{:?}", archive.key).contains('7'));
+            assert_eq!(unpack(&packed).unwrap(), archive);
+        }
         assert!(
             table_sizes(&Root::default()).iter().any(|(name, rows, _)| *name == "node_pools" && *rows == 2)
         );
@@ -133,7 +192,7 @@ mod tests {
             unpack(b"not an archive").unwrap_err().to_string(),
             "failed to decompress snapshot: gzip: invalid header"
         );
-        let mut packed = pack(&ArchiveMeta::default(), b"state").unwrap();
+        let mut packed = pack(&ArchiveMeta::default(), b"state", None).unwrap();
         packed.truncate(packed.len() / 2);
         assert!(unpack(&packed).is_err());
     }
@@ -149,5 +208,19 @@ mod tests {
         }
         let packed = archive.into_inner().unwrap().finish().unwrap();
         assert!(matches!(unpack(&packed), Err(ArchiveError::Checksum(META))));
+    }
+
+    #[test]
+    fn a_key_without_a_checksum_is_noticed() {
+        let mut archive = tar::Builder::new(GzEncoder::new(Vec::new(), Compression::fast()));
+        let sums = format!("{}  {META}\n{}  {STATE}\n", sum(b"{}"), sum(b"x"));
+        for (name, bytes) in [(META, "{}"), (STATE, "x"), (CLEAR_KEY, "k"), (SUMS, sums.as_str())] {
+            let mut header = tar::Header::new_gnu();
+            header.set_size(bytes.len() as u64);
+            header.set_cksum();
+            archive.append_data(&mut header, name, bytes.as_bytes()).unwrap();
+        }
+        let packed = archive.into_inner().unwrap().finish().unwrap();
+        assert!(matches!(unpack(&packed), Err(ArchiveError::Checksum(CLEAR_KEY))));
     }
 }

@@ -3,6 +3,7 @@
 use crate::root::{Root, Table};
 use caravan_types::Namespace;
 use caravan_types::acl::{AuthMethod, BindingRule, OneTimeToken, Policy, Role, Secret, Token};
+use caravan_types::command::FIRST_LEVEL;
 use caravan_types::namespace::NamespaceSpec;
 use caravan_types::node_pool::NodePool;
 use caravan_types::operator::{AutopilotConfig, RootKeyMaterial, RootKeyMeta, RootKeyState, SchedulerConfig};
@@ -211,13 +212,21 @@ impl Root {
     pub fn root_key_material(&self) -> impl Iterator<Item = &Arc<RootKeyMaterial>> {
         self.tenancy.root_key_material.values()
     }
+    /// Returns the state with other sealed root keys. Keys that are not in the list lose theirs.
+    #[must_use]
+    pub fn with_root_key_material(&self, rows: impl IntoIterator<Item = RootKeyMaterial>) -> Self {
+        let mut changed = self.clone();
+        changed.tenancy.root_key_material =
+            rows.into_iter().map(|row| (row.key_id.clone(), Arc::new(row))).collect();
+        changed
+    }
     /// Returns a sealed root key.
     pub fn sealed_root_key(&self, id: &str) -> Option<&Arc<RootKeyMaterial>> {
         self.tenancy.root_key_material.get(id)
     }
     /// Returns the feature level of the commands that may be proposed.
     pub fn level(&self) -> u32 {
-        self.tenancy.settings.level
+        self.tenancy.settings.level.max(FIRST_LEVEL)
     }
     /// Returns the index at which the first token was created.
     pub fn acl_bootstrap_index(&self) -> Option<u64> {

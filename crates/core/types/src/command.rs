@@ -326,7 +326,19 @@ pub enum Change {
     Noop,
 }
 
+/// The feature level of the first version.
+pub const FIRST_LEVEL: u32 = 1;
+
 impl Change {
+    /// Returns the feature level from which on servers read the change. A change that only newer versions read has the
+    /// level of its version, and is written once all servers of the cluster have that level.
+    pub fn level(&self) -> u32 {
+        match self {
+            Self::RaiseLevel { level } => *level,
+            _ => FIRST_LEVEL,
+        }
+    }
+
     /// Name of the kind, for logs and event types.
     pub fn kind(&self) -> &'static str {
         match self {

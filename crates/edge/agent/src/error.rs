@@ -116,9 +116,11 @@ impl AgentError {
 fn is_permanent_of_log(error: &caravan_consensus::Error) -> bool {
     use caravan_consensus::Error;
     match error {
-        Error::Config { .. } | Error::Locked { .. } | Error::Log { .. } | Error::SnapshotMissing { .. } => {
-            true
-        }
+        Error::Config { .. }
+        | Error::Locked { .. }
+        | Error::Log { .. }
+        | Error::SnapshotMissing { .. }
+        | Error::PeersFile { .. } => true,
         Error::DataDir { source, .. } => needs_operator(source),
         _ => false,
     }

@@ -1,7 +1,7 @@
 //! The rule which nodes may connect to this agent's server.
 
 use crate::tls::Live;
-use caravan_rpc::{Authenticator, Certificate, Code, Hello, PeerIdentity, Role, RpcError};
+use caravan_rpc::{Authenticator, Certificate, Code, Hello, PeerIdentity, Role, RpcError, ServerPeer};
 use caravan_types::NodeId;
 use futures::future::BoxFuture;
 
@@ -12,6 +12,16 @@ pub(crate) struct KnownNodes {
     pub(crate) server: caravan_server::Handle,
     pub(crate) region: String,
     pub(crate) tls: Live,
+    pub(crate) members: caravan_members::Handle,
+}
+
+impl KnownNodes {
+    /// Returns whether the member table has an alive server with the UUID and the region that a server claims.
+    fn is_listed(&self, server: &ServerPeer) -> bool {
+        let Ok(id) = server.id.parse() else { return false };
+        let view = self.members.view();
+        view.by_id(id).is_some_and(|member| member.is_alive() && member.region() == server.region)
+    }
 }
 
 impl Authenticator for KnownNodes {
@@ -28,7 +38,9 @@ impl Authenticator for KnownNodes {
         };
         let verdict = match &hello.identity {
             // Servers of other regions pass requests on, which are checked like those of users.
-            PeerIdentity::Server(_) if role == Role::Rpc => Ok(hello.identity.clone()),
+            PeerIdentity::Server(server) if role == Role::Rpc => {
+                Ok(PeerIdentity::Server(ServerPeer { region: hello.region.clone(), ..server.clone() }))
+            }
             _ if hello.region != self.region => Err(RpcError::new(
                 Code::Permission,
                 format!("region {:?} is not served here: this server's is {:?}", hello.region, self.region),
@@ -39,6 +51,9 @@ impl Authenticator for KnownNodes {
             // Servers send calls over such a connection, so it needs a registered node.
             PeerIdentity::Client { node_id, .. } if known.is_none() && role == Role::Reversed => {
                 Err(RpcError::new(Code::NotFound, format!("node {node_id} is not registered yet")))
+            }
+            PeerIdentity::Server(server) => {
+                Ok(PeerIdentity::Server(ServerPeer { region: hello.region.clone(), ..server.clone() }))
             }
             identity => Ok(identity.clone()),
         };
@@ -63,6 +78,9 @@ impl Authenticator for KnownNodes {
                 certificate.is_some()
                     || self.server.is_node(&NodeId::new(node_id), secret.expose()) == Some(true)
             }
+            // Servers of other regions have no common secret. Without TLS, the claim of a listed server only lifts the
+            // limits of strangers; its requests have no more rights than those of users.
+            PeerIdentity::Server(server) => certificate.is_some() || self.is_listed(server),
             _ => certificate.is_some(),
         }
     }

@@ -23,6 +23,7 @@ mod shown;
 mod start;
 mod tls;
 
+pub use caravan_server::FEATURE_LEVEL;
 pub use data_dir::ForeignReason;
 pub use error::AgentError;
 pub use flags::{FlagError, Flags, parse};
@@ -39,8 +40,14 @@ use std::process::ExitCode;
 ///
 /// Exit codes: 0 after a signal, 78 for an error that needs an operator, 1 for all other errors.
 pub fn main(args: impl IntoIterator<Item = OsString>, build: Build) -> ExitCode {
+    main_at_level(args, build, FEATURE_LEVEL)
+}
+
+/// Runs `caravan agent` as [`main`] does, as a program of another feature level. For tests of upgrades: a program of the
+/// next level stands for the next version.
+pub fn main_at_level(args: impl IntoIterator<Item = OsString>, build: Build, level: u32) -> ExitCode {
     // `start` is not generic, so the agent is compiled once in this crate and not again in each caller.
-    match start(args.into_iter().map(|arg| arg.to_string_lossy().into_owned()).collect(), build) {
+    match start(args.into_iter().map(|arg| arg.to_string_lossy().into_owned()).collect(), build, level) {
         Ok(()) => ExitCode::SUCCESS,
         Err(AgentError::Flags(FlagError::Help(text))) => {
             println!("{text}");
@@ -53,11 +60,12 @@ pub fn main(args: impl IntoIterator<Item = OsString>, build: Build) -> ExitCode 
     }
 }
 
-fn start(args: Vec<String>, build: Build) -> Result<(), AgentError> {
+fn start(args: Vec<String>, build: Build, level: u32) -> Result<(), AgentError> {
     let flags = flags::parse(args)?;
     let sources = read_texts(&flags.config)?;
     let mut settings = settings::resolve(&flags, parse_files(&sources)?, &host::look())?;
     settings.build = build;
+    settings.level = level;
     settings.place_plugins(&sources);
     let runtime = tokio::runtime::Builder::new_multi_thread()
         // Tasks of the agent wait much more than they compute.

@@ -3,10 +3,12 @@
 use crate::error::AgentError;
 use crate::run::Agent;
 use crate::settings::{ClusterSettings, ServerSettings, Settings};
-use caravan_consensus::{Config as LogConfig, Peer, ServerId, Start, Timing};
+use caravan_consensus::{Config as LogConfig, Peer, PeersFile, ServerId, Start, Timing};
 use caravan_members::{Handle as Members, JoinEntry, ServerTags};
-use caravan_rpc::{ConnectOptions, PeerIdentity, RetryPolicy, ServerPeer, ServerSide};
-use caravan_server::{ClusterConfig, FEATURE_LEVEL, RpcChannels};
+use caravan_rpc::{
+    ConnectOptions, Connector, PeerIdentity, RetryPolicy, ServerPeer, ServerSide, TcpConnector,
+};
+use caravan_server::{ClusterConfig, Foreign, RpcChannels};
 use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
@@ -70,6 +72,9 @@ impl Agent<'_> {
             true => Uuid::new_v4(),
             false => server_id(&server.data_dir)?,
         };
+        if !settings.dev {
+            recover(&server.data_dir.join("raft"), id)?;
+        }
         let advertise = resolve("advertise.serf", &server.cluster.advertise_serf).await?;
         let port = serf.local_addr().map_err(AgentError::Runtime)?.port();
         let advertise = if server.cluster.is_serf_configured || advertise.port() != server.cluster.serf.port()
@@ -95,7 +100,7 @@ impl Agent<'_> {
         let (members, service) = caravan_members::Service::start(config, serf)
             .map_err(|error| AgentError::Members(Box::new(error)))?;
         self.servers.spawn(service.run(self.stop_members.clone()));
-        let channels = Arc::new(RpcChannels::new(self.calling(&own), own.clone(), members.changes()));
+        let channels = RpcChannels::new(self.calling(&own), own.clone(), members.changes(), self.foreign());
         let name = format!("{}.{}", settings.name, settings.region);
         let address = SocketAddr::new(advertise.ip(), rpc.port()).to_string();
         let log = LogConfig {
@@ -114,11 +119,13 @@ impl Agent<'_> {
         let cluster = ClusterConfig {
             id,
             name,
+            level: settings.level,
             expect: server.cluster.expect,
             dir: (!settings.dev).then(|| server.data_dir.clone()),
             own: own.clone(),
-            channels,
+            channels: Arc::new(channels),
             directory: Arc::new(members.clone()),
+            replication: server.cluster.replication.clone(),
         };
         Ok(ServerPart { id, members, own, log, cluster })
     }
@@ -129,7 +136,7 @@ impl Agent<'_> {
         let identity = PeerIdentity::Server(ServerPeer {
             name: self.settings.name.clone(),
             id: own.id.clone(),
-            is_member: false,
+            ..ServerPeer::default()
         });
         let mut options = ConnectOptions::new(Vec::new(), identity, &self.settings.region);
         options.retry = RetryPolicy { patience: Duration::ZERO, ..RetryPolicy::default() };
@@ -137,6 +144,17 @@ impl Agent<'_> {
             options.connector = Arc::new(connector);
         }
         options
+    }
+
+    /// Returns the connectors to servers of other regions, which have the name of their region in their certificates.
+    fn foreign(&self) -> Foreign {
+        let tls = self.tls.clone();
+        Foreign::new(move |region| -> Arc<dyn Connector> {
+            match tls.connecting_to(region) {
+                Some(connector) => Arc::new(connector),
+                None => Arc::new(TcpConnector::default()),
+            }
+        })
     }
 
     /// Joins the configured servers. An error ends the agent.
@@ -169,7 +187,7 @@ fn tags(settings: &Settings, cluster: &ClusterSettings, id: Uuid, rpc: SocketAdd
     ServerTags {
         region: settings.region.clone(),
         datacenter: settings.datacenter.clone(),
-        build: env!("CARGO_PKG_VERSION").to_owned(),
+        build: settings.build.version.to_owned(),
         revision: settings.build.commit.to_owned(),
         id,
         rpc_addr: rpc.ip().to_string(),
@@ -178,9 +196,38 @@ fn tags(settings: &Settings, cluster: &ClusterSettings, id: Uuid, rpc: SocketAdd
         nonvoter: cluster.non_voting,
         zone: cluster.redundancy_zone.clone(),
         upgrade_version: cluster.upgrade_version.clone(),
-        level: Some(FEATURE_LEVEL),
+        level: Some(settings.level),
         ..ServerTags::default()
     }
+}
+
+/// Applies the file `raft/peers.json` with which an operator recovers a cluster without a majority.
+fn recover(log: &Path, own: Uuid) -> Result<(), AgentError> {
+    let applied = caravan_consensus::apply_peers_file(log, own);
+    let applied = applied.map_err(|error| {
+        AgentError::Server(Box::new(caravan_server::ServerError::Storage(Arc::new(error))))
+    })?;
+    match applied {
+        None => {}
+        Some(PeersFile::Applied { cluster, members, last, renamed }) => {
+            let servers: Vec<String> = members.iter().map(|peer| peer.server.to_string()).collect();
+            let (term, index) = last.unwrap_or_default();
+            tracing::warn!(
+                %cluster,
+                servers = servers.join(", "),
+                term,
+                index,
+                file = %renamed.display(),
+                "peers.json was applied: the membership of the cluster is that of the file, under a new cluster id; \
+                 servers whose logs end with another entry are refused"
+            );
+        }
+        Some(PeersFile::Ignored { renamed }) => tracing::warn!(
+            file = %renamed.display(),
+            "peers.json was not applied: this server has no log to recover"
+        ),
+    }
+    Ok(())
 }
 
 /// Returns the server's UUID, which is generated at its first start.

@@ -8,6 +8,7 @@ mod net;
 mod server;
 #[cfg(test)]
 mod tests;
+mod ui;
 
 pub(crate) use client::ClientSettings;
 pub(crate) use cluster::ClusterSettings;
@@ -21,7 +22,7 @@ use crate::tls::TlsSettings;
 use caravan_base::Build;
 use caravan_client::Neighbours;
 use caravan_hcl::config::AgentConfig;
-use caravan_server::AclConfig;
+use caravan_server::{AclConfig, FEATURE_LEVEL};
 use net::{HTTP_PORT, RPC_PORT, advertised, ip, port};
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
@@ -48,6 +49,8 @@ pub(crate) struct Host {
 pub(crate) struct Settings {
     /// The build of the program. The caller of `resolve` sets it.
     pub(crate) build: Build,
+    /// The feature level of the program. The caller of `resolve` sets it.
+    pub(crate) level: u32,
     pub(crate) dev: bool,
     pub(crate) region: String,
     pub(crate) datacenter: String,
@@ -66,6 +69,8 @@ pub(crate) struct Settings {
     pub(crate) client: Option<ClientSettings>,
     pub(crate) transport: caravan_http::Transport,
     pub(crate) metrics: caravan_http::MetricsConfig,
+    /// The web page.
+    pub(crate) ui: caravan_ui::Settings,
     pub(crate) tls: TlsSettings,
     /// The `plugin` blocks by label.
     pub(crate) plugins: BTreeMap<String, caravan_plugins::Block>,
@@ -170,7 +175,8 @@ pub(crate) fn resolve(flags: &Flags, file: AgentConfig, host: &Host) -> Result<S
     let advertise_rpc = advertised("advertise.rpc", advertise.rpc.as_deref(), rpc, host, dev || !is_server)?;
     let server = match is_server {
         true => {
-            let cluster = ClusterSettings::of(&file, &server_file, bind, host, dev)?;
+            let region = non_empty(&file.region).unwrap_or_else(|| "global".into());
+            let cluster = ClusterSettings::of(&file, &server_file, bind, host, dev, &region)?;
             Some(ServerSettings::of(&server_file, &data_dir, host, cluster)?)
         }
         false => None,
@@ -204,6 +210,7 @@ pub(crate) fn resolve(flags: &Flags, file: AgentConfig, host: &Host) -> Result<S
     };
     Ok(Settings {
         build: Build { version: env!("CARGO_PKG_VERSION"), commit: "", date: "" },
+        level: FEATURE_LEVEL,
         dev,
         region: non_empty(&file.region).unwrap_or_else(|| "global".into()),
         datacenter: non_empty(&file.datacenter).unwrap_or_else(|| "dc1".into()),
@@ -221,6 +228,7 @@ pub(crate) fn resolve(flags: &Flags, file: AgentConfig, host: &Host) -> Result<S
         client,
         transport: transport(&file, limits)?,
         metrics: metrics(&file, dev),
+        ui: ui::of(&file)?,
         tls: TlsSettings::of(&file)?,
         plugins,
         plugin_dir,

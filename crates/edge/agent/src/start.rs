@@ -197,7 +197,8 @@ impl Agent<'_> {
         let identity = PeerIdentity::Server(ServerPeer {
             name: self.settings.name.clone(),
             id: part.own.id.clone(),
-            is_member: false,
+            region: self.settings.region.clone(),
+            ..ServerPeer::default()
         });
         let router = server.rpc().merge(caravan_http::rpc(state.clone())).build();
         let mut options = ServerOptions {
@@ -206,6 +207,7 @@ impl Agent<'_> {
                 server,
                 region: self.settings.region.clone(),
                 tls: self.tls.clone(),
+                members: part.members.clone(),
             }),
             limits: self.limits.clone(),
             own: part.own.clone(),
@@ -322,6 +324,8 @@ impl Agent<'_> {
             revision: settings.build.commit.to_owned(),
             dev: settings.dev,
             max_kill_timeout: file.max_kill_timeout.map_or(defaults.max_kill_timeout, |d| d.to_std()),
+            alloc_mounts_dir: client.alloc_mounts_dir.clone(),
+            dynamic_users: client.dynamic_users.clone(),
             stats_interval: interval.map_or(defaults.stats_interval, |interval| interval.to_std()),
             neighbours: settings.neighbours.clone(),
             ..defaults
@@ -334,12 +338,13 @@ impl Agent<'_> {
             region: settings.region.clone(),
             datacenter: settings.datacenter.clone(),
             name: settings.name.clone(),
-            version: env!("CARGO_PKG_VERSION").to_owned(),
+            version: settings.build.version.to_owned(),
             server_id: part.map(|part| part.id.to_string()).unwrap_or_default(),
             http_addr: settings.advertise_http.clone(),
             rpc_addr: if settings.server.is_some() { settings.advertise_rpc.clone() } else { String::new() },
             dev: settings.dev,
             metrics: settings.metrics,
+            ui: settings.ui.clone(),
             config: shown.into(),
         }
     }

@@ -162,14 +162,22 @@ impl Rules {
         if !self.names {
             return Ok(());
         }
-        let is = |role| certificate.is_for(&name(role, region)).unwrap_or(false);
+        let is_for = |role, region| certificate.is_for(&name(role, region)).unwrap_or(false);
+        let is = |role| is_for(role, region);
+        let found = || match certificate.names() {
+            names if names.is_empty() => "the certificate has no names".to_owned(),
+            names => format!("the certificate is for {}", names.join(", ")),
+        };
         match &hello.identity {
-            PeerIdentity::Server(_) if !is("server") => {
-                no(format!("only a certificate for {} makes a server", name("server", region)))
+            // Servers of other regions pass requests on; each has the name of its own region.
+            PeerIdentity::Server(_) if !is_for("server", &hello.region) => {
+                let expected = name("server", &hello.region);
+                no(format!("{}: only a certificate for {expected} makes a server", found()))
             }
             // The agent of a server may be a client as well.
             PeerIdentity::Client { .. } if !is("client") && !is("server") => no(format!(
-                "the certificate is neither for {} nor for {}",
+                "{}: it is neither for {} nor for {}",
+                found(),
                 name("client", region),
                 name("server", region)
             )),
@@ -228,6 +236,19 @@ impl Live {
     /// Returns the acceptor of incoming RPC connections, if they are encrypted.
     pub(crate) fn accepting(&self) -> Option<TlsAcceptor> {
         self.rpc.as_ref().map(|(acceptor, _)| TlsAcceptor(acceptor.clone()))
+    }
+
+    /// Returns the connector of RPC connections to servers of another region, if they are encrypted.
+    pub(crate) fn connecting_to(&self, region: &str) -> Option<TlsConnector> {
+        let connector = self.connecting()?;
+        // The region of a member may be no name; then no certificate fits, as with the name of the own region.
+        match connector.tls.named(&name("server", region)) {
+            Ok(tls) => Some(TlsConnector { tls, ..connector }),
+            Err(error) => {
+                tracing::warn!(region, %error, "the certificates of this region cannot be checked by their names");
+                Some(connector)
+            }
+        }
     }
 
     /// Returns the connector of outgoing RPC connections, if they are encrypted.

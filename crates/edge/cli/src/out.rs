@@ -91,6 +91,14 @@ impl Out {
         if self.colour { format!("\x1b[1m{text}\x1b[0m") } else { text.to_owned() }
     }
 
+    /// Prompts with a question, and returns the answer without its newline.
+    pub(crate) fn read(&self, question: &str) -> io::Result<String> {
+        self.raw_note(format!("{question} ").as_bytes());
+        let mut answer = String::new();
+        io::stdin().read_line(&mut answer)?;
+        Ok(answer.trim_end_matches(['\r', '\n']).to_owned())
+    }
+
     /// Prompts with a question. Returns whether the answer is one of `accepted`.
     pub(crate) fn ask(&self, question: &str, accepted: &[&str]) -> bool {
         self.raw_note(format!("{question} ").as_bytes());

@@ -9,7 +9,7 @@ mod tests;
 
 pub use reference::{Route, page, routes};
 
-pub(crate) use line::{Asks, BodyLimit, Line, Need, Object, On, Parse, Place, To};
+pub(crate) use line::{Asks, BodyLimit, Line, Need, Object, On, Parse, Place, Scope, To};
 pub(crate) use standing::{Watched, exec_lost, lost, watched};
 pub(crate) use table::{find_method, find_path};
 
@@ -30,6 +30,8 @@ pub(crate) const TOKEN: HeaderName = HeaderName::from_static("x-nomad-token");
 
 /// The refusal for callers without the right.
 const DENIED: &str = "Permission denied";
+/// The operator capability to save snapshots.
+pub(crate) const SNAPSHOT_SAVE: &str = "snapshot-save";
 /// The refusal of registrations while only operators may register jobs.
 const REJECTED: &str = "Job registration, dispatch, and scale are disabled by the scheduler configuration";
 
@@ -111,7 +113,7 @@ pub(crate) fn namespace(need: Need, query: &Query, body: &[u8]) -> Namespace {
 }
 
 /// Returns the first JSON value of a body, as the handlers parse it; null without one.
-fn parsed(body: &[u8]) -> Value {
+pub(crate) fn parsed(body: &[u8]) -> Value {
     let mut values = serde_json::Deserializer::from_slice(body).into_iter::<Value>();
     values.next().and_then(Result::ok).unwrap_or_default()
 }
@@ -231,6 +233,13 @@ impl Asked<'_> {
             Need::Agent(level) => acl.agent(level).into(),
             Need::Operator(level) => acl.operator(level).into(),
             Need::OperatorCap(cap, level) => acl.operator_cap(cap, level).into(),
+            Need::SaveSnapshot => {
+                // The handler refuses a value that is not a flag. The key opens all secrets.
+                let has_key = !matches!(self.call.query.flag("key"), Ok(None | Some(false)));
+                let may =
+                    if has_key { acl.is_management() } else { acl.operator_cap(SNAPSHOT_SAVE, Level::Write) };
+                may.into()
+            }
             Need::Quota(level) => acl.quota(level).into(),
             Need::Plugin(level) => acl.plugin(level).into(),
             Need::Pool(at, cap) => acl.node_pool(&self.named(at), cap).into(),
@@ -285,13 +294,14 @@ static NULL: Value = Value::Null;
 
 /// Returns a field, ignoring the case of its name. If several spellings occur, the last one that is not null applies,
 /// as in the parser of bodies: the check must read the same value as the handler.
-fn field<'v>(value: &'v Value, name: &str) -> &'v Value {
+pub(crate) fn field<'v>(value: &'v Value, name: &str) -> &'v Value {
     let fields = value.as_object().into_iter().flatten();
     let mut named = fields.filter(|(key, value)| key.eq_ignore_ascii_case(name) && !value.is_null());
     named.next_back().map_or(&NULL, |(_, value)| value)
 }
 
-fn text<'v>(value: &'v Value, name: &str) -> &'v str {
+/// Returns a text field, with the rules of [`field`]; empty without it.
+pub(crate) fn text<'v>(value: &'v Value, name: &str) -> &'v str {
     field(value, name).as_str().unwrap_or_default()
 }
 
@@ -309,6 +319,19 @@ pub(crate) fn event_topic(caller: &Caller, topic: &str, namespace: &str) -> bool
         "Operator" => acl.operator(Level::Read),
         "Variable" => acl.is_management() || acl.any_variable(namespace),
         _ => acl.is_management(),
+    }
+}
+
+/// Returns whether a caller may receive any event of a topic, in a namespace or, for `*`, in at least one namespace.
+pub(crate) fn any_event(caller: &Caller, topic: &str, namespace: &str) -> bool {
+    let acl = &caller.acl;
+    match topic.split(':').next().unwrap_or_default() {
+        "Deployment" | "Evaluation" | "Allocation" | "Job" | "Service" | "CSIPlugin" => {
+            acl.namespace_any(namespace, &[NsCap::ReadJob])
+        }
+        "HostVolume" => acl.namespace_any(namespace, &[NsCap::HostVolumeRead]),
+        "CSIVolume" => acl.namespace_any(namespace, &[NsCap::CsiReadVolume]),
+        topic => event_topic(caller, topic, namespace),
     }
 }
 

@@ -10,6 +10,7 @@ use crate::error::ApiError;
 use crate::http_body::Body;
 use crate::leader;
 use crate::query::{Query, cleaned};
+use crate::region;
 use crate::relay::{self, ASKS, FromAgent, HOPS, MAX_HOPS};
 use crate::reply::Reply;
 use crate::routes;
@@ -187,9 +188,12 @@ async fn answer(
     if call.hops > MAX_HOPS {
         return Err(ApiError::internal("the request was passed on from agent to agent too often"));
     }
-    let region = call.query.text("region");
-    if !region.is_empty() && region != call.state.info.region {
-        return Err(ApiError::internal("No path to region"));
+    // A session is passed on to another region after the websocket is open.
+    if let Some(region) = region::other(&call).filter(|_| call.line.place != Place::Websocket) {
+        return match sender {
+            Some(FromAgent { is_foreign: true, .. }) => Err(region::crossed(&region)),
+            _ => Box::pin(region::pass_on(&call, &region)).await,
+        };
     }
     let request = Admitted { sender, asks, upgrade: Mutex::new(upgrade) };
     let mut give_up: Option<Instant> = None;
@@ -308,7 +312,15 @@ async fn placed(call: &Call) -> Result<Response<Body>, ApiError> {
             Destination::There(channel.ok_or_else(ApiError::no_leader)?)
         }
     };
+    let destination = match (destination, &call.state.server) {
+        (Destination::Node(node), Some(server)) => {
+            Destination::There(server.node_channel(&node).await.map_err(ApiError::no_path)?)
+        }
+        (destination, _) => destination,
+    };
     let response = match (destination, call.state.server.as_ref().filter(|_| is_cached(call))) {
+        // Only an agent with a server has such a destination.
+        (Destination::Node(_), _) => return Err(ApiError::not_found("No path to node")),
         (Destination::There(channel), _) => return Box::pin(relay::forward(call, &channel)).await,
         (Destination::Here, Some(server)) => Box::pin(cached(call, server)).await?,
         (Destination::Here, None) => run(call).await?.into_response(call.query.pretty()),

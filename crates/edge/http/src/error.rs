@@ -5,7 +5,7 @@ use caravan_api::{DecodeError, ErrorReason, JobProblem};
 use caravan_client::fs::FsError;
 use caravan_client::{ClientError, DriverError};
 use caravan_rpc::{Code, RpcError};
-use caravan_server::{Kind, ServerError};
+use caravan_server::{Kind, NoPath, ServerError};
 use http::StatusCode;
 
 /// A request that is answered with an error. The body is `message` as plain text.
@@ -147,6 +147,11 @@ impl ApiError {
             FsError::NotFound(_) => Self::bad_request(error.to_string()),
             other => Self::of_fs(other),
         }
+    }
+
+    /// Converts the reason why a node cannot be called. Clients recognise the first words.
+    pub(crate) fn no_path(reason: NoPath) -> Self {
+        Self::not_found(format!("No path to node: {reason}"))
     }
 
     /// Converts the error that ends a program in a task. Clients recognise driver errors by the prefix.

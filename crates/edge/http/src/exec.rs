@@ -4,11 +4,12 @@
 use crate::access;
 use crate::client_side::{self, ClientSide};
 use crate::error::{ApiError, ClientCall};
+use crate::region;
 use crate::relay::MAX_HOPS;
 use crate::state::HttpState;
 use caravan_client::{ExecEvent, ExecInput, ExecRequest, ExecStream};
 use caravan_messages::{ExecIn, ExecOpen, ExecOut};
-use caravan_rpc::{Channel, Code, Context, ItemStream, RpcError, methods};
+use caravan_rpc::{Channel, Code, Context, ItemStream, PeerIdentity, RpcError, methods};
 use caravan_types::acl::Secret;
 use futures::{FutureExt, Stream, StreamExt, stream};
 use std::sync::Arc;
@@ -29,6 +30,16 @@ pub(crate) struct ExecSession {
 /// Opens a session in this agent or in the agent that holds the allocation.
 pub(crate) async fn open(state: &HttpState, open: ExecOpen) -> Result<ExecSession, ApiError> {
     let unknown = || ApiError::not_found(format!("Unknown allocation \"{}\"", open.alloc));
+    if is_foreign(state, &open) {
+        if open.hops > MAX_HOPS {
+            return Err(region::crossed(&open.region));
+        }
+        let channel = match &state.server {
+            Some(server) => region::reach(server, &open.region).await?,
+            None => state.relay.clone().filter(|_| open.hops == 0).ok_or_else(ApiError::no_leader)?,
+        };
+        return Ok(remote(&channel, ExecOpen { hops: open.hops + 1, ..open }));
+    }
     if let Some(client) = &state.client {
         client_side::ready(client.as_ref()).await;
     }
@@ -41,13 +52,17 @@ pub(crate) async fn open(state: &HttpState, open: ExecOpen) -> Result<ExecSessio
     let (channel, secret) = match &state.server {
         Some(server) => {
             let row = server.store().snapshot().alloc(&open.alloc).cloned().ok_or_else(unknown)?;
-            let channel =
-                server.node_channel(&row.node_id).map_err(|_| ApiError::not_found("No path to node"))?;
+            let channel = server.node_channel(&row.node_id).await.map_err(ApiError::no_path)?;
             (channel, Secret::default())
         }
         None => (state.relay.clone().filter(|_| open.hops == 0).ok_or_else(unknown)?, open.secret.clone()),
     };
     Ok(remote(&channel, ExecOpen { hops: open.hops + 1, secret, ..open }))
+}
+
+/// Returns whether a session is for another region, whose servers then check the caller's right.
+pub(crate) fn is_foreign(state: &HttpState, open: &ExecOpen) -> bool {
+    !open.region.is_empty() && open.region != state.info.region
 }
 
 /// Starts a program in a task of this node and adapts it to the messages of the protocol.
@@ -96,12 +111,18 @@ fn remote(channel: &Channel, open: ExecOpen) -> ExecSession {
 /// Answers exec sessions of other agents; the RPC side of [`open`].
 pub(crate) fn serve(
     state: Arc<HttpState>,
+    peer: PeerIdentity,
     asked: ExecOpen,
     inputs: ItemStream<ExecIn>,
 ) -> impl Stream<Item = Result<ExecOut, RpcError>> + Send + 'static {
     let opening = async move {
+        let is_foreign = is_foreign(&state, &asked);
+        if is_foreign && matches!(peer, PeerIdentity::Server(_)) {
+            return stream::iter([Err(rpc_error(&region::crossed(&asked.region)))]).right_stream();
+        }
         // A connection to a server's port alone does not authorize the caller.
-        let allowed = match &state.server {
+        let judge = state.server.clone().filter(|_| !is_foreign);
+        let allowed = match &judge {
             Some(server) => access::may_exec(server, &asked),
             None => Ok(()),
         };
@@ -112,7 +133,7 @@ pub(crate) fn serve(
         match opened {
             Ok(session) => {
                 let lost = async move {
-                    match &state.server {
+                    match &judge {
                         Some(server) => access::exec_lost(server, &asked).await,
                         None => std::future::pending().await,
                     }
@@ -199,7 +220,9 @@ pub(crate) fn rpc(
 ) -> impl Fn(Context, ExecOpen, ItemStream<ExecIn>) -> futures::future::Ready<Result<Outputs, RpcError>>
 + Send
 + Sync {
-    move |_, asked, inputs| futures::future::ready(Ok(serve(state.clone(), asked, inputs).boxed()))
+    move |context, asked, inputs| {
+        futures::future::ready(Ok(serve(state.clone(), context.peer, asked, inputs).boxed()))
+    }
 }
 
 type Outputs = stream::BoxStream<'static, Result<ExecOut, RpcError>>;

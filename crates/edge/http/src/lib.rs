@@ -31,6 +31,7 @@ mod log_source;
 mod page;
 mod profiler;
 mod query;
+mod region;
 mod relay;
 mod reply;
 mod routes;

@@ -37,10 +37,12 @@ const ASK_PAUSE: Duration = Duration::from_secs(5);
 pub(crate) struct FromAgent {
     /// Whether the agent is a server of this cluster.
     pub(crate) is_server: bool,
+    /// Whether the agent is a server of another region.
+    pub(crate) is_foreign: bool,
 }
 
-/// A client forwards to a server, which forwards to the leader, which forwards to another client through the server that
-/// the client is connected to; further forwarding is refused.
+/// A client forwards to a server, which forwards to a server of another region, which forwards to its leader, which
+/// forwards to another client; further forwarding is refused.
 pub(crate) const MAX_HOPS: u8 = 4;
 
 /// Headers that are forwarded to another agent.
@@ -179,7 +181,9 @@ pub fn answer(
     peer: &PeerIdentity,
     request: HttpRequest,
 ) -> impl Stream<Item = Result<HttpPart, RpcError>> + Send + use<> {
-    let sender = FromAgent { is_server: peer.is_member() };
+    let is_server = peer.is_member();
+    let is_foreign = !is_server && matches!(peer, PeerIdentity::Server(_));
+    let sender = FromAgent { is_server, is_foreign };
     let open = async move {
         let response = match rebuilt(request, sender) {
             Ok(request) => dispatch::handle(state, request).await,

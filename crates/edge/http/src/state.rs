@@ -69,6 +69,8 @@ pub struct AgentInfo {
     pub dev: bool,
     /// The optional metrics of `/v1/metrics`.
     pub metrics: MetricsConfig,
+    /// The settings of the web page.
+    pub ui: caravan_ui::Settings,
     /// The `config` object of `/v1/agent/self`; its creator removes secrets.
     pub config: Shown,
 }

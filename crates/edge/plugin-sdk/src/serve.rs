@@ -22,10 +22,15 @@ use tokio_stream::wrappers::UnixListenerStream;
 use tokio_util::sync::CancellationToken;
 use tonic::service::Routes;
 use tonic::transport::Server;
+use tonic::{Response, Status};
 
+pub(crate) mod base;
 mod handshake;
 mod host;
 pub(crate) mod stream;
+
+/// The answer of a call.
+pub(crate) type Reply<T> = Result<Response<T>, Status>;
 
 /// The time for calls to end after the request to shut down. Agents kill the plugin after two seconds.
 const GRACE: Duration = Duration::from_secs(1);
@@ -70,12 +75,9 @@ pub async fn serve_driver<P: DriverPlugin>(plugin: P) -> ExitCode {
     finish(
         serve(&info, |cancel| {
             let service = Arc::new(DriverService::new(plugin, cancel));
-            let base = BasePluginServer::from_arc(Arc::clone(&service));
-            let driver = DriverServer::from_arc(service);
-            Routes::new(base.max_decoding_message_size(usize::MAX).max_encoding_message_size(usize::MAX))
-                .add_service(
-                    driver.max_decoding_message_size(usize::MAX).max_encoding_message_size(usize::MAX),
-                )
+            let driver = DriverServer::from_arc(Arc::clone(&service));
+            let driver = driver.max_decoding_message_size(usize::MAX).max_encoding_message_size(usize::MAX);
+            shared(service).add_service(driver)
         })
         .await,
     )
@@ -87,15 +89,18 @@ pub async fn serve_device<P: DevicePlugin>(plugin: P) -> ExitCode {
     finish(
         serve(&info, |cancel| {
             let service = Arc::new(DeviceService::new(plugin, cancel));
-            let base = BasePluginServer::from_arc(Arc::clone(&service));
-            let device = DevicePluginServer::from_arc(service);
-            Routes::new(base.max_decoding_message_size(usize::MAX).max_encoding_message_size(usize::MAX))
-                .add_service(
-                    device.max_decoding_message_size(usize::MAX).max_encoding_message_size(usize::MAX),
-                )
+            let device = DevicePluginServer::from_arc(Arc::clone(&service));
+            let device = device.max_decoding_message_size(usize::MAX).max_encoding_message_size(usize::MAX);
+            shared(service).add_service(device)
         })
         .await,
     )
+}
+
+/// Returns the services that both kinds of plugins have.
+fn shared<P: base::Plugin>(plugin: Arc<P>) -> Routes {
+    let base = BasePluginServer::new(base::Base(plugin));
+    Routes::new(base.max_decoding_message_size(usize::MAX).max_encoding_message_size(usize::MAX))
 }
 
 fn finish(result: Result<(), ServeError>) -> ExitCode {

@@ -115,6 +115,7 @@ mod model;
 mod namespaces;
 mod nodes;
 mod operator;
+mod overview;
 mod query;
 mod retry;
 mod scaling;
@@ -152,6 +153,7 @@ pub use nodes::{DrainRequest, DrainSpec, NodeUpdateResponse, Nodes};
 pub use operator::{
     AutopilotHealth, AutopilotServer, Operator, RaftConfiguration, RaftServer, SchedulerSettings,
 };
+pub use overview::{AttentionItem, Caravan, NodeColumns, Overview, StorageMap};
 pub use query::{Meta, QueryOptions, Response, Watch};
 pub use retry::Retry;
 pub use scaling::{

@@ -63,6 +63,12 @@ pub struct AutopilotServer {
     pub last_term: u64,
     pub last_index: u64,
     pub stable_since: Time,
+    /// Difference of the server's wall clock to the leader's, as a Go duration; empty from agents of other kinds.
+    #[serde(rename = "CaravanClockSkew", skip_serializing_if = "String::is_empty")]
+    pub clock_skew: String,
+    /// The feature level that the server supports; absent from agents of other kinds.
+    #[serde(rename = "CaravanFeatureLevel", skip_serializing_if = "Option::is_none")]
+    pub feature_level: Option<u32>,
 }
 
 /// Health of the servers.
@@ -75,6 +81,9 @@ pub struct AutopilotHealth {
     pub leader: String,
     pub voters: Vec<String>,
     pub servers: Vec<AutopilotServer>,
+    /// The feature level of the cluster; absent from agents of other kinds.
+    #[serde(rename = "CaravanFeatureLevel", skip_serializing_if = "Option::is_none")]
+    pub feature_level: Option<u32>,
 }
 
 #[derive(Default, Deserialize)]

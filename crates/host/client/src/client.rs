@@ -9,6 +9,7 @@ use crate::csi::supervisor::PluginTask;
 use crate::csi::{CsiFault, Ledger, LeftMounts, Manager, Registry, VolumeManager};
 use crate::devices::{DeviceManager, Holders};
 use crate::drivers::DriverManager;
+use crate::dynamic_users::DynamicUsers;
 use crate::fs::AllocFs;
 use crate::host_volumes::{HostVolumeFault, HostVolumes, check_fixed};
 use crate::lease::NodeLease;
@@ -16,7 +17,7 @@ use crate::metadata::NodeMetadata;
 use crate::networks::Networks;
 use crate::node::NodeState;
 use crate::reporter::Reporter;
-use crate::runner::{Fence, Outlets, Planner, RunnerParts, Site, Sources, TaskHookParts};
+use crate::runner::{DriverNetworks, Fence, Outlets, Planner, RunnerParts, Site, Sources, TaskHookParts};
 use crate::servers::{Link, Servers};
 use crate::state::{Identity, Loaded, Store, TaskRecord};
 use crate::task_api::Served;
@@ -24,9 +25,7 @@ use crate::{ClientError, contact, env, fingerprint, metadata};
 use crate::{NeighbourKind, Neighbours};
 use caravan_csi::{Class, CsiError, Deadlines};
 use caravan_drivers::{DevicePlugin, Driver, ExecOutput, FsIsolation, TaskId, Usage};
-use caravan_messages::{
-    ControllerAnswer, ControllerCall, Done, NodeDetach, NodeExpand, NodeExpanded, SignedNode,
-};
+use caravan_messages::{ControllerAnswer, ControllerCall, Done, NodeDetach, NodeExpand, NodeExpanded};
 use caravan_rpc::{Code, RouterBuilder, RpcError, methods};
 use caravan_sys::below::Treatment;
 use caravan_sys::files::{durable_dir, durable_private_dir, sync_dir};
@@ -132,11 +131,13 @@ impl Client {
                 BTreeMap::new(),
             );
         }
-        let networks =
-            Networks::open(&config, store.clone(), node.clone(), loaded.networks, loaded.last_address);
+        let bridge =
+            Networks::open(&config, store.clone(), node.clone(), loaded.attachments, loaded.last_address);
         let shutdown = CancellationToken::new();
         let here: BTreeSet<AllocId> = loaded.allocs.iter().map(|a| a.id.clone()).collect();
         crate::runner::sweep(&config.state_dir, |id| here.contains(id))?;
+        let is_here = |name: &str| here.iter().any(|id| name.starts_with(&format!("{id}-")));
+        crate::runner::sweep_unveiled(&config.alloc_mounts_dir, is_here)?;
         let registry = Registry::restore(loaded.registrations, store.clone(), |id| here.contains(id));
         let deadlines = Deadlines::default();
         let plugins = Manager::new(registry, node.clone(), deadlines);
@@ -164,7 +165,13 @@ impl Client {
         let (reporter, meters) = (Reporter::default(), caravan_meters::Meters::default());
         let (task_api, heartbeat) = (Served::default(), LastHeartbeat::default());
         let restored = CancellationToken::new();
+        let networks = DriverNetworks::new(drivers.clone(), store.clone(), loaded.networks, shutdown.clone());
+        let users = loaded.tasks.iter().filter(|(_, record)| record.state.state != TaskRunState::Dead);
+        let users = users.filter_map(|(key, record)| Some((key.clone(), record.dynamic_uid?)));
+        let dynamic_users = DynamicUsers::new(config.dynamic_users.clone(), users);
         let planner = Arc::new(Planner {
+            mounts_dir: config.alloc_mounts_dir.clone(),
+            dynamic_users,
             drivers: drivers.clone(),
             node: node.clone(),
             region: config.region.clone(),
@@ -196,8 +203,9 @@ impl Client {
                 devices: devices.clone(),
                 holders: holders.clone(),
             },
-            api: Arc::clone(&task_api),
             networks: networks.clone(),
+            api: Arc::clone(&task_api),
+            bridge: bridge.clone(),
         };
         let parts = AllocsParts {
             store: store.clone(),
@@ -219,7 +227,6 @@ impl Client {
                 node: node.clone(),
                 store: store.clone(),
             }),
-            signed: Arc::default(),
             restored: restored.clone(),
             task_api,
             heartbeat: Arc::clone(&heartbeat),
@@ -247,9 +254,10 @@ impl Client {
             all_restored: restored,
             allocs,
             neighbours,
-            networks,
+            bridge,
             restored: loaded.allocs,
             records: loaded.tasks,
+            networks,
             shared,
         };
         Ok((handle, service))
@@ -286,7 +294,7 @@ fn share(config: &ClientConfig) -> Vec<PathBuf> {
 
 fn new_identity() -> Identity {
     let uuid = || uuid::Uuid::new_v4().to_string();
-    Identity { node_id: NodeId::from(uuid()), secret: NodeSecret::new(uuid()) }
+    Identity { node_id: NodeId::from(uuid()), secret: NodeSecret::new(uuid()), signed: Default::default() }
 }
 
 fn host_variables() -> impl Iterator<Item = (String, String)> {
@@ -311,9 +319,10 @@ pub struct Service {
     allocs: Allocs,
     restored: Vec<Allocation>,
     records: BTreeMap<(AllocId, String), crate::state::TaskRecord>,
+    networks: DriverNetworks,
     shared: Vec<PathBuf>,
     neighbours: Arc<watch::Sender<Neighbours>>,
-    networks: Networks,
+    bridge: Networks,
 }
 
 impl Service {
@@ -321,18 +330,8 @@ impl Service {
     /// removed.
     pub async fn run(self, cancel: CancellationToken) {
         let Self { config, csi_dir, store, contact, plugins, volumes, left_mounts, .. } = self;
-        let Self {
-            cores,
-            shutdown,
-            all_restored,
-            allocs,
-            restored,
-            mut records,
-            shared,
-            neighbours,
-            networks,
-            ..
-        } = self;
+        let Self { cores, shutdown, all_restored, allocs, restored, mut records, networks, .. } = self;
+        let Self { shared, neighbours, bridge, .. } = self;
         let stop = CancellationToken::new();
         let tracker = TaskTracker::new();
         tracker.spawn(contact.drivers.clone().run(stop.child_token()));
@@ -355,7 +354,8 @@ impl Service {
         let here: BTreeSet<AllocId> = restored.iter().map(|a| a.id.clone()).collect();
         volumes.adopt(|id| here.contains(id));
         let known = here.clone();
-        tracker.spawn(networks.clone().run(move |id| known.contains(id), stop.child_token()));
+        tracker.spawn(bridge.clone().run(move |id| known.contains(id), stop.child_token()));
+        tracker.spawn(networks.sweep(move |id| here.contains(id)));
         tracker.spawn(look_for_left_mounts(left_mounts, &csi_dir, &restored, &records, stop.child_token()));
         for alloc in restored {
             let mut own = BTreeMap::new();
@@ -397,7 +397,7 @@ impl Service {
         tracker.wait().await;
         drivers.shut_down().await;
         if config.dev {
-            networks.remove_bridge().await;
+            bridge.remove_bridge().await;
         }
         store.close();
         if config.dev {
@@ -462,8 +462,6 @@ pub struct Handle {
     pub(crate) link: Link,
     pub(crate) config: Arc<ClientConfig>,
     pub(crate) meta: Arc<NodeMetadata>,
-    /// The node's signed identity, after the first request for it.
-    pub(crate) signed: Arc<tokio::sync::Mutex<Option<SignedNode>>>,
     /// Cancelled once the allocations of an earlier agent are restored.
     pub(crate) restored: CancellationToken,
     /// The server for API requests of tasks.

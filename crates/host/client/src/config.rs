@@ -4,6 +4,7 @@ use caravan_drivers::DevicePlugin;
 use caravan_networks::BridgeConfig;
 use caravan_types::node::{HostNetwork, HostVolumeInfo, ReservedResources};
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::RangeInclusive;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -24,6 +25,10 @@ pub struct ClientConfig {
     pub state_dir: PathBuf,
     /// The parent of the allocation directories. Default: `<data_dir>/alloc`.
     pub alloc_dir: PathBuf,
+    /// The parent of the directories that drivers of kind unveil show. Default: `<data_dir>/alloc_mounts`.
+    pub alloc_mounts_dir: PathBuf,
+    /// The users that the client may choose for tasks.
+    pub dynamic_users: RangeInclusive<u32>,
     /// Name of the node.
     pub node_name: String,
     /// The kernel's host name.
@@ -109,6 +114,8 @@ impl ClientConfig {
         Self {
             state_dir: data_dir.join("client"),
             alloc_dir: data_dir.join("alloc"),
+            alloc_mounts_dir: data_dir.join("alloc_mounts"),
+            dynamic_users: 80_000..=89_999,
             hostname: node_name.clone(),
             node_name,
             datacenter: "dc1".to_owned(),

@@ -11,7 +11,7 @@ use crate::node::NodeState;
 use crate::reporter::Reporter;
 use crate::servers::Link;
 use caravan_messages::{NodeContact, NodeEvents, NodeHeartbeat, NodeRegister, WatchAllocs};
-use caravan_rpc::RpcError;
+use caravan_rpc::{Code, RpcError};
 use caravan_sys::time::BootTime;
 use caravan_types::node::NodeStatus;
 use futures::StreamExt;
@@ -102,9 +102,19 @@ async fn answered(
 ) -> Result<NodeContact, String> {
     let sent = BootTime::now();
     let contact = match tokio::time::timeout(patience, call).await {
-        Ok(answer) => answer.map_err(|error| error.to_string())?,
+        Ok(Ok(answer)) => answer,
+        Ok(Err(error)) => {
+            if error.code == Code::Permission {
+                // The servers may have lost the key of the identity. The next attempt proves the node by its secret.
+                parts.link.identity.signed.clear();
+            }
+            return Err(error.to_string());
+        }
         Err(_) => return Err(format!("no answer within {} ms", patience.as_millis())),
     };
+    if let Some(signed) = contact.identity.clone() {
+        parts.link.identity.signed.set(signed);
+    }
     *parts.heartbeat.lock() = Some((std::time::Instant::now(), contact.heartbeat_ttl.to_std()));
     parts.link.servers.learn(&contact.servers);
     if !contact.unknown {
@@ -119,7 +129,12 @@ async fn answered(
 }
 
 fn heartbeat(parts: &ContactParts) -> NodeHeartbeat {
-    NodeHeartbeat { node_id: parts.link.identity.node_id.clone(), secret: parts.link.identity.secret.clone() }
+    let identity = &parts.link.identity;
+    NodeHeartbeat {
+        node_id: identity.node_id.clone(),
+        secret: identity.proof(),
+        wants_identity: identity.signed.valid().is_none(),
+    }
 }
 
 /// Keeps contact for as long as it is polled.
@@ -245,7 +260,7 @@ async fn tell_events(parts: &ContactParts, registered: watch::Receiver<bool>) {
         let events = parts.node.take_events().await;
         let request = NodeEvents {
             node_id: parts.link.identity.node_id.clone(),
-            secret: parts.link.identity.secret.clone(),
+            secret: parts.link.identity.proof(),
             events: events.clone(),
         };
         match parts.link.servers.node_events(request).await {
@@ -265,7 +280,7 @@ async fn follow_allocs(parts: &ContactParts, allocs: &Allocs, registered: watch:
     loop {
         let request = WatchAllocs {
             node_id: parts.link.identity.node_id.clone(),
-            secret: parts.link.identity.secret.clone(),
+            secret: parts.link.identity.proof(),
             after: parts.seen.load(Ordering::Relaxed),
         };
         let mut deltas = parts.link.servers.watch_allocs(request).await;

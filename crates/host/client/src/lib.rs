@@ -19,6 +19,7 @@ mod cores;
 mod csi;
 mod devices;
 mod drivers;
+mod dynamic_users;
 mod env;
 mod error;
 mod fingerprint;

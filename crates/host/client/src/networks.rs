@@ -6,7 +6,7 @@ mod words;
 use crate::clock::Backoff;
 use crate::config::ClientConfig;
 use crate::node::NodeState;
-use crate::state::{LastAddress, NetworkRecord, Store};
+use crate::state::{AttachmentRecord, LastAddress, Store};
 use caravan_networks::{Attachment, Bridge, Fault, Finding, Forward, Pool, probe};
 use caravan_sys::netlink::watch::Watch;
 use caravan_sys::{describe, netns};
@@ -53,7 +53,7 @@ struct Inner {
 #[derive(Debug)]
 struct Book {
     pool: Pool,
-    records: BTreeMap<AllocId, NetworkRecord>,
+    records: BTreeMap<AllocId, AttachmentRecord>,
     /// The allocations whose network is being removed: a set-up that was given up must not begin afterwards.
     releasing: BTreeSet<AllocId>,
 }
@@ -77,7 +77,7 @@ impl Networks {
         config: &ClientConfig,
         store: Store,
         node: NodeState,
-        records: Vec<NetworkRecord>,
+        records: Vec<AttachmentRecord>,
         last: Option<LastAddress>,
     ) -> Self {
         let mut pool = Pool::new(config.bridge.clone(), last.map(|last| last.0));
@@ -88,7 +88,7 @@ impl Networks {
             pool.restore(&own.alloc, &own.addresses);
             kept.insert(own.alloc.clone(), record);
         }
-        let is_current = |record: &&NetworkRecord| {
+        let is_current = |record: &&AttachmentRecord| {
             record.ready && pool.get(&record.attachment.alloc) == Some(record.attachment.addresses)
         };
         let ready = kept.values().filter(is_current).map(|record| record.attachment.clone());
@@ -127,13 +127,13 @@ impl Networks {
             let attachment = Attachment { alloc: alloc.id.clone(), namespace, addresses, forwards };
             let known = book.records.get(&alloc.id).filter(|known| known.attachment == attachment).cloned();
             let is_new = known.is_none();
-            let record = known.unwrap_or(NetworkRecord { attachment, ready: false });
+            let record = known.unwrap_or(AttachmentRecord { attachment, ready: false });
             book.records.insert(alloc.id.clone(), record.clone());
             (record, is_new)
         };
         if is_new {
             self.inner.store.put_last_address(&LastAddress(record.attachment.addresses)).later();
-            let written = self.inner.store.put_network(&record);
+            let written = self.inner.store.put_attachment(&record);
             written.done().await.map_err(|error| describe(&error))?;
         }
         let attachment = record.attachment.clone();
@@ -158,9 +158,9 @@ impl Networks {
         .await?;
         self.inner.used.send_replace(true);
         if !record.ready {
-            let ready = NetworkRecord { ready: true, ..record.clone() };
+            let ready = AttachmentRecord { ready: true, ..record.clone() };
             self.inner.book.lock().records.insert(alloc.id.clone(), ready.clone());
-            let written = self.inner.store.put_network(&ready);
+            let written = self.inner.store.put_attachment(&ready);
             written.done().await.map_err(|error| describe(&error))?;
         }
         Ok(Arc::new(status(&record.attachment)))
@@ -198,7 +198,7 @@ impl Networks {
             }
         }
         // A failure is logged. The record of the next start finds nothing to remove.
-        self.inner.store.remove_network(alloc).wait().await;
+        self.inner.store.remove_attachment(alloc).wait().await;
         let mut book = self.inner.book.lock();
         book.records.remove(alloc);
         book.releasing.remove(alloc);

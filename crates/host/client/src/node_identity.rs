@@ -1,8 +1,7 @@
-//! The node's own signed identity (docs/reference/http-api.md, section 5.10).
+//! The node's own signed identity (docs/reference/http-api.md, section 5.10). The servers renew it with heartbeats.
 
 use crate::ClientError;
 use crate::client::Handle;
-use crate::clock;
 use caravan_messages::{SignNode, SignedNode};
 use caravan_types::identity::Claims;
 
@@ -12,13 +11,13 @@ impl Handle {
     /// # Errors
     /// If the servers sign none.
     pub async fn identity_claims(&self) -> Result<Claims, ClientError> {
-        let mut signed = self.signed.lock().await;
-        let good = |own: &&SignedNode| own.claims.exp.is_none_or(|end| end > clock::now().as_secs());
-        if let Some(own) = signed.as_ref().filter(good) {
+        if let Some(own) = self.link.identity.signed.valid() {
             return Ok(own.claims.clone());
         }
         let fresh = self.ask_identity().await?;
-        Ok(signed.insert(fresh).claims.clone())
+        let claims = fresh.claims.clone();
+        self.link.identity.signed.set(fresh);
+        Ok(claims)
     }
 
     /// Requests a new identity from the servers.
@@ -26,13 +25,13 @@ impl Handle {
     /// # Errors
     /// If the servers sign none.
     pub async fn renew_identity(&self) -> Result<(), ClientError> {
-        let mut signed = self.signed.lock().await;
-        *signed = Some(self.ask_identity().await?);
+        let fresh = self.ask_identity().await?;
+        self.link.identity.signed.set(fresh);
         Ok(())
     }
 
     async fn ask_identity(&self) -> Result<SignedNode, ClientError> {
-        let request = SignNode { node_id: self.node_id(), secret: self.node_secret() };
+        let request = SignNode { node_id: self.node_id(), secret: self.link.identity.proof() };
         let answer = self.link.servers.sign_node(request).await;
         answer.map_err(|error| ClientError::Unsigned(error.message))
     }

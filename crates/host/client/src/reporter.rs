@@ -48,7 +48,7 @@ impl Reporter {
             }
             let request = AllocStatus {
                 node_id: identity.node_id.clone(),
-                secret: identity.secret.clone(),
+                secret: identity.proof(),
                 updates: batch.values().cloned().collect(),
             };
             match servers.alloc_status(request).await {

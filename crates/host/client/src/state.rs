@@ -7,7 +7,7 @@ mod offline;
 mod record;
 
 pub use offline::state_at_rest;
-pub(crate) use record::{Identity, LastAddress, Loaded, NetworkRecord, TaskRecord};
+pub(crate) use record::{AttachmentRecord, Identity, LastAddress, Loaded, NetworkRecord, TaskRecord};
 
 use crate::ClientError;
 use crate::csi::{ClaimEntry, Registrations};
@@ -36,6 +36,7 @@ const ALLOCS: Table = TableDefinition::new("allocs");
 const TASKS: Table = TableDefinition::new("tasks");
 const CLAIMS: Table = TableDefinition::new("claims");
 const HOST_VOLUMES: Table = TableDefinition::new("host_volumes");
+const ATTACHMENTS: Table = TableDefinition::new("attachments");
 const NETWORKS: Table = TableDefinition::new("networks");
 
 const IDENTITY: &str = "identity";
@@ -185,16 +186,24 @@ impl Store {
         self.send(Operation::Remove { table: HOST_VOLUMES, key: id.to_string() })
     }
     /// Stores the network of an allocation.
-    pub(crate) fn put_network(&self, record: &NetworkRecord) -> Written {
-        self.put(NETWORKS, record.attachment.alloc.to_string(), record)
+    pub(crate) fn put_attachment(&self, record: &AttachmentRecord) -> Written {
+        self.put(ATTACHMENTS, record.attachment.alloc.to_string(), record)
     }
     /// Removes the network of an allocation.
-    pub(crate) fn remove_network(&self, alloc: &AllocId) -> Written {
-        self.send(Operation::Remove { table: NETWORKS, key: alloc.to_string() })
+    pub(crate) fn remove_attachment(&self, alloc: &AllocId) -> Written {
+        self.send(Operation::Remove { table: ATTACHMENTS, key: alloc.to_string() })
     }
     /// Stores the last addresses that an allocation got.
     pub(crate) fn put_last_address(&self, last: &LastAddress) -> Written {
         self.put(META, LAST_ADDRESS.to_owned(), last)
+    }
+    /// Stores the network that a driver makes for an allocation.
+    pub(crate) fn put_network(&self, alloc: &AllocId, record: &NetworkRecord) -> Written {
+        self.put(NETWORKS, alloc.to_string(), record)
+    }
+    /// Removes the network that a driver made for an allocation.
+    pub(crate) fn remove_network(&self, alloc: &AllocId) -> Written {
+        self.send(Operation::Remove { table: NETWORKS, key: alloc.to_string() })
     }
     /// Returns a handle that completes once all earlier changes are durable.
     pub(crate) fn flush(&self) -> Written {
@@ -268,7 +277,7 @@ fn load(database: &Database) -> Result<Loaded, ClientError> {
     };
     let make_tables = || -> Result<(), redb::Error> {
         let transaction = database.begin_write()?;
-        for table in [META, ALLOCS, TASKS, CLAIMS, HOST_VOLUMES, NETWORKS] {
+        for table in [META, ALLOCS, TASKS, CLAIMS, HOST_VOLUMES, ATTACHMENTS, NETWORKS] {
             transaction.open_table(table)?;
         }
         transaction.commit()?;
@@ -311,13 +320,25 @@ fn load(database: &Database) -> Result<Loaded, ClientError> {
     for (key, value) in rows(HOST_VOLUMES)? {
         loaded.host_volumes.push(decode(&key, &value)?);
     }
+    for (key, value) in rows(ATTACHMENTS)? {
+        loaded.attachments.push(decode(&key, &value)?);
+    }
     for (key, value) in rows(NETWORKS)? {
-        loaded.networks.push(decode(&key, &value)?);
+        loaded.networks.insert(key.as_str().into(), decode(&key, &value)?);
     }
     Ok(loaded)
 }
 
-packed!(Identity, TaskRecord, Registrations, ClaimEntry, HostVolumeRecord, NetworkRecord, LastAddress);
+packed!(
+    Identity,
+    TaskRecord,
+    Registrations,
+    ClaimEntry,
+    HostVolumeRecord,
+    AttachmentRecord,
+    LastAddress,
+    NetworkRecord
+);
 
 fn decode<T: Packed>(key: &str, value: &[u8]) -> Result<T, ClientError> {
     T::unpack(value).map_err(|source| ClientError::ReadState {
@@ -341,7 +362,11 @@ mod tests {
         let state = TaskState { state: TaskRunState::Running, ..Default::default() };
         let record = TaskRecord { state, handle: Some(vec![1, 2]), ..Default::default() };
         store.put_task(&alloc.id, "web", &record).later();
-        let identity = Identity { node_id: "n".into(), secret: caravan_types::node::NodeSecret::new("s") };
+        let identity = Identity {
+            node_id: "n".into(),
+            secret: caravan_types::node::NodeSecret::new("s"),
+            signed: Default::default(),
+        };
         store.put_identity(&identity).done().await.unwrap();
         store.close();
         assert!(matches!(store.flush().done().await, Err(ClientError::ShuttingDown)));

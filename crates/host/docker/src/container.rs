@@ -1,18 +1,22 @@
 //! The description of a container that the engine receives. Pure, except for the files that a job names.
 
 mod devices;
+pub(crate) mod hosts;
 mod mounts;
 mod ports;
 #[cfg(test)]
 mod tests;
 
 use crate::config::{Config, SecurityOpt};
+use crate::network::HOLDER;
 use crate::options::{DockerOptions, allows_mode, plain_capability, selected};
 use bollard::models::{
     ContainerCreateBody, EndpointIpamConfig, EndpointSettings, HealthConfig, HostConfig,
     HostConfigCgroupnsModeEnum, HostConfigLogConfig, NetworkingConfig, ResourcesUlimits,
 };
-use caravan_drivers::{DEFAULT_CAPABILITIES, Error, Processors, Resources, Result, TaskConfig};
+use caravan_drivers::{
+    DEFAULT_CAPABILITIES, Error, NetworkIsolation, Processors, Resources, Result, TaskConfig,
+};
 use mounts::Mounted;
 use std::collections::HashMap;
 
@@ -64,7 +68,11 @@ pub(crate) fn body(
 ) -> Result<ContainerCreateBody> {
     check_allowed(config, options)?;
     let Mounted { binds, mounts } = mounts::all(task, config, options)?;
-    let ports = ports::published(task, config)?;
+    let network_mode = network_mode(task, config)?;
+    let ports = ports::published(task, config, &network_mode)?;
+    // Files of the client take the place of these settings.
+    let own_network = joined(task, config).is_none();
+    let unless_joined = |values: &Vec<String>| present(values.clone()).filter(|_| own_network);
     let mut host = HostConfig {
         binds: Some(binds),
         mounts: Some(mounts),
@@ -92,12 +100,12 @@ pub(crate) fn body(
         },
         log_config: Some(log_config(config, options)),
         pids_limit: Some(pids(config, options)?),
-        network_mode: Some(config.network.mode.clone().unwrap_or_else(|| "default".into())),
+        network_mode: Some(network_mode),
         port_bindings: (!ports.bindings.is_empty()).then_some(ports.bindings),
-        extra_hosts: present(config.network.extra_hosts.clone()),
-        dns: present(config.network.dns_servers.clone()),
-        dns_search: present(config.network.dns_search.clone()),
-        dns_options: present(config.network.dns_options.clone()),
+        extra_hosts: unless_joined(&config.network.extra_hosts),
+        dns: unless_joined(&config.network.dns_servers),
+        dns_search: unless_joined(&config.network.dns_search),
+        dns_options: unless_joined(&config.network.dns_options),
         ..HostConfig::default()
     };
     capabilities(config, options, &mut host);
@@ -123,6 +131,21 @@ pub(crate) fn body(
         networking_config: endpoint(config),
         host_config: Some(host),
         ..ContainerCreateBody::default()
+    })
+}
+
+/// Returns the network of the group that a task's container joins; `None` if the container has another network.
+pub(crate) fn joined<'a>(task: &'a TaskConfig, config: &Config) -> Option<&'a NetworkIsolation> {
+    task.network.as_ref().filter(|_| config.network.mode.is_none())
+}
+
+fn network_mode(task: &TaskConfig, config: &Config) -> Result<String> {
+    let Some(network) = joined(task, config) else {
+        return Ok(config.network.mode.clone().unwrap_or_else(|| "default".into()));
+    };
+    let holder = network.labels.get(HOLDER);
+    holder.map(|holder| format!("container:{holder}")).ok_or_else(|| {
+        Error::Config("a container cannot join the network that another driver made for the group".into())
     })
 }
 

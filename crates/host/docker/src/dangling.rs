@@ -15,12 +15,12 @@ use std::time::Duration;
 
 /// Searches periodically, until the driver is dropped. The first search follows the grace of new containers: by then,
 /// the tasks of an earlier agent are recovered.
-pub(crate) async fn search(shared: Weak<Shared>, node_id: String) {
+pub(crate) async fn search(shared: Weak<Shared>) {
     let Some(settings) = shared.upgrade().map(|shared| shared.options.gc.dangling) else { return };
     tokio::time::sleep(settings.period.max(settings.creation_grace)).await;
     while let Some(shared) = shared.upgrade() {
         if let Ok(client) = shared.engine.client().await {
-            match sweep(&shared, &client, &node_id).await {
+            match sweep(&shared, &client).await {
                 Ok(()) => {}
                 Err(error) => {
                     tracing::warn!(error = text(&error), "dangling containers cannot be searched for")
@@ -32,16 +32,22 @@ pub(crate) async fn search(shared: Weak<Shared>, node_id: String) {
     }
 }
 
-async fn sweep(shared: &Shared, client: &Docker, node_id: &str) -> Result<(), Error> {
+async fn sweep(shared: &Shared, client: &Docker) -> Result<(), Error> {
     let settings = shared.options.gc.dangling;
-    let own = vec![format!("{NODE_LABEL}={node_id}")];
+    let own = vec![format!("{NODE_LABEL}={}", shared.node_id)];
     let found = list(client, own).await?;
     let tracked: HashSet<String> =
         shared.tasks.lock().values().map(|task| task.state.container.clone()).collect();
+    let networks: HashSet<String> = shared.networks.lock().keys().cloned().collect();
     let now = Duration::from_nanos(u64::try_from(wall_nanos()).unwrap_or(0)).as_secs();
     for container in found {
         let Some(id) = container.id.clone() else { continue };
-        if tracked.contains(&id) || age(&container, now) < settings.creation_grace {
+        let labels = container.labels.as_ref();
+        let holds_network = labels.is_some_and(|labels| {
+            let alloc = labels.get(ALLOC_LABEL);
+            !labels.contains_key(RUN_LABEL) && alloc.is_some_and(|alloc| networks.contains(alloc))
+        });
+        if tracked.contains(&id) || holds_network || age(&container, now) < settings.creation_grace {
             continue;
         }
         if settings.dry_run {

@@ -4,9 +4,10 @@ use crate::config::Config;
 use crate::engine::{Engine, failed, is_absent, is_trouble, status, text, unreachable};
 use crate::images::Images;
 use crate::options::DockerOptions;
+use crate::running::Running;
 use crate::tasks::{Shared, State, Task};
 use crate::watch::EngineWatch;
-use crate::{NAME, container, dangling, exec, fingerprint, guard, start};
+use crate::{NAME, container, dangling, exec, fingerprint, guard, measure, network, start};
 use async_trait::async_trait;
 use bollard::models::ContainerStatsResponse;
 use bollard::query_parameters::{
@@ -14,14 +15,15 @@ use bollard::query_parameters::{
 };
 use caravan_drivers::{
     Capabilities, Driver, DriverEvent, Error, ExecOutput, ExecRequest, ExecStream, ExitResult, Fingerprint,
-    FsIsolation, Result, ShimCommand, TaskConfig, TaskHandle, TaskId, TaskState, TaskStatus, Usage,
+    FsIsolation, NetworkIsolation, NetworkRequest, Result, ShimCommand, TaskConfig, TaskHandle, TaskId,
+    TaskState, TaskStatus, Usage,
 };
 use caravan_sys::process::signal_number;
 use parking_lot::Mutex;
 use serde_json::Value;
 use std::path::Path;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 use tokio::sync::{mpsc, watch};
 use tokio_util::sync::CancellationToken;
@@ -45,8 +47,6 @@ pub struct DockerDriver {
     events: Mutex<Option<mpsc::UnboundedReceiver<DriverEvent>>>,
     /// Whether the search for dangling containers runs.
     searches: AtomicBool,
-    /// The id of the node, by which this agent's containers are recognized.
-    node_id: String,
 }
 
 impl DockerDriver {
@@ -54,13 +54,18 @@ impl DockerDriver {
     pub fn new(options: DockerOptions, node_id: impl Into<String>, shim: ShimCommand) -> Self {
         let engine = Arc::new(Engine::new(&options));
         let (events, received) = mpsc::unbounded_channel();
+        let watch = EngineWatch::new(engine.clone());
         let shared = Shared {
-            watch: EngineWatch::new(engine.clone()),
-            images: Arc::new(Images::new(engine.clone(), &options)),
+            images: Arc::new(Images::new(engine.clone(), watch.clone(), &options)),
+            watch,
+            node_id: node_id.into(),
+            running: Running::default(),
+            hierarchy: OnceLock::new(),
             engine,
             options,
             tasks: Mutex::default(),
             failed_starts: Mutex::default(),
+            networks: Mutex::default(),
             events,
             shim,
             cpus: watch::Sender::default(),
@@ -72,7 +77,6 @@ impl DockerDriver {
             seen: AtomicBool::new(false),
             events: Mutex::new(Some(received)),
             searches: AtomicBool::new(false),
-            node_id: node_id.into(),
         }
     }
 
@@ -145,7 +149,9 @@ impl Driver for DockerDriver {
             fs_isolation: FsIsolation::Image,
             mounts: true,
             privileged_mounts: true,
-            networks: false,
+            networks: true,
+            creates_networks: true,
+            dynamic_users: false,
             survives_agent: true,
         }
     }
@@ -158,7 +164,7 @@ impl Driver for DockerDriver {
             self.shared.watch.ensure();
             let dangling = self.shared.options.gc.dangling;
             if dangling.enabled && !self.searches.swap(true, Ordering::Relaxed) {
-                tokio::spawn(dangling::search(Arc::downgrade(&self.shared), self.node_id.clone()));
+                tokio::spawn(dangling::search(Arc::downgrade(&self.shared)));
             }
         }
         found
@@ -204,7 +210,7 @@ impl Driver for DockerDriver {
             return Err(Error::TaskExists(handle.task_id));
         }
         // The watcher reports a container that has ended or is gone, and waits for an engine that does not answer.
-        self.shared.adopt(handle, state);
+        self.shared.adopt(handle, state, None);
         Ok(())
     }
 
@@ -249,6 +255,7 @@ impl Driver for DockerDriver {
         self.shared.images.release(&task.state.image, &id.0);
         crate::logs::clear(&task.state.state_dir);
         guard::clear(&task.state.state_dir);
+        container::hosts::clear(&task.state.state_dir);
         // Fails if the directory is absent or contains something else.
         let _kept = std::fs::remove_dir(&task.state.state_dir);
         if self.shared.options.gc.container { self.remove(&task).await } else { Ok(()) }
@@ -261,7 +268,10 @@ impl Driver for DockerDriver {
     }
 
     async fn usage(&self, id: &TaskId) -> Result<Usage> {
-        let task = self.shared.running(id)?;
+        let task = self.shared.live(id)?;
+        if let Some(usage) = measure::usage(&self.shared, &task.state) {
+            return Ok(usage);
+        }
         let client = self.shared.engine.client().await.map_err(|error| unreachable(id, &error))?;
         let options = StatsOptionsBuilder::default().stream(false).one_shot(true).build();
         let mut samples = client.stats(&task.state.container, Some(options));
@@ -274,18 +284,18 @@ impl Driver for DockerDriver {
     }
 
     async fn signal(&self, id: &TaskId, signal: &str) -> Result<()> {
-        let task = self.shared.running(id)?;
+        let task = self.shared.live(id)?;
         signal_number(signal)?;
         self.kill(&task, signal).await
     }
 
     async fn exec(&self, id: &TaskId, command: &[String], timeout: Duration) -> Result<ExecOutput> {
-        let task = self.shared.running(id)?;
+        let task = self.shared.live(id)?;
         exec::run(&self.shared, &task, command, timeout).await
     }
 
     async fn exec_stream(&self, id: &TaskId, request: ExecRequest) -> Result<ExecStream> {
-        let task = self.shared.running(id)?;
+        let task = self.shared.live(id)?;
         exec::stream(&self.shared, &task, request).await
     }
 
@@ -299,6 +309,14 @@ impl Driver for DockerDriver {
             *known = Some(cpus.to_owned());
             is_new
         });
+    }
+
+    async fn create_network(&self, request: &NetworkRequest) -> Result<NetworkIsolation> {
+        Box::pin(network::create(&self.shared, request)).await
+    }
+
+    async fn destroy_network(&self, alloc_id: &str, _network: Option<&NetworkIsolation>) -> Result<()> {
+        network::destroy(&self.shared, alloc_id).await
     }
 
     async fn shutdown(&self) {

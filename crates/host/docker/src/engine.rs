@@ -1,22 +1,26 @@
 //! The connection to the engine, and what its errors mean.
 
+use crate::connection::{Address, transport};
 use crate::container::Facts;
-use crate::options::DockerOptions;
+use crate::options::{DockerOptions, Tls};
 use bollard::errors::Error;
 use bollard::models::{ContainerInspectResponse, SystemInfoCgroupVersionEnum};
 use bollard::{API_DEFAULT_VERSION, ClientVersion, Docker};
 use caravan_drivers::TaskId;
+use caravan_tls::{Checked, ClientSettings, Connector};
 use parking_lot::Mutex;
 use serde_json::Value;
 use std::error::Error as _;
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 /// The oldest API that has all that the driver calls.
 const OLDEST: ClientVersion = ClientVersion { major_version: 1, minor_version: 40 };
 /// Where engines listen by default.
 const DEFAULT_ENDPOINT: &str = "unix:///var/run/docker.sock";
+/// The ports of engines without and with TLS.
+const DEFAULT_PORTS: [u16; 2] = [2375, 2376];
 /// The longest time until an answer begins.
 const ANSWER_LIMIT: Duration = Duration::from_secs(300);
 /// Attempts after the first, when the engine is in trouble.
@@ -29,7 +33,8 @@ pub(crate) type Answer<T> = Result<T, Error>;
 #[derive(Debug)]
 pub(crate) struct Engine {
     endpoint: String,
-    has_tls: bool,
+    /// The checks and files of a connection over TLS; absent if the connection has none.
+    tls: Option<ClientSettings>,
     client: Mutex<Option<Docker>>,
     facts: Mutex<Option<Facts>>,
 }
@@ -54,8 +59,8 @@ pub(crate) enum Unreachable {
         "the endpoint {0:?} cannot be used: it must be unix:// with a path or tcp:// with a host and port"
     )]
     Endpoint(String),
-    /// The connection would need TLS.
-    #[error("the endpoint {0:?} needs TLS, which this driver does not have")]
+    /// The certificates of the connection cannot be used.
+    #[error("the tls block of the plugin: {0}")]
     Tls(String),
     /// Any other failure.
     #[error("{0}")]
@@ -64,16 +69,14 @@ pub(crate) enum Unreachable {
 
 impl Engine {
     pub(crate) fn new(options: &DockerOptions) -> Self {
-        let endpoint = match options.endpoint.as_str() {
-            "" => std::env::var("DOCKER_HOST").ok().filter(|host| !host.is_empty()),
-            set => Some(set.to_owned()),
+        let variable = |name: &str| std::env::var(name).ok().filter(|text| !text.is_empty());
+        let (endpoint, tls) = match options.endpoint.as_str() {
+            "" => (variable("DOCKER_HOST"), tls_of_environment(variable)),
+            set => (Some(set.to_owned()), tls_of_options(&options.tls)),
         };
-        let tls = &options.tls;
-        let has_tls =
-            !options.endpoint.is_empty() && [&tls.cert, &tls.key, &tls.ca].iter().any(|f| !f.is_empty());
         Self {
             endpoint: endpoint.unwrap_or_else(|| DEFAULT_ENDPOINT.into()),
-            has_tls,
+            tls,
             client: Mutex::new(None),
             facts: Mutex::new(None),
         }
@@ -125,25 +128,45 @@ impl Engine {
     }
 
     fn connect(&self) -> Result<Docker, Unreachable> {
-        if self.has_tls {
-            return Err(Unreachable::Tls(self.endpoint.clone()));
+        let client = Docker::connect_with_custom_transport(
+            transport(self.address()?),
+            Some("http://engine"),
+            ANSWER_LIMIT.as_secs(),
+            API_DEFAULT_VERSION,
+        );
+        client.map(url_safe_auth).map_err(|error| self.explain(&error))
+    }
+
+    /// Returns where the engine listens. Files with certificates are read again, because they may have been renewed.
+    fn address(&self) -> Result<Address, Unreachable> {
+        let bad = || Unreachable::Endpoint(self.endpoint.clone());
+        let (scheme, rest) = self.endpoint.split_once("://").ok_or_else(bad)?;
+        if scheme == "unix" {
+            let path = Path::new(rest);
+            return if path.is_absolute() { Ok(Address::Unix(path.to_owned())) } else { Err(bad()) };
         }
-        let connected = match self.endpoint.split_once("://") {
-            Some(("unix", path)) if Path::new(path).is_absolute() => {
-                Docker::connect_with_unix(&self.endpoint, ANSWER_LIMIT.as_secs(), API_DEFAULT_VERSION)
-            }
-            Some(("tcp" | "http", host)) if !host.is_empty() => {
-                Docker::connect_with_http(&self.endpoint, ANSWER_LIMIT.as_secs(), API_DEFAULT_VERSION)
-            }
-            _ => return Err(Unreachable::Endpoint(self.endpoint.clone())),
+        let has_tls = match (scheme, &self.tls) {
+            ("tcp" | "http", None) => false,
+            ("tcp" | "https", Some(_)) => true,
+            _ => return Err(bad()),
         };
-        connected.map(url_safe_auth).map_err(|error| self.explain(&error))
+        let authority: http::uri::Authority = rest.trim_end_matches('/').parse().map_err(|_| bad())?;
+        let host = authority.host().to_owned();
+        if host.is_empty() || authority.as_str().contains('@') {
+            return Err(bad());
+        }
+        let port = authority.port_u16().unwrap_or(DEFAULT_PORTS[usize::from(has_tls)]);
+        Ok(match self.tls.as_ref().filter(|_| has_tls) {
+            None => Address::Tcp { host, port },
+            Some(settings) => {
+                let connector =
+                    Connector::new(settings).map_err(|error| Unreachable::Tls(error.to_string()))?;
+                Address::Tls { host, port, connector }
+            }
+        })
     }
 
     pub(crate) fn explain(&self, error: &Error) -> Unreachable {
-        if matches!(error, Error::SocketNotFoundError(_)) {
-            return Unreachable::Absent(self.endpoint.clone());
-        }
         match io_kind(error) {
             Some(io::ErrorKind::PermissionDenied) => Unreachable::Forbidden(self.endpoint.clone()),
             Some(io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused) => {
@@ -152,6 +175,27 @@ impl Engine {
             _ => Unreachable::Other(text(error)),
         }
     }
+}
+
+/// Returns the settings of the `tls` block; `None` if the block names no file.
+fn tls_of_options(tls: &Tls) -> Option<ClientSettings> {
+    let file = |name: &str| (!name.is_empty()).then(|| PathBuf::from(name));
+    let (ca_file, cert_file, key_file) = (file(&tls.ca), file(&tls.cert), file(&tls.key));
+    let is_set = ca_file.is_some() || cert_file.is_some() || key_file.is_some();
+    is_set.then(|| ClientSettings { ca_file, cert_file, key_file, ..ClientSettings::default() })
+}
+
+/// Returns the settings of the variables of the `docker` command; `None` if they ask for no TLS.
+fn tls_of_environment(variable: impl Fn(&str) -> Option<String>) -> Option<ClientSettings> {
+    let dir = PathBuf::from(variable("DOCKER_CERT_PATH")?);
+    let checked = if variable("DOCKER_TLS_VERIFY").is_some() { Checked::Host } else { Checked::Nothing };
+    Some(ClientSettings {
+        ca_file: Some(dir.join("ca.pem")),
+        cert_file: Some(dir.join("cert.pem")),
+        key_file: Some(dir.join("key.pem")),
+        checked,
+        ..ClientSettings::default()
+    })
 }
 
 /// Returns what the engine says about a container.
@@ -174,7 +218,7 @@ fn used_part(text: &str) -> Option<ContainerInspectResponse> {
         ),
         ("Config", &["Labels", "StopSignal"]),
         ("HostConfig", &["CpusetCpus"]),
-        ("NetworkSettings", &["Networks"]),
+        ("NetworkSettings", &["Networks", "SandboxKey"]),
     ];
     let all: Value = serde_json::from_str(text).ok()?;
     let mut used = serde_json::Map::new();
@@ -324,6 +368,37 @@ mod tests {
                 Engine::new(&DockerOptions { endpoint: endpoint.into(), ..DockerOptions::default() });
             assert!(matches!(engine.connect(), Err(Unreachable::Endpoint(_))), "{endpoint}");
         }
+        let tls = Tls { ca: "/no/ca.pem".into(), ..Tls::default() };
+        let options = DockerOptions { endpoint: "tcp://h".into(), tls, ..DockerOptions::default() };
+        let error = Engine::new(&options).connect().unwrap_err().to_string();
+        assert!(error.contains("tls block") && error.contains("/no/ca.pem"), "{error}");
+        // Certificates without encryption are a mistake.
+        let http = DockerOptions { endpoint: "http://h:1".into(), ..options };
+        assert!(matches!(Engine::new(&http).connect(), Err(Unreachable::Endpoint(_))));
+    }
+
+    #[test]
+    fn ports_have_defaults() {
+        let address = |endpoint: &str| {
+            let options = DockerOptions { endpoint: endpoint.into(), ..DockerOptions::default() };
+            Engine::new(&options).address().unwrap()
+        };
+        assert!(matches!(address("tcp://h"), Address::Tcp { port: 2375, .. }));
+        assert!(matches!(address("tcp://[::1]:7"), Address::Tcp { host, port: 7 } if host == "[::1]"));
+    }
+
+    #[test]
+    fn the_variables_of_the_docker_command_are_read() {
+        let of = |values: &[(&str, &str)]| {
+            tls_of_environment(|name| {
+                let found = values.iter().find(|(known, _)| *known == name);
+                found.map(|(_, value)| (*value).to_owned())
+            })
+        };
+        assert_eq!(of(&[("DOCKER_TLS_VERIFY", "1")]), None);
+        let found = of(&[("DOCKER_CERT_PATH", "/c"), ("DOCKER_TLS_VERIFY", "1")]).unwrap();
+        assert_eq!((found.ca_file, found.checked), (Some("/c/ca.pem".into()), Checked::Host));
+        assert_eq!(of(&[("DOCKER_CERT_PATH", "/c")]).unwrap().checked, Checked::Nothing);
     }
 
     #[test]

@@ -6,23 +6,20 @@
 
 use crate::tasks::Shared;
 use bollard::models::ContainerInspectResponse;
-use caravan_drivers::{Error, ExitResult, Result, TaskConfig};
+use caravan_drivers::{Error, ExitResult, Helper, Result, TaskConfig};
 use caravan_shim::lease::{LeaseReader, Term};
 use caravan_shim::protocol::{ProcessRef, encode};
 use caravan_shim::{GUARD, GuardSpec, Guarded, READY};
 use caravan_sys::process::{PidFd, ProcessIdentity};
 use caravan_sys::time::BootTime;
 use serde::{Deserialize, Serialize};
-use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
-use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
-use std::process::Stdio;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::io::unix::AsyncFd;
-use tokio::io::{AsyncReadExt, AsyncWriteExt, Interest};
+use tokio::io::{AsyncWriteExt, Interest};
 use tokio::process::ChildStdin;
 use tokio::sync::watch;
 
@@ -87,43 +84,16 @@ impl Guard {
         running: Option<ProcessRef>,
     ) -> Result<Option<Self>> {
         let Some(engine) = shared.engine.socket() else { return Ok(None) };
-        let failed = |error: io::Error| fault("start", &error);
-        let log = state_dir.join(LOG_FILE);
-        let log = File::options().append(true).create(true).mode(0o600).open(log).map_err(failed)?;
-        let mut child = tokio::process::Command::new(&shared.shim.program)
-            .args(&shared.shim.args)
-            .arg(GUARD)
-            .env_clear()
-            .current_dir("/")
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .stderr(log)
-            .spawn()
-            .map_err(failed)?;
-        let (input, output) = (child.stdin.take(), child.stdout.take());
-        // Asked before anybody waits for the child, so the id is the child's.
-        let identity = child.id().map(ProcessIdentity::of).transpose()?.flatten();
-        tokio::spawn(async move {
-            let status = child.wait().await;
-            tracing::debug!(?status, "guard ended");
-        });
-        let (Some(input), Some(mut output)) = (input, output) else {
-            return Err(failed(io::ErrorKind::BrokenPipe.into()));
-        };
-        let mut guard = Self { input, process: identity.map(reference), term: term.clone() };
         let spec =
             GuardSpec { term: term.clone(), engine: engine.to_owned(), container: container.to_owned() };
         let mut messages = encode(&spec)?;
         if running.is_some() {
             messages.extend(encode(&Guarded { process: running })?);
         }
-        guard.send(&messages).await?;
-        match tokio::time::timeout(READY_TIMEOUT, output.read_u8()).await {
-            Ok(Ok(READY)) => Ok(Some(guard)),
-            Ok(Ok(_)) => Err(failed(io::ErrorKind::InvalidData.into())),
-            Ok(Err(error)) => Err(failed(error)),
-            Err(_) => Err(failed(io::ErrorKind::TimedOut.into())),
-        }
+        let log = state_dir.join(LOG_FILE);
+        let started = shared.shim.start_helper(GUARD, &log, &messages, READY, READY_TIMEOUT).await;
+        let Helper { input, process } = started.map_err(|error| fault("start", &error))?;
+        Ok(Some(Self { input, process: process.map(reference), term: term.clone() }))
     }
 
     /// Reports the container's first process to the guard. Returns what [`keep`] needs; `None` if the container has

@@ -8,6 +8,7 @@ use crate::engine::{Engine, Unreachable, is_absent, status, text};
 use crate::image::Reference;
 use crate::options::DockerOptions;
 use crate::tasks::PATIENCE;
+use crate::watch::EngineWatch;
 use bollard::Docker;
 use bollard::auth::DockerCredentials;
 use bollard::query_parameters::RemoveImageOptionsBuilder;
@@ -72,8 +73,18 @@ pub(crate) struct Images {
     delay: Option<Duration>,
     pulls: Mutex<HashMap<String, watch::Receiver<Pulled>>>,
     uses: Mutex<HashMap<String, Use>>,
+    watch: Arc<EngineWatch>,
+    /// The ids of images by their name, which hold until the engine reports a change of an image.
+    known: Mutex<Known>,
     /// Held for writing while an image is removed, so that no task begins to use it.
     removal: RwLock<()>,
+}
+
+/// The ids of images that were found since the latest change of an image.
+#[derive(Debug, Default)]
+struct Known {
+    age: u64,
+    ids: HashMap<String, String>,
 }
 
 /// The users of an image.
@@ -97,12 +108,14 @@ pub(crate) struct Order {
 }
 
 impl Images {
-    pub(crate) fn new(engine: Arc<Engine>, options: &DockerOptions) -> Self {
+    pub(crate) fn new(engine: Arc<Engine>, watch: Arc<EngineWatch>, options: &DockerOptions) -> Self {
         Self {
             engine,
             delay: options.gc.image.then_some(options.gc.image_delay),
             pulls: Mutex::default(),
             uses: Mutex::default(),
+            watch,
+            known: Mutex::default(),
             removal: RwLock::default(),
         }
     }
@@ -122,6 +135,7 @@ impl Images {
             if !is_present {
                 let client = self.engine.client().await?;
                 pull::load(&client, local, archive).await?;
+                self.mistrust();
             }
             return self.retain(&image, user, report).await?.ok_or_else(|| {
                 NoImage::fatal(format!("the archive {archive:?} has no image {:?}", config.image))
@@ -162,6 +176,8 @@ impl Images {
         let order = Arc::new(order);
         for _ in 0..VANISHINGS {
             self.pull(&order, report).await?;
+            // The engine's report of the pull may still be on its way.
+            self.mistrust();
             // The removal of an earlier use may win against this one.
             if let Some(id) = self.retain(&image, user, report).await? {
                 return Ok(id);
@@ -225,9 +241,19 @@ impl Images {
     }
 
     async fn look(&self, image: &Reference) -> Result<Option<String>, NoImage> {
+        let name = image.full();
+        let age = self.watch.age_of_images();
+        if let Some(id) = self.known_id(&name, age) {
+            return Ok(Some(id));
+        }
         let client = self.engine.client().await?;
-        match client.inspect_image(&image.full()).await {
-            Ok(found) => Ok(found.id),
+        match client.inspect_image(&name).await {
+            Ok(found) => {
+                if let (Some(id), Some(age)) = (&found.id, age) {
+                    self.note(name, id.clone(), age);
+                }
+                Ok(found.id)
+            }
             Err(error) if is_absent(&error) => Ok(None),
             Err(error) => Err(NoImage::again(format!(
                 "the image {} cannot be examined: {}",
@@ -235,6 +261,25 @@ impl Images {
                 text(&error)
             ))),
         }
+    }
+
+    fn known_id(&self, name: &str, age: Option<u64>) -> Option<String> {
+        let known = self.known.lock();
+        known.ids.get(name).filter(|_| age == Some(known.age)).cloned()
+    }
+
+    /// Notes the id that an image had when its age was read.
+    fn note(&self, name: String, id: String, age: u64) {
+        let mut known = self.known.lock();
+        if known.age != age {
+            *known = Known { age, ids: HashMap::new() };
+        }
+        known.ids.insert(name, id);
+    }
+
+    /// Examines the images again before their next use: an engine may report the removal of one late.
+    pub(crate) fn mistrust(&self) {
+        self.known.lock().ids.clear();
     }
 
     /// Counts a user of an image, if it is present. Returns the image's id.
@@ -289,6 +334,7 @@ impl Images {
             return;
         }
         self.uses.lock().remove(id);
+        self.mistrust();
         for attempt in 1..=REMOVALS {
             let Ok(client) = self.engine.client().await else { return };
             match remove_image(&client, id).await {

@@ -8,6 +8,7 @@
 
 mod auth;
 mod config;
+mod connection;
 mod container;
 mod dangling;
 mod driver;
@@ -18,7 +19,10 @@ mod guard;
 mod image;
 mod images;
 mod logs;
+mod measure;
+mod network;
 mod options;
+mod running;
 mod start;
 mod tasks;
 mod watch;

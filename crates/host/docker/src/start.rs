@@ -7,6 +7,7 @@ use crate::driver::HANDLE_VERSION;
 use crate::engine::{RETRIES, backoff, failed, inspect, is_absent, is_trouble, status, text};
 use crate::guard::{Guard, UnderLease};
 use crate::tasks::{Shared, State, unix_ns};
+use crate::watch::Waiter;
 use bollard::Docker;
 use bollard::errors::Error as EngineError;
 use bollard::models::{ContainerCreateBody, ContainerInspectResponse};
@@ -65,7 +66,9 @@ pub(crate) async fn start(shared: &Arc<Shared>, task: TaskConfig) -> Result<Task
         .get(&config, options, &local, user, &report)
         .await
         .map_err(|error| fault(error.message, error.recoverable))?;
-    let started = match container::body(&task, &config, options, facts, &image) {
+    let described = container::body(&task, &config, options, facts, &image)
+        .and_then(|body| container::hosts::write(&task, &config).map(|()| body));
+    let started = match described {
         Err(error) => Err(misconfigured(&image, error)),
         Ok(mut body) => {
             if let (Some(host), Some(cpus)) = (&mut body.host_config, &*shared.cpus.borrow())
@@ -77,7 +80,7 @@ pub(crate) async fn start(shared: &Arc<Shared>, task: TaskConfig) -> Result<Task
             shared.patiently(&task.alloc_id, &task.task_name, "the start", started).await
         }
     };
-    let (id, found, under_lease) = match started {
+    let (id, found, under_lease, waiter) = match started {
         Ok(started) => started,
         Err(error) => {
             shared.images.release(&image, user);
@@ -118,19 +121,24 @@ pub(crate) async fn start(shared: &Arc<Shared>, task: TaskConfig) -> Result<Task
         network: network(&found, &config),
         state: value,
     };
-    shared.adopt(handle.clone(), state);
+    // One that ended already is examined.
+    let begun = Some(waiter).filter(|_| running.running == Some(true));
+    shared.adopt(handle.clone(), state, begun);
     Ok(handle)
 }
 
-/// Creates and starts a container. Returns its id, what the engine says about it, and what its guard enforces.
+/// Creates and starts a container. Returns its id, what the engine says about it, what its guard enforces, and a waiter
+/// for its events.
 async fn run(
     shared: &Shared,
     client: &Docker,
     task: &TaskConfig,
     body: ContainerCreateBody,
-) -> Result<(String, ContainerInspectResponse, Option<UnderLease>)> {
+) -> Result<(String, ContainerInspectResponse, Option<UnderLease>, Waiter)> {
     let name = container::name(task);
-    let id = create(client, task, &name, body, shared.options.container_exists_attempts).await?;
+    let id = create(client, task, &name, body, shared.options.container_exists_attempts)
+        .await
+        .inspect_err(|_| shared.images.mistrust())?;
     let remove = async || {
         let options = RemoveContainerOptionsBuilder::default().force(true).build();
         if let Err(error) = client.remove_container(&id, Some(options)).await {
@@ -148,6 +156,9 @@ async fn run(
             return Err(error);
         }
     };
+    // Before the start, so that no event is missed.
+    shared.watch.ensure();
+    let waiter = shared.watch.waiter(&id);
     let mut attempt = 0;
     loop {
         match client.start_container(&id, None).await {
@@ -173,7 +184,7 @@ async fn run(
         Err(error) => Err(fault(format!("failed to inspect container for id {id}: {}", text(&error)), true)),
     };
     match inspected {
-        Ok((found, under_lease)) => Ok((id, found, under_lease)),
+        Ok((found, under_lease)) => Ok((id, found, under_lease, waiter)),
         Err(error) => {
             remove().await;
             Err(error)

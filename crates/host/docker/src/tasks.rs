@@ -4,17 +4,20 @@ use crate::engine::{Engine, Unreachable, inspect, is_absent, status, text};
 use crate::guard::{self, UnderLease, Ward};
 use crate::images::Images;
 use crate::logs::Follower;
+use crate::measure;
 use crate::options::DockerOptions;
-use crate::watch::EngineWatch;
+use crate::running::Running;
+use crate::watch::{EngineWatch, Waiter};
 use bollard::models::{ContainerInspectResponse, ContainerState, ContainerUpdateBody};
 use caravan_drivers::{DriverEvent, Error, ExitResult, LogConfig, Result, ShimCommand, TaskHandle, TaskId};
+use caravan_sys::cgroup::Hierarchy;
 use jiff::Timestamp;
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 use std::collections::{HashMap, HashSet};
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
@@ -98,13 +101,21 @@ impl Task {
 #[derive(Debug)]
 pub(crate) struct Shared {
     pub(crate) options: DockerOptions,
+    /// The id of the node, by which this agent's containers are recognized.
+    pub(crate) node_id: String,
     pub(crate) engine: Arc<Engine>,
+    /// Which containers run.
+    pub(crate) running: Running,
+    /// The control groups of this machine, once they were looked for.
+    pub(crate) hierarchy: OnceLock<Option<Hierarchy>>,
     pub(crate) watch: Arc<EngineWatch>,
     pub(crate) images: Arc<Images>,
     pub(crate) tasks: Mutex<HashMap<TaskId, Arc<Task>>>,
     /// Runs whose start failed: they have no container.
     pub(crate) failed_starts: Mutex<HashSet<TaskId>>,
     pub(crate) events: mpsc::UnboundedSender<DriverEvent>,
+    /// Images of the containers that hold networks, by the id of the allocation.
+    pub(crate) networks: Mutex<HashMap<String, String>>,
     /// The program of guards.
     pub(crate) shim: ShimCommand,
     /// The processors of tasks that reserved none; absent if they may use all.
@@ -120,7 +131,8 @@ impl Shared {
         self.tasks.lock().get(id).cloned().ok_or_else(|| Error::UnknownTask(id.clone()))
     }
 
-    pub(crate) fn running(&self, id: &TaskId) -> Result<Arc<Task>> {
+    /// Returns a task that has not ended.
+    pub(crate) fn live(&self, id: &TaskId) -> Result<Arc<Task>> {
         let task = self.get(id)?;
         if task.result().is_some() { Err(Error::Ended(id.clone())) } else { Ok(task) }
     }
@@ -181,8 +193,9 @@ impl Shared {
         self.workers.spawn(self.end.clone().run_until_cancelled_owned(part))
     }
 
-    /// Watches a container from now on.
-    pub(crate) fn adopt(self: &Arc<Self>, handle: TaskHandle, state: State) {
+    /// Watches a container from now on. `begun` is a waiter from before its start, if the container was just seen
+    /// running.
+    pub(crate) fn adopt(self: &Arc<Self>, handle: TaskHandle, state: State, begun: Option<Waiter>) {
         self.watch.ensure();
         self.images.count(&state.image, &handle.task_id.0);
         let (sender, exit) = watch::channel(None);
@@ -191,7 +204,7 @@ impl Shared {
         let killed = Arc::new(AtomicBool::new(false));
         let is_killed = killed.clone();
         self.work(async move {
-            let mut result = shared.until_gone(&id, &watched, &is_killed).await;
+            let mut result = Box::pin(shared.until_gone(&id, &watched, &is_killed, begun)).await;
             // The engine notes the start after the fact, so a short run may seem to end before.
             result.finished_unix_ns = result.finished_unix_ns.max(started);
             tracing::debug!(task = %id, code = result.exit_code, "container ended");
@@ -211,7 +224,13 @@ impl Shared {
         self.tasks.lock().insert(task.handle.task_id.clone(), task);
     }
 
-    async fn until_gone(self: &Arc<Self>, id: &TaskId, state: &State, killed: &AtomicBool) -> ExitResult {
+    async fn until_gone(
+        self: &Arc<Self>,
+        id: &TaskId,
+        state: &State,
+        killed: &AtomicBool,
+        begun: Option<Waiter>,
+    ) -> ExitResult {
         let (ended, has_ended) = watch::channel(false);
         let batches = Arc::<AtomicU64>::default();
         let mut output = state.logs.clone().map(|logs| {
@@ -224,7 +243,7 @@ impl Shared {
             };
             self.work(follower.run(logs, state.state_dir.clone()))
         });
-        let result = self.until_ended(state, killed).await;
+        let result = self.until_ended(state, killed, begun).await;
         ended.send_replace(true);
         if let Some(output) = &mut output {
             // A long output takes its time, as long as it arrives.
@@ -249,21 +268,38 @@ impl Shared {
         result
     }
 
-    async fn until_ended(self: &Arc<Self>, state: &State, killed: &AtomicBool) -> ExitResult {
-        let mut waiter = self.watch.waiter(&state.container);
+    async fn until_ended(
+        self: &Arc<Self>,
+        state: &State,
+        killed: &AtomicBool,
+        begun: Option<Waiter>,
+    ) -> ExitResult {
         let mut cpus = self.cpus.subscribe();
         let mut killed_since = None;
         let mut failures = 0_u32;
+        // A container that was seen running needs no examination before the first event.
+        let mut is_seen = begun.is_some();
+        let mut waiter = begun.unwrap_or_else(|| self.watch.waiter(&state.container));
+        if !is_seen {
+            is_seen = self.running.has(&self.engine, &self.node_id, &state.container).await == Ok(true);
+        }
+        if is_seen {
+            self.confine(state, &mut cpus).await;
+            tokio::select! {
+                () = waiter.changed() => {}
+                // The driver keeps the sender.
+                Ok(()) = cpus.changed() => {}
+                () = tokio::time::sleep(EXAMINE_INTERVAL) => {}
+            }
+        }
         loop {
-            match self.examine(&state.container).await {
+            // On the heap, because it is large, and the watcher spends its life in other places.
+            match Box::pin(self.examine(&state.container)).await {
                 Ok(found) => {
                     if failures > 1 {
                         self.report(&state.alloc_id, &state.task_name, "the Docker engine answers again");
                     }
                     failures = 0;
-                    if let Some(found) = found.as_ref().filter(|_| !state.has_own_cpus) {
-                        self.confine(found, &mut cpus).await;
-                    }
                     match found.map(|found| found.state.unwrap_or_default()) {
                         None => return lost("the container was removed by another program"),
                         Some(mut found) if is_over(&found) => {
@@ -281,6 +317,7 @@ impl Shared {
                         }
                         Some(_) => {}
                     }
+                    self.confine(state, &mut cpus).await;
                     tokio::select! {
                         () = waiter.changed() => {}
                         // The driver keeps the sender.
@@ -304,14 +341,26 @@ impl Shared {
 
 impl Shared {
     /// Confines a container that runs to the shared processors, unless it already is.
-    async fn confine(&self, found: &ContainerInspectResponse, cpus: &mut watch::Receiver<Option<String>>) {
+    async fn confine(&self, state: &State, cpus: &mut watch::Receiver<Option<String>>) {
         let Some(shared) = cpus.borrow_and_update().clone() else { return };
-        let current = found.host_config.as_ref().and_then(|host| host.cpuset_cpus.as_deref());
-        if current == Some(shared.as_str()) || found.state.as_ref().is_some_and(is_over) {
+        if state.has_own_cpus {
+            return;
+        }
+        let container = state.container.as_str();
+        let current = match measure::group(self, state) {
+            Some(group) => group.cpus(),
+            None => match Box::pin(self.examine(container)).await {
+                Ok(Some(found)) if !found.state.as_ref().is_some_and(is_over) => {
+                    found.host_config.and_then(|host| host.cpuset_cpus)
+                }
+                // The watcher reports the end, or that the engine does not answer.
+                _ => return,
+            },
+        };
+        if current.as_deref() == Some(shared.as_str()) {
             return;
         }
         let Ok(client) = self.engine.client().await else { return };
-        let container = found.id.as_deref().unwrap_or_default();
         let update =
             ContainerUpdateBody { cpuset_cpus: Some(shared.clone()), ..ContainerUpdateBody::default() };
         match client.update_container(container, update).await {

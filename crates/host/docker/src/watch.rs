@@ -3,13 +3,13 @@
 //! A task's watcher examines its container when an event names the container, and after each loss of the connection.
 
 use crate::engine::{Engine, backoff};
-use bollard::models::EventMessage;
+use bollard::models::{EventMessage, EventMessageTypeEnum};
 use bollard::query_parameters::EventsOptionsBuilder;
 use futures::StreamExt;
 use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, SystemTime};
 use tokio::sync::{Notify, watch};
 
@@ -27,6 +27,8 @@ pub(crate) struct EngineWatch {
     up: watch::Sender<bool>,
     /// Waiters by the id of a container or of an executed program.
     waiters: Mutex<HashMap<String, Arc<Watched>>>,
+    /// Grows with each change of an image, and with each loss of the connection.
+    images: AtomicU64,
     started: Mutex<bool>,
 }
 
@@ -76,7 +78,13 @@ impl Drop for Waiter {
 impl EngineWatch {
     pub(crate) fn new(engine: Arc<Engine>) -> Arc<Self> {
         let up = watch::Sender::new(false);
-        Arc::new(Self { engine, up, waiters: Mutex::default(), started: Mutex::default() })
+        Arc::new(Self {
+            engine,
+            up,
+            waiters: Mutex::default(),
+            images: AtomicU64::new(0),
+            started: Mutex::default(),
+        })
     }
 
     /// Connects, unless the watch already does. It then reconnects until the driver is dropped.
@@ -111,11 +119,23 @@ impl EngineWatch {
         }
     }
 
+    /// Returns a number that stays the same as long as no image has changed; `None` while the engine's events are not
+    /// received.
+    pub(crate) fn age_of_images(&self) -> Option<u64> {
+        let age = self.images.load(Ordering::Acquire);
+        self.up.borrow().then_some(age)
+    }
+
     fn set(&self, now: bool) {
+        self.images.fetch_add(1, Ordering::AcqRel);
         self.up.send_if_modified(|up| std::mem::replace(up, now) != now);
     }
 
     fn deliver(&self, event: EventMessage) {
+        if event.typ == Some(EventMessageTypeEnum::IMAGE) {
+            self.images.fetch_add(1, Ordering::AcqRel);
+            return;
+        }
         let Some(actor) = event.actor else { return };
         // The end of an executed program is an event of its container.
         let program = actor.attributes.as_ref().and_then(|facts| facts.get("execID"));
@@ -141,7 +161,7 @@ async fn run(watch: std::sync::Weak<EngineWatch>) {
             attempt = 0;
             let since = caravan_sys::time::wall_now() - OVERLAP;
             let since = since.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs();
-            let filters = HashMap::from([("type", vec!["container"])]);
+            let filters = HashMap::from([("type", vec!["container", "image"])]);
             let options = EventsOptionsBuilder::default().since(&since.to_string()).filters(&filters).build();
             let mut events = client.events(Some(options));
             this.set(true);

@@ -4,19 +4,20 @@ mod containers;
 mod engines;
 mod images;
 mod leases;
+mod networks;
 mod programs;
+mod tls;
 
 use caravan_docker::{DockerDriver, DockerOptions};
-use caravan_drivers::conformance::{self, Behaviour, Fixture};
+use caravan_drivers::conformance::{self, Behaviour, Fixture, Outages, Part};
 use caravan_drivers::{
-    Driver, Error, ExecEvent, ExecInput, ExecRequest, ExecStream, Health, LogConfig, Mount, Port, Processors,
-    Propagation, Resources, ShimCommand, TaskConfig, TaskDirs, TaskId, TaskState,
+    Driver, Error, ExecEvent, ExecInput, ExecRequest, ExecStream, Health, Mount, Port, Processors,
+    Propagation, ShimCommand, TaskConfig, TaskHandle, TaskId, TaskState,
 };
 use caravan_shim::lease::{Lease, LeaseWriter, Term};
 use caravan_sys::time::BootTime;
 use caravan_testkit::{ContainerEngine, EngineKind};
 use serde_json::{Value, json};
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
@@ -54,50 +55,12 @@ impl World {
     }
 
     fn config(&self, name: &str, driver_config: Value) -> TaskConfig {
-        let base = self.dir.path().join(&self.alloc);
-        let (shared, task_dir) = (base.join("alloc"), base.join(name));
-        for dir in [shared.join("logs"), task_dir.join("local"), task_dir.join("secrets")] {
-            std::fs::create_dir_all(dir).unwrap();
-        }
         let mut all = json!({"image": ContainerEngine::IMAGE, "network_mode": "none"});
         all.as_object_mut().unwrap().extend(driver_config.as_object().unwrap().clone());
-        TaskConfig {
-            id: TaskId(format!("{}/{name}/1", self.alloc)),
-            alloc_id: self.alloc.clone(),
-            task_name: name.into(),
-            job_id: "job".into(),
-            job_name: "the job".into(),
-            parent_job_id: String::new(),
-            group_name: "group".into(),
-            namespace: "default".into(),
-            node_id: "node-1".into(),
-            node_name: "node".into(),
-            driver_config: all,
-            env: [("GREETING".into(), "hello".into())].into(),
-            resources: Resources { cpu_mhz: 100, memory_mb: 64, memory_max_mb: None, node_cpu_mhz: 4000 },
-            processors: Processors::Any,
-            ports: Vec::new(),
-            mounts: Vec::new(),
-            devices: Vec::new(),
-            device_env: Default::default(),
-            user: None,
-            dirs: TaskDirs {
-                state_dir: self.dir.path().join("state").join(name),
-                shared_alloc_dir: shared.clone(),
-                task_dir,
-            },
-            logs: Some(LogConfig {
-                dir: shared.join("logs"),
-                stdout: format!("{name}.stdout"),
-                stderr: format!("{name}.stderr"),
-                max_files: 3,
-                max_file_size_mb: 1,
-            }),
-            network: None,
-            cgroup_parent: PathBuf::from("caravan-test"),
-            lease: None,
-            privileged_mounts: false,
-        }
+        let mut task = conformance::sample_with_dirs(self.dir.path(), &self.alloc, name, all).unwrap();
+        task.env.remove("PATH");
+        task.resources.node_cpu_mhz = 4000;
+        task
     }
 
     fn script(&self, name: &str, script: &str) -> TaskConfig {
@@ -146,6 +109,29 @@ impl Fixture for World {
             }
             scripted => self.script(name, &conformance::script(scripted)?),
         })
+    }
+}
+
+impl Outages for World {
+    fn parts(&self) -> Vec<(Part, bool)> {
+        vec![(Part::Engine, self.kind != EngineKind::Docker)]
+    }
+
+    fn kill(&mut self, _part: Part, _handle: &TaskHandle) -> Result<(), String> {
+        self.engine.kill().map_err(|error| error.to_string())
+    }
+
+    fn restore(&mut self, _part: Part) -> Result<(), String> {
+        self.engine.resume().map_err(|error| format!("{error:#}"))
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn docker_gets_over_the_death_of_its_engine() {
+    for kind in [EngineKind::Docker, EngineKind::Live, EngineKind::Podman] {
+        let mut world = World::of(kind, json!({}));
+        conformance::check_outages(&mut world).await.unwrap();
+        assert_eq!(world.engine.containers().unwrap(), Vec::<String>::new(), "no container is left");
     }
 }
 

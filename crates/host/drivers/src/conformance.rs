@@ -3,8 +3,13 @@
 //! A driver's tests implement [`Fixture`] and call [`check_all`]. A failed check returns a [`Violation`] that names
 //! the broken rule and what the check observed.
 
+mod outages;
 mod output;
+mod sample;
 mod sessions;
+
+pub use outages::{Outages, Part, check_outages};
+pub use sample::{sample, sample_with_dirs};
 
 use crate::driver::{Driver, Health};
 use crate::task::{ExitResult, TaskConfig, TaskHandle, TaskId, TaskState};

@@ -1,5 +1,6 @@
 //! The [`Driver`] trait and what a driver reports about itself.
 
+use crate::network::{NetworkIsolation, NetworkRequest};
 use crate::session::{ExecRequest, ExecStream};
 use crate::task::{ExecOutput, ExitResult, Mount, TaskConfig, TaskHandle, TaskId, TaskStatus, Usage};
 use crate::{Error, Result};
@@ -94,6 +95,20 @@ pub trait Driver: Send + Sync + fmt::Debug {
         tracing::trace!(cpus, "tasks of this driver are in the agent's control group");
     }
 
+    /// Makes the network of an allocation, which all its tasks join. Returns the network that an earlier call made, also
+    /// one of an earlier agent. Only for drivers with [`Capabilities::creates_networks`].
+    async fn create_network(&self, request: &NetworkRequest) -> Result<NetworkIsolation> {
+        tracing::debug!(alloc = request.alloc_id, "driver makes no networks");
+        Err(Error::Unsupported { driver: self.name().to_owned(), what: "make networks" })
+    }
+
+    /// Destroys the network of an allocation, whose tasks have ended. A network that does not exist is no error.
+    /// `network` is absent if the agent died before the client stored the result of [`Driver::create_network`].
+    async fn destroy_network(&self, alloc_id: &str, network: Option<&NetworkIsolation>) -> Result<()> {
+        tracing::debug!(alloc = alloc_id, known = network.is_some(), "driver makes no networks");
+        Err(Error::Unsupported { driver: self.name().to_owned(), what: "destroy networks" })
+    }
+
     /// Ends what the driver keeps running besides tasks, when the agent ends. Tasks go on.
     async fn shutdown(&self) {}
 
@@ -115,6 +130,15 @@ pub enum FsIsolation {
     Chroot,
     /// The root of an image.
     Image,
+    /// The host's root, of which the driver shows the task only the directories that the client binds for it.
+    Unveil,
+}
+
+impl FsIsolation {
+    /// Returns whether the task's paths are those of the host.
+    pub fn shows_host_paths(self) -> bool {
+        matches!(self, Self::None | Self::Unveil)
+    }
 }
 
 /// What a driver supports.
@@ -133,6 +157,12 @@ pub struct Capabilities {
     pub privileged_mounts: bool,
     /// Whether the driver can run tasks in their own network namespace ([`TaskConfig::network`]).
     pub networks: bool,
+    /// Whether the driver makes the network of an allocation that runs a task of it ([`Driver::create_network`]).
+    #[serde(default)]
+    pub creates_networks: bool,
+    /// Whether a task without a user in the job runs as a user that the client chooses ([`TaskConfig::user`]).
+    #[serde(default)]
+    pub dynamic_users: bool,
     /// Whether tasks keep running when the agent stops.
     pub survives_agent: bool,
 }

@@ -129,6 +129,8 @@ impl ShimDriver for ExecDriver {
             mounts: true,
             privileged_mounts: true,
             networks: true,
+            creates_networks: false,
+            dynamic_users: false,
             survives_agent: true,
         }
     }

@@ -177,7 +177,7 @@ impl IsolationOptions {
             rlimits: Vec::new(),
             oom_score_adj: None,
             isolation: Some(isolation),
-            network: task.network.clone(),
+            network: task.network.as_ref().map(|network| network.path.clone()),
             lease: task.lease.clone(),
         })
     }

@@ -161,6 +161,8 @@ impl ShimDriver for JavaDriver {
             mounts: true,
             privileged_mounts: false,
             networks: true,
+            creates_networks: false,
+            dynamic_users: false,
             survives_agent: true,
         }
     }

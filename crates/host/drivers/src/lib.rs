@@ -15,6 +15,7 @@ mod ids;
 mod isolation;
 mod java;
 mod mock;
+mod network;
 mod programs;
 mod qemu;
 mod raw_exec;
@@ -35,10 +36,11 @@ pub use ids::IdRanges;
 pub use isolation::{DEFAULT_CAPABILITIES, DEFAULT_HOST_PATHS, IsolationOptions, NamespaceMode};
 pub use java::JavaDriver;
 pub use mock::MockDriver;
+pub use network::{HostsLine, NetworkIsolation, NetworkRequest};
 pub use qemu::{QemuDriver, QemuOptions};
 pub use raw_exec::{RawExecDriver, RawExecOptions};
 pub use session::{ExecEvent, ExecInput, ExecRequest, ExecStream};
-pub use supervised::{ForkServer, ShimCommand, own_program};
+pub use supervised::{ForkServer, Helper, ShimCommand, own_program};
 pub use task::{
     DeviceNode, DriverNetwork, ExecOutput, ExitResult, LogConfig, Mount, Port, Pressure, ProcessUsage,
     Processors, Propagation, Resources, Stall, TaskConfig, TaskDirs, TaskHandle, TaskId, TaskState,

@@ -201,6 +201,8 @@ impl Driver for MockDriver {
             mounts: true,
             privileged_mounts: true,
             networks: true,
+            creates_networks: false,
+            dynamic_users: false,
             survives_agent: true,
         }
     }

@@ -117,7 +117,7 @@ impl QemuDriver {
             rlimits: Vec::new(),
             oom_score_adj: None,
             isolation: None,
-            network: task.network.clone(),
+            network: task.network.as_ref().map(|network| network.path.clone()),
             lease: task.lease.clone(),
         })
     }
@@ -153,6 +153,8 @@ impl ShimDriver for QemuDriver {
             mounts: false,
             privileged_mounts: false,
             networks: true,
+            creates_networks: false,
+            dynamic_users: false,
             survives_agent: true,
         }
     }

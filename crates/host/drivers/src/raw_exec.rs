@@ -143,7 +143,7 @@ impl RawExecDriver {
             rlimits: Vec::new(),
             oom_score_adj: config.oom_score_adj,
             isolation: None,
-            network: task.network.clone(),
+            network: task.network.as_ref().map(|network| network.path.clone()),
             lease: task.lease.clone(),
         })
     }
@@ -164,6 +164,8 @@ impl ShimDriver for RawExecDriver {
             // Its tasks run as on the host, so they can mount there.
             privileged_mounts: true,
             networks: true,
+            creates_networks: false,
+            dynamic_users: false,
             survives_agent: true,
         }
     }

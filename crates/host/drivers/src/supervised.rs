@@ -9,10 +9,12 @@ pub(crate) mod convert;
 mod driver;
 mod exec;
 mod fork_server;
+mod helper;
 mod watch;
 
 pub use driver::ShimDriver;
 pub use fork_server::{ForkServer, ShimCommand};
+pub use helper::Helper;
 
 use crate::task::{ExecOutput, ExitResult, Mount, TaskHandle, TaskId, TaskState, TaskStatus, Usage};
 use crate::{Error, Result};

@@ -1,5 +1,6 @@
 //! The data that the client and a driver exchange about a task.
 
+use crate::network::NetworkIsolation;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fmt;
@@ -62,9 +63,9 @@ pub struct TaskConfig {
     pub dirs: TaskDirs,
     /// Where the task's output goes; absent means that the output is discarded.
     pub logs: Option<LogConfig>,
-    /// The path at which a network namespace is held ([`caravan_sys::netns`]), which all tasks of the allocation
-    /// share; absent means the host's. Only for drivers with [`crate::Capabilities::networks`].
-    pub network: Option<PathBuf>,
+    /// The network of the allocation, which all its tasks share; absent means the host's. Only for drivers with
+    /// [`crate::Capabilities::networks`].
+    pub network: Option<NetworkIsolation>,
     /// The control group in which the driver creates the task's, relative to the hierarchy's root.
     pub cgroup_parent: PathBuf,
     /// The term of the node's lease, for a task that is the only writer of a volume ([`caravan_shim::lease`]).

@@ -6,11 +6,11 @@ mod isolation;
 mod java;
 mod qemu;
 
-use caravan_drivers::conformance::{self, Behaviour, Fixture};
+use caravan_drivers::conformance::{self, Behaviour, Fixture, Outages, Part};
 use caravan_drivers::{
-    Driver, Error, ExecDriver, ExecOptions, ExitResult, ForkServer, Health, LogConfig, MockDriver, Mount,
-    Processors, Propagation, RawExecDriver, RawExecOptions, Resources, ShimCommand, TaskConfig, TaskDirs,
-    TaskId, TaskState,
+    Driver, Error, ExecDriver, ExecOptions, ExitResult, ForkServer, Health, MockDriver, Mount,
+    NetworkIsolation, Processors, Propagation, RawExecDriver, RawExecOptions, ShimCommand, TaskConfig,
+    TaskDirs, TaskHandle, TaskState,
 };
 use caravan_shim::lease::{Lease, LeaseWriter, Term};
 use caravan_sys::cgroup::{Cgroup, Hierarchy};
@@ -50,51 +50,13 @@ impl World {
     }
 
     fn config(&self, name: &str, driver_config: Value) -> TaskConfig {
-        let base = self.dir.path().join(&self.alloc);
-        let (shared, task_dir) = (base.join("alloc"), base.join(name));
-        for dir in [shared.join("logs"), task_dir.join("local"), task_dir.join("private")] {
-            std::fs::create_dir_all(dir).unwrap();
-        }
-        for open in [&shared, &task_dir.join("local")] {
+        let task = conformance::sample_with_dirs(self.dir.path(), &self.alloc, name, driver_config).unwrap();
+        let TaskDirs { shared_alloc_dir, task_dir, .. } = &task.dirs;
+        std::fs::create_dir_all(task_dir.join("private")).unwrap();
+        for open in [shared_alloc_dir, &task_dir.join("local")] {
             std::fs::set_permissions(open, std::os::unix::fs::PermissionsExt::from_mode(0o777)).unwrap();
         }
-        TaskConfig {
-            id: TaskId(format!("{}/{name}/1", self.alloc)),
-            alloc_id: self.alloc.clone(),
-            task_name: name.into(),
-            job_id: "job".into(),
-            job_name: "job".into(),
-            parent_job_id: String::new(),
-            group_name: "group".into(),
-            namespace: "default".into(),
-            node_id: "node".into(),
-            node_name: "node".into(),
-            driver_config,
-            env: [("PATH".into(), "/usr/bin:/bin".into()), ("GREETING".into(), "hello".into())].into(),
-            resources: Resources { cpu_mhz: 100, memory_mb: 64, memory_max_mb: None, node_cpu_mhz: 0 },
-            processors: Processors::Any,
-            ports: Vec::new(),
-            mounts: Vec::new(),
-            devices: Vec::new(),
-            device_env: Default::default(),
-            user: None,
-            dirs: TaskDirs {
-                state_dir: self.dir.path().join("state").join(name),
-                shared_alloc_dir: shared.clone(),
-                task_dir,
-            },
-            logs: Some(LogConfig {
-                dir: shared.join("logs"),
-                stdout: format!("{name}.stdout"),
-                stderr: format!("{name}.stderr"),
-                max_files: 3,
-                max_file_size_mb: 1,
-            }),
-            network: None,
-            cgroup_parent: PathBuf::from("caravan-test"),
-            lease: None,
-            privileged_mounts: false,
-        }
+        task
     }
 
     fn script(&self, name: &str, script: &str) -> TaskConfig {
@@ -156,6 +118,34 @@ impl Fixture for World {
             Behaviour::CannotStart => self.config(name, json!({"command": "/no/such/program"})),
             scripted => self.script(name, &conformance::script(scripted)?),
         })
+    }
+}
+
+/// Kills the shim of a task.
+fn kill_shim(handle: &TaskHandle) -> Result<(), String> {
+    let shim = &handle.state["shim"];
+    let field = |name: &str| shim[name].as_u64().ok_or_else(|| format!("no {name} in {shim}"));
+    let pid = u32::try_from(field("pid")?).map_err(|error| error.to_string())?;
+    let identity = ProcessIdentity { pid, start_time: field("start_time")? };
+    let process = PidFd::open_identity(identity).map_err(|error| error.to_string())?;
+    let process = process.ok_or("the shim has ended")?;
+    process.send_signal(9).map(drop).map_err(|error| error.to_string())
+}
+
+impl Outages for World {
+    fn parts(&self) -> Vec<(Part, bool)> {
+        vec![(Part::Shim, false)]
+    }
+
+    fn kill(&mut self, _part: Part, handle: &TaskHandle) -> Result<(), String> {
+        kill_shim(handle)
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn drivers_get_over_the_death_of_a_shim() {
+    for kind in [Kind::Raw, Kind::Exec] {
+        conformance::check_outages(&mut World::new(kind)).await.unwrap();
     }
 }
 
@@ -255,7 +245,7 @@ async fn a_task_in_a_network_of_its_own_sees_only_that() {
             _ => "echo; tail -n +3 /proc/net/dev | cut -d: -f1; echo; sleep 60",
         };
         let mut config = world.script("t", look);
-        config.network = Some(network.clone());
+        config.network = Some(NetworkIsolation::held_at(network.clone()));
         let id = config.id.clone();
         driver.start(config).await.unwrap();
         let names = |text: &str| text.split_whitespace().all(|name| name == "lo");
@@ -273,7 +263,7 @@ async fn a_task_in_a_network_of_its_own_sees_only_that() {
         // A missing network is an error: the task must not run in the node's network instead.
         caravan_sys::netns::let_go(&network).unwrap();
         let mut config = world.script("u", "true");
-        config.network = Some(network);
+        config.network = Some(NetworkIsolation::held_at(network));
         let error = driver.start(config).await.unwrap_err().to_string();
         assert!(error.contains("network"), "{kind:?}: {error}");
     }

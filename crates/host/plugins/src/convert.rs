@@ -2,7 +2,7 @@
 
 use caravan_drivers::{
     Capabilities, DeviceNode, DriverEvent, DriverNetwork, ExitResult, Fingerprint, FsIsolation, Health,
-    Mount, Port, ProcessUsage, Processors, Propagation, TaskConfig,
+    HostsLine, Mount, NetworkIsolation, Port, ProcessUsage, Processors, Propagation, TaskConfig,
 };
 use caravan_proto::plugins::driver::network_isolation_spec::NetworkIsolationMode;
 use caravan_proto::plugins::driver::{self, driver_capabilities as capabilities};
@@ -28,15 +28,15 @@ pub(crate) struct Supports {
 pub(crate) fn supports(found: &driver::DriverCapabilities) -> Supports {
     use capabilities::{FsIsolation as Fs, MountConfigs};
     let fs_isolation = match found.fs_isolation() {
-        // Directories that a driver of type UNVEIL shows to its tasks keep their paths on the host.
-        Fs::None | Fs::Unveil => FsIsolation::None,
+        Fs::None => FsIsolation::None,
+        Fs::Unveil => FsIsolation::Unveil,
         Fs::Chroot => FsIsolation::Chroot,
         Fs::Image => FsIsolation::Image,
     };
     let shares_network = found.network_isolation_modes.contains(&i32::from(NetworkIsolationMode::Group));
     let volumes = found.mount_configs != i32::from(MountConfigs::NoMounts);
     // A task that sees the host's root has its volumes where the client binds them.
-    let mounts = fs_isolation != FsIsolation::None;
+    let mounts = !fs_isolation.shows_host_paths();
     Supports {
         client: Capabilities {
             send_signals: found.send_signals,
@@ -45,7 +45,9 @@ pub(crate) fn supports(found: &driver::DriverCapabilities) -> Supports {
             mounts,
             // A task that sees the host's root can mount for other tasks without mounts of its own.
             privileged_mounts: volumes || !mounts,
-            networks: shares_network && !found.must_create_network,
+            networks: shares_network,
+            creates_networks: shares_network && found.must_create_network,
+            dynamic_users: found.dynamic_workload_users,
             survives_agent: true,
         },
         volumes,
@@ -120,7 +122,7 @@ pub(crate) fn task(task: &TaskConfig, config: Vec<u8>, output: Output<'_>) -> dr
         task_group_name: task.group_name.clone(),
         job_name: task.job_name.clone(),
         alloc_id: task.alloc_id.clone(),
-        network_isolation_spec: task.network.as_deref().map(network),
+        network_isolation_spec: task.network.as_ref().map(network),
         dns: None,
         job_id: task.job_id.clone(),
         namespace: task.namespace.clone(),
@@ -138,11 +140,25 @@ fn number(value: u64) -> i64 {
     i64::try_from(value).unwrap_or(i64::MAX)
 }
 
-fn network(path: &Path) -> driver::NetworkIsolationSpec {
+/// Returns the network of an allocation as the plugin receives it.
+pub(crate) fn network(network: &NetworkIsolation) -> driver::NetworkIsolationSpec {
+    let hosts = network.hosts.clone();
     driver::NetworkIsolationSpec {
         mode: NetworkIsolationMode::Group.into(),
-        path: text(path),
-        ..Default::default()
+        path: text(&network.path),
+        labels: network.labels.clone(),
+        hosts_config: hosts
+            .map(|line| driver::HostsConfig { hostname: line.hostname, address: line.address }),
+    }
+}
+
+/// Reads the network that a plugin made for an allocation.
+pub(crate) fn made_network(found: driver::NetworkIsolationSpec) -> NetworkIsolation {
+    let hosts = found.hosts_config.filter(|line| !line.address.is_empty());
+    NetworkIsolation {
+        path: found.path.into(),
+        labels: found.labels,
+        hosts: hosts.map(|line| HostsLine { hostname: line.hostname, address: line.address }),
     }
 }
 
@@ -298,6 +314,8 @@ mod tests {
         assert!(!of(Fs::None, MountConfigs::AnyMounts).client.mounts, "the client binds on the host");
         assert!(of(Fs::Image, MountConfigs::AnyMounts).client.mounts);
         assert!(!of(Fs::Image, MountConfigs::NoMounts).volumes);
+        let unveil = of(Fs::Unveil, MountConfigs::AnyMounts).client;
+        assert!(unveil.fs_isolation == FsIsolation::Unveil && !unveil.mounts);
     }
 
     #[test]

@@ -4,6 +4,7 @@ mod calls;
 mod exec;
 mod health;
 mod logs;
+mod network;
 mod start;
 mod stats;
 mod task;
@@ -16,8 +17,9 @@ use crate::setup::{Configured, Setup};
 use async_trait::async_trait;
 use calls::{Failed, call, refused};
 use caravan_drivers::{
-    Capabilities, Driver, DriverEvent, Error, ExecOutput, ExecRequest, ExecStream, Fingerprint, Result,
-    ShimCommand, TaskConfig, TaskHandle, TaskId, TaskState, TaskStatus, Usage,
+    Capabilities, Driver, DriverEvent, Error, ExecOutput, ExecRequest, ExecStream, Fingerprint,
+    NetworkIsolation, NetworkRequest, Result, ShimCommand, TaskConfig, TaskHandle, TaskId, TaskState,
+    TaskStatus, Usage,
 };
 use caravan_proto::plugins::driver::driver_client::DriverClient;
 use caravan_proto::plugins::driver::{
@@ -341,6 +343,14 @@ impl Driver for ExternalDriver {
 
     async fn end_lost(&self, id: &TaskId, state_dir: &Path) -> Result<()> {
         self.end_lost_task(id, state_dir).await
+    }
+
+    async fn create_network(&self, request: &NetworkRequest) -> Result<NetworkIsolation> {
+        self.create_network_in_plugin(request).await
+    }
+
+    async fn destroy_network(&self, alloc_id: &str, network: Option<&NetworkIsolation>) -> Result<()> {
+        self.destroy_network_in_plugin(alloc_id, network).await
     }
 
     async fn shutdown(&self) {

@@ -3,10 +3,8 @@
 mod catalog;
 mod outages;
 
-use caravan_drivers::conformance::{self, Behaviour, Fixture};
-use caravan_drivers::{
-    Driver, DriverEvent, Health, LogConfig, Processors, Resources, ShimCommand, TaskConfig, TaskDirs, TaskId,
-};
+use caravan_drivers::conformance::{self, Behaviour, Fixture, Outages, Part};
+use caravan_drivers::{Driver, DriverEvent, Health, ShimCommand, TaskConfig, TaskHandle};
 use caravan_plugins::{Allowed, Block, Catalog, Options, Timing};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
@@ -85,48 +83,9 @@ impl World {
     }
 
     fn config(&self, name: &str, driver_config: Value) -> TaskConfig {
-        let base = self.dir.path().join("alloc");
-        let (shared, task_dir) = (base.join("alloc"), base.join(name));
-        for dir in [shared.join("logs"), task_dir.join("local"), task_dir.join("secrets")] {
-            std::fs::create_dir_all(dir).unwrap();
-        }
-        TaskConfig {
-            id: TaskId(format!("alloc/{name}/1")),
-            alloc_id: "alloc".into(),
-            task_name: name.into(),
-            job_id: "job".into(),
-            job_name: "job".into(),
-            parent_job_id: String::new(),
-            group_name: "group".into(),
-            namespace: "default".into(),
-            node_id: "node".into(),
-            node_name: "node".into(),
-            driver_config,
-            env: [("PATH".into(), "/usr/bin:/bin".into()), ("GREETING".into(), "hello".into())].into(),
-            resources: Resources { cpu_mhz: 100, memory_mb: 64, memory_max_mb: None, node_cpu_mhz: 0 },
-            processors: Processors::Any,
-            ports: Vec::new(),
-            mounts: Vec::new(),
-            devices: Vec::new(),
-            device_env: BTreeMap::new(),
-            user: None,
-            dirs: TaskDirs {
-                state_dir: self.dir.path().join("tasks").join(name),
-                shared_alloc_dir: shared.clone(),
-                task_dir,
-            },
-            logs: Some(LogConfig {
-                dir: shared.join("logs"),
-                stdout: format!("{name}.stdout"),
-                stderr: format!("{name}.stderr"),
-                max_files: 3,
-                max_file_size_mb: 1,
-            }),
-            network: None,
-            cgroup_parent: PathBuf::from("caravan-test"),
-            lease: None,
-            privileged_mounts: false,
-        }
+        let mut task = conformance::sample_with_dirs(self.dir.path(), "alloc", name, driver_config).unwrap();
+        task.dirs.state_dir = self.dir.path().join("tasks").join(name);
+        task
     }
 
     fn script(&self, name: &str, script: &str) -> TaskConfig {
@@ -195,6 +154,31 @@ impl Fixture for World {
             scripted => self.script(name, &conformance::script(scripted)?),
         })
     }
+}
+
+impl Outages for World {
+    fn parts(&self) -> Vec<(Part, bool)> {
+        vec![(Part::Plugin, true), (Part::Collector, true)]
+    }
+
+    fn kill(&mut self, part: Part, handle: &TaskHandle) -> Result<(), String> {
+        if part == Part::Plugin {
+            kill(self.pid(DRIVER), rustix::process::Signal::KILL);
+            return Ok(());
+        }
+        let dir = handle.state["state_dir"].as_str().ok_or("the handle names no directory")?;
+        let record =
+            std::fs::read(Path::new(dir).join("collector.json")).map_err(|error| error.to_string())?;
+        let record: Value = serde_json::from_slice(&record).map_err(|error| error.to_string())?;
+        let pid = record["pid"].as_u64().and_then(|pid| u32::try_from(pid).ok());
+        kill(pid.ok_or("the record names no process")?, rustix::process::Signal::KILL);
+        Ok(())
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_external_driver_gets_over_outages() {
+    conformance::check_outages(&mut World::new()).await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread")]

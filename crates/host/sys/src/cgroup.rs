@@ -5,6 +5,7 @@
 
 mod cpuset;
 mod devices;
+mod found;
 mod place;
 mod pressure;
 mod program;

@@ -7,6 +7,7 @@ use rustix::thread::{LinkNameSpaceType, UnshareFlags, move_into_link_name_space,
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd};
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 /// The type of a namespace's file in statfs(2).
@@ -30,6 +31,33 @@ pub fn hold(path: &Path) -> Result<()> {
         let _left = let_go(path);
     }
     made
+}
+
+/// Holds at a path the network namespace that another file stands for, such as one that a container engine keeps. The
+/// same namespace that an earlier process holds there is kept, another one is released.
+///
+/// # Errors
+/// If the file stands for no network namespace, or a step fails.
+pub fn hold_other(source: &Path, path: &Path) -> Result<()> {
+    let namespace = File::open(source).map_err(Error::path("open", source))?;
+    let identity = |found: &std::fs::Metadata| (found.dev(), found.ino());
+    let own = namespace.metadata().map_err(Error::path("look at", source))?;
+    if is_held(path)? {
+        let held = std::fs::metadata(path).map_err(Error::path("look at", path))?;
+        if identity(&held) == identity(&own) {
+            return Ok(());
+        }
+    }
+    // Only a thread inside proves that the file is a namespace of this kind.
+    let entered = std::thread::scope(|scope| scope.spawn(|| enter_file(&namespace, source)).join());
+    entered.unwrap_or_else(|_| Err(lost("the thread that examines it died")))?;
+    let_go(path)?;
+    File::create(path).map_err(Error::path("create", path))?;
+    let opened = format!("/proc/thread-self/fd/{}", namespace.as_raw_fd());
+    mount::bind(Path::new(&opened), path, false).inspect_err(|_| {
+        // Ignored, because the first error is the one that is reported.
+        let _left = let_go(path);
+    })
 }
 
 /// Returns whether a namespace is held at a path.
@@ -63,6 +91,10 @@ pub fn let_go(path: &Path) -> Result<()> {
 /// If no namespace is held there, or the caller lacks the privilege.
 pub fn enter(path: &Path) -> Result<()> {
     let namespace = File::open(path).map_err(Error::path("open", path))?;
+    enter_file(&namespace, path)
+}
+
+fn enter_file(namespace: &File, path: &Path) -> Result<()> {
     move_into_link_name_space(namespace.as_fd(), Some(LinkNameSpaceType::Network))
         .map_err(Error::errno("enter the network of", path))
 }
@@ -173,6 +205,31 @@ mod tests {
         let_go(&path).unwrap();
         assert!(!path.exists());
         let_go(&path).unwrap();
+    }
+
+    #[test]
+    fn a_namespace_of_another_holder_is_held_once() {
+        let dir = tempfile::tempdir().unwrap();
+        let (first, second, path) =
+            (dir.path().join("first"), dir.path().join("second"), dir.path().join("own"));
+        hold(&first).unwrap();
+        hold(&second).unwrap();
+        let node = |path: &Path| std::fs::metadata(path).unwrap().ino();
+        hold_other(&first, &path).unwrap();
+        hold_other(&first, &path).unwrap();
+        assert_eq!(node(&path), node(&first));
+        // The holder made another one.
+        hold_other(&second, &path).unwrap();
+        assert_eq!(node(&path), node(&second));
+        let_go(&second).unwrap();
+        assert!(is_held(&path).unwrap(), "the namespace outlives its first holder");
+        let file = dir.path().join("file");
+        std::fs::write(&file, "").unwrap();
+        assert!(hold_other(&file, &path).is_err());
+        assert!(hold_other(&dir.path().join("absent"), &path).unwrap_err().is_not_found());
+        for path in [&first, &path] {
+            let_go(path).unwrap();
+        }
     }
 
     #[test]

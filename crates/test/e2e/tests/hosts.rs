@@ -276,7 +276,8 @@ fn heartbeat_as(
         keep_alive: KeepAlive::default(),
         ..ConnectOptions::new(vec![server.rpc_address()], identity, region)
     };
-    let request = NodeHeartbeat { node_id: node.into(), secret: NodeSecret::new(secret) };
+    let request =
+        NodeHeartbeat { node_id: node.into(), secret: NodeSecret::new(secret), wants_identity: false };
     let answer = host.inside(|| -> Result<_> {
         // All tasks run on this thread, because only this thread is in the host's namespace.
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;

@@ -37,10 +37,17 @@ fn the_files_of_a_stopped_agent_are_read_and_tell_no_secret() -> Result<()> {
 
     // The state of a snapshot.
     let state = agent.caravan(&["operator", "snapshot", "state", &snapshot])?.ok()?.stdout;
-    let before = fs::read(&snapshot)?;
+    let whole = fs::read(&snapshot)?;
     let redacted = agent.caravan(&["operator", "snapshot", "redact", &snapshot])?.ok()?;
     ensure!(redacted.stdout.starts_with("Snapshot redacted: it holds no key material"), "{}", redacted.all());
-    ensure!(fs::read(&snapshot)? == before);
+    let before = fs::read(&snapshot)?;
+    ensure!(before != whole, "the sealed root keys are removed");
+    let again = agent.caravan(&["operator", "snapshot", "redact", &snapshot])?.ok()?;
+    ensure!(
+        again.stdout.contains("the file is unchanged") && fs::read(&snapshot)? == before,
+        "{}",
+        again.all()
+    );
     agent.caravan(&["operator", "snapshot", "redact", &data])?.failed()?;
     // Files in use by an agent are refused.
     for args in [["operator", "raft", "info", &data].as_slice(), &["operator", "client-state", &data]] {

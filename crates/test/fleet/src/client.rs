@@ -44,7 +44,11 @@ impl SimClient {
     }
 
     async fn beat(&self) -> Result<Duration, RpcError> {
-        let beat = NodeHeartbeat { node_id: self.node.id.clone(), secret: self.node.secret_id.clone() };
+        let beat = NodeHeartbeat {
+            node_id: self.node.id.clone(),
+            secret: self.node.secret_id.clone(),
+            wants_identity: false,
+        };
         let contact = self.channel.call::<methods::NodeHeartbeat>(beat, None).await?;
         Ok(contact.heartbeat_ttl.to_std())
     }

@@ -18,6 +18,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 /// The options of an agent.
 #[derive(Clone, Debug)]
 pub struct AgentOptions {
+    /// The program; absent means the program under test.
+    pub program: Option<PathBuf>,
     /// Whether to run with `-dev`, where nothing survives a restart.
     pub dev: bool,
     /// Whether the agent has a server.
@@ -49,6 +51,7 @@ pub struct AgentOptions {
 impl Default for AgentOptions {
     fn default() -> Self {
         Self {
+            program: None,
             dev: false,
             server: true,
             client: true,
@@ -153,7 +156,7 @@ impl Agent {
         fs::write(more.join(format!("extra.{kind}")), &self.options.extra)?;
         let log = File::options().create(true).append(true).open(self.log_path())?;
         self.log_before = log.metadata()?.len();
-        let mut command = Command::new(program());
+        let mut command = Command::new(self.options.program.clone().unwrap_or_else(program));
         command.arg("agent");
         if self.options.dev {
             command.arg("-dev");
@@ -199,6 +202,16 @@ impl Agent {
             Some(host) => host.inside(in_space)?,
             None => in_space(),
         }
+    }
+
+    /// Sets the program for the agent's next start; `None` means the program under test.
+    pub fn set_program(&mut self, program: Option<PathBuf>) {
+        self.options.program = program;
+    }
+
+    /// Sets the second configuration for the agent's next start.
+    pub fn set_extra(&mut self, extra: String) {
+        self.options.extra = extra;
     }
 
     /// Sets the mount namespace for the agent's next start.
@@ -314,8 +327,16 @@ impl Drop for Agent {
 /// of an agent that restarts, and below the range of tasks.
 const PORTS: std::ops::Range<u32> = 10_240..20_000;
 
+/// Returns ports that nothing uses.
+///
+/// # Errors
+/// Fails if there are not enough.
+pub fn free_ports(count: usize) -> Result<Vec<u16>> {
+    (0..count).map(|_| free_port()).collect()
+}
+
 /// Returns a port that nothing uses. No other call in this process returns the same port soon.
-pub(crate) fn free_port() -> Result<u16> {
+pub fn free_port() -> Result<u16> {
     static CALLS: AtomicU32 = AtomicU32::new(0);
     let span = PORTS.end - PORTS.start;
     for _ in 0..span {

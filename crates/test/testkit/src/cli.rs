@@ -47,6 +47,7 @@ static PROGRAM: OnceLock<PathBuf> = OnceLock::new();
 static TEST_PLUGIN: OnceLock<PathBuf> = OnceLock::new();
 static GUEST: OnceLock<PathBuf> = OnceLock::new();
 static EXAMPLES: OnceLock<PathBuf> = OnceLock::new();
+static NEXT: OnceLock<PathBuf> = OnceLock::new();
 
 /// Sets an existing program to test; only the first call has an effect.
 pub fn use_program(path: &std::path::Path) {
@@ -110,6 +111,21 @@ pub fn example_plugin(name: &str) -> PathBuf {
             .join("examples"),
     };
     EXAMPLES.get_or_init(build).join(name)
+}
+
+/// Returns the path of the program that stands for the next version (`next-version`, an example of crate `agent`): in
+/// `$CARAVAN_EXAMPLES_DIR`, or built once by cargo in the profile of the tests. It runs agents only.
+///
+/// # Panics
+/// Panics if the program cannot be built: no upgrade can be tested then.
+pub fn next_program() -> PathBuf {
+    let build = || match std::env::var_os("CARAVAN_EXAMPLES_DIR") {
+        Some(dir) => PathBuf::from(dir),
+        None => cargo_build_targets("caravan-agent", &["--example", "next-version"])
+            .expect("the program of the next version can be built")
+            .join("examples"),
+    };
+    NEXT.get_or_init(build).join("next-version")
 }
 
 /// Sets an existing helper for virtual machines; only the first call has an effect.

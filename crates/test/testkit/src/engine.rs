@@ -37,6 +37,8 @@ pub enum EngineKind {
 pub struct ContainerEngine {
     dir: tempfile::TempDir,
     kind: EngineKind,
+    /// Further arguments of Docker's engine.
+    arguments: Vec<String>,
     daemon: Option<Child>,
 }
 
@@ -61,7 +63,7 @@ impl ContainerEngine {
         let runtime = dir.path().join("runc-without-resource");
         fs::write(&runtime, RUNTIME)?;
         fs::set_permissions(&runtime, fs::Permissions::from_mode(0o755))?;
-        let mut engine = Self { dir, kind, daemon: None };
+        let mut engine = Self { dir, kind, arguments: Vec::new(), daemon: None };
         engine.configure(&runtime)?;
         engine.resume()?;
         engine.import_busybox()?;
@@ -115,6 +117,7 @@ impl ContainerEngine {
                 }
                 command.args(["-H", &self.endpoint()]);
                 command.args(["--iptables=false", "--ip6tables=false", "--bridge=none"]);
+                command.args(&self.arguments);
                 command
             }
             EngineKind::Podman => {
@@ -157,6 +160,16 @@ impl ContainerEngine {
         })
         .and_then(|()| self.docker(&["version"]).map(drop))
         .with_context(|| self.log_tail())
+    }
+
+    /// Starts Docker's engine again with further arguments, such as another address.
+    ///
+    /// # Errors
+    /// Fails if the engine does not end, or does not answer in time.
+    pub fn listen(&mut self, arguments: &[&str]) -> Result<()> {
+        self.halt()?;
+        self.arguments = arguments.iter().map(|argument| (*argument).to_owned()).collect();
+        self.resume()
     }
 
     /// Ends the engine; the containers of [`EngineKind::Docker`] end with it.

@@ -11,6 +11,7 @@ pub mod conformance;
 mod engine;
 mod http;
 mod job;
+pub mod linear;
 mod mounts;
 mod net;
 mod servers;
@@ -20,11 +21,11 @@ pub mod vm;
 mod wait;
 mod web;
 
-pub use agent::{Agent, AgentOptions};
+pub use agent::{Agent, AgentOptions, free_port, free_ports};
 pub use chaos::rng::Rng;
 pub use cli::{
-    Output, cargo, example_plugin, fault_plugin, guest, program, test_plugin, use_guest, use_program,
-    use_test_plugin,
+    Output, cargo, example_plugin, fault_plugin, guest, next_program, program, test_plugin, use_guest,
+    use_program, use_test_plugin,
 };
 pub use engine::{ContainerEngine, EngineKind, Registry};
 pub use http::{Call, Reply, request, request_over, send, send_and};

@@ -72,6 +72,10 @@ pub struct ServerPeer {
     /// The server's UUID; empty if it reports none.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub id: String,
+    /// The server's region, as the authenticator verified it. Never read from the identity on the wire, because the
+    /// greeting has the region.
+    #[serde(skip)]
+    pub region: String,
     /// Whether the server has proved that it belongs to the cluster of this server. Never read from the wire.
     #[serde(skip)]
     pub is_member: bool,

@@ -1,7 +1,7 @@
 //! The methods between agents: names and messages. Servers serve the first group, clients the second.
 
 use crate::{DuplexMethod, Method, StreamMethod};
-use caravan_messages::{self as messages, cluster};
+use caravan_messages::{self as messages, cluster, region};
 
 macro_rules! method {
     ($(#[$doc:meta])* $name:ident = $wire:literal, $request:ty => $response:ty) => {
@@ -164,6 +164,10 @@ method!(
 method!(
     /// Streams the nodes that are connected to a server. Served to members of the cluster.
     ServerNodes = "Server.Nodes", cluster::FollowNodes => stream cluster::NodesChanged
+);
+method!(
+    /// Streams the rows that other regions replicate: first all of a kind, then changes.
+    FollowRows = "Region.FollowRows", region::FollowRows => stream region::RowsPart
 );
 method!(
     /// Asks the leader to remove a server that leaves. Served to members of the cluster.

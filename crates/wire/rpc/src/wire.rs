@@ -177,7 +177,8 @@ pub(crate) async fn challenge(
     let (Some(credential), Some(cluster)) = (own.credential.get(), &sent.cluster) else { return Ok(false) };
     if credential.cluster() != cluster {
         let reason = format!(
-            "server {} belongs to cluster {cluster}, but this server belongs to cluster {}",
+            "server {} belongs to cluster {cluster}, but this server belongs to cluster {}: to join the other cluster, a server \
+             needs an empty data directory (move its directory \"server\" away)",
             peer.name,
             credential.cluster()
         );

@@ -53,7 +53,11 @@ pub struct ClientSettings {
 
 /// Encrypts connections as the connecting side. Clones share their settings.
 #[derive(Clone, Debug)]
-pub struct Connector(Arc<ArcSwap<Inner>>);
+pub struct Connector {
+    inner: Arc<ArcSwap<Inner>>,
+    /// The name to check instead of that of the settings.
+    name: Option<ServerName<'static>>,
+}
 
 #[derive(Debug)]
 struct Inner {
@@ -123,7 +127,17 @@ impl Connector {
     /// # Errors
     /// A file or setting that cannot be used.
     pub fn new(settings: &ClientSettings) -> Result<Self, TlsError> {
-        Ok(Self(Arc::new(ArcSwap::from_pointee(Inner::read(settings)?))))
+        Ok(Self { inner: Arc::new(ArcSwap::from_pointee(Inner::read(settings)?)), name: None })
+    }
+
+    /// Returns a connector with the same settings, also later ones, that checks another name. The name has no effect
+    /// while the settings check no name ([`Checked::Name`]).
+    ///
+    /// # Errors
+    /// If the text cannot be a name in a certificate.
+    pub fn named(&self, name: &str) -> Result<Self, TlsError> {
+        let checked = ServerName::try_from(name.to_owned()).map_err(|_| TlsError::Name(name.to_owned()))?;
+        Ok(Self { inner: self.inner.clone(), name: Some(checked) })
     }
 
     /// Creates a connector for web servers: the host's public authorities, no certificate of its own.
@@ -150,7 +164,7 @@ impl Connector {
     /// # Errors
     /// As [`Connector::new`]; the previous settings then stay in use.
     pub fn replace(&self, settings: &ClientSettings) -> Result<(), TlsError> {
-        self.0.store(Arc::new(Inner::read(settings)?));
+        self.inner.store(Arc::new(Inner::read(settings)?));
         Ok(())
     }
 
@@ -159,9 +173,9 @@ impl Connector {
     /// # Errors
     /// The network's error, or a [`crate::Handshake`].
     pub async fn connect(&self, host: &str, stream: TcpStream) -> io::Result<Stream> {
-        let inner = self.0.load_full();
+        let inner = self.inner.load_full();
         let name = match &inner.name {
-            Some(name) => name.clone(),
+            Some(name) => self.name.as_ref().unwrap_or(name).clone(),
             None => {
                 let bare = host.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')).unwrap_or(host);
                 ServerName::try_from(bare.to_owned()).map_err(|_| {

@@ -78,7 +78,8 @@ fn of_certificate(error: &CertificateError) -> (Problem, String) {
             let words = match presented.as_slice() {
                 [] => format!("its certificate has no names, not even {}", expected.to_str()),
                 names => {
-                    format!("its certificate is for {}, not for {}", plain(names), expected.to_str())
+                    let found: Vec<String> = names.iter().map(|name| plain(name)).collect();
+                    format!("its certificate is for {}, not for {}", found.join(", "), expected.to_str())
                 }
             };
             (Problem::WrongName, words)
@@ -91,13 +92,12 @@ fn of_certificate(error: &CertificateError) -> (Problem, String) {
     }
 }
 
-/// Returns plain names: rustls adds their position in the certificate.
-fn plain(names: &[String]) -> String {
-    let bare = |name: &String| match name.split_once('(') {
+/// Returns a plain name: rustls adds the kind of the name.
+pub(crate) fn plain(name: &str) -> String {
+    match name.split_once('(') {
         Some((_, rest)) => rest.trim_matches(['"', ')']).to_owned(),
-        None => name.clone(),
-    };
-    names.iter().map(bare).collect::<Vec<_>>().join(", ")
+        None => name.to_owned(),
+    }
 }
 
 fn of_alert(alert: AlertDescription) -> (Problem, String) {

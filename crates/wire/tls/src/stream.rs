@@ -5,6 +5,7 @@ use crate::problem;
 use rustls::client::verify_server_name;
 use rustls::pki_types::{CertificateDer, ServerName};
 use rustls::server::ParsedCertificate;
+use rustls::{CertificateError, Error};
 use std::io;
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -40,6 +41,20 @@ impl Certificate {
         // The handshake has already parsed it successfully.
         let Ok(parsed) = ParsedCertificate::try_from(&self.0) else { return Ok(false) };
         Ok(verify_server_name(&parsed, &desired).is_ok())
+    }
+
+    /// Returns the names for which the certificate is valid, for messages.
+    pub fn names(&self) -> Vec<String> {
+        // rustls reports the names of a certificate that does not have the expected one. No certificate has this name
+        // (RFC 6761, section 6.4).
+        let Ok(absent) = ServerName::try_from("name.invalid") else { return Vec::new() };
+        let Ok(parsed) = ParsedCertificate::try_from(&self.0) else { return Vec::new() };
+        match verify_server_name(&parsed, &absent) {
+            Err(Error::InvalidCertificate(CertificateError::NotValidForNameContext {
+                presented, ..
+            })) => presented.iter().map(|name| problem::plain(name)).collect(),
+            _ => Vec::new(),
+        }
     }
 }
 

@@ -5,14 +5,14 @@ use super::{ROUNDS, print};
 use crate::bench::agent::millis;
 use crate::bench::median;
 use anyhow::{Context, Result};
-use caravan_drivers::{LogConfig, Processors, Resources, ShimCommand, TaskConfig, TaskDirs, TaskId};
+use caravan_drivers::conformance::sample_with_dirs;
+use caravan_drivers::{ShimCommand, TaskConfig};
 use caravan_plugins::{Block, Catalog, Options};
 use caravan_proto::plugins::driver::driver_client::DriverClient;
 use caravan_proto::plugins::driver::{DestroyTaskRequest, StartTaskRequest, TaskConfig as Sent};
 use caravan_testkit::{example_plugin, program};
 use serde_json::json;
-use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::Instant;
 use tonic::transport::Endpoint;
 
@@ -85,46 +85,8 @@ fn sent(task: &TaskConfig) -> Sent {
 }
 
 fn task(dir: &Path, name: &str) -> Result<TaskConfig> {
-    let base = dir.join("alloc");
-    let (shared, task_dir) = (base.join("alloc"), base.join(name));
-    for dir in [shared.join("logs"), task_dir.join("local"), task_dir.join("secrets")] {
-        std::fs::create_dir_all(dir)?;
-    }
-    Ok(TaskConfig {
-        id: TaskId(format!("alloc/{name}/1")),
-        alloc_id: "alloc".into(),
-        task_name: name.into(),
-        job_id: "job".into(),
-        job_name: "job".into(),
-        parent_job_id: String::new(),
-        group_name: "group".into(),
-        namespace: "default".into(),
-        node_id: "node".into(),
-        node_name: "node".into(),
-        driver_config: json!({"command": "/bin/sleep", "args": ["3600"]}),
-        env: BTreeMap::new(),
-        resources: Resources::default(),
-        processors: Processors::Any,
-        ports: Vec::new(),
-        mounts: Vec::new(),
-        devices: Vec::new(),
-        device_env: BTreeMap::new(),
-        user: None,
-        dirs: TaskDirs {
-            state_dir: dir.join("tasks").join(name),
-            shared_alloc_dir: shared.clone(),
-            task_dir,
-        },
-        logs: Some(LogConfig {
-            dir: shared.join("logs"),
-            stdout: format!("{name}.stdout"),
-            stderr: format!("{name}.stderr"),
-            max_files: 1,
-            max_file_size_mb: 1,
-        }),
-        network: None,
-        cgroup_parent: PathBuf::from("caravan-bench"),
-        lease: None,
-        privileged_mounts: false,
-    })
+    let config = json!({"command": "/bin/sleep", "args": ["3600"]});
+    let mut task = sample_with_dirs(dir, "alloc", name, config)?;
+    task.dirs.state_dir = dir.join("tasks").join(name);
+    Ok(task)
 }

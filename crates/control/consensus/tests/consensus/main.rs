@@ -4,6 +4,7 @@ mod cluster;
 mod crash;
 mod lifecycle;
 mod net;
+mod peers_file;
 
 use caravan_consensus::{
     BoxError, Capture, Config, Consensus, Error, Handle, Meaning, NoPeers, PeerTransport, ServerId,

@@ -57,7 +57,7 @@ impl Core {
         self.swim.apply(now, &believed);
     }
 
-    /// Takes over rows of others with the claims about them, and passes on those that were not known.
+    /// Takes over rows of others with the claims about them, and passes the unknown ones on.
     pub(super) fn merge_all(&mut self, now: Duration, rows: Vec<Row>, claims: &[Claim]) {
         let ids: Vec<Uuid> = rows.into_iter().filter_map(|row| self.merge(now, row)).collect();
         self.believe(now, claims);

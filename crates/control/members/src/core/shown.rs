@@ -12,7 +12,7 @@ use uuid::Uuid;
 const SAME_NAME_INTERVAL: Duration = Duration::from_secs(300);
 
 impl Core {
-    /// Sends what failure detection wants to send, and compares the statuses with those that were shown.
+    /// Sends what failure detection wants to send, and compares the statuses with the shown ones.
     pub(super) fn settle(&mut self, now: Duration) {
         for (to, bytes) in self.swim.take_sends() {
             self.out.push_back(Output::Send { to, message: Message::Swim(bytes) });

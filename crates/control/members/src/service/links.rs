@@ -1,4 +1,4 @@
-//! The connections: one that this server opens to each member that it has messages for, and those that members open.
+//! The connections: one that this server opens to each member that it has messages for, and the ones that members open.
 
 use super::Input;
 use crate::frame::{KeyOperation, Message};

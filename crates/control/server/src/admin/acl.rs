@@ -260,14 +260,18 @@ impl Admin {
         self.commit(AdminChange::RoleDelete(id)).await
     }
 
-    /// Removes expired tokens and expired one-time secrets.
+    /// Removes expired tokens and expired one-time secrets. The authoritative region alone removes tokens that are valid
+    /// in all regions; the others replicate the removal.
     ///
     /// # Errors
     /// If the change cannot be made durable.
     pub(crate) async fn collect_expired(&self) -> Result<(), ServerError> {
         let (root, now) = (self.core.snapshot(), self.core.now());
-        let tokens: Vec<String> =
-            root.acl_tokens().filter(|t| t.expired(now)).map(|t| t.accessor_id.clone()).collect();
+        let tokens: Vec<String> = root
+            .acl_tokens()
+            .filter(|t| t.expired(now) && (self.is_authoritative || !t.global))
+            .map(|t| t.accessor_id.clone())
+            .collect();
         if !tokens.is_empty() {
             self.commit(AdminChange::TokensDelete(tokens)).await?;
         }

@@ -31,6 +31,14 @@ pub enum AdminFault {
     Governance,
     #[error("{0}")]
     Snapshot(#[source] Arc<SnapshotError>),
+    /// Root keys in a snapshot are sealed with the key of another cluster.
+    #[error(
+        "the snapshot is of another cluster, whose key seals root key {key} in it{}: restore with -key-file and the file \
+         server/keyring/cluster.key of a server of that cluster, or save the snapshot with -with-key; with -without-key, \
+         variables and secrets of volumes in the snapshot stay unreadable",
+        if *is_wrong { ", and the supplied key is not that key" } else { "" }
+    )]
+    SnapshotKey { key: String, is_wrong: bool },
     /// A row of access control with problems.
     #[error("{row} 0 invalid: {}", joined(&.problems.iter().map(ToString::to_string).collect::<Vec<_>>()))]
     Invalid { row: &'static str, problems: Vec<RowProblem> },
@@ -77,6 +85,7 @@ impl AdminFault {
             | Self::BuiltInPool(_)
             | Self::NodePool { .. }
             | Self::NoNodePool(_)
+            | Self::SnapshotKey { .. }
             | Self::Invalid { .. }
             | Self::NoToken(_)
             | Self::NoRole(_)

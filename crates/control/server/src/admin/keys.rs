@@ -265,6 +265,18 @@ impl Admin {
         Ok(messages::SignedNode { token, claims })
     }
 
+    /// Returns a new identity of a node, for the answer to a heartbeat. A failure does not fail the heartbeat: the node
+    /// asks again with the next one.
+    pub(crate) async fn renewed_identity(&self, id: &NodeId) -> Option<messages::SignedNode> {
+        match self.sign_node(id).await {
+            Ok(signed) => Some(signed),
+            Err(error) => {
+                tracing::warn!(node = %id, %error, "the identity of a node cannot be renewed");
+                None
+            }
+        }
+    }
+
     /// Returns the identities of an allocation's tasks that its node requests.
     pub(crate) async fn sign_identities(
         &self,

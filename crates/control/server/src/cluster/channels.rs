@@ -2,7 +2,9 @@
 
 use caravan_consensus::Peer;
 use caravan_members::View;
-use caravan_rpc::{Calling, Channel, ConnectOptions, Role, Router, Targets};
+use caravan_rpc::{
+    Calling, Channel, ConnectOptions, Connector, Role, Router, ServerSide, SharedCredential, Targets,
+};
 use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::fmt;
@@ -27,6 +29,9 @@ pub trait PeerChannels: fmt::Debug + Send + Sync + 'static {
     /// Returns a channel to a server. The connection is made at the first call, and again after it was lost. A call
     /// fails at once if the server cannot be reached.
     fn channel(&self, peer: &Peer, lane: Lane) -> Channel;
+
+    /// Returns a channel to a server of another region, with the rules of [`Self::channel`].
+    fn foreign(&self, region: &str, peer: &Peer) -> Channel;
 }
 
 /// The channels of a server that runs alone: every call fails.
@@ -36,6 +41,30 @@ pub(super) struct NoChannels;
 impl PeerChannels for NoChannels {
     fn channel(&self, _peer: &Peer, _lane: Lane) -> Channel {
         Channel::local(Router::builder().build(), caravan_rpc::PeerIdentity::server("nobody"))
+    }
+
+    fn foreign(&self, _region: &str, peer: &Peer) -> Channel {
+        self.channel(peer, Lane::Calls)
+    }
+}
+
+/// Returns the connector for a region.
+type Connect = dyn Fn(&str) -> Arc<dyn Connector> + Send + Sync;
+
+/// Opens connections to servers of other regions: the names in their certificates contain their region.
+#[derive(Clone)]
+pub struct Foreign(Arc<Connect>);
+
+impl Foreign {
+    /// Wraps the function that returns the connector for a region.
+    pub fn new(connector: impl Fn(&str) -> Arc<dyn Connector> + Send + Sync + 'static) -> Self {
+        Self(Arc::new(connector))
+    }
+}
+
+impl fmt::Debug for Foreign {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Foreign")
     }
 }
 
@@ -47,6 +76,7 @@ pub struct RpcChannels {
     own: caravan_rpc::ServerSide,
     view: watch::Receiver<Arc<View>>,
     open: Mutex<HashMap<(Uuid, Lane), (Targets, Channel)>>,
+    foreign: Foreign,
 }
 
 impl RpcChannels {
@@ -55,8 +85,9 @@ impl RpcChannels {
         options: ConnectOptions,
         own: caravan_rpc::ServerSide,
         view: watch::Receiver<Arc<View>>,
+        foreign: Foreign,
     ) -> Self {
-        Self { options, own, view, open: Mutex::default() }
+        Self { options, own, view, open: Mutex::default(), foreign }
     }
 
     fn address(&self, peer: &Peer) -> Vec<String> {
@@ -67,24 +98,15 @@ impl RpcChannels {
             None => vec![peer.addr.clone()],
         }
     }
-}
 
-impl PeerChannels for RpcChannels {
-    fn channel(&self, peer: &Peer, lane: Lane) -> Channel {
+    /// Returns the channel to a server, which `options` opens for the server's UUID.
+    fn open(&self, peer: &Peer, lane: Lane, options: impl FnOnce(String) -> ConnectOptions) -> Channel {
         let address = self.address(peer);
         let mut open = self.open.lock();
         let (targets, channel) = open.entry((peer.server, lane)).or_insert_with(|| {
             let targets = Targets::from(address.clone());
             let to = if peer.server.is_nil() { String::new() } else { peer.server.to_string() };
-            let options = ConnectOptions {
-                targets: targets.clone(),
-                role: match lane {
-                    Lane::Calls => Role::Rpc,
-                    Lane::Log | Lane::Bulk => Role::Raft,
-                },
-                server: Some(Calling { own: self.own.clone(), to }),
-                ..self.options.clone()
-            };
+            let options = ConnectOptions { targets: targets.clone(), ..options(to) };
             (targets, Channel::connect(options))
         });
         // A set of the same list would wake those who wait for changes.
@@ -92,5 +114,30 @@ impl PeerChannels for RpcChannels {
             targets.set(address);
         }
         channel.clone()
+    }
+}
+
+impl PeerChannels for RpcChannels {
+    fn channel(&self, peer: &Peer, lane: Lane) -> Channel {
+        self.open(peer, lane, |to| ConnectOptions {
+            role: match lane {
+                Lane::Calls => Role::Rpc,
+                Lane::Log | Lane::Bulk => Role::Raft,
+            },
+            server: Some(Calling { own: self.own.clone(), to }),
+            ..self.options.clone()
+        })
+    }
+
+    fn foreign(&self, region: &str, peer: &Peer) -> Channel {
+        self.open(peer, Lane::Calls, |to| ConnectOptions {
+            // Servers of different regions belong to different clusters and have nothing to prove to each other.
+            server: Some(Calling {
+                own: ServerSide { id: self.own.id.clone(), credential: SharedCredential::default() },
+                to,
+            }),
+            connector: (self.foreign.0)(region),
+            ..self.options.clone()
+        })
     }
 }

@@ -21,6 +21,8 @@ pub struct ServerHealth {
     pub member_status: String,
     /// The version.
     pub version: String,
+    /// The feature level that the server supports.
+    pub level: u32,
     /// Whether the server leads.
     pub leader: bool,
     /// Whether the server votes.
@@ -50,6 +52,11 @@ impl AutopilotHealth {
     /// Whether all servers are healthy.
     pub fn is_healthy(&self) -> bool {
         !self.servers.is_empty() && self.servers.iter().all(|server| server.healthy)
+    }
+
+    /// Returns the feature level that all servers support; `None` before the first measurement.
+    pub fn common_level(&self) -> Option<u32> {
+        self.servers.iter().map(|server| server.level).min()
     }
 
     /// Returns the number of voters that may fail while the cluster keeps its quorum.

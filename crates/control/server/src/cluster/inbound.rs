@@ -1,8 +1,8 @@
 //! The calls of other servers.
 
+use super::Cluster;
 use super::founder::promise;
 use super::transport::kind_of;
-use super::{Cluster, FEATURE_LEVEL};
 use crate::error::ServerError;
 use bytes::Bytes;
 use caravan_consensus::{ClusterId, ServerId};
@@ -14,20 +14,13 @@ use caravan_rpc::{Code, Context, PeerIdentity, ReverseRegistry, RouterBuilder, R
 use caravan_types::UnixNanos;
 use futures::StreamExt as _;
 
-/// Returns the refusal of a caller that is no server, or that must be a member of the cluster and is not.
-fn only(context: &Context, member: bool) -> Result<(), RpcError> {
-    let is_right = match &context.peer {
-        PeerIdentity::Server(server) => server.is_member || !member,
-        _ => false,
-    };
-    if is_right {
-        return Ok(());
-    }
-    let reason = match member {
-        true => "only servers that have proved that they belong to the cluster may call this",
-        false => "only servers may call this",
-    };
-    Err(RpcError::new(Code::Permission, reason))
+/// The callers of a method.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Callers {
+    /// Servers of this region.
+    Servers,
+    /// Servers that have proved that they belong to the cluster.
+    Members,
 }
 
 impl Cluster {
@@ -37,7 +30,7 @@ impl Cluster {
         let builder = builder.unary::<methods::LogCall, _, _>(move |context, message| {
             let this = this.clone();
             async move {
-                only(&context, true)?;
+                this.only(&context, Callers::Members)?;
                 this.receive(message).await
             }
         });
@@ -45,7 +38,7 @@ impl Cluster {
         let builder = builder.duplex::<methods::LogSnapshot, _, _, _>(move |context, head, parts| {
             let this = this.clone();
             async move {
-                only(&context, true)?;
+                this.only(&context, Callers::Members)?;
                 this.join_as_promised().await.map_err(RpcError::from)?;
                 let chunks = parts.map(|part| match part {
                     Ok(part) => Ok(Bytes::from(part.body)),
@@ -61,7 +54,7 @@ impl Cluster {
         let builder = builder.unary::<methods::ServerStatus, _, _>(move |context, _| {
             let this = this.clone();
             async move {
-                only(&context, false)?;
+                this.only(&context, Callers::Servers)?;
                 Ok(this.status())
             }
         });
@@ -69,7 +62,7 @@ impl Cluster {
         let builder = builder.unary::<methods::ServerPromise, _, _>(move |context, asked| {
             let this = this.clone();
             async move {
-                only(&context, false)?;
+                this.only(&context, Callers::Servers)?;
                 this.promise(asked).await.map_err(RpcError::from)
             }
         });
@@ -77,7 +70,7 @@ impl Cluster {
         let builder = builder.unary::<methods::ServerFounding, _, _>(move |context, asked: AskFounding| {
             let this = this.clone();
             async move {
-                only(&context, false)?;
+                this.only(&context, Callers::Servers)?;
                 let _turn = this.promises.turn().await;
                 let stands = stands(&this.promises.own(this.cluster()), &asked.founding);
                 Ok(FoundingStands { stands })
@@ -87,17 +80,38 @@ impl Cluster {
         let builder = builder.unary::<methods::ServerAdmit, _, _>(move |context, admit| {
             let this = this.clone();
             async move {
-                only(&context, false)?;
+                this.only(&context, Callers::Servers)?;
                 this.admit(admit).await.map_err(RpcError::from)
             }
         });
+        let this = self.clone();
         builder.stream::<methods::ServerNodes, _, _, _>(move |context, _| {
-            let registry = registry.clone();
+            let (this, registry) = (this.clone(), registry.clone());
             async move {
-                only(&context, true)?;
+                this.only(&context, Callers::Members)?;
                 Ok(super::nodes::follow(registry))
             }
         })
+    }
+
+    /// Returns the refusal of a caller that may not call a method.
+    fn only(&self, context: &Context, callers: Callers) -> Result<(), RpcError> {
+        let is_right = match &context.peer {
+            PeerIdentity::Server(server) => {
+                server.is_member || (callers == Callers::Servers && *server.region == *self.region)
+            }
+            _ => false,
+        };
+        if is_right {
+            return Ok(());
+        }
+        let reason = match callers {
+            Callers::Members => {
+                "only servers that have proved that they belong to the cluster may call this".to_owned()
+            }
+            Callers::Servers => format!("only servers of region \"{}\" may call this", self.region),
+        };
+        Err(RpcError::new(Code::Permission, reason))
     }
 
     fn cluster(&self) -> Option<caravan_founding::ClusterId> {
@@ -144,7 +158,7 @@ impl Cluster {
             last_term: metrics.last_log_term,
             last_index: metrics.last_log_index,
             last_contact: contact,
-            level: FEATURE_LEVEL,
+            level: self.config.level,
             now: UnixNanos(caravan_sys::time::wall_nanos()),
         }
     }
@@ -179,10 +193,10 @@ impl Cluster {
             };
             return Err(RpcError::new(Code::Conflict, reason).into());
         }
-        if admit.level > FEATURE_LEVEL {
+        if admit.level > self.config.level {
             let reason = format!(
-                "the cluster uses feature level {}, this server supports {FEATURE_LEVEL}: it needs a newer version",
-                admit.level
+                "the cluster uses feature level {}, this server supports {}: it needs a newer version",
+                admit.level, self.config.level
             );
             return Err(RpcError::new(Code::Conflict, reason).into());
         }

@@ -8,13 +8,14 @@ mod decide;
 
 use super::founder::peer;
 use super::health::{Observed, ServerHealth, is_healthy};
-use super::{Cluster, FEATURE_LEVEL, Lane};
+use super::{Cluster, Lane};
 use crate::core::Core;
 use crate::error::ServerError;
 use caravan_consensus::{MemberState, Members, Peer};
 use caravan_members::{Member, Status, View};
 use caravan_messages::cluster::{Admit, AskStatus, ServerStatus};
 use caravan_rpc::methods;
+use caravan_types::command::FIRST_LEVEL;
 use caravan_types::{BootInstant, Nanos};
 use caravan_volumes::seen::FirstSeen;
 use decide::{Change, Facts, Server, decide};
@@ -57,6 +58,7 @@ impl Voters {
         loop {
             let round = async {
                 self.measure().await;
+                self.raise_level().await;
                 while let Some(change) = self.due() {
                     let text = change.to_string();
                     if let Err(error) = self.make(change).await {
@@ -80,6 +82,22 @@ impl Voters {
         }
     }
 
+    /// Raises the feature level of the cluster to that of its oldest server. A server that is down counts with the level
+    /// that it had, because it may return.
+    async fn raise_level(&self) {
+        let (members, health) = (self.cluster.log.members(), self.cluster.health.now());
+        let is_measured = members.committed && health.servers.len() == members.members.len();
+        let Some(level) = health.common_level().filter(|_| is_measured) else { return };
+        let before = self.core.snapshot().level();
+        if level <= before {
+            return;
+        }
+        match self.core.commit(caravan_types::command::Change::RaiseLevel { level }).await {
+            Ok(_) => tracing::info!(level, before, "the feature level of the cluster is raised"),
+            Err(error) => tracing::warn!(level, before, %error, "the feature level was not raised"),
+        }
+    }
+
     /// Returns the next change of the membership.
     fn due(&mut self) -> Option<Change> {
         let (members, boot) = (self.cluster.log.members(), self.core.boot());
@@ -91,6 +109,7 @@ impl Voters {
         let servers: Vec<Server> = self.servers(&view, &members, boot);
         decide(&Facts {
             own: self.cluster.identity().number?,
+            level: self.core.snapshot().level(),
             cluster: self.cluster.identity().cluster?.0,
             term_age: boot.since(self.began),
             config: &config,
@@ -161,7 +180,8 @@ impl Voters {
                     Some(number) if status.cluster == Some(cluster.0) => caravan_consensus::ServerId(number),
                     _ => log.next_number().await?,
                 };
-                let admit = Admit { cluster: cluster.0, number: number.0, key, level: FEATURE_LEVEL };
+                let admit =
+                    Admit { cluster: cluster.0, number: number.0, key, level: self.core.snapshot().level() };
                 channel.call::<methods::ServerAdmit>(admit, Some(ADMIT_TIMEOUT)).await?;
                 tracing::info!(server = %server, %number, "a server is admitted");
                 log.add_learner(log.members().version, number, peer).await?;
@@ -241,6 +261,11 @@ fn observed(
         address: known(view, state).addr,
         member_status: member.map_or("none", |member| member.status.as_str()).to_owned(),
         version: member.map(|member| member.server_tags().build).unwrap_or_default(),
+        level: status
+            .as_ref()
+            .map(|status| status.level)
+            .or_else(|| member.and_then(|member| member.server_tags().level))
+            .unwrap_or(FIRST_LEVEL),
         leader,
         voter: state.voter,
         last_contact: status

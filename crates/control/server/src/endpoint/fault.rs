@@ -145,6 +145,8 @@ pub enum NodeFault {
     Lagging { index: u64 },
     #[error("node {0} did not prove who it is: wrong secret")]
     WrongSecret(NodeId),
+    #[error("node {node} did not prove who it is: its identity is refused: {reason}")]
+    Identity { node: NodeId, reason: &'static str },
     #[error("node secret ID does not match. Not registering node {0}")]
     OtherSecret(NodeId),
     #[error("missing node {0} for client registration")]
@@ -180,7 +182,7 @@ impl NodeFault {
             | Self::NothingToFence(_)
             | Self::NoPredecessor(_)
             | Self::PredecessorGone(_) => Kind::NotFound,
-            Self::WrongSecret(_) | Self::OtherSecret(_) => Kind::Forbidden,
+            Self::WrongSecret(_) | Self::Identity { .. } | Self::OtherSecret(_) => Kind::Forbidden,
             Self::Missing(_) | Self::Fence(_) => Kind::BadRequest,
             Self::NothingToChange | Self::Draining | Self::NoService => Kind::Refused,
             Self::PredecessorLost { .. } | Self::Unreachable { .. } | Self::Lagging { .. } => {

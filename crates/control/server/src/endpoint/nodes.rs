@@ -6,6 +6,7 @@ use crate::core::Core;
 use crate::error::ServerError;
 use crate::heartbeat::{Heartbeats, event, nanos};
 use crate::node_evals;
+use crate::node_identity;
 use crate::reports::Reports;
 use caravan_messages::{self as messages, AllocDelta, Done, NodeContact};
 use caravan_rpc::RpcError;
@@ -31,18 +32,17 @@ pub struct Nodes {
     /// How long after a heartbeat a node may use single-writer volumes.
     pub(crate) lease_ttl: Nanos,
     pub(crate) reports: Reports,
+    /// The region of the nodes.
+    pub(crate) region: String,
 }
 
 impl Nodes {
-    /// Returns the node's row, if the secret matches.
-    pub(crate) fn authentic(&self, id: &NodeId, secret: &NodeSecret) -> Result<Arc<Node>, ServerError> {
+    /// Returns the node's row, if `proof` is the node's secret or an identity of the node.
+    pub(crate) fn authentic(&self, id: &NodeId, proof: &NodeSecret) -> Result<Arc<Node>, ServerError> {
         let root = self.core.snapshot();
         let node = root.node(id).ok_or_else(|| NodeFault::NotFound(id.clone()))?;
-        if node.secret_id == *secret {
-            Ok(node.clone())
-        } else {
-            Err(NodeFault::WrongSecret(id.clone()).into())
-        }
+        node_identity::check(&self.core, &self.region, node, proof)?;
+        Ok(node.clone())
     }
 
     pub(crate) async fn register(&self, request: messages::NodeRegister) -> Result<NodeContact, ServerError> {
@@ -96,6 +96,7 @@ impl Nodes {
             unknown: false,
             lease_ttl: self.lease_ttl,
             state_index: self.core.snapshot().index(),
+            identity: None,
         }
     }
 

@@ -1,11 +1,16 @@
 //! The requests about the servers of the cluster.
 
 use super::Handle;
-use crate::cluster::{AutopilotHealth, Cluster, LEADER_TIMEOUT, Named, Origin, Place, Transferred};
+use crate::cluster::{
+    AutopilotHealth, Cluster, LEADER_TIMEOUT, Named, Origin, Place, RegionFault, Transferred,
+};
 use crate::error::ServerError;
+use crate::replication::ReplicationStatus;
 use caravan_consensus::{Leadership, MemberState};
 use caravan_members::View;
+use caravan_messages::region::ReplicatedKind;
 use caravan_rpc::Channel;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::Instant;
@@ -64,6 +69,25 @@ impl ClusterRequests<'_> {
                 },
             }
         }
+    }
+
+    /// Returns a channel to a server of another region that accepts calls.
+    ///
+    /// # Errors
+    /// [`RegionFault`].
+    pub async fn reach(self, region: &str) -> Result<Channel, RegionFault> {
+        self.cluster().reach(region).await
+    }
+
+    /// Returns the region whose policies, roles, global tokens, namespaces and node pools apply in all regions.
+    pub fn authoritative_region(&self) -> &str {
+        self.cluster().authoritative()
+    }
+
+    /// Returns the status of the replication from the authoritative region, by kind; empty on servers that do not lead,
+    /// and in the authoritative region.
+    pub fn replication(self) -> BTreeMap<ReplicatedKind, ReplicationStatus> {
+        self.cluster().replication.now()
     }
 
     /// Waits until the state is at least as new as before the last restart of this server.

@@ -7,14 +7,37 @@ use crate::deployment::Deployments;
 use crate::endpoint::{Evals, Jobs, Nodes};
 use crate::error::ServerError;
 use crate::gc;
+use crate::node_identity;
 use crate::pool::Workers;
 use crate::storage::{HostVolumeRequests, SnapshotRequests, VariableRequests, VolumeRequests};
 use caravan_meters::Meters;
-use caravan_rpc::{Channel, RpcError};
+use caravan_rpc::Channel;
 use caravan_state::Store;
 use caravan_types::NodeId;
 use caravan_types::command::Change;
+use caravan_types::node::{NodeSecret, NodeStatus};
 use std::sync::Arc;
+use std::time::Duration;
+
+/// How long a request waits for the connection of its node.
+const PATH_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// Why a node cannot be called.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum NoPath {
+    /// The node missed its heartbeats.
+    #[error("the node is down")]
+    Down,
+    /// The node missed its heartbeats, and its allocations may come back.
+    #[error("the node is disconnected")]
+    Disconnected,
+    /// The node has not connected in time.
+    #[error("the node has no connection to a server, and made none within {PATH_TIMEOUT:?}")]
+    Late,
+    /// No such node is registered.
+    #[error("the node is not registered")]
+    Unknown,
+}
 
 impl Handle {
     /// Returns the requests about jobs and their allocations.
@@ -104,18 +127,42 @@ impl Handle {
         &self.blueprint.core.meters
     }
 
-    /// Returns a connection to a node.
+    /// Returns a connection to a node. A node that is not down gets some time to connect: for example, a node that has
+    /// just registered, or that is on its way to another server.
     ///
     /// # Errors
-    /// If the node is not connected.
-    pub fn node_channel(&self, node: &NodeId) -> Result<Channel, RpcError> {
-        self.blueprint.paths.get(node.as_str())
+    /// If the node is down, or does not connect in time.
+    pub async fn node_channel(&self, node: &NodeId) -> Result<Channel, NoPath> {
+        let paths = &self.blueprint.paths;
+        let (mut own, mut all) = (paths.registry().changes(), paths.changes());
+        let waiting = async {
+            loop {
+                if let Ok(channel) = paths.get(node.as_str()) {
+                    return Ok(channel);
+                }
+                let status = self.store().snapshot().node(node).map(|node| node.status);
+                match status {
+                    Some(NodeStatus::Initializing | NodeStatus::Ready) => {}
+                    Some(NodeStatus::Down) => return Err(NoPath::Down),
+                    Some(NodeStatus::Disconnected) => return Err(NoPath::Disconnected),
+                    None => return Err(NoPath::Unknown),
+                }
+                tokio::select! {
+                    Ok(()) = own.changed() => {}
+                    Ok(()) = all.changed() => {}
+                    else => return Err(NoPath::Late),
+                }
+            }
+        };
+        tokio::time::timeout(PATH_TIMEOUT, waiting).await.unwrap_or(Err(NoPath::Late))
     }
 
-    /// Whether the secret belongs to the node; `None` if the node is not registered (yet).
-    pub fn is_node(&self, node: &NodeId, secret: &str) -> Option<bool> {
+    /// Whether a text is the secret or an identity of the node; `None` if the node is not registered (yet).
+    pub fn is_node(&self, node: &NodeId, proof: &str) -> Option<bool> {
         let root = self.store().snapshot();
-        root.node(node).map(|n| n.secret_id == caravan_types::node::NodeSecret::new(secret))
+        let row = root.node(node)?;
+        let (core, region) = (&self.blueprint.core, &self.blueprint.cluster.region);
+        Some(node_identity::check(core, region, row, &NodeSecret::new(proof)).is_ok())
     }
 
     /// Deletes all evaluations, allocations, deployments, jobs and nodes that have ended, regardless of age.

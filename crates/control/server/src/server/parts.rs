@@ -70,7 +70,7 @@ impl Blueprint {
         let admin = Admin::new(core.clone(), config.region.clone(), acl, config.issuer.clone());
         Self {
             core,
-            admin: admin.with_reset_file(reset_file),
+            admin: admin.with_reset_file(reset_file).in_region(cluster.authoritative() == &*cluster.region),
             paths: NodePaths::new(registry, cluster.clone()),
             cluster,
             usage: UsageBook::default(),
@@ -110,6 +110,7 @@ impl Blueprint {
                 addresses: self.addresses.clone(),
                 lease_ttl: self.lease.ttl,
                 reports: Reports::new(core.clone()),
+                region: self.region.clone(),
             },
             claims: Claims { core: core.clone(), waits: reconciler.waits.clone() },
             usage: self.usage.clone(),

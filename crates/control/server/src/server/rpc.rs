@@ -7,6 +7,8 @@ use super::Handle;
 use super::parts::Parts;
 use crate::cluster::{LEADER_TIMEOUT, Origin, Place, leader};
 use crate::error::ServerError;
+use crate::node_identity;
+use crate::replication;
 use caravan_messages::Done;
 use caravan_rpc::{Code, Context, Method, RouterBuilder, RpcError, StreamMethod, methods};
 use futures::{Stream, StreamExt as _};
@@ -31,7 +33,13 @@ impl Handle {
             parts.nodes.register(request).await
         });
         let builder = self.led::<methods::NodeHeartbeat, _, _>(builder, |parts, request| async move {
-            parts.nodes.heartbeat(request).await
+            let (node, proof) = (request.node_id.clone(), request.secret.clone());
+            let asks = request.wants_identity;
+            let mut contact = parts.nodes.heartbeat(request).await?;
+            if !contact.unknown && node_identity::is_due(&parts.core, &proof, asks) {
+                contact.identity = parts.admin.renewed_identity(&node).await;
+            }
+            Ok(contact)
         });
         let builder = self.led::<methods::NodeEvents, _, _>(builder, |parts, request| async move {
             parts.nodes.events(request).await
@@ -63,6 +71,9 @@ impl Handle {
         let builder = self.led_stream::<methods::ClaimVolume, _, _>(builder, |parts, request| {
             parts.nodes.authentic(&request.node_id, &request.secret)?;
             Ok(parts.claims.claim(request))
+        });
+        let builder = self.led_stream::<methods::FollowRows, _, _>(builder, |parts, asked| {
+            Ok(replication::source(parts.core.clone(), (*parts.admin).clone(), asked))
         });
         let this = self.clone();
         let builder = builder.stream::<methods::WatchAllocs, _, _, _>(move |_, request| {

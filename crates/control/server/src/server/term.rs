@@ -10,6 +10,7 @@ use crate::gc::{Collector, GcConfig};
 use crate::periodic::Launcher;
 use crate::plan::PlannerService;
 use crate::pool::{Crew, WorkerPool};
+use crate::replication::Replication;
 use std::sync::Arc;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -58,6 +59,8 @@ impl LeaderTerm {
         tracker.spawn(Drainer::new(core(), waits).run(stop.clone()));
         tracker.spawn(Launcher { core: core() }.run(stop.clone()));
         tracker.spawn(parts.locks.clone().run(stop.clone()));
+        let replication = Replication::new(core(), cluster.clone(), parts.admin.acl_enabled());
+        tracker.spawn(replication.run(stop.clone()));
         tracker.spawn(Voters::new(core(), cluster).run(stop.clone()));
         tracker.spawn(crate::admin::Chores::new((*parts.admin).clone()).run(stop.clone()));
         let crew = Crew {

@@ -277,7 +277,11 @@ impl Client {
     }
 
     pub async fn beat(&self) -> Result<NodeContact, RpcError> {
-        let beat = NodeHeartbeat { node_id: self.row.id.clone(), secret: self.row.secret_id.clone() };
+        let beat = NodeHeartbeat {
+            node_id: self.row.id.clone(),
+            secret: self.row.secret_id.clone(),
+            wants_identity: false,
+        };
         self.channel.call::<methods::NodeHeartbeat>(beat, None).await
     }
 
@@ -288,7 +292,11 @@ impl Client {
             let mut pace = tokio::time::interval(Duration::from_millis(50));
             loop {
                 pace.tick().await;
-                let beat = NodeHeartbeat { node_id: row.id.clone(), secret: row.secret_id.clone() };
+                let beat = NodeHeartbeat {
+                    node_id: row.id.clone(),
+                    secret: row.secret_id.clone(),
+                    wants_identity: false,
+                };
                 // A server that is about to stop may refuse.
                 let _ = channel.call::<methods::NodeHeartbeat>(beat, None).await;
             }

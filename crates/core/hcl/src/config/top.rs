@@ -162,11 +162,34 @@ settings! {
         enabled: bool = Bool;
         show_cli_hints: bool = Bool;
     } blocks {
-        content_security_policy: Raw = raw();
-        consul: Raw = raw();
-        vault: Raw = raw();
-        label: Raw = raw();
+        content_security_policy: UiPolicyConfig = block(&UI_POLICY);
+        consul: UiLinkConfig = block(&UI_LINK);
+        vault: UiLinkConfig = block(&UI_LINK);
+        label: UiLabelConfig = block(&UI_LABEL);
     }
+
+    /// The content security policy of the web UI.
+    UiPolicyConfig: UI_POLICY "content_security_policy" {
+        connect_src: Vec<String> = Strings;
+        default_src: Vec<String> = Strings;
+        form_action: Vec<String> = Strings;
+        frame_ancestors: Vec<String> = Strings;
+        img_src: Vec<String> = Strings;
+        script_src: Vec<String> = Strings;
+        style_src: Vec<String> = Strings;
+    } blocks {}
+
+    /// The link of the web UI to the UI of another program.
+    UiLinkConfig: UI_LINK "consul or vault" {
+        ui_url: String = Str;
+    } blocks {}
+
+    /// The label of the web UI.
+    UiLabelConfig: UI_LABEL "label" {
+        text: String = Str;
+        background_color: String = Str;
+        text_color: String = Str;
+    } blocks {}
 
     /// Settings of autopilot, which manages the set of servers.
     AutopilotConfig: AUTOPILOT "autopilot" {

@@ -60,7 +60,6 @@ const NO_CONNECT: &str = "there is no service mesh: the agent starts as with -de
 const NO_IDENTITIES: &str = "nothing is fetched from there: the agent starts as with -dev";
 const NO_REGISTRATION: &str = "nothing is registered in Consul";
 const NO_VAULT_TOKENS: &str = "no tokens are fetched from Vault";
-const ONE_REGION: &str = "there is one region";
 const WINDOWS: &str = "there is an event log on Windows only";
 
 /// The flags under the headings of the help.
@@ -223,7 +222,7 @@ pub(super) const TABLE: &[(&str, &[Flag])] = &[
                 Secret("TOKEN"),
                 "acl.replication_token",
                 "Token for the authoritative region",
-                None(ONE_REGION),
+                Carried,
             ),
         ],
     ),

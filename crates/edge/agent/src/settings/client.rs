@@ -7,9 +7,12 @@ use crate::reserved;
 use caravan_client::{AddressFamily, BridgeConfig, BridgeConfigFault};
 use caravan_types::node::{HostNetwork, ReservedResources};
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 
 const DYNAMIC_PORTS: (u16, u16) = (20_000, 32_000);
+/// The first and last user that the client may choose for tasks.
+const DYNAMIC_USERS: (u32, u32) = (80_000, 89_999);
 
 /// The settings of the client.
 #[derive(Clone, Debug)]
@@ -17,6 +20,7 @@ pub(crate) struct ClientSettings {
     pub(crate) servers: Vec<String>,
     pub(crate) state_dir: PathBuf,
     pub(crate) alloc_dir: PathBuf,
+    pub(crate) alloc_mounts_dir: PathBuf,
     pub(crate) host_volumes_dir: PathBuf,
     pub(crate) host_volume_plugin_dir: PathBuf,
     pub(crate) file: caravan_hcl::config::ClientConfig,
@@ -32,12 +36,44 @@ pub(crate) struct ClientSettings {
     pub(crate) bridge: BridgeConfig,
     /// The first and last port for jobs that request a dynamic port.
     pub(crate) dynamic_ports: (u16, u16),
+    /// The users that the client may choose for tasks.
+    pub(crate) dynamic_users: RangeInclusive<u32>,
     /// The parent of the tasks' cgroups; absent means the default.
     pub(crate) cgroup_parent: Option<String>,
     /// The resources that are reserved for the host.
     pub(crate) reserved: ReservedResources,
     /// The CPUs that jobs may reserve; absent means all except the reserved ones.
     pub(crate) reservable_cores: Option<BTreeSet<u16>>,
+}
+
+/// Reads the users that the client may choose for tasks.
+fn dynamic_users(file: &caravan_hcl::config::ClientConfig) -> Result<RangeInclusive<u32>, AgentError> {
+    let block = file.users.as_ref();
+    let number = |field: &'static str, value: Option<i64>, default: u32| match value {
+        None => Ok(default),
+        // Not the users of the system, and not the number that stands for no user (chown(2)).
+        Some(uid) => u32::try_from(uid)
+            .ok()
+            .filter(|uid| (1..u32::MAX).contains(uid))
+            .ok_or_else(|| bad(field, format!("{uid} is not the number of a user other than root"))),
+    };
+    let first = number(
+        "client.users.dynamic_user_min",
+        block.and_then(|users| users.dynamic_user_min),
+        DYNAMIC_USERS.0,
+    )?;
+    let last = number(
+        "client.users.dynamic_user_max",
+        block.and_then(|users| users.dynamic_user_max),
+        DYNAMIC_USERS.1,
+    )?;
+    if first > last {
+        return Err(bad(
+            "client.users.dynamic_user_min",
+            format!("{first} is above client.users.dynamic_user_max, {last}"),
+        ));
+    }
+    Ok(first..=last)
 }
 
 fn address_family(name: Option<&str>) -> Result<AddressFamily, AgentError> {
@@ -127,6 +163,7 @@ pub(super) fn client(
         servers,
         state_dir: dir("client.state_dir", file.state_dir.clone(), "client")?,
         alloc_dir: dir("client.alloc_dir", file.alloc_dir.clone(), "alloc")?,
+        alloc_mounts_dir: dir("client.alloc_mounts_dir", file.alloc_mounts_dir.clone(), "alloc_mounts")?,
         host_volumes_dir: dir("client.host_volumes_dir", file.host_volumes_dir.clone(), "host_volumes")?,
         host_volume_plugin_dir: dir(
             "client.host_volume_plugin_dir",
@@ -134,6 +171,7 @@ pub(super) fn client(
             "host_volume_plugins",
         )?,
         dynamic_ports,
+        dynamic_users: dynamic_users(&file)?,
         cgroup_parent: reserved::cgroup_parent(file.cgroup_parent.as_deref())?,
         reserved: reserved::of(&file)?,
         reservable_cores: reserved::cores("client.reservable_cores", file.reservable_cores.as_deref())?,

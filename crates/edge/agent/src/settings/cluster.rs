@@ -5,7 +5,9 @@ use super::{Host, bad, non_empty};
 use crate::error::AgentError;
 use caravan_hcl::config::{AgentConfig, ServerConfig, ServerJoin};
 use caravan_members::{JoinEntry, Key, RetryPlan};
+use caravan_server::ReplicationConfig;
 use caravan_types::Nanos;
+use caravan_types::acl::Secret;
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
@@ -40,6 +42,7 @@ pub(crate) struct ClusterSettings {
     pub(crate) non_voting: bool,
     pub(crate) redundancy_zone: Option<String>,
     pub(crate) upgrade_version: Option<String>,
+    pub(crate) replication: ReplicationConfig,
 }
 
 impl ClusterSettings {
@@ -50,6 +53,7 @@ impl ClusterSettings {
         bind: IpAddr,
         host: &Host,
         dev: bool,
+        region: &str,
     ) -> Result<Self, AgentError> {
         let addresses = file.addresses.clone().unwrap_or_default();
         let ports = file.ports.clone().unwrap_or_default();
@@ -95,13 +99,17 @@ impl ClusterSettings {
             non_voting: server.non_voting_server.unwrap_or(false),
             redundancy_zone: non_empty(&server.redundancy_zone),
             upgrade_version: non_empty(&server.upgrade_version),
+            replication: ReplicationConfig {
+                authoritative: authoritative(server, region)?,
+                token: replication_token(file),
+            },
         })
     }
 
     /// Returns the warnings about the settings.
     pub(crate) fn warnings(&self) -> Vec<String> {
         let mut warnings = Vec::new();
-        if self.expect > 1 && self.expect % 2 == 0 {
+        if self.expect > 1 && self.expect.is_multiple_of(2) {
             warnings.push(format!(
                 "bootstrap_expect = {}: an even number of servers tolerates no more failures than one server less",
                 self.expect
@@ -123,6 +131,22 @@ impl ClusterSettings {
         }
         warnings
     }
+}
+
+/// Returns the authoritative region; by default the server's own.
+fn authoritative(server: &ServerConfig, region: &str) -> Result<String, AgentError> {
+    match non_empty(&server.authoritative_region) {
+        Some(name) if name.contains('\0') => {
+            Err(bad("server.authoritative_region", "the name of a region has no NUL"))
+        }
+        Some(name) => Ok(name),
+        None => Ok(region.to_owned()),
+    }
+}
+
+fn replication_token(file: &AgentConfig) -> Secret {
+    let token = file.acl.as_ref().and_then(|acl| acl.replication_token.as_ref());
+    token.map(|token| Secret::new(token.expose())).unwrap_or_default()
 }
 
 /// Returns whether a listening address does not identify this machine to other machines.

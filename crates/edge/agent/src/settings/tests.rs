@@ -293,3 +293,18 @@ fn workers_are_as_many_and_take_what_the_server_block_says() {
         assert!(error.contains(field), "{error}");
     }
 }
+
+#[test]
+fn a_region_is_its_own_authority_unless_another_one_is_named() {
+    let replication = |text: &str| {
+        let text = format!("data_dir = \"/d\"\nregion = \"west\"\n{text}");
+        let settings = resolve(&flags(&["-server"]), files(&[("a.hcl", &text)]), &host()).unwrap();
+        settings.server.unwrap().cluster.replication
+    };
+    assert_eq!(replication("").authoritative, "west");
+    let named = replication(
+        "server {\n authoritative_region = \"east\"\n}\nacl {\n replication_token = \"hunter2\"\n}\n",
+    );
+    assert_eq!((named.authoritative.as_str(), named.token.expose()), ("east", "hunter2"));
+    assert!(!format!("{named:?}").contains("hunter2"), "{named:?}");
+}

@@ -153,10 +153,10 @@ impl FileArgs {
     }
 }
 
-/// Prints a note if `-ui` is set: this build has no web page to open.
+/// Prints the address of the web page if `-ui` is set. The command opens no browser: `caravan ui` does.
 pub(crate) fn page(ctx: &crate::ctx::Ctx, desired: bool) {
     if desired {
-        ctx.out.note("There is no web page in this build; -ui does nothing.");
+        ctx.out.note(&format!("The web page: {}/ui/", ctx.client.address()));
     }
 }
 

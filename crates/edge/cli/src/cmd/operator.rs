@@ -6,6 +6,7 @@ mod client_state;
 pub(crate) mod debug;
 pub(crate) mod keyring;
 mod raft_log;
+mod recover;
 pub(crate) mod settings;
 pub(crate) mod snapshot;
 pub(crate) mod volume_check;
@@ -34,7 +35,7 @@ pub(crate) enum OperatorVerb {
     Gossip(keyring::GossipVerb),
     /// Show the metrics of an agent
     Metrics(api::MetricsArgs),
-    /// The replicated log: info, list-peers, logs, remove-peer, state, transfer-leadership
+    /// The replicated log: info, list-peers, logs, recover, remove-peer, state, transfer-leadership
     #[command(subcommand)]
     Raft(settings::RaftVerb),
     /// Root keys of the servers: keyring

@@ -7,6 +7,7 @@ use crate::format::json;
 use crate::table::Table;
 use caravan_sdk::{Member, Response};
 use clap::Subcommand;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Subcommands of `server`.
 #[derive(Debug, Subcommand)]
@@ -81,26 +82,71 @@ pub(crate) struct MembersArgs {
     verbose: bool,
 }
 
-/// Lists the servers.
+/// The tag of a member in JSON that says whether the member leads its region.
+const LEADER: &str = "Leader";
+
+/// Lists the servers. A region whose leader is unknown is named on standard error, and the exit code is 1.
 async fn members(ctx: &Ctx, args: &MembersArgs) -> Outcome {
-    let members = ctx.client.agent().members().await.doing("Error querying servers")?.members;
+    let mut members = ctx.client.agent().members().await.doing("Error querying servers")?.members;
+    if members.is_empty() {
+        ctx.out.line(if args.json { "[]" } else { "No servers found" });
+        return Ok(0);
+    }
+    let (leaders, failures) = leaders(ctx, &members).await;
+    for member in &mut members {
+        let leads = is_leader(member, &leaders);
+        member.tags.insert(LEADER.to_owned(), leads.to_string());
+    }
+    members.sort_by(|a, b| a.name.cmp(&b.name));
     if args.json {
         ctx.out.line(&json(&members)?);
+    } else {
+        ctx.out.line(&table(&members, args.verbose));
+    }
+    if failures.is_empty() {
         return Ok(0);
     }
-    if members.is_empty() {
-        ctx.out.line("No servers found");
-        return Ok(0);
+    ctx.out.note("");
+    for (region, error) in failures {
+        ctx.out.note(&format!("Error determining the leader of region \"{region}\": {error}"));
     }
-    let leader = ctx.client.status().leader(&ctx.query()).await;
-    ctx.out.line(&table(&members, leader.as_deref().unwrap_or_default(), args.verbose));
-    if let Err(error) = leader {
-        ctx.out.note(&format!("\nError determining leaders: {error}"));
-    }
-    Ok(0)
+    Ok(1)
 }
 
-fn table(members: &[Member], leader: &str, verbose: bool) -> String {
+fn tag(member: &Member, name: &str) -> String {
+    member.tags.get(name).cloned().unwrap_or_default()
+}
+
+/// Asks for the leader of each region that has a member. Returns the leaders' addresses by region, and the failures.
+async fn leaders(
+    ctx: &Ctx,
+    members: &[Member],
+) -> (BTreeMap<String, String>, Vec<(String, caravan_sdk::Error)>) {
+    let present = members.iter().filter(|member| member.status != "left");
+    let regions: BTreeSet<String> = present.map(|member| tag(member, "region")).collect();
+    let asked = regions.into_iter().map(|region| async move {
+        let query = caravan_sdk::QueryOptions { region: Some(region.clone()), ..ctx.query() };
+        (region, ctx.client.status().leader(&query).await)
+    });
+    let (mut leaders, mut failures) = (BTreeMap::new(), Vec::new());
+    for (region, answer) in futures::future::join_all(asked).await {
+        match answer {
+            Ok(leader) => drop(leaders.insert(region, leader)),
+            Err(error) => failures.push((region, error)),
+        }
+    }
+    (leaders, failures)
+}
+
+/// Whether a member leads its region. The address of a leader is that for other servers: the member's own IP address with
+/// the port for calls.
+fn is_leader(member: &Member, leaders: &BTreeMap<String, String>) -> bool {
+    let host = if member.addr.contains(':') { format!("[{}]", member.addr) } else { member.addr.clone() };
+    let address = format!("{host}:{}", tag(member, "port"));
+    leaders.get(&tag(member, "region")).is_some_and(|leader| *leader == address)
+}
+
+fn table(members: &[Member], verbose: bool) -> String {
     let mut heading = vec!["Name", "Address", "Port", "Status", "Leader"];
     if verbose {
         heading.push("Protocol");
@@ -109,25 +155,21 @@ fn table(members: &[Member], leader: &str, verbose: bool) -> String {
     if verbose {
         heading.push("Tags");
     }
-    let mut members: Vec<&Member> = members.iter().collect();
-    members.sort_by(|a, b| a.name.cmp(&b.name));
-    let rows = members.into_iter().map(|member| {
-        let tag = |name: &str| member.tags.get(name).cloned().unwrap_or_default();
-        let rpc = format!("{}:{}", tag("rpc_addr"), tag("port"));
+    let rows = members.iter().map(|member| {
         let mut row = vec![
             member.name.clone(),
             member.addr.clone(),
             member.port.to_string(),
             member.status.clone(),
-            (!leader.is_empty() && rpc == leader).to_string(),
+            tag(member, LEADER),
         ];
         if verbose {
             row.push(member.protocol_cur.to_string());
         }
-        row.extend([tag("raft_vsn"), tag("build"), tag("dc"), tag("region")]);
+        row.extend(["raft_vsn", "build", "dc", "region"].map(|name| tag(member, name)));
         if verbose {
-            let tags: Vec<String> = member.tags.iter().map(|(k, v)| format!("{k}={v}")).collect();
-            row.push(tags.join(","));
+            let tags = member.tags.iter().filter(|(name, _)| *name != LEADER);
+            row.push(tags.map(|(name, value)| format!("{name}={value}")).collect::<Vec<_>>().join(","));
         }
         row
     });
@@ -148,7 +190,7 @@ mod tests {
             ("dc", "dc1"),
             ("region", "global"),
         ];
-        let member = Member {
+        let mut member = Member {
             name: "fixture-node.global".into(),
             addr: "127.0.0.1".into(),
             port: 14648,
@@ -156,7 +198,16 @@ mod tests {
             tags: tags.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect(),
             ..Default::default()
         };
-        let text = table(&[member], "127.0.0.1:14647", false);
+        let leaders = |address: &str| BTreeMap::from([("global".to_owned(), address.to_owned())]);
+        assert!(is_leader(&member, &leaders("127.0.0.1:14647")));
+        assert!(!is_leader(&member, &leaders("127.0.0.2:14647")) && !is_leader(&member, &BTreeMap::new()));
+        member.tags.insert(LEADER.to_owned(), "true".to_owned());
+        let text = table(std::slice::from_ref(&member), false);
         assert_eq!(text + "\n", include_str!("../../fixtures/server-members.txt"));
+        let verbose = table(&[member], true);
+        assert!(
+            verbose.contains("Leader  Protocol  Raft Version") && !verbose.contains("Leader=true"),
+            "{verbose}"
+        );
     }
 }

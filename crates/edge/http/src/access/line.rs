@@ -83,6 +83,8 @@ pub(crate) enum Need {
     Operator(Level),
     /// The right to the region's settings, or the named operator capability.
     OperatorCap(&'static str, Level),
+    /// The right to save snapshots; with the key of the cluster, if the query asks for that, a management token.
+    SaveSnapshot,
     /// The right to quotas.
     Quota(Level),
     /// The right to storage plugins.
@@ -159,6 +161,23 @@ pub(crate) enum Place {
     Named(StatusCode),
     /// The agent that receives the request, over a websocket, with a session at the node that holds the allocation.
     Websocket,
+}
+
+/// The region that answers a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Scope {
+    /// The region that the query names.
+    Query,
+    /// The region of the agent; a region in the query is ignored.
+    Own,
+    /// The region that the body, the query or the job in the body names.
+    Job,
+    /// The authoritative region for writes, otherwise as [`Scope::Query`].
+    Authoritative,
+    /// The authoritative region for writes of tokens that are valid in all regions, otherwise as [`Scope::Query`].
+    Token,
+    /// The authoritative region for logins whose tokens are valid in all regions, otherwise as [`Scope::Query`].
+    Login,
 }
 
 /// The object whose node answers a request.
@@ -241,6 +260,8 @@ pub(crate) struct Line {
     pub(crate) to: To,
     /// The agent that answers.
     pub(crate) place: Place,
+    /// The region that answers.
+    pub(crate) scope: Scope,
     /// The limit of the body.
     pub(crate) body: BodyLimit,
     /// Whether the answer to a read without `index` may come from memory.
@@ -260,6 +281,7 @@ pub(super) const fn line(on: On, path: &'static str, need: Need, to: To) -> Line
         need,
         to,
         place: Place::Server,
+        scope: Scope::Query,
         body: BodyLimit::Usual,
         cached: false,
         shared: &[],
@@ -278,9 +300,18 @@ pub(super) const fn slash(path: &'static str) -> Line {
 }
 
 impl Line {
-    /// Sets the agent that answers.
+    /// Sets the agent that answers. A request that the receiving agent answers is never for another region.
     pub(super) const fn at(self, place: Place) -> Self {
-        Self { place, ..self }
+        let scope = match place {
+            Place::Agent | Place::Page | Place::ServerList => Scope::Own,
+            _ => self.scope,
+        };
+        Self { place, scope, ..self }
+    }
+
+    /// Sets the region that answers.
+    pub(super) const fn of(self, scope: Scope) -> Self {
+        Self { scope, ..self }
     }
 
     /// Sets the limit of the body.

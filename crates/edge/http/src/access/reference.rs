@@ -1,6 +1,7 @@
 //! The table of routes for readers: tests, and the page docs/http-routes.md.
 
-use super::line::{Line, Names, Need, On, Place, To};
+use super::SNAPSHOT_SAVE;
+use super::line::{Line, Names, Need, On, Place, Scope, To};
 use super::table::TABLE;
 use caravan_server::{Level, NsCap, VarCap};
 use std::fmt::Write as _;
@@ -64,12 +65,14 @@ method. [HTTP API](design/http-api.md) explains how an agent answers a request.
 - **Right**: one of several capabilities is enough. A management token has all rights.
 - **Namespace**: the places where a request names its namespace; the first one present decides.
 - **Answered by**: the agent that answers. An agent that is not that agent forwards the request.
+- **Region**: the region that answers; an agent passes the request on to a server there. `query`: the one that `region`
+  names. `authoritative`: for writes, the authoritative region, whatever the request names.
 - **Body**: the maximum length of the request body.
 - **Cached**: a read without `index` may be answered from memory for up to a second, while the state is unchanged.
 - **Other origins**: the methods with which web pages of other origins may call the route (CORS).
 
-| Method | Path | Right | Namespace | Answered by | Body | Cached | Other origins |
-|---|---|---|---|---|---|---|---|
+| Method | Path | Right | Namespace | Answered by | Region | Body | Cached | Other origins |
+|---|---|---|---|---|---|---|---|---|
 ";
 
 /// Returns the page docs/http-routes.md.
@@ -88,6 +91,7 @@ pub fn page() -> String {
             right,
             namespace(line.need).to_owned(),
             place.to_owned(),
+            region(line.scope).to_owned(),
             size(line.body.bytes()),
             if line.cached { "yes" } else { "" }.to_owned(),
             line.shared.join(", "),
@@ -114,6 +118,17 @@ fn place(place: Place) -> &'static str {
         Place::Node(_) => "node",
         Place::Named(_) => "agent that the query names",
         Place::Websocket => "node, over a websocket",
+    }
+}
+
+fn region(scope: Scope) -> &'static str {
+    match scope {
+        Scope::Query => "query",
+        Scope::Own => "own",
+        Scope::Job => "body, query, job in the body",
+        Scope::Authoritative => "authoritative",
+        Scope::Token => "authoritative for global tokens, else query",
+        Scope::Login => "authoritative for methods with global tokens, else query",
     }
 }
 
@@ -181,6 +196,12 @@ fn right(need: Need) -> String {
         Need::Agent(at) => level("agent", at),
         Need::Operator(at) => level("operator", at),
         Need::OperatorCap(cap, at) => format!("{} or operator capability `{cap}`", level("operator", at)),
+        Need::SaveSnapshot => {
+            format!(
+                "{} or operator capability `{SNAPSHOT_SAVE}`; with `key`: management token",
+                level("operator", Level::Write)
+            )
+        }
         Need::Quota(at) => level("quota", at),
         Need::Plugin(at) => level("plugin", at),
         Need::Pool(_, cap) => format!("`{}` on the node pool", cap.as_str()),
@@ -215,8 +236,8 @@ mod tests {
         assert_eq!(rows.len(), TABLE.len());
         for (row, line) in rows.iter().zip(TABLE) {
             let cells: Vec<&str> = row.split(" | ").collect();
-            assert!(cells.len() == 8 && cells[1] == format!("`{}`", path(line)), "{row}");
-            assert!(!cells[2].is_empty() && !cells[4].is_empty() && !cells[5].is_empty(), "{row}");
+            assert!(cells.len() == 9 && cells[1] == format!("`{}`", path(line)), "{row}");
+            assert!(!cells[2].is_empty() && !cells[4].is_empty() && !cells[6].is_empty(), "{row}");
         }
     }
 
@@ -224,11 +245,11 @@ mod tests {
     fn a_row_describes_its_line() {
         let page = page();
         for row in [
-            "| GET | `/v1/jobs` | `list-jobs` | query | leader | 16 MiB | yes |  |",
-            "| PUT | `/v1/operator/snapshot` | management token |  | leader | 1 GiB |  |  |",
-            "| GET | `/v1/vars` | none; shows the objects that the caller may see |  | leader | 16 MiB |  | HEAD, GET |",
-            "| GET | `/v1/agent/health` | none |  | any agent | 16 MiB |  |  |",
-            "| PUT | `/v1/node/**/drain` | `node:write` |  | leader | 16 MiB |  |  |",
+            "| GET | `/v1/jobs` | `list-jobs` | query | leader | query | 16 MiB | yes |  |",
+            "| PUT | `/v1/operator/snapshot` | management token |  | leader | query | 1 GiB |  |  |",
+            "| GET | `/v1/vars` | none; shows the objects that the caller may see |  | leader | query | 16 MiB |  | HEAD, GET |",
+            "| GET | `/v1/agent/health` | none |  | any agent | own | 16 MiB |  |  |",
+            "| PUT | `/v1/node/**/drain` | `node:write` |  | leader | query | 16 MiB |  |  |",
         ] {
             assert!(page.lines().any(|line| line == row), "{row}");
         }

@@ -178,6 +178,9 @@ fn with(property: impl Fn(&Line) -> bool) -> Vec<(On, &'static str)> {
 #[test]
 fn lists_of_the_state_are_cached() {
     let paths = [
+        "caravan/overview",
+        "caravan/storage",
+        "caravan/nodes/usage",
         "jobs",
         "jobs/statuses",
         "allocations",
@@ -229,7 +232,7 @@ fn each_request_has_its_place() {
     ] {
         assert_eq!(found(&method, path).map(|line| line.place), Some(place), "{method} {path}");
     }
-    let own = ["jobs/parse", "metrics"];
+    let own = ["caravan/ui", "jobs/parse", "metrics"];
     for line in TABLE.iter().filter(|line| line.place == Place::Agent) {
         assert!(own.contains(&line.path) || line.path.starts_with("agent/"), "{}", line.path);
     }

@@ -7,9 +7,9 @@ use crate::blocking;
 use crate::call::Call;
 use crate::error::ApiError;
 use crate::page::{Token as At, object, page};
-use crate::reply::{Meta, Reply};
+use crate::reply::{Content, Meta, Reply};
 use crate::typed::{self, coded, refused};
-use caravan_server::Admin;
+use caravan_server::{Admin, Level, NsCap};
 use caravan_state::{Reads, Table};
 use caravan_types::acl::{Policy, Role, Secret, Token, TokenType};
 use http::Method;
@@ -167,16 +167,59 @@ fn everybody() -> Result<Reply, ApiError> {
 
 pub(crate) async fn own_token(call: &Call) -> Result<Reply, ApiError> {
     call.only(&Method::GET)?;
+    let with_rights = call.query.flag("capabilities")?.unwrap_or(false);
     if !call.server()?.admin().acl_enabled() {
-        return everybody();
+        let mut reply = everybody()?;
+        if with_rights {
+            add_rights(call, &mut reply)?;
+        }
+        return Ok(reply);
     }
     match &call.caller().token {
         Some(token) => {
             let meta = Meta { index: token.modify_index, known_leader: true, next_token: String::new() };
-            Ok(shown(token)?.meta(meta))
+            let mut reply = shown(token)?.meta(meta);
+            if with_rights {
+                add_rights(call, &mut reply)?;
+            }
+            Ok(reply)
         }
         None => Err(ApiError::not_found("ACL token not found")),
     }
+}
+
+/// Adds the rights of the caller as they are in effect: those of all policies and roles, by namespace.
+fn add_rights(call: &Call, reply: &mut Reply) -> Result<(), ApiError> {
+    let root = call.server()?.store().snapshot();
+    let caller = call.caller();
+    let acl = &caller.acl;
+    let namespaces: serde_json::Map<String, Value> = root
+        .namespaces()
+        .filter(|row| acl.is_management() || acl.sees_namespace(row.name.as_str()))
+        .map(|row| {
+            let name = row.name.as_str();
+            let has = |cap: &&NsCap| **cap != NsCap::Deny && acl.namespace(name, **cap);
+            let caps: Vec<&str> = NsCap::ALL.iter().filter(has).map(|cap| cap.as_str()).collect();
+            (name.to_owned(), json!(caps))
+        })
+        .collect();
+    let level = |has: &dyn Fn(Level) -> bool| match () {
+        () if has(Level::Write) => "write",
+        () if has(Level::Read) => "read",
+        () if has(Level::List) => "list",
+        () => "",
+    };
+    if let Content::Json(value) = &mut reply.content {
+        value["CaravanCapabilities"] = json!({
+            "Management": acl.is_management(),
+            "Namespaces": namespaces,
+            "Node": level(&|level| acl.node(level)),
+            "Agent": level(&|level| acl.agent(level)),
+            "Operator": level(&|level| acl.operator(level)),
+            "Plugin": level(&|level| acl.plugin(level)),
+        });
+    }
+    Ok(())
 }
 
 /// Answers about the token that the path names, or changes or deletes it.

@@ -24,6 +24,8 @@ pub(crate) enum Destination {
     Here,
     /// The agent at the other end of the channel.
     There(Channel),
+    /// A node, to which the server has a connection or expects one.
+    Node(NodeId),
 }
 
 /// Returns where a request belongs: the node that holds the allocation, or the named node.
@@ -63,8 +65,7 @@ pub(crate) fn place(call: &Call, object: Object) -> Result<Destination, ApiError
             _ => unknown(),
         });
     }
-    let channel = server.node_channel(&node).map_err(|_| ApiError::not_found("No path to node"))?;
-    Ok(Destination::There(channel))
+    Ok(Destination::Node(node))
 }
 
 /// Checks the required parameters of a file request before the allocation is located.

@@ -7,7 +7,7 @@ use crate::error::ApiError;
 use crate::reply::Reply;
 use crate::typed::refused;
 use caravan_members::{KeyringAnswer, Member, Status};
-use caravan_server::{Kind, ServerError};
+use caravan_server::{Kind, ReplicationState, ServerError};
 use caravan_types::Nanos;
 use http::{Method, StatusCode};
 use serde_json::{Map, Value, json};
@@ -244,6 +244,7 @@ pub(crate) fn health(call: &Call) -> Result<Reply, ApiError> {
         "Leader": leader,
         "Voters": voters,
         "Servers": servers,
+        "CaravanFeatureLevel": server.store().snapshot().level(),
     }));
     Ok(if healthy { reply } else { reply.status(StatusCode::TOO_MANY_REQUESTS) })
 }
@@ -268,8 +269,37 @@ fn server_health(server: &caravan_server::ServerHealth) -> Value {
     });
     if let Some(shown) = shown.as_object_mut() {
         shown.insert("CaravanClockSkew".into(), json!(server.clock_skew.to_string()));
+        shown.insert("CaravanFeatureLevel".into(), json!(server.level));
     }
     shown
+}
+
+/// Adds the group of `agent/self` about the replication from the authoritative region, on the leader of another region.
+fn replication(server: &caravan_server::Handle, groups: &mut Map<String, Value>) {
+    let kinds = server.cluster().replication();
+    if kinds.is_empty() {
+        return;
+    }
+    let mut group = Map::new();
+    group.insert("authoritative_region".to_owned(), json!(server.cluster().authoritative_region()));
+    for (kind, status) in kinds {
+        let (state, error) = match status.state {
+            ReplicationState::Starting => ("starting", String::new()),
+            ReplicationState::Following => ("following", String::new()),
+            ReplicationState::Failed(reason) => ("failed", reason),
+        };
+        let updated = status.updated.map_or_else(|| "never".to_owned(), |at| at.to_time().to_string());
+        for (name, value) in [
+            ("state", state.to_owned()),
+            ("error", error),
+            ("rows", status.rows.to_string()),
+            ("index", status.index.to_string()),
+            ("updated", updated),
+        ] {
+            group.insert(format!("{kind}_{name}"), json!(value));
+        }
+    }
+    groups.insert("replication".into(), Value::Object(group));
 }
 
 /// Returns the groups of `agent/self` about the server.
@@ -332,6 +362,7 @@ pub(super) fn stats(call: &Call, groups: &mut Map<String, Value>) {
             "num_peers": members.len().saturating_sub(1).to_string(),
         }),
     );
+    replication(server, groups);
     let Some(stats) = table.map(caravan_members::Handle::stats) else { return };
     let mut serf = Map::new();
     for (key, value) in [

@@ -84,6 +84,7 @@ pub(crate) fn stream(call: &Call) -> Result<Reply, ApiError> {
         secret: access::secret(&call.headers),
         namespace: call.namespace.to_string(),
         topics: call.query.all("topic").map(str::to_owned).collect(),
+        rows: call.query.flag("caravan")?.unwrap_or(false),
     };
     if !who.may(&call.caller()) {
         return Ok(silent(call));
@@ -115,11 +116,34 @@ struct Who {
     namespace: String,
     /// The topics of the query; empty for all topics.
     topics: Vec<String>,
+    /// The parameter `caravan=true`: the stream has the events that the caller may see, as lists have rows. The first line
+    /// names the topics of which the caller may see none.
+    rows: bool,
 }
 
 impl Who {
-    /// Returns whether a caller may receive all topics that the query names.
+    /// Returns the first line of the stream.
+    fn opening(&self) -> Bytes {
+        let Some(caller) = self.server.admin().caller(&self.secret).ok().filter(|_| self.rows) else {
+            return alive();
+        };
+        let denied: Vec<&str> = self
+            .topics
+            .iter()
+            .map(|topic| topic.split(':').next().unwrap_or_default())
+            .filter(|topic| !access::any_event(&caller, topic, &self.namespace))
+            .collect();
+        line(&json!({"Caravan": {"Denied": denied}}))
+    }
+
+    /// Returns whether a caller may receive all topics that the query names, or some event with [`Who::rows`].
     fn may(&self, caller: &Caller) -> bool {
+        if self.rows {
+            return match self.topics.is_empty() {
+                true => access::any_event(caller, "*", &self.namespace),
+                false => self.topics.iter().any(|topic| access::any_event(caller, topic, &self.namespace)),
+            };
+        }
         let allowed = |topic: &str| access::event_topic(caller, topic, &self.namespace);
         match self.topics.is_empty() {
             true => allowed("*"),
@@ -175,7 +199,7 @@ fn lines(
     let begin = (reader, filter, who, Stage::Opening);
     Box::pin(stream::unfold(begin, move |(mut reader, filter, who, stage)| async move {
         match stage {
-            Stage::Opening => Some((Ok(alive()), (reader, filter, who, Stage::Following))),
+            Stage::Opening => Some((Ok(who.opening()), (reader, filter, who, Stage::Following))),
             Stage::Over => None,
             Stage::Following => {
                 let deadline = tokio::time::Instant::now() + heartbeat;

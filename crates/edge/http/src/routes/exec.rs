@@ -5,6 +5,7 @@ use crate::call::Call;
 use crate::error::ApiError;
 use crate::exec::{self, ExecSession};
 use crate::query::go_bool;
+use crate::region;
 use crate::relay;
 use crate::reply::Reply;
 use base64::Engine;
@@ -25,6 +26,7 @@ use tokio_tungstenite::WebSocketStream;
 use tokio_tungstenite::tungstenite::handshake::derive_accept_key;
 use tokio_tungstenite::tungstenite::protocol::frame::coding::CloseCode;
 use tokio_tungstenite::tungstenite::protocol::{CloseFrame, Message, Role, WebSocketConfig};
+use tokio_util::sync::CancellationToken;
 
 /// Timeout for the first message, which holds the token because browsers cannot send headers with a websocket.
 const HANDSHAKE: Duration = Duration::from_secs(10);
@@ -151,15 +153,22 @@ async fn run(mut socket: Socket, call: &Call, asked: Result<ExecOpen, ApiError>,
         true => shake(&mut socket).await.and_then(|token| identify(&mut call, &token)),
         false => Ok(()),
     };
+    let region = region::other(&call);
     let opened = async {
         begun?;
         let secret = Secret::new(access::secret(&call.headers));
-        let open = ExecOpen { secret, ..asked? };
-        allowed(&call).await?;
+        let open = ExecOpen { secret, region: region.clone().unwrap_or_default(), ..asked? };
+        // The servers of another region check the caller's right.
+        if region.is_none() {
+            allowed(&call).await?;
+        }
         exec::open(&call.state, open).await
     };
     match opened.await {
-        Ok(session) => carry(socket, session, &call).await,
+        Ok(session) => {
+            let judged = region.is_none().then_some(&call);
+            carry(socket, session, judged, &call.state.stopping).await;
+        }
         Err(error) => refuse(socket, &error).await,
     }
 }
@@ -212,13 +221,24 @@ enum End {
     Gone,
 }
 
-async fn carry(mut socket: Socket, session: ExecSession, call: &Call) {
-    let mut lost = std::pin::pin!(relay::lost(call));
+/// Carries a session until it ends, `stopping` is cancelled, or the caller of `judged` may no longer run it.
+async fn carry(
+    mut socket: Socket,
+    session: ExecSession,
+    judged: Option<&Call>,
+    stopping: &CancellationToken,
+) {
+    let mut lost = std::pin::pin!(async {
+        match judged {
+            Some(call) => relay::lost(call).await,
+            None => std::future::pending().await,
+        }
+    });
     let ExecSession { input, mut output } = session;
     let mut input = Some(input);
     let end = loop {
         tokio::select! {
-            () = call.state.stopping.cancelled() => {
+            () = stopping.cancelled() => {
                 break End::Failed(ApiError::internal("the agent is shutting down"));
             }
             error = &mut lost => break End::Failed(error),

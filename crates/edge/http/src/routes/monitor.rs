@@ -41,8 +41,7 @@ pub(crate) fn place(call: &Call, unknown: StatusCode) -> Result<Destination, Api
         if own.store().snapshot().node(&id).is_none() {
             return Err(ApiError::not_found(format!("Unknown node {id}")));
         }
-        let channel = own.node_channel(&id).map_err(|_| ApiError::not_found("No path to node"))?;
-        return Ok(Destination::There(channel));
+        return Ok(Destination::Node(id));
     }
     if server.is_empty() {
         return Ok(Destination::Here);

@@ -10,8 +10,11 @@ use crate::reply::Reply;
 use crate::typed::{self, coded, refused};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
+use caravan_api::ErrorReason;
+use caravan_messages::cluster::ClusterKey;
+use caravan_server::SnapshotKeys;
 use caravan_state::Table;
-use caravan_state::archive::{self, ArchiveMeta};
+use caravan_state::archive::{self, Archive, ArchiveKey, ArchiveMeta};
 use caravan_types::UnixNanos;
 use caravan_types::operator::{AutopilotConfig, SchedulerConfig};
 use http::{HeaderName, HeaderValue, Method, StatusCode};
@@ -123,12 +126,18 @@ fn now_ms() -> i64 {
 pub(crate) async fn save(call: &Call) -> Result<Reply, ApiError> {
     call.only(&Method::GET)?;
     let server = call.server()?.clone();
-    server.barrier().await.map_err(|e| coded(&e))?;
+    let key = match call.query.flag("key")?.unwrap_or(false) {
+        true => Some(ArchiveKey::Clear(*server.admin().cluster_key().map_err(|e| coded(&e))?.expose())),
+        false => None,
+    };
+    if !call.query.is_stale() {
+        server.barrier().await.map_err(|e| coded(&e))?;
+    }
     let made = tokio::task::spawn_blocking(move || {
         let root = server.store().snapshot();
         let (index, term, created) = (root.index(), server.log_metrics().term, now_ms());
         let meta = ArchiveMeta { version: 1, id: format!("{term}-{index}-{created}"), index, term, created };
-        archive::pack(&meta, &caravan_state::encode(&root))
+        archive::pack(&meta, &caravan_state::encode(&root), key.as_ref())
     });
     let failed = |why: String| ApiError::internal(format!("failed to save a snapshot: {why}"));
     let bytes = made.await.map_err(|e| failed(e.to_string()))?.map_err(|e| failed(e.to_string()))?;
@@ -145,9 +154,19 @@ pub(crate) async fn restore(call: &Call) -> Result<Reply, ApiError> {
     let body = call.body.clone();
     let read = tokio::task::spawn_blocking(move || archive::unpack(&body));
     let failed = |why: String| ApiError::internal(format!("failed to restore from snapshot: {why}"));
-    let (_, state) = read.await.map_err(|e| failed(e.to_string()))?.map_err(|e| failed(e.to_string()))?;
-    server.admin().restore(state).await.map_err(|e| failed(e.to_string()))?;
-    Ok(Reply::empty())
+    let read = read.await.map_err(|e| failed(e.to_string()))?.map_err(|e| failed(e.to_string()))?;
+    let Archive { state, key, .. } = read;
+    let keys = match key {
+        _ if call.query.flag("without_key")?.unwrap_or(false) => SnapshotKeys::NotNeeded,
+        Some(ArchiveKey::Clear(key)) => SnapshotKeys::Needed(Some(ClusterKey::new(key))),
+        // The verb opens a sealed key: the passphrase stays with its user.
+        Some(ArchiveKey::Sealed(_)) | None => SnapshotKeys::Needed(None),
+    };
+    match server.admin().restore(state, keys).await {
+        Ok(_) => Ok(Reply::empty()),
+        Err(error) if error.reason() == Some(ErrorReason::SnapshotKey) => Err(ApiError::coded(&error)),
+        Err(error) => Err(failed(error.to_string())),
+    }
 }
 
 /// Answers without contacting Vault: nothing depends on legacy Vault tokens.

@@ -1,9 +1,12 @@
-//! The place of the user interface.
+//! The user interface: the web page, and its settings.
 
 use crate::call::Call;
+use crate::compress::Coding;
 use crate::dispatch::redirect;
 use crate::error::ApiError;
 use crate::reply::Reply;
+use http::header::IF_NONE_MATCH;
+use serde_json::json;
 
 /// Redirects `/` to the user interface, with the query string.
 pub(crate) fn root(call: &Call) -> Result<Reply, ApiError> {
@@ -11,10 +14,35 @@ pub(crate) fn root(call: &Call) -> Result<Reply, ApiError> {
     Ok(redirect(&format!("/ui/{query}"), &call.method))
 }
 
-/// Answers that there is no user interface.
-pub(crate) fn page(_: &Call) -> Result<Reply, ApiError> {
-    Ok(Reply::raw(
-        "text/html; charset=utf-8",
-        "<!doctype html><title>Caravan</title><p>There is no web page yet.\n",
-    ))
+/// Answers with the page or one of its files.
+pub(crate) fn page(call: &Call) -> Result<Reply, ApiError> {
+    let path = call.uri.split('?').next().unwrap_or_default();
+    let request = caravan_ui::Request {
+        path: path.strip_prefix("/ui/").unwrap_or_default(),
+        if_none_match: call
+            .headers
+            .get(IF_NONE_MATCH)
+            .and_then(|value| value.to_str().ok())
+            .unwrap_or_default(),
+        gzip: Coding::accepted(&call.headers) == Some(Coding::Gzip),
+    };
+    let answer = caravan_ui::answer(&call.state.info.ui, &request);
+    let mut reply = Reply::raw(answer.content_type, answer.body).status(answer.status);
+    reply.headers.extend(answer.headers);
+    Ok(reply)
+}
+
+/// Answers with the facts that the page shows before anyone has signed in. Nothing here depends on a token, and nothing
+/// is a secret: the page's label stands on every page, and the version is part of the page's files.
+pub(crate) fn settings(call: &Call) -> Result<Reply, ApiError> {
+    let info = &call.state.info;
+    let ui = info.ui.shown();
+    Reply::json(json!({
+        "ACLEnabled": call.state.acl,
+        "Consul": ui["Consul"],
+        "Label": ui["Label"],
+        "Region": info.region,
+        "Vault": ui["Vault"],
+        "Version": info.version,
+    }))
 }

@@ -231,6 +231,7 @@ impl Api {
         let (server, service) = Service::start(config, registry.clone()).await.unwrap();
         tokio::spawn(service.run(cancel.clone()));
         let info = Arc::new(AgentInfo {
+            ui: Default::default(),
             region: "global".into(),
             datacenter: "dc1".into(),
             name: "fixture-node".into(),
@@ -240,6 +241,7 @@ impl Api {
             rpc_addr: "127.0.0.1:4647".into(),
             dev: true,
             metrics: MetricsConfig { allocations: true, node: true, prometheus: true },
+            ui: Default::default(),
             config: json!({"Region": "global"}).into(),
         });
         let state = HttpState {
@@ -297,7 +299,11 @@ impl Api {
 
     /// Sends a heartbeat of the node.
     pub(crate) async fn beat(&self) {
-        let beat = NodeHeartbeat { node_id: NodeId::new(NODE), secret: NodeSecret::new(SECRET) };
+        let beat = NodeHeartbeat {
+            node_id: NodeId::new(NODE),
+            secret: NodeSecret::new(SECRET),
+            wants_identity: false,
+        };
         self.node.call::<methods::NodeHeartbeat>(beat, None).await.unwrap();
     }
 

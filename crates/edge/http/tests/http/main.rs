@@ -1,6 +1,7 @@
 //! The routes over a server in this process, compared with recorded exchanges.
 
 mod access;
+mod caravan;
 mod chores;
 mod clients;
 mod harness;

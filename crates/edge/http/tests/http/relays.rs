@@ -16,6 +16,8 @@ struct Pair {
     api: Api,
     alloc: String,
     client: Web,
+    /// The server's channel to the node.
+    back: Channel,
     _registration: Box<dyn std::any::Any>,
     _stop: DropGuard,
 }
@@ -43,9 +45,9 @@ async fn pair() -> Pair {
     };
     let identity = PeerIdentity::server("s");
     let back = Channel::local(caravan_http::rpc(state.clone()).build(), identity);
-    let registration = Box::new(api.registry.register(NODE.to_owned(), back));
+    let registration = Box::new(api.registry.register(NODE.to_owned(), back.clone()));
     let client = serve(state, cancel.clone()).await;
-    Pair { api, alloc, client, _registration: registration, _stop: cancel.drop_guard() }
+    Pair { api, alloc, client, back, _registration: registration, _stop: cancel.drop_guard() }
 }
 
 #[tokio::test]
@@ -255,7 +257,24 @@ async fn a_node_that_is_away_has_no_path() {
     let Pair { api, alloc, _registration: registration, .. } = pair;
     drop(registration);
     let got = api.web.get(&format!("/v1/client/fs/ls/{alloc}")).await;
-    assert_eq!((got.status.as_u16(), got.text().as_str()), (404, "No path to node"));
+    let words = "No path to node: the node has no connection to a server, and made none within 5s";
+    assert_eq!((got.status.as_u16(), got.text().as_str()), (404, words));
+}
+
+#[tokio::test]
+async fn a_node_that_is_about_to_connect_is_waited_for() {
+    let pair = pair().await;
+    let Pair { api, alloc, back, _registration: registration, .. } = pair;
+    drop(registration);
+    let path = format!("/v1/client/fs/ls/{alloc}");
+    let answer = api.web.get(&path);
+    let connects = async {
+        // The request is on its way by then; a connection before it would pass the test as well.
+        tokio::task::yield_now().await;
+        api.registry.register(NODE.to_owned(), back)
+    };
+    let (got, _registration) = tokio::join!(answer, connects);
+    assert_eq!(got.status, 200, "{}", got.text());
 }
 
 #[tokio::test]

@@ -2,19 +2,21 @@
 
 use super::{DeviceGroup, DevicePlugin, GroupStats, Instance, Reservation};
 use crate::driver::{duration, time};
+use crate::error::Cause;
+use crate::hclspec::Spec;
+use crate::serve::Reply;
+use crate::serve::base::Plugin;
 use crate::serve::stream::{self, Until as _};
 use crate::value::attributes;
-use crate::{DeviceError, config};
+use crate::{DeviceError, Info};
 use async_trait::async_trait;
-use caravan_proto::plugins::base::{self, base_plugin_server::BasePlugin};
+use caravan_proto::plugins::base::{NomadConfig, PluginType};
 use caravan_proto::plugins::device as wire;
 use caravan_proto::plugins::device::device_plugin_server::DevicePlugin as Device;
 use std::sync::Arc;
 use tokio_util::sync::CancellationToken;
 use tonic::codegen::BoxStream;
 use tonic::{Request, Response, Status};
-
-type Reply<T> = Result<Response<T>, Status>;
 
 /// Serves a device plugin.
 pub(crate) struct DeviceService<P> {
@@ -30,25 +32,24 @@ impl<P: DevicePlugin> DeviceService<P> {
 }
 
 #[async_trait]
-impl<P: DevicePlugin> BasePlugin for DeviceService<P> {
-    async fn plugin_info(&self, _: Request<base::PluginInfoRequest>) -> Reply<base::PluginInfoResponse> {
-        Ok(Response::new(self.plugin.info().into_response(base::PluginType::Device)))
+impl<P: DevicePlugin> Plugin for DeviceService<P> {
+    const KIND: PluginType = PluginType::Device;
+    type Config = P::Config;
+
+    fn info(&self) -> Info {
+        self.plugin.info()
     }
 
-    async fn config_schema(
-        &self,
-        _: Request<base::ConfigSchemaRequest>,
-    ) -> Reply<base::ConfigSchemaResponse> {
-        let spec = self.plugin.config_schema().map(crate::hclspec::Spec::into_message);
-        Ok(Response::new(base::ConfigSchemaResponse { spec }))
+    fn config_schema(&self) -> Option<Spec> {
+        self.plugin.config_schema()
     }
 
-    async fn set_config(&self, request: Request<base::SetConfigRequest>) -> Reply<base::SetConfigResponse> {
-        let result = match config::read(&request.into_inner().msgpack_config) {
-            Ok(config) => self.plugin.configure(config).await,
-            Err(error) => Err(DeviceError::Failed(error)),
-        };
-        result.map(|()| Response::new(base::SetConfigResponse {})).map_err(DeviceError::into_status)
+    async fn configure(&self, config: P::Config, _agent: Option<NomadConfig>) -> Result<(), Status> {
+        self.plugin.configure(config).await.map_err(DeviceError::into_status)
+    }
+
+    fn unreadable(cause: Cause) -> Status {
+        DeviceError::Failed(cause).into_status()
     }
 }
 

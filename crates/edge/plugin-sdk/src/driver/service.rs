@@ -2,10 +2,14 @@
 
 use super::convert::{capabilities, duration, exit, fingerprint, started, status, task};
 use super::{DriverPlugin, Events, Host, StopRequest, TaskHandle, exec};
+use crate::error::Cause;
+use crate::hclspec::Spec;
+use crate::serve::Reply;
+use crate::serve::base::Plugin;
 use crate::serve::stream::{self, Until as _};
-use crate::{TaskError, config};
+use crate::{Info, TaskError, config};
 use async_trait::async_trait;
-use caravan_proto::plugins::base::{self, base_plugin_server::BasePlugin};
+use caravan_proto::plugins::base::{NomadConfig, PluginType};
 use caravan_proto::plugins::driver::{self as wire, driver_server::Driver};
 use std::future::Future;
 use std::sync::Arc;
@@ -14,8 +18,6 @@ use tokio_stream::wrappers::ReceiverStream;
 use tokio_util::sync::CancellationToken;
 use tonic::codegen::BoxStream;
 use tonic::{Request, Response, Status, Streaming};
-
-type Reply<T> = Result<Response<T>, Status>;
 
 /// Serves a driver.
 pub(crate) struct DriverService<P> {
@@ -40,33 +42,31 @@ fn missing(what: &str) -> Status {
 }
 
 #[async_trait]
-impl<P: DriverPlugin> BasePlugin for DriverService<P> {
-    async fn plugin_info(&self, _: Request<base::PluginInfoRequest>) -> Reply<base::PluginInfoResponse> {
-        Ok(Response::new(self.plugin.info().into_response(base::PluginType::Driver)))
+impl<P: DriverPlugin> Plugin for DriverService<P> {
+    const KIND: PluginType = PluginType::Driver;
+    type Config = P::Config;
+
+    fn info(&self) -> Info {
+        self.plugin.info()
     }
 
-    async fn config_schema(
-        &self,
-        _: Request<base::ConfigSchemaRequest>,
-    ) -> Reply<base::ConfigSchemaResponse> {
-        let spec = self.plugin.config_schema().map(crate::hclspec::Spec::into_message);
-        Ok(Response::new(base::ConfigSchemaResponse { spec }))
+    fn config_schema(&self) -> Option<Spec> {
+        self.plugin.config_schema()
     }
 
-    async fn set_config(&self, request: Request<base::SetConfigRequest>) -> Reply<base::SetConfigResponse> {
-        let request = request.into_inner();
-        let driver = request.nomad_config.and_then(|config| config.driver).unwrap_or_default();
+    async fn configure(&self, config: P::Config, agent: Option<NomadConfig>) -> Result<(), Status> {
+        let driver = agent.and_then(|config| config.driver).unwrap_or_default();
         let host = Host {
             min_port: driver.client_min_port,
             max_port: driver.client_max_port,
             topology: driver.topology,
             events: self.events.clone(),
         };
-        let result = match config::read(&request.msgpack_config) {
-            Ok(config) => self.plugin.configure(config, host).await,
-            Err(error) => Err(TaskError::Failed(error)),
-        };
-        reply(result.map(|()| base::SetConfigResponse {}))
+        self.plugin.configure(config, host).await.map_err(TaskError::into_status)
+    }
+
+    fn unreadable(cause: Cause) -> Status {
+        TaskError::Failed(cause).into_status()
     }
 }
 

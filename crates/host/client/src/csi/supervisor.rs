@@ -77,14 +77,14 @@ impl PluginTask {
     /// Returns a short link to the socket's directory, for a plugin on the host whose socket path is too long to bind.
     fn short_dir(&self) -> Option<PathBuf> {
         let too_long = self.socket().as_os_str().len() > MAX_ADDRESS_BYTES;
-        (too_long && self.isolation == Isolation::None)
+        (too_long && self.isolation.shows_host_paths())
             .then(|| Path::new(SHORT_DIR).join(self.alloc.as_str()))
     }
 
     /// Returns the plugin root as the plugin sees it. A task without a root of its own sees the host's path.
     pub(crate) fn plugin_root(&self) -> PathBuf {
         match self.isolation {
-            Isolation::None => self.host_root.clone(),
+            Isolation::None | Isolation::Unveil => self.host_root.clone(),
             Isolation::Chroot | Isolation::Image => PathBuf::from(&self.config.stage_publish_base_dir),
         }
     }
@@ -183,7 +183,7 @@ impl PluginTask {
     /// Returns the plugin's environment variables; the job file may override them.
     pub(crate) fn variables(&self) -> BTreeMap<String, String> {
         let endpoint = match self.isolation {
-            Isolation::None => {
+            Isolation::None | Isolation::Unveil => {
                 let socket = self.short_dir().map_or_else(|| self.socket(), |dir| dir.join(SOCKET));
                 format!("unix://{}", socket.display())
             }

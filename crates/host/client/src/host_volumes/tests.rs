@@ -54,7 +54,8 @@ impl Agent {
         let state = dir.join("client");
         fs::create_dir_all(&state).unwrap();
         let (store, loaded) = Store::open(Some(&state)).unwrap();
-        let identity = Identity { node_id: "n1".into(), secret: NodeSecret::new("s") };
+        let identity =
+            Identity { node_id: "n1".into(), secret: NodeSecret::new("s"), signed: Default::default() };
         let node = NodeState::new(Node { host_volumes: config.host_volumes.clone(), ..Node::default() });
         let volumes = HostVolumes::new(&config, &identity, store.clone(), node.clone(), loaded.host_volumes);
         let cancel = CancellationToken::new();

@@ -8,6 +8,7 @@ use crate::networks::Networks;
 use crate::runner::alloc_state::{AllocState, Outlets, Readiness, Stage};
 use crate::runner::broken::VolumeGuard;
 use crate::runner::disk::{self, FindAlloc};
+use crate::runner::driver_network::DriverNetworks;
 use crate::runner::plan::{Planner, Site};
 use crate::runner::sockets::SocketsHook;
 use crate::runner::task::{TaskHookParts, TaskRunner};
@@ -39,8 +40,9 @@ pub(crate) struct RunnerParts {
     pub(crate) planner: Arc<Planner>,
     pub(crate) site: Arc<Site>,
     pub(crate) tasks: TaskHookParts,
+    pub(crate) networks: DriverNetworks,
     pub(crate) api: Served,
-    pub(crate) networks: Networks,
+    pub(crate) bridge: Networks,
 }
 
 /// The runner of an allocation on this node. Clones share it.
@@ -67,7 +69,7 @@ impl AllocRunner {
         records: BTreeMap<String, TaskRecord>,
     ) -> Self {
         let state = AllocState::new(parts.outlets.clone(), &parts.alloc_dir, alloc, records);
-        if let Some(status) = parts.networks.record_of(&state.id()) {
+        if let Some(status) = parts.bridge.record_of(&state.id()) {
             state.hold_network();
             state.put_network(status);
         }

@@ -15,6 +15,7 @@ use crate::runner::lifecycle::Role;
 use crate::runner::time_limit;
 use crate::services::ServiceState;
 use crate::state::{Store, TaskRecord};
+use caravan_drivers::NetworkIsolation;
 use caravan_meters::Meters;
 use caravan_types::alloc::{Allocation, NetworkStatus, TaskRunState};
 use caravan_types::{AllocId, UnixNanos};
@@ -55,7 +56,7 @@ pub(super) struct State {
     /// When the allocation came to this node.
     begun: UnixNanos,
     health: Health,
-    network: OwnNetwork,
+    attached: OwnNetwork,
 }
 
 #[derive(Debug)]
@@ -116,6 +117,8 @@ struct Inner {
     readiness: watch::Sender<Readiness>,
     stage: watch::Sender<Stage>,
     services: ServiceState,
+    /// The network that the tasks join; absent means the node's.
+    network: Mutex<Option<NetworkIsolation>>,
 }
 
 impl AllocState {
@@ -154,7 +157,7 @@ impl AllocState {
             alloc: Arc::clone(&alloc),
             begun,
             health,
-            network: OwnNetwork::default(),
+            attached: OwnNetwork::default(),
         };
         let inner = Inner {
             dir: AllocDir::new(alloc_dir, &alloc.id),
@@ -164,6 +167,7 @@ impl AllocState {
             readiness: watch::Sender::new(Readiness::Preparing),
             stage: watch::Sender::new(Stage::Running),
             services: ServiceState::default(),
+            network: Mutex::default(),
         };
         let this = Self { inner: Arc::new(inner) };
         if alloc.server_terminal() {
@@ -178,6 +182,14 @@ impl AllocState {
     /// Returns the state of the allocation's services.
     pub(crate) fn services(&self) -> &ServiceState {
         &self.inner.services
+    }
+    /// Returns the network that the tasks join when they start; `None` means the node's.
+    pub(in crate::runner) fn network(&self) -> Option<NetworkIsolation> {
+        self.inner.network.lock().clone()
+    }
+    /// Sets the network that the tasks join when they start.
+    pub(in crate::runner) fn set_network(&self, network: NetworkIsolation) {
+        *self.inner.network.lock() = Some(network);
     }
     /// Returns the allocation's directories.
     pub(crate) fn dir(&self) -> &AllocDir {
@@ -198,7 +210,7 @@ impl AllocState {
         {
             let mut state = self.lock();
             state.health.receive(&alloc, clock::now());
-            state.alloc = match &state.network.status {
+            state.alloc = match &state.attached.status {
                 Some(status) => with_network(&alloc, status),
                 None => alloc,
             };
@@ -212,12 +224,12 @@ impl AllocState {
     /// Notes that the allocation holds a network from now on. Until it is released, the servers receive no final status,
     /// because its ports are in use.
     pub(in crate::runner) fn hold_network(&self) {
-        self.lock().network.is_held = true;
+        self.lock().attached.is_held = true;
     }
 
     /// Notes that the allocation's network is gone, or never existed.
     pub(in crate::runner) fn network_released(&self) {
-        self.lock().network.is_held = false;
+        self.lock().attached.is_held = false;
     }
 
     /// Notes the addresses of the allocation's network.
@@ -225,7 +237,7 @@ impl AllocState {
         {
             let mut state = self.lock();
             state.alloc = with_network(&state.alloc, &status);
-            state.network.status = Some(status);
+            state.attached.status = Some(status);
         }
         self.changed();
     }

@@ -4,6 +4,7 @@ use super::alloc_state::{AllocState, Stage};
 use crate::alloc_dir::AllocDir;
 use crate::clock;
 use async_trait::async_trait;
+use caravan_drivers::NetworkIsolation;
 use caravan_types::AllocId;
 use caravan_types::alloc::{Allocation, NetworkStatus, TaskEvent, TaskRunState, event};
 use std::fmt::Debug;
@@ -116,6 +117,11 @@ impl<'a> HookContext<'a> {
     /// Returns the allocation's directories.
     pub(super) fn dir(&self) -> &'a AllocDir {
         self.0.dir()
+    }
+
+    /// Sets the network that the tasks join when they start.
+    pub(super) fn set_network(&self, network: NetworkIsolation) {
+        self.0.set_network(network);
     }
 
     /// Returns the names of the tasks.

@@ -1,12 +1,15 @@
 //! The network of an allocation. In mode `none` its tasks share a network namespace with a loopback interface only. In
 //! mode `bridge` the namespace has an interface on the node's bridge as well. In mode `host`, or without a network block,
 //! they use the node's network. The node reports no other modes, so the scheduler places no group here that needs one.
+//! Either the client makes the namespace, or the driver of a task ([`super::driver_network`]).
 
+use super::driver_network::DriverNetworks;
 use super::hooks::{AllocHook, HookContext};
 use crate::ClientError;
 use crate::drivers::DriverManager;
 use crate::networks::Networks;
 use async_trait::async_trait;
+use caravan_drivers::{HostsLine, NetworkIsolation};
 use caravan_sys::files::private_dir;
 use caravan_sys::{describe, netns};
 use caravan_types::AllocId;
@@ -38,25 +41,15 @@ pub(crate) fn sweep(state_dir: &Path, here: impl Fn(&AllocId) -> bool) -> Result
 #[derive(Debug)]
 pub(super) struct NetworkHook {
     pub(super) drivers: DriverManager,
-    pub(super) networks: Networks,
+    pub(super) bridge: Networks,
+    pub(super) made: DriverNetworks,
     pub(super) state_dir: PathBuf,
 }
 
 /// Returns the path that holds the allocation's own network namespace, if it has one.
-pub(super) fn own_network(state_dir: &Path, alloc: &Allocation) -> Option<PathBuf> {
+fn own_network(state_dir: &Path, alloc: &Allocation) -> Option<PathBuf> {
     let own = alloc.group().is_some_and(|group| matches!(mode(group), "none" | "bridge"));
     own.then(|| state_dir.join(DIR).join(alloc.id.as_str()))
-}
-
-impl NetworkHook {
-    async fn hold(&self, alloc: &AllocId) -> Result<(), String> {
-        let path = self.state_dir.join(DIR).join(alloc.as_str());
-        let made = tokio::task::spawn_blocking(move || netns::hold(&path));
-        match made.await {
-            Ok(made) => made.map_err(|error| describe(&error)),
-            Err(_) => Err("the agent is ending".to_owned()),
-        }
-    }
 }
 
 #[async_trait]
@@ -79,25 +72,45 @@ impl AllocHook for NetworkHook {
                 ));
             }
         }
-        if mode(group) == "none" {
-            return self.hold(&alloc.id).await;
+        let path = self.state_dir.join(DIR).join(alloc.id.as_str());
+        let mut network = match self.made.create(cx, group, &path).await? {
+            Some(network) => network,
+            None => {
+                let own = path.clone();
+                let held = tokio::task::spawn_blocking(move || netns::hold(&own)).await;
+                held.map_err(|_| "the agent is ending".to_owned())?.map_err(|error| describe(&error))?;
+                NetworkIsolation::held_at(path)
+            }
+        };
+        if mode(group) == "bridge" {
+            cx.hold_network();
+            let failed = |why| format!("the network of the allocation cannot be made: {why}");
+            let status = self.bridge.attach(&alloc).await.map_err(failed)?;
+            let named = network.hosts.take().map(|line| line.hostname);
+            let hostname = named.unwrap_or_else(|| hostname(group));
+            network.hosts = Some(HostsLine { hostname, address: status.address.clone() });
+            cx.put_network(status);
         }
-        cx.hold_network();
-        let failed = |why| format!("the network of the allocation cannot be made: {why}");
-        cx.put_network(self.networks.attach(&alloc).await.map_err(failed)?);
+        cx.set_network(network);
         Ok(())
     }
 
     /// Removes the allocation's network, once no task needs it.
     async fn release(&self, cx: &HookContext<'_>) {
-        self.networks.release(&cx.id(), |reason| cx.note(reason)).await;
+        self.bridge.release(&cx.id(), |reason| cx.note(reason)).await;
         cx.network_released();
         let Some(path) = own_network(&self.state_dir, &cx.alloc()) else { return };
         let gone = tokio::task::spawn_blocking(move || netns::let_go(&path));
         if let Ok(Err(error)) = gone.await {
             tracing::warn!(alloc = %cx.id(), error = describe(&error), "the allocation's network is left over");
         }
+        self.made.destroy(&cx.id()).await;
     }
+}
+
+/// Returns the name that the job gives the allocation's host; empty if it gives none.
+fn hostname(group: &TaskGroup) -> String {
+    group.networks.first().map(|network| network.hostname.clone()).unwrap_or_default()
 }
 
 /// Returns the mode of a group's first network.

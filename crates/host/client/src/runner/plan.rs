@@ -2,14 +2,15 @@
 
 use super::alloc_state::AllocState;
 use super::binds::{Binds, Sources, of_volume, requested_mounts};
-use super::network::own_network;
 use super::task_hooks::Prepared;
+use super::unveil;
 use super::users::{TaskUser, Users};
 use crate::ClientError;
 use crate::alloc_dir::{AllocDir, TaskDir};
 use crate::cores::Cores;
 use crate::csi::supervisor::PluginTask;
 use crate::drivers::DriverManager;
+use crate::dynamic_users::DynamicUsers;
 use crate::env::{Inputs, SeenDirs, TaskEnv};
 use crate::node::NodeState;
 use caravan_drivers::{Driver, FsIsolation, LogConfig, Mount, Port, Resources, TaskConfig, TaskDirs, TaskId};
@@ -33,6 +34,8 @@ pub(super) struct Plan {
     node: Arc<Node>,
     env: TaskEnv,
     dirs: TaskDir,
+    /// The user that the client chose for the task.
+    dynamic_uid: Option<u32>,
 }
 
 /// The facts of the node from which tasks are planned.
@@ -45,6 +48,10 @@ pub(crate) struct Planner {
     pub(crate) cgroup_parent: String,
     /// The directory of CSI sockets and mounts.
     pub(crate) csi_dir: PathBuf,
+    /// The parent of the directories that drivers of kind [`FsIsolation::Unveil`] show.
+    pub(crate) mounts_dir: PathBuf,
+    /// The users that the client chose for tasks.
+    pub(crate) dynamic_users: DynamicUsers,
     /// The host's environment as tasks may see it.
     pub(crate) host_env: BTreeMap<String, String>,
 }
@@ -61,7 +68,8 @@ impl Planner {
         let driver = self.drivers.get(&task.driver)?;
         let isolation = driver.capabilities().fs_isolation;
         let dirs = dir.task(name);
-        let seen = seen_dirs(&dirs, isolation);
+        let seen = seen_dirs(&dirs, isolation, &unveil::place(&self.mounts_dir, &alloc.id, name));
+        let dynamic_uid = self.dynamic_users.of(&alloc.id, name);
         let empty = BTreeMap::new();
         // Only tasks with the root of an image run without the host's environment (docs/reference/drivers.md, section
         // 5.4).
@@ -83,7 +91,16 @@ impl Planner {
             cgroup_parent: &self.cgroup_parent,
             host,
         });
-        Some(Plan { driver, plugin, alloc: Arc::clone(&alloc), name: name.to_owned(), node, env, dirs })
+        Some(Plan {
+            driver,
+            plugin,
+            alloc: Arc::clone(&alloc),
+            name: name.to_owned(),
+            node,
+            env,
+            dirs,
+            dynamic_uid,
+        })
     }
 
     /// Returns the users that the named tasks run as. A task whose driver is absent has none.
@@ -170,7 +187,7 @@ impl Plan {
 
     /// Returns whether the task sees its directories in a root of its own.
     pub(super) fn has_own_root(&self) -> bool {
-        self.driver.capabilities().fs_isolation != FsIsolation::None
+        !self.driver.capabilities().fs_isolation.shows_host_paths()
     }
 
     /// Returns the environment that templates see: the task's, without the variables that hooks add.
@@ -217,9 +234,19 @@ impl Plan {
             // The driver reports a user that the host does not know.
             return TaskUser::Named(user);
         }
+        if self.driver.capabilities().dynamic_users {
+            return self.dynamic_uid.map_or(TaskUser::Nobody, TaskUser::Dynamic);
+        }
         let confined = self.driver.capabilities().fs_isolation == FsIsolation::Chroot;
         let privileged = self.plugin.as_ref().is_some_and(PluginTask::mounts_volumes);
         if confined && !privileged { TaskUser::Nobody } else { TaskUser::Agent }
+    }
+
+    /// Returns whether the client must choose a user for the task before its start.
+    pub(super) fn needs_user(&self) -> bool {
+        self.driver.capabilities().dynamic_users
+            && self.dynamic_uid.is_none()
+            && self.env.text(&self.task().user).is_empty()
     }
 
     /// Returns the driver's input for a run.
@@ -258,7 +285,10 @@ impl Plan {
             mounts,
             devices,
             device_env,
-            user: (!user.is_empty()).then_some(user),
+            user: match self.user() {
+                TaskUser::Dynamic(uid) => Some(DynamicUsers::name(uid)),
+                _ => (!user.is_empty()).then_some(user),
+            },
             dirs: TaskDirs {
                 shared_alloc_dir: self.dirs.shared.clone(),
                 task_dir: self.dirs.root.clone(),
@@ -271,7 +301,7 @@ impl Plan {
                 max_files: task.log_config.max_files,
                 max_file_size_mb: u64::from(task.log_config.max_file_size_mb),
             }),
-            network: own_network(&site.state_dir, &state.alloc()),
+            network: state.network(),
             cgroup_parent: site.cgroup_parent.trim_start_matches('/').into(),
             lease,
             privileged_mounts: self.plugin.as_ref().is_some_and(PluginTask::mounts_volumes),
@@ -307,12 +337,17 @@ pub(super) fn secrets_mode(task: &Task) -> u32 {
     if task.templates.iter().any(Template::has_owner) { 0o711 } else { 0o700 }
 }
 
-fn seen_dirs(dirs: &TaskDir, isolation: FsIsolation) -> SeenDirs {
+fn seen_dirs(dirs: &TaskDir, isolation: FsIsolation, unveiled: &Path) -> SeenDirs {
     let text = |path: &Path| path.display().to_string();
     match isolation {
         FsIsolation::None => {
             SeenDirs { alloc: text(&dirs.shared), local: text(&dirs.local()), secrets: text(&dirs.secrets()) }
         }
+        FsIsolation::Unveil => SeenDirs {
+            alloc: text(&unveiled.join(unveil::ALLOC)),
+            local: text(&unveiled.join(unveil::LOCAL)),
+            secrets: text(&unveiled.join(unveil::SECRETS)),
+        },
         FsIsolation::Chroot | FsIsolation::Image => {
             SeenDirs { alloc: "/alloc".into(), local: "/local".into(), secrets: "/secrets".into() }
         }

@@ -188,13 +188,22 @@ impl TaskRunner {
         if !may {
             return self.give_up(&shutdown).await;
         }
-        let Some(plan) = self.plan() else {
+        let Some(mut plan) = self.plan() else {
             let words = "the task's driver is not available on this node";
             self.emit(
                 self.event(event::DRIVER_FAILURE).detail("driver_error", words).detail("fails_task", "true"),
             );
             return Next::Over { failed: true };
         };
+        if plan.needs_user() {
+            match self.choose_user().await {
+                Ok(with_user) => plan = with_user,
+                Err(why) => {
+                    let event = self.event(event::DRIVER_FAILURE).detail("driver_error", why);
+                    return self.decide(Cause::StartFailed { recoverable: true }, Some(event)).await;
+                }
+            }
+        }
         if self.hooks.volumes.has_binds() {
             // Binds of an earlier agent must not cover directories that are now created. No process of the task may run
             // beneath them.
@@ -247,6 +256,14 @@ impl TaskRunner {
                 self.decide(Cause::StartFailed { recoverable: error.is_recoverable() }, Some(event)).await
             }
         }
+    }
+
+    /// Chooses the user that the task runs as, and returns the plan with that user. The choice is durable before the
+    /// start, so that no later task runs as the same user.
+    async fn choose_user(&self) -> Result<Plan, String> {
+        let uid = self.planner.dynamic_users.assign(&self.alloc.id(), &self.name)?;
+        self.update(|r| r.dynamic_uid = Some(uid)).await;
+        self.plan().ok_or_else(|| "the task's driver is not available on this node".to_owned())
     }
 
     /// Mounts the volumes, then starts the task.

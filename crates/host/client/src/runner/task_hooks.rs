@@ -16,6 +16,8 @@ use std::fmt::Debug;
 pub(super) enum TaskHookName {
     /// Creates the task's directories.
     TaskDir,
+    /// Binds the directories that the driver shows.
+    Unveil,
     /// Opens the API socket.
     ApiSocket,
     /// Fetches and writes identities.
@@ -37,8 +39,9 @@ pub(super) enum TaskHookName {
 }
 
 /// The hooks that may be slow, in their order: files in the task's directories first, templates last.
-pub(super) const PREPARE_ORDER: [TaskHookName; 7] = [
+pub(super) const PREPARE_ORDER: [TaskHookName; 8] = [
     TaskHookName::TaskDir,
+    TaskHookName::Unveil,
     TaskHookName::ApiSocket,
     TaskHookName::Identity,
     TaskHookName::DispatchPayload,
@@ -56,7 +59,8 @@ pub(super) const MOUNT_ORDER: [TaskHookName; 3] =
 pub(super) const STOP_ORDER: [TaskHookName; 2] = [TaskHookName::Plugin, TaskHookName::Volumes];
 
 /// The hooks after the last run, in their order.
-pub(super) const FINISH_ORDER: [TaskHookName; 2] = [TaskHookName::Volumes, TaskHookName::Plugin];
+pub(super) const FINISH_ORDER: [TaskHookName; 3] =
+    [TaskHookName::Volumes, TaskHookName::Plugin, TaskHookName::Unveil];
 
 /// Why a start failed.
 #[derive(Debug)]
@@ -148,7 +152,8 @@ pub(super) trait TaskHook: Debug + Send {
 #[cfg(test)]
 mod tests {
     use super::TaskHookName::{
-        ApiSocket, Artifacts, Devices, DispatchPayload, Identity, Lease, Plugin, TaskDir, Templates, Volumes,
+        ApiSocket, Artifacts, Devices, DispatchPayload, Identity, Lease, Plugin, TaskDir, Templates, Unveil,
+        Volumes,
     };
     use super::*;
 
@@ -156,7 +161,7 @@ mod tests {
     fn templates_are_rendered_last_and_the_lease_is_checked_after_the_mounts() {
         assert_eq!(
             PREPARE_ORDER,
-            [TaskDir, ApiSocket, Identity, DispatchPayload, Devices, Artifacts, Templates]
+            [TaskDir, Unveil, ApiSocket, Identity, DispatchPayload, Devices, Artifacts, Templates]
         );
         assert_eq!(MOUNT_ORDER, [Plugin, Volumes, Lease]);
     }
@@ -164,6 +169,6 @@ mod tests {
     #[test]
     fn a_plugin_is_deregistered_after_its_last_binds_are_undone() {
         assert_eq!(STOP_ORDER, [Plugin, Volumes]);
-        assert_eq!(FINISH_ORDER, [Volumes, Plugin]);
+        assert_eq!(FINISH_ORDER, [Volumes, Plugin, Unveil]);
     }
 }

@@ -16,6 +16,8 @@ pub(crate) enum TaskUser {
     Nobody,
     /// A user name or number of the job file, with an optional group.
     Named(String),
+    /// A user that the client chose; its group has the same number.
+    Dynamic(u32),
 }
 
 impl TaskUser {
@@ -29,6 +31,7 @@ impl TaskUser {
             // Without root, everything belongs to the agent's user, tasks included.
             _ if caravan_sys::user::effective_uid() != 0 => Some(agent()),
             Self::Nobody => Some(account(NOBODY, NOBODY)),
+            Self::Dynamic(uid) => Some(account(*uid, *uid)),
             Self::Named(user) => caravan_sys::user::lookup(user).ok(),
         }
     }

@@ -76,7 +76,8 @@ mod tests {
         assert!(!dir.path().join(FILE).exists(), "looking makes nothing");
 
         let (store, _) = Store::open(Some(dir.path())).unwrap();
-        let identity = Identity { node_id: "n1".into(), secret: NodeSecret::new("hunter2") };
+        let identity =
+            Identity { node_id: "n1".into(), secret: NodeSecret::new("hunter2"), signed: Default::default() };
         store.put_identity(&identity).later();
         let alloc = Allocation { id: "a1".into(), ..Allocation::default() };
         store.put_alloc(&alloc).later();

@@ -1,14 +1,19 @@
 //! The records of the client state.
 
+use crate::clock;
 use crate::csi::{ClaimEntry, Registrations};
 use crate::host_volumes::HostVolumeRecord;
 use crate::restart::RestartTracker;
+use arc_swap::ArcSwapOption;
+use caravan_drivers::NetworkIsolation;
+use caravan_messages::SignedNode;
 use caravan_networks::{Addresses, Attachment};
 use caravan_types::alloc::{Allocation, TaskState};
 use caravan_types::node::NodeSecret;
 use caravan_types::{AllocId, NodeId, UnixNanos};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 /// The identity of the node.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -17,6 +22,51 @@ pub(crate) struct Identity {
     pub(crate) node_id: NodeId,
     /// The secret that proves the identity.
     pub(crate) secret: NodeSecret,
+    /// The signed identity, which replaces the secret in calls. Not stored: an agent gets a new one after its start.
+    #[serde(skip)]
+    pub(crate) signed: SignedIdentity,
+}
+
+impl Identity {
+    /// Returns the proof for a call to the servers: the signed identity, or the secret without a valid one.
+    pub(crate) fn proof(&self) -> NodeSecret {
+        match self.signed.valid() {
+            Some(signed) => NodeSecret::new(signed.token.expose()),
+            None => self.secret.clone(),
+        }
+    }
+}
+
+/// Seconds before its end in which an identity is no longer used, because clocks differ and calls take time.
+const LEEWAY: i64 = 10;
+
+/// The signed identity of the node, if the servers have signed one. Clones share it.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct SignedIdentity(Arc<ArcSwapOption<SignedNode>>);
+
+impl SignedIdentity {
+    /// Returns the identity if it has not expired.
+    pub(crate) fn valid(&self) -> Option<Arc<SignedNode>> {
+        let now = clock::now().as_secs();
+        self.0.load_full().filter(|signed| signed.claims.exp.is_none_or(|end| end > now + LEEWAY))
+    }
+
+    /// Replaces the identity.
+    pub(crate) fn set(&self, signed: SignedNode) {
+        self.0.store(Some(Arc::new(signed)));
+    }
+
+    /// Drops the identity, because the servers refuse it. The node proves itself by its secret until it gets another one.
+    pub(crate) fn clear(&self) {
+        self.0.store(None);
+    }
+}
+
+/// Identities are equal if the stored parts are.
+impl PartialEq for SignedIdentity {
+    fn eq(&self, _other: &Self) -> bool {
+        true
+    }
 }
 
 /// The data of a task that must survive a restart of the agent.
@@ -41,12 +91,14 @@ pub(crate) struct TaskRecord {
     pub(crate) timed_out: bool,
     /// Set if the task will not start again, with whether that is a failure: decided, but not yet carried out.
     pub(crate) over: Option<bool>,
+    /// The user that the client chose for the task.
+    pub(crate) dynamic_uid: Option<u32>,
 }
 
 /// The network of an allocation. It is written before anything of the network is made, and removed after everything is
 /// gone.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub(crate) struct NetworkRecord {
+pub(crate) struct AttachmentRecord {
     /// The addresses and ports.
     pub(crate) attachment: Attachment,
     /// Whether the set-up was finished, so that tasks may use it.
@@ -56,6 +108,16 @@ pub(crate) struct NetworkRecord {
 /// The addresses that were assigned last, after which the next ones are assigned.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct LastAddress(pub(crate) Addresses);
+
+/// The network that a driver makes for an allocation.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub(crate) struct NetworkRecord {
+    /// The name of the driver.
+    pub(crate) driver: String,
+    /// The network as the driver returned it; absent until then.
+    pub(crate) network: Option<NetworkIsolation>,
+}
 
 /// All records of the state.
 #[derive(Debug, Default)]
@@ -75,7 +137,37 @@ pub(crate) struct Loaded {
     /// Host volumes that the servers created on this node.
     pub(crate) host_volumes: Vec<HostVolumeRecord>,
     /// The networks of allocations.
-    pub(crate) networks: Vec<NetworkRecord>,
+    pub(crate) attachments: Vec<AttachmentRecord>,
     /// The addresses that were assigned last.
     pub(crate) last_address: Option<LastAddress>,
+    /// Networks that drivers made, by allocation.
+    pub(crate) networks: BTreeMap<AllocId, NetworkRecord>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use caravan_types::acl::Secret;
+    use caravan_types::identity::Claims;
+
+    #[test]
+    fn the_signed_identity_replaces_the_secret_until_it_ends_or_is_refused() {
+        let identity =
+            Identity { node_id: "n".into(), secret: NodeSecret::new("s"), signed: Default::default() };
+        let until = |end: Option<i64>| SignedNode {
+            token: Secret::new("a.b.c"),
+            claims: Claims { exp: end, ..Claims::default() },
+        };
+        let now = clock::now().as_secs();
+        assert_eq!(identity.proof().expose(), "s");
+        // All parts of the client share the identity.
+        let shared = identity.clone();
+        for (end, proof) in [(None, "a.b.c"), (Some(now + 3600), "a.b.c"), (Some(now - 1), "s")] {
+            identity.signed.set(until(end));
+            assert_eq!(shared.proof().expose(), proof, "{end:?}");
+        }
+        identity.signed.set(until(None));
+        identity.signed.clear();
+        assert_eq!(shared.proof().expose(), "s");
+    }
 }

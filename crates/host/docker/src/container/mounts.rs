@@ -1,5 +1,6 @@
 //! The mounts of a container: the task's directories, volumes of the group, and what its `config` names.
 
+use super::{hosts, joined};
 use crate::config::{Config, MountKind, MountSpec, VolumeSpec, expand};
 use crate::options::DockerOptions;
 use bollard::models::{
@@ -31,6 +32,13 @@ pub(super) fn all(task: &TaskConfig, config: &Config, options: &DockerOptions) -
     ];
     for (source, target, read_only) in own {
         mounted.own(&source, target, read_only, &options.selinux_label);
+    }
+    if joined(task, config).is_some() {
+        let place = |name: &str| dirs.state_dir.join(name);
+        mounted.mounts.push(bound(&place(hosts::HOSTS.0), hosts::HOSTS.1, false, None));
+        if hosts::resolv(config).is_some() {
+            mounted.mounts.push(bound(&place(hosts::RESOLV.0), hosts::RESOLV.1, true, None));
+        }
     }
     for mount in &task.mounts {
         mounted.mounts.push(bound(

@@ -31,7 +31,7 @@ impl Published {
 }
 
 /// Returns the ports that the task's `config` names, which the host publishes.
-pub(super) fn published(task: &TaskConfig, config: &Config) -> Result<Published> {
+pub(super) fn published(task: &TaskConfig, config: &Config, mode: &str) -> Result<Published> {
     let network = &config.network;
     let mut published = Published::default();
     if !network.port_map.is_empty() {
@@ -42,7 +42,7 @@ pub(super) fn published(task: &TaskConfig, config: &Config) -> Result<Published>
         }));
     }
     // A container in another namespace has the ports of that namespace.
-    let shares = network.mode.as_deref().is_some_and(|mode| mode == "host" || mode.starts_with("container:"));
+    let shares = mode == "host" || mode.starts_with("container:");
     for label in &network.ports {
         let port = task.ports.iter().find(|port| port.label == *label);
         let port =

@@ -2,45 +2,22 @@
 
 use super::*;
 use bollard::models::{MountBindOptionsPropagationEnum, MountType};
-use caravan_drivers::{Mount, Port, Propagation, TaskDirs, TaskId};
+use caravan_drivers::conformance::sample;
+use caravan_drivers::{Mount, Port, Propagation};
 use serde_json::{Value, json};
-use std::path::PathBuf;
+use std::path::Path;
 
 const V1: Facts = Facts { cgroup_v2: false, processors: 4 };
 const V2: Facts = Facts { cgroup_v2: true, processors: 4 };
 
 fn task() -> TaskConfig {
-    TaskConfig {
-        id: TaskId("a1/web/1".into()),
-        alloc_id: "a1".into(),
-        task_name: "web/x".into(),
-        job_id: "job".into(),
-        job_name: "the job".into(),
-        parent_job_id: String::new(),
-        group_name: "group".into(),
-        namespace: "default".into(),
-        node_id: "node-1".into(),
-        node_name: "node".into(),
-        driver_config: Value::Null,
-        env: [("GREETING".into(), "hello".into())].into(),
-        resources: Resources { cpu_mhz: 500, memory_mb: 64, memory_max_mb: None, node_cpu_mhz: 4000 },
-        processors: Processors::Any,
-        ports: Vec::new(),
-        mounts: Vec::new(),
-        devices: Vec::new(),
-        device_env: Default::default(),
-        user: None,
-        dirs: TaskDirs {
-            state_dir: "/state/web".into(),
-            shared_alloc_dir: "/allocs/a1/alloc".into(),
-            task_dir: "/allocs/a1/web".into(),
-        },
-        logs: None,
-        network: None,
-        cgroup_parent: PathBuf::from("caravan-test"),
-        lease: None,
-        privileged_mounts: false,
-    }
+    let mut task = sample(Path::new("/allocs"), "a1", "web", Value::Null);
+    task.task_name = "web/x".into();
+    task.env.remove("PATH");
+    task.resources = Resources { cpu_mhz: 500, memory_mb: 64, memory_max_mb: None, node_cpu_mhz: 4000 };
+    task.dirs.state_dir = "/state/web".into();
+    task.logs = None;
+    task
 }
 
 fn config(more: &Value) -> Config {
@@ -371,4 +348,32 @@ fn an_endpoint_belongs_to_the_named_network() {
         (addresses.ipv4_address.as_deref(), addresses.ipv6_address.as_deref()),
         (Some("10.1.2.3"), Some("fd00::3"))
     );
+}
+
+#[test]
+fn a_task_of_a_group_with_a_network_joins_it() {
+    let network = |labels: &[(&str, &str)]| {
+        let labels = labels.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect();
+        Some(NetworkIsolation { labels, ..NetworkIsolation::default() })
+    };
+    let more = json!({"extra_hosts": ["db:10.0.0.9"], "dns_servers": ["10.0.0.1"], "ports": ["http"]});
+    let mut task = TaskConfig { network: network(&[(HOLDER, "c1")]), ..task() };
+    task.ports = vec![Port { label: "http".into(), value: 80, ..Port::default() }];
+    let made = describe(&task, &more, &json!({})).unwrap();
+    let found = made.host_config.unwrap();
+    assert_eq!(found.network_mode.as_deref(), Some("container:c1"));
+    assert_eq!((found.extra_hosts, found.dns, found.port_bindings), (None, None, None));
+    let targets: Vec<_> = found.mounts.unwrap().into_iter().filter_map(|mount| mount.target).collect();
+    assert_eq!(targets, ["/etc/hosts", "/etc/resolv.conf"]);
+    // A task that names a network has that one.
+    let own = json!({"network_mode": "blue", "extra_hosts": ["db:10.0.0.9"]});
+    let found = host(&task, &own);
+    assert_eq!(found.network_mode.as_deref(), Some("blue"));
+    assert_eq!(
+        (found.extra_hosts.map(|all| all.len()), found.mounts.map(|all| all.len())),
+        (Some(1), Some(0))
+    );
+    task.network = network(&[]);
+    let error = refusal(&task, &json!({}), &json!({}));
+    assert!(error.contains("another driver made"), "{error}");
 }

@@ -8,7 +8,7 @@ use std::time::Duration;
 /// Bytes of a log file of the suite.
 const FILE_SIZE: usize = 1 << 20;
 
-fn file(logs: &LogConfig, number: usize) -> PathBuf {
+pub(super) fn file(logs: &LogConfig, number: usize) -> PathBuf {
     logs.dir.join(format!("{}.{number}", logs.stdout))
 }
 
@@ -117,7 +117,7 @@ pub(super) async fn mounts(fixture: &dyn Fixture) -> Check {
 }
 
 /// Returns whether the text is the first lines of [`Behaviour::Count`], without gap and repetition.
-fn counts(text: &str) -> Check {
+pub(super) fn counts(text: &str) -> Check {
     // The last line may still be incomplete.
     let complete = text.rsplit_once('\n').map_or("", |(complete, _)| complete);
     for (number, line) in complete.lines().enumerate() {

@@ -2,10 +2,10 @@
 
 mod class;
 
-use super::{Kind, TIMEOUT, World, shim, until};
-use caravan_drivers::conformance::{self, Behaviour, Fixture};
+use super::{Kind, TIMEOUT, World, kill_shim, shim, until};
+use caravan_drivers::conformance::{self, Behaviour, Fixture, Outages, Part};
 use caravan_drivers::{
-    Driver, ExecEvent, ExecRequest, Health, IsolationOptions, JavaDriver, TaskConfig, TaskState,
+    Driver, ExecEvent, ExecRequest, Health, IsolationOptions, JavaDriver, TaskConfig, TaskHandle, TaskState,
 };
 use class::{Statement, class_file, jar_file};
 use serde_json::{Value, json};
@@ -32,6 +32,21 @@ impl JavaWorld {
         task.resources.memory_mb = 256;
         task
     }
+}
+
+impl Outages for JavaWorld {
+    fn parts(&self) -> Vec<(Part, bool)> {
+        vec![(Part::Shim, false)]
+    }
+
+    fn kill(&mut self, _part: Part, handle: &TaskHandle) -> Result<(), String> {
+        kill_shim(handle)
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn java_gets_over_the_death_of_a_shim() {
+    conformance::check_outages(&mut JavaWorld::new()).await.unwrap();
 }
 
 fn java() -> Arc<dyn Driver> {

@@ -39,6 +39,8 @@ impl Driver for BrokenDriver {
             mounts: false,
             privileged_mounts: false,
             networks: false,
+            creates_networks: false,
+            dynamic_users: false,
             survives_agent: false,
         }
     }

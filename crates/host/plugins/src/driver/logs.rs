@@ -14,11 +14,8 @@ use caravan_sys::process::{PidFd, ProcessIdentity};
 use serde::{Deserialize, Serialize};
 use std::fs::File;
 use std::io;
-use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
-use std::process::Stdio;
 use std::time::Duration;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio_util::sync::CancellationToken;
 
 pub(crate) const STDOUT: &str = "stdout.pipe";
@@ -144,32 +141,6 @@ impl Site {
     }
 
     async fn start(&self) -> Result<PidFd, PluginError> {
-        let failed = PluginError::io;
-        let log = self.state_dir.join(LOG_FILE);
-        let log =
-            File::options().append(true).create(true).mode(0o600).open(log).map_err(failed("open a log"))?;
-        let mut child = tokio::process::Command::new(&self.shim.program)
-            .args(&self.shim.args)
-            .arg(COLLECT)
-            .env_clear()
-            .current_dir("/")
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .stderr(log)
-            .spawn()
-            .map_err(failed("start a collector"))?;
-        let gone = || PluginError::Io { what: "start a collector", source: io::ErrorKind::BrokenPipe.into() };
-        let pid = child.id().ok_or_else(gone)?;
-        let (Some(identity), Some(handle)) = (ProcessIdentity::of(pid)?, PidFd::open(pid)?) else {
-            return Err(gone());
-        };
-        let (Some(mut input), Some(mut output)) = (child.stdin.take(), child.stdout.take()) else {
-            return Err(gone());
-        };
-        tokio::spawn(async move {
-            let status = child.wait().await;
-            tracing::debug!(?status, "collector ended");
-        });
         let spec = CollectSpec {
             stdout: self.state_dir.join(STDOUT),
             stderr: self.state_dir.join(STDERR),
@@ -185,19 +156,12 @@ impl Site {
             what: "instruct a collector",
             source: io::Error::other(error),
         })?;
-        let begun = async {
-            input.write_all(&bytes).await?;
-            input.flush().await?;
-            output.read_u8().await
-        };
-        match tokio::time::timeout(READY_TIMEOUT, begun).await {
-            Ok(Ok(COLLECTING)) => {}
-            Ok(Ok(_)) => return Err(gone()),
-            Ok(Err(source)) => return Err(PluginError::Io { what: "instruct a collector", source }),
-            Err(_) => {
-                return Err(PluginError::Timeout { call: "the start of a collector", limit: READY_TIMEOUT });
-            }
-        }
+        let log = self.state_dir.join(LOG_FILE);
+        let started = self.shim.start_helper(COLLECT, &log, &bytes, COLLECTING, READY_TIMEOUT).await;
+        let started = started.map_err(PluginError::io("start a collector"))?;
+        let gone = || PluginError::Io { what: "start a collector", source: io::ErrorKind::BrokenPipe.into() };
+        let identity = started.process.ok_or_else(gone)?;
+        let handle = PidFd::open_identity(identity)?.ok_or_else(gone)?;
         let record = Record {
             pid: identity.pid,
             start_time: identity.start_time,

@@ -56,6 +56,11 @@ impl Group {
         self.dirs.values().map(PathBuf::as_path).filter(move |dir| seen.insert(*dir))
     }
 
+    /// Returns the directory of the controller of processors, if the host has one.
+    pub(super) fn cpuset_dir(&self) -> Option<&Path> {
+        self.dirs.get(CPUSET).map(PathBuf::as_path)
+    }
+
     /// Returns the directory of the controller that users are least likely to override.
     pub(super) fn procs_dir(&self) -> PathBuf {
         ["freezer", "pids", "memory"]

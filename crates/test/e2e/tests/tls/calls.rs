@@ -46,7 +46,7 @@ fn refusal(
         options.connector = Arc::new(TlsConnector { tcp: TcpConnector::default(), tls });
     }
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    let beat = NodeHeartbeat { node_id: NODE.into(), secret: NodeSecret::new("s") };
+    let beat = NodeHeartbeat { node_id: NODE.into(), secret: NodeSecret::new("s"), wants_identity: false };
     let answer = runtime.block_on(async {
         Channel::connect(options).call::<methods::NodeHeartbeat>(beat, Some(Duration::from_secs(10))).await
     });

@@ -5,6 +5,7 @@ mod api;
 mod calls;
 mod checks;
 mod files;
+mod regions;
 
 use anyhow::{Context, Result, bail, ensure};
 use caravan_testkit::{Agent, AgentOptions, Answer, Output, Pair, WebServer, eventually, program};

@@ -76,6 +76,23 @@ impl Agent {
         send(self.connect()?, &self.address(), call)
     }
 
+    /// Passes leadership on to a voter that does not lead.
+    ///
+    /// # Errors
+    /// Fails if there is no such voter, or leadership does not move.
+    pub fn transfer_leadership(&self) -> Result<()> {
+        let configuration = self.get("/v1/operator/raft/configuration")?;
+        let mut servers = configuration["Servers"].as_array().into_iter().flatten();
+        let next = servers.find(|server| server["Voter"] == true && server["Leader"] == false);
+        let id = next.and_then(|server| server["ID"].as_str()).context("no other voter")?;
+        let path = format!("/v1/operator/raft/transfer-leadership?id={id}");
+        let reply = self.request("PUT", &path, None)?;
+        if reply.status != 200 {
+            bail!("transfer to {id}: {} {}", reply.status, reply.text());
+        }
+        Ok(())
+    }
+
     /// Returns the allocations of a job, newest first.
     ///
     /// # Errors

@@ -257,10 +257,7 @@ impl Chaos {
             Action::ResumeServer(server) => cluster.server_machine(*server).resume()?,
             Action::CutServer(server) => cluster.server_machine(*server).cut()?,
             Action::MendServer(server) => cluster.server_machine(*server).mend()?,
-            Action::TransferLeadership => {
-                let moved = cluster.server().caravan(&["operator", "raft", "transfer-leadership"]);
-                journal.ignore(moved.and_then(|output| output.ok().map(drop)));
-            }
+            Action::TransferLeadership => journal.ignore(cluster.server().transfer_leadership()),
             Action::Fault { plugin, rule } => cluster.san(plugin).add_fault(rule.clone())?,
             Action::ClearFaults => self.clear_faults()?,
             Action::Drain { node, deadline } => journal.ignore(cluster.drain(*node, *deadline)),

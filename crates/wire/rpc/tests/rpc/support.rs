@@ -216,7 +216,7 @@ pub(crate) fn from_member(from: &str, to: &str, targets: &[SocketAddr]) -> Conne
 /// Returns options with which a server calls another.
 pub(crate) fn calling(own: ServerSide, to: &str, targets: &[SocketAddr]) -> ConnectOptions {
     let name = format!("server-{}", own.id);
-    let identity = PeerIdentity::Server(ServerPeer { name, id: own.id.clone(), is_member: false });
+    let identity = PeerIdentity::Server(ServerPeer { name, id: own.id.clone(), ..ServerPeer::default() });
     ConnectOptions { identity, server: Some(Calling { own, to: to.to_owned() }), ..impatient(targets) }
 }
 

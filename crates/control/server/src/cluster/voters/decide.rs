@@ -1,6 +1,5 @@
 //! The next change of the membership, from the member table, the membership and the health of the servers. Pure.
 
-use super::super::FEATURE_LEVEL;
 use caravan_consensus::{MemberState, Peer, ServerId};
 use caravan_members::Status;
 use caravan_types::Nanos;
@@ -63,6 +62,8 @@ impl Server {
 pub(super) struct Facts<'a> {
     /// The number of the leader.
     pub(super) own: ServerId,
+    /// The feature level of the cluster.
+    pub(super) level: u32,
     /// The cluster of the leader.
     pub(super) cluster: Uuid,
     /// For how long the leader leads.
@@ -139,7 +140,7 @@ fn remove_left(facts: &Facts<'_>, server: &Server) -> Option<Change> {
 }
 
 fn admit(facts: &Facts<'_>, server: &Server) -> Option<Change> {
-    let can_read = server.level.is_none_or(|level| level >= FEATURE_LEVEL);
+    let can_read = server.level.is_none_or(|level| level >= facts.level);
     if !server.is_alive() || !can_read || server.address.is_empty() {
         return None;
     }

@@ -34,7 +34,7 @@ pub(crate) fn of_file(path: &Path) -> Result<Root, Unreadable> {
     let file = |source| Unreadable::File { path: path.to_owned(), source };
     let bytes = Bytes::from(std::fs::read(path).map_err(file)?);
     if bytes.starts_with(&[0x1f, 0x8b]) {
-        return Ok(caravan_state::decode(&archive::unpack(&bytes)?.1)?);
+        return Ok(caravan_state::decode(&archive::unpack(&bytes)?.state)?);
     }
     let payload = caravan_consensus::snapshot_payload(bytes.clone()).map_err(file)?;
     Ok(caravan_state::decode(&payload.unwrap_or(bytes))?)

@@ -6,10 +6,14 @@ use crate::data::DataArgs;
 use crate::error::{CliError, Doing as _, Outcome};
 use crate::format;
 use crate::table::Table;
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD as BASE64;
 use caravan_types::duration;
 use caravan_types::operator::RootKeyMeta;
 use clap::Subcommand;
+use rand::TryRngCore as _;
 use serde_json::json;
+use std::collections::BTreeMap;
 
 /// Subcommands of `operator root`.
 #[derive(Debug, Subcommand)]
@@ -211,21 +215,33 @@ fn table(ctx: &Ctx, keys: &[RootKeyMeta], verbose: bool) -> String {
     Table::new(&["Key", "State", "Create Time", "Publish Time"]).rows(rows).render()
 }
 
+/// The gossip keys of the servers, with the number of servers that have each.
+#[derive(Default, serde::Deserialize)]
+#[serde(rename_all = "PascalCase", default)]
+struct GossipKeys {
+    #[serde(deserialize_with = "caravan_types::ser::null_default")]
+    keys: BTreeMap<String, u64>,
+}
+
 /// Runs a subcommand of `operator gossip keyring`.
 pub(crate) async fn gossip(ctx: &Ctx, verb: &GossipKeyringVerb) -> Outcome {
     match verb {
-        GossipKeyringVerb::Generate => Err(CliError::failed(
-            "What servers say to each other is not sealed with a key of its own: there is none to make",
-        )),
+        GossipKeyringVerb::Generate => {
+            let mut key = [0; 32];
+            let drawn = rand::rngs::OsRng.try_fill_bytes(&mut key);
+            drawn.map_err(|error| CliError::failed(format!("Error generating key: {error}")))?;
+            ctx.out.line(&BASE64.encode(key));
+            Ok(0)
+        }
         GossipKeyringVerb::Install(args) => change_key(ctx, "install", "Installing new", args).await,
         GossipKeyringVerb::Remove(args) => change_key(ctx, "remove", "Removing", args).await,
         GossipKeyringVerb::Use(args) => change_key(ctx, "use", "Changing primary", args).await,
         GossipKeyringVerb::List => {
             ctx.out.line("Gathering installed encryption keys...");
-            let answer: Result<caravan_sdk::Response<serde_json::Value>, _> =
+            let answer: Result<caravan_sdk::Response<GossipKeys>, _> =
                 ctx.client.get("/v1/agent/keyring/list", &ctx.query()).await;
-            let answer = answer.doing("error")?;
-            ctx.out.line(&format::json(&answer.value)?);
+            let keys = answer.doing("error")?.value.keys;
+            ctx.out.line(&Table::new(&["Key"]).rows(keys.into_keys().map(|key| vec![key])).render());
             Ok(0)
         }
     }

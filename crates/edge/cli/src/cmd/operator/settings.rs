@@ -1,6 +1,6 @@
 //! `operator autopilot ...`, `operator scheduler ...`, `operator raft ...`
 
-use super::raft_log;
+use super::{raft_log, recover};
 use crate::ctx::Ctx;
 use crate::data::DataArgs;
 use crate::error::{CliError, Doing as _, Outcome};
@@ -96,6 +96,8 @@ pub(crate) enum RaftVerb {
     ListPeers(PeersArgs),
     /// Show each entry of the log of a stopped server as JSON
     Logs(raft_log::LogsArgs),
+    /// Recover a cluster that lost its majority, with one stopped server
+    Recover(recover::RecoverArgs),
     /// Remove a member
     RemovePeer(PeerArgs),
     /// Show the state that results from applying a stopped server's log, as JSON
@@ -194,11 +196,12 @@ pub(crate) async fn autopilot(ctx: &Ctx, verb: &AutopilotVerb) -> Outcome {
         AutopilotVerb::Health(data) => {
             let health = operator.autopilot_health(&ctx.query()).await;
             let health = health.doing("Error querying Autopilot health")?;
+            // Scripts of users take the exit code as the health.
             if let Some(shown) = data.show(ctx, &health) {
-                return shown;
+                return shown.map(|code| code.max(u8::from(!health.healthy)));
             }
             ctx.out.line(&healthy(&health));
-            Ok(0)
+            Ok(u8::from(!health.healthy))
         }
     }
 }
@@ -320,10 +323,13 @@ pub(crate) async fn raft(ctx: &Ctx, verb: &RaftVerb) -> Outcome {
         RaftVerb::Info(args) => raft_log::info(ctx, args),
         RaftVerb::Logs(args) => raft_log::logs(ctx, args),
         RaftVerb::State(args) => raft_log::state(ctx, args),
+        RaftVerb::Recover(args) => recover::run(ctx, args),
         RaftVerb::ListPeers(args) => {
             let mut query = ctx.query();
             query.stale = args.stale;
-            let peers = operator.raft(&query).await.doing("Failed to retrieve raft configuration")?;
+            let peers = operator.raft(&query).await;
+            let mut peers = peers.doing("Failed to retrieve raft configuration")?;
+            peers.servers.sort_by(|a, b| a.node.cmp(&b.node));
             let rows = peers.servers.into_iter().map(|server| {
                 let state = if server.leader { "leader" } else { "follower" };
                 vec![
@@ -360,8 +366,14 @@ pub(crate) async fn raft(ctx: &Ctx, verb: &RaftVerb) -> Outcome {
             let done = operator.transfer_leadership(by, peer, &ctx.query()).await;
             let done = done.doing("Failed to transfer leadership to peer")?;
             match done["Noop"] == serde_json::json!(true) {
-                true => ctx.out.line("leadership transfer was a no-op: the peer leads already"),
-                false => ctx.out.line("leadership transfer started"),
+                true => ctx.out.line("The peer leads already: leadership was not transferred"),
+                false => {
+                    let to = |key: &str| done["To"][key].as_str().unwrap_or_default().to_owned();
+                    let (id, address) = (to("ID"), to("Address"));
+                    ctx.out.line(&format!(
+                        "Transferred leadership to peer with id \"{id}\" at address \"{address}\""
+                    ));
+                }
             }
             Ok(0)
         }

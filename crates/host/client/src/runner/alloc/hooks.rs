@@ -36,13 +36,14 @@ impl AllocHooks {
         before: Vec<AllocState>,
         allocs: Arc<dyn FindAlloc>,
     ) -> Self {
-        let RunnerParts { planner, site, tasks, .. } = parts;
+        let RunnerParts { planner, site, tasks, networks, .. } = parts;
         Self {
             predecessors: PredecessorHook { before },
             dir: DirHook,
             network: NetworkHook {
                 drivers: planner.drivers.clone(),
-                networks: parts.networks.clone(),
+                bridge: parts.bridge.clone(),
+                made: networks.clone(),
                 state_dir: site.state_dir.clone(),
             },
             disk: DiskHook { allocs, link: tasks.link.clone(), planner: Arc::clone(planner) },

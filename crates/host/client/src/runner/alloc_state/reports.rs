@@ -215,7 +215,7 @@ impl AllocState {
         let (client_status, words) = aggregate(&task_states);
         let (network, is_held) = {
             let state = self.lock();
-            (state.network.status.clone().unwrap_or_default(), state.network.is_held)
+            (state.attached.status.clone().unwrap_or_default(), state.attached.is_held)
         };
         let any = |is: fn(&TaskRecord) -> bool| self.lock().tasks.values().any(|slot| is(&slot.record));
         let words = match client_status {

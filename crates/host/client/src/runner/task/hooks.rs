@@ -19,6 +19,7 @@ use crate::runner::task_hooks::{
     TaskHookName,
 };
 use crate::runner::templates::act::TemplatesHook;
+use crate::runner::unveil::UnveilHook;
 use crate::servers::Link;
 use caravan_csi::Deadlines;
 use std::path::PathBuf;
@@ -43,6 +44,7 @@ pub(crate) struct TaskHookParts {
 #[derive(Debug)]
 pub(super) struct TaskHooks {
     pub(super) dir: TaskDirHook,
+    pub(super) unveil: UnveilHook,
     pub(super) sockets: SocketsHook,
     pub(super) identity: IdentityHook,
     pub(super) payload: PayloadHook,
@@ -61,6 +63,7 @@ impl TaskHooks {
         let TaskHookParts { deadlines, devices, holders, .. } = parts;
         Self {
             dir: TaskDirHook,
+            unveil: UnveilHook { base: planner.mounts_dir.clone() },
             sockets,
             identity: IdentityHook::new(link.clone()),
             payload: PayloadHook,
@@ -76,6 +79,7 @@ impl TaskHooks {
     fn hook(&mut self, name: TaskHookName) -> &mut dyn TaskHook {
         match name {
             TaskHookName::TaskDir => &mut self.dir,
+            TaskHookName::Unveil => &mut self.unveil,
             TaskHookName::ApiSocket => &mut self.sockets,
             TaskHookName::Identity => &mut self.identity,
             TaskHookName::DispatchPayload => &mut self.payload,

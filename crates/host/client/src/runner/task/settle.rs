@@ -99,6 +99,7 @@ impl TaskRunner {
         let failed = self.record().state.failed;
         let what = if failed { "allocs.failed" } else { "allocs.complete" };
         self.alloc.count_of_task(what, &self.name);
+        self.planner.dynamic_users.release(&self.alloc.id(), &self.name);
         self.alloc.died(&self.name);
     }
 

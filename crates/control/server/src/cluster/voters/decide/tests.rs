@@ -16,7 +16,7 @@ fn server(n: u64, voter: bool) -> Server {
         status_age: Nanos::from_secs(100),
         cluster: Some(CLUSTER),
         number: Some(ServerId(n)),
-        level: Some(FEATURE_LEVEL),
+        level: Some(2),
         never_votes: false,
         healthy_for: Some(Nanos::from_secs(100)),
         recorded: Some(MemberState {
@@ -47,7 +47,7 @@ fn three() -> Vec<Server> {
 
 fn due_with(config: &AutopilotConfig, servers: &[Server], age: i64) -> Option<Change> {
     let (own, term_age) = (ServerId(1), Nanos::from_secs(age));
-    decide(&Facts { own, cluster: CLUSTER, term_age, config, servers })
+    decide(&Facts { own, level: 2, cluster: CLUSTER, term_age, config, servers })
 }
 
 fn due(servers: &[Server]) -> Option<Change> {

@@ -1,0 +1,74 @@
+//! The ways to servers of other regions.
+//!
+//! Each region has a log of its own. The member table spans all regions, so a server finds the servers of a region
+//! there. A request for another region is passed on to any of them, which passes it on to its leader.
+
+use super::Cluster;
+use super::founder::peer;
+use caravan_members::{Member, View};
+use caravan_rpc::Channel;
+use rand::seq::SliceRandom as _;
+use std::time::Duration;
+use uuid::Uuid;
+
+/// How long a server of another region may take to accept a connection.
+const REACH_TIMEOUT: Duration = Duration::from_secs(2);
+/// The number of servers of a region that are tried for one request.
+const MAX_TRIES: usize = 3;
+
+/// Why a request is not passed on to a region.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum RegionFault {
+    /// No alive server of the region is known. The text is that of Nomad.
+    #[error("No path to region")]
+    Unknown,
+    /// No server of the region accepts a connection.
+    #[error("No path to region \"{region}\": {reason}")]
+    Unreachable {
+        /// The region.
+        region: String,
+        /// The error of the server that was tried last.
+        reason: String,
+    },
+}
+
+impl Cluster {
+    /// Returns the region whose policies, roles, global tokens, namespaces and node pools apply in all regions.
+    pub(crate) fn authoritative(&self) -> &str {
+        match self.config.replication.authoritative.as_str() {
+            "" => &self.region,
+            region => region,
+        }
+    }
+
+    /// Returns a channel to a server of another region that accepts calls.
+    ///
+    /// # Errors
+    /// [`RegionFault`].
+    pub(crate) async fn reach(&self, region: &str) -> Result<Channel, RegionFault> {
+        let view = self.config.directory.changes().borrow().clone();
+        let mut servers = servers(&view, region);
+        servers.shuffle(&mut rand::rng());
+        let mut fault = RegionFault::Unknown;
+        for server in servers.into_iter().take(MAX_TRIES) {
+            let to = peer(&view, server);
+            let channel = self.config.channels.foreign(region, &to);
+            let reason = match tokio::time::timeout(REACH_TIMEOUT, channel.ready()).await {
+                Ok(Ok(())) => return Ok(channel),
+                Ok(Err(error)) => error.message,
+                Err(_) => "it did not answer in time".to_owned(),
+            };
+            tracing::debug!(region, server = to.name, reason, "a server of another region is not reached");
+            fault = RegionFault::Unreachable {
+                region: region.to_owned(),
+                reason: format!("server {}: {reason}", to.name),
+            };
+        }
+        Err(fault)
+    }
+}
+
+/// Returns the alive servers of a region.
+fn servers(view: &View, region: &str) -> Vec<Uuid> {
+    view.in_region(region).filter(|member| member.is_alive()).map(|member: &Member| member.id).collect()
+}

@@ -1,0 +1,128 @@
+//! The overview: counts by state, and the objects that need attention, with reasons.
+
+use crate::blocking;
+use crate::call::Call;
+use crate::error::ApiError;
+use crate::reply::Reply;
+use attention::Item;
+use caravan_server::{Level, NsCap};
+use caravan_state::Table;
+use caravan_types::Namespace;
+use serde::Serialize;
+use std::collections::BTreeMap;
+
+mod attention;
+
+/// The most objects that an answer lists.
+const MAX_ITEMS: usize = 200;
+/// The tables whose changes end a wait.
+const TABLES: [Table; 8] = [
+    Table::Jobs,
+    Table::Allocs,
+    Table::Evals,
+    Table::Deployments,
+    Table::Nodes,
+    Table::Volumes,
+    Table::Claims,
+    Table::Plugins,
+];
+
+/// The number of objects by their state.
+type Counts = BTreeMap<&'static str, usize>;
+
+/// The answer.
+#[derive(Clone, Debug, Default, Serialize)]
+#[serde(rename_all = "PascalCase")]
+struct Overview {
+    jobs: Counts,
+    allocations: Counts,
+    evaluations: Counts,
+    nodes: Counts,
+    plugins: Counts,
+    volumes: Counts,
+    claims: Counts,
+    /// The objects that need attention: failures first, then the longest wait.
+    attention: Vec<Item>,
+    /// The number of objects that the list leaves out.
+    omitted: usize,
+    /// The rights that the caller lacks in every namespace of the request; their objects are missing.
+    denied: Vec<&'static str>,
+}
+
+/// Answers with the overview of the objects that the caller may see.
+pub(crate) async fn overview(call: &Call) -> Result<Reply, ApiError> {
+    let server = call.server()?;
+    let namespace = call.list_namespace();
+    let (meta, overview) = blocking::read(call, |reads| {
+        let (root, caller) = (reads.snapshot(), call.caller());
+        let is_in = |name: &Namespace| namespace.as_ref().is_none_or(|only| only == name);
+        let sees = |name: &Namespace, cap: NsCap| is_in(name) && call.may(name, cap);
+        let (nodes, plugins) = (caller.acl.node(Level::Read), caller.acl.plugin(Level::List));
+        let volumes = |name: &Namespace| sees(name, NsCap::CsiReadVolume) || sees(name, NsCap::CsiListVolume);
+        let mut out = Overview::default();
+        for job in root.jobs().filter(|job| sees(&job.namespace, NsCap::ReadJob)) {
+            count(&mut out.jobs, if job.stop { "stopped" } else { job.status.as_str() });
+        }
+        for alloc in root.allocs().filter(|alloc| sees(&alloc.namespace, NsCap::ReadJob)) {
+            count(&mut out.allocations, alloc.client_status.as_str());
+        }
+        for eval in root.evals().filter(|eval| sees(&eval.namespace, NsCap::ReadJob)) {
+            count(&mut out.evaluations, eval.status.as_str());
+        }
+        for node in root.nodes().filter(|_| nodes) {
+            count(&mut out.nodes, attention::state_of(node));
+        }
+        for plugin in root.plugins().filter(|_| plugins) {
+            count(&mut out.plugins, if attention::is_healthy(plugin) { "healthy" } else { "unhealthy" });
+        }
+        for volume in root.volumes().filter(|volume| volumes(&volume.namespace)) {
+            count(&mut out.volumes, volume.phase.as_str());
+        }
+        for claim in root.claims().filter(|claim| claim.phase.holds() && volumes(&claim.id.volume.namespace))
+        {
+            count(&mut out.claims, claim.phase.as_str());
+        }
+        let mut items: Vec<Item> = Vec::new();
+        let jobs = |name: &Namespace| sees(name, NsCap::ReadJob);
+        items.extend(
+            root.evals().filter(|row| jobs(&row.namespace)).filter_map(|row| attention::of_eval(row)),
+        );
+        items.extend(
+            root.deployments()
+                .filter(|row| jobs(&row.namespace))
+                .filter_map(|row| attention::of_deployment(row)),
+        );
+        items
+            .extend(attention::of_allocs(root.allocs().filter(|row| jobs(&row.namespace)).map(|row| &**row)));
+        items.extend(root.nodes().filter(|_| nodes).filter_map(|row| attention::of_node(row)));
+        items.extend(root.plugins().filter(|_| plugins).filter_map(|row| attention::of_plugin(row)));
+        items.extend(
+            root.volumes().filter(|row| volumes(&row.namespace)).filter_map(|row| attention::of_volume(row)),
+        );
+        items.extend(root.claims().filter(|row| volumes(&row.id.volume.namespace)).filter_map(|row| {
+            attention::of_claim(row, server.volumes().claim_wait(&row.id).map(|wait| wait.to_string()))
+        }));
+        items.sort_by(|one, two| one.rank().cmp(&two.rank()));
+        out.omitted = items.len().saturating_sub(MAX_ITEMS);
+        items.truncate(MAX_ITEMS);
+        out.attention = items;
+        let any = namespace.as_ref().map_or("*", |name| name.as_str());
+        for (has, right) in [
+            (caller.acl.namespace_any(any, &[NsCap::ReadJob]), "read-job"),
+            (nodes, "node:read"),
+            (plugins, "plugin:list"),
+            (caller.acl.namespace_any(any, &[NsCap::CsiReadVolume, NsCap::CsiListVolume]), "csi-list-volume"),
+        ] {
+            if !has {
+                out.denied.push(right);
+            }
+        }
+        Ok((reads.tables_index(&TABLES), out))
+    })
+    .await?;
+    Ok(Reply::parsed(overview)?.meta(meta))
+}
+
+fn count(counts: &mut Counts, state: &'static str) {
+    *counts.entry(state).or_default() += 1;
+}

@@ -1,0 +1,46 @@
+//! Caravan's own routes: every object only for callers with its right, and one wait for all of them.
+
+use crate::rights::Tenants;
+use http::Method;
+use serde_json::{Value, json};
+
+async fn ask(tenants: &Tenants, path: &str, secret: &str) -> Value {
+    let got = tenants.ask(&Method::GET, path, &Value::Null, secret).await.expect("an answer");
+    assert_eq!(got.status, 200, "{path}: {}", got.text());
+    got.json()
+}
+
+#[tokio::test]
+async fn a_tenant_sees_its_own_objects_and_the_missing_rights() {
+    let tenants = Tenants::start().await;
+    let all = ask(&tenants, "/v1/caravan/overview?namespace=*", &tenants.root).await;
+    assert!(all["Denied"] == json!([]) && all["Nodes"] != json!({}), "{all}");
+    let own = ask(&tenants, "/v1/caravan/overview?namespace=*", &tenants.b).await;
+    assert_eq!(own["Denied"], json!(["node:read"]), "{own}");
+    assert_eq!((&own["Jobs"], &own["Nodes"]), (&json!({}), &json!({})), "{own}");
+    let map = ask(&tenants, "/v1/caravan/storage?namespace=*", &tenants.b).await;
+    assert_eq!((&map["Volumes"], &map["Denied"]), (&json!([]), &json!(["node:read"])), "{map}");
+    let map = ask(&tenants, "/v1/caravan/storage?namespace=*", &tenants.a).await;
+    assert_eq!(map["Volumes"].as_array().map(Vec::len), Some(1), "{map}");
+    let refused = tenants.ask(&Method::GET, "/v1/caravan/nodes/usage", &Value::Null, &tenants.b).await;
+    assert_eq!(refused.map(|got| got.status.as_u16()), Some(403));
+}
+
+#[tokio::test]
+async fn a_token_names_its_rights_as_they_are_in_effect() {
+    let tenants = Tenants::start().await;
+    let own = ask(&tenants, "/v1/acl/token/self?capabilities=true", &tenants.b).await;
+    let rights = &own["CaravanCapabilities"];
+    let namespaces = rights["Namespaces"].as_object().expect("an object");
+    assert_eq!(namespaces.keys().collect::<Vec<_>>(), ["team-b"]);
+    let caps = namespaces["team-b"].to_string();
+    assert!(caps.contains("\"submit-job\"") && !caps.contains("deny"), "{caps}");
+    assert_eq!(
+        (&rights["Management"], &rights["Node"], &rights["Plugin"]),
+        (&json!(false), &json!(""), &json!("read"))
+    );
+    let plain = ask(&tenants, "/v1/acl/token/self", &tenants.b).await;
+    assert!(plain.get("CaravanCapabilities").is_none());
+    let root = ask(&tenants, "/v1/acl/token/self?capabilities=true", &tenants.root).await;
+    assert_eq!(root["CaravanCapabilities"]["Management"], true);
+}

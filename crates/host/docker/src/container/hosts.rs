@@ -1,0 +1,104 @@
+//! The files `/etc/hosts` and `/etc/resolv.conf` of a container that joins the network of its group. Engines write
+//! neither for such a container, and refuse the settings for them.
+
+use super::joined;
+use crate::config::Config;
+use caravan_drivers::{Error, NetworkIsolation, Result, TaskConfig};
+use std::fmt::Write as _;
+use std::net::IpAddr;
+use std::path::Path;
+
+/// The name of the file in the task's state directory, and its path in the container.
+pub(super) const HOSTS: (&str, &str) = ("hosts", "/etc/hosts");
+/// As [`HOSTS`].
+pub(super) const RESOLV: (&str, &str) = ("resolv.conf", "/etc/resolv.conf");
+
+/// The lines that every file has.
+const LOCAL: &str = "127.0.0.1 localhost\n::1 localhost ip6-localhost ip6-loopback\nfe00::0 ip6-localnet\n\
+                     ff00::0 ip6-mcastprefix\nff02::1 ip6-allnodes\nff02::2 ip6-allrouters\n";
+
+/// Writes the files of a task whose container joins the network of its group.
+pub(crate) fn write(task: &TaskConfig, config: &Config) -> Result<()> {
+    let Some(network) = joined(task, config) else { return Ok(()) };
+    let put = |name: &str, text: &str| {
+        caravan_sys::files::atomic_write_until_restart(
+            &task.dirs.state_dir.join(name),
+            text.as_bytes(),
+            0o644,
+        )
+    };
+    put(HOSTS.0, &hosts(network, &config.network.extra_hosts)?)?;
+    if let Some(text) = resolv(config) {
+        put(RESOLV.0, &text)?;
+    }
+    Ok(())
+}
+
+/// Removes the files.
+pub(crate) fn clear(state_dir: &Path) {
+    for (name, _) in [HOSTS, RESOLV] {
+        let _absent = std::fs::remove_file(state_dir.join(name));
+    }
+}
+
+fn hosts(network: &NetworkIsolation, extra: &[String]) -> Result<String> {
+    let mut text = LOCAL.to_owned();
+    if let Some(line) = network.hosts.as_ref().filter(|line| !line.address.is_empty()) {
+        let _infallible = writeln!(text, "{} {}", line.address, line.hostname);
+    }
+    for entry in extra {
+        let (name, address) = entry
+            .split_once(':')
+            .filter(|(name, _)| !name.is_empty() && !name.contains(char::is_whitespace))
+            .ok_or_else(|| Error::Config(format!("invalid hosts entry {entry:?}")))?;
+        let address: IpAddr = address
+            .trim_matches(['[', ']'])
+            .parse()
+            .map_err(|_| Error::Config(format!("invalid IP address {entry:?}")))?;
+        let _infallible = writeln!(text, "{address} {name}");
+    }
+    Ok(text)
+}
+
+/// Returns the resolver's file, if the task's `config` sets a part of it.
+pub(super) fn resolv(config: &Config) -> Option<String> {
+    let network = &config.network;
+    if network.dns_servers.is_empty() && network.dns_search.is_empty() && network.dns_options.is_empty() {
+        return None;
+    }
+    let mut text = String::new();
+    for server in &network.dns_servers {
+        let _infallible = writeln!(text, "nameserver {server}");
+    }
+    for (word, values) in [("search", &network.dns_search), ("options", &network.dns_options)] {
+        if !values.is_empty() {
+            let _infallible = writeln!(text, "{word} {}", values.join(" "));
+        }
+    }
+    Some(text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use caravan_drivers::HostsLine;
+
+    #[test]
+    fn the_lines_of_hosts_are_checked() {
+        let line = HostsLine { hostname: "web".into(), address: "10.0.0.7".into() };
+        let network = NetworkIsolation { hosts: Some(line), ..NetworkIsolation::default() };
+        let text = hosts(&network, &["db:10.0.0.9".into(), "six:[fd00::1]".into()]).unwrap();
+        assert!(text.starts_with("127.0.0.1 localhost\n"));
+        assert!(text.ends_with("10.0.0.7 web\n10.0.0.9 db\nfd00::1 six\n"), "{text}");
+        for (entry, words) in [
+            ("db", "invalid hosts entry"),
+            (":1.1.1.1", "invalid hosts entry"),
+            ("a:b", "invalid IP address"),
+        ] {
+            let error = hosts(&network, &[entry.into()]).unwrap_err().to_string();
+            assert!(error.contains(words), "{error}");
+        }
+        // A network without an address yet has no line of its own.
+        assert_eq!(hosts(&NetworkIsolation::default(), &[]).unwrap(), LOCAL);
+    }
+}

@@ -1,0 +1,106 @@
+//! The web page: a session of a user in Chromium against a real agent.
+
+use crate::tenancy::Guarded;
+use crate::{create_volume, run_job};
+use anyhow::{Context, Result, bail, ensure};
+use caravan_testkit::{Agent, AgentOptions, Plugin, Writer, eventually, plugin_job, workspace, writer_job};
+use serde_json::json;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+/// The browser of the tests (package `chromium`).
+const BROWSER: &str = "/usr/bin/chromium";
+
+/// Installs the packages of the page's tests, if the lock file has changed since the last time.
+fn packages(folder: &Path) -> Result<()> {
+    let changed = |name: &str| folder.join(name).metadata().and_then(|found| found.modified());
+    let installed = changed("node_modules/.package-lock.json");
+    if installed.is_ok_and(|at| changed("package-lock.json").is_ok_and(|lock| lock <= at)) {
+        return Ok(());
+    }
+    let status = Command::new("npm").args(["ci", "--no-audit", "--no-fund"]).current_dir(folder).status();
+    let status = status.context("npm is not installed: scripts/tools.sh test installs Node")?;
+    ensure!(status.success(), "npm ci ended with {status}");
+    Ok(())
+}
+
+/// Runs a script of the page's tests.
+fn session(agent: &Agent, script: &str, secrets: &[&str]) -> Result<()> {
+    if !Path::new(BROWSER).exists() {
+        bail!("{BROWSER} is missing: scripts/tools.sh test installs it");
+    }
+    let folder = workspace("ui");
+    packages(&folder)?;
+    let output = Command::new("node")
+        .arg(folder.join("e2e").join(script))
+        .arg(format!("http://{}", agent.address()))
+        .args(secrets)
+        .stdin(Stdio::null())
+        .output()
+        .context("node is not installed: scripts/tools.sh test installs it")?;
+    let (text, errors) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    ensure!(
+        output.status.success() && text.trim() == "the session is over",
+        "{text}\n{errors}\n--- log of the agent\n{}",
+        agent.log_tail()
+    );
+    Ok(())
+}
+
+#[test]
+fn a_user_finds_out_what_waits_and_acts() -> Result<()> {
+    let agent = Agent::with(AgentOptions { dev: true, ..AgentOptions::default() })?;
+    run_job(&agent, "hostpath", &plugin_job(&Plugin { driver: "raw_exec".into(), args: Vec::new() }))?;
+    agent.wait_plugin("hostpath")?;
+    create_volume(&agent, "data", "single-node-writer")?;
+    let job = |id: &str| {
+        writer_job(&Writer {
+            id: id.into(),
+            driver: "raw_exec".into(),
+            volume: "data".into(),
+            access_mode: "single-node-writer".into(),
+            word: "written by allocation".into(),
+        })
+    };
+    run_job(&agent, "writer", &job("writer"))?;
+    agent.wait_alloc("writer", "running")?;
+    run_job(&agent, "reader", &job("reader"))?;
+    eventually("the second job to wait for the volume", || {
+        let evals = agent.get("/v1/job/reader/evaluations")?.to_string();
+        if evals.contains("blocked") { Ok(()) } else { bail!("{evals}") }
+    })?;
+    session(&agent, "story.mjs", &[])
+}
+
+/// The page's own routes: an overview with reasons, the storage map, the usage of nodes, the caller's rights.
+#[test]
+fn one_call_answers_what_waits() -> Result<()> {
+    let agent = Agent::with(AgentOptions { dev: true, ..AgentOptions::default() })?;
+    run_job(&agent, "hostpath", &plugin_job(&Plugin { driver: "raw_exec".into(), args: Vec::new() }))?;
+    agent.wait_plugin("hostpath")?;
+    create_volume(&agent, "data", "single-node-writer")?;
+    let map = agent.get("/v1/caravan/storage?namespace=*")?;
+    ensure!(map["Volumes"][0]["ID"] == "data" && map["Plugins"][0]["ID"] == "hostpath", "{map}");
+    let usage = agent.get("/v1/caravan/nodes/usage")?;
+    ensure!(usage["CPU"][0].as_i64() > Some(0) && usage["Allocations"][0] == 1, "{usage}");
+    let overview = agent.get("/v1/caravan/overview?namespace=*")?;
+    ensure!(overview["Nodes"]["ready"] == 1 && overview["Jobs"]["running"] == 1, "{overview}");
+    let rights = agent.get("/v1/acl/token/self?capabilities=true")?;
+    ensure!(rights["CaravanCapabilities"]["Management"] == true, "{rights}");
+    Ok(())
+}
+
+#[test]
+fn a_missing_right_costs_a_panel_not_the_page() -> Result<()> {
+    let guarded = Guarded::start()?;
+    let limited = guarded.token("limited", "namespace \"default\" {\n  policy = \"read\"\n}\n")?;
+    let job = json!({"Job": {
+        "ID": "web", "Name": "web", "Type": "service", "Datacenters": ["*"],
+        "TaskGroups": [{"Name": "g", "Tasks": [{
+            "Name": "t", "Driver": "raw_exec", "Config": {"command": "/bin/sleep", "args": ["3600"]}
+        }]}]
+    }});
+    let answer = guarded.as_root("PUT", "/v1/jobs", Some(&job))?;
+    ensure!(answer.status == 200, "{answer:?}");
+    session(&guarded.agent, "rights.mjs", &[&guarded.root, &limited])
+}

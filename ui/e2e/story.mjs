@@ -1,0 +1,292 @@
+// A session of a user in Chromium against a real agent: node story.mjs ADDRESS. The agent runs the jobs `writer` and
+// `reader`, which want the same volume `data` of the plugin `hostpath`; `reader` waits. Prints `the session is over`.
+
+import { createServer, request } from 'node:http';
+import { readFileSync } from 'node:fs';
+import { createRequire } from 'node:module';
+import { address, api, expect, heading, open, session } from './browser.mjs';
+
+const axe = readFileSync(createRequire(import.meta.url).resolve('axe-core/axe.min.js'), 'utf8');
+const main = (page, name) => page.getByRole('navigation', { name: 'Main' }).getByRole('link', { name, exact: true }).click();
+
+/** Fails on violations of WCAG 2.2 A and AA. */
+async function accessible(page, name) {
+  // The script runs as a debugger's, which the policy of the page does not concern.
+  await page.evaluate(axe);
+  const rules = ['wcag2a', 'wcag2aa', 'wcag21a', 'wcag21aa', 'wcag22aa'];
+  const found = await page.evaluate(
+    (values) => window.axe.run(document, { runOnly: { type: 'tag', values } }).then((result) => result.violations),
+    rules,
+  );
+  const summary = found.map((rule) => `${rule.id}: ${rule.nodes.map((node) => node.html.slice(0, 120)).join(' | ')}`);
+  expect(found.length === 0, `no violations on ${name}, found ${summary.join('\n')}`);
+}
+
+const steps = {
+  async 'the overview names what waits and why'() {
+    const page = await open('');
+    await heading(page, 'Overview');
+    const attention = page.getByRole('region', { name: 'Attention' });
+    await attention.getByRole('link', { name: 'reader', exact: true }).waitFor();
+    expect(/volume data/.test(await attention.innerText()), 'the reason');
+    await page.getByRole('status', { name: 'Connection' }).filter({ hasText: 'Live' }).waitFor();
+    await attention.getByRole('link', { name: 'reader', exact: true }).click();
+    await heading(page, 'reader');
+    await page.getByRole('region', { name: 'Why it waits' }).getByText(/waits for a claim on volume/i).waitFor();
+    await page.goBack();
+    await heading(page, 'Overview');
+    await page.close();
+  },
+
+  async 'lists lead to objects and objects to their parts'() {
+    const page = await open('jobs');
+    await page.getByRole('table', { name: 'Jobs' }).getByRole('link', { name: 'writer', exact: true }).click();
+    await heading(page, 'writer');
+    await page.getByRole('tab', { name: 'Definition' }).click();
+    await page.getByText('job "writer"').waitFor();
+    expect(page.url().endsWith('/ui/jobs/writer@default/definition'), `the address of the tab, not ${page.url()}`);
+    await page.getByRole('tab', { name: 'Allocations' }).click();
+    await page.getByRole('table', { name: 'Allocations' }).locator('tbody a').first().click();
+    await page.getByRole('table', { name: 'Timeline' }).getByText('mounted').waitFor();
+    await page.getByRole('table', { name: 'Tasks' }).getByRole('link', { name: 'Log' }).click();
+    await page.getByRole('log', { name: 'Log' }).getByText('written by allocation').first().waitFor();
+    await page.getByRole('searchbox', { name: 'Search in log' }).fill('written by');
+    await page.getByText(/^\d+ found$/).waitFor();
+    await page.getByRole('button', { name: 'Wrap' }).click();
+    await page.close();
+  },
+
+  async 'a deep address opens as it is'() {
+    const page = await open('storage/volumes/csi/data@default');
+    await heading(page, 'data');
+    await page.getByRole('region', { name: 'Claims' }).getByRole('link', { name: 'writer' }).first().waitFor();
+    await main(page, 'Storage');
+    await heading(page, 'Storage');
+    await page.getByRole('region', { name: 'Storage map' }).getByRole('link', { name: 'hostpath' }).waitFor();
+    await page.goto(`${address}/ui/csi/plugins/hostpath`);
+    await heading(page, 'hostpath');
+    await page.goto(`${address}/ui/jobs/no%2Fsuch@default/versions`);
+    await heading(page, 'no/such');
+    await page.close();
+  },
+
+  async 'it works below a prefix'() {
+    const target = new URL(address);
+    const proxy = createServer((from, to) => {
+      const path = from.url.replace('/tools/cluster', '');
+      const onward = request({ host: target.hostname, port: target.port, path, method: from.method, headers: from.headers });
+      onward.on('response', (answer) => {
+        to.writeHead(answer.statusCode, answer.headers);
+        answer.pipe(to);
+      });
+      onward.on('error', () => to.destroy());
+      to.on('close', () => onward.destroy());
+      from.pipe(onward);
+    });
+    await new Promise((resolve) => proxy.listen(0, '127.0.0.1', resolve));
+    const root = `http://127.0.0.1:${proxy.address().port}/tools/cluster/ui/`;
+    const page = await open(`${root}jobs/writer@default/definition`);
+    await page.getByText('job "writer"').waitFor();
+    await main(page, 'Nodes');
+    await heading(page, 'Nodes');
+    expect(page.url() === `${root}clients`, `the prefix in ${page.url()}`);
+    await page.getByRole('table', { name: 'Nodes' }).locator('tbody a').first().waitFor();
+    await page.getByRole('status', { name: 'Connection' }).filter({ hasText: 'Live' }).waitFor();
+    await page.close();
+    proxy.closeAllConnections();
+    proxy.close();
+  },
+
+  async 'nine tabs share one stream'() {
+    const tabs = [];
+    for (let at = 0; at < 9; at += 1) tabs.push(await open('jobs'));
+    for (const tab of tabs) {
+      await tab.getByRole('table', { name: 'Jobs' }).getByRole('link', { name: 'writer', exact: true }).waitFor();
+    }
+    for (const tab of tabs) await tab.close();
+  },
+
+  async 'every page can be used by everyone'() {
+    const node = (await api('nodes'))[0].ID;
+    const alloc = (await api('job/writer/allocations'))[0].ID;
+    const paths = [
+      ['', 'Overview'],
+      ['jobs', 'Jobs'],
+      ['jobs/writer@default', 'writer'],
+      ['jobs/writer@default/definition', 'writer'],
+      ['allocations', 'Allocations'],
+      [`allocations/${alloc}`, alloc.slice(0, 8)],
+      [`allocations/${alloc}/writer/logs`, alloc.slice(0, 8)],
+      ['clients', 'Nodes'],
+      [`clients/${node}`, undefined],
+      ['storage', 'Storage'],
+      ['storage/volumes/csi/data@default', 'data'],
+      ['storage/plugins/hostpath', 'hostpath'],
+      ['evaluations', 'Evaluations'],
+      ['servers', 'Servers'],
+      ['jobs/writer@default/placement', 'writer'],
+      ['jobs/writer@default/versions', 'writer'],
+      ['jobs/run', 'Run a job'],
+      ['topology', 'Topology'],
+      ['variables', 'Variables'],
+      ['administration', 'Administration'],
+      ['settings/user-settings', 'Settings'],
+      ['exec/writer@default', 'Terminal'],
+      ['settings/tokens', 'Sign in'],
+    ];
+    const page = await open('');
+    for (const [path, name] of paths) {
+      await page.goto(`${address}/ui/${path}`);
+      if (name) await heading(page, name);
+      await page.waitForFunction(() => !document.querySelector('[aria-busy]') && document.querySelector('h1'));
+      for (const scheme of ['light', 'dark']) {
+        await page.getByRole('combobox', { name: 'Theme' }).selectOption(scheme);
+        await accessible(page, `${path} (${scheme})`);
+      }
+      await page.setViewportSize({ width: 320, height: 640 });
+      const wide = await page.evaluate(() => document.documentElement.scrollWidth);
+      expect(wide <= 321, `no sideways scrolling at 320 px on ${path}, the page is ${wide} px wide`);
+      await page.setViewportSize({ width: 1280, height: 720 });
+    }
+    await page.getByRole('combobox', { name: 'Theme' }).selectOption('system');
+    await page.close();
+  },
+
+  async 'verbs ask first'() {
+    const page = await open('clients');
+    await page.getByRole('table', { name: 'Nodes' }).locator('tbody a').first().click();
+    await page.getByRole('button', { name: 'Drain' }).click();
+    const dialog = page.getByRole('dialog');
+    await dialog.getByRole('textbox', { name: 'Deadline' }).fill('soon');
+    await dialog.getByRole('button', { name: 'Drain it' }).click();
+    await dialog.getByRole('alert').getByText('no span').waitFor();
+    await dialog.getByRole('button', { name: 'Cancel' }).click();
+    await page.getByRole('button', { name: 'Make ineligible' }).click();
+    await dialog.getByRole('button', { name: 'Make it ineligible' }).click();
+    await page.getByRole('button', { name: 'Make eligible' }).waitFor();
+    await page.getByRole('button', { name: 'Make eligible' }).click();
+    await dialog.getByRole('button', { name: 'Make it eligible' }).click();
+    await page.getByRole('button', { name: 'Make ineligible' }).waitFor();
+    await page.close();
+  },
+
+  async 'keys and the palette lead everywhere'() {
+    const page = await open('');
+    await heading(page, 'Overview');
+    await page.keyboard.press('g');
+    await page.keyboard.press('c');
+    await heading(page, 'Nodes');
+    await page.keyboard.press('Control+k');
+    const dialog = page.getByRole('dialog', { name: 'Go to' });
+    await dialog.getByRole('searchbox', { name: 'Search everything' }).fill('writer');
+    await dialog.getByRole('option', { name: 'job writer' }).waitFor();
+    await page.keyboard.press('Enter');
+    await heading(page, 'writer');
+    await page.keyboard.press('?');
+    await page.getByRole('dialog', { name: 'Keyboard shortcuts' }).waitFor();
+    await page.keyboard.press('Escape');
+    await page.close();
+  },
+
+  async 'a job is planned, run, changed and reverted'() {
+    const page = await open('jobs');
+    await page.getByRole('button', { name: 'Run job' }).click();
+    await heading(page, 'Run a job');
+    const file = page.getByRole('textbox', { name: 'Job file' });
+    const text = (seconds) =>
+      ['job "hello" {', 'group "g" {', 'task "t" {', 'driver = "raw_exec"', 'config {', 'command = "sleep"']
+        .concat([`args = ["${seconds}"]`, '}', '}', '}', '}'])
+        .join('\n');
+    await file.fill('job "hello" {');
+    await page.getByRole('button', { name: 'Plan' }).click();
+    await page.getByRole('alert').waitFor();
+    for (const seconds of [3600, 3601]) {
+      await file.fill(text(seconds));
+      await page.getByRole('textbox', { name: 'What if' }).fill('');
+      await page.getByRole('button', { name: 'Plan' }).click();
+      const plan = page.getByRole('region', { name: 'Plan result' });
+      await plan.getByText('Every allocation finds its place.').waitFor();
+      await plan.getByRole('list', { name: 'Differences' }).getByText('job hello').waitFor();
+      await page.getByRole('button', { name: 'Submit' }).click();
+      await heading(page, 'hello');
+      await page.getByRole('table', { name: 'Allocations' }).getByText('running').first().waitFor();
+      if (seconds === 3600) await page.goBack();
+    }
+    await page.getByRole('tab', { name: 'Placement' }).click();
+    await page.getByRole('table', { name: 'Scores of group g' }).waitFor();
+    await page.getByRole('tab', { name: 'Versions' }).click();
+    await page.getByText('"3600" → "3601"').waitFor();
+    await page.getByRole('button', { name: 'Revert' }).first().click();
+    await page.getByRole('dialog').getByRole('button', { name: 'Revert' }).click();
+    await page.getByRole('heading', { name: 'Version 2' }).waitFor();
+    await page.close();
+  },
+
+  async 'a terminal runs a command'() {
+    const alloc = (await api('job/writer/allocations')).find((row) => row.ClientStatus === 'running').ID;
+    const page = await open(`allocations/${alloc}`);
+    await page.getByRole('button', { name: 'Open terminal' }).click();
+    await heading(page, 'Terminal');
+    await page.getByRole('button', { name: 'Open terminal' }).click();
+    await page.getByRole('status', { name: 'Session' }).filter({ hasText: 'Connected' }).waitFor();
+    await page.keyboard.type('echo $((40 + 2))-$((1 + 1))\n');
+    await page.locator('.xterm-rows').getByText('42-2').waitFor();
+    await page.keyboard.type('exit 3\n');
+    await page.getByRole('status', { name: 'Session' }).filter({ hasText: 'code 3' }).waitFor();
+    await page.close();
+  },
+
+  async 'variables are written, hidden, and guarded'() {
+    const page = await open('variables/new');
+    await page.getByRole('textbox', { name: 'Path' }).fill('app/settings');
+    await page.getByRole('textbox', { name: 'Key 1' }).fill('colour');
+    await page.getByRole('textbox', { name: 'Value 1' }).fill('orange');
+    await page.getByRole('button', { name: 'Save' }).click();
+    await heading(page, 'app/settings');
+    expect(!(await page.locator('body').innerText()).includes('orange'), 'the value to be hidden');
+    await page.getByRole('button', { name: 'Show colour' }).click();
+    await page.getByText('orange').waitFor();
+    await page.getByRole('button', { name: 'Edit' }).click();
+    const body = JSON.stringify({ Namespace: 'default', Path: 'app/settings', Items: { colour: 'blue' } });
+    await api('var/app/settings', { method: 'PUT', body });
+    await page.getByRole('textbox', { name: 'Value 1' }).fill('green');
+    await page.getByRole('button', { name: 'Save' }).click();
+    await page.getByRole('alert').getByText('Someone else').waitFor();
+    await page.close();
+  },
+
+  async 'the topology is a picture and words'() {
+    const page = await open('topology');
+    await heading(page, 'Topology');
+    await page.locator('canvas').focus();
+    await page.keyboard.press('ArrowRight');
+    await page.getByRole('status', { name: 'Chosen node' }).getByText(/% of the CPU/).waitFor();
+    await page.keyboard.press('Enter');
+    await page.getByRole('button', { name: 'Drain' }).waitFor();
+    await page.close();
+  },
+
+  async 'a change is seen without loading, and rest is quiet'() {
+    const page = await open('jobs/writer@default');
+    await heading(page, 'writer');
+    await page.getByRole('status', { name: 'Connection' }).filter({ hasText: 'Live' }).waitFor();
+    const overview = await open('');
+    await overview.getByRole('region', { name: 'Attention' }).getByRole('link', { name: 'reader', exact: true }).waitFor();
+    let calls = 0;
+    page.on('request', () => (calls += 1));
+    await page.waitForTimeout(3000);
+    expect(calls <= 1, `no requests at rest, there were ${calls}`);
+    await page.getByRole('button', { name: 'Stop' }).click();
+    await page.getByRole('dialog').getByRole('button', { name: 'Stop the job' }).click();
+    await page.getByRole('button', { name: 'Purge' }).waitFor();
+    await overview.bringToFront();
+    await overview
+      .getByRole('region', { name: 'Attention' })
+      .getByRole('link', { name: 'reader', exact: true })
+      .waitFor({ state: 'detached' });
+    await page.close();
+    await overview.close();
+  },
+};
+
+await session(steps, process.argv[3]);

@@ -1,0 +1,275 @@
+// Data that stays current: read once, then read again when the event stream reports a change.
+
+import workerAddress from './worker.ts?sharedworker&url';
+import { concerns, type Interest, type Note } from '../lib/events';
+import { call, CallError } from './client';
+import { apiRoot } from './places';
+import { session } from './session.svelte';
+import { Stream, type FromStream, type State } from './stream';
+import type { ToWorker } from './worker';
+
+/** Changes within this time are read together. */
+const GATHER = 100;
+/** The least pause between two reads of one list. */
+const MIN_PAUSE = 300;
+
+type Listener = (message: FromStream) => void;
+
+class Connection {
+  state = $state<State>('connecting');
+  denied = $state.raw<string[]>([]);
+  /** When the state began, in milliseconds. */
+  since = $state(Date.now());
+  private readonly listeners = new Set<Listener>();
+  private leave: () => void = () => {};
+  private nudgeStream: () => void = () => {};
+
+  listen(listener: Listener): () => void {
+    this.listeners.add(listener);
+    return () => this.listeners.delete(listener);
+  }
+
+  /** Returns whether the stream reports changes of all topics. */
+  covers(topics: string[]): boolean {
+    return this.state === 'live' && !topics.some((topic) => this.denied.includes(topic));
+  }
+
+  /** Follows the stream with a token; replaces the previous stream. */
+  join(token: string, region: string): void {
+    this.leave();
+    this.state = 'connecting';
+    const target = { api: apiRoot.href, token, namespace: '*', region };
+    const receive = (message: FromStream) => {
+      if (message.kind === 'state') {
+        if (message.state !== this.state) this.since = Date.now();
+        this.state = message.state;
+        this.denied = message.denied;
+      }
+      for (const listener of this.listeners) listener(message);
+    };
+    const worker = openWorker(`${token}\n${region}`);
+    if (worker) {
+      const { port } = worker;
+      const say = (message: ToWorker) => port.postMessage(message);
+      port.onmessage = (event: MessageEvent<FromStream>) => receive(event.data);
+      say({ kind: 'hello', target });
+      const hide = () => say({ kind: 'bye' });
+      const show = (event: PageTransitionEvent) => event.persisted && say({ kind: 'hello', target });
+      addEventListener('pagehide', hide);
+      addEventListener('pageshow', show);
+      this.nudgeStream = () => say({ kind: 'nudge' });
+      this.leave = () => {
+        hide();
+        removeEventListener('pagehide', hide);
+        removeEventListener('pageshow', show);
+        port.onmessage = null;
+      };
+    } else {
+      this.withoutWorker(target, receive);
+    }
+  }
+
+  /** Tries a lost stream again at once. */
+  nudge(): void {
+    this.nudgeStream();
+  }
+
+  /** The visible tab has the stream; a hidden one ends it, because connections are few. */
+  private withoutWorker(target: ConstructorParameters<typeof Stream>[0], receive: Listener): void {
+    let stream: Stream | undefined;
+    let timer: ReturnType<typeof setTimeout> | undefined;
+    const change = () => {
+      clearTimeout(timer);
+      if (document.hidden) {
+        timer = setTimeout(() => {
+          stream?.end();
+          stream = undefined;
+        }, 5000);
+      } else if (!stream) {
+        stream = new Stream(target, receive);
+        receive({ kind: 'reset' });
+      }
+    };
+    change();
+    document.addEventListener('visibilitychange', change);
+    this.nudgeStream = () => stream?.nudge();
+    this.leave = () => {
+      document.removeEventListener('visibilitychange', change);
+      clearTimeout(timer);
+      stream?.end();
+    };
+  }
+}
+
+/** Hashes text (FNV-1a), so that tabs with one token share a worker and its name does not tell the token. */
+function hash(text: string): string {
+  let value = 0x811c9dc5;
+  for (const char of text) value = Math.imul(value ^ (char.codePointAt(0) ?? 0), 0x01000193) >>> 0;
+  return value.toString(16);
+}
+
+interface Policy {
+  createScriptURL(text: string): string;
+}
+
+function openWorker(of: string): SharedWorker | undefined {
+  if (!('SharedWorker' in window)) return undefined;
+  try {
+    const expected = new URL(workerAddress, import.meta.url).href;
+    const types = (window as { trustedTypes?: { createPolicy(name: string, rules: object): Policy } }).trustedTypes;
+    policy ??= types?.createPolicy('caravan-worker', {
+      createScriptURL: (text: string) => {
+        if (text !== expected) throw new TypeError('another address than that of the worker');
+        return text;
+      },
+    });
+    const trusted = policy ? policy.createScriptURL(expected) : expected;
+    const worker = new SharedWorker(trusted, { type: 'module', name: `caravan-${hash(of)}` });
+    worker.port.start();
+    return worker;
+  } catch {
+    return undefined;
+  }
+}
+let policy: Policy | undefined;
+
+export const connection = new Connection();
+
+addEventListener('online', () => connection.nudge());
+document.addEventListener('visibilitychange', () => !document.hidden && connection.nudge());
+
+/** What to read and what changes it. */
+export interface Query extends Interest {
+  path: string;
+  /** Changes without an event are found by reading again after this time, in milliseconds. */
+  every?: number | undefined;
+}
+
+/** The newest data of a query. */
+export class Live<T> {
+  data = $state.raw<T | undefined>();
+  error = $state.raw<CallError | undefined>();
+  next = $state('');
+  loading = $state(true);
+  /** When the data was read, in milliseconds. */
+  at = $state(0);
+  index = 0;
+  refresh: () => void = () => {};
+}
+
+/** Keeps the data of a query current while the calling component lives. A query of `null` reads nothing. */
+export function live<T>(query: () => Query | null): Live<T> {
+  const out = new Live<T>();
+  let shown = '';
+  $effect(() => {
+    const desired = query();
+    const token = session.token;
+    if (!desired) {
+      out.data = undefined;
+      out.error = undefined;
+      out.loading = false;
+      shown = '';
+      return;
+    }
+    const name = `${token}\n${desired.path}`;
+    if (name !== shown) {
+      // Another object: the old one must not be shown under the new name.
+      out.data = undefined;
+      out.error = undefined;
+      out.loading = true;
+      out.index = 0;
+      shown = name;
+    }
+    return follow(desired, out);
+  });
+  return out;
+}
+
+function follow<T>(query: Query, out: Live<T>): () => void {
+  const abort = new AbortController();
+  let busy = false;
+  let again = false;
+  let timer: ReturnType<typeof setTimeout> | undefined;
+  let pause = MIN_PAUSE;
+  let stale = false;
+
+  const read = async (wait: boolean) => {
+    busy = true;
+    again = false;
+    const begun = performance.now();
+    try {
+      const sign = query.path.includes('?') ? '&' : '?';
+      const path = wait && out.index > 0 ? `${query.path}${sign}index=${out.index}&wait=55s` : query.path;
+      const answer = await call<T>(path, { signal: abort.signal });
+      if (abort.signal.aborted) return;
+      out.data = answer.data;
+      out.next = answer.next;
+      out.index = answer.index;
+      out.error = undefined;
+      out.at = Date.now();
+    } catch (error) {
+      if (abort.signal.aborted) return;
+      out.error = error instanceof CallError ? error : new CallError(0, String(error));
+      if (out.error.denied || out.error.status === 404) out.data = undefined;
+    } finally {
+      busy = false;
+      out.loading = false;
+      if (!wait) pause = Math.max(MIN_PAUSE, 5 * (performance.now() - begun));
+    }
+    if (abort.signal.aborted) return;
+    if (again) schedule(pause);
+    else later();
+  };
+
+  const schedule = (ms: number) => {
+    if (document.hidden) {
+      stale = true;
+      return;
+    }
+    if (busy) {
+      again = true;
+      return;
+    }
+    clearTimeout(timer);
+    timer = setTimeout(() => void read(false), ms);
+  };
+
+  /** Without the stream, a blocking query waits for the next change. */
+  const later = () => {
+    clearTimeout(timer);
+    if (query.every) {
+      timer = setTimeout(() => schedule(0), query.every);
+    } else if (connection.state === 'refused' || connection.denied.some((topic) => query.topics.includes(topic))) {
+      timer = setTimeout(() => void read(out.error === undefined), out.error ? 5000 : MIN_PAUSE);
+    } else if (out.error && !out.error.denied && out.error.status !== 404) {
+      timer = setTimeout(() => void read(false), 2000);
+    }
+  };
+
+  const away = connection.listen((message) => {
+    if (message.kind === 'reset') schedule(GATHER);
+    else if (message.kind === 'state') {
+      if (message.state === 'live' && out.error) schedule(0);
+      else if (message.state === 'refused' && !busy) later();
+    } else if (message.notes.some((note: Note) => concerns(query, note, out.index))) {
+      schedule(performance.now() - lastRead > pause ? GATHER : pause);
+      lastRead = performance.now();
+    }
+  });
+  let lastRead = 0;
+  const seen = () => {
+    if (!document.hidden && stale) {
+      stale = false;
+      schedule(0);
+    }
+  };
+  document.addEventListener('visibilitychange', seen);
+  out.refresh = () => schedule(0);
+  void read(false);
+  return () => {
+    away();
+    abort.abort();
+    clearTimeout(timer);
+    document.removeEventListener('visibilitychange', seen);
+  };
+}

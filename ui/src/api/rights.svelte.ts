@@ -1,0 +1,21 @@
+// The rights of the signed-in user, as the servers compute them.
+
+import { lacks, lacksLevel } from '../lib/rights';
+import type { Capabilities } from './types';
+
+class Rights {
+  /** Unknown without a token, and while they are read: then a verb is offered, and the servers decide. */
+  own = $state.raw<Capabilities | undefined>();
+
+  /** Returns the capability that the user lacks in a namespace; empty if one of them is there. */
+  missing(ns: string, ...caps: string[]): string {
+    return lacks(this.own, ns, caps);
+  }
+
+  /** Returns the right to nodes that the user lacks; empty if it is there. */
+  missingNode(): string {
+    return lacksLevel(this.own, 'Node', 'write');
+  }
+}
+
+export const rights = new Rights();

@@ -1,0 +1,170 @@
+// The reader of the event stream. It runs in the shared worker, one for all tabs, or in a tab of a browser without one.
+
+import { backoff, merge, readLine, Splitter, type Note } from '../lib/events';
+
+/** The topics that pages follow. */
+const TOPICS = [
+  'Job',
+  'Evaluation',
+  'Allocation',
+  'Deployment',
+  'Node',
+  'Service',
+  'CSIVolume',
+  'CSIPlugin',
+  'HostVolume',
+  'NodePool',
+  'Variable',
+];
+
+/** After this silence the connection is dead: heartbeats come every 30 s. */
+const SILENCE = 45_000;
+/** A stream whose first line is not there by then is one that the caller may not read. */
+const FIRST_LINE = 2_500;
+/** The pause after a refusal. Rights change rarely. */
+const REFUSED = 60_000;
+/** Notes are handed out in bundles. */
+const BUNDLE = 80;
+
+export interface Target {
+  /** The address of `/v1/`. */
+  api: string;
+  token: string;
+  namespace: string;
+  region: string;
+}
+
+/** `live`: changes arrive. `refused`: the caller may not read the stream. `offline`: no agent answers. */
+export type State = 'connecting' | 'live' | 'refused' | 'offline';
+
+export type FromStream =
+  | { kind: 'state'; state: State; denied: string[] }
+  | { kind: 'notes'; notes: Note[] }
+  /** Events were lost: everything must be read again. */
+  | { kind: 'reset' };
+
+export class Stream {
+  state: State = 'connecting';
+  denied: string[] = [];
+  private last = 0;
+  private failures = 0;
+  private bundle: Note[] = [];
+  private timer: ReturnType<typeof setTimeout> | undefined;
+  private abort = new AbortController();
+  private wake: (() => void) | undefined;
+  private ended = false;
+
+  constructor(
+    private readonly target: Target,
+    private readonly emit: (message: FromStream) => void,
+  ) {
+    void this.run();
+  }
+
+  /** Ends the stream. */
+  end(): void {
+    this.ended = true;
+    this.abort.abort();
+    this.wake?.();
+  }
+
+  /** Tries again at once, if the stream waits. */
+  nudge(): void {
+    if (this.state !== 'live') this.wake?.();
+  }
+
+  private enter(state: State, denied: string[] = []): void {
+    if (this.state === state && this.denied.join() === denied.join()) return;
+    this.state = state;
+    this.denied = denied;
+    this.emit({ kind: 'state', state, denied });
+  }
+
+  private async run(): Promise<void> {
+    while (!this.ended) {
+      const outcome = await this.once().catch(() => 'failed' as const);
+      if (this.ended) return;
+      if (outcome === 'refused') {
+        this.enter('refused');
+        await this.pause(REFUSED);
+      } else {
+        this.failures += 1;
+        if (this.failures > 1) this.enter('offline');
+        await this.pause(backoff(this.failures));
+      }
+    }
+  }
+
+  private pause(ms: number): Promise<void> {
+    return new Promise((resolve) => {
+      const timer = setTimeout(resolve, ms);
+      this.wake = () => {
+        clearTimeout(timer);
+        resolve();
+      };
+    });
+  }
+
+  private async once(): Promise<'refused' | 'ended'> {
+    const { target } = this;
+    const address = new URL('event/stream', target.api);
+    for (const topic of TOPICS) address.searchParams.append('topic', topic);
+    address.searchParams.set('namespace', target.namespace);
+    address.searchParams.set('caravan', 'true');
+    if (target.region) address.searchParams.set('region', target.region);
+    const resumed = this.last > 0;
+    if (resumed) address.searchParams.set('index', String(this.last));
+    this.abort = new AbortController();
+    let opened = false;
+    let late = false;
+    let guard = setTimeout(() => {
+      late = true;
+      this.abort.abort();
+    }, FIRST_LINE);
+    try {
+      const headers: Record<string, string> = target.token ? { 'X-Nomad-Token': target.token } : {};
+      const response = await fetch(address, { headers, signal: this.abort.signal, cache: 'no-store' });
+      if (response.status === 403 || response.status === 401) return 'refused';
+      if (!response.ok || !response.body) throw new Error(`status ${response.status}`);
+      const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
+      const splitter = new Splitter();
+      for (;;) {
+        const { done, value } = await reader.read();
+        if (done) break;
+        clearTimeout(guard);
+        guard = setTimeout(() => this.abort.abort(), SILENCE);
+        for (const text of splitter.add(value)) {
+          const line = readLine(text);
+          if (line.kind === 'gone') {
+            this.last = 0;
+            this.emit({ kind: 'reset' });
+            return 'ended';
+          }
+          if (!opened) {
+            opened = true;
+            this.failures = 0;
+            this.enter('live', line.kind === 'alive' ? line.denied : []);
+          }
+          if (line.kind === 'notes') this.collect(line.notes);
+        }
+      }
+      return opened ? 'ended' : 'refused';
+    } catch (error) {
+      if (late && !opened) return 'refused';
+      throw error;
+    } finally {
+      clearTimeout(guard);
+    }
+  }
+
+  private collect(notes: Note[]): void {
+    for (const note of notes) this.last = Math.max(this.last, note.index);
+    this.bundle.push(...notes);
+    this.timer ??= setTimeout(() => {
+      this.timer = undefined;
+      const bundle = merge(this.bundle);
+      this.bundle = [];
+      this.emit({ kind: 'notes', notes: bundle });
+    }, BUNDLE);
+  }
+}

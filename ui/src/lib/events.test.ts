@@ -1,0 +1,39 @@
+import { expect, it } from 'vitest';
+import { backoff, concerns, merge, readLine, Splitter, type Note } from './events';
+
+const note = (more: Partial<Note>): Note => ({ topic: 'Job', key: 'web', ns: 'default', related: [], index: 7, ...more });
+
+it('reads the lines of the stream', () => {
+  expect(readLine('{}')).toEqual({ kind: 'alive', denied: [] });
+  expect(readLine('{"Caravan":{"Denied":["Node"]}}')).toEqual({ kind: 'alive', denied: ['Node'] });
+  expect(readLine('{"Error":"x"}')).toEqual({ kind: 'gone' });
+  expect(readLine('{"Events"')).toEqual({ kind: 'gone' });
+  const line = '{"Index":7,"Events":[{"Topic":"Job","Key":"web","Namespace":"default","FilterKeys":null,"Payload":{}}]}';
+  expect(readLine(line)).toEqual({ kind: 'notes', notes: [note({})] });
+});
+
+it('cuts parts into lines', () => {
+  const splitter = new Splitter();
+  expect(splitter.add('{}\n{"a"')).toEqual(['{}']);
+  expect(splitter.add(':1}\n\n')).toEqual(['{"a":1}']);
+});
+
+it('keeps one note of each object', () => {
+  const merged = merge([note({ related: ['a'] }), note({ index: 9, related: ['b'] }), note({ ns: 'team' })]);
+  expect(merged).toEqual([note({ index: 9, related: ['a', 'b'] }), note({ ns: 'team' })]);
+});
+
+it('drops notes that the page has seen', () => {
+  const interest = { topics: ['Job'], ns: 'default', keys: ['web'] };
+  expect(concerns(interest, note({}), 6)).toBe(true);
+  expect(concerns(interest, note({}), 7)).toBe(false);
+  expect(concerns(interest, note({ ns: 'team' }), 6)).toBe(false);
+  expect(concerns({ ...interest, ns: '*' }, note({ ns: 'team' }), 6)).toBe(true);
+  expect(concerns(interest, note({ topic: 'Node' }), 6)).toBe(false);
+  expect(concerns(interest, note({ key: 'x', related: ['web'] }), 6)).toBe(true);
+  expect(concerns(interest, note({ key: 'x' }), 6)).toBe(false);
+});
+
+it('waits longer after each failure, at most five seconds', () => {
+  expect([1, 2, 3, 9].map(backoff)).toEqual([250, 500, 1000, 5000]);
+});

@@ -1,0 +1,51 @@
+// Keys of the page: sequences of plain letters outside of fields.
+
+/** The time within which a sequence is typed, in milliseconds. */
+export const SEQUENCE = 750;
+
+/** What keys do: the address that they lead to, or a named action. */
+export const KEYS: [keys: string, what: string, words: string][] = [
+  ['g j', 'jobs', 'Jobs'],
+  ['g c', 'clients', 'Nodes'],
+  ['g r', 'storage', 'Storage'],
+  ['g t', 'topology', 'Topology'],
+  ['g e', 'evaluations', 'Evaluations'],
+  ['g v', 'variables', 'Variables'],
+  ['g s', 'servers', 'Servers'],
+  ['g a', 'administration', 'Administration'],
+  ['g p', 'settings/tokens', 'Token'],
+  ['/', '!palette', 'Search everything'],
+  ['?', '!help', 'List of keys'],
+  ['u', '!up', 'One level up'],
+  ['y', '!copy', 'Copy the address'],
+  ['] ]', '!next', 'Next page'],
+  ['[ [', '!previous', 'Previous page'],
+  ['j', '!down', 'Next row'],
+  ['k', '!back', 'Previous row'],
+];
+
+/** Collects keys into sequences. */
+export class Sequence {
+  private typed: string[] = [];
+  private last = 0;
+
+  /** Returns what a key completes, if anything. */
+  press(key: string, now: number): string | undefined {
+    if (now - this.last > SEQUENCE) this.typed = [];
+    this.last = now;
+    this.typed.push(key);
+    const text = this.typed.join(' ');
+    const found = KEYS.find(([keys]) => keys === text);
+    if (found) {
+      this.typed = [];
+      return found[1];
+    }
+    if (!KEYS.some(([keys]) => keys.startsWith(`${text} `))) {
+      // The key may begin another sequence.
+      const alone = this.typed.length > 1;
+      this.typed = [];
+      if (alone) return this.press(key, now);
+    }
+    return undefined;
+  }
+}

@@ -1,0 +1,26 @@
+// How states look: a tone and a sign besides the word.
+
+export type Tone = 'good' | 'busy' | 'wait' | 'bad' | 'done';
+
+const LOOKS: Record<Tone, { sign: string; words: string[] }> = {
+  good: { sign: '●', words: ['running', 'ready', 'healthy', 'mounted', 'successful', 'eligible', 'alive', 'run', 'attached'] },
+  busy: {
+    sign: '◐',
+    words: [
+      'starting', 'initializing', 'creating', 'expanding', 'attaching', 'detaching', 'releasing', 'deleting', 'unpublished',
+      'unstaged', 'reserved', 'draining', 'evict', 'stop', 'promotion',
+    ],
+  },
+  wait: { sign: '◔', words: ['pending', 'blocked', 'paused', 'fencing', 'waits', 'ineligible', 'unknown', 'disconnected'] },
+  bad: { sign: '✕', words: ['failed', 'lost', 'down', 'unhealthy', 'unavailable', 'leaving'] },
+  done: { sign: '○', words: ['complete', 'dead', 'gone', 'cancelled', 'canceled', 'stopped', 'left'] },
+};
+
+/** Returns the look of a state. */
+export function look(word: string): { tone: Tone; sign: string } {
+  const lower = word.toLowerCase();
+  for (const [tone, { sign, words }] of Object.entries(LOOKS) as [Tone, { sign: string; words: string[] }][]) {
+    if (words.includes(lower)) return { tone, sign };
+  }
+  return { tone: 'done', sign: '○' };
+}

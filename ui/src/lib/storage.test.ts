@@ -1,0 +1,41 @@
+import { expect, it } from 'vitest';
+import type { Claim, PluginRow, VolumeExplain } from '../api/types';
+import { rank, tree } from './storage';
+
+const claim = (more: Partial<Claim>) => ({ JobID: 'w', NodeID: 'n', AllocID: 'a', Phase: 'mounted', WaitsFor: '', LastError: '', ...more }) as Claim;
+const volume = (ID: string, PluginID: string, claims: Claim[] = [], more = {}) =>
+  ({ ID, PluginID, Namespace: 'default', Phase: 'ready', LastError: '', Claims: claims, ...more }) as VolumeExplain;
+const plugins = [{ ID: 'a' }, { ID: 'b' }, { ID: 'idle' }] as PluginRow[];
+const any = { search: '', plugin: '', phase: '', trouble: false };
+
+it('ranks trouble', () => {
+  const ranks = [
+    volume('x', 'a'),
+    volume('x', 'a', [claim({ Phase: 'attaching' })]),
+    volume('x', 'a', [claim({ WaitsFor: 'node' })]),
+    volume('x', 'a', [claim({ Phase: 'fencing' })]),
+    volume('x', 'a', [claim({}), claim({ LastError: 'no' })]),
+  ].map(rank);
+  expect(ranks).toEqual([0, 2, 3, 4, 5]);
+});
+
+it('puts trouble first and counts what it leaves out', () => {
+  const rows = [volume('1', 'a'), volume('2', 'a'), volume('3', 'b', [claim({ LastError: 'no' })]), volume('4', 'lost')];
+  const branches = tree(plugins, rows, any, 1);
+  expect(branches.map((branch) => [branch.id, branch.volumes.length, branch.hidden])).toEqual([
+    ['b', 1, 0],
+    ['a', 1, 1],
+    ['idle', 0, 0],
+    ['lost', 1, 0],
+  ]);
+  expect(branches.at(-1)?.plugin).toBeUndefined();
+});
+
+it('narrows by filters', () => {
+  const rows = [volume('1', 'a', [claim({ JobID: 'writer' })]), volume('2', 'b', [claim({ Phase: 'fencing' })])];
+  const ids = (more: object) => tree(plugins, rows, { ...any, ...more }).flatMap((branch) => branch.volumes.map((row) => row.ID));
+  expect(ids({ search: 'WRIT' })).toEqual(['1']);
+  expect(ids({ phase: 'fencing' })).toEqual(['2']);
+  expect(ids({ trouble: true })).toEqual(['2']);
+  expect(ids({ plugin: 'a' })).toEqual(['1']);
+});

@@ -1,0 +1,101 @@
+// The picture of all nodes: groups of cells in rows, and the fill of each cell.
+
+import type { NodeColumns } from '../api/types';
+
+export type Measure = 'cpu' | 'memory' | 'allocations';
+export type GroupBy = 'datacenter' | 'pool' | 'class' | 'status';
+
+/** The side of a cell with its gap, and the height of a group's title, in CSS pixels. */
+export const CELL = 16;
+export const TITLE = 24;
+
+export interface Group {
+  name: string;
+  /** Positions in the columns. */
+  nodes: number[];
+  /** The upper edge of the first row of cells. */
+  top: number;
+}
+
+export interface Layout {
+  groups: Group[];
+  columns: number;
+  height: number;
+}
+
+function groupOf(nodes: NodeColumns, at: number, by: GroupBy): string {
+  switch (by) {
+    case 'datacenter':
+      return nodes.Datacenter[at] ?? '';
+    case 'pool':
+      return nodes.NodePool[at] ?? '';
+    case 'class':
+      return nodes.NodeClass[at] || 'no class';
+    case 'status':
+      return state(nodes, at);
+  }
+}
+
+/** Returns the state of a node as one word. */
+export function state(nodes: NodeColumns, at: number): string {
+  const status = nodes.Status[at] ?? '';
+  if (status !== 'ready') return status;
+  if (nodes.Draining[at]) return 'draining';
+  return nodes.Eligible[at] ? 'ready' : 'ineligible';
+}
+
+/** Places all nodes in groups below each other. */
+export function layout(nodes: NodeColumns, by: GroupBy, width: number, fits: (at: number) => boolean): Layout {
+  const found = new Map<string, number[]>();
+  nodes.ID.forEach((_, at) => {
+    if (!fits(at)) return;
+    const name = groupOf(nodes, at, by);
+    const list = found.get(name);
+    if (list) list.push(at);
+    else found.set(name, [at]);
+  });
+  const columns = Math.max(1, Math.floor(width / CELL));
+  let top = 0;
+  const groups = [...found.entries()]
+    .sort(([one], [two]) => one.localeCompare(two))
+    .map(([name, list]) => {
+      list.sort((one, two) => (nodes.Name[one] ?? '').localeCompare(nodes.Name[two] ?? ''));
+      const group = { name, nodes: list, top: top + TITLE };
+      top += TITLE + Math.ceil(list.length / columns) * CELL + 8;
+      return group;
+    });
+  return { groups, columns, height: top };
+}
+
+/** Returns the share of a node that is used, from 0 to 1. */
+export function fill(nodes: NodeColumns, at: number, measure: Measure, most: number): number {
+  const share = (used: number[], all: number[]) => (used[at] ?? 0) / Math.max(1, all[at] ?? 1);
+  const value = {
+    cpu: () => share(nodes.CPUUsed, nodes.CPU),
+    memory: () => share(nodes.MemoryMBUsed, nodes.MemoryMB),
+    allocations: () => (nodes.Allocations[at] ?? 0) / Math.max(1, most),
+  }[measure]();
+  return Math.min(1, Math.max(0, value));
+}
+
+/** Returns the node at a point; -1 for none. */
+export function hit(shape: Layout, x: number, y: number): number {
+  const column = Math.floor(x / CELL);
+  if (column < 0 || column >= shape.columns) return -1;
+  for (const group of shape.groups) {
+    const row = Math.floor((y - group.top) / CELL);
+    if (y >= group.top && row * shape.columns + column < group.nodes.length && y < group.top + Math.ceil(group.nodes.length / shape.columns) * CELL) {
+      return group.nodes[row * shape.columns + column] ?? -1;
+    }
+  }
+  return -1;
+}
+
+/** Returns the node that an arrow key leads to. */
+export function moved(shape: Layout, from: number, key: string): number {
+  const all = shape.groups.flatMap((group) => group.nodes);
+  const at = all.indexOf(from);
+  if (at < 0) return all[0] ?? -1;
+  const step = { ArrowLeft: -1, ArrowRight: 1, ArrowUp: -shape.columns, ArrowDown: shape.columns }[key] ?? 0;
+  return all[Math.min(all.length - 1, Math.max(0, at + step))] ?? -1;
+}

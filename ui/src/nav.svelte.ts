@@ -1,0 +1,88 @@
+// The current address, and moving between addresses.
+
+import { tick } from 'svelte';
+import { useRegion } from './api/client';
+import { rawPath, uiRoot } from './api/places';
+import { parse } from './lib/route';
+
+/** Parameters that stay in the address when the page changes. */
+const KEPT = ['namespace', 'region'];
+
+class Nav {
+  route = $state.raw(parse(rawPath()));
+  query = $state.raw(new URLSearchParams(location.search));
+
+  /** The namespace of lists; `*` for all of them. */
+  get namespace(): string {
+    return this.query.get('namespace') || '*';
+  }
+}
+
+export const nav = new Nav();
+
+/** Returns the link to a path below `/ui/`, with the namespace and the region of the current address. */
+export function href(path: string): string {
+  const url = new URL(path, uiRoot);
+  for (const name of KEPT) {
+    const value = nav.query.get(name);
+    if (value && !url.searchParams.has(name)) url.searchParams.set(name, value);
+  }
+  return url.pathname + url.search;
+}
+
+function show(): void {
+  nav.query = new URLSearchParams(location.search);
+  nav.route = parse(rawPath());
+  useRegion(nav.query.get('region') ?? '');
+}
+
+/** Moves to a path below `/ui/`. */
+export function go(path: string): void {
+  move(href(path));
+}
+
+function move(to: string): void {
+  history.replaceState({ ...history.state, scroll: scrollY }, '');
+  const before = location.pathname;
+  history.pushState({}, '', to);
+  show();
+  if (location.pathname !== before) {
+    scrollTo(0, 0);
+    void tick().then(() => document.querySelector('h1')?.focus({ preventScroll: true }));
+  }
+}
+
+/** Changes parameters of the address; an empty value removes one. */
+export function setQuery(values: Record<string, string>, keep = false): void {
+  const url = new URL(location.href);
+  for (const [name, value] of Object.entries(values)) {
+    if (value) url.searchParams.set(name, value);
+    else url.searchParams.delete(name);
+  }
+  const to = url.pathname + url.search + url.hash;
+  if (keep) history.pushState({}, '', to);
+  else history.replaceState(history.state, '', to);
+  show();
+}
+
+/** Makes links within the page change the address without loading. */
+export function start(): void {
+  history.scrollRestoration = 'manual';
+  useRegion(nav.query.get('region') ?? '');
+  addEventListener('popstate', () => {
+    show();
+    const { scroll } = (history.state ?? {}) as { scroll?: number };
+    void tick().then(() => requestAnimationFrame(() => scrollTo(0, scroll ?? 0)));
+  });
+  document.addEventListener('click', (event) => {
+    if (event.defaultPrevented || event.button !== 0) return;
+    if (event.metaKey || event.ctrlKey || event.shiftKey || event.altKey) return;
+    const link = (event.target as Element | null)?.closest('a');
+    if (!link || link.target || link.hasAttribute('download')) return;
+    const url = new URL(link.href);
+    if (url.origin !== location.origin || !url.pathname.startsWith(uiRoot.pathname)) return;
+    if (url.hash && url.pathname === location.pathname) return;
+    event.preventDefault();
+    move(url.pathname + url.search);
+  });
+}

@@ -1,0 +1,46 @@
+import { svelte } from '@sveltejs/vite-plugin-svelte';
+import { existsSync, readFileSync } from 'node:fs';
+import { defineConfig, type Plugin } from 'vite';
+
+/** Packages whose code becomes part of the page. */
+const IN_THE_PAGE = ['svelte', '@xterm/xterm', '@xterm/addon-fit'];
+
+/** Adds the table of files, which the crate includes, and the licences of the packages in the page. */
+function listed(): Plugin {
+  return {
+    name: 'caravan-files',
+    enforce: 'post',
+    generateBundle(_, bundle) {
+      const texts = IN_THE_PAGE.map((name) => {
+        const folder = new URL(`node_modules/${name}/`, import.meta.url);
+        const { version } = JSON.parse(readFileSync(new URL('package.json', folder), 'utf8')) as { version: string };
+        return `${name} ${version}\n\n${readFileSync(new URL(['LICENSE.md', 'LICENSE'].find((file) => existsSync(new URL(file, folder))) ?? 'LICENSE', folder), 'utf8')}`;
+      });
+      this.emitFile({ type: 'asset', fileName: 'licenses.txt', source: texts.join('\n') });
+      const names = [...Object.keys(bundle), 'index.html', 'licenses.txt'];
+      const lines = [...new Set(names)].sort().map((name) => `    ("${name}", include_bytes!("${name}")),`);
+      this.emitFile({ type: 'asset', fileName: 'files.rs', source: `&[\n${lines.join('\n')}\n]\n` });
+    },
+  };
+}
+
+const agent = process.env.CARAVAN_ADDR ?? 'http://127.0.0.1:4646';
+
+export default defineConfig({
+  // Addresses of assets are relative, so that the page works below any prefix of a proxy.
+  base: './',
+  plugins: [svelte(), listed()],
+  build: {
+    outDir: process.env.CARAVAN_UI_OUT ?? '../crates/edge/ui/dist',
+    emptyOutDir: true,
+    sourcemap: false,
+    target: 'es2022',
+    modulePreload: { polyfill: false },
+    // An inlined file would be a `data:` address, which the policy refuses.
+    assetsInlineLimit: 0,
+    reportCompressedSize: false,
+  },
+  worker: { format: 'es' },
+  server: { port: 5173, proxy: { '/v1': { target: agent, ws: true } } },
+  test: { environment: 'node', include: ['src/**/*.test.ts'] },
+} as Parameters<typeof defineConfig>[0]);
