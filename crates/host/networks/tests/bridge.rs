@@ -284,7 +284,7 @@ fn an_agent_that_dies_in_any_step_leaves_nothing_that_the_next_one_cannot_use_or
         let other = world.attachment("other", vec![forward(None, 7000, 80)]);
         world.open(&[]).attach(&other).unwrap();
         let _other = serve(&other.namespace, "0.0.0.0:80");
-        let cases = |count: usize| (0..=count).map(move |done| done);
+        let cases = |count: usize| 0..=count;
         for done in cases(SetUp::ALL.len()) {
             for survives in [true, false] {
                 let alloc = format!("s{done}{survives}");
