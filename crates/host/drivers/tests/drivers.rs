@@ -9,8 +9,8 @@ mod qemu;
 use caravan_drivers::conformance::{self, Behaviour, Fixture, Outages, Part};
 use caravan_drivers::{
     Driver, Error, ExecDriver, ExecOptions, ExitResult, ForkServer, Health, MockDriver, Mount,
-    NetworkIsolation, Processors, Propagation, RawExecDriver, RawExecOptions, ShimCommand, TaskConfig,
-    TaskDirs, TaskHandle, TaskState,
+    NetworkIsolation, Propagation, RawExecDriver, RawExecOptions, ShimCommand, TaskConfig, TaskDirs,
+    TaskHandle, TaskState,
 };
 use caravan_shim::lease::{Lease, LeaseWriter, Term};
 use caravan_sys::cgroup::{Cgroup, Hierarchy};

@@ -21,13 +21,16 @@ struct Interface {
     addresses: Vec<IpAddr>,
 }
 
+/// The aliases of an address, each with its reserved ports.
+type Aliases = Vec<(String, String)>;
+
 /// The networks of the host.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Found {
     /// The main interface.
     main: Interface,
     /// The interfaces with a network of the host. Each address has the aliases and the reserved ports of its networks.
-    offered: Vec<(Interface, Vec<Vec<(String, String)>>)>,
+    offered: Vec<(Interface, Vec<Aliases>)>,
 }
 
 pub(super) fn read(config: &ClientConfig) -> Found {
@@ -54,7 +57,7 @@ pub(super) fn read(config: &ClientConfig) -> Found {
         }
         let own = interface(name, &all, config.address_family);
         let of_address = |ip: &IpAddr| aliases(*ip, name, *name == device, &config.host_networks);
-        let names: Vec<Vec<(String, String)>> = own.addresses.iter().map(of_address).collect();
+        let names: Vec<Aliases> = own.addresses.iter().map(of_address).collect();
         if names.iter().any(|names| !names.is_empty()) {
             offered.push((own, names));
         }

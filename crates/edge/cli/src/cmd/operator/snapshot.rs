@@ -135,7 +135,7 @@ async fn restore(ctx: &Ctx, args: &RestoreArgs) -> Outcome {
         let key = key.map(ArchiveKey::Clear);
         archive::pack(&meta, &state, key.as_ref()).map(Bytes::from).doing("Failed to restore snapshot")
     };
-    let from_file = args.passphrase.from_file()?;
+    let from_file = args.passphrase.read_file()?;
     let opened = |sealed: &[u8], passphrase: &str| {
         seal::open(sealed, passphrase).map_err(|error| failed(error.to_string()))
     };
@@ -258,7 +258,7 @@ fn new_passphrase(ctx: &Ctx, args: &SaveArgs) -> Result<Option<String>, CliError
         return Ok(None);
     }
     let refused = |why: &str| CliError::failed(format!("Failed to save snapshot file: {why}"));
-    let passphrase = match args.passphrase.from_file()? {
+    let passphrase = match args.passphrase.read_file()? {
         Some(passphrase) => passphrase,
         None => {
             let first = passphrase::ask(ctx, "Passphrase that seals the key of the cluster:")?;

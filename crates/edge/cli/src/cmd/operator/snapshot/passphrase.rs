@@ -16,7 +16,7 @@ pub(crate) struct PassphraseArgs {
 
 impl PassphraseArgs {
     /// Reads the passphrase from the file, if one is named. A newline at its end does not belong to the passphrase.
-    pub(super) fn from_file(&self) -> Result<Option<String>, CliError> {
+    pub(super) fn read_file(&self) -> Result<Option<String>, CliError> {
         let Some(path) = &self.passphrase_file else { return Ok(None) };
         let text = std::fs::read_to_string(path);
         let text = text.doing(format!("Error reading the passphrase: {}", path.display()))?;
