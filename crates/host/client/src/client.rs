@@ -1,11 +1,12 @@
 //! The client: its construction, its background tasks, and the handle for other parts of the agent.
 
-use crate::alloc_dir::end_mounts_below;
+mod left;
+
+use self::left::{end_mounts, look_for_left_mounts};
 use crate::allocs::{Allocs, AllocsParts};
 use crate::config::ClientConfig;
 use crate::contact::{ContactParts, LastHeartbeat};
 use crate::cores::Cores;
-use crate::csi::supervisor::PluginTask;
 use crate::csi::{CsiFault, Ledger, LeftMounts, Manager, Registry, VolumeManager};
 use crate::devices::{DeviceManager, Holders};
 use crate::drivers::DriverManager;
@@ -19,15 +20,14 @@ use crate::node::NodeState;
 use crate::reporter::Reporter;
 use crate::runner::{DriverNetworks, Fence, Outlets, Planner, RunnerParts, Site, Sources, TaskHookParts};
 use crate::servers::{Link, Servers};
-use crate::state::{Identity, Loaded, Store, TaskRecord};
+use crate::state::{Identity, Loaded, Store};
 use crate::task_api::Served;
 use crate::{ClientError, contact, env, fingerprint, metadata};
 use crate::{NeighbourKind, Neighbours};
 use caravan_csi::{Class, CsiError, Deadlines};
-use caravan_drivers::{DevicePlugin, Driver, ExecOutput, FsIsolation, TaskId, Usage};
+use caravan_drivers::{DevicePlugin, Driver, ExecOutput, TaskId, Usage};
 use caravan_messages::{ControllerAnswer, ControllerCall, Done, NodeDetach, NodeExpand, NodeExpanded};
 use caravan_rpc::{Code, RouterBuilder, RpcError, methods};
-use caravan_sys::below::Treatment;
 use caravan_sys::files::{durable_dir, durable_private_dir, sync_dir};
 use caravan_sys::mount::make_shared_tree;
 use caravan_types::alloc::{Allocation, ClientStatus, TaskRunState, TaskState};
@@ -35,7 +35,7 @@ use caravan_types::node::{Node, NodeSecret};
 use caravan_types::small::Map;
 use caravan_types::{AllocId, NodeId};
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::time::Duration;
@@ -402,56 +402,6 @@ impl Service {
         store.close();
         if config.dev {
             end_mounts(&config, &shared);
-        }
-    }
-}
-
-/// Ends the mounts that an earlier agent's plugins left and watches the remaining ones. When this returns, all plugins
-/// that have not ended are known.
-fn look_for_left_mounts(
-    left_mounts: LeftMounts,
-    csi_dir: &Path,
-    restored: &[Allocation],
-    records: &BTreeMap<(AllocId, String), TaskRecord>,
-    cancel: CancellationToken,
-) -> impl Future<Output = ()> + Send + 'static {
-    let mut plugins = BTreeMap::new();
-    for alloc in restored {
-        for task in alloc.group().map_or(&[][..], |group| &group.tasks) {
-            let Some(block) = &task.csi_plugin_config else { continue };
-            plugins.insert(alloc.id.clone(), block.id.clone());
-            let record = records.get(&(alloc.id.clone(), task.name.clone()));
-            if record.is_none_or(|record| record.state.state != TaskRunState::Dead) {
-                // The directories are the same for all drivers.
-                let plugin = PluginTask::plan(csi_dir, &alloc.id, block, FsIsolation::None);
-                left_mounts.adopt(&task.name, &plugin);
-            }
-        }
-    }
-    async move {
-        left_mounts.sweep(|alloc| plugins.get(alloc).cloned()).await;
-        left_mounts.run(cancel).await;
-    }
-}
-
-/// Ends the mounts that a development agent has left, because none of its state survives. Mounts of tasks or plugins
-/// that are in use stay, and then their directory is not removed.
-fn end_mounts(config: &ClientConfig, shared: &[PathBuf]) {
-    for (dir, depth) in [(&config.alloc_dir, 3), (&config.state_dir, 0)] {
-        let own = |real| shared.contains(dir) || shared.contains(&real);
-        let itself = match dir.canonicalize().is_ok_and(own) {
-            true => Treatment::Own,
-            false => Treatment::Keep,
-        };
-        let left = match end_mounts_below(dir, depth, itself) {
-            Ok(left) => left,
-            Err(error) => {
-                tracing::warn!(dir = %dir.display(), error = caravan_sys::describe(&error), "mounts stay");
-                continue;
-            }
-        };
-        for mount in &left {
-            tracing::warn!(%mount, "a mount below the directory of the development agent stays");
         }
     }
 }

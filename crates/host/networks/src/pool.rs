@@ -44,7 +44,7 @@ impl Pool {
         self.by_alloc.get(alloc).map(|offset| self.at(*offset))
     }
 
-    /// Assigns addresses to an allocation, or returns those that it has.
+    /// Assigns addresses to an allocation, or returns its present ones.
     ///
     /// # Errors
     /// If all are in use.

@@ -326,7 +326,7 @@ fn an_agent_that_dies_in_any_step_leaves_nothing_that_the_next_one_cannot_use_or
     });
 }
 
-/// Returns what is left of an allocation.
+/// Returns the remains of an allocation.
 fn left(own: &Attachment) -> Vec<String> {
     let mut links = Links::open().unwrap();
     let ports =

@@ -119,7 +119,7 @@ pub fn check<S: Spec>(history: &[Operation<S::Op, S::Ret>]) -> Result<(), NotLin
     Err(NotLinearizable { longest, stuck })
 }
 
-/// Returns the operations that may be next: those that no other remaining operation precedes. The last is tried first.
+/// Returns the operations that may be next: no other remaining operation precedes them. The last is tried first.
 fn candidates<O, R>(history: &[Operation<O, R>], taken: &Taken) -> Vec<usize> {
     let left = || (0..history.len()).filter(|number| !taken.has(*number));
     let limit = left().filter_map(|number| history[number].answered.as_ref().map(|(at, _)| *at)).min();

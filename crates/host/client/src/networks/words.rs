@@ -15,7 +15,7 @@ const KINDS: [&str; 9] = [
     "left-over port maps",
 ];
 
-/// Returns the sentence that reports what was repaired; `None` if nothing was.
+/// Returns the sentence that reports the repair; `None` without a repair.
 pub(super) fn sentence(found: &[Finding]) -> Option<String> {
     let mut counts = [0usize; KINDS.len()];
     for finding in found {

@@ -70,7 +70,7 @@ impl World {
         })
     }
 
-    /// Returns what is left of allocations in the network of the node.
+    /// Returns the remains of allocations in the network of the node.
     fn left(&self) -> Result<String> {
         let ports = self.run("nft", &["list", "table", "inet", "caravan-nomad"])?;
         let ports = ports.lines().filter(|line| line.contains("comment") && line.contains(" : "));
