@@ -3,7 +3,7 @@
 import { tick } from 'svelte';
 import { useRegion } from './api/client';
 import { rawPath, uiRoot } from './api/places';
-import { parse } from './lib/route';
+import { parse, type Page, type Route } from './lib/route';
 
 /** Parameters that stay in the address when the page changes. */
 const KEPT = ['namespace', 'region'];
@@ -19,6 +19,17 @@ class Nav {
 }
 
 export const nav = new Nav();
+
+/** Returns the address of these pages. While another page loads, their last address stays, and with it their data. */
+export function own(...pages: Page[]): { readonly route: Route } {
+  let last = nav.route;
+  return {
+    get route() {
+      if (pages.includes(nav.route.page)) last = nav.route;
+      return last;
+    },
+  };
+}
 
 /** Returns the link to a path below `/ui/`, with the namespace and the region of the current address. */
 export function href(path: string): string {

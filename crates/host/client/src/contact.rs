@@ -11,7 +11,7 @@ use crate::node::NodeState;
 use crate::reporter::Reporter;
 use crate::servers::Link;
 use caravan_messages::{NodeContact, NodeEvents, NodeHeartbeat, NodeRegister, WatchAllocs};
-use caravan_rpc::{Code, RpcError};
+use caravan_rpc::RpcError;
 use caravan_sys::time::BootTime;
 use caravan_types::node::NodeStatus;
 use futures::StreamExt;
@@ -104,10 +104,8 @@ async fn answered(
     let contact = match tokio::time::timeout(patience, call).await {
         Ok(Ok(answer)) => answer,
         Ok(Err(error)) => {
-            if error.code == Code::Permission {
-                // The servers may have lost the key of the identity. The next attempt proves the node by its secret.
-                parts.link.identity.signed.clear();
-            }
+            // The servers may have lost the key of the identity.
+            parts.link.identity.refused(&error);
             return Err(error.to_string());
         }
         Err(_) => return Err(format!("no answer within {} ms", patience.as_millis())),
@@ -266,6 +264,7 @@ async fn tell_events(parts: &ContactParts, registered: watch::Receiver<bool>) {
         match parts.link.servers.node_events(request).await {
             Ok(_) => backoff.reset(),
             Err(error) => {
+                parts.link.identity.refused(&error);
                 tracing::debug!(%error, events = events.len(), "node events wait for the servers");
                 parts.node.give_back(events);
                 tokio::time::sleep(backoff.delay()).await;
@@ -291,7 +290,10 @@ async fn follow_allocs(parts: &ContactParts, allocs: &Allocs, registered: watch:
                     parts.seen.fetch_max(delta.index, Ordering::Relaxed);
                     allocs.apply(delta).await;
                 }
-                Err(error) => tracing::debug!(%error, "the stream of allocations broke"),
+                Err(error) => {
+                    parts.link.identity.refused(&error);
+                    tracing::debug!(%error, "the stream of allocations broke");
+                }
             }
         }
         tokio::time::sleep(backoff.delay()).await;

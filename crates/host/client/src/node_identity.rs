@@ -31,7 +31,7 @@ impl Handle {
     }
 
     async fn ask_identity(&self) -> Result<SignedNode, ClientError> {
-        let request = SignNode { node_id: self.node_id(), secret: self.link.identity.proof() };
+        let request = SignNode { node_id: self.node_id(), secret: self.link.identity.secret.clone() };
         let answer = self.link.servers.sign_node(request).await;
         answer.map_err(|error| ClientError::Unsigned(error.message))
     }

@@ -54,6 +54,7 @@ impl Reporter {
             match servers.alloc_status(request).await {
                 Ok(_) => backoff.reset(),
                 Err(error) => {
+                    identity.refused(&error);
                     tracing::debug!(%error, updates = batch.len(), "status updates wait for the servers");
                     self.give_back(batch);
                     tokio::time::sleep(backoff.delay()).await;

@@ -102,7 +102,7 @@ pub(crate) async fn mind(alloc: AllocState, planner: Arc<Planner>, link: Link) {
 async fn tell(link: &Link, alloc: &AllocState, services: Vec<ServiceRegistration>) -> Result<(), RpcError> {
     let request = ServiceSync {
         node_id: link.identity.node_id.clone(),
-        secret: link.identity.proof(),
+        secret: link.identity.secret.clone(),
         alloc_id: alloc.id(),
         services,
     };

@@ -84,7 +84,7 @@ impl Reports {
     ) -> Result<(), caravan_rpc::RpcError> {
         let report = ClaimReport {
             node_id: self.identity.node_id.clone(),
-            secret: self.identity.proof(),
+            secret: self.identity.secret.clone(),
             claim: claim.clone(),
             generation,
             step,

@@ -110,7 +110,7 @@ impl VolumeManager {
         let Some(usage) = last.news(now) else { return };
         let request = VolumeStats {
             node_id: self.inner.identity.node_id.clone(),
-            secret: self.inner.identity.proof(),
+            secret: self.inner.identity.secret.clone(),
             usage,
         };
         match self.inner.servers.volume_stats(request).await {

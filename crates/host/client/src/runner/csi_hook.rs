@@ -126,7 +126,7 @@ impl CsiHook {
             let term = if fenced { Some(self.lease.granted().await) } else { None };
             let request = ClaimVolume {
                 node_id: self.link.identity.node_id.clone(),
-                secret: self.link.identity.proof(),
+                secret: self.link.identity.secret.clone(),
                 claim: claim.clone(),
             };
             let mut answers = self.link.servers.claim_volume(request).await;

@@ -235,7 +235,7 @@ impl DiskHook {
     async fn fetch(&self, cx: &HookContext<'_>, limits: Limits) -> Result<u64, String> {
         let identity = &self.link.identity;
         let request =
-            FetchDisk { node_id: identity.node_id.clone(), secret: identity.proof(), alloc: cx.id() };
+            FetchDisk { node_id: identity.node_id.clone(), secret: identity.secret.clone(), alloc: cx.id() };
         let mut answers = self.link.servers.fetch_disk(request).await;
         let (sender, chunks) = mpsc::channel(AHEAD);
         let (to, tasks, users) =

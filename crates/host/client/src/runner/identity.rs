@@ -109,7 +109,7 @@ async fn sign(
     }
     let request = SignIdentities {
         node_id: link.identity.node_id.clone(),
-        secret: link.identity.proof(),
+        secret: link.identity.secret.clone(),
         alloc_id: alloc.clone(),
         identities: requested.iter().map(|spec| (task.to_owned(), spec.name.clone())).collect(),
     };

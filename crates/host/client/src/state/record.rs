@@ -8,6 +8,7 @@ use arc_swap::ArcSwapOption;
 use caravan_drivers::NetworkIsolation;
 use caravan_messages::SignedNode;
 use caravan_networks::{Addresses, Attachment};
+use caravan_rpc::{Code, RpcError};
 use caravan_types::alloc::{Allocation, TaskState};
 use caravan_types::node::NodeSecret;
 use caravan_types::{AllocId, NodeId, UnixNanos};
@@ -28,11 +29,20 @@ pub(crate) struct Identity {
 }
 
 impl Identity {
-    /// Returns the proof for a call to the servers: the signed identity, or the secret without a valid one.
+    /// Returns the proof for a call that is retried until it is accepted: the signed identity, or the secret without a
+    /// valid one. Calls whose refusal is final, such as reports of claims, use the secret: the clock of a server may
+    /// differ from that of the signer, and then that server refuses an identity.
     pub(crate) fn proof(&self) -> NodeSecret {
         match self.signed.valid() {
             Some(signed) => NodeSecret::new(signed.token.expose()),
             None => self.secret.clone(),
+        }
+    }
+
+    /// Drops the signed identity if a server refused a call, so that the next attempt proves the node by its secret.
+    pub(crate) fn refused(&self, error: &RpcError) {
+        if error.code == Code::Permission {
+            self.signed.clear();
         }
     }
 }
@@ -167,7 +177,9 @@ mod tests {
             assert_eq!(shared.proof().expose(), proof, "{end:?}");
         }
         identity.signed.set(until(None));
-        identity.signed.clear();
+        identity.refused(&RpcError::unavailable("no leader"));
+        assert_eq!(shared.proof().expose(), "a.b.c");
+        identity.refused(&RpcError::new(Code::Permission, "its identity is refused"));
         assert_eq!(shared.proof().expose(), "s");
     }
 }

@@ -319,9 +319,11 @@ fn leave(servers: &mut Servers) -> Result<()> {
     // An unhealthy cluster has exit code 1.
     servers.get_mut(killed).kill_9()?;
     let agent = servers.get(leader);
-    let sick = agent.caravan(&["operator", "autopilot", "health"])?;
-    ensure!(sick.code == 1, "{}", sick.all());
-    Ok(())
+    eventually("an unhealthy cluster", || {
+        let sick = agent.caravan(&["operator", "autopilot", "health"])?;
+        ensure!(sick.code == 1, "{}", sick.all());
+        Ok(())
+    })
 }
 
 #[test]

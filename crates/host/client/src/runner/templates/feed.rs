@@ -132,7 +132,7 @@ impl Feed {
                 }
                 let request = WatchLookups {
                     node_id: link.identity.node_id.clone(),
-                    secret: link.identity.proof(),
+                    secret: link.identity.secret.clone(),
                     alloc_id: alloc.clone(),
                     task: task.clone(),
                     lookups: lookups(needed).cloned().collect(),

@@ -19,7 +19,12 @@ fn processes_in_groups_below_count_and_end() {
         group.kill().unwrap();
         assert!(!child.0.wait().unwrap().success());
         assert!(group.kill_until_empty(1000, Duration::from_millis(5)).unwrap());
-        group.remove().unwrap();
+        // The kernel of version 1 reports a group without processes as busy for a moment.
+        let deadline = std::time::Instant::now() + Duration::from_secs(20);
+        while let Err(error) = group.remove() {
+            assert!(std::time::Instant::now() < deadline, "{version}: {error}");
+            std::thread::yield_now();
+        }
         assert!(!group.exists() && !below.exists(), "{version}");
     }
 }
