@@ -31,6 +31,8 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::Notify;
 
 /// Size of a root key in bytes.
 const KEY: usize = 32;
@@ -52,6 +54,8 @@ struct Shared {
     cluster: RwLock<Option<ClusterKey>>,
     /// The directory of the keys; `None`: the keys exist in memory only.
     dir: Option<PathBuf>,
+    /// Notified when a key becomes active.
+    activated: Notify,
 }
 
 #[derive(Default)]
@@ -98,6 +102,9 @@ fn id_of(key: &[u8]) -> String {
     let hex: String = digest.iter().take(16).map(|byte| format!("{byte:02x}")).collect();
     format!("{}-{}-{}-{}-{}", &hex[..8], &hex[8..12], &hex[12..16], &hex[16..20], &hex[20..])
 }
+
+/// The timeout for the first root key of a cluster.
+const KEY_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Returns the id of a key in the format of earlier versions.
 fn old_id_of(key: &[u8]) -> String {
@@ -179,7 +186,7 @@ impl Keyring {
         let by_id = keys.iter().map(|key| (id_of(key), RootKey::new(*key))).collect();
         let active = keys.first().map(|key| id_of(key)).unwrap_or_default();
         let (keys, cluster) = (RwLock::new(Keys { by_id, active }), RwLock::default());
-        Self(Arc::new(Shared { keys, signers, cluster, dir }))
+        Self(Arc::new(Shared { keys, signers, cluster, dir, activated: Notify::new() }))
     }
 
     /// Returns the key of the cluster, if this server belongs to one.
@@ -307,7 +314,24 @@ impl Keyring {
         let mut keys = self.keys_mut();
         if keys.by_id.contains_key(id) {
             id.clone_into(&mut keys.active);
+            self.0.activated.notify_waiters();
         }
+    }
+
+    /// Waits until a key is active, or for a few seconds: a new cluster has a leader before it has its first root key.
+    pub(crate) async fn wait_active(&self) {
+        let active = async {
+            loop {
+                let mut notified = std::pin::pin!(self.0.activated.notified());
+                notified.as_mut().enable();
+                if !self.active().is_empty() {
+                    return;
+                }
+                notified.await;
+            }
+        };
+        // Without a key, the caller reports that there is none.
+        let _ = tokio::time::timeout(KEY_TIMEOUT, active).await;
     }
 
     /// Deletes a key permanently.
@@ -392,6 +416,24 @@ mod tests {
 
     fn secrets() -> Secrets {
         Secrets::new(BTreeMap::from([("token".to_owned(), "hunter2".to_owned())]))
+    }
+
+    #[tokio::test]
+    async fn a_writer_waits_for_the_first_key() {
+        let dir = tempfile::tempdir().unwrap();
+        let ring = Keyring::dir(dir.path()).unwrap();
+        assert!(ring.active().is_empty());
+        let waiting = tokio::spawn({
+            let ring = ring.clone();
+            async move {
+                ring.wait_active().await;
+                ring.active()
+            }
+        });
+        tokio::task::yield_now().await;
+        let id = ring.make().unwrap();
+        ring.activate(&id);
+        assert_eq!(waiting.await.unwrap(), id);
     }
 
     #[test]

@@ -117,6 +117,7 @@ impl Core {
         items: &Secrets,
         change: impl Fn(SealedSecrets) -> Change,
     ) -> Result<VariableWritten, ServerError> {
+        self.keyring.wait_active().await;
         for _ in 1..SEAL_TRIES {
             match self.change_variable(key, change(self.sealed(key, items)?)).await {
                 Err(error) if error.kind() == Kind::Retry => {}

@@ -42,7 +42,12 @@ impl LeaderTerm {
     pub(super) async fn run(self, pool: Arc<WorkerPool>, gc: GcConfig, stop: CancellationToken) {
         let Self { parts, planner, cluster, term } = self;
         tracing::info!(term = term.number(), "the work of the leader begins");
-        if let Err(error) = parts.admin.settle_keys().await {
+        let settled = async {
+            // This server may not have applied yet the key that an earlier leader committed.
+            parts.core.log.read_quorum().await?;
+            parts.admin.settle_keys().await
+        };
+        if let Err(error) = settled.await {
             tracing::error!(%error, "the root keys could not be brought in order");
         }
         let tracker = TaskTracker::new();
