@@ -60,9 +60,9 @@ pub enum Error {
     /// The file `peers.json` of a recovery cannot be applied. Nothing was changed.
     #[error("the recovery file {} cannot be applied: {fault}", path.display())]
     PeersFile {
-        /// The file.
+        /// The path of `peers.json`, below the directory of the log.
         path: PathBuf,
-        /// The reason.
+        /// The check that the content does not pass.
         fault: PeersFileFault,
     },
     /// This server is not the leader, or cannot reach a quorum. Nothing was appended.

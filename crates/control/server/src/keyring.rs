@@ -330,7 +330,7 @@ impl Keyring {
                 notified.await;
             }
         };
-        // Without a key, the caller reports that there is none.
+        // A timeout is no error here: the caller then reports the missing key.
         let _ = tokio::time::timeout(KEY_TIMEOUT, active).await;
     }
 

@@ -63,7 +63,7 @@ impl fmt::Display for ReplicatedKind {
     }
 }
 
-/// A replicated row.
+/// A row as the authoritative region holds it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[expect(missing_docs, reason = "each variant is the row of the kind with its name")]
 pub enum ReplicatedRow {
@@ -107,7 +107,7 @@ impl ReplicatedRow {
 /// The request of a leader of another region for all rows of a kind, and for later changes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FollowRows {
-    /// The kind.
+    /// The kind of all rows of the answer.
     pub kind: ReplicatedKind,
     /// The token with which the region replicates; needed while access control is enabled.
     #[serde(default)]

@@ -34,7 +34,7 @@ pub const KEY: usize = 32;
 /// The key of the cluster in an archive: it opens the root keys in the state, and so all secrets.
 #[derive(Clone, PartialEq, Eq)]
 pub enum ArchiveKey {
-    /// The key itself.
+    /// The bytes of the key, in plain.
     Clear([u8; KEY]),
     /// The key, sealed with a passphrase by the program that saved the archive.
     Sealed(Vec<u8>),
@@ -53,9 +53,9 @@ impl fmt::Debug for ArchiveKey {
 /// The content of an archive.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Archive {
-    /// The metadata.
+    /// Written before the state, so that a reader can show it without decoding the state.
     pub meta: ArchiveMeta,
-    /// The encoded state.
+    /// Encoded by the caller; the archive only carries the bytes and their digest.
     pub state: Vec<u8>,
     /// The key of the cluster, in archives that were saved with it.
     pub key: Option<ArchiveKey>,

@@ -40,7 +40,7 @@ struct Introduced {
 }
 
 /// Every method fails with [`Error::Status`] when the agent refuses, and otherwise as [`Client::get`].
-#[expect(clippy::missing_errors_doc, reason = "told once for all methods")]
+#[expect(clippy::missing_errors_doc, reason = "documented once for all methods")]
 impl Acl<'_> {
     /// Creates the first management token. Its secret is `secret` if present; otherwise the servers generate one.
     pub async fn bootstrap(&self, secret: Option<&str>, query: &QueryOptions) -> Result<Token, Error> {

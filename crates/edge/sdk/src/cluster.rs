@@ -111,7 +111,7 @@ impl Client {
 }
 
 /// Every method fails with [`Error::Status`] when the agent refuses, and otherwise as [`Client::get`].
-#[expect(clippy::missing_errors_doc, reason = "told once for all methods")]
+#[expect(clippy::missing_errors_doc, reason = "documented once for all methods")]
 impl Agent<'_> {
     /// Returns the agent's configuration, membership and figures.
     pub async fn info(&self) -> Result<AgentSelf, Error> {
@@ -149,7 +149,7 @@ impl Agent<'_> {
 }
 
 /// Every method fails with [`Error::Status`] when the agent refuses, and otherwise as [`Client::get`].
-#[expect(clippy::missing_errors_doc, reason = "told once for all methods")]
+#[expect(clippy::missing_errors_doc, reason = "documented once for all methods")]
 impl Status<'_> {
     /// Returns the RPC address of the leader; empty without a leader.
     pub async fn leader(&self, query: &QueryOptions) -> Result<String, Error> {
@@ -163,7 +163,7 @@ impl Status<'_> {
 }
 
 /// Every method fails with [`Error::Status`] when the agent refuses, and otherwise as [`Client::get`].
-#[expect(clippy::missing_errors_doc, reason = "told once for all methods")]
+#[expect(clippy::missing_errors_doc, reason = "documented once for all methods")]
 impl System<'_> {
     /// Runs garbage collection now.
     pub async fn gc(&self) -> Result<Response<()>, Error> {

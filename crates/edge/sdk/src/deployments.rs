@@ -37,7 +37,7 @@ impl Client {
 }
 
 /// Every method fails with [`Error::Status`] when the agent refuses, and otherwise as [`Client::get`].
-#[expect(clippy::missing_errors_doc, reason = "told once for all methods")]
+#[expect(clippy::missing_errors_doc, reason = "documented once for all methods")]
 impl Deployments<'_> {
     /// Lists deployments.
     pub async fn list(&self, query: &QueryOptions) -> Result<Response<Vec<Deployment>>, Error> {
@@ -116,7 +116,7 @@ impl Deployments<'_> {
 }
 
 /// Every method fails with [`Error::Status`] when the agent refuses, and otherwise as [`Client::get`].
-#[expect(clippy::missing_errors_doc, reason = "told once for all methods")]
+#[expect(clippy::missing_errors_doc, reason = "documented once for all methods")]
 impl Jobs<'_> {
     /// Registers an earlier version of a job again. With `prior`, only if `prior` is the current version.
     pub async fn revert(

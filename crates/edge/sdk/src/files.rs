@@ -169,7 +169,7 @@ impl Client {
 }
 
 /// Every method fails with [`Error::Status`] when the agent refuses, and otherwise as [`Client::get`].
-#[expect(clippy::missing_errors_doc, reason = "told once for all methods")]
+#[expect(clippy::missing_errors_doc, reason = "documented once for all methods")]
 impl Services<'_> {
     /// Lists the names of services.
     pub async fn list(&self, query: &QueryOptions) -> Result<Response<Vec<ServiceNames>>, Error> {
@@ -192,7 +192,7 @@ impl Services<'_> {
 }
 
 /// Every method fails with [`Error::Status`] when the agent refuses, and otherwise as [`Client::get`].
-#[expect(clippy::missing_errors_doc, reason = "told once for all methods")]
+#[expect(clippy::missing_errors_doc, reason = "documented once for all methods")]
 impl OnNode<'_> {
     /// Lists a directory of an allocation.
     pub async fn list(

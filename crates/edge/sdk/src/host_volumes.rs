@@ -32,7 +32,7 @@ impl Client {
 }
 
 /// Every method fails with [`Error::Status`] when the agent refuses, and otherwise as [`Client::get`].
-#[expect(clippy::missing_errors_doc, reason = "told once for all methods")]
+#[expect(clippy::missing_errors_doc, reason = "documented once for all methods")]
 impl HostVolumes<'_> {
     /// Lists host volumes.
     pub async fn list(&self, query: &QueryOptions) -> Result<Response<Vec<HostVolumeStub>>, Error> {

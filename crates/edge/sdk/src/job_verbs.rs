@@ -61,7 +61,7 @@ pub struct GroupEvents {
 
 /// Every method fails with [`Error::Status`] when the agent refuses, and otherwise as
 /// [`crate::Client::get`].
-#[expect(clippy::missing_errors_doc, reason = "told once for all methods")]
+#[expect(clippy::missing_errors_doc, reason = "documented once for all methods")]
 impl Jobs<'_> {
     /// Creates an evaluation of a job. With `force`, failed allocations are placed again without the delay of their
     /// policy.

@@ -351,7 +351,7 @@ struct PlanBody<'a, J: ?Sized> {
 }
 
 /// Every method fails with [`Error::Status`] when the agent refuses, and otherwise as [`Client::get`].
-#[expect(clippy::missing_errors_doc, reason = "told once for all methods")]
+#[expect(clippy::missing_errors_doc, reason = "documented once for all methods")]
 impl Jobs<'_> {
     /// Lists jobs.
     pub async fn list(&self, query: &QueryOptions) -> Result<Response<Vec<JobListStub>>, Error> {

@@ -28,7 +28,7 @@ impl Client {
 }
 
 /// Every method fails with [`Error::Status`] when the agent refuses, and otherwise as [`Client::get`].
-#[expect(clippy::missing_errors_doc, reason = "told once for all methods")]
+#[expect(clippy::missing_errors_doc, reason = "documented once for all methods")]
 impl Namespaces<'_> {
     /// Lists namespaces.
     pub async fn list(&self, query: &QueryOptions) -> Result<Response<Vec<NamespaceSpec>>, Error> {
@@ -49,7 +49,7 @@ impl Namespaces<'_> {
 }
 
 /// Every method fails with [`Error::Status`] when the agent refuses, and otherwise as [`Client::get`].
-#[expect(clippy::missing_errors_doc, reason = "told once for all methods")]
+#[expect(clippy::missing_errors_doc, reason = "documented once for all methods")]
 impl NodePools<'_> {
     /// Lists node pools.
     pub async fn list(&self, query: &QueryOptions) -> Result<Response<Vec<NodePool>>, Error> {

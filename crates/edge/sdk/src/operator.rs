@@ -117,7 +117,7 @@ fn conditional(query: &QueryOptions, check: Option<u64>) -> QueryOptions {
 }
 
 /// Every method fails with [`Error::Status`] when the agent refuses, and otherwise as [`Client::get`].
-#[expect(clippy::missing_errors_doc, reason = "told once for all methods")]
+#[expect(clippy::missing_errors_doc, reason = "documented once for all methods")]
 impl Operator<'_> {
     /// Returns the members of the Raft cluster.
     pub async fn raft(&self, query: &QueryOptions) -> Result<RaftConfiguration, Error> {

@@ -128,7 +128,7 @@ impl Client {
 }
 
 /// Every method fails with [`Error::Status`] when the agent refuses, and otherwise as [`Client::get`].
-#[expect(clippy::missing_errors_doc, reason = "told once for all methods")]
+#[expect(clippy::missing_errors_doc, reason = "documented once for all methods")]
 impl Caravan<'_> {
     /// Returns the overview of a namespace, or of all namespaces (`*`).
     pub async fn overview(&self, query: &QueryOptions) -> Result<Response<Overview>, Error> {

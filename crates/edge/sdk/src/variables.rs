@@ -57,7 +57,7 @@ fn conflict(error: Error) -> Result<Box<VariableDecrypted>, Error> {
 }
 
 /// Every method fails with [`Error::Status`] when the agent refuses, and otherwise as [`Client::get`].
-#[expect(clippy::missing_errors_doc, reason = "told once for all methods")]
+#[expect(clippy::missing_errors_doc, reason = "documented once for all methods")]
 impl Variables<'_> {
     /// Lists variables, without their items.
     pub async fn list(&self, query: &QueryOptions) -> Result<Response<Vec<VariableMetadata>>, Error> {

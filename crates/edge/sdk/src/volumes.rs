@@ -134,7 +134,7 @@ impl Client {
 }
 
 /// Every method fails with [`Error::Status`] when the agent refuses, and otherwise as [`Client::get`].
-#[expect(clippy::missing_errors_doc, reason = "told once for all methods")]
+#[expect(clippy::missing_errors_doc, reason = "documented once for all methods")]
 impl Volumes<'_> {
     /// Lists volumes.
     pub async fn list(&self, query: &QueryOptions) -> Result<Response<Vec<CsiVolumeStub>>, Error> {
@@ -252,7 +252,7 @@ impl Volumes<'_> {
 }
 
 /// Every method fails with [`Error::Status`] when the agent refuses, and otherwise as [`Client::get`].
-#[expect(clippy::missing_errors_doc, reason = "told once for all methods")]
+#[expect(clippy::missing_errors_doc, reason = "documented once for all methods")]
 impl Plugins<'_> {
     /// Lists CSI plugins.
     pub async fn list(&self, query: &QueryOptions) -> Result<Response<Vec<PluginListStub>>, Error> {

@@ -109,7 +109,7 @@ impl Cluster {
         Ok(Node { name: name.to_owned(), agent, host, space, boots: 1, suspended: false })
     }
 
-    /// Returns the agent of a server that runs and is reachable, or of the first server if there is none.
+    /// Returns the agent of a server that runs and is reachable, or of the first server without such a server.
     pub fn server(&self) -> &Agent {
         let first = || self.servers.first().expect("a cluster has a server");
         self.servers.iter().find(|server| server.is_well()).unwrap_or_else(first).agent()

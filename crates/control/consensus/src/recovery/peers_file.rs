@@ -57,7 +57,7 @@ pub enum PeersFileFault {
     Entry {
         /// The position of the entry, from 1.
         number: usize,
-        /// The reason.
+        /// The rule of the format that the entry breaks.
         fault: EntryFault,
     },
     /// No entry is a voter.

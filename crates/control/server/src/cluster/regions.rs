@@ -25,7 +25,7 @@ pub enum RegionFault {
     /// No server of the region accepts a connection.
     #[error("No path to region \"{region}\": {reason}")]
     Unreachable {
-        /// The region.
+        /// The requested region, whose servers the member table lists.
         region: String,
         /// The error of the server that was tried last.
         reason: String,

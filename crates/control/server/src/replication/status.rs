@@ -21,7 +21,7 @@ pub enum ReplicationState {
 /// The status of the replication of a kind.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ReplicationStatus {
-    /// The state.
+    /// Whether updates arrive, in the present leader term.
     pub state: ReplicationState,
     /// The number of replicated rows that the region has.
     pub rows: usize,

@@ -20,7 +20,7 @@ enum Condition {
 }
 
 /// Returns the steps with steps of servers between them. Most of the time a majority of the servers is well; at times
-/// there is none, and the cluster has to wait.
+/// no majority exists, and the cluster waits for one.
 pub(super) fn insert(seed: u64, count: usize, steps: Vec<Step>) -> Vec<Step> {
     let mut rng = Rng::new(seed ^ SALT);
     let mut servers = vec![Condition::default(); count];
