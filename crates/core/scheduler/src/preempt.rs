@@ -6,12 +6,17 @@
 //! scores; one score states how unimportant the victims are.
 
 use crate::context::Context;
+use crate::decision::Outcome;
+use crate::fits;
 use crate::prepared::{Prepared, Reject};
 use crate::rank::{self, Score};
 use crate::resources::Amount;
 use crate::view::View;
 use caravan_types::AllocId;
 use caravan_types::alloc::Allocation;
+use caravan_types::node::Node;
+use caravan_types::small::Text;
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 /// How much lower the priority of a victim must be.
@@ -160,6 +165,54 @@ fn fits_without<V: View>(
     let fits = prepared.assess(ctx, index).is_ok();
     without.iter().for_each(|victim| ctx.unstop(victim));
     fits
+}
+
+/// Removes victims from the plan that all placements of the plan leave room for, the most important ones first.
+/// Returns the groups of the allocations that no longer preempt them, one for each victim.
+///
+/// Example: a job has two allocations, on the nodes n1 and n2, and an update replaces both. The first replacement
+/// preempts a victim on n2, because the old allocation on n2 still counts. The plan then replaces that one as well,
+/// so that its room suffices and the victim can stay.
+pub(crate) fn spare<V: View>(view: &V, nodes: &[Arc<Node>], outcome: &mut Outcome) -> Vec<Text> {
+    let mut victims = std::mem::take(&mut outcome.preempted);
+    victims.sort_by_key(|(alloc, _)| (-priority(alloc), size(alloc), alloc.id.clone()));
+    let mut gone: BTreeSet<AllocId> = victims.iter().map(|(alloc, _)| alloc.id.clone()).collect();
+    gone.extend(outcome.stops.iter().map(|stop| stop.alloc.id.clone()));
+    let mut groups = Vec::new();
+    for (victim, by) in victims {
+        // The volumes that a victim uses are not part of the room.
+        let claims = outcome.claims.iter().any(|claim| claim.id.alloc == by)
+            || outcome.host_claims.iter().any(|claim| claim.alloc_id == by);
+        let node = nodes.binary_search_by(|node| node.id.cmp(&victim.node_id)).ok().map(|at| &nodes[at]);
+        if claims || !node.is_some_and(|node| has_room(view, node, &gone, &victim, outcome)) {
+            outcome.preempted.push((victim, by));
+            continue;
+        }
+        gone.remove(&victim.id);
+        let placed = outcome.placements.get_mut(&victim.node_id).into_iter().flatten();
+        if let Some(winner) = placed.into_iter().find(|alloc| alloc.id == by) {
+            winner.preempted_allocations.retain(|id| *id != victim.id);
+            groups.push(winner.task_group.clone());
+        }
+    }
+    groups
+}
+
+/// Returns whether a node holds a victim beside all allocations that the plan leaves and places there.
+fn has_room<V: View>(
+    view: &V,
+    node: &Node,
+    gone: &BTreeSet<AllocId>,
+    victim: &Allocation,
+    outcome: &Outcome,
+) -> bool {
+    let existing = view
+        .allocs_by_node(&node.id)
+        .map(AsRef::as_ref)
+        .filter(|alloc| !alloc.client_terminal() && (alloc.id == victim.id || !gone.contains(&alloc.id)));
+    let placed = outcome.placements.get(&node.id).into_iter().flatten();
+    let mut room = fits::Room::default();
+    existing.chain(placed).try_for_each(|alloc| room.add(node, alloc)).is_ok()
 }
 
 /// Returns whether the candidate lacks only what evicting allocations may free.

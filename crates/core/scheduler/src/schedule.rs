@@ -6,6 +6,7 @@ use crate::disconnect::{Clock, Passed};
 use crate::field::Memory;
 use crate::metric;
 use crate::place::{Failure, Selected, select};
+use crate::preempt;
 use crate::prepared::Prepared;
 use crate::reconcile::{self, Changes, NOT_NEEDED, Place, Previous, RESCHEDULED, Stop, UPDATING, reschedule};
 use crate::rng::Rng;
@@ -121,6 +122,9 @@ fn run<V: View>(
         outcome.blocked = true;
     } else {
         (outcome.placements, outcome.claims, outcome.host_claims) = ctx.into_placements();
+        for group in preempt::spare(view, nodes, &mut outcome) {
+            changes.of(&group).preemptions -= 1;
+        }
     }
     if job.kind.is_system() {
         let updated: BTreeSet<&AllocId> =

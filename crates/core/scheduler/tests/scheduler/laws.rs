@@ -190,14 +190,10 @@ fn check_preemption(before: &World, decision: &Decision) {
     }
 }
 
-/// Checks that no victim could have stayed. Only nodes with one placement of the plan are checked, because other
-/// placements would use the freed room.
+/// Checks that no victim could have stayed beside all placements of the plan on its node.
 fn check_need(before: &World, decision: &Decision, winner: &Allocation, victims: &[AllocId]) {
     let here: Vec<&Allocation> =
         decision.plan.placements.get(&winner.node_id).into_iter().flatten().collect();
-    if here.len() > 1 {
-        return;
-    }
     let stopped: Vec<&AllocId> = decision.plan.stops.values().flatten().map(|stop| &stop.alloc_id).collect();
     let node = &before.nodes[&winner.node_id];
     for victim in victims {
@@ -207,7 +203,7 @@ fn check_need(before: &World, decision: &Decision, winner: &Allocation, victims:
                 && (alloc.id == *victim || !stopped.contains(&&alloc.id))
         };
         let mut room = Room::default();
-        let all = before.allocs.values().filter(stays).map(AsRef::as_ref).chain([winner]);
+        let all = before.allocs.values().filter(stays).map(AsRef::as_ref).chain(here.iter().copied());
         let fit = all.into_iter().try_for_each(|alloc| room.add(node, alloc));
         assert!(fit.is_err(), "{victim} could have stayed on {} beside {}", node.id, winner.name);
     }
