@@ -26,10 +26,13 @@ pub struct Config {
     /// Whether jobs may use the driver.
     enabled: bool,
     /// Whether tasks without a user run as one that the agent chooses.
+    #[serde(default)]
     dynamic_users: bool,
     /// Whether the agent shows the directories of a task at places that other users can reach.
+    #[serde(default)]
     unveil: bool,
     /// The directory of the networks that the driver makes for allocations; empty if it makes none.
+    #[serde(default)]
     network_dir: PathBuf,
 }
 

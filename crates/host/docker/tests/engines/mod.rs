@@ -94,7 +94,10 @@ async fn a_missing_engine_is_named() {
 const COUNT: &str = "trap 'exit 7' TERM; i=0; while true; do echo line $i; i=$((i+1)); sleep 0.02; done";
 
 /// Waits for an event with certain words. A busy machine adds others, such as that a start waits for the engine.
-async fn next_event(events: &mut tokio::sync::mpsc::UnboundedReceiver<DriverEvent>, words: &str) {
+async fn next_event(
+    events: &mut tokio::sync::mpsc::UnboundedReceiver<caravan_drivers::DriverEvent>,
+    words: &str,
+) {
     let arrives = async {
         loop {
             let event = events.recv().await.unwrap();
