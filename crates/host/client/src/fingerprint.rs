@@ -10,6 +10,7 @@ pub(crate) mod neighbours;
 mod network;
 mod topology;
 
+pub(crate) use bridge::{BUILT_IN, PLUGIN_VERSIONS, stand_for_plugins};
 pub use neighbours::{Neighbour, NeighbourKind, Neighbours};
 pub use network::host_addresses;
 

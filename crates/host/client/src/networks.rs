@@ -1,12 +1,15 @@
 //! The networks of allocations on the node's bridge: their records, their set-up and removal, and the repair of what
 //! other programs destroy (docs/design/networks.md).
 
+pub(crate) mod cni;
 mod words;
 
+use self::cni::{Ask, Plugged};
 use crate::clock::Backoff;
 use crate::config::ClientConfig;
 use crate::node::NodeState;
 use crate::state::{AttachmentRecord, LastAddress, Store};
+use caravan_networks::cni::Arguments;
 use caravan_networks::{Attachment, Bridge, Fault, Finding, Forward, Pool, probe};
 use caravan_sys::netlink::watch::Watch;
 use caravan_sys::{describe, netns};
@@ -31,6 +34,8 @@ const SETTLE_TIME: Duration = Duration::from_millis(100);
 #[derive(Clone, Debug)]
 pub(crate) struct Networks {
     inner: Arc<Inner>,
+    /// The networks by plugins.
+    plugged: Plugged,
 }
 
 #[derive(Debug)]
@@ -79,6 +84,7 @@ impl Networks {
         node: NodeState,
         records: Vec<AttachmentRecord>,
         last: Option<LastAddress>,
+        plugged: Plugged,
     ) -> Self {
         let mut pool = Pool::new(config.bridge.clone(), last.map(|last| last.0));
         let mut kept = BTreeMap::new();
@@ -105,13 +111,35 @@ impl Networks {
             used,
             complaint: Mutex::new(None),
         };
-        Self { inner: Arc::new(inner) }
+        Self { inner: Arc::new(inner), plugged }
     }
 
     /// Returns the addresses of an allocation whose network may exist.
     pub(crate) fn record_of(&self, alloc: &AllocId) -> Option<Arc<NetworkStatus>> {
         let book = self.inner.book.lock();
-        book.records.get(alloc).map(|record| Arc::new(status(&record.attachment)))
+        let on_bridge = book.records.get(alloc).map(|record| Arc::new(status(&record.attachment)));
+        on_bridge.or_else(|| self.plugged.record_of(alloc))
+    }
+
+    /// Makes the network of an allocation by CNI plugins, or finds that of an earlier agent.
+    ///
+    /// # Errors
+    /// Returns one sentence. [`Networks::release`] removes the finished steps.
+    pub(crate) async fn plug(
+        &self,
+        alloc: &Allocation,
+        network: &str,
+        arguments: Arguments,
+        report: impl Fn(&str),
+    ) -> Result<Arc<NetworkStatus>, String> {
+        let ask = Ask {
+            alloc: alloc.id.clone(),
+            network: network.to_owned(),
+            namespace: self.inner.dir.join(alloc.id.as_str()),
+            arguments,
+            forwards: forwards(alloc, self.inner.is_wildcard)?,
+        };
+        self.plugged.attach(ask, report).await
     }
 
     /// Makes the network of an allocation, or finds that of an earlier agent. Returns its addresses.
@@ -169,6 +197,7 @@ impl Networks {
     /// Removes the network of an allocation, if it has one. Retried until it succeeds; `report` receives each new reason
     /// of the wait.
     pub(crate) async fn release(&self, alloc: &AllocId, report: impl Fn(&str)) {
+        self.plugged.release(alloc, &report).await;
         let record = {
             let mut book = self.inner.book.lock();
             let Some(record) = book.records.get(alloc).cloned() else { return };
@@ -328,6 +357,7 @@ fn status(attachment: &Attachment) -> NetworkStatus {
         interface_name: Attachment::INTERFACE.to_owned(),
         address: attachment.addresses.ipv4.to_string(),
         address_ipv6: attachment.addresses.ipv6.map(|ip| ip.to_string()).unwrap_or_default(),
+        dns: None,
     }
 }
 

@@ -1,10 +1,11 @@
-//! The bridge of a node and the networks of its allocations (docs/design/networks.md).
+//! The bridge of a node and the networks of its allocations (docs/design/networks.md), and networks by plugins ([`cni`]).
 //!
 //! Decisions are pure: [`Pool`] assigns addresses, [`desired`] derives the packet rules, [`compare`] lists the
 //! differences between the desired and the actual state. [`Bridge`] reads the actual state, and removes the differences.
 
 mod attachment;
 mod bridge;
+pub mod cni;
 pub mod compare;
 mod config;
 pub mod desired;

@@ -1,5 +1,8 @@
 //! The bridge in network namespaces of its own: a host with an uplink to a namespace outside.
 
+mod plugins;
+mod rounds;
+
 use caravan_networks::{
     Addresses, Attachment, Bridge, BridgeConfig, Fault, Finding, Forward, Pool, SetUp, TearDown,
 };

@@ -44,6 +44,7 @@ impl AllocHooks {
                 drivers: planner.drivers.clone(),
                 bridge: parts.bridge.clone(),
                 made: networks.clone(),
+                planner: Arc::clone(planner),
                 state_dir: site.state_dir.clone(),
             },
             disk: DiskHook { allocs, link: tasks.link.clone(), planner: Arc::clone(planner) },

@@ -11,6 +11,7 @@ use crate::runner::binds::Sources;
 use crate::runner::devices_hook::DevicesHook;
 use crate::runner::fence::{Fence, LeaseHook};
 use crate::runner::identity::IdentityHook;
+use crate::runner::names::NamesHook;
 use crate::runner::payload::PayloadHook;
 use crate::runner::plan::{Plan, Planner};
 use crate::runner::sockets::SocketsHook;
@@ -49,6 +50,7 @@ pub(super) struct TaskHooks {
     pub(super) identity: IdentityHook,
     pub(super) payload: PayloadHook,
     pub(super) devices: DevicesHook,
+    pub(super) names: NamesHook,
     pub(super) artifacts: ArtifactsHook,
     pub(super) templates: TemplatesHook,
     pub(super) plugin: PluginHook,
@@ -68,6 +70,7 @@ impl TaskHooks {
             identity: IdentityHook::new(link.clone()),
             payload: PayloadHook,
             devices: DevicesHook { devices, holders },
+            names: NamesHook::default(),
             artifacts: ArtifactsHook { planner: Arc::clone(&planner) },
             templates: TemplatesHook::new(link, planner),
             plugin: PluginHook { registry, left_mounts, deadlines },
@@ -84,6 +87,7 @@ impl TaskHooks {
             TaskHookName::Identity => &mut self.identity,
             TaskHookName::DispatchPayload => &mut self.payload,
             TaskHookName::Devices => &mut self.devices,
+            TaskHookName::Names => &mut self.names,
             TaskHookName::Artifacts => &mut self.artifacts,
             TaskHookName::Templates => &mut self.templates,
             TaskHookName::Plugin => &mut self.plugin,
