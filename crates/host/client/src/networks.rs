@@ -10,7 +10,7 @@ use crate::config::ClientConfig;
 use crate::node::NodeState;
 use crate::state::{AttachmentRecord, LastAddress, Store};
 use caravan_networks::cni::Arguments;
-use caravan_networks::{Attachment, Bridge, Fault, Finding, Forward, Pool, probe};
+use caravan_networks::{Attachment, Bridge, Fault, Finding, Foreign, Forward, Pool, probe};
 use caravan_sys::netlink::watch::Watch;
 use caravan_sys::{describe, netns};
 use caravan_types::AllocId;
@@ -53,6 +53,8 @@ struct Inner {
     used: watch::Sender<bool>,
     /// The last reported reason why a repair failed.
     complaint: Mutex<Option<String>>,
+    /// The reported firewalls of other programs.
+    foreign: Mutex<Vec<Foreign>>,
 }
 
 #[derive(Debug)]
@@ -110,6 +112,7 @@ impl Networks {
             is_wildcard: config.bind_wildcard && config.host_networks.is_empty(),
             used,
             complaint: Mutex::new(None),
+            foreign: Mutex::default(),
         };
         Self { inner: Arc::new(inner), plugged }
     }
@@ -178,6 +181,7 @@ impl Networks {
                 false => bridge.attach(&attachment)?,
             };
             inner.report(&repaired.found);
+            inner.report_foreign(bridge);
             match repaired.failed.into_iter().find(|(failed, _)| *failed == attachment.alloc) {
                 Some((_, fault)) => Err(fault),
                 None => Ok(()),
@@ -303,8 +307,14 @@ impl Networks {
 
     /// Compares the kernel with the records, and removes the differences.
     async fn repair(&self) {
-        let repaired = self
-            .on_bridge(|bridge, _| if bridge.is_used() { bridge.repair() } else { Ok(Default::default()) });
+        let repaired = self.on_bridge(|bridge, inner| {
+            if !bridge.is_used() {
+                return Ok(Default::default());
+            }
+            let repaired = bridge.repair()?;
+            inner.report_foreign(bridge);
+            Ok(repaired)
+        });
         let complaint = match repaired.await {
             Ok(repaired) => {
                 self.inner.report(&repaired.found);
@@ -337,6 +347,23 @@ impl Networks {
 }
 
 impl Inner {
+    /// Reports firewalls of other programs that may drop packets of the bridge, once each.
+    fn report_foreign(&self, bridge: &Bridge) {
+        let mut known = self.foreign.lock();
+        if *known == bridge.foreign() {
+            return;
+        }
+        let name = &bridge.config().name;
+        for foreign in bridge.foreign().iter().filter(|foreign| !known.contains(foreign)) {
+            let sentence = format!(
+                "Packets of bridge {name} may be dropped: {foreign}; accept there what comes from and goes to {name}"
+            );
+            tracing::warn!(sentence, "another firewall may drop packets of allocations");
+            self.node.event("Network", &sentence, BTreeMap::new());
+        }
+        *known = bridge.foreign().to_vec();
+    }
+
     /// Reports a repair as an event of the node.
     fn report(&self, found: &[Finding]) {
         if let Some(sentence) = words::sentence(found) {

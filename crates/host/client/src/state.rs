@@ -288,7 +288,7 @@ fn load(database: &Database) -> Result<Loaded, ClientError> {
     };
     let make_tables = || -> Result<(), redb::Error> {
         let transaction = database.begin_write()?;
-        for table in [META, ALLOCS, TASKS, CLAIMS, HOST_VOLUMES, ATTACHMENTS, NETWORKS] {
+        for table in [META, ALLOCS, TASKS, CLAIMS, HOST_VOLUMES, ATTACHMENTS, PLUGGED, NETWORKS] {
             transaction.open_table(table)?;
         }
         transaction.commit()?;

@@ -10,6 +10,7 @@ pub mod compare;
 mod config;
 pub mod desired;
 mod fault;
+mod foreign;
 mod inside;
 mod pool;
 mod probe;
@@ -19,6 +20,7 @@ pub use bridge::{Bridge, SetUp, TearDown};
 pub use compare::Finding;
 pub use config::{BridgeConfig, ConfigFault};
 pub use fault::Fault;
+pub use foreign::Foreign;
 pub use pool::{Full, Pool};
 pub use probe::probe;
 

@@ -416,6 +416,35 @@ fn a_firewall_that_drops_lets_the_bridge_pass() {
 }
 
 #[test]
+fn a_firewall_that_cannot_be_passed_is_found() {
+    World::run(false, |world| {
+        let mut bridge = world.open(&[]);
+        let one = world.attachment("one", vec![forward(None, 8001, 80)]);
+        bridge.attach(&one).unwrap();
+        assert_eq!(bridge.foreign(), []);
+        let _served = serve(&one.namespace, "0.0.0.0:80");
+        let outside = world.path("outside");
+        assert!(ask_from(&outside, &format!("{HOST}:8001")).is_some());
+        let mut rules = Rules::open().unwrap();
+        let mut firewall = Transaction::default();
+        let table = Table { family: Family::Inet, name: "theirs".into() };
+        firewall.add_table(&table);
+        firewall.add_chain(&table, "forward", Hook::Forward);
+        firewall.drop_by_default(&table, "forward");
+        rules.commit(firewall).unwrap();
+        assert_eq!(ask_from(&outside, &format!("{HOST}:8001")), None, "packets are dropped");
+        assert!(bridge.repair().unwrap().found.is_empty());
+        let found: Vec<String> = bridge.foreign().iter().map(ToString::to_string).collect();
+        assert_eq!(found, ["chain forward of table inet theirs drops forwarded packets by default"]);
+        let mut ended = Transaction::default();
+        ended.delete_table(&table);
+        rules.commit(ended).unwrap();
+        bridge.repair().unwrap();
+        assert_eq!(bridge.foreign(), []);
+    });
+}
+
+#[test]
 fn a_client_with_a_fixed_port_reaches_the_next_allocation() {
     World::run(false, |world| {
         let mut bridge = world.open(&[]);

@@ -105,11 +105,6 @@ fn host_networks(
             interface: text(block.interface),
             reserved_ports: text(block.reserved_ports),
         };
-        if network.interface.contains("{{") {
-            let reason =
-                format!("host network {name:?}: templates are not supported, write the interface's name");
-            return Err(bad("client.host_network.interface", reason));
-        }
         networks.insert(name, network);
     }
     Ok(networks)

@@ -5,6 +5,7 @@ use super::version::SpecVersion;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
+use std::fmt;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
@@ -14,13 +15,20 @@ const ENDINGS: [&str; 3] = ["conf", "conflist", "json"];
 const MAX_FILE: u64 = 1 << 20;
 
 /// The configuration of one plugin. Only the plugin knows what the other keys mean.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, PartialEq)]
 pub(crate) struct PluginConfig {
     /// The name of the plugin's program.
     pub(crate) kind: String,
     /// The capabilities that the plugin declares.
     pub(crate) capabilities: Vec<String>,
     object: Map<String, Value>,
+}
+
+impl fmt::Debug for PluginConfig {
+    /// Shows the plugin only: its other keys may be secrets.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("PluginConfig").field("kind", &self.kind).finish_non_exhaustive()
+    }
 }
 
 impl PluginConfig {

@@ -10,13 +10,13 @@ use std::process::Command;
 use std::time::Duration;
 
 /// The port of the node that leads to the first task.
-const FIXED: u16 = 25_001;
+pub(super) const FIXED: u16 = 25_001;
 
 /// A node with an agent, and a host beside it.
-struct World {
-    agent: Agent,
-    node: Host,
-    beside: Host,
+pub(super) struct World {
+    pub(super) agent: Agent,
+    pub(super) node: Host,
+    pub(super) beside: Host,
 }
 
 impl World {
@@ -28,7 +28,7 @@ impl World {
     }
 
     /// Connects with the fixed port of the node from the other host.
-    fn connect(&self) -> Result<TcpStream> {
+    pub(super) fn connect(&self) -> Result<TcpStream> {
         let to = SocketAddr::from((self.node.address(), FIXED));
         let stream = self.beside.inside(|| TcpStream::connect_timeout(&to, Duration::from_secs(2)))??;
         stream.set_read_timeout(Some(Duration::from_secs(10)))?;
@@ -48,12 +48,12 @@ impl World {
         Ok(text)
     }
 
-    fn until_answered(&self) -> Result<()> {
+    pub(super) fn until_answered(&self) -> Result<()> {
         eventually("the mapped port to answer", || self.ask().map(drop))
     }
 
     /// Runs a program in the network of the node.
-    fn run(&self, program: &str, args: &[&str]) -> Result<String> {
+    pub(super) fn run(&self, program: &str, args: &[&str]) -> Result<String> {
         let output = self.node.inside(|| Command::new(program).args(args).output())??;
         ensure!(output.status.success(), "{program} {args:?}: {}", String::from_utf8_lossy(&output.stderr));
         Ok(String::from_utf8_lossy(&output.stdout).into_owned())
