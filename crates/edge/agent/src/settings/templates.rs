@@ -10,12 +10,11 @@ use caravan_templates::sockaddr::{self, Address};
 /// # Errors
 /// If a template cannot be expanded; the error names the setting.
 pub(super) fn expand(file: &mut AgentConfig, known: &[Address]) -> Result<(), AgentError> {
-    let one = |field: &'static str, text: &mut Option<String>| match text {
-        Some(template) if sockaddr::is_template(template) => {
+    let one = |field: &'static str, text: &mut Option<String>| -> Result<(), AgentError> {
+        if let Some(template) = text.as_mut().filter(|text| sockaddr::is_template(text)) {
             *template = sockaddr::expand(template, known).map_err(|reason| bad(field, reason))?;
-            Ok(())
         }
-        _ => Ok(()),
+        Ok(())
     };
     one("bind_addr", &mut file.bind_addr)?;
     if let Some(addresses) = &mut file.addresses {
