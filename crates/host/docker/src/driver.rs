@@ -156,6 +156,7 @@ impl Driver for DockerDriver {
             networks: true,
             creates_networks: true,
             dynamic_users: false,
+            names: true,
             survives_agent: true,
         }
     }

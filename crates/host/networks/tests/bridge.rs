@@ -1,5 +1,8 @@
 //! The bridge in network namespaces of its own: a host with an uplink to a namespace outside.
 
+mod plugins;
+mod rounds;
+
 use caravan_networks::{
     Addresses, Attachment, Bridge, BridgeConfig, Fault, Finding, Forward, Pool, SetUp, TearDown,
 };
@@ -454,6 +457,35 @@ fn a_firewall_that_drops_lets_the_bridge_pass() {
         assert_eq!(ask_from(&outside, &format!("{HOST}:8001")), None);
         assert_eq!(bridge.repair().unwrap().found, [Finding::Passage(0)]);
         assert_eq!(ask_from(&outside, &format!("{HOST}:8001")), Some(OUTSIDE.into()));
+    });
+}
+
+#[test]
+fn a_firewall_that_cannot_be_passed_is_found() {
+    World::run(false, |world| {
+        let mut bridge = world.open(&[]);
+        let one = world.attachment("one", vec![forward(None, 8001, 80)]);
+        bridge.attach(&one).unwrap();
+        assert_eq!(bridge.foreign(), []);
+        let _served = serve(&one.namespace, "0.0.0.0:80");
+        let outside = world.path("outside");
+        assert!(ask_from(&outside, &format!("{HOST}:8001")).is_some());
+        let mut rules = Rules::open().unwrap();
+        let mut firewall = Transaction::default();
+        let table = Table { family: Family::Inet, name: "theirs".into() };
+        firewall.add_table(&table);
+        firewall.add_chain(&table, "forward", Hook::Forward);
+        firewall.drop_by_default(&table, "forward");
+        rules.commit(firewall).unwrap();
+        assert_eq!(ask_from(&outside, &format!("{HOST}:8001")), None, "packets are dropped");
+        assert!(bridge.repair().unwrap().found.is_empty());
+        let found: Vec<String> = bridge.foreign().iter().map(ToString::to_string).collect();
+        assert_eq!(found, ["chain forward of table inet theirs drops forwarded packets by default"]);
+        let mut ended = Transaction::default();
+        ended.delete_table(&table);
+        rules.commit(ended).unwrap();
+        bridge.repair().unwrap();
+        assert_eq!(bridge.foreign(), []);
     });
 }
 

@@ -60,12 +60,12 @@ impl DriverNetworks {
         &self,
         cx: &HookContext<'_>,
         group: &TaskGroup,
+        hostname: &str,
         held: &Path,
     ) -> Result<Option<NetworkIsolation>, String> {
         let Some(driver) = self.maker(group)? else { return Ok(None) };
         let id = cx.id();
-        let hostname = group.networks.first().map(|network| network.hostname.clone()).unwrap_or_default();
-        let request = NetworkRequest { alloc_id: id.to_string(), hostname };
+        let request = NetworkRequest { alloc_id: id.to_string(), hostname: hostname.to_owned() };
         self.intend(&id, driver.name()).await?;
         let mut network = self.made(cx, driver.as_ref(), &request).await?;
         self.put(&id, NetworkRecord { driver: driver.name().to_owned(), network: Some(network.clone()) })
@@ -114,9 +114,11 @@ impl DriverNetworks {
                 None => found = Some((&task.name, driver)),
             }
         }
+        let has_names =
+            |driver: &str| self.drivers.get(driver).is_some_and(|driver| driver.capabilities().names);
         if found.is_none()
-            && let (Some(network), Some(task)) = (group.networks.first(), group.tasks.first())
-            && !network.hostname.is_empty()
+            && group.networks.first().is_some_and(|network| !network.hostname.is_empty())
+            && let Some(task) = group.tasks.iter().find(|task| !has_names(&task.driver))
         {
             return Err(format!("hostname is not currently supported on driver {}", task.driver));
         }

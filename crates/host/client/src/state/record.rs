@@ -7,6 +7,7 @@ use crate::restart::RestartTracker;
 use arc_swap::ArcSwapOption;
 use caravan_drivers::NetworkIsolation;
 use caravan_messages::SignedNode;
+use caravan_networks::cni::Attached;
 use caravan_networks::{Addresses, Attachment};
 use caravan_rpc::{Code, RpcError};
 use caravan_types::alloc::{Allocation, TaskState};
@@ -121,6 +122,12 @@ pub(crate) struct AttachmentRecord {
     pub(crate) ready: bool,
 }
 
+/// The network of an allocation by CNI plugins. It is written before the first plugin runs, and removed after the last one
+/// has removed its part.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub(crate) struct PluggedRecord(pub(crate) Attached);
+
 /// The addresses that were assigned last, after which the next ones are assigned.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct LastAddress(pub(crate) Addresses);
@@ -154,6 +161,8 @@ pub(crate) struct Loaded {
     pub(crate) host_volumes: Vec<HostVolumeRecord>,
     /// The networks of allocations.
     pub(crate) attachments: Vec<AttachmentRecord>,
+    /// The networks of allocations by CNI plugins.
+    pub(crate) plugged: Vec<PluggedRecord>,
     /// The addresses that were assigned last.
     pub(crate) last_address: Option<LastAddress>,
     /// Networks that drivers made, by allocation.

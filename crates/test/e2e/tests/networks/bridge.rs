@@ -16,7 +16,7 @@ pub(super) const FIXED: u16 = 25_001;
 pub(super) struct World {
     pub(super) agent: Agent,
     pub(super) node: Host,
-    beside: Host,
+    pub(super) beside: Host,
 }
 
 impl World {

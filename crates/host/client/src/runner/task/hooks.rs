@@ -11,6 +11,7 @@ use crate::runner::binds::Sources;
 use crate::runner::devices_hook::DevicesHook;
 use crate::runner::fence::{Fence, LeaseHook};
 use crate::runner::identity::IdentityHook;
+use crate::runner::names::NamesHook;
 use crate::runner::network::NetworkHook;
 use crate::runner::payload::PayloadHook;
 use crate::runner::plan::{Plan, Planner};
@@ -50,6 +51,7 @@ pub(super) struct TaskHooks {
     pub(super) identity: IdentityHook,
     pub(super) payload: PayloadHook,
     pub(super) devices: DevicesHook,
+    pub(super) names: NamesHook,
     pub(super) artifacts: ArtifactsHook,
     pub(super) templates: TemplatesHook,
     pub(super) plugin: PluginHook,
@@ -70,6 +72,7 @@ impl TaskHooks {
             identity: IdentityHook::new(link.clone()),
             payload: PayloadHook,
             devices: DevicesHook { devices, holders },
+            names: NamesHook::default(),
             artifacts: ArtifactsHook { planner: Arc::clone(&planner) },
             templates: TemplatesHook::new(link, planner),
             plugin: PluginHook { registry, left_mounts, deadlines },
@@ -87,6 +90,7 @@ impl TaskHooks {
             TaskHookName::Identity => &mut self.identity,
             TaskHookName::DispatchPayload => &mut self.payload,
             TaskHookName::Devices => &mut self.devices,
+            TaskHookName::Names => &mut self.names,
             TaskHookName::Artifacts => &mut self.artifacts,
             TaskHookName::Templates => &mut self.templates,
             TaskHookName::Network => &mut self.network,
