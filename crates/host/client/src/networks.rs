@@ -143,10 +143,7 @@ impl Networks {
             }
             // A finished network is only compared, so that its connections go on.
             let repaired = match bridge.has(&attachment) {
-                true => {
-                    netns::hold(&attachment.namespace)?;
-                    bridge.repair()?
-                }
+                true => bridge.renew(&attachment)?,
                 false => bridge.attach(&attachment)?,
             };
             inner.report(&repaired.found);

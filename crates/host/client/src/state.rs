@@ -7,7 +7,9 @@ mod offline;
 mod record;
 
 pub use offline::state_at_rest;
-pub(crate) use record::{AttachmentRecord, Identity, LastAddress, Loaded, NetworkRecord, TaskRecord};
+pub(crate) use record::{
+    AttachmentRecord, Identity, LastAddress, Loaded, NamespaceId, NetworkRecord, TaskRecord,
+};
 
 use crate::ClientError;
 use crate::csi::{ClaimEntry, Registrations};

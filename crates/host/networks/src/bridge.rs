@@ -134,6 +134,21 @@ impl Bridge {
         Ok(repaired)
     }
 
+    /// Looks whether a finished network is still in the allocation's namespace, and makes the interface again if not: the
+    /// program that made the namespace may have replaced it. Repairs the rest as well.
+    ///
+    /// # Errors
+    /// If the namespace cannot be entered, or the kernel refuses.
+    pub fn renew(&mut self, attachment: &Attachment) -> Result<Repaired, Fault> {
+        netns::hold(&attachment.namespace)?;
+        if !inside::is_configured(attachment)? {
+            // Its other end is in the namespace before, or lacks addresses. The repair makes both ends.
+            self.delete_link(&attachment.interface())?;
+            self.end_connections(attachment);
+        }
+        self.repair()
+    }
+
     /// Carries out one step of a set-up.
     ///
     /// # Errors

@@ -49,6 +49,11 @@ impl DriverNetworks {
         futures::future::join_all(lost.iter().map(|id| self.destroy_patiently(id))).await;
     }
 
+    /// Returns whether a driver made the network of an allocation.
+    pub(super) fn is_made_by(&self, id: &AllocId, driver: &str) -> bool {
+        self.records.lock().get(id).is_some_and(|record| record.driver == driver)
+    }
+
     /// Makes the network of an allocation by the driver of one of its tasks, and holds its namespace at `held`. Returns
     /// `None` if no driver of the group makes networks.
     pub(super) async fn create(
@@ -131,6 +136,9 @@ impl DriverNetworks {
     }
 
     async fn put(&self, id: &AllocId, record: NetworkRecord) -> Result<(), String> {
+        if self.records.lock().get(id) == Some(&record) {
+            return Ok(());
+        }
         let written = self.store.put_network(id, &record);
         self.records.lock().insert(id.clone(), record);
         written.done().await.map_err(|error| describe(&error))

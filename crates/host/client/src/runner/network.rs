@@ -3,11 +3,16 @@
 //! they use the node's network. The node reports no other modes, so the scheduler places no group here that needs one.
 //! Either the client makes the namespace, or the driver of a task ([`super::driver_network`]).
 
+use super::alloc::RunnerParts;
+use super::alloc_state::Joined;
 use super::driver_network::DriverNetworks;
 use super::hooks::{AllocHook, HookContext};
+use super::plan::Plan;
+use super::task_hooks::{Prepared, StartFault, TaskContext, TaskHook};
 use crate::ClientError;
 use crate::drivers::DriverManager;
 use crate::networks::Networks;
+use crate::state::NamespaceId;
 use async_trait::async_trait;
 use caravan_drivers::{HostsLine, NetworkIsolation};
 use caravan_sys::files::private_dir;
@@ -16,6 +21,7 @@ use caravan_types::AllocId;
 use caravan_types::alloc::Allocation;
 use caravan_types::job::TaskGroup;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 /// Directory of the network namespaces below the client's state.
 pub(crate) const DIR: &str = "networks";
@@ -37,13 +43,100 @@ pub(crate) fn sweep(state_dir: &Path, here: impl Fn(&AllocId) -> bool) -> Result
     Ok(())
 }
 
-/// The hook that creates the network of the allocation.
-#[derive(Debug)]
+/// The hook that creates the network of the allocation. A clone is the hook of one task, which finds the network again
+/// before each further run: the engine of containers that holds the network may have restarted.
+#[derive(Clone, Debug)]
 pub(super) struct NetworkHook {
-    pub(super) drivers: DriverManager,
-    pub(super) bridge: Networks,
-    pub(super) made: DriverNetworks,
-    pub(super) state_dir: PathBuf,
+    drivers: DriverManager,
+    bridge: Networks,
+    made: DriverNetworks,
+    state_dir: PathBuf,
+    /// Held during a set-up: of two tasks that start at a time, one replaces the network.
+    turn: Arc<tokio::sync::Mutex<()>>,
+    /// Whether a start of the task was tried: the first one follows the set-up of the allocation.
+    has_started: bool,
+}
+
+impl NetworkHook {
+    pub(super) fn new(parts: &RunnerParts) -> Self {
+        Self {
+            drivers: parts.planner.drivers.clone(),
+            bridge: parts.bridge.clone(),
+            made: parts.networks.clone(),
+            state_dir: parts.site.state_dir.clone(),
+            turn: Arc::default(),
+            has_started: false,
+        }
+    }
+
+    /// Makes the network of a group, or finds that of an earlier call or agent.
+    async fn set_up(
+        &self,
+        cx: &HookContext<'_>,
+        alloc: &Allocation,
+        group: &TaskGroup,
+    ) -> Result<(), String> {
+        let _turn = self.turn.lock().await;
+        let path = self.state_dir.join(DIR).join(alloc.id.as_str());
+        let mut network = match self.made.create(cx, group, &path).await? {
+            Some(network) => network,
+            None => {
+                let own = path.clone();
+                blocking(move || netns::hold(&own)).await?;
+                NetworkIsolation::held_at(path)
+            }
+        };
+        if mode(group) == "bridge" {
+            if network.path.as_os_str().is_empty() {
+                return Err("the driver that made the network of the allocation has no namespace for it, so it cannot \
+                            have a network of mode bridge"
+                    .to_owned());
+            }
+            cx.hold_network();
+            let failed = |why| format!("the network of the allocation cannot be made: {why}");
+            let status = self.bridge.attach(alloc).await.map_err(failed)?;
+            let named = network.hosts.take().map(|line| line.hostname);
+            let hostname = named.unwrap_or_else(|| hostname(group));
+            network.hosts = Some(HostsLine { hostname, address: status.address.clone() });
+            cx.put_network(status);
+        }
+        let namespace = match network.path.as_os_str().is_empty() {
+            true => None,
+            false => {
+                let held = network.path.clone();
+                Some(NamespaceId(blocking(move || netns::number(&held)).await?))
+            }
+        };
+        cx.set_network(Joined { network, namespace });
+        cx.restart_strays();
+        Ok(())
+    }
+}
+
+/// Runs a step that may block.
+async fn blocking<T: Send + 'static>(
+    step: impl FnOnce() -> caravan_sys::Result<T> + Send + 'static,
+) -> Result<T, String> {
+    let done = tokio::task::spawn_blocking(step).await;
+    done.map_err(|_| "the agent is ending".to_owned())?.map_err(|error| describe(&error))
+}
+
+#[async_trait]
+impl TaskHook for NetworkHook {
+    async fn start(
+        &mut self,
+        cx: TaskContext<'_>,
+        plan: &Plan,
+        _prepared: &mut Prepared,
+    ) -> Result<(), StartFault> {
+        let has_run = cx.alloc.task_started(cx.name).unwrap_or_default();
+        let is_first = !std::mem::replace(&mut self.has_started, true) && !has_run;
+        if is_first || !self.made.is_made_by(&plan.alloc.id, plan.driver.name()) {
+            return Ok(());
+        }
+        let set_up = self.set_up(&HookContext::new(cx.alloc), &plan.alloc, plan.group()).await;
+        set_up.map_err(|why| StartFault::of_hook("network", why))
+    }
 }
 
 /// Returns the path that holds the allocation's own network namespace, if it has one.
@@ -72,27 +165,7 @@ impl AllocHook for NetworkHook {
                 ));
             }
         }
-        let path = self.state_dir.join(DIR).join(alloc.id.as_str());
-        let mut network = match self.made.create(cx, group, &path).await? {
-            Some(network) => network,
-            None => {
-                let own = path.clone();
-                let held = tokio::task::spawn_blocking(move || netns::hold(&own)).await;
-                held.map_err(|_| "the agent is ending".to_owned())?.map_err(|error| describe(&error))?;
-                NetworkIsolation::held_at(path)
-            }
-        };
-        if mode(group) == "bridge" {
-            cx.hold_network();
-            let failed = |why| format!("the network of the allocation cannot be made: {why}");
-            let status = self.bridge.attach(&alloc).await.map_err(failed)?;
-            let named = network.hosts.take().map(|line| line.hostname);
-            let hostname = named.unwrap_or_else(|| hostname(group));
-            network.hosts = Some(HostsLine { hostname, address: status.address.clone() });
-            cx.put_network(status);
-        }
-        cx.set_network(network);
-        Ok(())
+        self.set_up(cx, &alloc, group).await
     }
 
     /// Removes the allocation's network, once no task needs it.

@@ -30,6 +30,8 @@ pub(super) enum TaskHookName {
     Artifacts,
     /// Renders templates.
     Templates,
+    /// Finds the network that the driver made, which may have been replaced since the run before.
+    Network,
     /// Supervises a CSI plugin.
     Plugin,
     /// Mounts volumes into the task.
@@ -38,8 +40,9 @@ pub(super) enum TaskHookName {
     Lease,
 }
 
-/// The hooks that may be slow, in their order: files in the task's directories first, templates last.
-pub(super) const PREPARE_ORDER: [TaskHookName; 8] = [
+/// The hooks that may be slow, in their order: files in the task's directories first, then templates. The network is
+/// last, because the engine that holds it may restart while templates wait.
+pub(super) const PREPARE_ORDER: [TaskHookName; 9] = [
     TaskHookName::TaskDir,
     TaskHookName::Unveil,
     TaskHookName::ApiSocket,
@@ -48,6 +51,7 @@ pub(super) const PREPARE_ORDER: [TaskHookName; 8] = [
     TaskHookName::Devices,
     TaskHookName::Artifacts,
     TaskHookName::Templates,
+    TaskHookName::Network,
 ];
 
 /// The hooks directly before the start, in their order. They run to their end, after the intent of the start is
@@ -152,16 +156,16 @@ pub(super) trait TaskHook: Debug + Send {
 #[cfg(test)]
 mod tests {
     use super::TaskHookName::{
-        ApiSocket, Artifacts, Devices, DispatchPayload, Identity, Lease, Plugin, TaskDir, Templates, Unveil,
-        Volumes,
+        ApiSocket, Artifacts, Devices, DispatchPayload, Identity, Lease, Network, Plugin, TaskDir, Templates,
+        Unveil, Volumes,
     };
     use super::*;
 
     #[test]
-    fn templates_are_rendered_last_and_the_lease_is_checked_after_the_mounts() {
+    fn templates_are_rendered_late_and_the_lease_is_checked_after_the_mounts() {
         assert_eq!(
             PREPARE_ORDER,
-            [TaskDir, Unveil, ApiSocket, Identity, DispatchPayload, Devices, Artifacts, Templates]
+            [TaskDir, Unveil, ApiSocket, Identity, DispatchPayload, Devices, Artifacts, Templates, Network]
         );
         assert_eq!(MOUNT_ORDER, [Plugin, Volumes, Lease]);
     }

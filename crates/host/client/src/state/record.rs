@@ -103,7 +103,13 @@ pub(crate) struct TaskRecord {
     pub(crate) over: Option<bool>,
     /// The user that the client chose for the task.
     pub(crate) dynamic_uid: Option<u32>,
+    /// The network namespace that the run joined, if the allocation has one of its own.
+    pub(crate) namespace: Option<NamespaceId>,
 }
+
+/// The number of a network namespace (`caravan_sys::netns::number`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct NamespaceId(pub(crate) u64);
 
 /// The network of an allocation. It is written before anything of the network is made, and removed after everything is
 /// gone.

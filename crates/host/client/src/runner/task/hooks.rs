@@ -11,6 +11,7 @@ use crate::runner::binds::Sources;
 use crate::runner::devices_hook::DevicesHook;
 use crate::runner::fence::{Fence, LeaseHook};
 use crate::runner::identity::IdentityHook;
+use crate::runner::network::NetworkHook;
 use crate::runner::payload::PayloadHook;
 use crate::runner::plan::{Plan, Planner};
 use crate::runner::sockets::SocketsHook;
@@ -54,11 +55,12 @@ pub(super) struct TaskHooks {
     pub(super) plugin: PluginHook,
     pub(super) volumes: VolumesHook,
     pub(super) lease: LeaseHook,
+    pub(super) network: NetworkHook,
 }
 
 impl TaskHooks {
     /// Creates the hooks of a task.
-    pub(super) fn new(parts: TaskHookParts, sockets: SocketsHook) -> Self {
+    pub(super) fn new(parts: TaskHookParts, sockets: SocketsHook, network: NetworkHook) -> Self {
         let TaskHookParts { link, planner, sources, csi_dir, fence, registry, left_mounts, .. } = parts;
         let TaskHookParts { deadlines, devices, holders, .. } = parts;
         Self {
@@ -73,6 +75,7 @@ impl TaskHooks {
             plugin: PluginHook { registry, left_mounts, deadlines },
             volumes: VolumesHook::new(sources, csi_dir),
             lease: LeaseHook { fence },
+            network,
         }
     }
 
@@ -86,6 +89,7 @@ impl TaskHooks {
             TaskHookName::Devices => &mut self.devices,
             TaskHookName::Artifacts => &mut self.artifacts,
             TaskHookName::Templates => &mut self.templates,
+            TaskHookName::Network => &mut self.network,
             TaskHookName::Plugin => &mut self.plugin,
             TaskHookName::Volumes => &mut self.volumes,
             TaskHookName::Lease => &mut self.lease,
