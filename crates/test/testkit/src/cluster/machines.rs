@@ -95,13 +95,13 @@ impl ServerMachine {
         self.agent.has_ended()
     }
 
-    /// Deletes a directory below the data directory of a server that does not run; the whole one without a name.
+    /// Deletes the data directory of a server that does not run.
     ///
     /// # Errors
     /// Fails if the agent runs, or a file cannot be removed.
-    pub fn wipe(&self, below: &str) -> Result<()> {
+    pub fn wipe(&self) -> Result<()> {
         ensure!(!self.agent.is_started(), "the agent runs");
-        caravan_sys::tree::remove(&self.agent.data_dir().join(below), caravan_sys::tree::Seals::Lift)?;
+        caravan_sys::tree::remove(&self.agent.data_dir(), caravan_sys::tree::Seals::Lift)?;
         Ok(())
     }
 
