@@ -8,6 +8,7 @@ mod drivers;
 mod kept;
 mod machine;
 mod scheduler;
+mod ui;
 mod volumes;
 
 use self::kept::Figure;
@@ -33,15 +34,16 @@ fn run_one(arguments: &[String], release: bool) -> Result<()> {
         Some("machine") => machine::run(release),
         Some("networks") => example("caravan-networks", "set_up", release),
         Some("scheduler") => scheduler::run(&arguments[1..], release),
+        Some("ui") => ui::run(&arguments[1..], release),
         Some("volumes") => volumes::run(release),
         Some(other) => {
             bail!(
-                "there is no bench {other:?}; known: agent, api, build, cluster, drivers, hcl, machine, networks, scheduler, volumes"
+                "there is no bench {other:?}; known: agent, api, build, cluster, drivers, hcl, machine, networks, scheduler, ui, volumes"
             )
         }
         None => {
             bail!(
-                "which bench? known: agent, api, build, cluster, drivers, hcl, machine, networks, scheduler, volumes"
+                "which bench? known: agent, api, build, cluster, drivers, hcl, machine, networks, scheduler, ui, volumes"
             )
         }
     }
