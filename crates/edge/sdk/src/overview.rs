@@ -260,13 +260,21 @@ impl Caravan<'_> {
 
     /// Returns what would follow if these events happened: `<id, its beginning, or name of a node>:drain`, or `down`,
     /// `ineligible`, `up`.
-    pub async fn what_if(&self, events: &[&str], query: &QueryOptions) -> Result<Response<Consequences>, Error> {
+    pub async fn what_if(
+        &self,
+        events: &[&str],
+        query: &QueryOptions,
+    ) -> Result<Response<Consequences>, Error> {
         let query = events.iter().fold(query.clone(), |query, event| query.param("node", *event));
         self.0.get("/v1/caravan/what-if", &query).await
     }
 
     /// Explains a plugin.
-    pub async fn explain_plugin(&self, id: &str, query: &QueryOptions) -> Result<Response<PluginExplain>, Error> {
+    pub async fn explain_plugin(
+        &self,
+        id: &str,
+        query: &QueryOptions,
+    ) -> Result<Response<PluginExplain>, Error> {
         self.0.get(&path("/v1/plugin/csi/{}/explain", &[id]), query).await
     }
 

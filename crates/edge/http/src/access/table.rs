@@ -7,9 +7,10 @@
 use super::line::{Asks, BodyLimit, Line, Need, Object, On, Place, Scope, To, line, session, slash};
 use crate::routes::{
     acl, actions, agent, agent_admin, allocs, children, client, cluster, deployments, evals, event, exec,
-    explain, files, fuzzy, host_volumes, job, job_versions, jobs, metrics, monitor, monitor_export, namespaces,
-    node_changes, node_pools, node_usage, nodes, operator, overview, plan, plugins, profiles, scaling,
-    search, services, snapshots, statuses, storage_map, system, tags, ui, vars, volume, volumes, what_if,
+    explain, files, fuzzy, host_volumes, job, job_versions, jobs, metrics, monitor, monitor_export,
+    namespaces, node_changes, node_pools, node_usage, nodes, operator, overview, plan, plugins, profiles,
+    scaling, search, services, snapshots, statuses, storage_map, system, tags, ui, vars, volume, volumes,
+    what_if,
 };
 use Need::{
     Action, Agent, Alloc, AnyPool, Body, Deployment, Deregister, Eval, Exec, Held, HiddenAlloc, HostClaim,

@@ -10,7 +10,9 @@ use caravan_types::host_volume::{HostVolume, HostVolumeIntent, HostVolumeState};
 use caravan_types::node::NodeStatus;
 use caravan_types::plugin::{CsiInfo, Plugin};
 use caravan_types::volume::VolumePhase;
-use caravan_types::{AllocId, HostVolumeId, JobId, Namespace, NodeId, PluginId, UnixNanos, VolumeId, VolumeKey};
+use caravan_types::{
+    AllocId, HostVolumeId, JobId, Namespace, NodeId, PluginId, UnixNanos, VolumeId, VolumeKey,
+};
 use serde::Serialize;
 use std::collections::BTreeMap;
 
@@ -191,7 +193,9 @@ pub(crate) async fn plugin(call: &Call) -> Result<Reply, ApiError> {
         let root = reads.snapshot();
         let mut out = PluginExplain { id: id.clone(), ..PluginExplain::default() };
         for volume in root.volumes_by_plugin(&id) {
-            if call.may(&volume.namespace, NsCap::CsiListVolume) || call.may(&volume.namespace, NsCap::CsiReadVolume) {
+            if call.may(&volume.namespace, NsCap::CsiListVolume)
+                || call.may(&volume.namespace, NsCap::CsiReadVolume)
+            {
                 *out.volumes.entry(phase(volume.phase)).or_default() += 1;
             }
         }
@@ -203,7 +207,13 @@ pub(crate) async fn plugin(call: &Call) -> Result<Reply, ApiError> {
             .map(|(volume, running)| {
                 let shown = volume.filter(|key| call.may(&key.namespace, NsCap::CsiReadVolume));
                 let VolumeKey { namespace, id } = shown.unwrap_or_default();
-                PluginCall { call: running.call, node_id: running.node_id, volume_id: id, namespace, since: running.since }
+                PluginCall {
+                    call: running.call,
+                    node_id: running.node_id,
+                    volume_id: id,
+                    namespace,
+                    since: running.since,
+                }
             })
             .collect();
         out.reasons = reasons(root, plugin);
@@ -225,10 +235,14 @@ fn phase(phase: VolumePhase) -> &'static str {
 
 /// Returns the health of a plugin in one sentence.
 fn health(plugin: &Plugin, calls: usize) -> String {
-    let part = |healthy: u32, expected: u32, noun: &str| format!("{healthy} of {expected} {noun} are healthy");
+    let part =
+        |healthy: u32, expected: u32, noun: &str| format!("{healthy} of {expected} {noun} are healthy");
     let nodes = part(plugin.nodes_healthy, plugin.nodes_expected, "nodes");
     let mut text = match plugin.controller_required {
-        true => format!("{}, {nodes}", part(plugin.controllers_healthy, plugin.controllers_expected, "controllers")),
+        true => format!(
+            "{}, {nodes}",
+            part(plugin.controllers_healthy, plugin.controllers_expected, "controllers")
+        ),
         false => nodes,
     };
     match calls {
@@ -244,13 +258,13 @@ fn reasons(root: &Root, plugin: &Plugin) -> Vec<String> {
     let name = |id: &NodeId| root.node(id).map_or_else(|| id.to_string(), |node| node.name.to_string());
     let sick = |part: &'static str, reports: &BTreeMap<NodeId, CsiInfo>| {
         let sick = reports.iter().filter(|(_, report)| !report.healthy);
-        let told: Vec<String> = sick
+        let texts: Vec<String> = sick
             .map(|(node, report)| match report.health_description.as_str() {
                 "" => format!("the {part} on the node {} is not healthy", name(node)),
                 why => format!("the {part} on the node {} is not healthy: {why}", name(node)),
             })
             .collect();
-        told
+        texts
     };
     let mut out = sick("controller", &plugin.controllers);
     out.extend(sick("node service", &plugin.nodes));
@@ -264,7 +278,11 @@ fn reasons(root: &Root, plugin: &Plugin) -> Vec<String> {
         }
     }
     for (node, mounts) in plugin.left_mounts.iter().filter(|(_, mounts)| !mounts.is_empty()) {
-        out.push(format!("{} mounts stay on the node {} after the end of the plugin", mounts.len(), name(node)));
+        out.push(format!(
+            "{} mounts stay on the node {} after the end of the plugin",
+            mounts.len(),
+            name(node)
+        ));
     }
     out.truncate(MAX_REASONS);
     out
@@ -276,7 +294,8 @@ mod tests {
 
     #[test]
     fn a_host_volume_has_one_reason() {
-        let volume = |intent, state| HostVolume { intent, state, plugin_id: "mkdir".into(), ..HostVolume::default() };
+        let volume =
+            |intent, state| HostVolume { intent, state, plugin_id: "mkdir".into(), ..HostVolume::default() };
         let ready = volume(HostVolumeIntent::None, HostVolumeState::Ready);
         assert_eq!(summary(&ready, "n", Some(NodeStatus::Ready), 2), "ready; 2 allocations use it");
         assert_eq!(summary(&ready, "n", Some(NodeStatus::Down), 2), "waits for the node n, which is down");
@@ -290,7 +309,8 @@ mod tests {
 
     #[test]
     fn a_plugin_names_its_sick_parts() {
-        let report = |healthy, why: &str| CsiInfo { healthy, health_description: why.into(), ..CsiInfo::default() };
+        let report =
+            |healthy, why: &str| CsiInfo { healthy, health_description: why.into(), ..CsiInfo::default() };
         let mut plugin = Plugin { nodes_expected: 3, nodes_healthy: 1, ..Plugin::default() };
         plugin.nodes.insert("a".into(), report(true, ""));
         plugin.nodes.insert("b".into(), report(false, "no socket"));

@@ -45,7 +45,8 @@ impl<'d> Mark<'d> {
         let place = |byte: fn(caravan_hcl::source::Span) -> usize| {
             found.span.map(|span| all.sources.line_column(span.source, byte(span))).unwrap_or_default()
         };
-        let ((start_line, start_column), (end_line, end_column)) = (place(|span| span.start), place(|span| span.end));
+        let ((start_line, start_column), (end_line, end_column)) =
+            (place(|span| span.start), place(|span| span.end));
         Self {
             severity: match found.severity {
                 Severity::Error => "error",
@@ -71,7 +72,8 @@ pub(super) fn unparsed(call: &Call, error: ApiError, found: &Diagnostics) -> Res
         return Err(error);
     }
     // People are not shown repetitions of earlier problems.
-    let marks: Vec<Mark<'_>> = found.items.iter().filter(|item| !item.echo).map(|item| Mark::new(item, found)).collect();
+    let marks: Vec<Mark<'_>> =
+        found.items.iter().filter(|item| !item.echo).map(|item| Mark::new(item, found)).collect();
     let answer = Reply::parsed(json!({ "Error": error.message, "CaravanDiagnostics": marks }))?;
     Ok(answer.status(error.status))
 }

@@ -9,9 +9,7 @@ use crate::reply::Reply;
 pub(crate) async fn answer(call: &Call) -> Result<Reply, ApiError> {
     let imagined: Vec<String> = call.query.all("node").map(|event| format!("node={event}")).collect();
     if imagined.is_empty() {
-        return Err(ApiError::bad_request(
-            "the query must name at least one event, such as node=<id>:drain",
-        ));
+        return Err(ApiError::bad_request("the query must name at least one event, such as node=<id>:drain"));
     }
     let consequences = call
         .server()?
