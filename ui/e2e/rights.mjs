@@ -1,6 +1,8 @@
 // Sessions with and without rights: node rights.mjs ADDRESS MANAGEMENT-SECRET LIMITED-SECRET. The limited token may read the
 // jobs of the namespace `default`, in which the job `web` runs. Prints `the session is over`.
 
+import { generateKeyPairSync, sign } from 'node:crypto';
+import { createServer } from 'node:http';
 import { address, api, browser, expect, heading, open, session } from './browser.mjs';
 
 const [management, limited] = process.argv.slice(3);
@@ -13,7 +15,142 @@ async function signIn(page, secret) {
   await page.getByRole('button', { name: 'Sign in' }).click();
 }
 
+/** Starts a provider of OIDC that lets everybody in as `ada`. */
+async function provider() {
+  const { publicKey, privateKey } = generateKeyPairSync('rsa', { modulusLength: 2048 });
+  const nonces = new Map();
+  let root = '';
+  const part = (value) => Buffer.from(JSON.stringify(value)).toString('base64url');
+  const server = createServer((request, response) => {
+    const url = new URL(request.url, root);
+    const json = (value) => response.setHeader('Content-Type', 'application/json').end(JSON.stringify(value));
+    if (url.pathname === '/.well-known/openid-configuration') {
+      json({
+        issuer: root,
+        authorization_endpoint: `${root}/authorize`,
+        token_endpoint: `${root}/token`,
+        jwks_uri: `${root}/keys`,
+        userinfo_endpoint: `${root}/userinfo`,
+        response_types_supported: ['code'],
+        subject_types_supported: ['public'],
+        id_token_signing_alg_values_supported: ['RS256'],
+      });
+    } else if (url.pathname === '/keys') {
+      json({ keys: [{ ...publicKey.export({ format: 'jwk' }), kid: 'k', alg: 'RS256', use: 'sig' }] });
+    } else if (url.pathname === '/authorize') {
+      const code = `code-${nonces.size}`;
+      nonces.set(code, url.searchParams.get('nonce'));
+      const back = new URL(url.searchParams.get('redirect_uri'));
+      back.searchParams.set('code', code);
+      back.searchParams.set('state', url.searchParams.get('state'));
+      response.writeHead(302, { Location: back.href }).end();
+    } else if (url.pathname === '/token') {
+      let body = '';
+      request.on('data', (data) => (body += data));
+      request.on('end', () => {
+        const now = Math.floor(Date.now() / 1000);
+        const nonce = nonces.get(new URLSearchParams(body).get('code'));
+        const claims = { iss: root, sub: 'ada', aud: 'caravan', iat: now, exp: now + 300, nonce, team: 'web' };
+        const text = `${part({ alg: 'RS256', kid: 'k' })}.${part(claims)}`;
+        const token = `${text}.${sign('sha256', Buffer.from(text), privateKey).toString('base64url')}`;
+        json({ access_token: 'a', token_type: 'Bearer', expires_in: 300, id_token: token });
+      });
+    } else json({ sub: 'ada' });
+  });
+  await new Promise((resolve) => server.listen(0, '127.0.0.1', resolve));
+  root = `http://127.0.0.1:${server.address().port}`;
+  return { root, close: () => (server.closeAllConnections(), server.close()) };
+}
+
 const steps = {
+  async 'access control is written in the page'() {
+    const context = await browser.newContext();
+    const page = await open('settings/tokens', context);
+    await signIn(page, management);
+    await page.getByRole('button', { name: 'Sign out' }).waitFor();
+    const tab = async (name, one) => {
+      await page.goto(`${address}/ui/administration`);
+      await page.getByRole('tab', { name, exact: true }).click();
+      await page.getByRole('button', { name: `New ${one}` }).click();
+    };
+    const field = (name) => page.getByRole('textbox', { name, exact: true });
+    const save = () => page.getByRole('button', { name: 'Save' }).click();
+    await tab('Policies', 'policy');
+    await field('Name').fill('readers');
+    await field('Rules').fill('namespace "default" {');
+    await save();
+    await page.getByRole('alert').waitFor();
+    await field('Rules').fill('namespace "default" { policy = "read" }');
+    await save();
+    await page.getByRole('heading', { level: 2, name: 'readers' }).waitFor();
+    await tab('Roles', 'role');
+    await field('Name').fill('team');
+    await field('Policies').fill('readers');
+    await save();
+    await page.getByRole('heading', { level: 2, name: 'team' }).waitFor();
+    await tab('Tokens', 'token');
+    await field('Name').fill('robot');
+    await field('Roles').fill('team');
+    await field('Ends after').fill('8h');
+    await save();
+    await page.getByText('does not show the secret again').waitFor();
+    await page.getByRole('button', { name: 'Done' }).click();
+    await page.getByRole('table', { name: 'Tokens' }).getByRole('link', { name: 'robot' }).click();
+    await page.getByRole('button', { name: 'Edit' }).click();
+    await field('Policies').fill('readers');
+    await save();
+    await page.getByRole('button', { name: 'Delete' }).click();
+    await page.getByRole('dialog').getByText('Delete the token robot?').waitFor();
+    await page.getByRole('dialog').getByRole('button', { name: 'Delete it' }).click();
+    await page.getByRole('table', { name: 'Tokens' }).getByRole('link', { name: 'robot' }).waitFor({ state: 'detached' });
+    await context.close();
+  },
+
+  async 'a login by another service'() {
+    const service = await provider();
+    const context = await browser.newContext();
+    const page = await open('settings/tokens', context);
+    await signIn(page, management);
+    await page.getByRole('button', { name: 'Sign out' }).waitFor();
+    await page.goto(`${address}/ui/administration/auth-methods/new`);
+    await page.getByRole('textbox', { name: 'Name', exact: true }).fill('work');
+    await page.getByRole('textbox', { name: 'Tokens end after' }).fill('1h');
+    await page.getByRole('textbox', { name: 'Configuration' }).fill(
+      JSON.stringify({
+        OIDCDiscoveryURL: service.root,
+        OIDCClientID: 'caravan',
+        OIDCClientSecret: 'secret',
+        BoundAudiences: ['caravan'],
+        AllowedRedirectURIs: [`${address}/ui/settings/tokens`],
+        OIDCDisableUserInfo: true,
+        ClaimMappings: { team: 'team' },
+      }),
+    );
+    await page.getByRole('button', { name: 'Save' }).click();
+    await page.getByRole('heading', { level: 2, name: 'work' }).waitFor();
+    await page.goto(`${address}/ui/administration/binding-rules/new`);
+    await page.getByRole('textbox', { name: 'Auth method' }).fill('work');
+    await page.getByRole('combobox', { name: 'Binds' }).selectOption('policy');
+    await page.getByRole('textbox', { name: 'Name of the role or policy' }).fill('readers');
+    await page.getByRole('button', { name: 'Save' }).click();
+    await page.getByRole('button', { name: 'Edit' }).waitFor();
+    await page.goto(`${address}/ui/settings/tokens`);
+    await page.getByRole('button', { name: 'Sign out' }).click();
+    await page.goto(`${address}/ui/clients`);
+    await page.getByRole('main').getByRole('link', { name: 'Sign in' }).click();
+    await page.getByRole('button', { name: 'Continue with work' }).click();
+    // Back at the place where the user was.
+    await heading(page, 'Nodes');
+    expect(!page.url().includes('code='), `no code in ${page.url()}`);
+    await page.goto(`${address}/ui/settings/tokens`);
+    await page.getByText('readers').first().waitFor();
+    await page.getByRole('button', { name: 'Sign out' }).click();
+    await page.goto(`${address}/ui/settings/tokens?error=access_denied&error_description=no`);
+    await page.getByRole('alert').getByText('access_denied: no').waitFor();
+    await context.close();
+    service.close();
+  },
+
   async 'a missing right costs a panel and is named'() {
     const page = await open('');
     await heading(page, 'Overview');
@@ -59,4 +196,4 @@ const steps = {
   },
 };
 
-await session(steps);
+await session(steps, process.argv[5]);

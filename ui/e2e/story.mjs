@@ -2,25 +2,10 @@
 // `reader`, which want the same volume `data` of the plugin `hostpath`; `reader` waits. Prints `the session is over`.
 
 import { createServer, request } from 'node:http';
-import { readFileSync } from 'node:fs';
-import { createRequire } from 'node:module';
+import { accessible } from './accessible.mjs';
 import { address, api, expect, heading, open, session } from './browser.mjs';
 
-const axe = readFileSync(createRequire(import.meta.url).resolve('axe-core/axe.min.js'), 'utf8');
 const main = (page, name) => page.getByRole('navigation', { name: 'Main' }).getByRole('link', { name, exact: true }).click();
-
-/** Fails on violations of WCAG 2.2 A and AA. */
-async function accessible(page, name) {
-  // The script runs as a debugger's, which the policy of the page does not concern.
-  await page.evaluate(axe);
-  const rules = ['wcag2a', 'wcag2aa', 'wcag21a', 'wcag21aa', 'wcag22aa'];
-  const found = await page.evaluate(
-    (values) => window.axe.run(document, { runOnly: { type: 'tag', values } }).then((result) => result.violations),
-    rules,
-  );
-  const summary = found.map((rule) => `${rule.id}: ${rule.nodes.map((node) => node.html.slice(0, 120)).join(' | ')}`);
-  expect(found.length === 0, `no violations on ${name}, found ${summary.join('\n')}`);
-}
 
 const steps = {
   async 'the overview names what waits and why'() {
@@ -126,6 +111,9 @@ const steps = {
       ['servers', 'Servers'],
       ['jobs/writer@default/placement', 'writer'],
       ['jobs/writer@default/versions', 'writer'],
+      ['jobs/writer@default/variables', 'writer'],
+      ['storage/volumes/new', 'New volume'],
+      ['administration/auth-methods', 'Administration'],
       ['jobs/run', 'Run a job'],
       ['topology', 'Topology'],
       ['variables', 'Variables'],

@@ -55,7 +55,8 @@ export function go(path: string): void {
 function move(to: string): void {
   history.replaceState({ ...history.state, scroll: scrollY }, '');
   const before = location.pathname;
-  history.pushState({}, '', to);
+  const from = location.href.slice(uiRoot.href.length);
+  history.pushState(new URL(to, location.href).pathname.endsWith('/settings/tokens') ? { from } : {}, '', to);
   show();
   if (location.pathname !== before) {
     scrollTo(0, 0);

@@ -9,6 +9,7 @@ mod kept;
 mod machine;
 mod networks;
 mod scheduler;
+mod ui;
 mod volumes;
 
 use self::kept::Figure;
@@ -34,15 +35,16 @@ fn run_one(arguments: &[String], release: bool) -> Result<()> {
         Some("machine") => machine::run(release),
         Some("networks") => networks::run(release),
         Some("scheduler") => scheduler::run(&arguments[1..], release),
+        Some("ui") => ui::run(&arguments[1..], release),
         Some("volumes") => volumes::run(release),
         Some(other) => {
             bail!(
-                "there is no bench {other:?}; known: agent, api, build, cluster, drivers, hcl, machine, networks, scheduler, volumes"
+                "there is no bench {other:?}; known: agent, api, build, cluster, drivers, hcl, machine, networks, scheduler, ui, volumes"
             )
         }
         None => {
             bail!(
-                "which bench? known: agent, api, build, cluster, drivers, hcl, machine, networks, scheduler, volumes"
+                "which bench? known: agent, api, build, cluster, drivers, hcl, machine, networks, scheduler, ui, volumes"
             )
         }
     }

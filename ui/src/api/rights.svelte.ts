@@ -12,6 +12,16 @@ class Rights {
     return lacks(this.own, ns, caps);
   }
 
+  /** Returns `management` if the user lacks it. */
+  missingManagement(): string {
+    return !this.own || this.own.Management ? '' : 'management';
+  }
+
+  /** Returns the right to agents that the user lacks; empty if it is there. */
+  missingAgent(): string {
+    return lacksLevel(this.own, 'Agent', 'read');
+  }
+
   /** Returns the right to nodes that the user lacks; empty if it is there. */
   missingNode(): string {
     return lacksLevel(this.own, 'Node', 'write');

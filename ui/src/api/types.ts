@@ -103,7 +103,7 @@ export interface Group {
   Name: string;
   Count: number;
   Volumes: Record<string, VolumeRequest> | null;
-  Tasks: { Name: string; Driver: string }[] | null;
+  Tasks: { Name: string; Driver: string; Actions?: { Name: string }[] | null }[] | null;
 }
 
 export interface Job {

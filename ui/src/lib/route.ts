@@ -14,6 +14,7 @@ export type Page =
   | 'storage'
   | 'volume'
   | 'host-volume'
+  | 'new-volume'
   | 'plugin'
   | 'topology'
   | 'evaluations'
@@ -82,7 +83,7 @@ export function parse(path: string): Route {
       return route('overview');
     case 'jobs':
       if (second === undefined) return route('jobs');
-      if (second === 'run') return route('run');
+      if (second === 'run') return route('run', { tab: third === 'templates' ? 'templates' : '', id: third === 'templates' ? (rest[0] ?? '') : '' });
       if (third === undefined || JOB_TABS.includes(third)) {
         return route('job', { ...splitId(second), tab: third ?? '', rest });
       }
@@ -98,6 +99,7 @@ export function parse(path: string): Route {
     case 'storage':
     case 'csi': {
       const kind = second === 'volumes' ? third : undefined;
+      if (kind === 'new') return route('new-volume');
       if (kind === 'csi' && rest[0] !== undefined) return route('volume', splitId(rest[0]));
       if (kind === 'dynamic' && rest[0] !== undefined) return route('host-volume', splitId(rest[0]));
       // Old bookmarks name no kind.
@@ -137,8 +139,10 @@ const enc = encodeURIComponent;
 export const to = {
   job: (id: string, ns: string, tab = '') => `jobs/${enc(id)}@${enc(ns)}${tab && `/${tab}`}`,
   alloc: (id: string, tab = '') => `allocations/${enc(id)}${tab && `/${tab}`}`,
+  files: (id: string, task: string) => `allocations/${enc(id)}/${task && `${enc(task)}/`}fs`,
   logs: (id: string, task: string) => `allocations/${enc(id)}/${enc(task)}/logs`,
-  node: (id: string) => `clients/${enc(id)}`,
+  node: (id: string, tab = '') => `clients/${enc(id)}${tab && `/${tab}`}`,
+  server: (name: string, tab = '') => `servers/${enc(name)}${tab && `/${tab}`}`,
   volume: (id: string, ns: string) => `storage/volumes/csi/${enc(id)}@${enc(ns)}`,
   hostVolume: (id: string, ns: string) => `storage/volumes/dynamic/${enc(id)}@${enc(ns)}`,
   plugin: (id: string) => `storage/plugins/${enc(id)}`,
@@ -160,6 +164,7 @@ export function section(page: Page): string {
       return 'nodes';
     case 'volume':
     case 'host-volume':
+    case 'new-volume':
     case 'plugin':
       return 'storage';
     case 'variable':

@@ -80,7 +80,9 @@ impl TlsSettings {
     }
 
     fn for_http(&self) -> ServerSettings {
-        self.listening(self.ca_file.clone().filter(|_| self.verify_https_client))
+        let settings = self.listening(self.ca_file.clone().filter(|_| self.verify_https_client));
+        // A browser opens six HTTP/1.1 connections to an origin, for all tabs together.
+        ServerSettings { http2: true, ..settings }
     }
 
     fn for_rpc(&self) -> ServerSettings {

@@ -13,6 +13,7 @@ pub(crate) mod deployments;
 pub(crate) mod evals;
 pub(crate) mod event;
 pub(crate) mod exec;
+pub(crate) mod explain;
 pub(crate) mod files;
 pub(crate) mod fuzzy;
 pub(crate) mod host_volumes;
@@ -46,6 +47,7 @@ pub(crate) mod ui;
 pub(crate) mod vars;
 pub(crate) mod volume;
 pub(crate) mod volumes;
+pub(crate) mod what_if;
 
 use crate::error::ApiError;
 use crate::reply::Meta;

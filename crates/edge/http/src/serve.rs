@@ -8,9 +8,9 @@ use caravan_rpc::{Entry, Gate, Ticket};
 use caravan_tls::{Acceptor, Stream};
 use http::{HeaderValue, Request, Response};
 use hyper::body::Incoming;
-use hyper::server::conn::http1;
 use hyper::service::service_fn;
-use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper_util::server::conn::auto;
 use std::convert::Infallible;
 use std::io;
 use std::net::SocketAddr;
@@ -30,6 +30,12 @@ const HEADER_TIMEOUT: Duration = Duration::from_secs(120);
 
 /// Maximum bytes of a request's line and headers.
 const MAX_HEADER_BYTES: usize = 128 * 1024;
+
+/// The pause after which an HTTP/2 peer is asked for a sign of life, and the timeout of that sign.
+const PING: Duration = Duration::from_secs(60);
+
+/// Maximum number of concurrent requests of one HTTP/2 connection. A tab of the web page needs fewer than ten.
+const MAX_STREAMS: u32 = 256;
 
 /// The pause after a failed accept; the usual cause is the limit of open files.
 const PAUSE: Duration = Duration::from_millis(100);
@@ -164,7 +170,10 @@ impl Server {
             };
             match shaken {
                 Ok(Ok(Stream::Plain(stream))) => say(stream, NOT_TLS).await,
-                Ok(Ok(stream)) => talk(state, stop, stream, ticket).await,
+                Ok(Ok(stream)) => {
+                    let protocol = if stream.is_http2() { Protocol::Http2 } else { Protocol::Http1 };
+                    talk(state, stop, stream, protocol, ticket).await
+                }
                 Ok(Err(error)) => tracing::debug!(%from, %error, "a TLS handshake failed"),
                 Err(_) => tracing::debug!(%from, "a TLS handshake took too long"),
             }
@@ -188,25 +197,50 @@ impl Server {
     where
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
-        self.tasks.spawn(talk(self.state.clone(), self.stop.clone(), stream, ticket));
+        let (state, stop) = (self.state.clone(), self.stop.clone());
+        self.tasks.spawn(talk(state, stop, stream, Protocol::Http1, ticket));
     }
 }
 
+/// The protocol of a connection. Only the TLS handshake can agree on HTTP/2 (ALPN): a connection without TLS is HTTP/1.1.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Protocol {
+    Http1,
+    Http2,
+}
+
 /// Answers the requests of a connection until the connection ends.
-async fn talk<S>(state: Arc<HttpState>, stop: CancellationToken, stream: S, ticket: Option<Ticket>)
-where
+async fn talk<S>(
+    state: Arc<HttpState>,
+    stop: CancellationToken,
+    stream: S,
+    protocol: Protocol,
+    ticket: Option<Ticket>,
+) where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
     let _ticket = ticket;
     let service = service_fn(move |request| answer(state.clone(), detached(request)));
-    let connection = http1::Builder::new()
+    let mut builder = auto::Builder::new(TokioExecutor::new());
+    builder
+        .http1()
         // Some scripts match header names in Nomad's spelling.
         .title_case_headers(true)
         .timer(TokioTimer::new())
         .header_read_timeout(HEADER_TIMEOUT)
-        .max_buf_size(MAX_HEADER_BYTES)
-        .serve_connection(TokioIo::new(stream), service)
-        .with_upgrades();
+        .max_buf_size(MAX_HEADER_BYTES);
+    builder
+        .http2()
+        .timer(TokioTimer::new())
+        .keep_alive_interval(PING)
+        .keep_alive_timeout(PING)
+        .max_concurrent_streams(MAX_STREAMS)
+        .max_header_list_size(u32::try_from(MAX_HEADER_BYTES).unwrap_or(u32::MAX));
+    let builder = match protocol {
+        Protocol::Http1 => builder.http1_only(),
+        Protocol::Http2 => builder.http2_only(),
+    };
+    let connection = builder.serve_connection_with_upgrades(TokioIo::new(stream), service);
     let mut connection = std::pin::pin!(connection);
     let ended = tokio::select! {
         ended = connection.as_mut() => ended,

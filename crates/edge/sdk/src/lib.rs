@@ -153,7 +153,10 @@ pub use nodes::{DrainRequest, DrainSpec, NodeUpdateResponse, Nodes};
 pub use operator::{
     AutopilotHealth, AutopilotServer, Operator, RaftConfiguration, RaftServer, SchedulerSettings,
 };
-pub use overview::{AttentionItem, Caravan, NodeColumns, Overview, StorageMap};
+pub use overview::{
+    AttentionItem, Caravan, Consequences, HostVolumeExplain, HostVolumeUser, ImaginedMove, NodeColumns,
+    Overview, PluginCall, PluginExplain, StorageMap,
+};
 pub use query::{Meta, QueryOptions, Response, Watch};
 pub use retry::Retry;
 pub use scaling::{

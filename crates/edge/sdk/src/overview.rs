@@ -3,7 +3,7 @@
 
 use crate::client::Client;
 use crate::error::Error;
-use crate::query::{QueryOptions, Response};
+use crate::query::{QueryOptions, Response, path};
 use caravan_types::host_volume::HostVolumeStub;
 use caravan_types::plugin::PluginListStub;
 use caravan_types::volume::VolumeExplain;
@@ -120,6 +120,118 @@ pub struct NodeColumns {
     pub allocations: Vec<u32>,
 }
 
+/// What would follow from imagined events on nodes.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "PascalCase", default)]
+pub struct Consequences {
+    /// The allocations that would move.
+    pub moves: Vec<ImaginedMove>,
+    /// Other placements: the names of the allocation and of the node.
+    pub placed: Vec<(String, String)>,
+    /// Sentences that state why allocations would wait.
+    pub reasons: Vec<String>,
+    /// The number of lines about jobs that the caller may not read.
+    pub hidden: u64,
+    /// The number of jobs beyond the limit for one question.
+    pub skipped: u64,
+}
+
+/// An allocation that would move.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "PascalCase", default)]
+pub struct ImaginedMove {
+    /// The namespace of the job.
+    pub namespace: String,
+    /// The id of the job.
+    #[serde(rename = "JobID")]
+    pub job_id: String,
+    /// The name of the allocation.
+    pub name: String,
+    /// The name of the node that it would leave.
+    pub from: String,
+    /// The name of the node where it would run; empty if it would wait.
+    pub to: String,
+    /// The ids of the volumes that would move with it.
+    pub volumes: Vec<String>,
+}
+
+/// The state of a plugin.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "PascalCase", default)]
+pub struct PluginExplain {
+    /// The id of the plugin.
+    #[serde(rename = "ID")]
+    pub id: String,
+    /// One sentence.
+    pub summary: String,
+    /// Why parts of the plugin are not healthy, and what the plugin left on nodes.
+    pub reasons: Vec<String>,
+    /// Volumes by phase.
+    pub volumes: BTreeMap<String, u64>,
+    /// The servers' calls in progress, oldest first.
+    pub calls: Vec<PluginCall>,
+    /// The number of calls that the list omits.
+    pub omitted: u64,
+}
+
+/// A call of the servers to a plugin.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "PascalCase", default)]
+pub struct PluginCall {
+    /// The name of the CSI call.
+    pub call: String,
+    /// The node that makes the call; empty while the node is being chosen.
+    #[serde(rename = "NodeID")]
+    pub node_id: String,
+    /// The volume; empty for a call about no volume, and for a volume that the caller may not read.
+    #[serde(rename = "VolumeID")]
+    pub volume_id: String,
+    /// The namespace of the volume.
+    pub namespace: String,
+    /// When the call began.
+    pub since: UnixNanos,
+}
+
+/// The state of a host volume.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "PascalCase", default)]
+pub struct HostVolumeExplain {
+    /// The id of the volume.
+    #[serde(rename = "ID")]
+    pub id: String,
+    /// The name by which jobs request the volume.
+    pub name: String,
+    /// The namespace of the volume.
+    pub namespace: String,
+    /// The node of the volume.
+    #[serde(rename = "NodeID")]
+    pub node_id: String,
+    /// The name of that node.
+    pub node_name: String,
+    /// `pending`, `ready` or `unavailable`.
+    pub state: String,
+    /// One sentence.
+    pub summary: String,
+    /// The allocations that use the volume; empty for a caller who may not read jobs.
+    pub users: Vec<HostVolumeUser>,
+}
+
+/// An allocation that uses a host volume.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "PascalCase", default)]
+pub struct HostVolumeUser {
+    /// The id of the allocation.
+    #[serde(rename = "AllocID")]
+    pub alloc_id: String,
+    /// The id of the job.
+    #[serde(rename = "JobID")]
+    pub job_id: String,
+    /// The group of the allocation.
+    pub task_group: String,
+    /// The status of the allocation.
+    pub client_status: String,
+}
+
 impl Client {
     /// Returns Caravan's own routes.
     pub fn caravan(&self) -> Caravan<'_> {
@@ -145,6 +257,35 @@ impl Caravan<'_> {
     pub async fn node_usage(&self, query: &QueryOptions) -> Result<Response<NodeColumns>, Error> {
         self.0.get("/v1/caravan/nodes/usage", query).await
     }
+
+    /// Returns what would follow if these events happened: `<id, its beginning, or name of a node>:drain`, or `down`,
+    /// `ineligible`, `up`.
+    pub async fn what_if(
+        &self,
+        events: &[&str],
+        query: &QueryOptions,
+    ) -> Result<Response<Consequences>, Error> {
+        let query = events.iter().fold(query.clone(), |query, event| query.param("node", *event));
+        self.0.get("/v1/caravan/what-if", &query).await
+    }
+
+    /// Explains a plugin.
+    pub async fn explain_plugin(
+        &self,
+        id: &str,
+        query: &QueryOptions,
+    ) -> Result<Response<PluginExplain>, Error> {
+        self.0.get(&path("/v1/plugin/csi/{}/explain", &[id]), query).await
+    }
+
+    /// Explains a host volume.
+    pub async fn explain_host_volume(
+        &self,
+        id: &str,
+        query: &QueryOptions,
+    ) -> Result<Response<HostVolumeExplain>, Error> {
+        self.0.get(&path("/v1/volume/host/{}/explain", &[id]), query).await
+    }
 }
 
 #[cfg(test)]
@@ -162,6 +303,15 @@ mod tests {
         let text = r#"{"Volumes": [{"ID": "data", "Claims": null}], "Nodes": {"n": "one"}, "Hidden": 3}"#;
         let map: StorageMap = serde_json::from_str(text).unwrap();
         assert_eq!((map.volumes[0].id.as_str(), map.hidden, map.nodes.len()), ("data", 3, 1));
+        let text = r#"{"Moves": [{"Name": "web.g[0]", "From": "a", "To": ""}], "Placed": [["x", "b"]], "Skipped": 2}"#;
+        let found: Consequences = serde_json::from_str(text).unwrap();
+        assert_eq!((found.moves[0].to.as_str(), found.placed[0].1.as_str(), found.skipped), ("", "b", 2));
+        let text = r#"{"ID": "p", "Calls": [{"Call": "CreateVolume", "Since": 7}], "Volumes": {"ready": 3}}"#;
+        let plugin: PluginExplain = serde_json::from_str(text).unwrap();
+        assert_eq!((plugin.calls[0].since, plugin.volumes["ready"]), (UnixNanos(7), 3));
+        let text = r#"{"ID": "v", "State": "ready", "Users": [{"AllocID": "a"}]}"#;
+        let volume: HostVolumeExplain = serde_json::from_str(text).unwrap();
+        assert_eq!((volume.state.as_str(), volume.users.len()), ("ready", 1));
         let columns: NodeColumns = serde_json::from_str(r#"{"ID": ["n"], "CPUUsed": [4]}"#).unwrap();
         assert_eq!((columns.id.len(), columns.cpu_used[0]), (1, 4));
     }

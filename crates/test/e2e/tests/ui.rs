@@ -47,23 +47,35 @@ fn session(agent: &Agent, script: &str, secrets: &[&str]) -> Result<()> {
     Ok(())
 }
 
-#[test]
-fn a_user_finds_out_what_waits_and_acts() -> Result<()> {
+/// Starts an agent that runs the job `writer` with the volume `data` of the plugin `hostpath`.
+fn agent_with_writer() -> Result<Agent> {
     let agent = Agent::with(AgentOptions { dev: true, ..AgentOptions::default() })?;
     run_job(&agent, "hostpath", &plugin_job(&Plugin { driver: "raw_exec".into(), args: Vec::new() }))?;
     agent.wait_plugin("hostpath")?;
     create_volume(&agent, "data", "single-node-writer")?;
-    let job = |id: &str| {
-        writer_job(&Writer {
-            id: id.into(),
-            driver: "raw_exec".into(),
-            volume: "data".into(),
-            access_mode: "single-node-writer".into(),
-            word: "written by allocation".into(),
-        })
-    };
     run_job(&agent, "writer", &job("writer"))?;
     agent.wait_alloc("writer", "running")?;
+    Ok(agent)
+}
+
+fn job(id: &str) -> String {
+    writer_job(&Writer {
+        id: id.into(),
+        driver: "raw_exec".into(),
+        volume: "data".into(),
+        access_mode: "single-node-writer".into(),
+        word: "written by allocation".into(),
+    })
+}
+
+#[test]
+fn a_user_acts_on_jobs_files_and_volumes() -> Result<()> {
+    session(&agent_with_writer()?, "verbs.mjs", &[])
+}
+
+#[test]
+fn a_user_finds_out_what_waits_and_acts() -> Result<()> {
+    let agent = agent_with_writer()?;
     run_job(&agent, "reader", &job("reader"))?;
     eventually("the second job to wait for the volume", || {
         let evals = agent.get("/v1/job/reader/evaluations")?.to_string();
@@ -83,6 +95,11 @@ fn one_call_answers_what_waits() -> Result<()> {
     ensure!(map["Volumes"][0]["ID"] == "data" && map["Plugins"][0]["ID"] == "hostpath", "{map}");
     let usage = agent.get("/v1/caravan/nodes/usage")?;
     ensure!(usage["CPU"][0].as_i64() > Some(0) && usage["Allocations"][0] == 1, "{usage}");
+    let plugin = agent.get("/v1/plugin/csi/hostpath/explain")?;
+    ensure!(plugin["Volumes"]["ready"] == 1 && plugin["Calls"] == json!([]), "{plugin}");
+    let node = usage["ID"][0].as_str().context("a node")?;
+    let drained = agent.get(&format!("/v1/caravan/what-if?node={node}:drain"))?;
+    ensure!(drained["Moves"] == json!([]) && drained["Skipped"] == 0, "{drained}");
     let overview = agent.get("/v1/caravan/overview?namespace=*")?;
     ensure!(overview["Nodes"]["ready"] == 1 && overview["Jobs"]["running"] == 1, "{overview}");
     let rights = agent.get("/v1/acl/token/self?capabilities=true")?;

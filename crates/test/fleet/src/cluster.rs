@@ -43,6 +43,9 @@ pub enum FleetError {
     /// The fleet made no progress for this time.
     #[error("nothing happened for {0:?}: {1}")]
     Stuck(Duration, String),
+    /// The listener could not be set up.
+    #[error("the address cannot be used: {0}")]
+    Listener(#[from] std::io::Error),
     /// A task of the fleet panicked.
     #[error("a task of the fleet broke")]
     Task(#[from] tokio::task::JoinError),
@@ -149,10 +152,24 @@ impl Cluster {
     /// # Errors
     /// Fails if the server refuses one.
     pub async fn join(&mut self, positions: impl IntoIterator<Item = usize>) -> Result<(), FleetError> {
+        self.join_as(positions, |_| ()).await
+    }
+
+    /// Registers the clients of these positions with changed nodes.
+    ///
+    /// # Errors
+    /// Fails if the server refuses one.
+    pub async fn join_as(
+        &mut self,
+        positions: impl IntoIterator<Item = usize>,
+        edit: impl Fn(&mut Node),
+    ) -> Result<(), FleetError> {
         let positions: Vec<usize> = positions.into_iter().collect();
         let joined: Vec<_> = futures::stream::iter(positions)
             .map(|n| {
-                let client = SimClient::new(node(n), self.router.clone(), self.acknowledged.clone());
+                let mut node = node(n);
+                edit(&mut node);
+                let client = SimClient::new(node, self.router.clone(), self.acknowledged.clone());
                 async move {
                     let ttl = client.register().await;
                     (n, client, ttl)

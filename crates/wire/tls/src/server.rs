@@ -4,7 +4,7 @@ use crate::error::TlsError;
 use crate::files;
 use crate::problem;
 use crate::protocol::Protocol;
-use crate::stream::{HTTP2, Stream};
+use crate::stream::{HTTP1, HTTP2, Stream};
 use arc_swap::ArcSwap;
 use rustls::server::WebPkiClientVerifier;
 use rustls::{RootCertStore, ServerConfig};
@@ -62,7 +62,7 @@ fn read(settings: &ServerSettings) -> Result<ServerConfig, TlsError> {
         .with_single_cert(pair.chain, pair.key)
         .map_err(|error| files::mismatch(cert_file, key_file, &error))?;
     if *http2 {
-        config.alpn_protocols = vec![HTTP2.to_vec()];
+        config.alpn_protocols = vec![HTTP2.to_vec(), HTTP1.to_vec()];
     }
     Ok(config)
 }

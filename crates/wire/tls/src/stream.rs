@@ -15,6 +15,8 @@ use tokio_rustls::TlsStream;
 
 /// The name of HTTP/2 in the handshake (ALPN).
 pub(crate) const HTTP2: &[u8] = b"h2";
+/// The name of HTTP/1.1 in the handshake.
+pub(crate) const HTTP1: &[u8] = b"http/1.1";
 
 /// A connection.
 #[derive(Debug)]

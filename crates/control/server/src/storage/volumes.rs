@@ -7,7 +7,7 @@ use crate::volume::{VolumeFigures, explain};
 use caravan_state::Root;
 use caravan_types::ser::Secrets;
 use caravan_types::volume::{
-    ClaimId, Volume, VolumeExplain, VolumeExternalStub, VolumeRequestBody, VolumeUsage,
+    CallInFlight, ClaimId, Volume, VolumeExplain, VolumeExternalStub, VolumeRequestBody, VolumeUsage,
 };
 use caravan_types::{Namespace, NodeId, PluginId, VolumeKey};
 use std::collections::BTreeMap;
@@ -127,6 +127,11 @@ impl VolumeRequests {
     /// it.
     pub fn explain(self, key: &VolumeKey) -> Option<VolumeExplain> {
         explain::explain(&self.0.volumes.reconciler, &self.0.usage, key)
+    }
+
+    /// Returns the servers' calls to a plugin that are in progress, with the volumes that they are about.
+    pub fn calls_of(self, plugin: &PluginId) -> Vec<(Option<VolumeKey>, CallInFlight)> {
+        self.0.volumes.reconciler.controllers.calls.of_plugin(plugin)
     }
 
     /// Returns how full a volume is, as reported by the nodes that use it.

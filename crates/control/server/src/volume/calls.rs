@@ -149,6 +149,18 @@ impl Calls {
         of_volume.map(|r| CallInFlight { running_for: running_for(r), ..r.call.clone() }).collect()
     }
 
+    /// Returns the calls in progress of a plugin with the volumes that they are about, oldest first.
+    pub(crate) fn of_plugin(&self, plugin: &PluginId) -> Vec<(Option<VolumeKey>, CallInFlight)> {
+        let book = self.book();
+        let of_plugin = book.running.values().filter(|running| running.plugin == *plugin);
+        of_plugin
+            .map(|running| {
+                let running_for = Nanos::from_std(running.begun.elapsed());
+                (running.volume.clone(), CallInFlight { running_for, ..running.call.clone() })
+            })
+            .collect()
+    }
+
     /// Returns statistics of all kinds of calls, by plugin and name.
     pub(crate) fn figures(&self) -> BTreeMap<(PluginId, &'static str), CallFigures> {
         let book = self.book();
@@ -203,6 +215,8 @@ mod tests {
         let seen = calls.of(&key);
         assert_eq!((seen[0].node_id.as_str(), seen[0].alloc_id.as_str()), ("n", "a"));
         assert!(calls.of(&VolumeKey::new("default", "w")).is_empty());
+        assert_eq!(calls.of_plugin(&plugin)[0].0, Some(key.clone()));
+        assert!(calls.of_plugin(&PluginId::new("q")).is_empty());
         assert_eq!(calls.figures()[&(plugin.clone(), "ControllerPublishVolume")].in_flight, 1);
         call.done(true);
         drop(calls.begin(&plugin, None, "ControllerPublishVolume"));

@@ -265,12 +265,12 @@ fn show(ctx: &Ctx, mut rows: Vec<Deployment>, as_json: bool, verbose: bool) -> O
 
 /// Runs `deployment status`.
 async fn status(ctx: &Ctx, args: &StatusArgs) -> Outcome {
-    crate::cmd::job::page(ctx, args.browser.ui);
     let supplied = at_most_one(&args.args, "This command takes only one argument: <deployment id>")?;
     let Some(supplied) = supplied else {
         return list(ctx, &ListArgs { json: args.json, verbose: args.verbose, filter: None }).await;
     };
     let row = resolve(ctx, supplied).await?;
+    crate::cmd::page::open_job(ctx, args.browser.ui, row.job_id.as_str(), row.namespace.as_str());
     if args.json {
         ctx.out.line(&json(&row)?);
         return Ok(0);

@@ -103,8 +103,8 @@ pub(crate) async fn list(ctx: &Ctx, args: &ListArgs) -> Outcome {
 /// Runs `eval status`.
 pub(crate) async fn status(ctx: &Ctx, args: &StatusArgs) -> Outcome {
     let supplied = one(&args.args, "This command takes one argument")?;
-    crate::cmd::job::page(ctx, args.browser.ui);
     let eval = resolve::eval(ctx, supplied).await?;
+    crate::cmd::page::open(ctx, args.browser.ui, &format!("evaluations?currentEval={}", eval.id));
     if args.monitor {
         let options = crate::monitor::Options { verbose: args.verbose, start: None };
         return crate::monitor::run(ctx, &eval.id, options).await;

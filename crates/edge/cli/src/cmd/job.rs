@@ -153,13 +153,6 @@ impl FileArgs {
     }
 }
 
-/// Prints the address of the web page if `-ui` is set. The command opens no browser: `caravan ui` does.
-pub(crate) fn page(ctx: &crate::ctx::Ctx, desired: bool) {
-    if desired {
-        ctx.out.note(&format!("The web page: {}/ui/", ctx.client.address()));
-    }
-}
-
 /// Formats the warnings of the servers, which precede all other output.
 pub(crate) fn warnings(text: &str) -> Option<String> {
     (!text.is_empty()).then(|| format!("Job Warnings:\n{text}\n"))

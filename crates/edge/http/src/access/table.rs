@@ -7,9 +7,10 @@
 use super::line::{Asks, BodyLimit, Line, Need, Object, On, Place, Scope, To, line, session, slash};
 use crate::routes::{
     acl, actions, agent, agent_admin, allocs, children, client, cluster, deployments, evals, event, exec,
-    files, fuzzy, host_volumes, job, job_versions, jobs, metrics, monitor, monitor_export, namespaces,
-    node_changes, node_pools, node_usage, nodes, operator, overview, plan, plugins, profiles, scaling,
-    search, services, snapshots, statuses, storage_map, system, tags, ui, vars, volume, volumes,
+    explain, files, fuzzy, host_volumes, job, job_versions, jobs, metrics, monitor, monitor_export,
+    namespaces, node_changes, node_pools, node_usage, nodes, operator, overview, plan, plugins, profiles,
+    scaling, search, services, snapshots, statuses, storage_map, system, tags, ui, vars, volume, volumes,
+    what_if,
 };
 use Need::{
     Action, Agent, Alloc, AnyPool, Body, Deployment, Deregister, Eval, Exec, Held, HiddenAlloc, HostClaim,
@@ -57,6 +58,7 @@ pub(super) static TABLE: &[Line] = &[
     line(Get, "caravan/overview", Shown, run!(overview::overview)).cached(),
     line(Get, "caravan/storage", Shown, run!(storage_map::map)).cached(),
     line(Get, "caravan/nodes/usage", Node(Level::Read), run!(node_usage::columns)).cached(),
+    line(Get, "caravan/what-if", Node(Level::Read), run!(what_if::answer)),
     line(Any, "/.well-known/*", Open, run!(operator::well_known)),
     line(Get, "jobs", Namespace(&[N::ListJobs]), run!(jobs::list)).cached(),
     line(Put, "jobs", Job(&[N::SubmitJob, N::RegisterJob]), run!(jobs::register)).of(Scope::Job).registers(),
@@ -265,6 +267,7 @@ pub(super) static TABLE: &[Line] = &[
         run!(host_volumes::delete),
     ),
     line(Any, "volume/host/*", NO_RESOURCE, To::Nowhere),
+    line(Get, "volume/host/*/explain", HostVolume(2, &[N::HostVolumeRead]), run!(explain::host_volume)),
     line(Any, "volume/host/*/**", NO_RESOURCE, To::Nowhere),
     slash("volume/csi"),
     line(Put, "volume/csi/**/create", Body(&[N::CsiWriteVolume]), run!(volume::create)),
@@ -276,6 +279,7 @@ pub(super) static TABLE: &[Line] = &[
     line(Delete, "volume/csi/**", Namespace(&[N::CsiWriteVolume]), run!(volume::deregister)),
     line(Get, "plugins", Shown, run!(plugins::list)),
     slash("plugin/csi"),
+    line(Get, "plugin/csi/**/explain", Plugin(Level::Read), run!(explain::plugin)),
     line(Get, "plugin/csi/**", Plugin(Level::Read), run!(plugins::get)),
     line(Get, "vars", Shown, run!(vars::list)).shared(SHARED_READ),
     slash("var"),

@@ -218,12 +218,16 @@ pub(crate) fn parse(call: &Call) -> Result<Reply, ApiError> {
         options.var_files.push(caravan_hcl::Source::new("input.hcl", &body.variables));
     }
     let source = caravan_hcl::Source::new("input.hcl", &body.text);
-    let (mut job, _warnings) = caravan_hcl::job::parse(&source, &options).map_err(|errors| {
-        let variables = errors.items.iter().any(|d| d.span.is_some_and(|s| s.source != SourceId(0)));
-        let syntax = errors.items.iter().all(|d| d.code.starts_with("E01"));
-        let which = if variables && syntax { "unable to parse var content: " } else { "" };
-        ApiError::bad_request(format!("Failed to parse job: {which}{errors}"))
-    })?;
+    let mut job = match caravan_hcl::job::parse(&source, &options) {
+        Ok((job, _warnings)) => job,
+        Err(errors) => {
+            let variables = errors.items.iter().any(|d| d.span.is_some_and(|s| s.source != SourceId(0)));
+            let syntax = errors.items.iter().all(|d| d.code.starts_with("E01"));
+            let which = if variables && syntax { "unable to parse var content: " } else { "" };
+            let error = ApiError::bad_request(format!("Failed to parse job: {which}{errors}"));
+            return problems::unparsed(call, error, &errors);
+        }
+    };
     if body.canonicalize {
         api::canonicalize(&mut job);
     }

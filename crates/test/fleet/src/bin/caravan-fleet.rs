@@ -1,9 +1,13 @@
 //! `caravan-fleet NODES ALLOCATIONS [EACH [IN-FLIGHT [WORKERS [DIRECTORY]]]]`: prints figures of a fleet under load,
 //! one JSON object a line. Jobs have EACH allocations. With a directory the log is on disk, otherwise in memory.
+//! `caravan-fleet serve [--nodes N] [--allocs N] [--volumes N] [--http ADDRESS]`: fills a cluster, serves its HTTP API and web
+//! page, prints the address, and ends with its standard input.
 //! `caravan-fleet storm [NODES [SEEDS]]`: nodes join, vanish and drain under jobs of all types; prints violations.
 
-use caravan_fleet::{Cluster, FleetError, Load, Setup, Storm, run, storm, survey};
+use caravan_fleet::{Cluster, FleetError, Load, Setup, Size, Storm, Web, fill, plain_nodes, run, storm, survey};
 use caravan_sys::heap::Counting;
+use std::io::Read;
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
@@ -64,6 +68,36 @@ async fn storms(nodes: usize, seeds: std::ops::Range<u64>) -> Result<bool, Fleet
     Ok(well)
 }
 
+/// Parses the flags of `serve`; `None` if a flag is not known or has no valid value.
+fn flags(arguments: &[String]) -> Option<(Size, SocketAddr)> {
+    let mut size = Size { nodes: 10_000, allocs: 100_000, each: 500, volumes: 1000 };
+    let mut address = SocketAddr::from(([127, 0, 0, 1], 0));
+    for pair in arguments.chunks(2) {
+        let [name, value] = pair else { return None };
+        match name.trim_start_matches('-') {
+            "nodes" => size.nodes = value.parse().ok()?,
+            "allocs" => size.allocs = value.parse().ok()?,
+            "volumes" => size.volumes = value.parse().ok()?,
+            "http" => address = value.parse().ok()?,
+            _ => return None,
+        }
+    }
+    size.each = u32::try_from(size.allocs.min(500)).unwrap_or(500).max(1);
+    Some((size, address))
+}
+
+/// Serves a filled cluster until the standard input ends.
+async fn serve(size: Size, address: SocketAddr) -> Result<(), FleetError> {
+    let setup = Setup { nodes: plain_nodes(size), workers: 2, dir: None, heartbeat: None };
+    let mut cluster = Cluster::start(&setup).await?;
+    fill(&mut cluster, size).await?;
+    let web = Web::start(&cluster, address).await?;
+    println!("{}", serde_json::json!({ "address": format!("http://{}", web.address) }));
+    tokio::task::spawn_blocking(|| std::io::stdin().read_to_end(&mut Vec::new())).await??;
+    drop(web);
+    cluster.stop().await
+}
+
 /// Returns the number at an index of the arguments.
 fn number(arguments: &[String], at: usize, otherwise: Option<usize>) -> Option<usize> {
     arguments.get(at).map_or(otherwise, |text| text.parse().ok())
@@ -78,6 +112,16 @@ fn main() -> ExitCode {
             return ExitCode::FAILURE;
         }
     };
+    if arguments.first().is_some_and(|first| first == "serve") {
+        let Some((size, address)) = flags(&arguments[1..]) else {
+            eprintln!("usage: caravan-fleet serve [--nodes N] [--allocs N] [--volumes N] [--http ADDRESS]");
+            return ExitCode::FAILURE;
+        };
+        return match runtime.block_on(serve(size, address)) {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(error) => failed(&error),
+        };
+    }
     if arguments.first().is_some_and(|first| first == "storm") {
         arguments.remove(0);
         let nodes = number(&arguments, 0, Some(2000)).unwrap_or(2000);

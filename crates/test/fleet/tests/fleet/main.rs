@@ -1,5 +1,7 @@
 //! Small fleets, with the checks of large ones.
 
+mod ui;
+
 use caravan_fleet::{Cluster, Load, Setup, Storm, run, storm, survey};
 use std::time::Duration;
 

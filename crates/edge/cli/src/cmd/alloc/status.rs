@@ -57,8 +57,8 @@ pub(crate) async fn run(ctx: &Ctx, args: &StatusArgs) -> Outcome {
         ctx.out.line(&json(&all)?);
         return Ok(0);
     };
-    crate::cmd::job::page(ctx, args.browser.ui);
     let stub = resolve::alloc(ctx, supplied).await?;
+    crate::cmd::page::open(ctx, args.browser.ui, &format!("allocations/{}", stub.id));
     let alloc = ctx
         .client
         .allocations()

@@ -46,7 +46,6 @@ pub(crate) async fn run(ctx: &Ctx, args: &DispatchArgs) -> Outcome {
             "This command takes one or two argument: <parameterized job> [input source]".into(),
         ));
     };
-    super::page(ctx, args.browser.ui);
     let options = DispatchOptions {
         payload: payload(args.file.as_deref())?,
         meta: pairs(&args.meta)?,
@@ -55,6 +54,7 @@ pub(crate) async fn run(ctx: &Ctx, args: &DispatchArgs) -> Outcome {
         idempotency_token: args.idempotency_token.clone(),
     };
     let job = resolve::job_of_kind(ctx, supplied, "parameterized ", |job| job.parameterized_job).await?;
+    crate::cmd::page::open_job(ctx, args.browser.ui, job.id.as_str(), job.namespace.as_str());
     let query = ctx.query().namespace(job.namespace.as_str());
     let jobs = ctx.client.jobs();
     let answer =

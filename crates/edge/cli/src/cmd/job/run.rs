@@ -44,7 +44,7 @@ pub(crate) struct RunArgs {
     /// Keep the registered resources of tasks
     #[arg(long)]
     preserve_resources: bool,
-    /// Open the job's page in the browser; has no effect in this build
+    /// Open the job's page in the browser; without a display, print its address
     #[arg(long)]
     ui: bool,
     /// Show full ids
@@ -57,14 +57,13 @@ pub(crate) struct RunArgs {
 
 pub(crate) async fn run(ctx: &Ctx, args: &RunArgs) -> Outcome {
     let path = one(&args.args, "This command takes one argument: <path>")?;
-    super::page(ctx, args.ui);
     let mut file = jobfile::load(ctx, path, &args.file.input()).await?;
     args.namespaces.apply(&mut file.job);
     if args.output {
         ctx.out.line(&json_as_declared(&std::collections::BTreeMap::from([("Job", file.printed()?)]))?);
         return Ok(0);
     }
-    file.id()?;
+    let id = file.id()?.to_owned();
     for warning in &file.warnings {
         ctx.out.note(warning);
     }
@@ -86,6 +85,8 @@ pub(crate) async fn run(ctx: &Ctx, args: &RunArgs) -> Outcome {
             };
         }
     };
+    let namespace = file.job.namespace.as_deref().unwrap_or("default");
+    crate::cmd::page::open_job(ctx, args.ui, &id, namespace);
     if let Some(text) = super::warnings(&answer.warnings) {
         ctx.out.line(&text);
     }

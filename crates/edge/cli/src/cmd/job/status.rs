@@ -34,7 +34,7 @@ pub(crate) struct StatusArgs {
     /// Show only the job, without its allocations
     #[arg(long)]
     short: bool,
-    /// Open the job's page in the browser; has no effect in this build
+    /// Open the job's page in the browser; without a display, print its address
     #[arg(long)]
     ui: bool,
     /// Show full ids and timestamps
@@ -77,11 +77,12 @@ struct DetailJson<'a> {
 
 pub(crate) async fn run(ctx: &Ctx, args: &StatusArgs) -> Outcome {
     let supplied = at_most_one(&args.args, "This command takes either no arguments or one: <job>")?;
-    super::page(ctx, args.ui);
     let Some(supplied) = supplied else {
+        crate::cmd::page::open(ctx, args.ui, "jobs");
         return all(ctx, args).await;
     };
     let stub = resolve::job(ctx, supplied).await?;
+    crate::cmd::page::open_job(ctx, args.ui, stub.id.as_str(), stub.namespace.as_str());
     let detail = detail(ctx, &stub, args.all_allocs).await?;
     if let Some(shown) = args.data.show(ctx, &[detail.json()]) {
         return shown;

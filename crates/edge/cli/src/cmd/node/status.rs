@@ -60,12 +60,15 @@ impl StatusArgs {
 
 pub(crate) async fn run(ctx: &Ctx, args: &StatusArgs) -> Outcome {
     let supplied = at_most_one(&args.args, "This command takes either one or no arguments")?;
-    crate::cmd::job::page(ctx, args.browser.ui);
     let id = match (supplied, args.own) {
         (Some(supplied), _) => resolve::node(ctx, supplied).await?.id.to_string(),
         (None, true) => resolve::own_node(ctx).await?,
-        (None, false) => return all(ctx, args).await,
+        (None, false) => {
+            crate::cmd::page::open(ctx, args.browser.ui, "clients");
+            return all(ctx, args).await;
+        }
     };
+    crate::cmd::page::open(ctx, args.browser.ui, &format!("clients/{id}"));
     let nodes = ctx.client.nodes();
     let node = nodes.info(&id, &ctx.query()).await.doing("Error querying node info")?.value;
     if args.json {

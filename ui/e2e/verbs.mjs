@@ -1,0 +1,271 @@
+// What a user does with jobs, files, agents and volumes: node verbs.mjs ADDRESS. The agent runs the plugin `hostpath` and the
+// job `writer` with its volume `data`. Prints `the session is over`.
+
+import { readFileSync } from 'node:fs';
+import { address, api, expect, heading, open, session } from './browser.mjs';
+import { accessible } from './accessible.mjs';
+
+/** Registers a job file. */
+async function run(text) {
+  const parsed = await api('jobs/parse', { method: 'POST', body: JSON.stringify({ JobHCL: text, Canonicalize: true }) });
+  const answer = await fetch(`${address}/v1/jobs`, { method: 'POST', body: JSON.stringify({ Job: parsed }) });
+  expect(answer.ok, `the job to be registered: ${await answer.clone().text()}`);
+}
+const until = async (what, look) => {
+  for (let at = 0; at < 300; at += 1) {
+    const found = await look();
+    if (found) return found;
+    await new Promise((resolve) => setTimeout(resolve, 100));
+  }
+  throw new Error(`waited in vain for ${what}`);
+};
+
+const steps = {
+  async 'a parameterized job is dispatched'() {
+    await run(`job "mail" {
+      type = "batch"
+      parameterized {
+        payload = "required"
+        meta_required = ["to"]
+      }
+      group "g" {
+        task "t" {
+          driver = "raw_exec"
+          config {
+            command = "/bin/sh"
+            args = ["-c", "cat local/in; echo to $NOMAD_META_to; sleep 1"]
+          }
+          dispatch_payload { file = "in" }
+        }
+      }
+    }`);
+    const page = await open('jobs/mail@default');
+    await page.getByRole('button', { name: 'Dispatch', exact: true }).click();
+    const panel = page.getByRole('region', { name: 'Dispatch mail' });
+    await panel.getByRole('textbox', { name: 'to (required)' }).fill('ada');
+    await panel.getByRole('textbox', { name: 'Payload (required)' }).fill('grün');
+    await accessible(page, 'dispatch');
+    await panel.getByRole('button', { name: 'Dispatch' }).click();
+    await page.getByRole('heading', { level: 1, name: /^mail\/dispatch-/ }).waitFor();
+    await page.getByRole('table', { name: 'Allocations' }).locator('tbody a').first().click();
+    await page.getByRole('table', { name: 'Tasks' }).getByRole('link', { name: 'Log' }).click();
+    await page.getByRole('log', { name: 'Log' }).getByText('grünto ada').waitFor();
+    await page.goto(`${address}/ui/jobs/mail@default`);
+    await page.getByRole('table', { name: 'Dispatched jobs' }).getByRole('link').first().waitFor();
+    await page.close();
+  },
+
+  async 'a periodic job is launched now'() {
+    await run(`job "nightly" {
+      type = "batch"
+      periodic { crons = ["0 0 1 1 *"] }
+      group "g" {
+        task "t" {
+          driver = "raw_exec"
+          config { command = "true" }
+        }
+      }
+    }`);
+    const page = await open('jobs/nightly@default');
+    await page.getByRole('button', { name: 'Launch now' }).click();
+    await page.getByRole('dialog').getByText('Launch the periodic job nightly now?').waitFor();
+    await page.getByRole('dialog').getByRole('button', { name: 'Launch it' }).click();
+    await page.getByRole('table', { name: 'Launches' }).getByRole('link', { name: /nightly\/periodic-/ }).waitFor();
+    await page.close();
+  },
+
+  async 'an action runs in a task'() {
+    await run(`job "acts" {
+      group "g" {
+        task "t" {
+          driver = "raw_exec"
+          config {
+            command = "sleep"
+            args = ["3600"]
+          }
+          action "greet" {
+            command = "/bin/sh"
+            args = ["-c", "echo hello from the action; exit 4"]
+          }
+        }
+      }
+    }`);
+    await until('the task', async () => (await api('job/acts/allocations')).some((row) => row.ClientStatus === 'running'));
+    const page = await open('jobs/acts@default');
+    await page.getByRole('table', { name: 'Actions' }).getByRole('button', { name: 'Run greet' }).click();
+    await heading(page, 'Action greet');
+    await page.getByRole('button', { name: 'Run the action' }).click();
+    await page.locator('.xterm-rows').getByText('hello from the action').waitFor();
+    await page.getByRole('status', { name: 'Session' }).filter({ hasText: 'code 4' }).waitFor();
+    await page.close();
+  },
+
+  async 'files are seen and downloaded'() {
+    const alloc = (await api('job/acts/allocations'))[0].ID;
+    const page = await open(`allocations/${alloc}`);
+    await page.getByRole('link', { name: 'Files of the allocation' }).click();
+    const files = page.getByRole('table', { name: 'Files' });
+    await files.getByRole('link', { name: 'alloc/' }).click();
+    await files.getByRole('link', { name: 'logs/' }).click();
+    await files.getByRole('link', { name: 't.stdout.0' }).waitFor();
+    await accessible(page, 'files');
+    expect(page.url().endsWith('/fs/alloc/logs'), `the path in ${page.url()}`);
+    const writer = (await api('job/writer/allocations')).find((row) => row.ClientStatus === 'running').ID;
+    await page.goto(`${address}/ui/allocations/${writer}/fs/alloc/logs/writer.stdout.0`);
+    await page.getByText('written by allocation').first().waitFor();
+    const [download] = await Promise.all([page.waitForEvent('download'), page.getByRole('button', { name: 'Download' }).click()]);
+    expect(readFileSync(await download.path(), 'utf8').includes('written by allocation'), 'the content of the file');
+    await page.goto(`${address}/ui/allocations/${writer}/fs/no/such`);
+    await page.getByRole('button', { name: 'Try again' }).waitFor();
+    await page.close();
+  },
+
+  async 'the log of an agent is followed'() {
+    const node = (await api('nodes'))[0].ID;
+    const page = await open(`clients/${node}`);
+    await page.getByRole('link', { name: 'Log of the agent' }).click();
+    await page.getByRole('combobox', { name: 'Level' }).selectOption('debug');
+    await page.getByRole('log', { name: 'Log' }).getByText(/DEBUG/).first().waitFor();
+    await main(page, 'Servers');
+    await page.getByRole('table', { name: 'Servers' }).getByRole('link', { name: 'Log' }).click();
+    await page.getByRole('region', { name: 'Log of the agent' }).waitFor();
+    await page.close();
+  },
+
+  async 'a drain shows first what it moves'() {
+    const page = await open('clients');
+    await page.getByRole('table', { name: 'Nodes' }).locator('tbody a').first().click();
+    await page.getByRole('region', { name: 'Usage' }).getByRole('img', { name: /^CPU: now/ }).waitFor();
+    await page.getByRole('button', { name: 'Drain' }).click();
+    const dialog = page.getByRole('dialog');
+    const moves = dialog.getByRole('list', { name: 'Moves' });
+    await moves.getByText(/writer.*finds no place/).waitFor();
+    await dialog.getByText(/would find no place and wait/).waitFor();
+    await accessible(page, 'the preview of a drain');
+    await dialog.getByRole('button', { name: 'Cancel' }).click();
+    await page.close();
+  },
+
+  async 'a volume is created, grown, copied and deleted'() {
+    const page = await open('storage');
+    await page.getByRole('button', { name: 'New volume' }).click();
+    await heading(page, 'New volume');
+    await page.getByRole('textbox', { name: 'Name' }).fill('scratch');
+    await page.getByRole('combobox', { name: 'Plugin' }).fill('hostpath');
+    await page.getByRole('textbox', { name: 'Least capacity' }).fill('big');
+    await page.getByRole('button', { name: 'Create' }).click();
+    await page.getByRole('alert').getByText('Least capacity "big"').waitFor();
+    await page.getByRole('textbox', { name: 'Least capacity' }).fill('1MiB');
+    await accessible(page, 'a new volume');
+    await page.getByRole('button', { name: 'Create' }).click();
+    await heading(page, 'scratch');
+    const dialog = page.getByRole('dialog');
+    await page.getByRole('button', { name: 'Grow' }).click();
+    await dialog.getByRole('textbox', { name: 'New capacity' }).fill('1 MiB');
+    await dialog.getByRole('button', { name: 'Grow it' }).click();
+    await dialog.getByRole('alert').getByText('cannot shrink').waitFor();
+    await dialog.getByRole('textbox', { name: 'New capacity' }).fill('2 MiB');
+    await dialog.getByRole('button', { name: 'Grow it' }).click();
+    await page.getByRole('region', { name: 'State' }).getByText('2.0 MiB').waitFor();
+    await page.getByRole('button', { name: 'New snapshot' }).click();
+    await dialog.getByRole('button', { name: 'Make it' }).click();
+    const snapshots = page.getByRole('table', { name: 'Snapshots' });
+    await snapshots.getByRole('cell', { name: 'ready', exact: true }).waitFor();
+    const name = await snapshots.locator('tbody td').first().innerText();
+    await snapshots.getByRole('button', { name: 'Delete' }).click();
+    await dialog.getByText(`Delete the snapshot ${name}?`).waitFor();
+    await dialog.getByRole('textbox').fill(name);
+    await dialog.getByRole('button', { name: 'Delete the snapshot' }).click();
+    await snapshots.getByText('None.').waitFor();
+    await page.getByRole('button', { name: 'Delete', exact: true }).click();
+    await dialog.getByRole('textbox').fill('scratch');
+    await dialog.getByRole('button', { name: 'Delete the volume' }).click();
+    await until('the volume to be gone', async () => !(await api('volumes?type=csi')).some((row) => row.ID === 'scratch'));
+    await page.close();
+  },
+
+  async 'a host volume is created and deleted'() {
+    const page = await open('storage/volumes/new?type=host');
+    await heading(page, 'New host volume');
+    await page.getByRole('textbox', { name: 'Name' }).fill('cache');
+    await page.getByRole('textbox', { name: 'Plugin' }).fill('mkdir');
+    await page.getByRole('button', { name: 'Create' }).click();
+    await heading(page, 'cache');
+    await page.getByText('no allocation uses it').waitFor();
+    await page.getByRole('button', { name: 'Delete' }).click();
+    const dialog = page.getByRole('dialog');
+    await dialog.getByText('Delete the host volume cache?').waitFor();
+    await dialog.getByRole('textbox').fill('cache');
+    await dialog.getByRole('button', { name: 'Delete the volume' }).click();
+    await heading(page, 'Storage');
+    await page.close();
+  },
+
+  async 'a plugin explains itself'() {
+    const page = await open('storage/plugins/hostpath');
+    await page.getByText('1 of 1 nodes are healthy').waitFor();
+    await page.getByRole('table', { name: 'Calls under way' }).waitFor();
+    await accessible(page, 'a plugin');
+    await page.close();
+  },
+
+  async 'a wrong file is marked, and a template is kept'() {
+    const page = await open('jobs/run');
+    await page.getByRole('textbox', { name: 'Job file' }).fill('job "x" {\n  priority = \n}\n');
+    await page.getByRole('button', { name: 'Plan' }).click();
+    const problems = page.getByRole('list', { name: 'Problems of Job file' });
+    await problems.getByRole('button', { name: /^Line 2/ }).click();
+    expect(await page.evaluate(() => document.activeElement?.getAttribute('aria-label')) === 'Job file', 'the focus in the file');
+    await accessible(page, 'a wrong file');
+    const text = 'job "made" {\n  group "g" {\n    task "t" {\n      driver = "raw_exec"\n      config { command = "true" }\n    }\n  }\n}\n';
+    await page.getByRole('textbox', { name: 'Job file' }).fill(text);
+    await page.getByRole('button', { name: 'Keep as template' }).click();
+    const dialog = page.getByRole('dialog');
+    await dialog.getByRole('textbox', { name: 'Name' }).fill('a b');
+    await dialog.getByRole('button', { name: 'Keep it' }).click();
+    await dialog.getByRole('alert').getByText('A name has').waitFor();
+    await dialog.getByRole('textbox', { name: 'Name' }).fill('basic');
+    await dialog.getByRole('button', { name: 'Keep it' }).click();
+    await dialog.waitFor({ state: 'hidden' });
+    await page.getByRole('textbox', { name: 'Job file' }).fill('job "other" {}');
+    await page.getByRole('combobox', { name: 'Template' }).selectOption('basic@default');
+    await until('the file of the template', async () => (await page.getByRole('textbox', { name: 'Job file' }).inputValue()) === text);
+    await page.getByRole('combobox', { name: 'Node' }).selectOption({ index: 1 });
+    await page.getByRole('button', { name: 'What if' }).click();
+    await page.getByRole('region', { name: 'Plan result' }).getByRole('heading', { name: 'What if' }).waitFor();
+    await page.getByRole('button', { name: 'Remove template' }).click();
+    await dialog.getByText('Remove the template basic?').waitFor();
+    await dialog.getByRole('button', { name: 'Remove it' }).click();
+    await page.getByRole('button', { name: 'Remove template' }).waitFor({ state: 'detached' });
+    await page.close();
+  },
+
+  async 'a namespace is made, changed and deleted'() {
+    const page = await open('administration/namespaces');
+    await page.getByRole('button', { name: 'New namespace' }).click();
+    await page.getByRole('textbox', { name: 'Name' }).fill('team');
+    await page.getByRole('textbox', { name: 'Metadata' }).fill('owner=ada');
+    await accessible(page, 'a new namespace');
+    await page.getByRole('button', { name: 'Save' }).click();
+    await page.getByRole('heading', { level: 2, name: 'team' }).waitFor();
+    await page.getByRole('button', { name: 'Edit' }).click();
+    await page.getByRole('textbox', { name: 'Description' }).fill('of the team');
+    await page.getByRole('button', { name: 'Save' }).click();
+    await page.getByRole('table', { name: 'Namespaces' }).getByText('of the team').waitFor();
+    expect((await api('namespace/team')).Meta.owner === 'ada', 'the metadata to stay');
+    await page.getByRole('button', { name: 'Delete' }).click();
+    await page.getByRole('dialog').getByText('Delete the namespace team?').waitFor();
+    await page.getByRole('dialog').getByRole('button', { name: 'Delete it' }).click();
+    await page.getByRole('table', { name: 'Namespaces' }).getByRole('link', { name: 'team' }).waitFor({ state: 'detached' });
+    await main(page, 'Administration');
+    await page.getByRole('tab', { name: 'Node pools' }).click();
+    await page.getByRole('button', { name: 'New node pool' }).click();
+    await page.getByRole('textbox', { name: 'Name' }).fill('fast');
+    await page.getByRole('button', { name: 'Save' }).click();
+    await page.getByRole('heading', { level: 2, name: 'fast' }).waitFor();
+    await page.close();
+  },
+};
+
+const main = (page, name) => page.getByRole('navigation', { name: 'Main' }).getByRole('link', { name, exact: true }).click();
+await session(steps, process.argv[3]);
