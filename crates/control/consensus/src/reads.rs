@@ -1,6 +1,7 @@
 //! Proof of leadership for reads: by a recent acknowledgement of a quorum, or by a round of heartbeats.
 
 use crate::raft::{Core, Instant, TypeConfig};
+use crate::runtime::suspended;
 use crate::start::{Running, fatal, not_leader};
 use crate::{Error, Leadership, PeerAddress};
 use futures::FutureExt;
@@ -10,7 +11,6 @@ use openraft::errors::{LinearizableReadError, RaftError};
 use openraft::type_config::TypeConfigExt;
 use openraft::{Instant as _, LinearizerOption};
 use parking_lot::Mutex;
-use rustix::time::{ClockId, clock_gettime};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -156,14 +156,7 @@ impl Suspensions {
     /// Returns when the end of the last suspension was noticed. Acknowledgements of messages sent before then prove
     /// nothing.
     fn last(&self) -> Option<Instant> {
-        let clock = |id| {
-            let time = clock_gettime(id);
-            let part = |n: i64| u64::try_from(n).unwrap_or(0);
-            Duration::from_secs(part(time.tv_sec)) + Duration::from_nanos(part(time.tv_nsec))
-        };
-        // In this order, so that a delay in between makes the difference smaller.
-        let boot = clock(ClockId::Boottime);
-        self.notice(boot.saturating_sub(clock(ClockId::Monotonic)))
+        self.notice(suspended())
     }
 
     fn notice(&self, offset: Duration) -> Option<Instant> {
