@@ -8,8 +8,8 @@ use crate::log::{LogStore, WriterHandle};
 use crate::machine::{Machine, StateMachine};
 use crate::network::{Network, PeerTransport};
 use crate::raft::{Core, ServerMetrics, TypeConfig};
-use crate::runtime::{now, planted};
 use crate::reads::{Rounds, Suspensions};
+use crate::runtime::{now, planted, suspended};
 use crate::service::Service;
 use crate::snapshot::{Inbox, SnapshotStore};
 use crate::{Config, Error, PeerAddress, ServerId, Storage};
@@ -251,7 +251,7 @@ impl Inner {
         };
         let running = Running {
             rounds: Rounds::new(raft.clone()),
-            suspensions: Suspensions::default(),
+            suspensions: Suspensions::new(suspended()),
             raft,
             number,
             inbox,

@@ -102,7 +102,7 @@ async fn admit(sim: &Sim, from: HostId, to: HostId, cluster: ClusterId, number: 
 
 /// Raises the level once all servers support the next one.
 async fn raise_level(sim: &Sim, leader: HostId, handle: &Handle) -> Result<(), Error> {
-    let supported = sim.servers.lock().values().all(|server| server.level >= 2);
+    let supported = sim.servers.lock().values().all(|server| server.up && server.running >= 2);
     let level = sim.with(leader, |server| server.replica.clone()).lock().level;
     if !supported || level >= 2 {
         return Ok(());

@@ -205,7 +205,8 @@ impl Book {
         let mut pages = self.0.lock();
         pages.count("acknowledged");
         if pages.indexes.get(&id) != Some(&index) {
-            pages.violate(format!("command {id} is acknowledged at index {index}, but was not applied there"));
+            pages
+                .violate(format!("command {id} is acknowledged at index {index}, but was not applied there"));
         }
         pages.acked.insert(id, index);
         pages.newest_acked = pages.newest_acked.max(index);

@@ -28,7 +28,7 @@ pub(crate) async fn run(sim: Sim, client: usize, mut lots: Lots) {
             continue;
         }
         let servers = sim.hosts();
-        let leader = sim.leader().filter(|_| lots.chance(75));
+        let leader = lots.pick(&sim.leaders()).copied().filter(|_| lots.chance(75));
         let Some(to) = leader.or_else(|| lots.pick(&servers).copied()) else { continue };
         if lots.chance(25) {
             stale_read(&sim, to).await;
@@ -49,7 +49,9 @@ pub(crate) async fn run(sim: Sim, client: usize, mut lots: Lots) {
             (RegisterOp::Cas { from: *known, to: id }, Action::Cas { key, from: *known, to: id })
         };
         // Other commands may be read by newer programs only.
-        if lots.chance(5) && write(&sim, to, Command { id: sim.book.next_id(), action: Action::Newer(id) }, true).await {
+        if lots.chance(5)
+            && write(&sim, to, Command { id: sim.book.next_id(), action: Action::Newer(id) }, true).await
+        {
             continue;
         }
         let place = sim.book.called(client, id, key, op);
@@ -92,7 +94,9 @@ async fn send(sim: &Sim, to: HostId, command: Command, newer: bool) -> Answer {
                     let ret = if conflict { RegisterRet::Conflict } else { RegisterRet::Done };
                     Answer::Done(ret, applied.index)
                 }
-                Err(Error::NotLeader { .. } | Error::NotAdmitted | Error::TermEnded { .. }) => Answer::Refused,
+                Err(Error::NotLeader { .. } | Error::NotAdmitted | Error::TermEnded { .. }) => {
+                    Answer::Refused
+                }
                 Err(_) => Answer::Unknown,
             })
         })
@@ -101,8 +105,25 @@ async fn send(sim: &Sim, to: HostId, command: Command, newer: bool) -> Answer {
 }
 
 async fn read(sim: &Sim, client: usize, to: HostId, key: u8, quorum: bool) -> Option<u64> {
-    let floor = sim.book.newest_acked();
     let place = sim.book.called(client, 0, key, RegisterOp::Read);
+    let value = proved_read(sim, to, key, quorum).await?;
+    sim.book.answered(place, RegisterRet::Value(value));
+    Some(value)
+}
+
+/// Reads often from a server that takes itself for the leader. The history does not contain these reads.
+pub(crate) async fn reader(sim: Sim, mut lots: Lots) {
+    loop {
+        sleep(lots.between(Duration::from_millis(20), Duration::from_millis(90))).await;
+        if let Some(to) = lots.pick(&sim.leaders()) {
+            proved_read(&sim, *to, 0, false).await;
+        }
+    }
+}
+
+/// Reads a register from a server that proves that it leads, and checks that nothing is missing.
+async fn proved_read(sim: &Sim, to: HostId, key: u8, quorum: bool) -> Option<u64> {
+    let floor = sim.book.newest_acked();
     let target = sim.clone();
     let work: Work<(u64, u64)> = Arc::new(move || {
         let sim = target.clone();
@@ -117,7 +138,6 @@ async fn read(sim: &Sim, client: usize, to: HostId, key: u8, quorum: bool) -> Op
     });
     let (index, value) = sim.call(OUTSIDE, to, CALL_TIMEOUT, work).await?;
     sim.book.count("reads");
-    sim.book.answered(place, RegisterRet::Value(value));
     if index < floor {
         sim.book.violate(format!(
             "server {} answers a read from index {index}, although {floor} was acknowledged before",
@@ -133,8 +153,7 @@ async fn stale_read(sim: &Sim, to: HostId) {
         let sim = target.clone();
         Box::pin(async move {
             sim.handle(to)?;
-            let (replica, recovered) =
-                sim.with(to, |server| (server.replica.clone(), server.recovered));
+            let (replica, recovered) = sim.with(to, |server| (server.replica.clone(), server.recovered));
             if recovered || sim.is_planted(Fault::StaleBeforeRecovery) {
                 let state = replica.lock();
                 sim.book.stale_read(to, state.index, state.chain);

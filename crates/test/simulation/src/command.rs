@@ -14,20 +14,36 @@ pub(crate) type NodeId = u32;
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) enum Action {
-    Write { key: u8, value: u64 },
-    Cas { key: u8, from: u64, to: u64 },
+    Write {
+        key: u8,
+        value: u64,
+    },
+    Cas {
+        key: u8,
+        from: u64,
+        to: u64,
+    },
     /// Raises the feature level.
     Level(u32),
     /// A command that exists since level 2.
     Newer(u64),
     NodeUp(NodeId),
-    NodeDown { node: NodeId, wall: i64 },
+    NodeDown {
+        node: NodeId,
+        wall: i64,
+    },
     /// Gives the volume to a node, if the state still has this claim and its node still is down.
-    Grant { from: Option<(u64, u64)>, to: NodeId },
+    Grant {
+        from: Option<(u64, u64)>,
+        to: NodeId,
+    },
     Key(u64),
     /// A secret that is sealed by a key.
     Sealed(u64),
-    Place { alloc: u64, node: NodeId },
+    Place {
+        alloc: u64,
+        node: NodeId,
+    },
     Stop(u64),
 }
 

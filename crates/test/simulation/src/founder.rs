@@ -5,7 +5,9 @@ use crate::net::Work;
 use crate::server::{Sim, peer};
 use caravan_consensus::sim::{HostId, elapsed, sleep};
 use caravan_consensus::{ClusterId, Handle, Peer, ServerId};
-use caravan_founding::{Answer, Candidate, Founding, Own, Promise, Reply, ServerUuid, Step, next, reply, stands};
+use caravan_founding::{
+    Answer, Candidate, Founding, Own, Promise, Reply, ServerUuid, Step, next, reply, stands,
+};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
@@ -82,22 +84,28 @@ pub(crate) async fn run(sim: Sim, at: HostId, handle: Handle) {
                 sleep(PAUSE).await;
             }
             Step::Found(founding) => {
-                let numbered = founding.servers.iter().filter_map(|server| {
-                    Some((ServerId(founding.number(*server)?), peer(host(*server))))
-                });
+                let numbered = founding
+                    .servers
+                    .iter()
+                    .filter_map(|server| Some((ServerId(founding.number(*server)?), peer(host(*server)))));
                 let members: BTreeMap<ServerId, Peer> = numbered.collect();
                 let number = founding.number(own.server).unwrap_or_default();
-                found(&handle, ClusterId(founding.cluster.0), ServerId(number), members).await;
+                if found(&handle, ClusterId(founding.cluster.0), ServerId(number), members).await {
+                    store(None);
+                }
             }
         }
     }
 }
 
 /// A failed disk ends the process, which tries again after its restart.
-async fn found(handle: &Handle, cluster: ClusterId, number: ServerId, members: BTreeMap<ServerId, Peer>) {
-    if handle.admit(cluster, number).await.is_ok() {
-        let _ = handle.found(cluster, members).await;
-    }
+async fn found(
+    handle: &Handle,
+    cluster: ClusterId,
+    number: ServerId,
+    members: BTreeMap<ServerId, Peer>,
+) -> bool {
+    handle.admit(cluster, number).await.is_ok() && handle.found(cluster, members).await.is_ok()
 }
 
 fn drawn(at: HostId) -> Uuid {

@@ -17,7 +17,7 @@ use tokio::time::Instant;
 
 const TICK: Duration = Duration::from_millis(100);
 /// How long a new leader waits for a node that it has not heard from.
-const FAILOVER: Duration = Duration::from_secs(9);
+const FAILOVER: Duration = Duration::from_secs(6);
 const FORWARD_TIMEOUT: Duration = Duration::from_millis(800);
 const RETRIES: usize = 30;
 

@@ -35,8 +35,6 @@ struct Nemesis<'a> {
     count: u64,
     /// Whether the network is out of order.
     disturbed: bool,
-    /// Disks that were wiped lately; at most one at a time.
-    wiped: Option<HostId>,
 }
 
 /// Runs a simulation.
@@ -56,11 +54,11 @@ pub(crate) fn run(world: &World, book: Book, fault: Option<Fault>) {
         expect,
     };
     for host in (1..=servers).map(HostId) {
-        let wall = lots.below(20_000_000) as i64;
+        let wall = if lots.chance(30) { lots.below(2 * HOUR as u64) as i64 - HOUR } else { 0 };
         sim.servers.lock().insert(host, Server::new(wall));
     }
-    let (later, count, disturbed, wiped) = Default::default();
-    let mut nemesis = Nemesis { world, sim, lots, later, count, disturbed, wiped };
+    let (later, count, disturbed) = Default::default();
+    let mut nemesis = Nemesis { world, sim, lots, later, count, disturbed };
     for host in (1..=servers).map(HostId) {
         let after = nemesis.lots.between(Duration::ZERO, Duration::from_secs(2));
         nemesis.after(after, Later::Boot(host));
@@ -78,6 +76,7 @@ impl Nemesis<'_> {
         for number in 0..CLIENTS {
             self.world.spawn(HostId(0), client::run(self.sim.clone(), number, self.lots.fork()));
         }
+        self.world.spawn(HostId(0), client::reader(self.sim.clone(), self.lots.fork()));
         self.world.spawn(HostId(0), admin::run(self.sim.clone(), self.lots.fork()));
         while self.world.elapsed() < CHAOS && self.sim.book.violation().is_none() {
             let pause = self.lots.between(Duration::from_millis(100), Duration::from_millis(2500));
@@ -226,17 +225,17 @@ impl Nemesis<'_> {
         let host = self.random_server();
         let time = self.lots.between(Duration::from_millis(200), Duration::from_secs(7));
         let text = match self.lots.below(100) {
-            0..14 => self.crash(host),
-            14..20 => self.all_lose_power(),
-            20..32 => self.freeze(host, time),
-            32..58 => self.cut(host, time),
-            58..66 => self.disturb(time),
-            66..71 => self.clock(host),
-            71..81 => self.disk(host, time),
-            81..86 => self.transfer(host),
-            86..90 => self.remove(host),
-            90..94 => self.wipe(host),
-            94..97 => self.change_program(host),
+            0..12 => self.crash(host),
+            12..18 => self.all_lose_power(),
+            18..28 => self.freeze(host, time),
+            28..52 => self.cut(host, time),
+            52..59 => self.disturb(time),
+            59..66 => self.clock(host),
+            66..77 => self.disk(host, time),
+            77..82 => self.transfer(host),
+            82..86 => self.remove(host),
+            86..90 => self.wipe(host),
+            90..93 => self.change_program(host),
             _ => self.disturb_node(time),
         };
         if let Some(text) = text {
@@ -263,6 +262,16 @@ impl Nemesis<'_> {
     }
 
     fn all_lose_power(&mut self) -> Option<String> {
+        // Mostly right after an acknowledgement.
+        let (before, sim) = (self.sim.book.newest_acked(), self.sim.clone());
+        if self.lots.chance(70) {
+            let until = self.world.elapsed() + Duration::from_secs(1);
+            let due = self.later.first_key_value().map_or(until, |((at, _), _)| until.min(*at));
+            self.world.run(due, |_| {
+                inspect(&sim);
+                sim.book.newest_acked() == before && sim.ended.lock().is_empty()
+            });
+        }
         for host in self.sim.hosts() {
             if self.is_up(host) {
                 self.kill(host, true);
@@ -288,6 +297,9 @@ impl Nemesis<'_> {
             return None;
         }
         self.disturbed = true;
+        let kind = self.lots.below(5);
+        // Long enough for the leader of the others to miss the nodes of the minority.
+        let time = if kind == 0 { time * 3 } else { time };
         self.after(time, Later::NetHeals);
         let servers = self.sim.hosts();
         let others: Vec<HostId> = servers.iter().copied().filter(|other| *other != host).collect();
@@ -297,7 +309,7 @@ impl Nemesis<'_> {
             net.cut(a, b);
             net.cut(b, a);
         };
-        match self.lots.below(5) {
+        match kind {
             0 => {
                 // Some nodes stay on the side of the minority.
                 let mut minority = vec![host];
@@ -307,7 +319,8 @@ impl Nemesis<'_> {
                 let side = |host: &HostId| minority.contains(host);
                 let stay: Vec<HostId> = nodes.iter().copied().filter(|_| self.lots.chance(50)).collect();
                 for a in servers.iter().filter(|a| side(a)).chain(&stay) {
-                    for b in servers.iter().filter(|b| !side(b)).chain(nodes.iter().filter(|n| !stay.contains(n)))
+                    for b in
+                        servers.iter().filter(|b| !side(b)).chain(nodes.iter().filter(|n| !stay.contains(n)))
                     {
                         both(*a, *b);
                     }
@@ -366,7 +379,8 @@ impl Nemesis<'_> {
     }
 
     fn disk(&mut self, host: HostId, time: Duration) -> Option<String> {
-        let fault = match self.lots.below(5) {
+        let all = self.lots.chance(25);
+        let fault = match if all { 4 } else { self.lots.below(5) } {
             0 => DiskFault::Full,
             1 => DiskFault::Hung,
             2 => DiskFault::Broken,
@@ -374,12 +388,15 @@ impl Nemesis<'_> {
             _ => DiskFault::Slow(self.lots.between(Duration::from_millis(50), Duration::from_secs(1))),
         };
         let now = self.world.elapsed();
-        self.sim.with(host, |server| {
-            server.faulty = Some(now + time);
-            server.disk.set_fault(Some(fault));
-        });
-        self.after(time, Later::DiskHeals(host));
-        Some(format!("the disk of server {} is {fault:?} for {time:?}", host.0))
+        let hosts = if all { self.sim.hosts() } else { vec![host] };
+        for host in &hosts {
+            self.sim.with(*host, |server| {
+                server.faulty = Some(now + time);
+                server.disk.set_fault(Some(fault));
+            });
+            self.after(time, Later::DiskHeals(*host));
+        }
+        Some(format!("the disks of servers {hosts:?} are {fault:?} for {time:?}"))
     }
 
     fn transfer(&mut self, host: HostId) -> Option<String> {
@@ -449,7 +466,6 @@ impl Nemesis<'_> {
         if !self.is_whole() {
             return None;
         }
-        self.wiped = Some(host);
         self.erase(host);
         Some(format!("server {} lost its disk", host.0))
     }

@@ -15,12 +15,12 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 /// How long a node may be silent.
-pub(crate) const TTL: Duration = Duration::from_secs(4);
+pub(crate) const TTL: Duration = Duration::from_secs(2);
 /// How much longer a leader waits.
-pub(crate) const GRACE: Duration = Duration::from_secs(2);
-const INTERVAL: Duration = Duration::from_millis(1500);
+pub(crate) const GRACE: Duration = Duration::from_secs(1);
+const INTERVAL: Duration = Duration::from_millis(1000);
 const CALL_TIMEOUT: Duration = Duration::from_millis(1000);
-/// The fence, with shorter times than usual.
+/// The fence, with shorter times than usual. As usual, a node may write for longer than it may be silent.
 pub(crate) const LEASE: Lease =
     Lease { ttl: Nanos::from_secs(6), kill_grace: Nanos::from_secs(1), margin: Nanos::from_secs(1) };
 

@@ -46,8 +46,10 @@ pub(crate) struct Server {
     pub(crate) up: bool,
     /// Counts the starts of the process.
     pub(crate) life: u64,
-    /// The feature level of the program.
+    /// The feature level of the installed program.
     pub(crate) level: u32,
+    /// The feature level of the running program.
+    pub(crate) running: u32,
     /// The difference between the wall clock and the time of the world, in nanoseconds.
     pub(crate) wall: i64,
     pub(crate) promise: Option<Promise>,
@@ -68,6 +70,7 @@ impl Server {
             up: false,
             life: 0,
             level: 1,
+            running: 1,
             wall,
             promise: None,
             desk: Arc::default(),
@@ -114,6 +117,12 @@ impl Sim {
         leaders.max_by_key(|(_, handle)| handle.metrics().term).map(|(host, _)| *host)
     }
 
+    /// Returns all servers that lead, as far as they know.
+    pub(crate) fn leaders(&self) -> Vec<HostId> {
+        let handles = self.handles.lock();
+        handles.iter().filter(|(_, handle)| handle.is_leader()).map(|(host, _)| *host).collect()
+    }
+
     /// Returns the wall clock of a server.
     pub(crate) fn wall(&self, host: HostId) -> i64 {
         let offset = self.servers.lock().get(&host).map_or(0, |server| server.wall);
@@ -125,6 +134,7 @@ impl Sim {
         let (disk, life, level, stop, replica, desk) = self.with(host, |server| {
             server.life += 1;
             server.up = true;
+            server.running = server.level;
             server.recovered = false;
             server.frozen = false;
             server.replica = Replica::default();
@@ -168,9 +178,7 @@ impl Sim {
         self.handles.lock().insert(host, handle.clone());
         let identity = handle.identity();
         self.book.note(format!("server {} runs as number {:?}", host.0, identity.number.map(|n| n.0)));
-        if identity.cluster.is_none() {
-            spawn_on(host, founder::run(self.clone(), host, handle.clone()));
-        }
+        spawn_on(host, founder::run(self.clone(), host, handle.clone()));
         let (sim, log) = (self.clone(), handle.clone());
         spawn_on(host, async move {
             if log.recovered().await.is_ok() {

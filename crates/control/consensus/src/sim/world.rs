@@ -33,13 +33,13 @@ struct Task {
 struct TaskWaker {
     id: u64,
     queued: AtomicBool,
-    ready: Arc<Mutex<VecDeque<u64>>>,
+    woken: Arc<Mutex<Vec<u64>>>,
 }
 
 impl Wake for TaskWaker {
     fn wake(self: Arc<Self>) {
         if !self.queued.swap(true, Ordering::Relaxed) {
-            self.ready.lock().push_back(self.id);
+            self.woken.lock().push(self.id);
         }
     }
 }
@@ -95,7 +95,9 @@ pub(super) struct Inner {
     now: Cell<u64>,
     origin: Instant,
     lots: RefCell<Lots>,
-    ready: Arc<Mutex<VecDeque<u64>>>,
+    /// Tasks that became ready since the last poll.
+    woken: Arc<Mutex<Vec<u64>>>,
+    ready: RefCell<VecDeque<u64>>,
     tasks: RefCell<BTreeMap<u64, Task>>,
     next: Cell<u64>,
     hosts: RefCell<BTreeMap<HostId, Host>>,
@@ -125,13 +127,13 @@ impl Drop for World {
 
 impl World {
     /// Creates the world of this thread. All random numbers follow from `seed`.
-    #[expect(clippy::new_without_default, reason = "a seed is always needed")]
     pub fn new(seed: u64) -> Self {
         let inner = Rc::new(Inner {
             now: Cell::new(0),
             origin: Instant::now(),
             lots: RefCell::new(Lots::new(seed)),
-            ready: Arc::default(),
+            woken: Arc::default(),
+            ready: RefCell::default(),
             tasks: RefCell::default(),
             next: Cell::new(0),
             hosts: RefCell::default(),
@@ -209,7 +211,7 @@ impl World {
         if let Some(host) = self.0.hosts.borrow_mut().get_mut(&host) {
             host.rebase(now);
             (host.frozen, host.stands) = (false, false);
-            self.0.ready.lock().extend(host.parked.drain(..));
+            self.0.woken.lock().append(&mut host.parked);
         }
     }
 
@@ -223,7 +225,7 @@ impl World {
             if !check(self) {
                 return;
             }
-            if !self.0.ready.lock().is_empty() {
+            if !self.0.woken.lock().is_empty() {
                 continue;
             }
             match self.0.next_timer() {
@@ -267,15 +269,19 @@ impl Inner {
     pub(super) fn spawn(&self, host: HostId, future: BoxedTask) {
         let id = self.next.get();
         self.next.set(id + 1);
-        let waker = TaskWaker { id, queued: AtomicBool::new(true), ready: self.ready.clone() };
+        let waker = TaskWaker { id, queued: AtomicBool::new(true), woken: self.woken.clone() };
         let task = Task { host, future: Some(future), waker: Arc::new(waker) };
         self.tasks.borrow_mut().insert(id, task);
-        self.ready.lock().push_back(id);
+        self.woken.lock().push(id);
     }
 
     /// Takes a task that is ready: mostly the first one, sometimes another one.
     fn next_ready(&self) -> Option<u64> {
-        let mut ready = self.ready.lock();
+        let mut ready = self.ready.borrow_mut();
+        // tokio's channels wake their waiters in an order that no seed decides.
+        let mut woken = std::mem::take(&mut *self.woken.lock());
+        woken.sort_unstable();
+        ready.extend(woken);
         let mut lots = self.lots.borrow_mut();
         if ready.len() > 1 && lots.chance(25) {
             let at = lots.below(ready.len() as u64) as usize;

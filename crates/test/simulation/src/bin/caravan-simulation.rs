@@ -1,8 +1,8 @@
 //! Runs seeds of the simulation of servers; see `cargo xtask simulate`.
 
 use caravan_simulation::{Fault, Outcome, run};
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
 const USAGE: &str = "usage: caravan-simulation [--from N] [--seeds N] [--jobs N] [--fault NAME] [--trace]";
