@@ -1,8 +1,6 @@
 //! Networks of allocations, and network modes that this release does not offer.
 
 mod bridge;
-mod containers;
-mod plugins;
 
 use crate::{DRIVERS, run_job};
 use anyhow::{Context, Result, ensure};
