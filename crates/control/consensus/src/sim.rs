@@ -3,6 +3,8 @@
 //! Only the simulation of servers enables the feature `simulation`. Without a [`World`] on the current thread,
 //! everything in this crate works as without the feature.
 
+#![expect(clippy::cast_possible_truncation, reason = "the numbers of a simulation are small")]
+
 mod disk;
 mod lots;
 mod plant;

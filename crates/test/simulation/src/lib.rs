@@ -5,6 +5,8 @@
 //! founding and the arithmetic of the fence are the real ones. The commands are few and small, and the work of the
 //! leader is a short form of what `caravan_server` does (docs/adr/0015-simulation.md has the reason).
 
+#![expect(clippy::cast_possible_truncation, reason = "the numbers of a simulation are small")]
+
 mod admin;
 mod book;
 mod client;
