@@ -28,7 +28,7 @@ fn schedules_of_chaos_end_in_order() -> Result<()> {
 /// The schedules have steps of the servers too: they are killed, suspended and cut off.
 #[test]
 fn schedules_of_chaos_with_three_servers_end_in_order() -> Result<()> {
-    schedules(&SUITE_SEEDS, &ChaosOptions { servers: 3, subnet: 7, ..ChaosOptions::default() })
+    schedules(&[2, 18], &ChaosOptions { servers: 3, subnet: 7, ..ChaosOptions::default() })
 }
 
 fn stamper(version: u32) -> String {

@@ -16,9 +16,9 @@ use std::path::{Path, PathBuf};
 const HEADER: usize = 40;
 /// The maximum bytes of a write.
 const MAX_WRITE: u32 = 128 << 10;
-/// FUSE_BIG_WRITES: a write is one request. Without the flag the kernel splits a write at the borders of pages, and the
-/// append of another node can come between the parts.
-const BIG_WRITES: u32 = 1 << 5;
+/// FOPEN_DIRECT_IO: a write is one request. A write through the page cache is split at the borders of pages, and the append of
+/// another node can come between the parts.
+const DIRECT_IO: u32 = 1;
 /// The flag O_APPEND of open(2), which the kernel passes on with each write.
 const APPEND: u32 = 0o2000;
 
@@ -117,7 +117,7 @@ impl Daemon {
             12 => self.rename(request, 8),
             45 => self.rename(request, 16),
             // Files are opened for each read and write.
-            14 => self.path(request.node).map(|_| vec![0; 16]),
+            14 => self.path(request.node).map(|_| opened()),
             27 => self.path(request.node).map(|_| vec![0; 16]),
             15 => self.read(request),
             16 => self.write(request),
@@ -130,7 +130,7 @@ impl Daemon {
                 let mut options = File::options();
                 options.create(true).append(true).mode(request.u32(4));
                 options.open(&path).map_err(errno)?;
-                Ok([self.entry(&path)?, vec![0; 16]].concat())
+                Ok([self.entry(&path)?, opened()].concat())
             }
             _ => Err(Errno::NOSYS),
         }
@@ -254,11 +254,17 @@ impl Daemon {
 /// Returns `fuse_init_out` of version 7.31, without any option.
 fn init() -> Vec<u8> {
     let mut out = Vec::new();
-    for word in [7u32, 31, 0, BIG_WRITES, 0, MAX_WRITE, 1] {
+    for word in [7u32, 31, 0, 0, 0, MAX_WRITE, 1] {
         out.extend(word.to_ne_bytes());
     }
     out.resize(64, 0);
     out
+}
+
+/// Returns `fuse_open_out`.
+fn opened() -> Vec<u8> {
+    let words = [0_u32, 0, DIRECT_IO, 0];
+    words.into_iter().flat_map(u32::to_ne_bytes).collect()
 }
 
 /// Returns `fuse_attr`.
