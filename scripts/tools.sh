@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Checks for the tools that building (`build`), linting (`lint`), testing (`test`), testing in virtual machines
-# (`test-vm`) and packing a static program (`package-static`) take. Installs what is missing where it can (Rust by rustup, Debian packages as root, csi-sanity into .tools/bin); otherwise names the
+# (`test-vm`) and packing a static program (`package-static`) take. Installs what is missing where it can (Rust by rustup, Debian packages as root, csi-sanity and CNI plugins into .tools); otherwise names the
 # line that installs it. Rust comes first: without it nothing else is installed. Touches no network when nothing is
 # missing.
 set -euo pipefail
@@ -8,6 +8,7 @@ cd "$(dirname "$0")/.."
 cargo_bin=${CARGO_HOME:-${HOME:-}/.cargo}/bin
 export PATH="$PWD/.tools/node/bin:$PATH:$cargo_bin:/usr/local/go/bin:/usr/sbin:/sbin"
 
+cni_plugins_version=v1.9.1
 csi_sanity_package=github.com/kubernetes-csi/csi-test/v5/cmd/csi-sanity@v5.4.0
 
 say() { printf '%s\n' "$*" >&2; }
@@ -128,6 +129,25 @@ sanity() {
     fi
 }
 
+# cni : the reference plugins of CNI. Without the version at link time they print none.
+cni() {
+    local installed=$PWD/.tools/cni plugins=github.com/containernetworking/plugins
+    if [ -x "${CNI_PLUGINS:-$installed}/portmap" ]; then return; fi
+    if [ "${CNI_PLUGINS:-$installed}" != "$installed" ]; then
+        die "CNI_PLUGINS names $CNI_PLUGINS, which has no plugin portmap"
+    fi
+    need_packages go=golang-go
+    say "tools: installing the reference plugins of CNI into .tools/cni"
+    local name packages=()
+    for name in main/bridge main/loopback meta/firewall meta/portmap ipam/host-local; do
+        packages+=("$plugins/plugins/$name@$cni_plugins_version")
+    done
+    if ! GOBIN="$installed" GOTOOLCHAIN="${GOTOOLCHAIN:-auto}" go install \
+        -ldflags "-s -w -X $plugins/pkg/utils/buildversion.BuildVersion=$cni_plugins_version" "${packages[@]}" >&2; then
+        die "the reference plugins of CNI could not be built by $(go version): Go 1.24 or newer is at https://go.dev/dl"
+    fi
+}
+
 tests() {
     if [ "$(id -u)" -ne 0 ]; then
         # shellcheck disable=SC2016 # $PATH is for the reader's shell
@@ -145,6 +165,7 @@ tests() {
     python3 -c "import venv, ensurepip" 2>/dev/null || die "python3 has no venv:" "apt-get install python3-venv"
     machines
     sanity
+    cni
     ui
     # The web page is tested in a real browser.
     need_packages chromium=chromium

@@ -8,6 +8,7 @@ mod docs;
 mod package;
 mod proto;
 mod sched;
+mod simulate;
 mod test;
 mod ui;
 mod vm;
@@ -39,6 +40,8 @@ chores:
   proto [--check]   generate crates/wire/proto/src/generated from crates/wire/proto/proto
                     (--check: only compare, fail when they differ)
   sched FILE        build nodes, volumes and jobs by a script, and print what was decided and why
+  simulate servers  run several servers in one thread, with everything that goes wrong: [--seeds N] [--from N]
+                    [--jobs N] [--fault NAME] [--trace] [--release]; prints seeds a second and the first failure
   test [PART-OF-A-NAME]...
                     build all programs and tests once, and run the tests, several programs at a time
   ui [--check]      build the web page from the folder ui into crates/edge/ui/dist (needs Node 20.19 or newer)
@@ -61,6 +64,7 @@ fn main() -> anyhow::Result<ExitCode> {
         "package" => package::run(rest)?,
         "proto" => proto::run(rest)?,
         "sched" => sched::run(rest)?,
+        "simulate" => simulate::run(rest)?,
         "test" => test::run(rest)?,
         "ui" => ui::run(rest)?,
         "vm" => vm::run(rest)?,

@@ -50,6 +50,7 @@ const CRATES: &[(&str, &str, u8)] = &[
     ("test", "sim", 4),
     ("test", "e2e", 5),
     ("test", "machines", 5),
+    ("test", "simulation", 5),
     ("test", "testkit", 5),
     ("test", "testplugin", 5),
 ];

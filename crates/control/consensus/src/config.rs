@@ -1,6 +1,7 @@
 //! The settings of consensus.
 
 use crate::Error;
+use crate::runtime::planted;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::path::PathBuf;
@@ -83,6 +84,9 @@ pub enum Storage {
     Memory,
     /// In this directory, created with mode 0700 if absent, and locked while in use.
     Dir(PathBuf),
+    /// On a disk of a simulation.
+    #[cfg(feature = "simulation")]
+    Virtual(crate::sim::VirtualDisk),
 }
 
 /// Behaviour of a server whose log is empty. With entries, the log decides.
@@ -129,7 +133,7 @@ impl Timing {
     /// Returns the age up to which an acknowledgement by a quorum proves leadership for a read: half a lease, which
     /// leaves the other half for clocks of different rates.
     pub fn read_lease(self) -> Duration {
-        self.lease() / 2
+        if planted!(LongLease) { self.lease() * 2 } else { self.lease() / 2 }
     }
 
     /// Returns for how long a restarted server grants no vote and starts no election. The server does not know whether

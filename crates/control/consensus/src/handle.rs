@@ -4,6 +4,7 @@ use crate::config::Identity;
 use crate::log::DiskHealth;
 use crate::machine::Meaning;
 use crate::raft::{Command, CommittedLeaderId, TypeConfig};
+use crate::runtime::timeout;
 use crate::start::{Inner, Running, fatal, initialize, not_leader, why_stopped};
 use crate::{ClusterId, Error, MembershipError, Peer, PeerAddress, ServerId};
 use bytes::Bytes;
@@ -193,7 +194,7 @@ impl Handle {
         let outcome = if running.is_only_voter() {
             outcome.await
         } else {
-            let limited = tokio::time::timeout(OUTCOME_TIMEOUT, outcome).await;
+            let limited = timeout(OUTCOME_TIMEOUT, outcome).await;
             limited.map_err(|_| Error::OutcomeUnknown)?
         };
         match outcome {
@@ -357,7 +358,7 @@ impl Running {
         let stopped = async {
             while metrics.borrow_and_update().running_state.is_ok() && metrics.changed().await.is_ok() {}
         };
-        let _ = tokio::time::timeout(STOP_TIMEOUT, stopped).await;
+        let _ = timeout(STOP_TIMEOUT, stopped).await;
         why_stopped(&self.raft)
     }
 

@@ -3,6 +3,7 @@
 use crate::handle::Handle;
 use crate::network::{MessageKind, SnapshotHead};
 use crate::raft::{RaftSnapshot, TypeConfig};
+use crate::runtime::now;
 use crate::start::{Running, fatal};
 use crate::wire::{self, Header};
 use crate::{Error, Identity};
@@ -21,11 +22,11 @@ pub(crate) struct Contact(Mutex<Option<Instant>>);
 
 impl Contact {
     fn note(&self) {
-        *self.0.lock() = Some(Instant::now());
+        *self.0.lock() = Some(now());
     }
 
     pub(crate) fn age(&self) -> Option<Duration> {
-        self.0.lock().map(|at| at.elapsed())
+        self.0.lock().map(|at| now().saturating_duration_since(at))
     }
 }
 
@@ -113,7 +114,7 @@ impl Running {
     /// Refuses to vote for a while after the start, see `Timing::hold_after_start`.
     fn ensure_votes(&self) -> Result<(), Error> {
         match self.held_until {
-            Some(until) if Instant::now() < until => Err(Error::NoVoteYet),
+            Some(until) if now() < until => Err(Error::NoVoteYet),
             _ => Ok(()),
         }
     }

@@ -29,7 +29,10 @@ mod offline;
 mod raft;
 mod reads;
 mod recovery;
+mod runtime;
 mod service;
+#[cfg(feature = "simulation")]
+pub mod sim;
 mod snapshot;
 mod start;
 #[cfg(test)]

@@ -8,6 +8,7 @@ mod disk;
 use self::disk::Disk;
 pub(crate) use self::disk::{Offline, make_dir, open_offline};
 use crate::raft::{Entry, LogId, TypeConfig, Vote};
+use crate::runtime::now;
 use crate::{Error, Identity};
 use futures::Stream;
 use openraft::entry::EntryPayload;
@@ -71,7 +72,7 @@ impl WriterHandle {
     pub(crate) fn health(&self) -> DiskHealth {
         let cache = lock(&self.cache);
         DiskHealth {
-            oldest_write: cache.jobs.front().map(|(since, _)| since.elapsed()),
+            oldest_write: cache.jobs.front().map(|(since, _)| now().saturating_duration_since(*since)),
             unflushed_bytes: cache.jobs.iter().map(|(_, bytes)| *bytes as u64).sum(),
         }
     }
@@ -121,6 +122,18 @@ impl LogStore {
         let cache = Arc::new(Mutex::new(cache));
         let disk = Disk::start(opened, Arc::clone(&cache), report, closed)?;
         Ok(Self { cache, disk: Some(Arc::new(disk)), progress })
+    }
+
+    /// Opens or creates the log on a virtual disk.
+    #[cfg(feature = "simulation")]
+    pub(crate) fn open_virtual(
+        disk: &crate::sim::VirtualDisk,
+        closed: CancellationToken,
+    ) -> Result<(Self, Identity), Error> {
+        let (opened, recovered) = disk::open_virtual(disk)?;
+        let identity = recovered.identity;
+        let log = Self::start(opened, Cache::recovered(recovered), closed).map_err(Error::fatal)?;
+        Ok((log, identity))
     }
 
     /// Creates an empty log on a disk whose flushes fail once the flag is set.

@@ -2,6 +2,7 @@
 
 use crate::handle::{Handle, map_write_error};
 use crate::raft::{LogId, Membership as RaftMembership, TypeConfig};
+use crate::runtime::timeout;
 use crate::start::{Running, fatal, led_term, why_stopped};
 use crate::{Error, Leadership, MembershipError, Peer, PeerAddress, ServerId};
 use openraft::async_runtime::WatchReceiver;
@@ -268,7 +269,7 @@ impl Handle {
                 }
             }
         };
-        tokio::time::timeout(TRANSFER_TIMEOUT, other_leads).await.map_err(|_| Error::NotTransferred { to })?
+        timeout(TRANSFER_TIMEOUT, other_leads).await.map_err(|_| Error::NotTransferred { to })?
     }
 
     /// Returns the leader, if it is known and another server.

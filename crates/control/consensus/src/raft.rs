@@ -2,6 +2,7 @@
 
 use crate::Peer;
 use crate::machine::Meaning;
+use crate::runtime::Runtime;
 use bytes::Bytes;
 use openraft::impls::leader_id_std;
 use parking_lot::Mutex;
@@ -91,6 +92,7 @@ openraft::declare_raft_types!(
         NodeId = u64,
         Node = Peer,
         LeaderId = leader_id_std::LeaderId<u64, u64>,
+        AsyncRuntime = Runtime,
 );
 
 pub(crate) type Entry = <TypeConfig as openraft::RaftTypeConfig>::Entry;

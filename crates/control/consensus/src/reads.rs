@@ -1,6 +1,7 @@
 //! Proof of leadership for reads: by a recent acknowledgement of a quorum, or by a round of heartbeats.
 
 use crate::raft::{Core, Instant, TypeConfig};
+use crate::runtime::suspended;
 use crate::start::{Running, fatal, not_leader};
 use crate::{Error, Leadership, PeerAddress};
 use futures::FutureExt;
@@ -10,7 +11,6 @@ use openraft::errors::{LinearizableReadError, RaftError};
 use openraft::type_config::TypeConfigExt;
 use openraft::{Instant as _, LinearizerOption};
 use parking_lot::Mutex;
-use rustix::time::{ClockId, clock_gettime};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -143,35 +143,32 @@ impl Running {
 
 /// Detects suspensions of the machine. `CLOCK_MONOTONIC`, which measures the age of acknowledgements, stands still
 /// meanwhile, while other servers elect a new leader.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Suspensions(Mutex<Seen>);
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Seen {
-    offset: Option<Duration>,
+    offset: Duration,
     last: Option<Instant>,
 }
 
 impl Suspensions {
+    /// Begins to detect suspensions. `offset` is the current difference between both clocks: a suspension before the
+    /// first read counts too.
+    pub(crate) fn new(offset: Duration) -> Self {
+        Self(Mutex::new(Seen { offset, last: None }))
+    }
+
     /// Returns when the end of the last suspension was noticed. Acknowledgements of messages sent before then prove
     /// nothing.
     fn last(&self) -> Option<Instant> {
-        let clock = |id| {
-            let time = clock_gettime(id);
-            let part = |n: i64| u64::try_from(n).unwrap_or(0);
-            Duration::from_secs(part(time.tv_sec)) + Duration::from_nanos(part(time.tv_nsec))
-        };
-        // In this order, so that a delay in between makes the difference smaller.
-        let boot = clock(ClockId::Boottime);
-        self.notice(boot.saturating_sub(clock(ClockId::Monotonic)))
+        self.notice(suspended())
     }
 
     fn notice(&self, offset: Duration) -> Option<Instant> {
         let mut seen = self.0.lock();
-        match seen.offset {
-            Some(known) if offset < known + SUSPENSION => {}
-            Some(_) => *seen = Seen { offset: Some(offset), last: Some(TypeConfig::now()) },
-            None => seen.offset = Some(offset),
+        if offset >= seen.offset + SUSPENSION {
+            *seen = Seen { offset, last: Some(TypeConfig::now()) };
         }
         seen.last
     }
@@ -183,8 +180,10 @@ mod tests {
 
     #[tokio::test]
     async fn a_suspension_is_noticed_once() {
-        let suspensions = Suspensions::default();
         let boot = Duration::from_secs(7);
+        // The first read may come after the first suspension.
+        assert!(Suspensions::new(boot).notice(boot + SUSPENSION).is_some());
+        let suspensions = Suspensions::new(boot);
         assert_eq!(suspensions.notice(boot), None);
         assert_eq!(suspensions.notice(boot + SUSPENSION / 2), None);
         let noticed = suspensions.notice(boot + SUSPENSION);

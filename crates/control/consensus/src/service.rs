@@ -3,6 +3,7 @@
 use crate::handle::{Handle, Leadership};
 use crate::log::DiskHealth;
 use crate::raft::ServerMetrics;
+use crate::runtime::{now, sleep_until, timeout};
 use crate::start::{Inner, Running, led_term, why_stopped};
 use crate::{Error, PeerAddress, ServerId};
 use futures::future::BoxFuture;
@@ -11,7 +12,7 @@ use std::fmt;
 use std::future::pending;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::time::{Instant, MissedTickBehavior};
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 /// How long the shutdown waits until the log file is closed.
@@ -61,7 +62,7 @@ impl Service {
             }
         }
         if let Some(closed) = self.closed
-            && tokio::time::timeout(CLOSE_TIMEOUT, closed.cancelled()).await.is_err()
+            && timeout(CLOSE_TIMEOUT, closed.cancelled()).await.is_err()
         {
             tracing::warn!("the replicated log is still open although it was shut down");
         }
@@ -92,8 +93,7 @@ impl Supervisor<'_> {
     async fn run(mut self, cancel: &CancellationToken) -> Result<(), Error> {
         let running = self.running;
         let mut metrics = running.raft.server_metrics();
-        let mut disk = tokio::time::interval(DISK_INTERVAL);
-        disk.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut look = now();
         let mut hold = running.held_until;
         loop {
             let seen = metrics.borrow_and_update().clone();
@@ -107,7 +107,8 @@ impl Supervisor<'_> {
                 changed = metrics.changed() => if changed.is_err() { return Ok(()) },
                 outcome = next_round(&mut self.round) => self.taken_over(outcome),
                 () = until(hold) => hold = None,
-                _ = disk.tick(), if !alone && seen.state.is_leader() => {
+                () = sleep_until(look), if !alone && seen.state.is_leader() => {
+                    look = now() + DISK_INTERVAL;
                     let health = self.inner.writer.health();
                     if is_hung(health) {
                         give_up(self.inner, health).await?;
@@ -154,7 +155,7 @@ impl Supervisor<'_> {
     fn taken_over(&mut self, (term, outcome): (u64, Result<u64, Error>)) {
         self.round = None;
         match outcome {
-            Ok(_) => self.ready = Some((term, Instant::now())),
+            Ok(_) => self.ready = Some((term, now())),
             // Either there is no quorum, and the next round tries again, or leadership ends.
             Err(error) => tracing::info!(term, %error, "taking over as the leader"),
         }
@@ -215,7 +216,7 @@ async fn next_round(
 /// Waits until an instant, or for ever without one.
 async fn until(at: Option<Instant>) {
     match at {
-        Some(at) => tokio::time::sleep_until(at).await,
+        Some(at) => sleep_until(at).await,
         None => pending().await,
     }
 }

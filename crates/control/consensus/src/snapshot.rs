@@ -155,6 +155,8 @@ pub(crate) struct SnapshotStore {
     /// The log of the same directory. A snapshot may still be written when the log is shut down; until then the
     /// directory stays locked.
     _log: Option<LogStore>,
+    #[cfg(feature = "simulation")]
+    simulated: Option<crate::sim::VirtualDisk>,
 }
 
 impl SnapshotStore {
@@ -191,7 +193,22 @@ impl SnapshotStore {
                 newest: covers,
             });
         }
-        Ok(Self { dir: Some(dir), newest: Arc::new(Mutex::new(newest)), _log: None })
+        Ok(Self { dir: Some(dir), newest: Arc::new(Mutex::new(newest)), ..Self::default() })
+    }
+
+    /// Opens the snapshot on a virtual disk, with the same check.
+    #[cfg(feature = "simulation")]
+    pub(crate) fn open_virtual(disk: crate::sim::VirtualDisk, purged: Option<LogId>) -> Result<Self, Error> {
+        let newest = disk.snapshot().map(|(meta, payload)| (meta, SnapshotData::Memory(payload)));
+        let covers = newest.as_ref().and_then(|(meta, _)| meta.last_log_id).map(|id| id.index);
+        match purged {
+            Some(purged) if covers.is_none_or(|index| index < purged.index) => Err(Error::SnapshotMissing {
+                path: PathBuf::from("virtual"),
+                purged: purged.index,
+                newest: covers,
+            }),
+            _ => Ok(Self { newest: Arc::new(Mutex::new(newest)), simulated: Some(disk), ..Self::default() }),
+        }
     }
 
     /// Keeps a log open as long as the store is used.
@@ -240,6 +257,10 @@ impl SnapshotStore {
         }
         // A snapshot of the leader may have been installed while an older one was being written.
         if newest.as_ref().is_none_or(|(kept, _)| kept.last_log_id <= meta.last_log_id) {
+            #[cfg(feature = "simulation")]
+            if let Some(disk) = &self.simulated {
+                disk.keep_snapshot(meta.clone(), data.load()?)?;
+            }
             *newest = Some((meta.clone(), data.clone()));
         }
         Ok(RaftSnapshot { meta, snapshot: data })

@@ -9,6 +9,7 @@ use crate::machine::{Machine, StateMachine};
 use crate::network::{Network, PeerTransport};
 use crate::raft::{Core, ServerMetrics, TypeConfig};
 use crate::reads::{Rounds, Suspensions};
+use crate::runtime::{now, planted, suspended};
 use crate::service::Service;
 use crate::snapshot::{Inbox, SnapshotStore};
 use crate::{Config, Error, PeerAddress, ServerId, Storage};
@@ -91,7 +92,7 @@ impl Consensus {
         config.validate()?;
         let closed = CancellationToken::new();
         let (log, snapshots, identity) = open(&config, closed.clone()).await?;
-        let closed = matches!(config.storage, Storage::Dir(_)).then_some(closed);
+        let closed = (config.storage != Storage::Memory).then_some(closed);
         let machine = Machine::new(Box::new(state_machine), log.clone(), snapshots);
         Self::launch(config, transport, identity, log, machine, closed).await
     }
@@ -130,8 +131,15 @@ async fn open(
     config: &Config,
     closed: CancellationToken,
 ) -> Result<(LogStore, SnapshotStore, Identity), Error> {
-    let Storage::Dir(dir) = config.storage.clone() else {
-        return Ok((LogStore::memory(), SnapshotStore::memory(), Identity::default()));
+    let dir = match config.storage.clone() {
+        Storage::Memory => return Ok((LogStore::memory(), SnapshotStore::memory(), Identity::default())),
+        Storage::Dir(dir) => dir,
+        #[cfg(feature = "simulation")]
+        Storage::Virtual(disk) => {
+            let (log, identity) = LogStore::open_virtual(&disk, closed)?;
+            let snapshots = SnapshotStore::open_virtual(disk, log.purged())?.with_log(log.clone());
+            return Ok((log, snapshots, identity));
+        }
     };
     // The repair after a crash reads the whole file.
     blocking(move || {
@@ -163,7 +171,7 @@ fn openraft_config(config: &Config) -> Result<Arc<openraft::Config>, Error> {
         max_in_snapshot_log_to_keep: config.keep_entries,
         enable_pre_vote: Some(true),
         // A restarted leader must not go on without a vote: its state and its commits are not durable.
-        enable_leader_restore: Some(false),
+        enable_leader_restore: Some(planted!(LeaderRestore)),
         backoff: String::from("50ms 100ms ..1s"),
         // A single voter needs no clock. The service switches these on when there are others.
         enable_tick: false,
@@ -235,15 +243,15 @@ impl Inner {
         };
         let held_until = match began {
             Began::Leading { term } => {
-                self.leadership.send_replace(Leadership::Leader { term, since: Instant::now() });
+                self.leadership.send_replace(Leadership::Leader { term, since: now() });
                 None
             }
             Began::Fresh => None,
-            Began::Member => Some(Instant::now() + self.config.timing.hold_after_start()),
+            Began::Member => Some(now() + self.config.timing.hold_after_start()),
         };
         let running = Running {
             rounds: Rounds::new(raft.clone()),
-            suspensions: Suspensions::default(),
+            suspensions: Suspensions::new(suspended()),
             raft,
             number,
             inbox,

@@ -2,9 +2,10 @@
 
 use crate::absence::Absences;
 use crate::aging::Aging;
+use crate::cluster::LEADER_TIMEOUT;
 use crate::error::ServerError;
 use crate::keyring::Keyring;
-use caravan_consensus::{BoxError, Capture, Meaning, StateMachine};
+use caravan_consensus::{Applied, BoxError, Capture, Meaning, StateMachine};
 use caravan_meters::Meters;
 use caravan_state::{Snapshot, Store};
 use caravan_sys::time::{BootTime, wall_nanos};
@@ -12,6 +13,11 @@ use caravan_types::command::{Change, Command, Outcome};
 use caravan_types::packed::Packed as _;
 use caravan_types::{BootInstant, Nanos, UnixNanos};
 use std::sync::Arc;
+use std::time::Duration;
+use tokio::time::Instant;
+
+/// The pause before a write is repeated after a round of heartbeats without a quorum.
+const QUORUM_RETRY: Duration = Duration::from_millis(50);
 
 /// The state, the log and the clocks, shared by all services; cheap to clone.
 #[derive(Clone, Debug)]
@@ -160,11 +166,28 @@ impl Core {
         let kind = command.change.kind();
         let bytes =
             command.pack().map_err(|error| ServerError::Encode { command: kind, error: Arc::new(error) })?;
-        let applied = self.log.propose_in(term.number(), bytes, Some(Box::new(command))).await?;
+        let applied = self.append(term.number(), bytes, command).await?;
         let mut outcome: Outcome = Outcome::unpack(&applied.response)
             .map_err(|error| ServerError::Outcome { command: kind, error: Arc::new(error) })?;
         outcome.index = applied.index;
         Ok(outcome)
+    }
+
+    /// Appends a command. A leader that has not heard from a quorum within its lease refuses to append, and may lead on
+    /// in the same term: the command waits for a quorum then, as a request waits for a leader.
+    async fn append(&self, term: u64, bytes: Vec<u8>, command: Command) -> Result<Applied, ServerError> {
+        let deadline = Instant::now() + LEADER_TIMEOUT;
+        let mut meaning: Option<Meaning> = Some(Box::new(command));
+        loop {
+            match self.log.propose_in(term, bytes.clone(), meaning.take()).await {
+                Err(caravan_consensus::Error::NotLeader { .. }) if Instant::now() < deadline => {}
+                result => return Ok(result?),
+            }
+            // Ends with a round of heartbeats, at the latest with a failed one.
+            if self.log.read(None).await.is_err() {
+                tokio::time::sleep(QUORUM_RETRY).await;
+            }
+        }
     }
 
     /// Makes a change as [`Self::propose`] does; a refusal is an error. Returns the index.

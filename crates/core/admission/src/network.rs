@@ -78,22 +78,11 @@ fn mode(network: &Network, path: &JobPath, errors: &mut Findings) {
             errors.add_at(Code::UnknownWord, path.clone().field("Mode"), text);
         }
     }
-    if !network.hostname.is_empty() && !network.hostname.contains("${") && !is_domain(&network.hostname) {
+    if !network.hostname.is_empty()
+        && !network.hostname.contains("${")
+        && !Network::is_hostname(&network.hostname)
+    {
         let text = format!("Hostname is not a valid DNS name: \"{}\"", network.hostname);
         errors.add_at(Code::InvalidName, path.clone().field("Hostname"), text);
     }
-}
-
-/// Returns whether a text is a DNS name: labels of letters, digits and dashes, at most 253 characters together.
-fn is_domain(name: &str) -> bool {
-    name.len() <= 253 && name.split('.').all(is_label)
-}
-
-/// Returns whether a text is one label of a DNS name (RFC 1123): at most 63 letters, digits and dashes, no dash at an
-/// end.
-pub(super) fn is_label(label: &str) -> bool {
-    (1..=63).contains(&label.len())
-        && label.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-')
-        && !label.starts_with('-')
-        && !label.ends_with('-')
 }

@@ -77,8 +77,6 @@ codes! {
     Disruptive = "disruptive",
     /// Services that vanish from the catalog while they are still called.
     AbruptStop = "abrupt_stop",
-    /// A setting that no node offers yet.
-    AwaitsNode = "awaits_node",
     /// A template that fails when it is rendered.
     InvalidTemplate = "invalid_template",
     /// A part of the answer that the caller may not see.

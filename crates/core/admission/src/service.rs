@@ -1,11 +1,10 @@
 //! Rules for services and their checks (docs/reference/jobspec.md, sections 4.6 and 4.7).
 
-use super::network::is_label;
 use super::one_of;
 use super::problem::{Findings, ProblemCode as Code};
 use caravan_api::{Connect, JobPath, from_value};
 use caravan_types::Nanos;
-use caravan_types::job::{Job, Task, TaskGroup};
+use caravan_types::job::{Job, Task, TaskGroup, is_label};
 use caravan_types::service::{CheckSpec, ServiceSpec};
 use caravan_types::words::suggestion;
 use std::collections::{BTreeMap, BTreeSet, HashSet};

@@ -14,32 +14,17 @@ pub(super) fn of_task(task: &Task, warnings: &mut Findings) {
     }
 }
 
-/// Adds warnings about settings that only a node of another kind could offer: nodes of this release report no networks of
-/// these modes, so that the group is not placed until one does.
+/// Adds warnings about settings of a group's networks that its allocations cannot have.
 pub(super) fn of_group(group: &TaskGroup, warnings: &mut Findings) {
     let path = warnings.path.clone();
-    let mut without_effect = Vec::new();
-    let mut warn = |path, what: String| {
-        let text = format!("no node offers it yet, the group waits for one that does: {what}");
-        warnings.add_at(Code::AwaitsNode, path, text);
-    };
     for (at, network) in group.networks.iter().enumerate() {
-        let named = [("dns", network.dns.is_some()), ("hostname", !network.hostname.is_empty())];
-        for (setting, _) in named.into_iter().filter(|(_, is_set)| *is_set) {
-            let path = path.clone().field("Networks").index(at);
+        if matches!(network.mode.as_str(), "" | "host") && !network.hostname.is_empty() {
             let text = format!(
-                "group \"{}\": kept with the job but without effect yet: {setting} of a network",
+                "group \"{}\": its allocations will fail: a hostname takes a network of mode bridge, none or cni/NAME",
                 group.name
             );
-            without_effect.push((path, text));
+            warnings.add_at(Code::Conflict, path.clone().field("Networks").index(at).field("Hostname"), text);
         }
-        if !matches!(network.mode.as_str(), "" | "host" | "none" | "bridge") {
-            let path = path.clone().field("Networks").index(at).field("Mode");
-            warn(path, format!("networks of mode {}", network.mode));
-        }
-    }
-    for (path, text) in without_effect {
-        warnings.add_at(Code::NoEffect, path, text);
     }
 }
 
@@ -49,7 +34,7 @@ mod tests {
     use caravan_types::job::{Network, Numa, RequestedDevice};
 
     #[test]
-    fn what_no_node_offers_is_named() {
+    fn a_hostname_takes_a_network_of_its_own() {
         let mut job = minimal();
         let group = &mut job.task_groups[0];
         group.networks = vec![Network { mode: "none".into(), ..Default::default() }];
@@ -57,9 +42,12 @@ mod tests {
         let group = &mut job.task_groups[0];
         group.networks[0].mode = "bridge".into();
         assert!(check(&job).warnings.is_empty());
+        job.task_groups[0].networks[0].hostname = "web".into();
         job.task_groups[0].networks[0].dns = Some(Box::default());
+        assert!(check(&job).warnings.is_empty());
+        job.task_groups[0].networks[0].mode = "host".into();
         let warned = check(&job).warnings.texts().join("\n");
-        assert!(warned.contains("without effect yet: dns of a network"), "{warned}");
+        assert!(warned.contains("a hostname takes a network of mode bridge"), "{warned}");
         let group = &mut job.task_groups[0];
         group.networks[0].mode = "cni/mine".into();
         group.tasks[0].resources.devices =
@@ -70,8 +58,10 @@ mod tests {
             Some(Box::new(Numa { affinity: "prefer".into(), devices: Some(vec!["nvidia/gpu".into()]) }));
         let reported = check(&job);
         assert_eq!(reported.errors.texts(), Vec::<String>::new());
-        let reported = reported.warnings.texts().join("\n");
-        assert!(reported.contains("networks of mode cni/mine"), "{reported}");
-        assert!(!reported.contains("device"), "nodes offer devices: {reported}");
+        assert!(
+            reported.warnings.is_empty(),
+            "nodes offer devices and networks: {:?}",
+            reported.warnings.texts()
+        );
     }
 }

@@ -33,7 +33,8 @@ pub enum Step {
         /// The founding that is promised.
         founding: Founding,
     },
-    /// All servers have promised: write the log's first entry, durably, with all servers as voters.
+    /// All servers have promised: write the log's first entry, durably, with all servers as voters, unless the log has
+    /// entries. Then delete the promise: until then, a restarted server repeats this step.
     Found(Founding),
 }
 
@@ -74,8 +75,12 @@ pub enum Wait {
 
 /// Returns the next step of a server. `answers` are the answers to its current proposal, since its start.
 pub fn next(own: &Own, members: &[Candidate], answers: &BTreeMap<ServerUuid, Answer>) -> Step {
-    if own.cluster.is_some() {
-        return Step::Done;
+    if let Some(cluster) = own.cluster {
+        // A crash between the write of the proposer's identity and that of the first entry leaves an empty log. Only
+        // the proposer writes the first entry.
+        let unfinished = own.promise.as_ref().map(|promise| &promise.founding);
+        let unfinished = unfinished.filter(|f| f.proposer == own.server && f.cluster == cluster);
+        return unfinished.map_or(Step::Done, |founding| Step::Found(founding.clone()));
     }
     let members = || members.iter().filter(|member| member.server != own.server);
     let foreign = members().find_map(|member| member.cluster.map(|cluster| (member.server, cluster)));

@@ -9,6 +9,7 @@
 
 pub mod env_file;
 pub mod limits;
+pub mod sockaddr;
 
 mod functions;
 mod go_time;

@@ -13,7 +13,7 @@ pub use task::{TaskEvent, TaskState, event};
 
 use crate::eval::AllocMetric;
 use crate::id::{AllocId, DeploymentId, EvalId, JobId, JobKey, Namespace, NodeId};
-use crate::job::{Job, Resources, TaskGroup};
+use crate::job::{Dns, Job, Resources, TaskGroup};
 use crate::ser::{is_default, nil};
 use crate::small::{Map, Text};
 use crate::time::{Nanos, Time, UnixNanos};
@@ -335,6 +335,9 @@ pub struct NetworkStatus {
     /// IPv6 address inside.
     #[serde(rename = "AddressIPv6")]
     pub address_ipv6: String,
+    /// The resolver that a CNI plugin reported.
+    #[serde(rename = "DNS", skip_serializing_if = "Option::is_none")]
+    pub dns: Option<Box<Dns>>,
 }
 
 /// The allocation in lists. Every key is there.

@@ -14,7 +14,7 @@ pub use group::{Consul, EphemeralDisk, TaskGroup};
 pub use policy::{
     DisconnectStrategy, MigrateStrategy, ReschedulePolicy, RestartMode, RestartPolicy, UpdateStrategy,
 };
-pub use resources::{Cni, Dns, Network, Numa, Port, RequestedDevice, Resources};
+pub use resources::{Cni, Dns, Network, Numa, Port, RequestedDevice, Resources, is_label};
 pub(crate) use shape::blocks;
 pub use task::{Action, CsiPluginConfig, CsiPluginType, Lifecycle, LogConfig, Task};
 pub use template::{Parameterized, Periodic};

@@ -3,11 +3,12 @@
 //!
 //! All functions are synchronous and depend on their arguments only. [`modes`] grants claims, and [`claim`] is their
 //! state machine. [`reconcile`] compares a claim with the state of plugin and node and returns the servers' next
-//! action or the reason of a [`wait`]; [`node`] returns the next action of the claim's node. [`lease`], [`retry`] and
+//! action or the reason of a [`wait`], and [`detach`] the step after a refused detach; [`node`] returns the next action of the claim's node. [`lease`], [`retry`] and
 //! [`seen`] compute waits, [`paths`] and [`topology`] locations, [`limits`] the room of a node. [`invariants`] states
 //! what must always hold.
 
 pub mod claim;
+pub mod detach;
 pub mod invariants;
 pub mod lease;
 pub mod limits;

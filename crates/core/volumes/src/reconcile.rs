@@ -49,12 +49,15 @@ pub struct Seen {
     pub silence: BootInstant,
     /// The failure to which the claim's `tries` and `next_try` belong.
     pub failure: BootInstant,
+    /// The failed tries that do not count for the wait after the failure: earlier leaders made them, or the plugin had
+    /// other controllers.
+    pub earlier_tries: u32,
 }
 
 impl Seen {
     /// Returns the times for a server that sees all reasons for the first time.
     pub fn at(now: BootInstant) -> Self {
-        Self { silence: now, failure: now }
+        Self { silence: now, failure: now, earlier_tries: 0 }
     }
 }
 
@@ -227,7 +230,8 @@ fn node_step(facts: &Facts<'_>, step: NodeStep) -> WaitReason {
 /// Returns the wait that an earlier failure requires.
 fn backoff(facts: &Facts<'_>) -> Option<Action> {
     let claim = facts.claim;
-    let due = facts.seen.failure.plus(crate::retry::delay(claim.tries));
+    let tries = claim.tries.saturating_sub(facts.seen.earlier_tries).max(1);
+    let due = facts.seen.failure.plus(crate::retry::delay(tries));
     let wait = Wait { reason: WaitReason::Retry, failure: FailedTry::recorded(claim) };
     (!claim.next_try.is_zero() && due > facts.now).then_some(Action::WaitUntil { time: due, wait })
 }

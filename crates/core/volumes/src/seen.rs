@@ -45,6 +45,60 @@ impl<K: Ord + Clone, S: PartialEq> FirstSeen<K, S> {
     }
 }
 
+/// The failures of each key as this process saw them. The delays between tries grow with the failures that this process
+/// saw under the same circumstances, so they begin again at a new leader, and when a plugin gets other controllers.
+#[derive(Clone, Debug)]
+pub struct Failures<K, F, S> {
+    seen: BTreeMap<K, Failed<F, S>>,
+}
+
+#[derive(Clone, Debug)]
+struct Failed<F, S> {
+    tries: u32,
+    failure: F,
+    circumstances: S,
+    at: BootInstant,
+    earlier: u32,
+}
+
+impl<K, F, S> Default for Failures<K, F, S> {
+    fn default() -> Self {
+        Self { seen: BTreeMap::new() }
+    }
+}
+
+impl<K: Ord + Clone, F: PartialEq, S: PartialEq> Failures<K, F, S> {
+    /// Returns when the latest failure of `key` was first seen under these circumstances, and how many of its `tries`
+    /// happened before.
+    pub fn since(
+        &mut self,
+        key: &K,
+        tries: u32,
+        failure: F,
+        circumstances: S,
+        now: BootInstant,
+    ) -> (BootInstant, u32) {
+        let (at, earlier) = match self.seen.get(key) {
+            Some(known) if known.circumstances == circumstances && known.failure == failure => {
+                (known.at, known.earlier)
+            }
+            Some(known) if known.circumstances == circumstances && known.tries < tries => {
+                (now, known.earlier)
+            }
+            _ => (now, tries.saturating_sub(1)),
+        };
+        self.seen.insert(key.clone(), Failed { tries, failure, circumstances, at, earlier });
+        (at, earlier)
+    }
+
+    /// Removes unused entries, once there are enough to make that worthwhile.
+    pub fn sweep(&mut self, keep: impl Fn(&K) -> bool) {
+        if self.seen.len() > FEW {
+            self.seen.retain(|key, _| keep(key));
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -61,6 +115,20 @@ mod tests {
         assert_eq!(seen.since(&"n", 8, at(30)), at(30));
         assert_eq!(seen.since(&"m", 7, at(40)), at(40));
         assert_eq!(seen.since(&"n", 7, at(50)), at(50), "the earlier silence was over in between");
+    }
+
+    #[test]
+    fn delays_begin_again_for_a_process_or_circumstances_without_earlier_failures() {
+        let mut seen = Failures::default();
+        assert_eq!(seen.since(&"c", 1, 'a', "p", at(10)), (at(10), 0));
+        assert_eq!(seen.since(&"c", 1, 'a', "p", at(20)), (at(10), 0));
+        assert_eq!(seen.since(&"c", 2, 'b', "p", at(30)), (at(30), 0), "its second failure");
+        assert_eq!(seen.since(&"c", 2, 'b', "q", at(40)), (at(40), 1), "other controllers");
+        assert_eq!(seen.since(&"c", 3, 'c', "q", at(50)), (at(50), 1));
+        assert_eq!(seen.since(&"c", 1, 'd', "q", at(60)), (at(60), 0), "another step");
+        let mut other = Failures::default();
+        assert_eq!(other.since(&"c", 8, 'x', "p", at(70)), (at(70), 7), "a new leader");
+        assert_eq!(other.since(&"c", 9, 'y', "p", at(80)), (at(80), 7));
     }
 
     #[test]

@@ -8,6 +8,7 @@ pub(crate) fn look() -> Host {
     Host {
         hostname: hostname(),
         address: default_address(),
+        addresses: caravan_client::interface_addresses(),
         cores: std::thread::available_parallelism().map_or(1, std::num::NonZero::get),
         temporary: std::env::temp_dir().join(format!(
             "caravan-dev-{}-{}",

@@ -23,6 +23,12 @@ use tokio_util::task::TaskTracker;
 /// From the start until its memory is released: elections and fingerprints are over by then.
 const STARTUP_MEMORY_DELAY: Duration = Duration::from_secs(3);
 
+/// The interval at which the memory of the program's pages is read.
+const MEMORY_INTERVAL: Duration = Duration::from_secs(30);
+
+/// Bytes of program pages that are not worth a release: the reading and the new faults cost about a millisecond.
+const MEMORY_SLACK: u64 = 8 << 20;
+
 /// The signals that end an agent or reload its configuration.
 #[derive(Debug)]
 pub(crate) struct Signals {
@@ -91,7 +97,7 @@ pub(crate) async fn run(
     if result.is_ok() {
         banner(&settings, agent.http_address);
         notify::ready(&settings.name);
-        agent.clients.spawn(release_startup_memory(agent.stop.clone()));
+        agent.clients.spawn(release_program_memory(agent.stop.clone()));
     }
     let (result, server) = match result {
         Ok(mut parts) => (agent.wait(signals, &parts.reloader).await, parts.server.take()),
@@ -122,24 +128,44 @@ pub(crate) fn open_port(settings: &Settings) -> Option<String> {
     let is_open = settings.server.is_some() && !settings.tls.rpc && !settings.rpc.ip().is_loopback();
     is_open.then(|| {
         format!(
-            "tls {{ rpc = true }} is not set and the RPC port listens on {}: whoever reaches it can read what agents \
-             say to each other and register nodes of its own; use TLS, or keep the port to a network of agents only",
+            "tls {{ rpc = true }} is not set and the RPC port listens on {}: any client that reaches the port can read the \
+             traffic of the agents and register nodes; use TLS, or keep the port in a network of agents only",
             settings.rpc
         )
     })
 }
 
-/// Releases the pages of the program that only the start needed, once the start is certainly over.
-async fn release_startup_memory(stop: CancellationToken) {
-    tokio::select! {
-        () = stop.cancelled() => return,
-        () = tokio::time::sleep(STARTUP_MEMORY_DELAY) => {}
+/// Releases the pages of the program that only the start needed, once the start is certainly over. Later, releases
+/// the pages that a burst of work left, for example the start of 50 tasks.
+async fn release_program_memory(stop: CancellationToken) {
+    let mut delay = STARTUP_MEMORY_DELAY;
+    let mut kept = 0;
+    loop {
+        tokio::select! {
+            () = stop.cancelled() => return,
+            () = tokio::time::sleep(delay) => delay = MEMORY_INTERVAL,
+        }
+        let released = tokio::task::spawn_blocking(move || pages_kept(kept)).await;
+        match released {
+            Ok(Ok(now)) => kept = now,
+            Ok(Err(error)) => {
+                let error = caravan_sys::describe(&error);
+                tracing::debug!(error, "the memory of the program stays mapped");
+            }
+            Err(_) => return,
+        }
     }
-    let released = tokio::task::spawn_blocking(caravan_sys::pages::release_program).await;
-    if let Ok(Err(error)) = released {
-        let error = caravan_sys::describe(&error);
-        tracing::debug!(error, "the memory of the start stays mapped");
+}
+
+/// Releases the pages of the program if there are many more than the ones kept last time. Returns the bytes that are
+/// kept now.
+fn pages_kept(kept: u64) -> Result<u64, caravan_sys::Error> {
+    let before = caravan_sys::pages::resident_program()?;
+    if before <= kept.saturating_add(MEMORY_SLACK) {
+        return Ok(kept);
     }
+    caravan_sys::pages::release_program()?;
+    caravan_sys::pages::resident_program()
 }
 
 async fn listen(what: &'static str, address: SocketAddr) -> Result<TcpListener, AgentError> {

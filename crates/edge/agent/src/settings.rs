@@ -6,6 +6,7 @@ mod limits;
 mod neighbours;
 mod net;
 mod server;
+mod templates;
 #[cfg(test)]
 mod tests;
 mod ui;
@@ -23,6 +24,7 @@ use caravan_base::Build;
 use caravan_client::Neighbours;
 use caravan_hcl::config::AgentConfig;
 use caravan_server::{AclConfig, FEATURE_LEVEL};
+use caravan_templates::sockaddr::Address;
 use net::{HTTP_PORT, RPC_PORT, advertised, ip, port};
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
@@ -36,6 +38,8 @@ pub(crate) struct Host {
     pub(crate) hostname: String,
     /// The address of the default route's interface, if there is one.
     pub(crate) address: Option<IpAddr>,
+    /// The addresses of its interfaces, for templates.
+    pub(crate) addresses: Vec<Address>,
     /// The number of CPUs.
     pub(crate) cores: usize,
     /// The temporary data directory of a `-dev` agent.
@@ -136,7 +140,8 @@ fn non_empty(word: &Option<String>) -> Option<String> {
 
 /// Resolves defaults, files and flags.
 pub(crate) fn resolve(flags: &Flags, file: AgentConfig, host: &Host) -> Result<Settings, AgentError> {
-    let file = flags.over(file)?;
+    let mut file = flags.over(file)?;
+    templates::expand(&mut file, &host.addresses)?;
     let dev = flags.dev;
     let data_dir = file.data_dir.clone().map(|dir| absolute("data_dir", dir)).transpose()?;
     let server_file = file.server.clone().unwrap_or_default();

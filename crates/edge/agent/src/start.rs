@@ -310,6 +310,8 @@ impl Agent<'_> {
             address_family: client.address_family,
             host_networks: client.host_networks.clone(),
             bridge: client.bridge.clone(),
+            cni_path: client.cni_path.clone(),
+            cni_config_dir: client.cni_config_dir.clone(),
             bind_wildcard: file.bind_wildcard_default_host_network.unwrap_or(true),
             host_volumes: crate::reserved::host_volumes(file),
             host_volumes_dir: client.host_volumes_dir.clone(),

@@ -16,6 +16,7 @@ use crate::host_volumes::{HostVolumeFault, HostVolumes, check_fixed};
 use crate::lease::NodeLease;
 use crate::metadata::NodeMetadata;
 use crate::networks::Networks;
+use crate::networks::cni::Plugged;
 use crate::node::NodeState;
 use crate::reporter::Reporter;
 use crate::runner::{DriverNetworks, Fence, Outlets, Planner, RunnerParts, Site, Sources, TaskHookParts};
@@ -131,8 +132,15 @@ impl Client {
                 BTreeMap::new(),
             );
         }
-        let bridge =
-            Networks::open(&config, store.clone(), node.clone(), loaded.attachments, loaded.last_address);
+        let cni = Plugged::open(&config, store.clone(), node.clone(), loaded.plugged);
+        let bridge = Networks::open(
+            &config,
+            store.clone(),
+            node.clone(),
+            loaded.attachments,
+            loaded.last_address,
+            cni.clone(),
+        );
         let shutdown = CancellationToken::new();
         let here: BTreeSet<AllocId> = loaded.allocs.iter().map(|a| a.id.clone()).collect();
         crate::runner::sweep(&config.state_dir, |id| here.contains(id))?;
@@ -255,6 +263,7 @@ impl Client {
             allocs,
             neighbours,
             bridge,
+            cni,
             restored: loaded.allocs,
             records: loaded.tasks,
             networks,
@@ -323,6 +332,7 @@ pub struct Service {
     shared: Vec<PathBuf>,
     neighbours: Arc<watch::Sender<Neighbours>>,
     bridge: Networks,
+    cni: Plugged,
 }
 
 impl Service {
@@ -331,7 +341,7 @@ impl Service {
     pub async fn run(self, cancel: CancellationToken) {
         let Self { config, csi_dir, store, contact, plugins, volumes, left_mounts, .. } = self;
         let Self { cores, shutdown, all_restored, allocs, restored, mut records, networks, .. } = self;
-        let Self { shared, neighbours, bridge, .. } = self;
+        let Self { shared, neighbours, bridge, cni, .. } = self;
         let stop = CancellationToken::new();
         let tracker = TaskTracker::new();
         tracker.spawn(contact.drivers.clone().run(stop.child_token()));
@@ -355,6 +365,8 @@ impl Service {
         volumes.adopt(|id| here.contains(id));
         let known = here.clone();
         tracker.spawn(bridge.clone().run(move |id| known.contains(id), stop.child_token()));
+        let known = here.clone();
+        tracker.spawn(cni.run_until(move |id| known.contains(id), stop.child_token()));
         tracker.spawn(networks.sweep(move |id| here.contains(id)));
         tracker.spawn(look_for_left_mounts(left_mounts, &csi_dir, &restored, &records, stop.child_token()));
         for alloc in restored {

@@ -76,6 +76,10 @@ pub struct ClientConfig {
     pub host_networks: BTreeMap<String, HostNetwork>,
     /// The bridge of allocations with their own network.
     pub bridge: BridgeConfig,
+    /// The directories of CNI plugins, separated by colons.
+    pub cni_path: String,
+    /// The directory of the configurations of CNI networks.
+    pub cni_config_dir: PathBuf,
     /// Whether mapped ports are reached through all addresses of the host, as long as it offers no host network.
     pub bind_wildcard: bool,
     /// The most allocations on the node; 0 means no limit.
@@ -139,6 +143,8 @@ impl ClientConfig {
             gc_volumes_on_node_gc: false,
             host_networks: BTreeMap::new(),
             bridge: BridgeConfig::default(),
+            cni_path: "/opt/cni/bin:/usr/libexec/cni".to_owned(),
+            cni_config_dir: "/opt/cni/config".into(),
             bind_wildcard: true,
             node_max_allocs: 0,
             default_ineligible: false,

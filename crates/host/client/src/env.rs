@@ -336,6 +336,7 @@ mod tests {
             interface_name: "eth0".into(),
             address: "172.26.64.2".into(),
             address_ipv6: "fd00::2".into(),
+            dns: None,
         };
         let inside = env_of(&task, &Allocation { network_status: Some(Arc::new(status)), ..alloc() });
         let of_alloc = |key: &str| inside.variables()[key].as_str();

@@ -10,8 +10,9 @@ pub(crate) mod neighbours;
 mod network;
 mod topology;
 
+pub(crate) use bridge::{BUILT_IN, PLUGIN_VERSIONS, stand_for_plugins};
 pub use neighbours::{Neighbour, NeighbourKind, Neighbours};
-pub use network::host_addresses;
+pub use network::{host_addresses, interface_addresses};
 
 use crate::config::ClientConfig;
 use crate::state::Identity;

@@ -1,13 +1,16 @@
 //! The networks of allocations on the node's bridge: their records, their set-up and removal, and the repair of what
 //! other programs destroy (docs/design/networks.md).
 
+pub(crate) mod cni;
 mod words;
 
+use self::cni::{Ask, Plugged};
 use crate::clock::Backoff;
 use crate::config::ClientConfig;
 use crate::node::NodeState;
 use crate::state::{AttachmentRecord, LastAddress, Store};
-use caravan_networks::{Attachment, Bridge, Fault, Finding, Forward, Pool, probe};
+use caravan_networks::cni::Arguments;
+use caravan_networks::{Attachment, Bridge, Fault, Finding, Foreign, Forward, Pool, probe};
 use caravan_sys::netlink::watch::Watch;
 use caravan_sys::{describe, netns};
 use caravan_types::AllocId;
@@ -31,6 +34,8 @@ const SETTLE_TIME: Duration = Duration::from_millis(100);
 #[derive(Clone, Debug)]
 pub(crate) struct Networks {
     inner: Arc<Inner>,
+    /// The networks by plugins.
+    plugged: Plugged,
 }
 
 #[derive(Debug)]
@@ -48,6 +53,8 @@ struct Inner {
     used: watch::Sender<bool>,
     /// The last reported reason why a repair failed.
     complaint: Mutex<Option<String>>,
+    /// The reported firewalls of other programs.
+    foreign: Mutex<Vec<Foreign>>,
 }
 
 #[derive(Debug)]
@@ -79,6 +86,7 @@ impl Networks {
         node: NodeState,
         records: Vec<AttachmentRecord>,
         last: Option<LastAddress>,
+        plugged: Plugged,
     ) -> Self {
         let mut pool = Pool::new(config.bridge.clone(), last.map(|last| last.0));
         let mut kept = BTreeMap::new();
@@ -104,14 +112,37 @@ impl Networks {
             is_wildcard: config.bind_wildcard && config.host_networks.is_empty(),
             used,
             complaint: Mutex::new(None),
+            foreign: Mutex::default(),
         };
-        Self { inner: Arc::new(inner) }
+        Self { inner: Arc::new(inner), plugged }
     }
 
     /// Returns the addresses of an allocation whose network may exist.
     pub(crate) fn record_of(&self, alloc: &AllocId) -> Option<Arc<NetworkStatus>> {
         let book = self.inner.book.lock();
-        book.records.get(alloc).map(|record| Arc::new(status(&record.attachment)))
+        let on_bridge = book.records.get(alloc).map(|record| Arc::new(status(&record.attachment)));
+        on_bridge.or_else(|| self.plugged.record_of(alloc))
+    }
+
+    /// Makes the network of an allocation by CNI plugins, or finds that of an earlier agent.
+    ///
+    /// # Errors
+    /// Returns one sentence. [`Networks::release`] removes the finished steps.
+    pub(crate) async fn plug(
+        &self,
+        alloc: &Allocation,
+        network: &str,
+        arguments: Arguments,
+        report: impl Fn(&str),
+    ) -> Result<Arc<NetworkStatus>, String> {
+        let ask = Ask {
+            alloc: alloc.id.clone(),
+            network: network.to_owned(),
+            namespace: self.inner.dir.join(alloc.id.as_str()),
+            arguments,
+            forwards: forwards(alloc, self.inner.is_wildcard)?,
+        };
+        self.plugged.attach(ask, report).await
     }
 
     /// Makes the network of an allocation, or finds that of an earlier agent. Returns its addresses.
@@ -143,13 +174,11 @@ impl Networks {
             }
             // A finished network is only compared, so that its connections go on.
             let repaired = match bridge.has(&attachment) {
-                true => {
-                    netns::hold(&attachment.namespace)?;
-                    bridge.repair()?
-                }
+                true => bridge.renew(&attachment)?,
                 false => bridge.attach(&attachment)?,
             };
             inner.report(&repaired.found);
+            inner.report_foreign(bridge);
             match repaired.failed.into_iter().find(|(failed, _)| *failed == attachment.alloc) {
                 Some((_, fault)) => Err(fault),
                 None => Ok(()),
@@ -169,6 +198,7 @@ impl Networks {
     /// Removes the network of an allocation, if it has one. Retried until it succeeds; `report` receives each new reason
     /// of the wait.
     pub(crate) async fn release(&self, alloc: &AllocId, report: impl Fn(&str)) {
+        self.plugged.release(alloc, &report).await;
         let record = {
             let mut book = self.inner.book.lock();
             let Some(record) = book.records.get(alloc).cloned() else { return };
@@ -274,8 +304,14 @@ impl Networks {
 
     /// Compares the kernel with the records, and removes the differences.
     async fn repair(&self) {
-        let repaired = self
-            .on_bridge(|bridge, _| if bridge.is_used() { bridge.repair() } else { Ok(Default::default()) });
+        let repaired = self.on_bridge(|bridge, inner| {
+            if !bridge.is_used() {
+                return Ok(Default::default());
+            }
+            let repaired = bridge.repair()?;
+            inner.report_foreign(bridge);
+            Ok(repaired)
+        });
         let complaint = match repaired.await {
             Ok(repaired) => {
                 self.inner.report(&repaired.found);
@@ -308,6 +344,23 @@ impl Networks {
 }
 
 impl Inner {
+    /// Reports firewalls of other programs that may drop packets of the bridge, once each.
+    fn report_foreign(&self, bridge: &Bridge) {
+        let mut known = self.foreign.lock();
+        if *known == bridge.foreign() {
+            return;
+        }
+        let name = &bridge.config().name;
+        for foreign in bridge.foreign().iter().filter(|foreign| !known.contains(foreign)) {
+            let sentence = format!(
+                "Packets of bridge {name} may be dropped: {foreign}; accept there what comes from and goes to {name}"
+            );
+            tracing::warn!(sentence, "another firewall may drop packets of allocations");
+            self.node.event("Network", &sentence, BTreeMap::new());
+        }
+        *known = bridge.foreign().to_vec();
+    }
+
     /// Reports a repair as an event of the node.
     fn report(&self, found: &[Finding]) {
         if let Some(sentence) = words::sentence(found) {
@@ -328,6 +381,7 @@ fn status(attachment: &Attachment) -> NetworkStatus {
         interface_name: Attachment::INTERFACE.to_owned(),
         address: attachment.addresses.ipv4.to_string(),
         address_ipv6: attachment.addresses.ipv6.map(|ip| ip.to_string()).unwrap_or_default(),
+        dns: None,
     }
 }
 

@@ -1,14 +1,27 @@
 //! The node as it is reported: one value with many writers and one watching reporter.
 
-use crate::clock;
+use crate::{clock, fingerprint};
 use caravan_types::device::DeviceGroup;
-use caravan_types::node::{DriverInfo, HostVolumeInfo, Node, NodeEvent};
+use caravan_types::job::Network;
+use caravan_types::node::{DriverInfo, HostVolumeInfo, Node, NodeEvent, NodeNetwork};
 use caravan_types::plugin::{CsiInfo, LeftMount, PluginRole};
 use caravan_types::{PluginId, Time};
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use tokio::sync::{Notify, watch};
+
+/// What the mode of a network by CNI plugins begins with.
+pub(crate) const CNI_MODE: &str = "cni/";
+
+/// The networks of CNI plugins that a node offers.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct CniOffer {
+    /// The names of the networks.
+    pub(crate) networks: Vec<String>,
+    /// The versions of the installed plugins, by name.
+    pub(crate) versions: BTreeMap<String, String>,
+}
 
 /// The node and its unsent events. Clones share them.
 #[derive(Clone, Debug)]
@@ -147,6 +160,29 @@ impl NodeState {
                 if !places.is_empty() {
                     topology.insert("BusAssociativity".to_owned(), serde_json::json!(places));
                 }
+            }
+        });
+    }
+
+    /// Writes the networks of CNI plugins that the node offers, and the versions of the plugins. The built-in bridge
+    /// stands for the plugins that are not installed.
+    pub(crate) fn put_cni(&self, offer: CniOffer) {
+        self.update(|node| {
+            let resources = &mut node.node_resources;
+            resources.networks.retain(|network| !network.mode.starts_with(CNI_MODE));
+            resources.node_networks.retain(|network| !network.mode.starts_with(CNI_MODE));
+            for name in &offer.networks {
+                let mode = format!("{CNI_MODE}{name}");
+                resources.networks.push(Network { mode: mode.clone(), ..Network::default() });
+                resources.node_networks.push(NodeNetwork { mode, ..NodeNetwork::default() });
+            }
+            let has_bridge = node.attributes.contains_key(fingerprint::BUILT_IN);
+            node.attributes.retain(|key, _| !key.starts_with(fingerprint::PLUGIN_VERSIONS));
+            if has_bridge {
+                fingerprint::stand_for_plugins(&mut node.attributes);
+            }
+            for (name, version) in offer.versions {
+                node.attributes.insert(format!("{}{name}", fingerprint::PLUGIN_VERSIONS), version);
             }
         });
     }

@@ -18,6 +18,7 @@ mod hooks;
 mod host_hook;
 mod identity;
 mod lifecycle;
+mod names;
 mod network;
 mod payload;
 mod plan;

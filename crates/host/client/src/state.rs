@@ -7,7 +7,9 @@ mod offline;
 mod record;
 
 pub use offline::state_at_rest;
-pub(crate) use record::{AttachmentRecord, Identity, LastAddress, Loaded, NetworkRecord, TaskRecord};
+pub(crate) use record::{
+    AttachmentRecord, Identity, LastAddress, Loaded, NamespaceId, NetworkRecord, PluggedRecord, TaskRecord,
+};
 
 use crate::ClientError;
 use crate::csi::{ClaimEntry, Registrations};
@@ -37,6 +39,7 @@ const TASKS: Table = TableDefinition::new("tasks");
 const CLAIMS: Table = TableDefinition::new("claims");
 const HOST_VOLUMES: Table = TableDefinition::new("host_volumes");
 const ATTACHMENTS: Table = TableDefinition::new("attachments");
+const PLUGGED: Table = TableDefinition::new("cni");
 const NETWORKS: Table = TableDefinition::new("networks");
 
 const IDENTITY: &str = "identity";
@@ -193,6 +196,14 @@ impl Store {
     pub(crate) fn remove_attachment(&self, alloc: &AllocId) -> Written {
         self.send(Operation::Remove { table: ATTACHMENTS, key: alloc.to_string() })
     }
+    /// Stores the network of an allocation by CNI plugins.
+    pub(crate) fn put_plugged(&self, record: &PluggedRecord) -> Written {
+        self.put(PLUGGED, record.0.alloc.to_string(), record)
+    }
+    /// Removes the network of an allocation by CNI plugins.
+    pub(crate) fn remove_plugged(&self, alloc: &AllocId) -> Written {
+        self.send(Operation::Remove { table: PLUGGED, key: alloc.to_string() })
+    }
     /// Stores the last addresses that an allocation got.
     pub(crate) fn put_last_address(&self, last: &LastAddress) -> Written {
         self.put(META, LAST_ADDRESS.to_owned(), last)
@@ -277,7 +288,7 @@ fn load(database: &Database) -> Result<Loaded, ClientError> {
     };
     let make_tables = || -> Result<(), redb::Error> {
         let transaction = database.begin_write()?;
-        for table in [META, ALLOCS, TASKS, CLAIMS, HOST_VOLUMES, ATTACHMENTS, NETWORKS] {
+        for table in [META, ALLOCS, TASKS, CLAIMS, HOST_VOLUMES, ATTACHMENTS, PLUGGED, NETWORKS] {
             transaction.open_table(table)?;
         }
         transaction.commit()?;
@@ -323,6 +334,9 @@ fn load(database: &Database) -> Result<Loaded, ClientError> {
     for (key, value) in rows(ATTACHMENTS)? {
         loaded.attachments.push(decode(&key, &value)?);
     }
+    for (key, value) in rows(PLUGGED)? {
+        loaded.plugged.push(decode(&key, &value)?);
+    }
     for (key, value) in rows(NETWORKS)? {
         loaded.networks.insert(key.as_str().into(), decode(&key, &value)?);
     }
@@ -337,7 +351,8 @@ packed!(
     HostVolumeRecord,
     AttachmentRecord,
     LastAddress,
-    NetworkRecord
+    NetworkRecord,
+    PluggedRecord
 );
 
 fn decode<T: Packed>(key: &str, value: &[u8]) -> Result<T, ClientError> {

@@ -73,6 +73,7 @@ pub(crate) fn body(
     // Files of the client take the place of these settings.
     let own_network = joined(task, config).is_none();
     let unless_joined = |values: &Vec<String>| present(values.clone()).filter(|_| own_network);
+    let resolver = hosts::resolver(task, config).unwrap_or_default();
     let mut host = HostConfig {
         binds: Some(binds),
         mounts: Some(mounts),
@@ -103,9 +104,9 @@ pub(crate) fn body(
         network_mode: Some(network_mode),
         port_bindings: (!ports.bindings.is_empty()).then_some(ports.bindings),
         extra_hosts: unless_joined(&config.network.extra_hosts),
-        dns: unless_joined(&config.network.dns_servers),
-        dns_search: unless_joined(&config.network.dns_search),
-        dns_options: unless_joined(&config.network.dns_options),
+        dns: unless_joined(&resolver.servers),
+        dns_search: unless_joined(&resolver.searches),
+        dns_options: unless_joined(&resolver.options),
         ..HostConfig::default()
     };
     capabilities(config, options, &mut host);

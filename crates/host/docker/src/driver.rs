@@ -44,6 +44,8 @@ pub struct DockerDriver {
     shared: Arc<Shared>,
     /// Whether the engine ever answered.
     seen: AtomicBool,
+    /// Whether the engine answers, as of the latest fingerprint's beginning.
+    examined: Mutex<watch::Receiver<bool>>,
     events: Mutex<Option<mpsc::UnboundedReceiver<DriverEvent>>>,
     /// Whether the search for dangling containers runs.
     searches: AtomicBool,
@@ -55,6 +57,7 @@ impl DockerDriver {
         let engine = Arc::new(Engine::new(&options));
         let (events, received) = mpsc::unbounded_channel();
         let watch = EngineWatch::new(engine.clone());
+        let examined = Mutex::new(watch.states());
         let shared = Shared {
             images: Arc::new(Images::new(engine.clone(), watch.clone(), &options)),
             watch,
@@ -75,6 +78,7 @@ impl DockerDriver {
         Self {
             shared: Arc::new(shared),
             seen: AtomicBool::new(false),
+            examined,
             events: Mutex::new(Some(received)),
             searches: AtomicBool::new(false),
         }
@@ -152,11 +156,14 @@ impl Driver for DockerDriver {
             networks: true,
             creates_networks: true,
             dynamic_users: false,
+            names: true,
             survives_agent: true,
         }
     }
 
     async fn fingerprint(&self) -> Fingerprint {
+        // What changes from now on is reported by `changed`, also if the change comes before that call.
+        self.examined.lock().mark_unchanged();
         let has_tasks = !self.shared.tasks.lock().is_empty();
         let found = fingerprint::look(&self.shared, has_tasks || self.seen.load(Ordering::Relaxed)).await;
         if found.state == caravan_drivers::Health::Healthy {
@@ -171,7 +178,10 @@ impl Driver for DockerDriver {
     }
 
     async fn changed(&self) {
-        self.shared.watch.turned().await;
+        let mut states = self.examined.lock().clone();
+        if states.changed().await.is_err() {
+            std::future::pending::<()>().await;
+        }
     }
 
     fn events(&self) -> Option<mpsc::UnboundedReceiver<DriverEvent>> {

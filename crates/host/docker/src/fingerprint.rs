@@ -1,7 +1,6 @@
 //! What the node reports about the engine.
 
 use crate::NAME;
-use crate::engine::text;
 use crate::tasks::{PATIENCE, Shared};
 use caravan_drivers::{Fingerprint, Health};
 use std::collections::BTreeMap;
@@ -35,7 +34,7 @@ async fn read(shared: &Shared) -> Result<BTreeMap<String, String>, String> {
         Ok(info) => info,
         Err(error) => {
             shared.engine.reset();
-            return Err(text(&error));
+            return Err(shared.engine.explain(&error).to_string());
         }
     };
     let options = &shared.options;

@@ -29,7 +29,9 @@ fn fault(message: String, recoverable: bool) -> Error {
 }
 
 fn engine_fault(what: &str, error: &EngineError) -> Error {
-    fault(format!("cannot {what} the container of the network: {}", text(error)), is_trouble(error))
+    // The engine may start the container of before at the same time.
+    let is_recoverable = is_trouble(error) || status(error) == Some(409);
+    fault(format!("cannot {what} the container of the network: {}", text(error)), is_recoverable)
 }
 
 /// Returns the name of the container that holds the network of an allocation.
@@ -45,6 +47,15 @@ async fn client(shared: &Shared) -> Result<Docker> {
 /// Makes the network of an allocation. A network that exists already is returned.
 pub(crate) async fn create(shared: &Arc<Shared>, request: &NetworkRequest) -> Result<NetworkIsolation> {
     let client = client(shared).await?;
+    let found = own(&client, &request.alloc_id).await?;
+    if let Some(found) = found.filter(is_running)
+        && let Some(image) = found.image.clone()
+    {
+        // Needs neither the image's name nor a registry.
+        shared.images.count(&image, &request.alloc_id);
+        shared.networks.lock().insert(request.alloc_id.clone(), image);
+        return network(&found, request);
+    }
     let image = image(shared, &request.alloc_id).await?;
     let made = holder(&client, request, &shared.node_id, &image).await;
     match made {
@@ -152,6 +163,7 @@ async fn own(client: &Docker, alloc_id: &str) -> Result<Option<ContainerInspectR
     Ok(Some(found))
 }
 
+/// Returns whether a container holds its namespace.
 fn is_running(found: &ContainerInspectResponse) -> bool {
     let state = found.state.clone().unwrap_or_default();
     state.running == Some(true) && state.restarting != Some(true)

@@ -103,6 +103,11 @@ impl EngineWatch {
         Waiter { watch: self.clone(), id: id.to_owned(), watched, up: self.up.subscribe() }
     }
 
+    /// Returns whether the engine answers, now and at each change.
+    pub(crate) fn states(&self) -> watch::Receiver<bool> {
+        self.up.subscribe()
+    }
+
     /// Waits until the engine stops answering, or answers again.
     pub(crate) async fn turned(&self) {
         let mut up = self.up.subscribe();

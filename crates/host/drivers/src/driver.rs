@@ -163,6 +163,9 @@ pub struct Capabilities {
     /// Whether a task without a user in the job runs as a user that the client chooses ([`TaskConfig::user`]).
     #[serde(default)]
     pub dynamic_users: bool,
+    /// Whether tasks get the settings of their resolver ([`TaskConfig::dns`]), and the names of the allocation's network.
+    #[serde(default)]
+    pub names: bool,
     /// Whether tasks keep running when the agent stops.
     pub survives_agent: bool,
 }

@@ -4,6 +4,7 @@ use crate::config::Reader;
 use crate::driver::{Capabilities, Fingerprint, FsIsolation, Health};
 use crate::ids::IdRanges;
 use crate::isolation::{self, IsolationConfig, IsolationOptions, Program};
+use crate::names;
 use crate::supervised::{ForkServer, ShimDriver, ShimTasks, convert};
 use crate::task::{TaskConfig, TaskHandle};
 use crate::{Error, Result};
@@ -131,6 +132,7 @@ impl ShimDriver for ExecDriver {
             networks: true,
             creates_networks: false,
             dynamic_users: false,
+            names: true,
             survives_agent: true,
         }
     }
@@ -157,6 +159,7 @@ impl ShimDriver for ExecDriver {
 
     async fn start(&self, config: TaskConfig) -> Result<TaskHandle> {
         let spec = self.spec(&config).await?;
+        names::write(&config)?;
         self.tasks.start(config.id, spec).await
     }
 }

@@ -2,6 +2,7 @@
 
 use crate::config::Reader;
 use crate::driver::Fingerprint;
+use crate::names;
 use crate::supervised::convert;
 use crate::task::{Mount, TaskConfig};
 use crate::{Error, Result};
@@ -140,6 +141,21 @@ impl IsolationOptions {
             propagation: MountPropagation::Private,
         }];
         mounts.extend(program.mount);
+        let files = names::needed(task);
+        let of_names = [
+            (files.resolv, names::RESOLV_FILE, names::RESOLV_PATH),
+            (files.hosts, names::HOSTS_FILE, names::HOSTS_PATH),
+        ];
+        mounts.extend(of_names.into_iter().filter(|(is_needed, ..)| *is_needed).map(|(_, file, path)| {
+            MountSpec {
+                host: task.dirs.state_dir.join(file),
+                task: path.into(),
+                read_only: true,
+                propagation: MountPropagation::Private,
+            }
+        }));
+        let hosts = task.network.as_ref().and_then(|network| network.hosts.as_ref());
+        let hostname = hosts.map(|line| line.hostname.clone()).filter(|name| !name.is_empty());
         // Every task already has a `/dev`; only privileged tasks may replace it by the host's.
         let may_have = |mount: &&Mount| task.privileged_mounts || mount.task_path != Path::new("/dev");
         mounts.extend(task.mounts.iter().filter(may_have).map(convert::mount));
@@ -151,6 +167,7 @@ impl IsolationOptions {
             devices,
             hidden: vec!["/private".into()],
             private_pids: private(config.pid_mode, self.default_pid_mode),
+            hostname,
             private_ipc: private(config.ipc_mode, self.default_ipc_mode),
             capabilities: capabilities.set.bits(),
             ambient: capabilities.added.bits(),

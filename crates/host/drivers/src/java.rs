@@ -3,6 +3,7 @@
 use crate::config::Reader;
 use crate::driver::{Capabilities, Fingerprint, FsIsolation, Health};
 use crate::isolation::{self, IsolationConfig, IsolationOptions, Program};
+use crate::names;
 use crate::programs::{self, VersionAnswer};
 use crate::supervised::{ForkServer, ShimDriver, ShimTasks, convert};
 use crate::task::{TaskConfig, TaskHandle, TaskId};
@@ -163,6 +164,7 @@ impl ShimDriver for JavaDriver {
             networks: true,
             creates_networks: false,
             dynamic_users: false,
+            names: true,
             survives_agent: true,
         }
     }
@@ -198,6 +200,7 @@ impl ShimDriver for JavaDriver {
 
     async fn start(&self, config: TaskConfig) -> Result<TaskHandle> {
         let spec = self.spec(&config).await?;
+        names::write(&config)?;
         self.tasks.start(config.id, spec).await
     }
 

@@ -203,6 +203,7 @@ impl Driver for MockDriver {
             networks: true,
             creates_networks: false,
             dynamic_users: false,
+            names: false,
             survives_agent: true,
         }
     }

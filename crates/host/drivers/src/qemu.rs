@@ -155,6 +155,7 @@ impl ShimDriver for QemuDriver {
             networks: true,
             creates_networks: false,
             dynamic_users: false,
+            names: false,
             survives_agent: true,
         }
     }

@@ -166,6 +166,7 @@ impl ShimDriver for RawExecDriver {
             networks: true,
             creates_networks: false,
             dynamic_users: false,
+            names: false,
             survives_agent: true,
         }
     }

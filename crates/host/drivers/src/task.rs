@@ -1,5 +1,6 @@
 //! The data that the client and a driver exchange about a task.
 
+use crate::names::Dns;
 use crate::network::NetworkIsolation;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -66,6 +67,9 @@ pub struct TaskConfig {
     /// The network of the allocation, which all its tasks share; absent means the host's. Only for drivers with
     /// [`crate::Capabilities::networks`].
     pub network: Option<NetworkIsolation>,
+    /// The settings of the task's resolver; absent means those of the node. Only drivers with [`crate::Capabilities::names`]
+    /// apply them.
+    pub dns: Option<Dns>,
     /// The control group in which the driver creates the task's, relative to the hierarchy's root.
     pub cgroup_parent: PathBuf,
     /// The term of the node's lease, for a task that is the only writer of a volume ([`caravan_shim::lease`]).

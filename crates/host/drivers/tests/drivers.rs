@@ -8,8 +8,8 @@ mod qemu;
 
 use caravan_drivers::conformance::{self, Behaviour, Fixture, Outages, Part};
 use caravan_drivers::{
-    Driver, Error, ExecDriver, ExecOptions, ExitResult, ForkServer, Health, MockDriver, Mount,
-    NetworkIsolation, Propagation, RawExecDriver, RawExecOptions, ShimCommand, TaskConfig, TaskDirs,
+    Dns, Driver, Error, ExecDriver, ExecOptions, ExitResult, ForkServer, Health, HostsLine, MockDriver,
+    Mount, NetworkIsolation, Propagation, RawExecDriver, RawExecOptions, ShimCommand, TaskConfig, TaskDirs,
     TaskHandle, TaskState,
 };
 use caravan_shim::lease::{Lease, LeaseWriter, Term};
@@ -267,6 +267,43 @@ async fn a_task_in_a_network_of_its_own_sees_only_that() {
         let error = driver.start(config).await.unwrap_err().to_string();
         assert!(error.contains("network"), "{kind:?}: {error}");
     }
+}
+
+#[tokio::test]
+async fn a_task_has_the_names_of_its_network() {
+    let world = World::new(Kind::Exec);
+    let driver = world.driver();
+    let network = world.dir.path().join("network");
+    caravan_sys::netns::hold(&network).unwrap();
+    let mut config = world.script("t", "hostname; cat /etc/hosts; cat /etc/resolv.conf; echo done; sleep 60");
+    let line = HostsLine { hostname: "web-1".into(), address: "172.26.64.7".into() };
+    config.network =
+        Some(NetworkIsolation { hosts: Some(line), ..NetworkIsolation::held_at(network.clone()) });
+    let texts = |all: &[&str]| all.iter().map(|text| (*text).to_owned()).collect::<Vec<_>>();
+    config.dns = Some(Dns {
+        servers: texts(&["10.0.0.53"]),
+        searches: texts(&["a.test"]),
+        options: texts(&["ndots:2"]),
+    });
+    let id = config.id.clone();
+    driver.start(config).await.unwrap();
+    until("its output", || world.output("t").ends_with("done\n")).await;
+    let output = world.output("t");
+    assert!(output.starts_with("web-1\n127.0.0.1 localhost\n"), "{output}");
+    assert!(output.contains("\n172.26.64.7 web-1\n"), "{output}");
+    assert!(output.ends_with("nameserver 10.0.0.53\nsearch a.test\noptions ndots:2\ndone\n"), "{output}");
+    let command = ["sh", "-c", "hostname; echo x >> /etc/resolv.conf"].map(str::to_owned);
+    let beside = driver.exec(&id, &command, Duration::from_secs(20)).await.unwrap();
+    assert_eq!(
+        String::from_utf8_lossy(&beside.stdout),
+        "web-1\n",
+        "programs beside the task have the name too"
+    );
+    assert_ne!(beside.exit_code, 0, "the task cannot write the file");
+    driver.destroy(&id, true).await.unwrap();
+    caravan_sys::netns::let_go(&network).unwrap();
+    let own = rustix::system::uname();
+    assert_ne!(own.nodename().to_str(), Ok("web-1"), "the node keeps its name");
 }
 
 #[tokio::test]

@@ -5,6 +5,7 @@ use crate::compare::{Actual, Finding, check_owner, differences, mark_of};
 use crate::config::BridgeConfig;
 use crate::desired::{MAPS, build_table, elements, firewall, passage, passage_note};
 use crate::fault::Fault;
+use crate::foreign::{self, Foreign};
 use crate::inside;
 use caravan_sys::netlink::conntrack;
 use caravan_sys::netlink::link::{Link, Links, Pair};
@@ -86,6 +87,8 @@ pub struct Bridge {
     /// The index of the bridge, unless something changed since it was checked.
     checked: Option<u32>,
     mtu: u32,
+    /// The firewalls of other programs that may drop packets of the bridge, at the last look.
+    foreign: Vec<Foreign>,
 }
 
 impl Bridge {
@@ -96,7 +99,7 @@ impl Bridge {
     pub fn open(config: BridgeConfig, attached: impl IntoIterator<Item = Attachment>) -> Result<Self, Fault> {
         let attachments = attached.into_iter().map(|own| (own.alloc.clone(), own)).collect();
         let (links, rules) = (Links::open()?, Rules::open()?);
-        Ok(Self { config, links, rules, attachments, checked: None, mtu: DEFAULT_MTU })
+        Ok(Self { config, links, rules, attachments, checked: None, mtu: DEFAULT_MTU, foreign: Vec::new() })
     }
 
     /// Returns the settings.
@@ -112,6 +115,11 @@ impl Bridge {
     /// Returns whether an allocation's network is finished.
     pub fn has(&self, attachment: &Attachment) -> bool {
         self.attachments.get(&attachment.alloc) == Some(attachment)
+    }
+
+    /// Returns the firewalls of other programs that may drop packets of the bridge, as the last repair saw them.
+    pub fn foreign(&self) -> &[Foreign] {
+        &self.foreign
     }
 
     /// Notes that something changed: the next use looks first.
@@ -132,6 +140,21 @@ impl Bridge {
         }
         self.attachments.insert(attachment.alloc.clone(), attachment.clone());
         Ok(repaired)
+    }
+
+    /// Looks whether a finished network is still in the allocation's namespace, and makes the interface again if not: the
+    /// program that made the namespace may have replaced it. Repairs the rest as well.
+    ///
+    /// # Errors
+    /// If the namespace cannot be entered, or the kernel refuses.
+    pub fn renew(&mut self, attachment: &Attachment) -> Result<Repaired, Fault> {
+        netns::hold(&attachment.namespace)?;
+        if !inside::is_configured(attachment)? {
+            // Its other end is in the namespace before, or lacks addresses. The repair makes both ends.
+            self.delete_link(&attachment.interface())?;
+            self.end_connections(attachment);
+        }
+        self.repair()
     }
 
     /// Carries out one step of a set-up.
@@ -198,6 +221,7 @@ impl Bridge {
     fn reconcile(&mut self, needs_bridge: bool) -> Result<Repaired, Fault> {
         self.checked = None;
         let actual = self.read()?;
+        self.foreign.clone_from(&actual.foreign);
         let exists = actual.link(&self.config.name).is_some();
         if needs_bridge || exists {
             check_owner(&self.config, &actual, &self.attachments)?;
@@ -240,9 +264,16 @@ impl Bridge {
             actual.elements[at] = self.rules.elements(&table, map)?;
         }
         let families = [Some(Family::Ip), self.config.ipv6.map(|_| Family::Ip6)];
+        let inet = self.rules.chains(Family::Inet)?;
+        actual.foreign = foreign::chains(&self.config, Family::Inet, &inet, false);
+        if foreign::has_legacy() {
+            actual.foreign.push(Foreign::Legacy);
+        }
         for family in families.into_iter().flatten() {
             let chains = self.rules.chains(family)?;
-            if let Some(needed) = passage(&self.config, family, &chains) {
+            let needed = passage(&self.config, family, &chains);
+            actual.foreign.extend(foreign::chains(&self.config, family, &chains, needed.is_some()));
+            if let Some(needed) = needed {
                 let rules = self.rules.rules(&firewall(family))?;
                 actual.firewalls.push((needed, rules));
             }

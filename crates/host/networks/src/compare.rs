@@ -4,6 +4,7 @@ use crate::attachment::{Attachment, interface_of};
 use crate::config::BridgeConfig;
 use crate::desired::{MAPS, Passage, base_rules, elements, passage_note};
 use crate::fault::Fault;
+use crate::foreign::Foreign;
 use caravan_sys::netlink::link::{Address, Link};
 use caravan_sys::netlink::nft::{Element, Rule};
 use caravan_types::AllocId;
@@ -54,6 +55,8 @@ pub struct Actual {
     pub elements: [Vec<Element>; MAPS.len()],
     /// The firewalls of the host: the rules that each needs, and the rules of its table.
     pub firewalls: Vec<(Passage, Vec<Rule>)>,
+    /// The firewalls of the host that may drop packets of the bridge, and that the client does not change.
+    pub foreign: Vec<Foreign>,
     /// Settings of the kernel that differ from the desired ones, below `/proc/sys/net`.
     pub settings: Vec<String>,
 }

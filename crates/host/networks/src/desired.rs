@@ -205,7 +205,10 @@ mod tests {
     fn firewalls_let_the_bridge_pass() {
         let config = BridgeConfig::default();
         let chains = |names: &[&str]| -> Vec<Chain> {
-            names.iter().map(|name| Chain { table: "filter".into(), name: (*name).into() }).collect()
+            names
+                .iter()
+                .map(|name| Chain { table: "filter".into(), name: (*name).into(), drops_forwarded: false })
+                .collect()
         };
         assert_eq!(passage(&config, Family::Ip, &[]), None);
         let plain = passage(&config, Family::Ip, &chains(&["INPUT", "FORWARD"])).unwrap();

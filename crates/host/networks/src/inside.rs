@@ -41,6 +41,20 @@ pub(crate) fn configure(config: &BridgeConfig, attachment: &Attachment) -> Resul
     })?
 }
 
+/// Returns whether a namespace has the allocation's interface, with its addresses.
+pub(crate) fn is_configured(attachment: &Attachment) -> Result<bool, Fault> {
+    netns::within(&attachment.namespace, || -> Result<bool, Fault> {
+        let mut links = Links::open()?;
+        let found = links.list()?.into_iter().find(|link| link.name == Attachment::INTERFACE);
+        let Some(link) = found.filter(|link| link.is_up && link.mac == attachment.mac()) else {
+            return Ok(false);
+        };
+        let own = links.addresses()?;
+        let has = |ip| own.iter().any(|address| address.index == link.index && address.ip == ip);
+        Ok(addresses(attachment).into_iter().all(has))
+    })?
+}
+
 /// Returns the addresses in the order of the gateways.
 fn addresses(attachment: &Attachment) -> Vec<std::net::IpAddr> {
     let ipv6 = attachment.addresses.ipv6.map(Into::into);

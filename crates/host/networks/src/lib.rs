@@ -1,14 +1,16 @@
-//! The bridge of a node and the networks of its allocations (docs/design/networks.md).
+//! The bridge of a node and the networks of its allocations (docs/design/networks.md), and networks by plugins ([`cni`]).
 //!
 //! Decisions are pure: [`Pool`] assigns addresses, [`desired`] derives the packet rules, [`compare`] lists the
 //! differences between the desired and the actual state. [`Bridge`] reads the actual state, and removes the differences.
 
 mod attachment;
 mod bridge;
+pub mod cni;
 pub mod compare;
 mod config;
 pub mod desired;
 mod fault;
+mod foreign;
 mod inside;
 mod pool;
 mod probe;
@@ -18,6 +20,7 @@ pub use bridge::{Bridge, SetUp, TearDown};
 pub use compare::Finding;
 pub use config::{BridgeConfig, ConfigFault};
 pub use fault::Fault;
+pub use foreign::Foreign;
 pub use pool::{Full, Pool};
 pub use probe::probe;
 

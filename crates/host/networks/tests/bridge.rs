@@ -1,5 +1,8 @@
 //! The bridge in network namespaces of its own: a host with an uplink to a namespace outside.
 
+mod plugins;
+mod rounds;
+
 use caravan_networks::{
     Addresses, Attachment, Bridge, BridgeConfig, Fault, Finding, Forward, Pool, SetUp, TearDown,
 };
@@ -277,6 +280,51 @@ fn a_reboot_and_another_agent_find_the_networks_again() {
     });
 }
 
+#[test]
+fn a_namespace_that_its_maker_replaced_gets_the_network_again() {
+    World::run(false, |world| {
+        let own = world.attachment("one", vec![forward(None, 8001, 80)]);
+        let other = world.attachment("other", vec![forward(None, 7000, 80)]);
+        let mut bridge = world.open(&[]);
+        let maker = world.path("maker");
+        netns::hold(&maker).unwrap();
+        netns::hold_other(&maker, &own.namespace).unwrap();
+        bridge.attach(&own).unwrap();
+        bridge.attach(&other).unwrap();
+        let served = serve(&own.namespace, "0.0.0.0:80");
+        assert!(bridge.renew(&own).unwrap().found.is_empty(), "nothing has changed");
+        assert!(ask("127.0.0.1:8001").is_some());
+        for renewed in [true, false] {
+            // The maker restarts. A process lives on in the old namespace.
+            netns::let_go(&maker).unwrap();
+            netns::hold(&maker).unwrap();
+            netns::hold_other(&maker, &own.namespace).unwrap();
+            let mut next = match renewed {
+                true => bridge,
+                // So does the agent, which died after it held the new namespace.
+                false => world.open(&[&own, &other]),
+            };
+            let found = next.renew(&own).unwrap().found;
+            assert_eq!(found, [Finding::Interface("one".into())]);
+            let _served = serve(&own.namespace, "0.0.0.0:80");
+            assert!(ask("127.0.0.1:8001").is_some());
+            assert!(next.renew(&own).unwrap().found.is_empty());
+            bridge = next;
+        }
+        drop(served);
+        let _other = serve(&other.namespace, "0.0.0.0:80");
+        assert!(ask("127.0.0.1:7000").is_some(), "the other allocation was not touched");
+        // The interface has lost its address.
+        netns::within(&own.namespace, || {
+            let mut links = Links::open().unwrap();
+            let eth0 = find(&mut links, "eth0");
+            links.remove_address(&eth0, IpAddr::V4(own.addresses.ipv4), 20).unwrap();
+        })
+        .unwrap();
+        assert_eq!(bridge.renew(&own).unwrap().found, [Finding::Interface("one".into())]);
+    });
+}
+
 /// What an agent leaves that dies after each number of steps: the next one finishes the set-up, or removes it.
 #[test]
 fn an_agent_that_dies_in_any_step_leaves_nothing_that_the_next_one_cannot_use_or_remove() {
@@ -409,6 +457,35 @@ fn a_firewall_that_drops_lets_the_bridge_pass() {
         assert_eq!(ask_from(&outside, &format!("{HOST}:8001")), None);
         assert_eq!(bridge.repair().unwrap().found, [Finding::Passage(0)]);
         assert_eq!(ask_from(&outside, &format!("{HOST}:8001")), Some(OUTSIDE.into()));
+    });
+}
+
+#[test]
+fn a_firewall_that_cannot_be_passed_is_found() {
+    World::run(false, |world| {
+        let mut bridge = world.open(&[]);
+        let one = world.attachment("one", vec![forward(None, 8001, 80)]);
+        bridge.attach(&one).unwrap();
+        assert_eq!(bridge.foreign(), []);
+        let _served = serve(&one.namespace, "0.0.0.0:80");
+        let outside = world.path("outside");
+        assert!(ask_from(&outside, &format!("{HOST}:8001")).is_some());
+        let mut rules = Rules::open().unwrap();
+        let mut firewall = Transaction::default();
+        let table = Table { family: Family::Inet, name: "theirs".into() };
+        firewall.add_table(&table);
+        firewall.add_chain(&table, "forward", Hook::Forward);
+        firewall.drop_by_default(&table, "forward");
+        rules.commit(firewall).unwrap();
+        assert_eq!(ask_from(&outside, &format!("{HOST}:8001")), None, "packets are dropped");
+        assert!(bridge.repair().unwrap().found.is_empty());
+        let found: Vec<String> = bridge.foreign().iter().map(ToString::to_string).collect();
+        assert_eq!(found, ["chain forward of table inet theirs drops forwarded packets by default"]);
+        let mut ended = Transaction::default();
+        ended.delete_table(&table);
+        rules.commit(ended).unwrap();
+        bridge.repair().unwrap();
+        assert_eq!(bridge.foreign(), []);
     });
 }
 

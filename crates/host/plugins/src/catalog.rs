@@ -16,8 +16,7 @@ use known::Known;
 use sha2::{Digest, Sha256};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
-use std::os::unix::fs::PermissionsExt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -123,6 +122,9 @@ impl Catalog {
         let mut catalog = Self::default();
         let programs = find(options);
         end_others(options, &programs).await;
+        for (file, error) in absent(options, &programs) {
+            catalog.refuse(options, file, error);
+        }
         let loaded = programs.into_iter().map(|(program, setup)| async {
             let name = program.name.clone();
             (name, load(program, setup).await)
@@ -131,13 +133,7 @@ impl Catalog {
         for (file, outcome) in futures::future::join_all(loaded).await {
             match outcome {
                 Ok(plugin) => catalog.add(options, &mut found, plugin).await,
-                Err(error) => {
-                    tracing::error!(plugin = file, error = %error, "the plugin cannot be used");
-                    if !options.built_in.contains(&file) {
-                        catalog.drivers.push(Arc::new(BrokenDriver::new(&file, &error)));
-                    }
-                    catalog.broken.insert(file, error);
-                }
+                Err(error) => catalog.refuse(options, file, error),
             }
         }
         let started = found.into_values().map(|plugin| start(options, plugin));
@@ -151,6 +147,15 @@ impl Catalog {
             }
         }
         catalog
+    }
+
+    /// Names a plugin that cannot be used in the log and on the node.
+    fn refuse(&mut self, options: &Options, file: String, error: PluginError) {
+        tracing::error!(plugin = file, error = %error, "the plugin cannot be used");
+        if !options.built_in.contains(&file) {
+            self.drivers.push(Arc::new(BrokenDriver::new(&file, &error)));
+        }
+        self.broken.insert(file, error);
     }
 
     /// Keeps a plugin, unless it is not allowed or another one of its name has a higher version.
@@ -252,10 +257,6 @@ fn find(options: &Options) -> Vec<(Program, Setup)> {
             );
             continue;
         };
-        if let Some(reason) = skipped(&path) {
-            tracing::warn!(plugin = name, reason, "a file of plugin_dir is skipped");
-            continue;
-        }
         programs.push((
             Program {
                 dir: options.state_dir.join(&label),
@@ -277,14 +278,16 @@ fn find(options: &Options) -> Vec<(Program, Setup)> {
     programs
 }
 
-/// Returns why a file is no program.
-fn skipped(path: &Path) -> Option<&'static str> {
-    match std::fs::metadata(path) {
-        Err(_) => Some("it cannot be read"),
-        Ok(found) if found.is_dir() => Some("it is a directory"),
-        Ok(found) if found.permissions().mode() & 0o111 == 0 => Some("it is not executable"),
-        Ok(_) => None,
-    }
+/// Returns the plugins of `plugin` blocks that have no file. Blocks of built-in drivers need none.
+fn absent(options: &Options, programs: &[(Program, Setup)]) -> Vec<(String, PluginError)> {
+    let Some(dir) = &options.plugin_dir else { return Vec::new() };
+    let has_file = |label: &String| programs.iter().any(|(program, _)| program.name == *label);
+    let labels = options.blocks.keys().filter(|label| !options.built_in.contains(*label) && !has_file(label));
+    let named = labels.map(|label| {
+        let error = PluginError::File { path: dir.join(label), reason: "does not exist" };
+        (label.clone(), error)
+    });
+    named.collect()
 }
 
 /// Ends the processes of plugins that the configuration no longer names.
@@ -313,7 +316,7 @@ async fn end_others(options: &Options, programs: &[(Program, Setup)]) {
 /// Examines a plugin: by its record if its program is the same as before, or by a start.
 async fn load(program: Program, mut setup: Setup) -> Result<Found, PluginError> {
     let checked = program.check()?;
-    if let Some(known) = Known::read(&program.dir, &checked.checksum) {
+    if let Some(known) = Known::read(&program.dir, &checked.checksum, &program.config) {
         setup.info = Some(known.info.clone());
         return Ok(Found { program, setup, known, first: None });
     }
@@ -326,8 +329,12 @@ async fn load(program: Program, mut setup: Setup) -> Result<Found, PluginError> 
             return Err(error);
         }
     };
-    let known =
-        Known { checksum: checked.checksum, info: configured.info.clone(), supports: configured.supports };
+    let known = Known {
+        checksum: checked.checksum,
+        config: program.config.clone(),
+        info: configured.info.clone(),
+        supports: configured.supports,
+    };
     known.write(&program.dir)?;
     setup.info = Some(known.info.clone());
     Ok(Found { program, setup, known, first: Some((process, configured)) })

@@ -48,6 +48,8 @@ pub(crate) fn supports(found: &driver::DriverCapabilities) -> Supports {
             networks: shares_network,
             creates_networks: shares_network && found.must_create_network,
             dynamic_users: found.dynamic_workload_users,
+            // The plugin decides: it receives the settings.
+            names: true,
             survives_agent: true,
         },
         volumes,
@@ -123,7 +125,11 @@ pub(crate) fn task(task: &TaskConfig, config: Vec<u8>, output: Output<'_>) -> dr
         job_name: task.job_name.clone(),
         alloc_id: task.alloc_id.clone(),
         network_isolation_spec: task.network.as_ref().map(network),
-        dns: None,
+        dns: task.dns.as_ref().map(|dns| driver::DnsConfig {
+            servers: dns.servers.clone(),
+            searches: dns.searches.clone(),
+            options: dns.options.clone(),
+        }),
         job_id: task.job_id.clone(),
         namespace: task.namespace.clone(),
         node_name: task.node_name.clone(),

@@ -4,7 +4,7 @@ use crate::spec::{CommandSpec, IsolationSpec, RlimitResource, TaskSpec, UserSpec
 use crate::supervise::Surroundings;
 use crate::{Error, Result};
 use caravan_sys::caps::{self, CapSet};
-use caravan_sys::process::{self, Namespaces};
+use caravan_sys::process;
 use caravan_sys::seccomp;
 use nix::sys::resource::{RLIM_INFINITY, Resource, setrlimit};
 use rustix::pipe::{PipeFlags, pipe_with};
@@ -142,7 +142,7 @@ fn become_program(
         }
     }
     if let Some(sandbox) = around.sandbox() {
-        process::enter(sandbox, Namespaces { mount: true, ipc: around.private_ipc(), pid: false })?;
+        process::enter(sandbox, around.namespaces())?;
     }
     rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o022));
     if let Some(base) = &command.base {

@@ -93,7 +93,12 @@ fn build_in_holder(spec: &IsolationSpec) -> Result<()> {
     rustix::process::setsid().map_err(|e| Error::Io { doing: "begin a session", source: e.into() })?;
     process::ignore_children();
     process::hide()?;
-    process::unshare(Namespaces { mount: true, ipc: spec.private_ipc, pid: false })?;
+    let uts = spec.hostname.is_some();
+    process::unshare(Namespaces { mount: true, ipc: spec.private_ipc, pid: false, uts })?;
+    if let Some(name) = &spec.hostname {
+        nix::unistd::sethostname(name)
+            .map_err(|e| Error::Io { doing: "set the hostname of the task", source: e.into() })?;
+    }
     rustix::process::umask(rustix::fs::Mode::empty());
 
     let parts = Parts::collect(spec)?;

@@ -159,6 +159,9 @@ pub struct IsolationSpec {
     pub private_pids: bool,
     /// Whether the task has its own IPC namespace (System V IPC and message queues).
     pub private_ipc: bool,
+    /// The name that programs see as that of their host, in a UTS namespace of its own; absent means the host's.
+    #[serde(default)]
+    pub hostname: Option<String>,
     /// Bits of the most capabilities that it may have.
     pub capabilities: u64,
     /// Bits of the capabilities that it keeps if its user is not root.

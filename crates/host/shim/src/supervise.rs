@@ -6,7 +6,7 @@ use crate::{Error, Machine, Result, sandbox};
 use caravan_sys::caps::CapSet;
 use caravan_sys::cgroup::{Cgroup, DeviceAccess, DeviceControl, DeviceRule, Limits};
 use caravan_sys::mount::device_number;
-use caravan_sys::process::{self, Exit, PidFd, Reaped};
+use caravan_sys::process::{self, Exit, Namespaces, PidFd, Reaped};
 use std::os::fd::OwnedFd;
 use std::time::Duration;
 
@@ -18,7 +18,8 @@ const SIGKILL: i32 = nix::libc::SIGKILL;
 pub(crate) struct Surroundings {
     cgroup: Option<Cgroup>,
     sandbox: Option<PidFd>,
-    private_ipc: bool,
+    /// The namespaces of the sandbox that its programs enter.
+    namespaces: Namespaces,
     filter: Option<Filter>,
     oom_kills_before: u64,
 }
@@ -36,9 +37,15 @@ impl Surroundings {
             Some(desired) => make_cgroup(desired, spec, machine, degraded)?,
         };
         let oom_kills_before = cgroup.as_ref().and_then(|c| c.oom_kills().ok()).unwrap_or(0);
-        let mut made = Self { cgroup, sandbox: None, private_ipc: false, filter: None, oom_kills_before };
+        let mut made =
+            Self { cgroup, sandbox: None, namespaces: Namespaces::default(), filter: None, oom_kills_before };
         if let Some(isolation) = &spec.isolation {
-            made.private_ipc = isolation.private_ipc;
+            made.namespaces = Namespaces {
+                mount: true,
+                ipc: isolation.private_ipc,
+                uts: isolation.hostname.is_some(),
+                pid: false,
+            };
             if isolation.filtered {
                 made.filter = Some(Filter::of(CapSet::from_bits(isolation.capabilities)));
             }
@@ -63,8 +70,9 @@ impl Surroundings {
         self.filter.as_ref()
     }
 
-    pub(crate) fn private_ipc(&self) -> bool {
-        self.private_ipc
+    /// Returns the namespaces of the sandbox that its programs enter.
+    pub(crate) fn namespaces(&self) -> Namespaces {
+        self.namespaces
     }
 
     pub(crate) fn cgroup(&self) -> Option<&Cgroup> {
@@ -244,6 +252,7 @@ mod tests {
             hidden: Vec::new(),
             private_pids: true,
             private_ipc: true,
+            hostname: None,
             capabilities: 0,
             ambient: 0,
             privileged: false,

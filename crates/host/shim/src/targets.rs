@@ -52,19 +52,46 @@ impl Targets {
         self.walk(path, false).ok()
     }
 
-    /// Opens a file of the task's root, of any kind except a link or a directory. Creates an empty file if absent.
+    /// Opens a file of the task's root, of any kind except a directory. A trusted link is followed: a host's
+    /// `/etc/resolv.conf` often is one. Creates an empty file if absent.
     pub(crate) fn file(&self, path: &Path) -> Result<Handle> {
-        let (parent, name) = split(path)?;
-        let dir = self.directory(&parent)?;
-        if dir.kind(&name)?.is_none() {
-            drop(dir.create(&name, Access { mode: 0o644, ..MADE }).map_err(|error| no_place(error, path))?);
+        let (parent, mut name) = split(path)?;
+        let mut dir = self.directory(&parent)?;
+        for _ in 0..=MAX_LINKS {
+            match dir.kind(&name)? {
+                None => {
+                    let access = Access { mode: 0o644, ..MADE };
+                    drop(dir.create(&name, access).map_err(|error| no_place(error, path))?);
+                }
+                Some(Kind::Link) => {
+                    let target = self.trusted(&dir, &name)?;
+                    let start = if target.is_absolute() { Dir::open(Path::new("/"))? } else { dir };
+                    let mut parts = parts_as_given(&target);
+                    let no_file = || {
+                        Error::Launch(format!(
+                            "{} is a link to {}, which is no file",
+                            path.display(),
+                            target.display()
+                        ))
+                    };
+                    name = parts.pop().filter(|part| part != "..").ok_or_else(no_file)?;
+                    dir = self.walk_from(start, parts, path, true)?;
+                    continue;
+                }
+                Some(_) => {}
+            }
+            return Ok(dir.handle(Path::new(&name), Mounts::Follow)?);
         }
-        Ok(dir.handle(Path::new(&name), Mounts::Follow)?)
+        Err(too_many(path))
     }
 
     fn walk(&self, path: &Path, make: bool) -> Result<Dir> {
-        let mut left: VecDeque<OsString> = parts(path).into();
-        let (mut at, mut links) = (Dir::open(Path::new("/"))?, 0);
+        self.walk_from(Dir::open(Path::new("/"))?, parts(path), path, make)
+    }
+
+    fn walk_from(&self, mut at: Dir, left: Vec<OsString>, path: &Path, make: bool) -> Result<Dir> {
+        let mut left = VecDeque::from(left);
+        let mut links = 0;
         while let Some(name) = left.pop_front() {
             if name == ".." {
                 at = self.above(&at)?;
@@ -80,7 +107,7 @@ impl Targets {
                     let target = self.trusted(&at, &name)?;
                     links += 1;
                     if links > MAX_LINKS {
-                        return Err(Error::Launch(format!("{} has too many links", path.display())));
+                        return Err(too_many(path));
                     }
                     if target.is_absolute() {
                         at = Dir::open(Path::new("/"))?;
@@ -111,6 +138,10 @@ impl Targets {
         }
         Err(Error::Launch(format!("{} is a symbolic link that the task may have put there", at.display())))
     }
+}
+
+fn too_many(path: &Path) -> Error {
+    Error::Launch(format!("{} has too many links", path.display()))
 }
 
 /// Splits a path of the task's root into its parts; `..` does not lead above the root.
@@ -202,5 +233,15 @@ mod tests {
         targets.trust(mount_id(&dir, &base).unwrap());
         assert_eq!(targets.directory(&base.join("link")).unwrap().shown(), base.join("real"));
         assert!(targets.directory(&base.join("loop")).unwrap_err().to_string().contains("too many links"));
+        // As a host's `/etc/resolv.conf` leads to the file of systemd.
+        fs::create_dir(base.join("etc")).unwrap();
+        fs::write(base.join("real/stub"), "").unwrap();
+        symlink("../real/stub", base.join("etc/file")).unwrap();
+        assert!(targets.file(&base.join("etc/file")).is_ok());
+        symlink("../real/made", base.join("etc/new")).unwrap();
+        assert!(targets.file(&base.join("etc/new")).is_ok() && base.join("real/made").exists());
+        assert!(targets.file(&base.join("loop")).unwrap_err().to_string().contains("too many links"));
+        symlink("..", base.join("etc/up")).unwrap();
+        assert!(targets.file(&base.join("etc/up")).unwrap_err().to_string().contains("no file"));
     }
 }

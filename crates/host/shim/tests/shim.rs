@@ -88,6 +88,7 @@ impl World {
             hidden: vec![],
             private_pids: true,
             private_ipc: true,
+            hostname: None,
             // chown, dac_override, fowner, kill, setgid, setuid, mknod.
             capabilities: 1 | 1 << 1 | 1 << 3 | 1 << 5 | 1 << 6 | 1 << 7 | 1 << 27,
             ambient: 0,

@@ -20,9 +20,13 @@ pub struct Footprint {
 pub fn footprint(pid: u32) -> Option<Footprint> {
     let stat = std::fs::read(format!("/proc/{pid}/stat")).ok()?;
     let status = std::fs::read(format!("/proc/{pid}/status")).unwrap_or_default();
-    let units =
-        Units { ticks: configured(SysconfVar::CLK_TCK, 100), page: configured(SysconfVar::PAGE_SIZE, 4096) };
+    let units = Units { ticks: configured(SysconfVar::CLK_TCK, 100), page: page_size() };
     parse(&String::from_utf8_lossy(&stat), &String::from_utf8_lossy(&status), units)
+}
+
+/// Returns the bytes of a page.
+pub(crate) fn page_size() -> u64 {
+    configured(SysconfVar::PAGE_SIZE, 4096)
 }
 
 /// Returns a configuration value of the system (sysconf(3)), or `otherwise` if unavailable.

@@ -60,6 +60,14 @@ pub fn hold_other(source: &Path, path: &Path) -> Result<()> {
     })
 }
 
+/// Returns the number of the namespace that is held at a path, which no other namespace has at the same time.
+///
+/// # Errors
+/// If the path cannot be examined.
+pub fn number(path: &Path) -> Result<u64> {
+    Ok(std::fs::metadata(path).map_err(Error::path("look at", path))?.ino())
+}
+
 /// Returns whether a namespace is held at a path.
 ///
 /// # Errors
@@ -216,10 +224,13 @@ mod tests {
         hold(&second).unwrap();
         let node = |path: &Path| std::fs::metadata(path).unwrap().ino();
         hold_other(&first, &path).unwrap();
+        let before = number(&path).unwrap();
         hold_other(&first, &path).unwrap();
+        assert_eq!(number(&path).unwrap(), before);
         assert_eq!(node(&path), node(&first));
         // The holder made another one.
         hold_other(&second, &path).unwrap();
+        assert_ne!(number(&path).unwrap(), before);
         assert_eq!(node(&path), node(&second));
         let_go(&second).unwrap();
         assert!(is_held(&path).unwrap(), "the namespace outlives its first holder");

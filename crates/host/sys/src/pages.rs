@@ -1,6 +1,7 @@
 //! Memory of the program's own file (madvise(2), proc_pid_smaps(5)).
 
 use crate::Error;
+use crate::footprint::page_size;
 use rustix::mm::{Advice, madvise};
 use std::ffi::c_void;
 use std::fs;
@@ -30,6 +31,14 @@ pub fn release_program() -> Result<usize, Error> {
         bytes += end - start;
     }
     Ok(bytes)
+}
+
+/// Returns the bytes of files that are mapped in the resident memory of this process (`shared` in proc_pid_statm(5)).
+pub fn resident_program() -> Result<u64, Error> {
+    const PATH: &str = "/proc/self/statm";
+    let text = fs::read_to_string(PATH).map_err(Error::path("read", PATH))?;
+    let pages = text.split_ascii_whitespace().nth(2).and_then(|field| field.parse::<u64>().ok());
+    Ok(pages.unwrap_or_default().saturating_mul(page_size()))
 }
 
 /// Selects mappings whose content is certainly that of their file. The table of relocated addresses is not writable
@@ -108,6 +117,7 @@ mod tests {
 
     #[test]
     fn this_process_works_after_its_pages_are_released() {
+        assert!(resident_program().unwrap() > 0);
         assert!(release_program().unwrap() > 0);
         let error = "x".parse::<u8>().unwrap_err();
         assert_eq!(error.to_string(), "invalid digit found in string");

@@ -427,6 +427,8 @@ pub struct Namespaces {
     pub mount: bool,
     /// IPC namespace: System V IPC and POSIX queues.
     pub ipc: bool,
+    /// UTS namespace: the hostname.
+    pub uts: bool,
     /// PID namespace; applies to later children.
     pub pid: bool,
 }
@@ -436,6 +438,7 @@ pub fn unshare(namespaces: Namespaces) -> Result<()> {
     let mut flags = UnshareFlags::empty();
     flags.set(UnshareFlags::NEWNS, namespaces.mount);
     flags.set(UnshareFlags::NEWIPC, namespaces.ipc);
+    flags.set(UnshareFlags::NEWUTS, namespaces.uts);
     flags.set(UnshareFlags::NEWPID, namespaces.pid);
     // SAFETY: UnshareFlags::FILES is not among the flags, which is all that the function requires.
     unsafe { rustix::thread::unshare_unsafe(flags) }.map_err(Error::call("make new namespaces"))
@@ -454,6 +457,7 @@ pub fn enter(process: &PidFd, namespaces: Namespaces) -> Result<()> {
     let mut flags = ThreadNameSpaceType::empty();
     flags.set(ThreadNameSpaceType::MOUNT, namespaces.mount);
     flags.set(ThreadNameSpaceType::INTER_PROCESS_COMMUNICATION, namespaces.ipc);
+    flags.set(ThreadNameSpaceType::HOST_NAME_AND_NIS_DOMAIN_NAME, namespaces.uts);
     flags.set(ThreadNameSpaceType::PROCESS_ID, namespaces.pid);
     if flags.is_empty() {
         return Ok(());

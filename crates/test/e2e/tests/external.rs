@@ -184,6 +184,7 @@ fn bad_plugins_are_named_on_the_node() -> Result<()> {
     })?;
     let shown = agent.caravan(&["node", "status", "-self", "-verbose"])?.ok()?.stdout;
     ensure!(shown.contains(words), "{shown}");
+    ensure!(shown.contains("plugins/absent does not exist"), "{shown}");
     ensure!(agent.log().contains(words), "the log does not name the reason");
     let config = agent.get("/v1/agent/self")?["config"]["Plugins"].to_string();
     ensure!(config.contains("\"exampledriver\"") && config.contains("\"enabled\":true"), "{config}");

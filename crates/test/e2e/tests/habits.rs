@@ -323,7 +323,8 @@ fn an_attach_that_was_refused_keeps_no_claim() -> Result<()> {
     world.ends(&["w"])
 }
 
-/// An attach with an unknown outcome proves nothing: the claim waits for the plugin and shows its message.
+/// An attach with an unknown outcome proves nothing: the claim waits for the plugin and shows its message. It ends once the
+/// plugin attaches again, and so knows the attachment that it must undo.
 #[test]
 fn an_attach_whose_outcome_is_open_is_undone_by_the_plugin_only() -> Result<()> {
     let plugin = FaultPlugin::new("p", true, true, &["--unknown-attachment=internal"]);
@@ -333,5 +334,30 @@ fn an_attach_whose_outcome_is_open_is_undone_by_the_plugin_only() -> Result<()> 
     world.called("ControllerPublishVolume", 1)?;
     world.0.stop_job("w", false)?;
     world.called("ControllerUnpublishVolume", 2)?;
-    world.explains(&["detaching", "it is not known here"])
+    world.explains(&["detaching", "it is not known here", "attaching the volume to the node again"])?;
+    world.faults(&[])?;
+    world.ends(&["w"])
+}
+
+/// A detach succeeds, its answer is lost, and the plugin refuses to repeat it.
+fn a_detach_whose_answer_was_lost_ends(habits: &[&str], settled_by: &str) -> Result<()> {
+    let habits = [&["--unknown-attachment=internal"], habits].concat();
+    let world = World::start(&FaultPlugin::new("p", true, true, &habits), ONE)?;
+    world.run("w", ONE, "hold")?;
+    world.writes("w")?;
+    let lost = json!({ "call": "ControllerUnpublishVolume", "action": "fail", "when": "after", "times": 1 });
+    world.faults(&[lost])?;
+    world.0.stop_job("w", false)?;
+    world.explains(&["it is not known here", settled_by])?;
+    world.ends(&["w"])
+}
+
+#[test]
+fn a_lost_detach_is_settled_by_attaching_again() -> Result<()> {
+    a_detach_whose_answer_was_lost_ends(&[], "again and then detached")
+}
+
+#[test]
+fn a_lost_detach_is_settled_by_a_plugin_that_lists_its_nodes() -> Result<()> {
+    a_detach_whose_answer_was_lost_ends(&["--list-nodes"], "lists no attachment")
 }

@@ -28,6 +28,7 @@ mod networks;
 mod node_identity;
 mod operate;
 mod operators;
+mod outages;
 mod plugins;
 mod reached;
 mod recovery;

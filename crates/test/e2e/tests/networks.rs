@@ -1,6 +1,10 @@
-//! Networks of allocations, and network modes that this release does not offer.
+//! Networks of allocations, and network modes that a node does not offer.
 
 mod bridge;
+mod containers;
+mod names;
+mod plugged;
+mod plugins;
 
 use crate::{DRIVERS, run_job};
 use anyhow::{Context, Result, ensure};
@@ -100,7 +104,7 @@ fn tasks_without_a_network_share_one_that_is_empty_also_across_a_restart_of_the_
 fn who_needs_what_no_node_offers_waits_and_is_told() -> Result<()> {
     let agent = Agent::start()?;
     for (id, of_group, of_resources, warned, reason) in [
-        ("cni", "network {\n mode = \"cni/mine\"\n }", "", "networks of mode cni/mine", "missing network"),
+        ("cni", "network {\n mode = \"cni/mine\"\n }", "", "", "missing network"),
         ("gpu", "", "device \"nvidia/gpu\" {\n count = 1\n }", "", "missing devices"),
     ] {
         let path = agent.dir().join(format!("{id}.hcl"));

@@ -131,7 +131,8 @@ fn services_are_found_while_they_run_and_their_checks_are_told() -> Result<()> {
 #[test]
 fn a_task_whose_check_fails_for_long_is_restarted() -> Result<()> {
     let agent = Agent::with(AgentOptions { dev: true, ..AgentOptions::default() })?;
-    let restart = "check_restart {\n limit = 2\n grace = \"0s\"\n }";
+    // The server starts within the grace; without one, a slow start exhausts the restarts.
+    let restart = "check_restart {\n limit = 2\n grace = \"10s\"\n }";
     run_job(&agent, "web", &web(restart).replace("count = 2", "count = 1"))?;
     let alloc = id_of(&agent.wait_alloc("web", "running")?)?;
     checks(&agent, &alloc, "success")?;

@@ -214,6 +214,11 @@ impl Agent {
         self.options.extra = extra;
     }
 
+    /// Sets the host for the agent's next start.
+    pub fn set_host(&mut self, host: Host) {
+        self.options.host = Some(host);
+    }
+
     /// Sets the mount namespace for the agent's next start.
     pub fn set_space(&mut self, space: Space) {
         self.options.space = Some(space);

@@ -4,10 +4,12 @@
 //! Tests can inject the failures of real machines: kill, suspend and restart agents, disconnect networks,
 //! kill plugins, and reboot machines.
 
+mod disk;
 mod jobs;
 mod machines;
 mod san;
 
+pub use disk::Disk;
 pub use jobs::{FaultPlugin, Stamper, fault_plugin_job, fault_volume_spec, stamper_job};
 pub use machines::ServerMachine;
 pub use san::{San, SanVolume, Stamp};
@@ -118,6 +120,17 @@ impl Cluster {
     /// Returns the servers.
     pub fn servers(&self) -> &[ServerMachine] {
         &self.servers
+    }
+
+    /// Starts one more server, which waits to be admitted. Returns its number.
+    ///
+    /// # Errors
+    /// Fails if the process cannot be started.
+    pub fn add_server(&mut self, extra: &str) -> Result<usize> {
+        let number = self.servers.len();
+        let added = ServerMachine::beside(&self.servers, extra)?;
+        self.servers.push(added);
+        Ok(number)
     }
 
     /// Returns a server for changes.

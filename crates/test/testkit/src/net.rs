@@ -214,6 +214,45 @@ impl Host {
         Ok(pids.filter(is_here).collect())
     }
 
+    /// Returns another host on the network of this one.
+    ///
+    /// # Errors
+    /// Fails if the kernel or ip(8) refuses.
+    pub fn beside(&self) -> Result<Self> {
+        Self::on(&self.0.switch)
+    }
+
+    /// Drops the packets that arrive from another host. Packets to that host still leave.
+    ///
+    /// # Errors
+    /// Fails if nft(8) refuses.
+    pub fn ignore(&self, from: Ipv4Addr) -> Result<()> {
+        self.filter(&format!("add rule ip cuts in ip saddr {from} drop"))
+    }
+
+    /// Drops all packets that arrive or leave, without any signal to either side.
+    ///
+    /// # Errors
+    /// Fails if nft(8) refuses.
+    pub fn black_hole(&self) -> Result<()> {
+        self.filter("add rule ip cuts in iifname eth0 drop; add rule ip cuts out oifname eth0 drop")
+    }
+
+    /// Ends what [`Self::ignore`] and [`Self::black_hole`] began.
+    ///
+    /// # Errors
+    /// Fails if nft(8) refuses.
+    pub fn hear_all(&self) -> Result<()> {
+        self.filter("flush chain ip cuts in; flush chain ip cuts out")
+    }
+
+    fn filter(&self, rules: &str) -> Result<()> {
+        let chains = "add table ip cuts; \
+                      add chain ip cuts in { type filter hook input priority 0; }; \
+                      add chain ip cuts out { type filter hook output priority 0; };";
+        self.inside(|| run("nft", &[&format!("{chains} {rules}")]))?
+    }
+
     /// Disconnects the host: all packets are lost, without any signal to either side.
     ///
     /// # Errors

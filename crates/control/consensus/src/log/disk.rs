@@ -5,6 +5,7 @@
 
 use super::{Cache, Progress, lock, next};
 use crate::raft::{Entry, LogId, TypeConfig, Vote};
+use crate::runtime::{now, planted};
 use crate::{BoxError, ClusterId, Error, Identity, ServerId};
 use openraft::storage::IOFlushed;
 use parking_lot::Mutex;
@@ -18,7 +19,6 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::sync::{oneshot, watch};
-use tokio::time::Instant;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 const LOG: TableDefinition<'_, u64, &[u8]> = TableDefinition::new("log");
@@ -40,7 +40,21 @@ const MAX_TRANSACTION: usize = 8 * 1024 * 1024;
 #[derive(Debug)]
 pub(super) struct Opened {
     db: Database,
-    lock: File,
+    /// The lock of the directory; a virtual disk needs none.
+    lock: Option<File>,
+    #[cfg(feature = "simulation")]
+    simulated: Option<crate::sim::VirtualDisk>,
+}
+
+impl Opened {
+    fn new(db: Database, lock: File) -> Self {
+        Self {
+            db,
+            lock: Some(lock),
+            #[cfg(feature = "simulation")]
+            simulated: None,
+        }
+    }
 }
 
 /// The content of the file when it was opened.
@@ -104,7 +118,24 @@ pub(super) fn open(dir: &Path) -> Result<(Opened, Recovered), Error> {
     }
     let db = open_file(&path).map_err(open_error(&path))?;
     let recovered = recover(&db).map_err(log_error)?;
-    Ok((Opened { db, lock }, recovered))
+    Ok((Opened::new(db, lock), recovered))
+}
+
+/// Opens the log on a virtual disk, and creates it if the disk is empty.
+#[cfg(feature = "simulation")]
+pub(super) fn open_virtual(disk: &crate::sim::VirtualDisk) -> Result<(Opened, Recovered), Error> {
+    let open = || -> Result<_, BoxError> {
+        let fresh = disk.is_empty();
+        let db = Database::builder().set_cache_size(PAGE_CACHE).create_with_backend(disk.open())?;
+        if fresh {
+            init(&db)?;
+            // As a file that gets its name once it is complete.
+            disk.settle();
+        }
+        let recovered = recover(&db)?;
+        Ok((Opened { db, lock: None, simulated: Some(disk.clone()) }, recovered))
+    };
+    open().map_err(|source| Error::Log { path: PathBuf::from("virtual"), source })
 }
 
 /// The log of a server that is not running.
@@ -258,6 +289,11 @@ impl Disk {
             failed: None,
             queue,
         };
+        #[cfg(feature = "simulation")]
+        if let Some(disk) = opened.simulated {
+            crate::sim::spawn(writer.run_virtual(disk));
+            return Ok(Self { db, jobs, cache });
+        }
         std::thread::Builder::new().name(String::from("raft-log")).spawn(move || writer.run())?;
         Ok(Self { db, jobs, cache })
     }
@@ -277,7 +313,7 @@ impl Disk {
     fn enqueue(&self, cache: &mut Cache, job: Job) -> Result<(), Job> {
         let bytes = job.size();
         self.jobs.send(job).map_err(|rejected| rejected.0)?;
-        cache.jobs.push_back((Instant::now(), bytes));
+        cache.jobs.push_back((now(), bytes));
         Ok(())
     }
 
@@ -346,7 +382,7 @@ impl Job {
 /// The writer. Its fields are dropped in this order: the file, the lock, then the guard that reports both as released.
 struct Writer {
     db: Arc<Database>,
-    _lock: File,
+    _lock: Option<File>,
     _closed: DropGuard,
     cache: Arc<Mutex<Cache>>,
     progress: watch::Sender<Progress>,
@@ -368,6 +404,27 @@ impl Writer {
         }
     }
 
+    /// Does the same as a task. Nothing is acknowledged before the virtual disk has flushed it.
+    #[cfg(feature = "simulation")]
+    async fn run_virtual(mut self, disk: crate::sim::VirtualDisk) {
+        use openraft::rt::AsyncRuntime as _;
+        let crate::sim::RuntimeLots::World(mut lots) = crate::sim::Runtime::thread_rng() else { return };
+        while let Some(first) = self.queue.recv().await {
+            let batch = self.batch(first);
+            let result = self.execute(&batch);
+            if planted!(AckBeforeFlush) {
+                self.report(batch, result);
+                let _ = disk.flush(&mut lots).await;
+                continue;
+            }
+            let result = match result {
+                Ok(()) => disk.flush(&mut lots).await,
+                failed => failed,
+            };
+            self.report(batch, result);
+        }
+    }
+
     /// Returns `first` with all jobs that wait, up to a limit.
     fn batch(&mut self, first: Job) -> Vec<Job> {
         let mut size = first.size();
@@ -382,10 +439,18 @@ impl Writer {
 
     /// Writes a batch in one transaction and informs all that wait for it.
     fn write(&mut self, batch: Vec<Job>) {
-        let result = match &self.failed {
+        let result = self.execute(&batch);
+        self.report(batch, result);
+    }
+
+    fn execute(&mut self, batch: &[Job]) -> io::Result<()> {
+        match &self.failed {
             Some(reason) => Err(io::Error::other(reason.clone())),
-            None => self.commit(&batch).map_err(io::Error::other),
-        };
+            None => self.commit(batch).map_err(io::Error::other),
+        }
+    }
+
+    fn report(&mut self, batch: Vec<Job>, result: io::Result<()>) {
         match &result {
             Ok(()) => {
                 lock(&self.cache).flushed(batch.len(), self.written);
@@ -420,8 +485,12 @@ impl Writer {
                             written = entry.log_id.index + 1;
                         }
                     }
+                    Job::Vote(..) if planted!(VoteNotSaved) => {}
                     Job::Vote(vote, _) => {
                         meta.insert(VOTE, encode(vote)?.as_slice())?;
+                    }
+                    Job::TruncateFrom(index, _) if planted!(TruncationLost) => {
+                        written = written.min(*index);
                     }
                     Job::TruncateFrom(index, _) => {
                         log.retain_in(*index.., |_, _| false)?;

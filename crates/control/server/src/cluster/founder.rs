@@ -139,6 +139,8 @@ impl Founder {
             }
             Step::Found(founding) => {
                 self.found(&view, &founding).await?;
+                // If the log is lost, this server must not take part again under its old number.
+                promises.store(None)?;
                 Ok(Again::Now)
             }
         }

@@ -37,6 +37,21 @@ pub enum CallError {
         #[source]
         error: RpcError,
     },
+    /// The plugin refused to detach, and lists the attachment.
+    #[error("{refused}; the plugin lists the volume as attached to node \"{node}\"")]
+    StillAttached {
+        refused: Box<CallError>,
+        /// The plugin's id of the node.
+        node: String,
+    },
+    /// The plugin refused to detach, and the repair failed too.
+    #[error("{refused}; attaching the volume to the node again, to let the plugin detach it: {again}")]
+    NotRepaired {
+        refused: Box<CallError>,
+        /// The failure of the repair.
+        #[source]
+        again: Box<CallError>,
+    },
     /// The call reached a controller and failed.
     #[error("{call}: {error}")]
     Failed {
@@ -92,6 +107,7 @@ impl CallError {
         match self {
             Self::Secret(_) | Self::NoController { .. } | Self::NotReached { .. } => CallFailure::NotMade,
             Self::OtherAnswer { .. } => CallFailure::Unknown,
+            Self::StillAttached { .. } | Self::NotRepaired { .. } => CallFailure::Failed,
             Self::Failed { error, .. } => CallFailure::of_code(error.code),
         }
     }
@@ -114,6 +130,17 @@ impl CallError {
     /// Whether the call may have been carried out although nothing refused it.
     pub(crate) fn is_unknown(&self) -> bool {
         self.failure() == CallFailure::Unknown
+    }
+
+    /// Whether the plugin probably answered with an error. A client reports most errors of plugins, such as INTERNAL,
+    /// with the code of a lost answer.
+    pub(crate) fn is_answer(&self) -> bool {
+        let Self::Failed { error, .. } = self else { return false };
+        match CallFailure::of_code(error.code) {
+            CallFailure::NotMade => false,
+            CallFailure::Refused(_) | CallFailure::Failed => true,
+            CallFailure::Unknown => error.code == Code::Unavailable,
+        }
     }
 
     /// Whether the call certainly had no effect.
@@ -286,6 +313,16 @@ mod tests {
         assert_eq!(proves(Code::Conflict), (false, true, true, false));
         assert_eq!(proves(Code::Internal), (false, false, false, false));
         let failed = |code| CallError::Failed { call: "x", error: RpcError::new(code, "") };
+        for (code, answer) in [
+            (Code::Unavailable, true),
+            (Code::Internal, true),
+            (Code::Conflict, true),
+            (Code::Deadline, false),
+            (Code::Cancelled, false),
+            (Code::NoPath, false),
+        ] {
+            assert_eq!(failed(code).is_answer(), answer, "{code:?}");
+        }
         assert!(failed(Code::NotFound).is_missing());
         assert!(!failed(Code::Invalid).is_missing());
         let other = CallError::OtherAnswer { call: "x" };

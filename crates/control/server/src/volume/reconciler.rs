@@ -5,6 +5,7 @@
 //! parallel, and the calls of one volume one after the other. Attach and detach have a separate limit for each plugin.
 
 mod clock;
+mod detach;
 mod own;
 mod steps;
 mod waits;
@@ -278,15 +279,16 @@ impl Reconciler {
         let others: Vec<Arc<Claim>> = beside.filter(|c| c.id != claim.id).cloned().collect();
         let others: Vec<&Claim> = others.iter().map(|c| &**c).collect();
         let node = Presence::of(root.node(&claim.node_id).map(|n| &**n));
+        let plugin = root.plugin(&claim.plugin_id).map(|p| &**p);
         let now = self.core.boot();
         ask(&Facts {
             volume: root.volume(&claim.id.volume).map(|v| &**v),
             claim,
             others: &others,
-            plugin: root.plugin(&claim.plugin_id).map(|p| &**p),
+            plugin,
             node,
             lease: self.lease,
-            seen: self.seens.of_claim(claim, node, now),
+            seen: self.seens.of_claim(claim, node, plugin, now),
             now,
         })
     }

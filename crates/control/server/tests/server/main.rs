@@ -6,6 +6,7 @@ mod world;
 
 mod blocked;
 mod claims;
+mod detach;
 mod disconnect;
 mod expand;
 mod fencing;

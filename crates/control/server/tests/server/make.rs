@@ -155,6 +155,14 @@ pub fn with_controller(mut node: Node, attaches: bool) -> Node {
     node
 }
 
+/// The same node, whose controller lists the nodes of its volumes.
+pub fn with_listed_nodes(mut node: Node) -> Node {
+    let controllers =
+        node.csi_controller_plugins.values_mut().filter_map(|info| info.controller_info.as_mut());
+    controllers.for_each(|info| info.supports_list_volumes_attached_nodes = true);
+    node
+}
+
 pub fn with_node_plugin(mut node: Node) -> Node {
     let service =
         CsiNodeInfo { id: format!("csi-{}", node.name), max_volumes: i64::MAX, ..Default::default() };

@@ -2,7 +2,7 @@
 
 use caravan_messages::{ControllerAnswer, ControllerCall, ControllerOperation, NodeExpand, NodeExpanded};
 use caravan_rpc::{Code, RpcError};
-use caravan_types::volume::CsiSnapshot;
+use caravan_types::volume::{CsiSnapshot, VolumeExternalStub};
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard};
 use tokio::sync::Semaphore;
@@ -12,6 +12,7 @@ pub const DELETE: &str = "DeleteVolume";
 pub const PUBLISH: &str = "ControllerPublishVolume";
 pub const CREATE_SNAPSHOT: &str = "CreateSnapshot";
 pub const DELETE_SNAPSHOT: &str = "DeleteSnapshot";
+pub const LIST: &str = "ListVolumes";
 pub const UNPUBLISH: &str = "ControllerUnpublishVolume";
 pub const EXPAND: &str = "ControllerExpandVolume";
 pub const NODE_EXPAND: &str = "NodeExpandVolume";
@@ -60,6 +61,8 @@ struct Disk {
     /// The last call of each kind, secrets and all.
     last: BTreeMap<&'static str, ControllerOperation>,
     script: HashMap<&'static str, VecDeque<Reply>>,
+    /// Whether a detach of what is not attached is refused, against the specification.
+    strict: bool,
 }
 
 impl Disk {
@@ -96,6 +99,11 @@ impl Plugin {
     /// The next calls of this kind go as told, one after the other; then all is well again.
     pub fn script(&self, call: &'static str, replies: impl IntoIterator<Item = Reply>) {
         self.disk().script.entry(call).or_default().extend(replies);
+    }
+
+    /// From now on, a detach of what is not attached is refused.
+    pub fn refuse_unknown_attachments(&self) {
+        self.disk().strict = true;
     }
 
     /// The next call of this kind waits at the gate.
@@ -242,11 +250,25 @@ impl Plugin {
                 }
             }
             Op::Unpublish { external_id, external_node_id, .. } => {
-                disk.published.remove(&(external_id, external_node_id));
+                let was_attached = disk.published.remove(&(external_id, external_node_id));
+                if disk.strict && !was_attached {
+                    return Err(RpcError::new(Code::Unavailable, "INTERNAL: the attachment is not known"));
+                }
                 ControllerAnswer::Done
             }
             Op::Validate { .. } => ControllerAnswer::Validated { refused: None },
-            Op::List { .. } => ControllerAnswer::Listed { volumes: Vec::new(), next_token: String::new() },
+            Op::List { .. } => {
+                let nodes = |id: &str| {
+                    disk.published.iter().filter(|(v, _)| v == id).map(|(_, n)| n.clone()).collect()
+                };
+                let stub = |id: &String| VolumeExternalStub {
+                    external_id: id.clone(),
+                    published_external_node_ids: nodes(id),
+                    ..VolumeExternalStub::default()
+                };
+                let volumes = disk.volumes.values().map(stub).collect();
+                ControllerAnswer::Listed { volumes, next_token: String::new() }
+            }
             Op::Expand { capacity_min, .. } => {
                 ControllerAnswer::Expanded { capacity_bytes: capacity_min, node_expansion_required: true }
             }

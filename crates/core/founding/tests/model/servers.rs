@@ -195,8 +195,12 @@ impl Setting {
             }
             Step::Inquire { founding } => state.send(Message::Inquiry { from: server, founding }),
             Step::Found(founding) => {
-                state.at(server).own.cluster = Some(founding.cluster);
-                state.founded.insert(founding);
+                // Two durable writes, which a crash may separate.
+                let own = &mut state.at(server).own;
+                if own.cluster.replace(founding.cluster).is_some() {
+                    own.promise = None;
+                    state.founded.insert(founding);
+                }
             }
         }
     }
@@ -375,7 +379,9 @@ impl Model for Setting {
                 if model.planted != Planted::Nothing || !hasher.finish().is_multiple_of(64) {
                     return true;
                 }
-                model.in_quiet(state).servers.iter().all(|server| server.own.cluster.is_some())
+                let quiet = model.in_quiet(state);
+                let is_founded = |id| quiet.founded.iter().any(|founding| founding.cluster == id);
+                quiet.servers.iter().all(|server| server.own.cluster.is_some_and(is_founded))
             }),
             Property::sometimes(CLUSTER, |_, state: &State| !state.founded.is_empty()),
         ]

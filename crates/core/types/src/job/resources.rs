@@ -142,3 +142,19 @@ pub struct Port {
     #[serde(skip_serializing_if = "is_default")]
     pub ignore_collision: bool,
 }
+
+impl Network {
+    /// Returns whether a text can be a hostname: labels of letters, digits and dashes, at most 253 characters together.
+    pub fn is_hostname(name: &str) -> bool {
+        name.len() <= 253 && name.split('.').all(is_label)
+    }
+}
+
+/// Returns whether a text is one label of a DNS name (RFC 1123): at most 63 letters, digits and dashes, no dash at an
+/// end.
+pub fn is_label(label: &str) -> bool {
+    (1..=63).contains(&label.len())
+        && label.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-')
+        && !label.starts_with('-')
+        && !label.ends_with('-')
+}

@@ -394,7 +394,7 @@ proptest! {
                         plugin: Some(&plugin),
                         node,
                         lease: Lease::default(),
-                        seen: Seen { silence, failure: now },
+                        seen: Seen { silence, failure: now, earlier_tries: 0 },
                         now,
                     });
                     match &action {

@@ -11,3 +11,4 @@ mod model;
 mod runs;
 mod servers;
 mod state;
+mod terms;

@@ -17,6 +17,8 @@ fn setting(attach: bool, stage: bool) -> Setting {
         stage,
         shared: false,
         strict: false,
+        strict_controller: false,
+        lists_nodes: false,
         volume_of: [0, 0],
         nodes_of: [&[0], &[0, 1]],
         plugin_reported: true,
@@ -174,6 +176,22 @@ fn a_plugin_that_is_not_idempotent() {
     holds("not idempotent, shared", Setting { budget: faults(|b, n| b.errors = n), ..shared });
 }
 
+/// A controller that refuses to detach what is not attached: every claim ends even after lost answers.
+#[test]
+fn a_controller_that_refuses_to_repeat_a_detach() {
+    for lists_nodes in [false, true] {
+        let strict = Setting { strict_controller: true, lists_nodes, ..setting(true, false) };
+        let budget = faults(|b, n| (b.errors, b.leaders) = (n, n));
+        holds(
+            &format!("refused detach, lists {lists_nodes}, errors and leaders"),
+            Setting { budget, ..strict.clone() },
+        );
+        let budget = faults(|b, n| (b.cuts, b.silences, b.errors) = (n, n, n));
+        let name = format!("refused detach, lists {lists_nodes}, silence and errors");
+        holds(&name, Setting { budget, nodes_of: [&[0], &[1]], ..strict });
+    }
+}
+
 /// File systems whose daemon dies under one user or two, while a third waits.
 #[test]
 fn daemons_that_die() {
@@ -249,4 +267,7 @@ fn planted_faults_of_a_node_are_found() {
     finds(Planted::NewcomerIsUser, settles, deaths);
     finds(Planted::FailedIsNever, order, errors(false, true));
     finds(Planted::UnclearAttachIsRefused, settles, errors(false, false));
+    let strict = Setting { strict_controller: true, ..errors(false, false) };
+    finds(Planted::DetachRefusalIsProof, settles, strict.clone());
+    finds(Planted::DetachIsOnlyRepeated, settles, strict);
 }

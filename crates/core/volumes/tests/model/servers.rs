@@ -8,6 +8,7 @@ use caravan_types::volume::{
     AccessMode, AttachmentMode, Claim, ClaimId, ClaimMode, ClaimPhase, ConfirmedOff, MountProof, Volume,
 };
 use caravan_types::{BootInstant, Nanos, UnixNanos, VolumeKey};
+use caravan_volumes::detach::{AfterRefusal, Listed, Refusal, after_refusal};
 use caravan_volumes::invariants::{self, Call, Needs, Rule, Verb, Violation};
 use caravan_volumes::lease::Lease;
 use caravan_volumes::reconcile::{self, Action, Facts, Presence, Seen};
@@ -358,22 +359,43 @@ impl Servers {
         let Some(ServerCall { alloc: a, verb, orphan }) = state.server_calls[volume].take() else { return };
         let node = state.allocs[usize::from(a)].node;
         let made = call(node, a, verb);
+        let unknown = verb == Verb::ControllerUnpublish && !state.outside[volume].attached.contains(&node);
+        let (effect, ok) = match self.setting.strict_controller && unknown {
+            true => (false, false),
+            false => (effect, ok),
+        };
         if effect {
             state.outside[volume].take_effect(&made);
         }
         state.outside[volume].end(&made);
+        let phase = state.allocs[usize::from(a)].claim.map(|c| c.phase);
+        // The volume was attached again, so that the plugin can detach it.
+        let again = verb == Verb::ControllerPublish && phase == Some(ClaimPhase::Detaching);
         // Only if the claim is still in the phase of the intent.
         let intended = match verb {
-            Verb::ControllerPublish => ClaimPhase::Attaching,
+            Verb::ControllerPublish if !again => ClaimPhase::Attaching,
             _ => ClaimPhase::Detaching,
         };
-        let stands = state.allocs[usize::from(a)].claim.is_some_and(|c| c.phase == intended);
-        if orphan || !stands {
+        if orphan || phase != Some(intended) {
+            return;
+        }
+        if again && ok {
+            self.call(state, a, Verb::ControllerUnpublish);
             return;
         }
         let step = match (ok, verb) {
+            (false, Verb::ControllerUnpublish) => match self.after_refusal(state, volume, node) {
+                AfterRefusal::Detached => ClaimStep::Freed,
+                AfterRefusal::AttachAgain => {
+                    self.call(state, a, Verb::ControllerPublish);
+                    return;
+                }
+                AfterRefusal::List | AfterRefusal::Retry => {
+                    ClaimStep::Failed { error: "no".into(), next_try: NOW }
+                }
+            },
             (false, Verb::ControllerPublish)
-                if !effect || self.setting.planted == Planted::UnclearAttachIsRefused =>
+                if !again && (!effect || self.setting.planted == Planted::UnclearAttachIsRefused) =>
             {
                 ClaimStep::AttachRefused { error: "no".into(), next_try: NOW }
             }
@@ -386,6 +408,26 @@ impl Servers {
             (true, _) => ClaimStep::Freed,
         };
         self.step(state, a, &step);
+    }
+
+    /// Returns the servers' step after the plugin refused to detach. The model does not count tries: each refusal is at
+    /// least the second one.
+    fn after_refusal(&self, state: &State, volume: usize, node: u8) -> AfterRefusal {
+        let listed = match state.outside[volume].attached.contains(&node) {
+            true => Listed::Attached,
+            false => Listed::Absent,
+        };
+        let refusal = Refusal {
+            tries: 1,
+            lists_nodes: self.setting.lists_nodes,
+            listed: self.setting.lists_nodes.then_some(listed),
+            has_volume: true,
+        };
+        match self.setting.planted {
+            Planted::DetachRefusalIsProof => AfterRefusal::Detached,
+            Planted::DetachIsOnlyRepeated => AfterRefusal::Retry,
+            _ => after_refusal(refusal),
+        }
     }
 
     /// Applies a client's report as the servers do: with all steps that the claim still lacks.

@@ -228,6 +228,10 @@ pub enum Planted {
     FailedIsNever,
     /// The servers take an attach with an open outcome for a refused one.
     UnclearAttachIsRefused,
+    /// The servers take a plugin's refusal to detach for the end of the attachment.
+    DetachRefusalIsProof,
+    /// The servers only repeat a refused detach.
+    DetachIsOnlyRepeated,
 }
 
 /// An explored setting.
@@ -240,6 +244,10 @@ pub struct Setting {
     /// Whether the plugin's node service is not idempotent: it refuses to undo what does not exist, and to mount over a
     /// mount.
     pub strict: bool,
+    /// Whether the plugin's controller refuses to detach a volume that is not attached.
+    pub strict_controller: bool,
+    /// Whether the plugin lists the nodes to which volumes are attached.
+    pub lists_nodes: bool,
     /// The volume of each allocation.
     pub volume_of: [u8; TWO],
     /// The nodes on which each allocation may be placed.

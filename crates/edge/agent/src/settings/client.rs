@@ -11,6 +11,10 @@ use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 
 const DYNAMIC_PORTS: (u16, u16) = (20_000, 32_000);
+/// The directories of CNI plugins.
+const CNI_PATH: &str = "/opt/cni/bin:/usr/libexec/cni";
+/// The directory of the configurations of CNI networks.
+const CNI_CONFIG_DIR: &str = "/opt/cni/config";
 /// The first and last user that the client may choose for tasks.
 const DYNAMIC_USERS: (u32, u32) = (80_000, 89_999);
 
@@ -28,6 +32,8 @@ pub(crate) struct ClientSettings {
     pub(crate) node_pool: String,
     pub(crate) meta: BTreeMap<String, String>,
     pub(crate) network_interface: Option<String>,
+    pub(crate) cni_path: String,
+    pub(crate) cni_config_dir: PathBuf,
     /// The family whose addresses come first.
     pub(crate) address_family: AddressFamily,
     /// The networks of the host that jobs may name.
@@ -99,11 +105,6 @@ fn host_networks(
             interface: text(block.interface),
             reserved_ports: text(block.reserved_ports),
         };
-        if network.interface.contains("{{") {
-            let reason =
-                format!("host network {name:?}: templates are not supported, write the interface's name");
-            return Err(bad("client.host_network.interface", reason));
-        }
         networks.insert(name, network);
     }
     Ok(networks)
@@ -181,6 +182,17 @@ pub(super) fn client(
         address_family: address_family(file.preferred_address_family.as_deref())?,
         host_networks: host_networks(&file)?,
         bridge: bridge(&file)?,
+        cni_path: match file.cni_path.clone().filter(|path| !path.is_empty()) {
+            Some(path) => path,
+            None => std::env::var("CNI_PATH")
+                .ok()
+                .filter(|path| !path.is_empty())
+                .unwrap_or_else(|| CNI_PATH.into()),
+        },
+        cni_config_dir: match file.cni_config_dir.clone().filter(|dir| !dir.is_empty()) {
+            Some(dir) => absolute("client.cni_config_dir", dir)?,
+            None => CNI_CONFIG_DIR.into(),
+        },
         meta: file.meta.clone().unwrap_or_default(),
         file,
     })

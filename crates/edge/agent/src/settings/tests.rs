@@ -11,10 +11,36 @@ fn host() -> Host {
     Host {
         hostname: "box".into(),
         address: Some(IpAddr::V4(Ipv4Addr::new(10, 0, 0, 7))),
+        addresses: vec![caravan_templates::sockaddr::Address {
+            device: "eth7".into(),
+            ip: IpAddr::V4(Ipv4Addr::new(10, 0, 0, 7)),
+            prefix: 24,
+            flags: vec!["up".into()],
+            is_default: true,
+        }],
         cores: 4,
         temporary: PathBuf::from("/tmp/dev"),
         variables: BTreeMap::new(),
     }
+}
+
+#[test]
+fn addresses_and_interfaces_may_be_templates() {
+    let text = "data_dir = \"/d\"\nbind_addr = \"{{ GetInterfaceIP \\\"eth7\\\" }}\"\n\
+                advertise { http = \"{{ GetPrivateIP }}:4646\" }\n\
+                client { enabled = true\nservers = [\"10.0.0.1\"]\n\
+                network_interface = \"{{ GetDefaultInterfaces | attr \\\"name\\\" }}\"\n\
+                host_network \"lan\" { interface = \"{{ GetPrivateInterfaces | attr \\\"name\\\" }}\" } }";
+    let parse = |text: &str| files(&[("t.hcl", text)]);
+    let settings = resolve(&flags(&[]), parse(text), &host()).unwrap();
+    assert_eq!(settings.http.ip().to_string(), "10.0.0.7");
+    assert_eq!(settings.advertise_http, "10.0.0.7:4646");
+    let client = settings.client.unwrap();
+    assert_eq!(client.network_interface.as_deref(), Some("eth7"));
+    assert_eq!(client.host_networks["lan"].interface, "eth7");
+    let refused =
+        resolve(&flags(&[]), parse(&text.replace("eth7", "eth8")), &host()).unwrap_err().to_string();
+    assert!(refused.contains("bind_addr") && refused.contains("no result on this machine"), "{refused}");
 }
 
 #[test]

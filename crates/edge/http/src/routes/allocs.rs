@@ -131,7 +131,10 @@ pub(crate) fn full(alloc: &Allocation) -> Result<Value, ApiError> {
     let mut value = serde_json::to_value(&alloc)
         .map_err(|e| ApiError::internal(format!("the allocation cannot be encoded: {e}")))?;
     if let Some(network) = value.get_mut("NetworkStatus").and_then(Value::as_object_mut) {
-        network.insert("DNS".into(), Value::Null);
+        // Without the answer of a plugin, the job's block counts.
+        let asked = || alloc.group().and_then(|group| group.networks.first()?.dns.clone());
+        let dns = alloc.network_status.as_ref().and_then(|status| status.dns.clone()).or_else(asked);
+        network.insert("DNS".into(), json!(dns));
     }
     Ok(value)
 }

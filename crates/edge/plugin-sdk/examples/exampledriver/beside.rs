@@ -5,7 +5,7 @@
 //! must not have an effect before the user changes.
 
 use crate::driver::TaskConfig;
-use crate::supervise::Place;
+use crate::supervise::{self, Place};
 use caravan_plugin_sdk::Task;
 use std::error::Error;
 use std::ffi::OsString;
@@ -42,7 +42,8 @@ impl Streams {
 /// Returns a command that runs beside a task, and is killed when its process value is dropped.
 pub fn command(task: &Task<TaskConfig>, words: &[String], streams: Streams) -> tokio::process::Command {
     let mut command = tokio::process::Command::new("/proc/self/exe");
-    command.args([ROLE, streams.name()]).arg(&task.alloc_dir).args([&task.name, &task.user]).args(words);
+    command.args([ROLE, streams.name()]).arg(&task.alloc_dir).args([&task.name, &task.user]);
+    command.arg(supervise::namespace(task).unwrap_or_default()).args(words);
     command.env_clear().envs(task.env.iter().map(|(name, value)| (format!("{PREFIX}{name}"), value)));
     command.kill_on_drop(true);
     command
@@ -58,11 +59,15 @@ pub fn main(arguments: impl Iterator<Item = OsString>) -> ExitCode {
 
 fn run(mut arguments: impl Iterator<Item = OsString>) -> Result<std::convert::Infallible, Box<dyn Error>> {
     let mut next = || arguments.next().ok_or("an argument is missing");
-    let (streams, alloc_dir, task, user, program) = (next()?, next()?, next()?, next()?, next()?);
+    let (streams, alloc_dir, task, user) = (next()?, next()?, next()?, next()?);
+    let (network, program) = (next()?, next()?);
     let task = task.into_string().map_err(|_| "the name of the task is no text")?;
     let dir = Place { alloc_dir: alloc_dir.into(), task }.open()?;
     // Before the user changes, because the path may lead through directories that the user cannot enter.
     rustix::process::fchdir(&dir)?;
+    if !network.is_empty() {
+        caravan_sys::netns::enter(network.as_ref())?;
+    }
     if streams == Streams::Terminal.name() {
         rustix::process::setsid()?;
         rustix::process::ioctl_tiocsctty(io::stdin())?;
@@ -73,8 +78,8 @@ fn run(mut arguments: impl Iterator<Item = OsString>) -> Result<std::convert::In
         Some((OsString::from_vec(name), value))
     }));
     if let Some(user) = user.to_str().filter(|user| !user.is_empty()) {
-        let account = caravan_sys::user::lookup(user)?;
-        command.uid(account.uid).gid(account.gid);
+        let (uid, gid) = supervise::account(user)?;
+        command.uid(uid).gid(gid);
     }
     Err(format!("cannot start {}: {}", program.display(), command.exec()).into())
 }

@@ -3,13 +3,16 @@
 use crate::exec;
 use crate::running::{Running, State};
 use caravan_plugin_sdk::hclspec::{Spec, Type, attr, object};
+use caravan_plugin_sdk::messages::{NetworkIsolationMode, NetworkIsolationSpec};
 use caravan_plugin_sdk::{
     Capabilities, DriverPlugin, ExecInput, ExecOutput, ExecRequest, ExecResult, ExitResult, Fingerprint,
-    FsIsolation, Health, Host, Info, MountConfigs, NetworkMode, Started, StopRequest, Task, TaskError,
-    TaskEvent, TaskHandle, TaskState, TaskStats, TaskStatus, async_trait,
+    FsIsolation, Health, Host, Info, MountConfigs, Network, NetworkMode, Started, StopRequest, Task,
+    TaskError, TaskEvent, TaskHandle, TaskState, TaskStats, TaskStatus, async_trait,
 };
+use caravan_sys::netns;
 use serde::Deserialize;
 use std::collections::{BTreeMap, HashMap};
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::sync::mpsc::Receiver;
@@ -22,6 +25,15 @@ const STOP_SIGNAL: &str = "SIGTERM";
 pub struct Config {
     /// Whether jobs may use the driver.
     enabled: bool,
+    /// Whether tasks without a user run as one that the agent chooses.
+    #[serde(default)]
+    dynamic_users: bool,
+    /// Whether the agent shows the directories of a task at places that other users can reach.
+    #[serde(default)]
+    unveil: bool,
+    /// The directory of the networks that the driver makes for allocations; empty if it makes none.
+    #[serde(default)]
+    network_dir: PathBuf,
 }
 
 /// The configuration of a task.
@@ -50,6 +62,15 @@ impl Example {
         lock(&self.tasks).get(id).cloned().ok_or(TaskError::NotFound)
     }
 
+    /// Returns the path at which the network of an allocation is held.
+    fn network_of(&self, alloc_id: &str) -> Result<PathBuf, TaskError> {
+        let dir = lock(&self.host).as_ref().map(|(config, _)| config.network_dir.clone()).unwrap_or_default();
+        if dir.as_os_str().is_empty() || alloc_id.contains('/') {
+            return Err(TaskError::failed("the driver makes no network for this allocation"));
+        }
+        Ok(dir.join(alloc_id))
+    }
+
     fn announce(&self, running: &Running) {
         let Some(events) = lock(&self.host).as_ref().map(|(_, host)| host.events.clone()) else { return };
         events.send(TaskEvent {
@@ -73,7 +94,12 @@ impl DriverPlugin for Example {
     }
 
     fn config_schema(&self) -> Option<Spec> {
-        Some(object().field("enabled", attr(Type::Bool).or(true)).into())
+        let schema = object()
+            .field("enabled", attr(Type::Bool).or(true))
+            .field("dynamic_users", attr(Type::Bool).or(false))
+            .field("unveil", attr(Type::Bool).or(false))
+            .field("network_dir", attr(Type::String).or(""));
+        Some(schema.into())
     }
 
     fn task_schema(&self) -> Spec {
@@ -84,12 +110,20 @@ impl DriverPlugin for Example {
     }
 
     fn capabilities(&self) -> Capabilities {
+        let host = lock(&self.host);
+        let is_set = |key: fn(&Config) -> bool| host.as_ref().is_some_and(|(config, _)| key(config));
         Capabilities {
             send_signals: true,
             exec: true,
-            fs_isolation: FsIsolation::None,
-            network_modes: vec![NetworkMode::Host],
+            fs_isolation: if is_set(|config| config.unveil) {
+                FsIsolation::Unveil
+            } else {
+                FsIsolation::None
+            },
+            network_modes: vec![NetworkMode::Host, NetworkMode::Group],
+            must_create_network: is_set(|config| !config.network_dir.as_os_str().is_empty()),
             mount_configs: MountConfigs::None,
+            dynamic_workload_users: is_set(|config| config.dynamic_users),
             ..Capabilities::default()
         }
     }
@@ -189,6 +223,28 @@ impl DriverPlugin for Example {
         timeout: Duration,
     ) -> Result<ExecResult, TaskError> {
         exec::once(&self.find(id)?.task, &command, timeout).await
+    }
+
+    async fn create_network(&self, alloc_id: &str, hostname: &str) -> Result<Network, TaskError> {
+        let path = self.network_of(alloc_id)?;
+        let created = !netns::is_held(&path).map_err(TaskError::failed)?;
+        netns::hold(&path).map_err(TaskError::failed)?;
+        tracing::info!(alloc_id, created, "the network is there");
+        let spec = NetworkIsolationSpec {
+            mode: NetworkIsolationMode::Group.into(),
+            path: path.display().to_string(),
+            labels: [("example_hostname".to_owned(), hostname.to_owned())].into(),
+            hosts_config: None,
+        };
+        Ok(Network { spec, created })
+    }
+
+    async fn destroy_network(
+        &self,
+        alloc_id: &str,
+        _network: Option<NetworkIsolationSpec>,
+    ) -> Result<(), TaskError> {
+        netns::let_go(&self.network_of(alloc_id)?).map_err(TaskError::failed)
     }
 
     async fn exec_task_streaming(

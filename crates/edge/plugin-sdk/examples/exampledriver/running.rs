@@ -179,10 +179,7 @@ fn place(task: &Task<TaskConfig>) -> Place {
 fn order(task: &Task<TaskConfig>) -> Result<Order, TaskError> {
     let user = match task.user.as_str() {
         "" => None,
-        name => {
-            let account = caravan_sys::user::lookup(name).map_err(TaskError::failed)?;
-            Some((account.uid, account.gid))
-        }
+        name => Some(supervise::account(name).map_err(TaskError::failed)?),
     };
     // The last part of the id is new for each start.
     let start = task.id.rsplit('/').next().unwrap_or_default();
@@ -192,6 +189,7 @@ fn order(task: &Task<TaskConfig>) -> Result<Order, TaskError> {
         env: task.env.clone(),
         user,
         place: place(task),
+        network: supervise::namespace(task),
         stdout: task.stdout.clone(),
         stderr: task.stderr.clone(),
         record: format!(".example-{start}"),

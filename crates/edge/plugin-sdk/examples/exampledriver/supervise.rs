@@ -3,6 +3,8 @@
 //! It reads an [`Order`] from standard input, answers with a [`Reply`] on standard output, and writes a [`Record`] into
 //! the task's directory when the task has ended. All three are MessagePack.
 
+use crate::driver::TaskConfig;
+use caravan_plugin_sdk::Task;
 use caravan_sys::dir::{Access, Dir, Mounts};
 use caravan_sys::process::{self, PidFd, ProcessIdentity, Reaped};
 use caravan_sys::time::wall_now;
@@ -35,6 +37,8 @@ pub struct Order {
     pub user: Option<(u32, u32)>,
     /// The directory of the task.
     pub place: Place,
+    /// The path of the network namespace; `None` for the host's.
+    pub network: Option<PathBuf>,
     /// The FIFO for standard output.
     pub stdout: PathBuf,
     /// The FIFO for standard error.
@@ -57,6 +61,20 @@ impl Place {
     pub fn open(&self) -> caravan_sys::Result<Dir> {
         Dir::open(&self.alloc_dir)?.enter(Path::new(&self.task), Mounts::Follow)
     }
+}
+
+/// Returns the path of the namespace that a task joins; `None` if it uses the host's network.
+pub fn namespace(task: &Task<TaskConfig>) -> Option<PathBuf> {
+    task.network.as_ref().map(|network| PathBuf::from(&network.path))
+}
+
+/// Returns the user and group of a task. A user that the agent chose has no account: its name contains the number.
+pub fn account(user: &str) -> caravan_sys::Result<(u32, u32)> {
+    if let Some(number) = user.strip_prefix("nomad-").and_then(|number| number.parse().ok()) {
+        return Ok((number, number));
+    }
+    let account = caravan_sys::user::lookup(user)?;
+    Ok((account.uid, account.gid))
 }
 
 /// The answer to an order.
@@ -148,8 +166,11 @@ fn answer(reply: &Reply) -> Result<(), Box<dyn std::error::Error>> {
 }
 
 fn start(order: &Order, dir: &Dir) -> io::Result<Child> {
-    // The task inherits it. Its user may have no access to the path.
+    // The task inherits both. Its user may have no access to the paths.
     rustix::process::fchdir(dir)?;
+    if let Some(network) = &order.network {
+        caravan_sys::netns::enter(network).map_err(io::Error::other)?;
+    }
     let mut command = Command::new(&order.command);
     command.args(&order.args).env_clear().envs(&order.env);
     command.stdin(Stdio::null()).stdout(output(order, &order.stdout)?).stderr(output(order, &order.stderr)?);

@@ -59,16 +59,12 @@ impl<P: DevicePlugin> Device for DeviceService<P> {
         &self,
         _: Request<wire::FingerprintRequest>,
     ) -> Reply<BoxStream<wire::FingerprintResponse>> {
-        let plugin = Arc::clone(&self.plugin);
-        let interval = plugin.fingerprint_interval();
-        let look = move || {
-            let plugin = Arc::clone(&plugin);
-            async move {
-                let groups = plugin.fingerprint().await.map_err(DeviceError::into_status)?;
-                let device_group = groups.into_iter().map(group).collect();
-                Ok(Some(wire::FingerprintResponse { device_group }))
-            }
-        };
+        let interval = self.plugin.fingerprint_interval();
+        let look = stream::look(&self.plugin, |plugin| async move {
+            let groups = plugin.fingerprint().await.map_err(DeviceError::into_status)?;
+            let device_group = groups.into_iter().map(group).collect();
+            Ok(Some(wire::FingerprintResponse { device_group }))
+        });
         Ok(Response::new(stream::changes(interval, look).until(&self.cancel)))
     }
 
@@ -78,14 +74,10 @@ impl<P: DevicePlugin> Device for DeviceService<P> {
     }
 
     async fn stats(&self, request: Request<wire::StatsRequest>) -> Reply<BoxStream<wire::StatsResponse>> {
-        let plugin = Arc::clone(&self.plugin);
-        let look = move || {
-            let plugin = Arc::clone(&plugin);
-            async move {
-                let groups = plugin.stats().await.map_err(DeviceError::into_status)?;
-                Ok(Some(wire::StatsResponse { groups: groups.into_iter().map(group_stats).collect() }))
-            }
-        };
+        let look = stream::look(&self.plugin, |plugin| async move {
+            let groups = plugin.stats().await.map_err(DeviceError::into_status)?;
+            Ok(Some(wire::StatsResponse { groups: groups.into_iter().map(group_stats).collect() }))
+        });
         let interval = stream::interval(duration(request.into_inner().collection_interval));
         Ok(Response::new(stream::every(interval, look).until(&self.cancel)))
     }

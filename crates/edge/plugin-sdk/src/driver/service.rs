@@ -93,12 +93,12 @@ impl<P: DriverPlugin> Driver for DriverService<P> {
         &self,
         _: Request<wire::FingerprintRequest>,
     ) -> Reply<BoxStream<wire::FingerprintResponse>> {
-        let plugin = Arc::clone(&self.plugin);
-        let interval = plugin.fingerprint_interval();
-        let look = move || {
-            let plugin = Arc::clone(&plugin);
-            async move { Ok(Some(fingerprint(plugin.fingerprint().await))) }
-        };
+        let interval = self.plugin.fingerprint_interval();
+        let look =
+            stream::look(
+                &self.plugin,
+                |plugin| async move { Ok(Some(fingerprint(plugin.fingerprint().await))) },
+            );
         Ok(Response::new(stream::every(interval, look).until(&self.cancel)))
     }
 
@@ -166,14 +166,13 @@ impl<P: DriverPlugin> Driver for DriverService<P> {
         request: Request<wire::TaskStatsRequest>,
     ) -> Reply<BoxStream<wire::TaskStatsResponse>> {
         let request = request.into_inner();
-        let plugin = Arc::clone(&self.plugin);
-        let look = move || {
-            let (plugin, id) = (Arc::clone(&plugin), request.task_id.clone());
+        let look = stream::look(&self.plugin, move |plugin| {
+            let id = request.task_id.clone();
             async move {
                 let stats = plugin.task_stats(&id).await.map_err(TaskError::into_stats_status)?;
                 Ok(stats.map(|stats| wire::TaskStatsResponse { stats: Some(stats.into_message(id)) }))
             }
-        };
+        });
         let interval = stream::interval(duration(request.collection_interval));
         Ok(Response::new(stream::every(interval, look).until(&self.cancel)))
     }

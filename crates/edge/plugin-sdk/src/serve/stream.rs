@@ -1,6 +1,7 @@
 //! Streams of responses.
 
 use std::future::Future;
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
@@ -15,6 +16,16 @@ const USUAL: Duration = Duration::from_secs(1);
 /// Returns the interval that the agent sent, or the usual one.
 pub(crate) fn interval(sent: Duration) -> Duration {
     if sent.is_zero() { USUAL } else { sent }
+}
+
+/// Returns a look that asks a plugin.
+pub(crate) fn look<P, A, F>(plugin: &Arc<P>, ask: A) -> impl Fn() -> F + Send + use<P, A, F>
+where
+    P: Send + Sync,
+    A: Fn(Arc<P>) -> F + Send,
+{
+    let plugin = Arc::clone(plugin);
+    move || ask(Arc::clone(&plugin))
 }
 
 /// Sends a look at once and after each interval. `None` ends the stream, an error also.

@@ -5,6 +5,10 @@ use caravan_types::job::Network;
 use caravan_types::node::{NodeNetwork, NodeResources};
 use std::collections::BTreeMap;
 
+/// The attribute of a node whose bridge is built in.
+pub(crate) const BUILT_IN: &str = "caravan.bridge";
+/// What the attributes with the versions of CNI plugins begin with.
+pub(crate) const PLUGIN_VERSIONS: &str = "plugins.cni.version.";
 /// The CNI plugins whose versions jobs of mode `bridge` require. The built-in bridge does their work.
 const PLUGINS: [&str; 5] = ["bridge", "firewall", "host-local", "loopback", "portmap"];
 /// The version of the plugins whose behaviour the built-in bridge has.
@@ -26,9 +30,14 @@ pub(super) fn add(
         ..Default::default()
     });
     attributes.insert("nomad.bridge.hairpin_mode".to_owned(), config.hairpin.to_string());
-    attributes.insert("caravan.bridge".to_owned(), "built-in".to_owned());
+    attributes.insert(BUILT_IN.to_owned(), "built-in".to_owned());
+    stand_for_plugins(attributes);
+}
+
+/// Adds the versions of the plugins whose work the bridge does.
+pub(crate) fn stand_for_plugins(attributes: &mut BTreeMap<String, String>) {
     for plugin in PLUGINS {
-        attributes.insert(format!("plugins.cni.version.{plugin}"), PLUGIN_VERSION.to_owned());
+        attributes.insert(format!("{PLUGIN_VERSIONS}{plugin}"), PLUGIN_VERSION.to_owned());
     }
 }
 

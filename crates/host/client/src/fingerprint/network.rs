@@ -3,9 +3,11 @@
 
 use super::text;
 use crate::config::{AddressFamily, ClientConfig};
+use caravan_templates::sockaddr::Address;
 use caravan_types::job::Network;
 use caravan_types::node::{HostNetwork, NodeAddress, NodeNetwork};
 use ipnet::IpNet;
+use nix::net::if_::InterfaceFlags;
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
@@ -112,6 +114,36 @@ fn addresses() -> Vec<(String, IpAddr)> {
         Some((entry.interface_name, ip))
     })
     .collect()
+}
+
+/// Returns the addresses of the machine's interfaces, for templates of the configuration.
+pub fn interface_addresses() -> Vec<Address> {
+    let Ok(all) = nix::ifaddrs::getifaddrs() else { return Vec::new() };
+    let default = default_route(&text("/proc/net/route"));
+    let found = all.filter_map(|entry| {
+        let (address, mask) = (entry.address?, entry.netmask?);
+        let (ip, ones) = match (address.as_sockaddr_in(), address.as_sockaddr_in6()) {
+            (Some(v4), _) => (IpAddr::V4(v4.ip()), mask.as_sockaddr_in()?.ip().to_bits().count_ones()),
+            (None, Some(v6)) => (IpAddr::V6(v6.ip()), mask.as_sockaddr_in6()?.ip().to_bits().count_ones()),
+            (None, None) => return None,
+        };
+        let names = [
+            (InterfaceFlags::IFF_UP, "up"),
+            (InterfaceFlags::IFF_LOOPBACK, "loopback"),
+            (InterfaceFlags::IFF_BROADCAST, "broadcast"),
+            (InterfaceFlags::IFF_MULTICAST, "multicast"),
+            (InterfaceFlags::IFF_POINTOPOINT, "point-to-point"),
+        ];
+        let flags = names.into_iter().filter(|(flag, _)| entry.flags.contains(*flag));
+        Some(Address {
+            is_default: default.as_deref() == Some(entry.interface_name.as_str()),
+            flags: flags.map(|(_, name)| name.to_owned()).collect(),
+            device: entry.interface_name,
+            ip,
+            prefix: u8::try_from(ones).ok()?,
+        })
+    });
+    found.collect()
 }
 
 /// Returns the machine's addresses, each with the prefix length of its network in bits.

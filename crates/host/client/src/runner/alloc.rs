@@ -9,6 +9,7 @@ use crate::runner::alloc_state::{AllocState, Outlets, Readiness, Stage};
 use crate::runner::broken::VolumeGuard;
 use crate::runner::disk::{self, FindAlloc};
 use crate::runner::driver_network::DriverNetworks;
+use crate::runner::network::NetworkHook;
 use crate::runner::plan::{Planner, Site};
 use crate::runner::sockets::SocketsHook;
 use crate::runner::task::{TaskHookParts, TaskRunner};
@@ -81,7 +82,8 @@ impl AllocRunner {
     /// are dead, because those may hold its ports and memory until then.
     pub(crate) async fn run(self, before: Vec<AllocState>, allocs: Arc<dyn FindAlloc>) {
         let parts = &self.parts;
-        let hooks = AllocHooks::new(parts, self.sockets.clone(), before, allocs);
+        let network = NetworkHook::new(parts);
+        let hooks = AllocHooks::new(parts, self.sockets.clone(), network.clone(), before, allocs);
         let mut tasks = JoinSet::new();
         let inboxes: Vec<_> = {
             let mut state = self.lock();
@@ -96,7 +98,8 @@ impl AllocRunner {
         }
         for (name, inbox) in inboxes {
             let (site, sockets) = (Arc::clone(&parts.site), self.sockets.clone());
-            let runner = TaskRunner::new(self.state.clone(), name, inbox, site, parts.tasks.clone(), sockets);
+            let own = (sockets, network.clone());
+            let runner = TaskRunner::new(self.state.clone(), name, inbox, site, parts.tasks.clone(), own);
             tasks.spawn(runner.run());
         }
         let mut minder = JoinSet::new();

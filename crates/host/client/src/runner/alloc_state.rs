@@ -14,7 +14,7 @@ use crate::runner::health::Health;
 use crate::runner::lifecycle::Role;
 use crate::runner::time_limit;
 use crate::services::ServiceState;
-use crate::state::{Store, TaskRecord};
+use crate::state::{NamespaceId, Store, TaskRecord};
 use caravan_drivers::NetworkIsolation;
 use caravan_meters::Meters;
 use caravan_types::alloc::{Allocation, NetworkStatus, TaskRunState};
@@ -90,6 +90,14 @@ fn with_network(alloc: &Allocation, status: &Arc<NetworkStatus>) -> Arc<Allocati
     Arc::new(Allocation { network_status: Some(Arc::clone(status)), ..alloc.clone() })
 }
 
+/// The network that tasks join when they start.
+#[derive(Clone, Debug)]
+pub(super) struct Joined {
+    pub(super) network: NetworkIsolation,
+    /// The namespace; absent if the driver that made the network has none for it.
+    pub(super) namespace: Option<NamespaceId>,
+}
+
 /// The outlets of an allocation's state.
 #[derive(Clone, Debug)]
 pub(crate) struct Outlets {
@@ -118,7 +126,7 @@ struct Inner {
     stage: watch::Sender<Stage>,
     services: ServiceState,
     /// The network that the tasks join; absent means the node's.
-    network: Mutex<Option<NetworkIsolation>>,
+    network: Mutex<Option<Joined>>,
 }
 
 impl AllocState {
@@ -185,11 +193,15 @@ impl AllocState {
     }
     /// Returns the network that the tasks join when they start; `None` means the node's.
     pub(in crate::runner) fn network(&self) -> Option<NetworkIsolation> {
-        self.inner.network.lock().clone()
+        self.inner.network.lock().as_ref().map(|joined| joined.network.clone())
+    }
+    /// Returns the namespace of that network, if it has one.
+    pub(in crate::runner) fn namespace(&self) -> Option<NamespaceId> {
+        self.inner.network.lock().as_ref().and_then(|joined| joined.namespace)
     }
     /// Sets the network that the tasks join when they start.
-    pub(in crate::runner) fn set_network(&self, network: NetworkIsolation) {
-        *self.inner.network.lock() = Some(network);
+    pub(in crate::runner) fn set_network(&self, joined: Joined) {
+        *self.inner.network.lock() = Some(joined);
     }
     /// Returns the allocation's directories.
     pub(crate) fn dir(&self) -> &AllocDir {

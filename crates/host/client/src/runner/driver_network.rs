@@ -49,18 +49,23 @@ impl DriverNetworks {
         futures::future::join_all(lost.iter().map(|id| self.destroy_patiently(id))).await;
     }
 
+    /// Returns whether a driver made the network of an allocation.
+    pub(super) fn is_made_by(&self, id: &AllocId, driver: &str) -> bool {
+        self.records.lock().get(id).is_some_and(|record| record.driver == driver)
+    }
+
     /// Makes the network of an allocation by the driver of one of its tasks, and holds its namespace at `held`. Returns
     /// `None` if no driver of the group makes networks.
     pub(super) async fn create(
         &self,
         cx: &HookContext<'_>,
         group: &TaskGroup,
+        hostname: &str,
         held: &Path,
     ) -> Result<Option<NetworkIsolation>, String> {
         let Some(driver) = self.maker(group)? else { return Ok(None) };
         let id = cx.id();
-        let hostname = group.networks.first().map(|network| network.hostname.clone()).unwrap_or_default();
-        let request = NetworkRequest { alloc_id: id.to_string(), hostname };
+        let request = NetworkRequest { alloc_id: id.to_string(), hostname: hostname.to_owned() };
         self.intend(&id, driver.name()).await?;
         let mut network = self.made(cx, driver.as_ref(), &request).await?;
         self.put(&id, NetworkRecord { driver: driver.name().to_owned(), network: Some(network.clone()) })
@@ -109,9 +114,11 @@ impl DriverNetworks {
                 None => found = Some((&task.name, driver)),
             }
         }
+        let has_names =
+            |driver: &str| self.drivers.get(driver).is_some_and(|driver| driver.capabilities().names);
         if found.is_none()
-            && let (Some(network), Some(task)) = (group.networks.first(), group.tasks.first())
-            && !network.hostname.is_empty()
+            && group.networks.first().is_some_and(|network| !network.hostname.is_empty())
+            && let Some(task) = group.tasks.iter().find(|task| !has_names(&task.driver))
         {
             return Err(format!("hostname is not currently supported on driver {}", task.driver));
         }
@@ -131,6 +138,9 @@ impl DriverNetworks {
     }
 
     async fn put(&self, id: &AllocId, record: NetworkRecord) -> Result<(), String> {
+        if self.records.lock().get(id) == Some(&record) {
+            return Ok(());
+        }
         let written = self.store.put_network(id, &record);
         self.records.lock().insert(id.clone(), record);
         written.done().await.map_err(|error| describe(&error))

@@ -1,10 +1,9 @@
 //! The hooks of an allocation, and their order before its tasks start and after they end.
 
-use super::alloc_state::{AllocState, Stage};
+use super::alloc_state::{AllocState, Joined, Stage};
 use crate::alloc_dir::AllocDir;
 use crate::clock;
 use async_trait::async_trait;
-use caravan_drivers::NetworkIsolation;
 use caravan_types::AllocId;
 use caravan_types::alloc::{Allocation, NetworkStatus, TaskEvent, TaskRunState, event};
 use std::fmt::Debug;
@@ -120,8 +119,13 @@ impl<'a> HookContext<'a> {
     }
 
     /// Sets the network that the tasks join when they start.
-    pub(super) fn set_network(&self, network: NetworkIsolation) {
-        self.0.set_network(network);
+    pub(super) fn set_network(&self, joined: Joined) {
+        self.0.set_network(joined);
+    }
+
+    /// Restarts running tasks in a namespace that is no longer the allocation's.
+    pub(super) fn restart_strays(&self) {
+        self.0.restart_strays();
     }
 
     /// Returns the names of the tasks.

@@ -251,7 +251,7 @@ impl Plan {
 
     /// Returns the driver's input for a run.
     pub(super) fn config(&self, site: &Site, state: &AllocState, id: &str, prepared: Prepared) -> TaskConfig {
-        let Prepared { tokens, variables, device_env, devices, mounts, lease, owner: _ } = prepared;
+        let Prepared { tokens, variables, device_env, devices, dns, mounts, lease, owner: _ } = prepared;
         let texts = self.env.with(device_env.clone()).with(variables);
         let env = texts.with(tokens).variables().clone();
         let (task, alloc) = (self.task(), &self.alloc);
@@ -302,6 +302,7 @@ impl Plan {
                 max_file_size_mb: u64::from(task.log_config.max_file_size_mb),
             }),
             network: state.network(),
+            dns,
             cgroup_parent: site.cgroup_parent.trim_start_matches('/').into(),
             lease,
             privileged_mounts: self.plugin.as_ref().is_some_and(PluginTask::mounts_volumes),

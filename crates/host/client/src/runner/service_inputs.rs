@@ -4,6 +4,7 @@ use super::alloc_state::AllocState;
 use super::plan::Planner;
 use crate::env::{Inputs as EnvInputs, SeenDirs, TaskEnv};
 use crate::services::{Desired, Inputs, desired};
+use caravan_types::alloc::Allocation;
 use caravan_types::job::Task;
 use caravan_types::small::Map;
 use std::collections::{BTreeMap, BTreeSet};
@@ -33,12 +34,16 @@ impl Planner {
             datacenter: &node.datacenter,
             address: node.attributes.get("unique.network.ip-address").map_or("127.0.0.1", String::as_str),
         };
-        desired(&inputs, |task| self.service_env(state, task))
+        desired(&inputs, |task| self.service_env(&alloc, task))
+    }
+
+    /// Returns the environment for texts of an allocation's group.
+    pub(super) fn group_env(&self, alloc: &Allocation) -> TaskEnv {
+        self.service_env(alloc, None)
     }
 
     /// Returns the environment for texts of services: the task's, or that of the group as a whole.
-    fn service_env(&self, state: &AllocState, task: Option<&str>) -> TaskEnv {
-        let alloc = state.alloc();
+    fn service_env(&self, alloc: &Allocation, task: Option<&str>) -> TaskEnv {
         let (Some(job), Some(group)) = (&alloc.job, alloc.group()) else { return TaskEnv::default() };
         let nobody = Task::default();
         let own = task.and_then(|name| group.task(name)).unwrap_or(&nobody);
@@ -46,7 +51,7 @@ impl Planner {
         TaskEnv::build(&EnvInputs {
             node: &self.node.get(),
             region: &self.region,
-            alloc: &alloc,
+            alloc,
             job,
             group,
             task: own,

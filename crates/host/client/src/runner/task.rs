@@ -11,6 +11,7 @@ use crate::clock;
 use crate::restart::Cause;
 use crate::runner::alloc_state::{AllocState, Kill, TaskAction};
 use crate::runner::fence::LEASE_EXPIRED;
+use crate::runner::network::NetworkHook;
 use crate::runner::plan::{Plan, Planner, Site};
 use crate::runner::sockets::SocketsHook;
 use crate::runner::task_hooks::{Prepared, StartFault, TaskContext};
@@ -82,7 +83,7 @@ impl TaskRunner {
         actions: mpsc::UnboundedReceiver<TaskAction>,
         site: Arc<Site>,
         parts: TaskHookParts,
-        sockets: SocketsHook,
+        (sockets, network): (SocketsHook, NetworkHook),
     ) -> Self {
         let kill =
             alloc.kill_of(&name).unwrap_or_else(|| watch::Sender::new(Some(Kill::default())).subscribe());
@@ -91,7 +92,7 @@ impl TaskRunner {
             name,
             planner: Arc::clone(&parts.planner),
             site,
-            hooks: TaskHooks::new(parts, sockets),
+            hooks: TaskHooks::new(parts, sockets, network),
             kill,
             actions,
             remains: None,
@@ -226,7 +227,12 @@ impl TaskRunner {
             Ok(prepared) => {
                 // The intent: if the agent dies during the start, the driver finds the task by its directory and kills
                 // it.
-                self.update(|r| r.driver_id = Some(id.clone())).await;
+                let namespace = self.alloc.namespace();
+                self.update(|r| {
+                    r.driver_id = Some(id.clone());
+                    r.namespace = namespace;
+                })
+                .await;
                 self.start(&plan, &id, prepared).await
             }
             Err(fault) => Err(fault),
@@ -325,6 +331,8 @@ impl TaskRunner {
         for words in &handle.degraded {
             self.emit(self.event(event::DRIVER).detail("driver_message", words.clone()));
         }
+        // Orders for the run before, which ended first.
+        while self.actions.try_recv().is_ok() {}
         let bytes = rmp_serde::to_vec_named(handle).expect("a handle has a MessagePack form");
         let event = self.event(event::STARTED);
         let now = Time(clock::now().0);
@@ -338,6 +346,8 @@ impl TaskRunner {
             }
         })
         .await;
+        // A sibling may have replaced the network during the start.
+        self.alloc.restart_strays();
     }
 
     /// Watches a running task until a decision is needed. `stopping`: an earlier agent was stopping it.

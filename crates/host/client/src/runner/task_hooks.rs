@@ -4,7 +4,7 @@ use super::alloc_state::AllocState;
 use super::plan::Plan;
 use super::users::unknown_owner;
 use async_trait::async_trait;
-use caravan_drivers::{DeviceNode, Mount};
+use caravan_drivers::{DeviceNode, Dns, Mount};
 use caravan_shim::lease::Term;
 use caravan_sys::dir::Owner;
 use caravan_types::alloc::TaskEvent;
@@ -28,8 +28,12 @@ pub(super) enum TaskHookName {
     Devices,
     /// Fetches artifacts.
     Artifacts,
+    /// Finds the resolver.
+    Names,
     /// Renders templates.
     Templates,
+    /// Finds the network that the driver made, which may have been replaced since the run before.
+    Network,
     /// Supervises a CSI plugin.
     Plugin,
     /// Mounts volumes into the task.
@@ -38,16 +42,19 @@ pub(super) enum TaskHookName {
     Lease,
 }
 
-/// The hooks that may be slow, in their order: files in the task's directories first, templates last.
-pub(super) const PREPARE_ORDER: [TaskHookName; 8] = [
+/// The hooks that may be slow, in their order: files in the task's directories first, then templates. The network is
+/// last, because the engine that holds it may restart while templates wait.
+pub(super) const PREPARE_ORDER: [TaskHookName; 10] = [
     TaskHookName::TaskDir,
     TaskHookName::Unveil,
     TaskHookName::ApiSocket,
     TaskHookName::Identity,
     TaskHookName::DispatchPayload,
     TaskHookName::Devices,
+    TaskHookName::Names,
     TaskHookName::Artifacts,
     TaskHookName::Templates,
+    TaskHookName::Network,
 ];
 
 /// The hooks directly before the start, in their order. They run to their end, after the intent of the start is
@@ -102,6 +109,8 @@ pub(super) struct Prepared {
     pub(super) device_env: BTreeMap<String, String>,
     /// Device files that the task may use.
     pub(super) devices: Vec<DeviceNode>,
+    /// The settings of the resolver; absent means the node's.
+    pub(super) dns: Option<Dns>,
     /// The mounts that the driver makes.
     pub(super) mounts: Vec<Mount>,
     /// The lease term that limits the run.
@@ -152,16 +161,27 @@ pub(super) trait TaskHook: Debug + Send {
 #[cfg(test)]
 mod tests {
     use super::TaskHookName::{
-        ApiSocket, Artifacts, Devices, DispatchPayload, Identity, Lease, Plugin, TaskDir, Templates, Unveil,
-        Volumes,
+        ApiSocket, Artifacts, Devices, DispatchPayload, Identity, Lease, Names, Network, Plugin, TaskDir,
+        Templates, Unveil, Volumes,
     };
     use super::*;
 
     #[test]
-    fn templates_are_rendered_last_and_the_lease_is_checked_after_the_mounts() {
+    fn templates_are_rendered_late_and_the_lease_is_checked_after_the_mounts() {
         assert_eq!(
             PREPARE_ORDER,
-            [TaskDir, Unveil, ApiSocket, Identity, DispatchPayload, Devices, Artifacts, Templates]
+            [
+                TaskDir,
+                Unveil,
+                ApiSocket,
+                Identity,
+                DispatchPayload,
+                Devices,
+                Names,
+                Artifacts,
+                Templates,
+                Network
+            ]
         );
         assert_eq!(MOUNT_ORDER, [Plugin, Volumes, Lease]);
     }

@@ -100,6 +100,7 @@ mod tests {
             interface_name: "eth0".into(),
             address: "172.26.64.2".into(),
             address_ipv6: "fd00::2".into(),
+            dns: None,
         };
         let bridged = Allocation { network_status: Some(std::sync::Arc::new(status)), ..alloc() };
         let inside =

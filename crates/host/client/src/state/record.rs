@@ -7,6 +7,7 @@ use crate::restart::RestartTracker;
 use arc_swap::ArcSwapOption;
 use caravan_drivers::NetworkIsolation;
 use caravan_messages::SignedNode;
+use caravan_networks::cni::Attached;
 use caravan_networks::{Addresses, Attachment};
 use caravan_rpc::{Code, RpcError};
 use caravan_types::alloc::{Allocation, TaskState};
@@ -103,7 +104,13 @@ pub(crate) struct TaskRecord {
     pub(crate) over: Option<bool>,
     /// The user that the client chose for the task.
     pub(crate) dynamic_uid: Option<u32>,
+    /// The network namespace that the run joined, if the allocation has one of its own.
+    pub(crate) namespace: Option<NamespaceId>,
 }
+
+/// The number of a network namespace (`caravan_sys::netns::number`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct NamespaceId(pub(crate) u64);
 
 /// The network of an allocation. It is written before anything of the network is made, and removed after everything is
 /// gone.
@@ -114,6 +121,12 @@ pub(crate) struct AttachmentRecord {
     /// Whether the set-up was finished, so that tasks may use it.
     pub(crate) ready: bool,
 }
+
+/// The network of an allocation by CNI plugins. It is written before the first plugin runs, and removed after the last one
+/// has removed its part.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub(crate) struct PluggedRecord(pub(crate) Attached);
 
 /// The addresses that were assigned last, after which the next ones are assigned.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
@@ -148,6 +161,8 @@ pub(crate) struct Loaded {
     pub(crate) host_volumes: Vec<HostVolumeRecord>,
     /// The networks of allocations.
     pub(crate) attachments: Vec<AttachmentRecord>,
+    /// The networks of allocations by CNI plugins.
+    pub(crate) plugged: Vec<PluggedRecord>,
     /// The addresses that were assigned last.
     pub(crate) last_address: Option<LastAddress>,
     /// Networks that drivers made, by allocation.

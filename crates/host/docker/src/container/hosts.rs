@@ -3,19 +3,16 @@
 
 use super::joined;
 use crate::config::Config;
-use caravan_drivers::{Error, NetworkIsolation, Result, TaskConfig};
+use caravan_drivers::names::{HOSTS_FILE, HOSTS_PATH, LOCAL_HOSTS, RESOLV_FILE, RESOLV_PATH};
+use caravan_drivers::{Dns, Error, HostsLine, NetworkIsolation, Result, TaskConfig};
 use std::fmt::Write as _;
 use std::net::IpAddr;
 use std::path::Path;
 
 /// The name of the file in the task's state directory, and its path in the container.
-pub(super) const HOSTS: (&str, &str) = ("hosts", "/etc/hosts");
+pub(super) const HOSTS: (&str, &str) = (HOSTS_FILE, HOSTS_PATH);
 /// As [`HOSTS`].
-pub(super) const RESOLV: (&str, &str) = ("resolv.conf", "/etc/resolv.conf");
-
-/// The lines that every file has.
-const LOCAL: &str = "127.0.0.1 localhost\n::1 localhost ip6-localhost ip6-loopback\nfe00::0 ip6-localnet\n\
-                     ff00::0 ip6-mcastprefix\nff02::1 ip6-allnodes\nff02::2 ip6-allrouters\n";
+pub(super) const RESOLV: (&str, &str) = (RESOLV_FILE, RESOLV_PATH);
 
 /// Writes the files of a task whose container joins the network of its group.
 pub(crate) fn write(task: &TaskConfig, config: &Config) -> Result<()> {
@@ -28,8 +25,8 @@ pub(crate) fn write(task: &TaskConfig, config: &Config) -> Result<()> {
         )
     };
     put(HOSTS.0, &hosts(network, &config.network.extra_hosts)?)?;
-    if let Some(text) = resolv(config) {
-        put(RESOLV.0, &text)?;
+    if let Some(dns) = resolver(task, config) {
+        put(RESOLV.0, &dns.render())?;
     }
     Ok(())
 }
@@ -42,8 +39,9 @@ pub(crate) fn clear(state_dir: &Path) {
 }
 
 fn hosts(network: &NetworkIsolation, extra: &[String]) -> Result<String> {
-    let mut text = LOCAL.to_owned();
-    if let Some(line) = network.hosts.as_ref().filter(|line| !line.address.is_empty()) {
+    let mut text = LOCAL_HOSTS.to_owned();
+    let named = |line: &&HostsLine| !line.address.is_empty() && !line.hostname.is_empty();
+    if let Some(line) = network.hosts.as_ref().filter(named) {
         let _infallible = writeln!(text, "{} {}", line.address, line.hostname);
     }
     for entry in extra {
@@ -60,28 +58,20 @@ fn hosts(network: &NetworkIsolation, extra: &[String]) -> Result<String> {
     Ok(text)
 }
 
-/// Returns the resolver's file, if the task's `config` sets a part of it.
-pub(super) fn resolv(config: &Config) -> Option<String> {
+/// Returns the settings of the task's resolver: those of its group, else those of its `config`; `None` leaves the engine's.
+pub(super) fn resolver(task: &TaskConfig, config: &Config) -> Option<Dns> {
     let network = &config.network;
-    if network.dns_servers.is_empty() && network.dns_search.is_empty() && network.dns_options.is_empty() {
-        return None;
-    }
-    let mut text = String::new();
-    for server in &network.dns_servers {
-        let _infallible = writeln!(text, "nameserver {server}");
-    }
-    for (word, values) in [("search", &network.dns_search), ("options", &network.dns_options)] {
-        if !values.is_empty() {
-            let _infallible = writeln!(text, "{word} {}", values.join(" "));
-        }
-    }
-    Some(text)
+    let own = || Dns {
+        servers: network.dns_servers.clone(),
+        searches: network.dns_search.clone(),
+        options: network.dns_options.clone(),
+    };
+    task.dns.clone().or_else(|| Some(own()).filter(|dns| !dns.is_empty()))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use caravan_drivers::HostsLine;
 
     #[test]
     fn the_lines_of_hosts_are_checked() {
@@ -99,6 +89,6 @@ mod tests {
             assert!(error.contains(words), "{error}");
         }
         // A network without an address yet has no line of its own.
-        assert_eq!(hosts(&NetworkIsolation::default(), &[]).unwrap(), LOCAL);
+        assert_eq!(hosts(&NetworkIsolation::default(), &[]).unwrap(), LOCAL_HOSTS);
     }
 }

@@ -36,7 +36,7 @@ pub(super) fn all(task: &TaskConfig, config: &Config, options: &DockerOptions) -
     if joined(task, config).is_some() {
         let place = |name: &str| dirs.state_dir.join(name);
         mounted.mounts.push(bound(&place(hosts::HOSTS.0), hosts::HOSTS.1, false, None));
-        if hosts::resolv(config).is_some() {
+        if hosts::resolver(task, config).is_some() {
             mounted.mounts.push(bound(&place(hosts::RESOLV.0), hosts::RESOLV.1, true, None));
         }
     }

@@ -3,16 +3,9 @@
 use crate::*;
 use caravan_drivers::NetworkRequest;
 
-/// The image of containers that hold networks.
-const HOLDER: &str = "caravan-pause:1";
-
 fn world(kind: EngineKind) -> World {
-    let world = World::of(kind, json!({"infra_image": HOLDER, "gc": {"image": false}}));
-    let root = tempfile::tempdir().unwrap();
-    std::fs::create_dir(root.path().join("bin")).unwrap();
-    std::fs::copy("/bin/busybox", root.path().join("bin/busybox")).unwrap();
-    let command = "CMD [\"/bin/busybox\", \"sleep\", \"100000\"]";
-    world.engine.import(root.path(), HOLDER, &[command]).unwrap();
+    let mut world = World::of(kind, json!({"gc": {"image": false}}));
+    world.options["infra_image"] = world.engine.import_idle().unwrap().into();
     world
 }
 

@@ -41,6 +41,7 @@ pub fn sample(base: &Path, alloc: &str, name: &str, driver_config: Value) -> Tas
             shared_alloc_dir,
         },
         network: None,
+        dns: None,
         cgroup_parent: PathBuf::from("caravan-test"),
         lease: None,
         privileged_mounts: false,

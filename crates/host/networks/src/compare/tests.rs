@@ -41,7 +41,7 @@ fn whole(config: &BridgeConfig, attachments: &BTreeMap<AllocId, Attachment>) -> 
         ..Link::default()
     };
     let rule = |rule: crate::desired::BaseRule| Rule { chain: rule.chain.into(), handle: 1, note: rule.note };
-    let chains = [Chain { table: "filter".into(), name: "FORWARD".into() }];
+    let chains = [Chain { table: "filter".into(), name: "FORWARD".into(), drops_forwarded: true }];
     let needed = passage(config, Family::Ip, &chains).unwrap();
     let own: Vec<Rule> = needed
         .rules
@@ -59,6 +59,7 @@ fn whole(config: &BridgeConfig, attachments: &BTreeMap<AllocId, Attachment>) -> 
         elements: MAPS.map(|map| attachments.values().flat_map(|own| elements(own, map)).collect()),
         firewalls: vec![(needed, own)],
         settings: Vec::new(),
+        foreign: Vec::new(),
     }
 }
 

@@ -41,6 +41,7 @@ impl Driver for BrokenDriver {
             networks: false,
             creates_networks: false,
             dynamic_users: false,
+            names: false,
             survives_agent: false,
         }
     }

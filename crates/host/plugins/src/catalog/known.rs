@@ -17,17 +17,21 @@ const MAX_RECORD: u64 = 64 * 1024;
 pub(super) struct Known {
     /// SHA-256 of the program.
     pub(super) checksum: String,
+    /// SHA-256 of its configuration, on which the features of a driver may depend.
+    pub(super) config: String,
     pub(super) info: Info,
     /// What a driver supports; absent for devices.
     pub(super) supports: Option<Supports>,
 }
 
 impl Known {
-    /// Returns the record of a program with this checksum.
-    pub(super) fn read(dir: &Path, checksum: &str) -> Option<Self> {
+    /// Returns the record of a program with this checksum and configuration.
+    pub(super) fn read(dir: &Path, checksum: &str, config: &str) -> Option<Self> {
         let dir = dir.is_dir().then(|| Dir::open(dir).ok()).flatten()?;
         let bytes = dir.read_all(Path::new(FILE), MAX_RECORD, Mounts::Refuse).ok()?;
-        serde_json::from_slice::<Self>(&bytes).ok().filter(|known| known.checksum == checksum)
+        serde_json::from_slice::<Self>(&bytes)
+            .ok()
+            .filter(|known| known.checksum == checksum && known.config == config)
     }
 
     pub(super) fn write(&self, dir: &Path) -> Result<(), PluginError> {

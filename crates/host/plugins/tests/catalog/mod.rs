@@ -12,7 +12,11 @@ async fn each_bad_plugin_is_named_with_its_reason() {
         .with_script("netrpc", "#!/bin/sh\necho '1|2|unix|/s|netrpc'\n", 0o755)
         .with_script("nobody", handshake, 0o755)
         .with_script("open", "#!/bin/sh\n", 0o777)
-        .with_script("notes", "text", 0o644);
+        .with_script("notes", "text", 0o644)
+        .with_script("later", "#!/bin/sh\necho '2|2|unix|/s|grpc|'\n", 0o755)
+        .with_script("pipe", "#!/bin/sh\necho '1|2|pipe|/s|grpc|'\n", 0o755)
+        .with_script("gone", "", 0o755);
+    std::fs::remove_file(world.program("gone")).unwrap();
     let catalog = world.catalog().await;
     let reason = |name: &str| catalog.broken.get(name).map(ToString::to_string).unwrap_or_default();
     for (name, words) in [
@@ -22,13 +26,16 @@ async fn each_bad_plugin_is_named_with_its_reason() {
         ("netrpc", "speaks \"netrpc\""),
         ("nobody", "cannot"),
         ("open", "can be written by every user"),
+        ("notes", "is not executable"),
+        ("later", "version \"2\" of the handshake"),
+        ("pipe", "a network of kind \"pipe\""),
+        ("gone", "plugins/gone does not exist"),
     ] {
         assert!(reason(name).contains(words), "{name}: {}", reason(name));
         let found = driver(&catalog, name).fingerprint().await;
         assert_eq!(found.state, Health::Undetected);
         assert!(found.description.contains(name) && found.description.contains(words), "{found:?}");
     }
-    assert!(!catalog.broken.contains_key("notes"), "a file that is not executable is skipped");
     assert_eq!(driver(&catalog, "example").fingerprint().await.state, Health::Healthy);
     let required = |names: &[&str]| {
         let names: Vec<String> = names.iter().map(ToString::to_string).collect();
@@ -52,6 +59,26 @@ async fn a_configuration_that_does_not_fit_is_refused_by_name() {
     let driver = world.external().await;
     let error = driver.validate(&json!({"comand": "x"})).unwrap_err().to_string();
     assert!(error.contains("comand") && error.contains("command"), "{error}");
+    for (config, words) in [
+        (json!({"args": ["x"]}), "\"command\""),
+        (json!({"command": ["x"]}), "command"),
+        (json!({"command": "x", "args": {"a": "b"}}), "args"),
+    ] {
+        let error = driver.validate(&config).unwrap_err().to_string();
+        assert!(error.contains(words), "{config}: {error}");
+    }
+    let wrong = World::new().with(DRIVER, json!({"enabled": "perhaps"})).catalog().await;
+    let error = wrong.broken[DRIVER].to_string();
+    assert!(error.contains("enabled") && error.contains("bool"), "{error}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn features_follow_the_configuration() {
+    let mut world = World::new();
+    assert!(!world.external().await.capabilities().dynamic_users);
+    let block = world.blocks.get_mut(DRIVER).unwrap();
+    block.config = json!({"dynamic_users": true});
+    assert!(world.external().await.capabilities().dynamic_users, "a record of before counts");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -32,6 +32,9 @@ const CHAIN_NAME: u16 = 3;
 const CHAIN_HOOK: u16 = 4;
 const CHAIN_POLICY: u16 = 5;
 const CHAIN_TYPE: u16 = 7;
+/// The verdicts drop and accept.
+const POLICY_DROP: u32 = 0;
+const POLICY_ACCEPT: u32 = 1;
 const HOOK_NUMBER: u16 = 1;
 const HOOK_PRIORITY: u16 = 2;
 const RULE_TABLE: u16 = 1;
@@ -248,6 +251,8 @@ pub struct Chain {
     pub table: String,
     /// Its name.
     pub name: String,
+    /// Whether the kernel passes forwarded packets to the chain, and drops those that no rule of it decides about.
+    pub drops_forwarded: bool,
 }
 
 struct Change {
@@ -297,9 +302,15 @@ impl Transaction {
         message.nest(CHAIN_HOOK, |own| {
             own.big(HOOK_NUMBER, hook.number()).put(HOOK_PRIORITY, &hook.priority().to_be_bytes());
         });
-        // 1 is the verdict accept.
-        message.big(CHAIN_POLICY, 1).text(CHAIN_TYPE, hook.kind());
+        message.big(CHAIN_POLICY, POLICY_ACCEPT).text(CHAIN_TYPE, hook.kind());
         self.push(message, "create", format!("chain {name}"));
+    }
+
+    /// Lets a chain at a hook drop the packets that no rule of it decides about.
+    pub fn drop_by_default(&mut self, table: &Table, name: &str) {
+        let mut message = new(NEW_CHAIN, 0, table.family);
+        message.text(CHAIN_TABLE, &table.name).text(CHAIN_NAME, name).big(CHAIN_POLICY, POLICY_DROP);
+        self.push(message, "change", format!("chain {name}"));
     }
 
     /// Adds an empty map.
@@ -541,7 +552,14 @@ impl Rules {
     pub fn chains(&mut self, family: Family) -> Result<Vec<Chain>> {
         let read = |answer: &Received<'_>| {
             let attributes = answer.attributes(GENERIC);
-            Some(Chain { table: attributes.text(CHAIN_TABLE)?, name: attributes.text(CHAIN_NAME)? })
+            let big = |bytes: &[u8]| bytes.try_into().ok().map(u32::from_be_bytes);
+            let hook = attributes.within(CHAIN_HOOK).find(HOOK_NUMBER).and_then(big);
+            let policy = attributes.find(CHAIN_POLICY).and_then(big);
+            Some(Chain {
+                table: attributes.text(CHAIN_TABLE)?,
+                name: attributes.text(CHAIN_NAME)?,
+                drops_forwarded: hook == Some(Hook::Forward.number()) && policy == Some(POLICY_DROP),
+            })
         };
         absent_is_empty(self.0.dump(&new(GET_CHAIN, 0, family), read)).map_err(failed("list", "the chains"))
     }

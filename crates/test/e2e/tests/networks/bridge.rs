@@ -10,25 +10,29 @@ use std::process::Command;
 use std::time::Duration;
 
 /// The port of the node that leads to the first task.
-const FIXED: u16 = 25_001;
+pub(super) const FIXED: u16 = 25_001;
 
 /// A node with an agent, and a host beside it.
-struct World {
-    agent: Agent,
-    node: Host,
-    beside: Host,
+pub(super) struct World {
+    pub(super) agent: Agent,
+    pub(super) node: Host,
+    pub(super) beside: Host,
 }
 
 impl World {
     fn start() -> Result<Self> {
+        Self::with(AgentOptions::default())
+    }
+
+    pub(super) fn with(options: AgentOptions) -> Result<Self> {
         let switch = Switch::new(1)?;
         let (node, beside) = (Host::on(&switch)?, Host::on(&switch)?);
-        let agent = Agent::with(AgentOptions { host: Some(node.clone()), ..AgentOptions::default() })?;
+        let agent = Agent::with(AgentOptions { host: Some(node.clone()), ..options })?;
         Ok(Self { agent, node, beside })
     }
 
     /// Connects with the fixed port of the node from the other host.
-    fn connect(&self) -> Result<TcpStream> {
+    pub(super) fn connect(&self) -> Result<TcpStream> {
         let to = SocketAddr::from((self.node.address(), FIXED));
         let stream = self.beside.inside(|| TcpStream::connect_timeout(&to, Duration::from_secs(2)))??;
         stream.set_read_timeout(Some(Duration::from_secs(10)))?;
@@ -36,7 +40,7 @@ impl World {
     }
 
     /// Returns the status line of a request to the fixed port of the node.
-    fn ask(&self) -> Result<String> {
+    pub(super) fn ask(&self) -> Result<String> {
         let mut stream = self.connect()?;
         stream.write_all(b"GET /marker HTTP/1.0\r\n\r\n")?;
         let mut text = String::new();
@@ -48,12 +52,12 @@ impl World {
         Ok(text)
     }
 
-    fn until_answered(&self) -> Result<()> {
+    pub(super) fn until_answered(&self) -> Result<()> {
         eventually("the mapped port to answer", || self.ask().map(drop))
     }
 
     /// Runs a program in the network of the node.
-    fn run(&self, program: &str, args: &[&str]) -> Result<String> {
+    pub(super) fn run(&self, program: &str, args: &[&str]) -> Result<String> {
         let output = self.node.inside(|| Command::new(program).args(args).output())??;
         ensure!(output.status.success(), "{program} {args:?}: {}", String::from_utf8_lossy(&output.stderr));
         Ok(String::from_utf8_lossy(&output.stdout).into_owned())
@@ -71,7 +75,7 @@ impl World {
     }
 
     /// Returns the remains of allocations in the network of the node.
-    fn left(&self) -> Result<String> {
+    pub(super) fn left(&self) -> Result<String> {
         let ports = self.run("nft", &["list", "table", "inet", "caravan-nomad"])?;
         let ports = ports.lines().filter(|line| line.contains("comment") && line.contains(" : "));
         let links = self.run("ip", &["-o", "link", "show", "master", "nomad"])?;

@@ -17,6 +17,17 @@ impl Agent {
         self.child.is_some()
     }
 
+    /// Returns whether the process has ended, by itself or by a signal.
+    ///
+    /// # Errors
+    /// Fails if the process cannot be waited for.
+    pub fn has_ended(&mut self) -> Result<bool> {
+        match &mut self.child {
+            None => Ok(true),
+            Some(child) => Ok(child.try_wait()?.is_some()),
+        }
+    }
+
     /// Sends a signal without waiting for its effect.
     ///
     /// # Errors

@@ -4,7 +4,7 @@ use super::kill_all;
 use crate::agent::{Agent, AgentOptions};
 use crate::net::{Host, Switch};
 use crate::wait::eventually;
-use anyhow::{Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 use nix::sys::signal::Signal;
 use serde_json::Value;
 
@@ -47,6 +47,62 @@ impl ServerMachine {
             server.wait_ready()?;
         }
         Ok(servers)
+    }
+
+    /// Starts a server that joins others.
+    pub(super) fn beside(others: &[Self], extra: &str) -> Result<Self> {
+        let first = others.first().context("no server to join")?;
+        let host = first.host.beside()?;
+        let agent = Agent::launch(AgentOptions {
+            client: false,
+            expect: 0,
+            join: others.iter().map(|other| other.agent.serf_address()).collect(),
+            extra: format!("name = \"server-{}\"\n{extra}", others.len() + 1),
+            host: Some(host.clone()),
+            ..AgentOptions::default()
+        })?;
+        Ok(Self { agent, host, is_cut: false, is_suspended: false })
+    }
+
+    /// Moves the machine to another address, for the agent's next start.
+    ///
+    /// # Errors
+    /// Fails if the kernel or ip(8) refuses.
+    pub fn change_address(&mut self) -> Result<()> {
+        self.host = self.host.beside()?;
+        self.agent.set_host(self.host.clone());
+        Ok(())
+    }
+
+    /// Returns the network of the machine.
+    pub fn host(&self) -> &Host {
+        &self.host
+    }
+
+    /// Drops the packets that arrive from these servers. The server still counts as reachable for the test.
+    ///
+    /// # Errors
+    /// Fails if nft(8) refuses.
+    pub fn ignore(&self, others: &[std::net::Ipv4Addr]) -> Result<()> {
+        others.iter().try_for_each(|other| self.host.ignore(*other))
+    }
+
+    /// Returns whether the process has ended by itself.
+    ///
+    /// # Errors
+    /// Fails if the process cannot be waited for.
+    pub fn has_ended(&mut self) -> Result<bool> {
+        self.agent.has_ended()
+    }
+
+    /// Deletes the data directory of a server that does not run.
+    ///
+    /// # Errors
+    /// Fails if the agent runs, or a file cannot be removed.
+    pub fn wipe(&self) -> Result<()> {
+        ensure!(!self.agent.is_started(), "the agent runs");
+        caravan_sys::tree::remove(&self.agent.data_dir(), caravan_sys::tree::Seals::Lift)?;
+        Ok(())
     }
 
     /// Returns the agent.

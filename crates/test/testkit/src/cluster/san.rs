@@ -1,5 +1,7 @@
 //! The storage system behind a fault plugin, seen from outside: its records, the written stamps, and its faults.
 
+mod stamps;
+
 use anyhow::{Context, Result};
 use nix::fcntl::{Flock, FlockArg};
 use serde_json::Value;
@@ -122,29 +124,13 @@ impl San {
             Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
             Err(error) => return Err(error).with_context(|| format!("read {}", path.display())),
         };
-        text.lines().map(|line| parse(line).with_context(|| format!("in {}", path.display()))).collect()
+        stamps::read(&text).with_context(|| format!("in {}", path.display()))
     }
-}
-
-fn parse(line: &str) -> Result<Stamp> {
-    let parts = || {
-        let (who, at) = line.split_once(' ')?;
-        let (alloc, run) = who.rsplit_once('.')?;
-        Some(Stamp { alloc: alloc.to_owned(), run: run.to_owned(), at: at.parse().ok()? })
-    };
-    parts().with_context(|| format!("not a stamp: {line:?}"))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn stamps_are_read() {
-        let stamp = parse("a-b.17 42").unwrap();
-        assert_eq!((stamp.alloc.as_str(), stamp.run.as_str(), stamp.at), ("a-b", "17", 42));
-        assert!(parse("a-b 42").is_err() && parse("a.1").is_err());
-    }
 
     #[test]
     fn rules_are_added() {

@@ -31,6 +31,20 @@ impl ContainerEngine {
         self.import(&root, Self::IMAGE, &["ENV PATH=/bin"])
     }
 
+    /// Creates an image whose program does nothing until it is killed, for the option `infra_image`. Returns its name.
+    ///
+    /// # Errors
+    /// Fails if the engine refuses the image.
+    pub fn import_idle(&self) -> Result<String> {
+        let root = self.path("image-idle");
+        fs::create_dir_all(root.join("bin"))?;
+        fs::copy("/bin/busybox", root.join("bin/busybox"))
+            .context("copy busybox (package busybox-static)")?;
+        let name = "caravan-idle:1";
+        self.import(&root, name, &["CMD [\"/bin/busybox\", \"sleep\", \"100000\"]"])?;
+        Ok(name.to_owned())
+    }
+
     /// Creates an image of a directory, with instructions such as `ENTRYPOINT`.
     ///
     /// # Errors

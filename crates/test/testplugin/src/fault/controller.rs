@@ -225,7 +225,10 @@ impl Controller for Plugin {
             let known = plugin.san.read()?;
             let entries = known.volumes.iter().map(|(id, volume)| csi::list_volumes_response::Entry {
                 volume: Some(described(id, volume)),
-                status: None,
+                status: plugin.options.list_nodes.then(|| csi::list_volumes_response::VolumeStatus {
+                    published_node_ids: volume.attached.keys().cloned().collect(),
+                    volume_condition: None,
+                }),
             });
             let entries = entries.collect();
             Ok((csi::ListVolumesResponse { entries, next_token: String::new() }, false))
@@ -244,6 +247,9 @@ impl Controller for Plugin {
                 vec![rpc::Type::CreateDeleteVolume, rpc::Type::ListVolumes, rpc::Type::ExpandVolume];
             if !plugin.options.no_attach {
                 types.push(rpc::Type::PublishUnpublishVolume);
+            }
+            if plugin.options.list_nodes {
+                types.push(rpc::Type::ListVolumesPublishedNodes);
             }
             let capability = |r#type: rpc::Type| csi::ControllerServiceCapability {
                 r#type: Some(Type::Rpc(Rpc { r#type: r#type.into() })),

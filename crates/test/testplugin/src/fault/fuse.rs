@@ -16,6 +16,9 @@ use std::path::{Path, PathBuf};
 const HEADER: usize = 40;
 /// The maximum bytes of a write.
 const MAX_WRITE: u32 = 128 << 10;
+/// FUSE_BIG_WRITES: a write is one request. Without the flag the kernel splits a write at the borders of pages, and the
+/// append of another node can come between the parts.
+const BIG_WRITES: u32 = 1 << 5;
 /// The flag O_APPEND of open(2), which the kernel passes on with each write.
 const APPEND: u32 = 0o2000;
 
@@ -251,7 +254,7 @@ impl Daemon {
 /// Returns `fuse_init_out` of version 7.31, without any option.
 fn init() -> Vec<u8> {
     let mut out = Vec::new();
-    for word in [7u32, 31, 0, 0, 0, MAX_WRITE, 1] {
+    for word in [7u32, 31, 0, BIG_WRITES, 0, MAX_WRITE, 1] {
         out.extend(word.to_ne_bytes());
     }
     out.resize(64, 0);

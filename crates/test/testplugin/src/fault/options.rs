@@ -64,6 +64,9 @@ pub(crate) struct Serve {
     /// Answer of ControllerUnpublishVolume to unknown attachments.
     #[arg(long, value_enum, default_value_t)]
     pub(crate) unknown_attachment: Unknown,
+    /// Return the nodes of each volume in ListVolumes.
+    #[arg(long)]
+    pub(crate) list_nodes: bool,
     /// Know only the mounts that this process created.
     #[arg(long)]
     pub(crate) forget: bool,

@@ -45,7 +45,7 @@ pub(in crate::log) fn breakable(broken: &Arc<AtomicBool>) -> Opened {
     let backend = Failing { inner: InMemoryBackend::new(), broken: Arc::clone(broken) };
     let db = Database::builder().create_with_backend(backend).unwrap();
     init(&db).unwrap();
-    Opened { db, lock: tempfile::tempfile().unwrap() }
+    Opened::new(db, tempfile::tempfile().unwrap())
 }
 
 #[tokio::test]

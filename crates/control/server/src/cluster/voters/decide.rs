@@ -151,9 +151,11 @@ fn admit(facts: &Facts<'_>, server: &Server) -> Option<Change> {
             if own == Some(facts.own) {
                 return None;
             }
-            // A new server with the name of a failed one takes its place.
+            // A new server with the name of a failed one takes its place. At the same address the earlier one does not
+            // run any more, so a machine that lost its whole disk does not count as two voters until it has failed.
             let namesake = facts.servers.iter().find(|other| {
-                other.id != server.id && other.name == server.name && other.status == Some(Status::Failed)
+                let is_over = other.status == Some(Status::Failed) || other.address == server.address;
+                other.id != server.id && other.name == server.name && is_over
             });
             let namesake = namesake.and_then(|other| other.recorded.as_ref()).map(|state| state.number);
             Some(Change::Admit { server: server.id, peer: server.peer(), replaces: own.or(namesake) })

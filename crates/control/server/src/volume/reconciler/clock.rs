@@ -5,23 +5,32 @@
 
 use super::Reconciler;
 use caravan_state::Root;
+use caravan_types::plugin::Plugin;
 use caravan_types::volume::{Claim, ClaimId, Volume};
-use caravan_types::{BootInstant, NodeId, UnixNanos, VolumeKey};
+use caravan_types::{AllocId, BootInstant, NodeId, UnixNanos, VolumeKey};
 use caravan_volumes::reconcile::{Presence, Seen, silence};
 use caravan_volumes::retry;
-use caravan_volumes::seen::FirstSeen;
+use caravan_volumes::seen::{Failures, FirstSeen};
 use parking_lot::{Mutex, MutexGuard};
 use std::sync::Arc;
 
 /// Distinguishes one failure from the next: the number of tries and their recorded time.
 type Failure = (u32, UnixNanos);
 
+/// The healthy controllers of a plugin: their nodes and allocations.
+type Controllers = Vec<(NodeId, AllocId)>;
+
+fn healthy(plugin: Option<&Plugin>) -> Controllers {
+    let all = plugin.into_iter().flat_map(|plugin| &plugin.controllers);
+    all.filter(|(_, info)| info.healthy).map(|(node, info)| (node.clone(), info.alloc_id.clone())).collect()
+}
+
 #[derive(Debug, Default)]
 struct Book {
     /// By node and the index with which its silence began.
     silences: FirstSeen<(NodeId, u64), ()>,
     /// By claim, with its generation.
-    claims: FirstSeen<ClaimId, (u32, Failure)>,
+    claims: Failures<ClaimId, (u32, Failure), Controllers>,
     volumes: FirstSeen<VolumeKey, Failure>,
 }
 
@@ -36,7 +45,13 @@ impl Seens {
     }
 
     /// Returns when this server first observed what a claim may have to wait for.
-    pub(super) fn of_claim(&self, claim: &Claim, node: Presence, now: BootInstant) -> Seen {
+    pub(super) fn of_claim(
+        &self,
+        claim: &Claim,
+        node: Presence,
+        plugin: Option<&Plugin>,
+        now: BootInstant,
+    ) -> Seen {
         let mut book = self.book();
         let mut seen = Seen::at(now);
         let index = silence(claim, node);
@@ -45,7 +60,8 @@ impl Seens {
         }
         if !claim.next_try.is_zero() {
             let failure = (claim.generation, (claim.tries, claim.next_try));
-            seen.failure = book.claims.since(&claim.id, failure, now);
+            let since = book.claims.since(&claim.id, claim.tries, failure, healthy(plugin), now);
+            (seen.failure, seen.earlier_tries) = since;
         }
         seen
     }

@@ -9,7 +9,7 @@ use crate::volume::merged_options;
 use caravan_messages::{ControllerAnswer, ControllerOperation};
 use caravan_state::Root;
 use caravan_types::command::{Change, ClaimStep, LetGo, Refusal};
-use caravan_types::volume::{Claim, ClaimId, ClaimPhase, Volume};
+use caravan_types::volume::{Claim, ClaimId, ClaimPhase};
 use caravan_volumes::claim::let_go;
 use caravan_volumes::reconcile::Action;
 use std::collections::BTreeMap;
@@ -115,38 +115,5 @@ impl Reconciler {
             Err(error) => Err(error),
         };
         self.conclude(claim, index, step).await
-    }
-
-    async fn detach(&self, claim: &Claim) -> Result<(), ServerError> {
-        let _permit = self.controllers.calls.permit(&claim.plugin_id, Lane::Detach).await;
-        let intent = let_go(claim, LetGo::IntendDetach);
-        let Some(index) = self.step(&claim.id, claim.modify_index, intent).await? else { return Ok(()) };
-        let root = self.core.snapshot();
-        let volume = root.volume(&claim.id.volume);
-        let secrets = match self.core.secrets_for(&root, claim, volume.map(|v| &**v)) {
-            Ok(secrets) => secrets,
-            Err(wait) => return self.conclude(claim, index, Err(wait.into())).await,
-        };
-        let operation = ControllerOperation::Unpublish {
-            external_id: external_id(claim, volume.map(|v| &**v)),
-            external_node_id: claim.external_node_id.clone(),
-            secrets,
-        };
-        let name = operation.name();
-        let controllers = self.controllers.about(&claim.id.volume, Some(&claim.id.alloc));
-        let step = match controllers.call(&root, &claim.plugin_id, operation).await {
-            Ok(ControllerAnswer::Done) => Ok(ClaimStep::Freed),
-            Ok(_) => Err(CallError::OtherAnswer { call: name }),
-            Err(error) => Err(error),
-        };
-        self.conclude(claim, index, step).await
-    }
-}
-
-fn external_id(claim: &Claim, volume: Option<&Volume>) -> String {
-    if claim.external_volume_id.is_empty() {
-        volume.map_or_else(|| claim.id.volume.id.to_string(), |v| v.remote_id().to_owned())
-    } else {
-        claim.external_volume_id.clone()
     }
 }

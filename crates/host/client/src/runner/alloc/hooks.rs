@@ -33,19 +33,15 @@ impl AllocHooks {
     pub(super) fn new(
         parts: &RunnerParts,
         sockets: SocketsHook,
+        network: NetworkHook,
         before: Vec<AllocState>,
         allocs: Arc<dyn FindAlloc>,
     ) -> Self {
-        let RunnerParts { planner, site, tasks, networks, .. } = parts;
+        let RunnerParts { planner, site, tasks, .. } = parts;
         Self {
             predecessors: PredecessorHook { before },
             dir: DirHook,
-            network: NetworkHook {
-                drivers: planner.drivers.clone(),
-                bridge: parts.bridge.clone(),
-                made: networks.clone(),
-                state_dir: site.state_dir.clone(),
-            },
+            network,
             disk: DiskHook { allocs, link: tasks.link.clone(), planner: Arc::clone(planner) },
             host_volumes: HostVolumesHook { host_volumes: tasks.sources.host_volumes.clone() },
             csi: CsiHook {

@@ -7,6 +7,9 @@ use caravan_types::alloc::TaskRunState;
 use parking_lot::Mutex;
 use tokio::sync::oneshot;
 
+/// Why a task is restarted that runs in a namespace of before.
+const NETWORK_REPLACED: &str = "The network of the allocation was made again";
+
 /// The options of a stop.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(in crate::runner) struct Kill {
@@ -95,6 +98,19 @@ impl AllocState {
     /// Restarts a running task for a reason of the client's own.
     pub(in crate::runner) fn restart_because(&self, task: &str, reason: &str) -> Result<(), ClientError> {
         self.act(Some(task), |slot| slot.restart(reason))
+    }
+
+    /// Restarts running tasks in a namespace that is no longer the allocation's: they have lost its network.
+    pub(in crate::runner) fn restart_strays(&self) {
+        let Some(current) = self.namespace() else { return };
+        for slot in self.lock().tasks.values() {
+            let record = &slot.record;
+            if record.state.state == TaskRunState::Running
+                && record.namespace.is_some_and(|own| own != current)
+            {
+                slot.restart(NETWORK_REPLACED);
+            }
+        }
     }
 
     pub(in crate::runner) fn act(&self, task: Option<&str>, act: impl Fn(&Slot)) -> Result<(), ClientError> {

@@ -11,6 +11,8 @@ use crate::runner::binds::Sources;
 use crate::runner::devices_hook::DevicesHook;
 use crate::runner::fence::{Fence, LeaseHook};
 use crate::runner::identity::IdentityHook;
+use crate::runner::names::NamesHook;
+use crate::runner::network::NetworkHook;
 use crate::runner::payload::PayloadHook;
 use crate::runner::plan::{Plan, Planner};
 use crate::runner::sockets::SocketsHook;
@@ -49,16 +51,18 @@ pub(super) struct TaskHooks {
     pub(super) identity: IdentityHook,
     pub(super) payload: PayloadHook,
     pub(super) devices: DevicesHook,
+    pub(super) names: NamesHook,
     pub(super) artifacts: ArtifactsHook,
     pub(super) templates: TemplatesHook,
     pub(super) plugin: PluginHook,
     pub(super) volumes: VolumesHook,
     pub(super) lease: LeaseHook,
+    pub(super) network: NetworkHook,
 }
 
 impl TaskHooks {
     /// Creates the hooks of a task.
-    pub(super) fn new(parts: TaskHookParts, sockets: SocketsHook) -> Self {
+    pub(super) fn new(parts: TaskHookParts, sockets: SocketsHook, network: NetworkHook) -> Self {
         let TaskHookParts { link, planner, sources, csi_dir, fence, registry, left_mounts, .. } = parts;
         let TaskHookParts { deadlines, devices, holders, .. } = parts;
         Self {
@@ -68,11 +72,13 @@ impl TaskHooks {
             identity: IdentityHook::new(link.clone()),
             payload: PayloadHook,
             devices: DevicesHook { devices, holders },
+            names: NamesHook::default(),
             artifacts: ArtifactsHook { planner: Arc::clone(&planner) },
             templates: TemplatesHook::new(link, planner),
             plugin: PluginHook { registry, left_mounts, deadlines },
             volumes: VolumesHook::new(sources, csi_dir),
             lease: LeaseHook { fence },
+            network,
         }
     }
 
@@ -84,8 +90,10 @@ impl TaskHooks {
             TaskHookName::Identity => &mut self.identity,
             TaskHookName::DispatchPayload => &mut self.payload,
             TaskHookName::Devices => &mut self.devices,
+            TaskHookName::Names => &mut self.names,
             TaskHookName::Artifacts => &mut self.artifacts,
             TaskHookName::Templates => &mut self.templates,
+            TaskHookName::Network => &mut self.network,
             TaskHookName::Plugin => &mut self.plugin,
             TaskHookName::Volumes => &mut self.volumes,
             TaskHookName::Lease => &mut self.lease,

@@ -95,6 +95,19 @@ fn a_wiped_server_gets_another_number() {
 }
 
 #[test]
+fn a_server_with_a_new_identity_at_its_old_address_takes_its_own_place_at_once() {
+    let mut servers = three();
+    let before = servers[2].clone();
+    servers.push(Server { name: before.name.clone(), address: before.address.clone(), ..new(4) });
+    let (server, peer) = (servers[3].id, servers[3].peer());
+    assert_eq!(due(&servers), Some(Change::Admit { server, peer, replaces: Some(ServerId(3)) }));
+    // A name alone may be a mistake: the server of that name still runs elsewhere.
+    servers[3].address = "elsewhere:4647".into();
+    let (server, peer) = (servers[3].id, servers[3].peer());
+    assert_eq!(due(&servers), Some(Change::Admit { server, peer, replaces: None }));
+}
+
+#[test]
 fn a_new_server_takes_the_place_of_a_failed_one_of_its_name() {
     let mut servers = three();
     servers[2] = Server { status_age: Nanos::ZERO, ..failed(3) };

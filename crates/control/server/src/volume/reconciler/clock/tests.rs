@@ -19,15 +19,15 @@ fn at(secs: i64) -> BootInstant {
 fn a_silence_counts_from_when_it_was_seen_and_the_next_one_anew() {
     let (seens, silent) = (Seens::default(), |index| Presence::Silent { index });
     let claim = Claim { node_id: "n".into(), phase: ClaimPhase::Mounted, ..Claim::default() };
-    assert_eq!(seens.of_claim(&claim, silent(5), at(10)).silence, at(10));
-    assert_eq!(seens.of_claim(&claim, silent(5), at(30)).silence, at(10));
-    assert_eq!(seens.of_claim(&claim, Presence::Here, at(31)).silence, at(31));
-    assert_eq!(seens.of_claim(&claim, silent(6), at(40)).silence, at(40));
+    assert_eq!(seens.of_claim(&claim, silent(5), None, at(10)).silence, at(10));
+    assert_eq!(seens.of_claim(&claim, silent(5), None, at(30)).silence, at(10));
+    assert_eq!(seens.of_claim(&claim, Presence::Here, None, at(31)).silence, at(31));
+    assert_eq!(seens.of_claim(&claim, silent(6), None, at(40)).silence, at(40));
     // Removed in its silence: the claim knows which one is waited out. Another claim may wait for another.
     let fenced = |index| Claim { fence_index: Some(index), phase: ClaimPhase::Fencing, ..claim.clone() };
-    assert_eq!(seens.of_claim(&fenced(6), Presence::Unknown, at(50)).silence, at(40));
-    assert_eq!(seens.of_claim(&fenced(0), Presence::Unknown, at(50)).silence, at(50));
-    assert_eq!(Seens::default().of_claim(&fenced(6), Presence::Unknown, at(60)).silence, at(60));
+    assert_eq!(seens.of_claim(&fenced(6), Presence::Unknown, None, at(50)).silence, at(40));
+    assert_eq!(seens.of_claim(&fenced(0), Presence::Unknown, None, at(50)).silence, at(50));
+    assert_eq!(Seens::default().of_claim(&fenced(6), Presence::Unknown, None, at(60)).silence, at(60));
 }
 
 #[test]

@@ -1,0 +1,276 @@
+//! Virtual disks: writes stay in a cache until a flush; a power loss drops or tears writes that were not flushed.
+
+use super::lots::Lots;
+use super::runtime;
+use crate::raft::SnapshotMeta;
+use bytes::Bytes;
+use parking_lot::Mutex;
+use redb::StorageBackend;
+use std::fmt;
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::Notify;
+
+/// Bytes that a power loss writes completely or not at all.
+const SECTOR: usize = 512;
+
+/// The state of a disk that is not in order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DiskFault {
+    /// Flushes take this long.
+    Slow(Duration),
+    /// Flushes do not return.
+    Hung,
+    /// Flushes fail.
+    Broken,
+    /// Writes fail, because no space is left.
+    Full,
+}
+
+#[derive(Debug)]
+enum Write {
+    Bytes(u64, Vec<u8>),
+    Length(u64),
+}
+
+#[derive(Default)]
+struct State {
+    /// The content that survives a power loss.
+    durable: Vec<u8>,
+    /// The content that reads return.
+    cached: Vec<u8>,
+    /// The writes that are not durable, in groups that are separated by flushes.
+    pending: Vec<Vec<Write>>,
+    fault: Option<DiskFault>,
+    /// The number of the current start of the server; files that were opened before are closed.
+    start: u64,
+    snapshot: Option<(SnapshotMeta, Bytes)>,
+    flushes: u64,
+}
+
+/// The disk of one server; clones are the same disk.
+#[derive(Clone, Default)]
+pub struct VirtualDisk {
+    state: Arc<Mutex<State>>,
+    changed: Arc<Notify>,
+}
+
+impl fmt::Debug for VirtualDisk {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("VirtualDisk").field("fault", &self.state.lock().fault).finish_non_exhaustive()
+    }
+}
+
+impl PartialEq for VirtualDisk {
+    fn eq(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.state, &other.state)
+    }
+}
+impl Eq for VirtualDisk {}
+
+fn apply(content: &mut Vec<u8>, write: &Write) {
+    match write {
+        Write::Length(length) => content.resize(*length as usize, 0),
+        Write::Bytes(offset, bytes) => {
+            let offset = *offset as usize;
+            if content.len() < offset + bytes.len() {
+                content.resize(offset + bytes.len(), 0);
+            }
+            content[offset..offset + bytes.len()].copy_from_slice(bytes);
+        }
+    }
+}
+
+impl State {
+    fn make_durable(&mut self, groups: usize) {
+        for group in self.pending.drain(..groups) {
+            group.iter().for_each(|write| apply(&mut self.durable, write));
+        }
+    }
+}
+
+impl VirtualDisk {
+    /// Creates an empty disk.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Sets or ends a fault.
+    pub fn set_fault(&self, fault: Option<DiskFault>) {
+        self.state.lock().fault = fault;
+        self.changed.notify_waiters();
+    }
+
+    /// Ends the process that uses the disk: its writes are kept, also those that were not flushed.
+    pub fn end_process(&self) {
+        let mut state = self.state.lock();
+        let all = state.pending.len();
+        state.make_durable(all);
+        state.start += 1;
+    }
+
+    /// Ends the machine: of the writes that were not flushed, any part of the first groups is kept.
+    pub fn lose_power(&self, lots: &mut Lots) {
+        let mut state = self.state.lock();
+        let whole = lots.below(state.pending.len() as u64 + 1) as usize;
+        state.make_durable(whole);
+        if let Some(torn) = std::mem::take(&mut state.pending).into_iter().next() {
+            for write in torn {
+                match write {
+                    Write::Bytes(offset, bytes) => {
+                        for (n, sector) in bytes.chunks(SECTOR).enumerate() {
+                            if lots.chance(50) {
+                                let at = offset + (n * SECTOR) as u64;
+                                apply(&mut state.durable, &Write::Bytes(at, sector.to_vec()));
+                            }
+                        }
+                    }
+                    // The length of a file is changed with the file system's journal.
+                    length @ Write::Length(_) => apply(&mut state.durable, &length),
+                }
+            }
+        }
+        state.cached = state.durable.clone();
+        state.start += 1;
+    }
+
+    /// Erases the disk.
+    pub fn wipe(&self) {
+        let mut state = self.state.lock();
+        let (start, fault) = (state.start + 1, state.fault);
+        *state = State { start, fault, ..State::default() };
+    }
+
+    /// Returns the number of flushes so far.
+    pub fn flushes(&self) -> u64 {
+        self.state.lock().flushes
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.state.lock().cached.is_empty()
+    }
+
+    /// Opens the disk for one start of a server.
+    pub(crate) fn open(&self) -> Opened {
+        Opened { disk: self.clone(), start: self.state.lock().start }
+    }
+
+    /// Makes all writes durable at once.
+    pub(crate) fn settle(&self) {
+        let mut state = self.state.lock();
+        let all = state.pending.len();
+        state.make_durable(all);
+    }
+
+    /// Waits until everything that was written is durable.
+    pub(crate) async fn flush(&self, lots: &mut Lots) -> io::Result<()> {
+        let groups = self.state.lock().pending.len();
+        loop {
+            let changed = self.changed.notified();
+            let fault = self.state.lock().fault;
+            match fault {
+                Some(DiskFault::Hung) => changed.await,
+                Some(DiskFault::Broken) => return Err(io::Error::other("the disk failed")),
+                Some(DiskFault::Slow(delay)) => {
+                    runtime::sleep(delay).await;
+                    break;
+                }
+                Some(DiskFault::Full) | None => {
+                    runtime::sleep(lots.between(Duration::from_micros(200), Duration::from_millis(4))).await;
+                    break;
+                }
+            }
+        }
+        let mut state = self.state.lock();
+        let groups = groups.min(state.pending.len());
+        state.make_durable(groups);
+        state.flushes += 1;
+        Ok(())
+    }
+
+    pub(crate) fn snapshot(&self) -> Option<(SnapshotMeta, Bytes)> {
+        self.state.lock().snapshot.clone()
+    }
+
+    /// Stores a snapshot durably.
+    pub(crate) fn keep_snapshot(&self, meta: SnapshotMeta, payload: Bytes) -> io::Result<()> {
+        let mut state = self.state.lock();
+        writable(&state)?;
+        state.snapshot = Some((meta, payload));
+        Ok(())
+    }
+}
+
+fn writable(state: &State) -> io::Result<()> {
+    match state.fault {
+        Some(DiskFault::Full) => Err(io::ErrorKind::StorageFull.into()),
+        Some(DiskFault::Broken) => Err(io::Error::other("the disk failed")),
+        Some(DiskFault::Slow(_) | DiskFault::Hung) | None => Ok(()),
+    }
+}
+
+/// The log's file on a virtual disk, as one start of the server has opened it.
+#[derive(Debug)]
+pub(crate) struct Opened {
+    disk: VirtualDisk,
+    start: u64,
+}
+
+impl Opened {
+    fn with<T>(&self, with: impl FnOnce(&mut State) -> io::Result<T>) -> io::Result<T> {
+        let mut state = self.disk.state.lock();
+        if state.start != self.start {
+            return Err(io::Error::other("the process has ended"));
+        }
+        with(&mut state)
+    }
+
+    fn write(&self, write: Write) -> io::Result<()> {
+        self.with(|state| {
+            writable(state)?;
+            apply(&mut state.cached, &write);
+            if state.pending.is_empty() {
+                state.pending.push(Vec::new());
+            }
+            if let Some(group) = state.pending.last_mut() {
+                group.push(write);
+            }
+            Ok(())
+        })
+    }
+}
+
+impl StorageBackend for Opened {
+    fn len(&self) -> io::Result<u64> {
+        self.with(|state| Ok(state.cached.len() as u64))
+    }
+
+    fn read(&self, offset: u64, out: &mut [u8]) -> io::Result<()> {
+        self.with(|state| {
+            let offset = offset as usize;
+            let found = state.cached.get(offset..offset + out.len());
+            out.copy_from_slice(found.ok_or(io::ErrorKind::UnexpectedEof)?);
+            Ok(())
+        })
+    }
+
+    fn set_len(&self, len: u64) -> io::Result<()> {
+        self.write(Write::Length(len))
+    }
+
+    /// Begins another group of writes. The log's writer waits with [`VirtualDisk::flush`] before it goes on.
+    fn sync_data(&self) -> io::Result<()> {
+        self.with(|state| {
+            if state.fault == Some(DiskFault::Broken) {
+                return Err(io::Error::other("the disk failed"));
+            }
+            state.pending.push(Vec::new());
+            Ok(())
+        })
+    }
+
+    fn write(&self, offset: u64, data: &[u8]) -> io::Result<()> {
+        self.write(Write::Bytes(offset, data.to_vec()))
+    }
+}

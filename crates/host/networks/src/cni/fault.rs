@@ -1,0 +1,128 @@
+//! Why a plugin did not do its work.
+
+use super::runtime::Command;
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// The code of a plugin's error (CNI specification 1.1, section 5).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Code(pub u32);
+
+impl Code {
+    /// Whether the plugin does not know the version, the command or a field, as opposed to a failed check.
+    pub fn is_incompatible(self) -> bool {
+        // Version, unsupported field, environment.
+        matches!(self.0, 1 | 2 | 4)
+    }
+}
+
+/// Why a network of plugins cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum CniFault {
+    /// No configuration has the name.
+    #[error("CNI network config not found for name {name:?} in {}", .dir.display())]
+    NotFound {
+        /// The name.
+        name: String,
+        /// The directory of the configurations.
+        dir: PathBuf,
+    },
+    /// A configuration cannot be read.
+    #[error("CNI network config {} cannot be used: {reason}", .path.display())]
+    List {
+        /// The file.
+        path: PathBuf,
+        /// The reason.
+        reason: String,
+    },
+    /// No directory of `cni_path` has the plugin.
+    #[error("plugin type={plugin:?} is not in cni_path {path:?}")]
+    Missing {
+        /// The plugin.
+        plugin: String,
+        /// The directories.
+        path: String,
+    },
+    /// The plugin cannot be started.
+    #[error("plugin type={plugin:?} cannot be started")]
+    Start {
+        /// The plugin.
+        plugin: String,
+        /// The reason.
+        #[source]
+        source: std::io::Error,
+    },
+    /// The plugin reported an error.
+    #[error("plugin type={plugin:?} failed ({command}): {message} (code {})", .code.0)]
+    Reported {
+        /// The plugin.
+        plugin: String,
+        /// The command.
+        command: Command,
+        /// The plugin's code.
+        code: Code,
+        /// The plugin's words.
+        message: String,
+    },
+    /// The plugin ended without an error that can be read.
+    #[error("plugin type={plugin:?} failed ({command}): {ended}{}", with_output(.output))]
+    Broken {
+        /// The plugin.
+        plugin: String,
+        /// The command.
+        command: Command,
+        /// How the plugin ended.
+        ended: String,
+        /// The beginning of its output of errors.
+        output: String,
+    },
+    /// The plugin did not end in time, and was killed.
+    #[error("plugin type={plugin:?} failed ({command}): no answer in {} seconds", .limit.as_secs())]
+    Late {
+        /// The plugin.
+        plugin: String,
+        /// The command.
+        command: Command,
+        /// The time that it had.
+        limit: Duration,
+    },
+    /// The plugin's result cannot be read.
+    #[error("plugin type={plugin:?} returned an invalid result: {reason}")]
+    Result {
+        /// The plugin.
+        plugin: String,
+        /// The reason.
+        reason: String,
+    },
+    /// The result has no address.
+    #[error("no interface with an address")]
+    NoAddress,
+    /// Several plugins failed.
+    #[error("{}", joined(.0))]
+    Several(Vec<CniFault>),
+}
+
+impl CniFault {
+    /// Returns one fault for all; `None` without a fault.
+    pub(crate) fn of(mut all: Vec<Self>) -> Option<Self> {
+        if all.len() > 1 { Some(Self::Several(all)) } else { all.pop() }
+    }
+
+    /// Returns whether the plugin does not know the command, as opposed to a failure.
+    pub fn is_incompatible(&self) -> bool {
+        matches!(self, Self::Reported { code, .. } if code.is_incompatible())
+    }
+
+    /// Returns whether a repetition may help.
+    pub fn is_passing(&self) -> bool {
+        !matches!(self, Self::NotFound { .. } | Self::List { .. } | Self::Missing { .. })
+    }
+}
+
+fn with_output(output: &str) -> String {
+    if output.is_empty() { String::new() } else { format!(": {output}") }
+}
+
+fn joined(all: &[CniFault]) -> String {
+    all.iter().map(|fault| caravan_sys::describe(fault)).collect::<Vec<_>>().join("; ")
+}

@@ -1,0 +1,247 @@
+//! The work of a leader in one term: deadlines of nodes, the fence of the volume, allocations, keys.
+
+use crate::Fault;
+use crate::command::{Action, Command, NodeId, Replica};
+use crate::net::Work;
+use crate::node::{GRACE, LEASE, TTL};
+use crate::server::Sim;
+use caravan_consensus::sim::{HostId, Lots, now, sleep, spawn_on};
+use caravan_consensus::{Error, Handle, Leadership};
+use caravan_types::BootInstant;
+use caravan_volumes::seen::FirstSeen;
+use parking_lot::Mutex;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::time::Instant;
+
+const TICK: Duration = Duration::from_millis(100);
+/// How long a new leader waits for a node that it has not heard from.
+const FAILOVER: Duration = Duration::from_secs(6);
+const FORWARD_TIMEOUT: Duration = Duration::from_millis(800);
+const RETRIES: usize = 30;
+
+/// What the work of a term and the requests to the leader share.
+#[derive(Default)]
+pub(crate) struct Desk {
+    term: Option<u64>,
+    deadlines: BTreeMap<NodeId, Instant>,
+    /// Nodes with a decision that is not committed.
+    deciding: BTreeSet<NodeId>,
+    granting: bool,
+    key: Option<u64>,
+}
+
+/// The answer to a heartbeat.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Renewed {
+    /// The claim's number, if the node holds the volume.
+    pub(crate) claim: Option<u64>,
+}
+
+/// Works in each term that this server leads.
+pub(crate) async fn run(sim: Sim, host: HostId, handle: Handle, replica: Replica, desk: Arc<Mutex<Desk>>) {
+    let mut leadership = handle.leadership();
+    loop {
+        let term = term_of(&leadership.borrow_and_update());
+        let Some(term) = term else {
+            if leadership.changed().await.is_err() {
+                return;
+            }
+            continue;
+        };
+        let work = work(&sim, host, &handle, term, &replica, &desk);
+        tokio::select! {
+            biased;
+            changed = leadership.changed() => if changed.is_err() { return },
+            () = work => {}
+        }
+        desk.lock().term = None;
+    }
+}
+
+fn term_of(leadership: &Leadership) -> Option<u64> {
+    match leadership {
+        Leadership::Leader { term, .. } => Some(*term),
+        Leadership::Follower { .. } | Leadership::Unknown => None,
+    }
+}
+
+async fn work(
+    sim: &Sim,
+    host: HostId,
+    handle: &Handle,
+    term: u64,
+    replica: &Replica,
+    desk: &Arc<Mutex<Desk>>,
+) {
+    let began = now();
+    let boot = || BootInstant::from_nanos(now().saturating_duration_since(began).as_nanos() as u64);
+    let mut lots = Lots::new(term << 8 | u64::from(host.0));
+    let mut seen = FirstSeen::<NodeId, (u64, u64)>::default();
+    {
+        let state = replica.lock();
+        let up = state.nodes.iter().filter(|(_, node)| node.up).map(|(id, _)| (*id, began + FAILOVER));
+        let key = state.keys.last().copied();
+        *desk.lock() = Desk { term: Some(term), deadlines: up.collect(), key, ..Desk::default() };
+    }
+    loop {
+        let state = replica.lock().clone();
+        // Nodes that are silent.
+        let late: Vec<NodeId> = {
+            let mut desk = desk.lock();
+            let late: Vec<NodeId> = state
+                .nodes
+                .iter()
+                .filter(|(id, node)| {
+                    let at = *desk.deadlines.entry(**id).or_insert(now() + FAILOVER);
+                    node.up && at <= now()
+                })
+                .map(|(id, _)| *id)
+                .collect();
+            late.into_iter().filter(|id| desk.deciding.insert(*id)).collect()
+        };
+        for node in late {
+            let action = Action::NodeDown { node, wall: sim.wall(host) };
+            let desk = desk.clone();
+            propose(sim, host, handle, term, action, move || {
+                desk.lock().deciding.remove(&node);
+            });
+        }
+        // The fence of the volume.
+        let other = state.nodes.iter().filter(|(_, node)| node.up).map(|(id, _)| *id).next();
+        let from = state.claim.map(|claim| (claim.epoch, state.downs(claim.node)));
+        let free = match state.claim {
+            None => true,
+            Some(claim) if state.is_up(claim.node) => false,
+            Some(claim) => {
+                let since = seen.since(&claim.node, (claim.epoch, state.downs(claim.node)), boot());
+                let wall = state.nodes.get(&claim.node).map_or(0, |node| node.down_wall);
+                if sim.is_planted(Fault::WallClockFence) {
+                    wall + LEASE.grace().0 <= sim.wall(host)
+                } else {
+                    LEASE.hand_over_at(since) <= boot()
+                }
+            }
+        };
+        if let Some(to) = other.filter(|_| free)
+            && !std::mem::replace(&mut desk.lock().granting, true)
+        {
+            let desk = desk.clone();
+            let action = Action::Grant { from, to };
+            propose(sim, host, handle, term, action, move || desk.lock().granting = false);
+        }
+        if !*sim.quiet.lock() {
+            chores(sim, host, handle, term, &state, desk, &mut lots);
+        }
+        sleep(TICK).await;
+    }
+}
+
+/// Places and stops allocations, rotates keys and seals secrets.
+fn chores(
+    sim: &Sim,
+    host: HostId,
+    handle: &Handle,
+    term: u64,
+    state: &crate::command::State,
+    desk: &Arc<Mutex<Desk>>,
+    lots: &mut Lots,
+) {
+    if lots.chance(6) {
+        let nodes: Vec<NodeId> = state.nodes.keys().copied().collect();
+        let allocs: Vec<u64> = state.allocs.keys().copied().collect();
+        if let Some(node) = lots.pick(&nodes).filter(|_| allocs.len() < 8) {
+            let action = Action::Place { alloc: sim.book.next_id(), node: *node };
+            propose(sim, host, handle, term, action, || ());
+        } else if let Some(alloc) = lots.pick(&allocs) {
+            propose(sim, host, handle, term, Action::Stop(*alloc), || ());
+        }
+    }
+    if lots.chance(4) {
+        let key = sim.book.next_id();
+        let ready = desk.clone();
+        if sim.is_planted(Fault::KeyBeforeLog) {
+            ready.lock().key = Some(key);
+        }
+        propose(sim, host, handle, term, Action::Key(key), move || ready.lock().key = Some(key));
+    }
+    let key = desk.lock().key.filter(|_| lots.chance(15));
+    if let Some(key) = key {
+        propose(sim, host, handle, term, Action::Sealed(key), || ());
+    }
+}
+
+/// Writes a decision of a term. A leader that cannot reach a quorum at the moment tries again.
+fn propose(
+    sim: &Sim,
+    host: HostId,
+    handle: &Handle,
+    term: u64,
+    action: Action,
+    done: impl FnOnce() + Send + 'static,
+) {
+    let (sim, handle) = (sim.clone(), handle.clone());
+    let command = Command { id: sim.book.next_id(), action };
+    spawn_on(host, async move {
+        let bytes = command.bytes();
+        for _ in 0..RETRIES {
+            let applied = if sim.is_planted(Fault::NoTerm) {
+                handle.propose(bytes.clone()).await
+            } else {
+                handle.propose_in(term, bytes.clone(), None).await
+            };
+            match applied {
+                Ok(applied) => {
+                    sim.book.acked(command.id, applied.index);
+                    return done();
+                }
+                Err(Error::NotLeader { .. }) => sleep(Duration::from_millis(200)).await,
+                Err(Error::TermEnded { .. }) => return sim.book.refused(command.id),
+                // The outcome is not known.
+                Err(_) => return,
+            }
+        }
+        sim.book.refused(command.id);
+    });
+}
+
+/// Takes the heartbeat of a node, or passes it on to the leader.
+pub(crate) async fn heartbeat(sim: Sim, host: HostId, node: NodeId) -> Option<Renewed> {
+    let leadership = sim.handle(host)?.leadership().borrow().clone();
+    match &leadership {
+        Leadership::Leader { .. } => answer(sim, host, node).await,
+        Leadership::Follower { leader } => {
+            let to = crate::net::host_of(&leader.peer);
+            let target = sim.clone();
+            let work: Work<Renewed> = Arc::new(move || Box::pin(answer(target.clone(), to, node)));
+            sim.call(host, to, FORWARD_TIMEOUT, work).await
+        }
+        Leadership::Unknown => None,
+    }
+}
+
+/// Answers the heartbeat of a node as the leader.
+async fn answer(sim: Sim, host: HostId, node: NodeId) -> Option<Renewed> {
+    let handle = sim.handle(host)?;
+    let term = term_of(&handle.leadership().borrow())?;
+    if !sim.is_planted(Fault::NoQuorumRound) {
+        handle.read_quorum().await.ok()?;
+    }
+    let (replica, desk) = sim.with(host, |server| (server.replica.clone(), server.desk.clone()));
+    {
+        let mut desk = desk.lock();
+        if desk.term != Some(term) {
+            return None;
+        }
+        desk.deadlines.insert(node, now() + TTL + GRACE);
+    }
+    if !replica.lock().is_up(node) {
+        let command = Command { id: sim.book.next_id(), action: Action::NodeUp(node) };
+        let applied = handle.propose_in(term, command.bytes(), None).await.ok()?;
+        sim.book.acked(command.id, applied.index);
+    }
+    let state = replica.lock();
+    let claim = state.claim.filter(|claim| claim.node == node).map(|claim| claim.epoch);
+    Some(Renewed { claim })
+}

@@ -1,0 +1,111 @@
+//! Several servers in one thread: the real replicated log (`caravan_consensus`) over a virtual network, virtual disks
+//! and virtual clocks. A seed decides everything, so that a failure can be repeated.
+//!
+//! The log, its membership, its reads, its files (redb on a [`VirtualDisk`](caravan_consensus::sim::VirtualDisk)), the
+//! founding and the arithmetic of the fence are the real ones. The commands are few and small, and the work of the
+//! leader is a short form of what `caravan_server` does (docs/adr/0015-simulation.md has the reason).
+
+mod admin;
+mod book;
+mod client;
+mod command;
+mod founder;
+mod leader;
+mod nemesis;
+mod net;
+mod node;
+mod server;
+
+use caravan_consensus::sim::{Plant, World};
+use std::collections::BTreeMap;
+
+/// A fault that is planted in all servers, for a test that the simulation finds it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Fault {
+    /// A fault in the replicated log.
+    Log(Plant),
+    /// A leader answers heartbeats without asking a quorum.
+    NoQuorumRound,
+    /// A leader counts a fence from the time that an earlier leader wrote down.
+    WallClockFence,
+    /// A server shows a node an older list of allocations than the node has.
+    NoFloor,
+    /// A server that lost its disk comes back under its old number.
+    NumberReused,
+    /// Each server founds a cluster with the first servers that it sees.
+    FirstSeenFounding,
+    /// A server skips a committed command that it cannot read.
+    CommandSkipped,
+    /// The work of a leader does not carry its term.
+    NoTerm,
+    /// A key is used before it is in the log.
+    KeyBeforeLog,
+    /// A restarted server shows its state before the state is as new as before the restart.
+    StaleBeforeRecovery,
+}
+
+impl Fault {
+    /// All faults, with their names.
+    pub const ALL: [(&'static str, Self); 14] = [
+        ("ack-before-flush", Self::Log(Plant::AckBeforeFlush)),
+        ("vote-not-saved", Self::Log(Plant::VoteNotSaved)),
+        ("truncation-lost", Self::Log(Plant::TruncationLost)),
+        ("leader-restore", Self::Log(Plant::LeaderRestore)),
+        ("long-lease", Self::Log(Plant::LongLease)),
+        ("no-quorum-round", Self::NoQuorumRound),
+        ("wall-clock-fence", Self::WallClockFence),
+        ("no-floor", Self::NoFloor),
+        ("number-reused", Self::NumberReused),
+        ("first-seen-founding", Self::FirstSeenFounding),
+        ("command-skipped", Self::CommandSkipped),
+        ("no-term", Self::NoTerm),
+        ("key-before-log", Self::KeyBeforeLog),
+        ("stale-before-recovery", Self::StaleBeforeRecovery),
+    ];
+}
+
+/// The result of one seed.
+#[derive(Clone, Debug)]
+pub struct Outcome {
+    /// The seed.
+    pub seed: u64,
+    /// A hash of the trace; equal in each run of the seed, in any process.
+    pub hash: u64,
+    /// The events, with the time of the world.
+    pub trace: Vec<String>,
+    /// The first violation, if there is one.
+    pub violation: Option<String>,
+    /// How often things happened.
+    pub counts: BTreeMap<&'static str, u64>,
+}
+
+/// Runs one seed.
+pub fn run(seed: u64, fault: Option<Fault>) -> Outcome {
+    let book = book::Book::default();
+    let pages = book.clone();
+    // A world belongs to a thread. A panic of a server ends the thread, and is a violation.
+    let thread = std::thread::Builder::new().name(format!("seed {seed}")).stack_size(16 << 20);
+    let work = move || {
+        let world = World::new(seed);
+        if let Some(Fault::Log(plant)) = fault {
+            world.plant(plant);
+        }
+        nemesis::run(&world, pages, fault);
+    };
+    match thread.spawn(work).map(std::thread::JoinHandle::join) {
+        Ok(Ok(())) => {}
+        Ok(Err(panic)) => {
+            let text = panic.downcast_ref::<String>().cloned();
+            let text = text.or_else(|| panic.downcast_ref::<&str>().map(|text| (*text).to_owned()));
+            book.violate(format!("panic: {}", text.unwrap_or_default()));
+        }
+        Err(error) => book.violate(format!("no thread: {error}")),
+    }
+    Outcome {
+        seed,
+        hash: book.hash(),
+        trace: book.trace(),
+        violation: book.violation(),
+        counts: book.counts(),
+    }
+}
