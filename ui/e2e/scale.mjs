@@ -1,9 +1,9 @@
-// The budgets of the page over a large state: node scale.mjs ADDRESS. What a busy machine changes (times) is told; what it does
+// The budgets of the page over a large state: node scale.mjs ADDRESS. What a busy machine changes (times) is printed; what it does
 // not change (requests, elements, bytes) must hold. Prints one JSON object a line, then `the session is over`.
 
 import { address, context, expect, heading, open, session } from './browser.mjs';
 
-const tell = (name, value, unit) => console.log(JSON.stringify({ bench: 'ui', case: name, value: Math.round(value), unit }));
+const print = (name, value, unit) => console.log(JSON.stringify({ bench: 'ui', case: name, value: Math.round(value), unit }));
 const elements = (page) => page.evaluate(() => document.querySelectorAll('*').length);
 
 /** Opens a page in a fresh tab and counts its requests until a locator is there. */
@@ -32,8 +32,8 @@ const steps = {
     await page.getByRole('region', { name: 'Attention' }).waitFor();
     const before = calls.filter((path) => path.startsWith('/v1/') && !path.endsWith('/event/stream')).length;
     await Promise.all(sizes);
-    tell('first load, packed', bytes / 1024, 'KiB');
-    tell('requests of /v1 at the first load', before, '');
+    print('first load, packed', bytes / 1024, 'KiB');
+    print('requests of /v1 at the first load', before, '');
     expect(bytes <= 120 * 1024, `at most 120 KiB, were ${bytes}`);
     expect(before <= 6, `few requests, were ${calls.join(' ')}`);
     await page.close();
@@ -48,8 +48,8 @@ const steps = {
     ]) {
       const { page, took } = await measured(path, rows(name));
       const number = await elements(page);
-      tell(`${name}: first rows`, took, 'ms');
-      tell(`${name}: elements`, number, '');
+      print(`${name}: first rows`, took, 'ms');
+      print(`${name}: elements`, number, '');
       // 100 rows of the widest table, and the frame.
       expect(number <= (name === 'Volumes' ? 4000 : 2500), `at most 2500 elements on ${path}, were ${number}`);
       await page.close();
@@ -58,7 +58,7 @@ const steps = {
 
   async 'the topology is drawn once, and moves'() {
     const { page, took } = await measured('topology', (at) => at.locator('canvas[style*="height"]'));
-    tell('topology: first picture', took, 'ms');
+    print('topology: first picture', took, 'ms');
     await page.locator('canvas').focus();
     const times = await page.evaluate(async () => {
       const canvas = document.querySelector('canvas');
@@ -71,9 +71,9 @@ const steps = {
       }
       return out.sort((one, two) => one - two);
     });
-    tell('topology: frame, 95 of 100', times[28], 'ms');
+    print('topology: frame, 95 of 100', times[28], 'ms');
     const number = await elements(page);
-    tell('topology: elements', number, '');
+    print('topology: elements', number, '');
     expect(number <= 2500, `at most 2500 elements, were ${number}`);
     await page.close();
   },
@@ -85,7 +85,7 @@ const steps = {
     let calls = 0;
     page.on('request', () => (calls += 1));
     await page.waitForTimeout(3000);
-    tell('requests in three seconds at rest', calls, '');
+    print('requests in three seconds at rest', calls, '');
     expect(calls <= 1, `no requests at rest, were ${calls}`);
     await page.close();
   },

@@ -60,7 +60,11 @@ fn with_plugin(node: &mut Node) {
         plugin_id: PLUGIN.into(),
         healthy: true,
         provider: "fleet.example".into(),
-        node_info: Some(CsiNodeInfo { id: node.id.to_string(), max_volumes: i64::MAX, ..CsiNodeInfo::default() }),
+        node_info: Some(CsiNodeInfo {
+            id: node.id.to_string(),
+            max_volumes: i64::MAX,
+            ..CsiNodeInfo::default()
+        }),
         ..CsiInfo::default()
     };
     node.csi_node_plugins.insert(PLUGIN.into(), info);

@@ -4,7 +4,9 @@
 //! page, prints the address, and ends with its standard input.
 //! `caravan-fleet storm [NODES [SEEDS]]`: nodes join, vanish and drain under jobs of all types; prints violations.
 
-use caravan_fleet::{Cluster, FleetError, Load, Setup, Size, Storm, Web, fill, plain_nodes, run, storm, survey};
+use caravan_fleet::{
+    Cluster, FleetError, Load, Setup, Size, Storm, Web, fill, plain_nodes, run, storm, survey,
+};
 use caravan_sys::heap::Counting;
 use std::io::Read;
 use std::net::SocketAddr;

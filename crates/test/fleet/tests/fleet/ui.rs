@@ -18,7 +18,8 @@ async fn the_page_keeps_its_budgets() -> Result<()> {
     }
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../ui");
     if !folder.join("node_modules/playwright-core").exists() {
-        let status = Command::new("npm").args(["ci", "--no-audit", "--no-fund"]).current_dir(&folder).status();
+        let status =
+            Command::new("npm").args(["ci", "--no-audit", "--no-fund"]).current_dir(&folder).status();
         let status = status.context("npm is not installed: scripts/tools.sh test installs Node")?;
         ensure!(status.success(), "npm ci ended with {status}");
     }
