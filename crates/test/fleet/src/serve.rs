@@ -45,7 +45,7 @@ pub async fn fill(cluster: &mut Cluster, size: Size) -> Result<(), FleetError> {
     let names: Vec<usize> = (0..size.volumes).collect();
     for batch in names.chunks(BATCH) {
         let volumes = batch.iter().map(|n| volume(*n)).collect();
-        cluster.handle.volumes().register(&Namespace::default(), volumes).await?;
+        cluster.handle.volumes().register(&Namespace::new("default"), volumes).await?;
     }
     Ok(())
 }
@@ -74,6 +74,7 @@ fn volume(n: usize) -> VolumeRequestBody {
     let id = format!("volume-{n:05}");
     VolumeRequestBody {
         id: VolumeId::new(id.as_str()),
+        namespace: Namespace::new("default"),
         name: id.clone(),
         external_id: id,
         plugin_id: PLUGIN.into(),

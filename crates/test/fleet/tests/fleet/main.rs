@@ -1,7 +1,5 @@
 //! Small fleets, with the checks of large ones.
 
-mod ui;
-
 use caravan_fleet::{Cluster, Load, Setup, Storm, run, storm, survey};
 use std::time::Duration;
 
