@@ -223,10 +223,13 @@ fn ips(list: &[Address]) -> Value {
     text(list.iter().map(|own| own.ip.to_string()).collect::<Vec<_>>().join(" "))
 }
 
+/// A condition on an address.
+type Filter<'a> = Box<dyn Fn(&Address) -> Result<bool, String> + 'a>;
+
 fn selected(all: &[Address], arguments: &[Value], includes: bool) -> Answer {
     let (key, value) = (as_text(&arguments[0])?.to_lowercase(), as_text(&arguments[1])?);
     let alternatives = || value.split('|').map(str::trim);
-    let matches: Box<dyn Fn(&Address) -> Result<bool, String> + '_> = match key.as_str() {
+    let matches: Filter<'_> = match key.as_str() {
         "name" => {
             let named = pattern(value)?;
             Box::new(move |own| Ok(named.is_match(&own.device)))

@@ -85,7 +85,7 @@ async fn writer(sim: Sim, node: NodeId, shared: Arc<Mutex<Shared>>) {
     }
 }
 
-/// Follows the list of the node's allocations at any server, and ends those that are not in it.
+/// Follows the list of the node's allocations at any server, and ends allocations that are not in it.
 async fn lists(sim: Sim, node: NodeId, mut lots: Lots, shared: Arc<Mutex<Shared>>) {
     loop {
         sleep(lots.between(Duration::from_millis(200), Duration::from_millis(900))).await;

@@ -102,7 +102,7 @@ impl VirtualDisk {
         self.changed.notify_waiters();
     }
 
-    /// Ends the process that uses the disk: its writes are kept, also those that were not flushed.
+    /// Ends the process that uses the disk: its writes are kept, also the ones that were not flushed.
     pub fn end_process(&self) {
         let mut state = self.state.lock();
         let all = state.pending.len();

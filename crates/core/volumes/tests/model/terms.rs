@@ -136,7 +136,8 @@ impl Terms {
             }
             _ => true,
         };
-        if !unchecked && !(unchanged && valid) {
+        let is_checked = unchanged && valid;
+        if !unchecked && !is_checked {
             return;
         }
         let before = claim(if unchecked { &decided_on } else { records });

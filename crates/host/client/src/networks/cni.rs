@@ -129,7 +129,7 @@ impl Plugged {
         done.map_err(|fault| Failed { reason: describe(&fault), is_passing: fault.is_passing() })
     }
 
-    /// Makes the network of an allocation, or finds that of an earlier agent. `report` receives what was repaired.
+    /// Makes the network of an allocation, or finds that of an earlier agent. `report` receives each repair.
     ///
     /// # Errors
     /// Returns one sentence. [`Plugged::release`] removes the rest.

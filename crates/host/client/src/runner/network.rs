@@ -1,6 +1,6 @@
 //! The network of an allocation. In mode `none` its tasks share a network namespace with a loopback interface only. In
-//! mode `bridge` the namespace has an interface on the node's bridge as well, in mode `cni/NAME` those that the plugins of
-//! the network NAME make. In mode `host`, or without a network block, they use the node's network.
+//! mode `bridge` the namespace has an interface on the node's bridge as well, in mode `cni/NAME` the interfaces that the
+//! plugins of the network NAME make. In mode `host`, or without a network block, they use the node's network.
 //! Either the client makes the namespace, or the driver of a task ([`super::driver_network`]).
 
 use super::alloc::RunnerParts;

@@ -147,7 +147,7 @@ impl TryFrom<String> for NetworkList {
     }
 }
 
-/// Returns the newest version that the client speaks of those that a list names.
+/// Returns the newest version of a list that the client speaks.
 fn version(single: &str, several: Option<&Value>) -> Result<SpecVersion, String> {
     let several = several.and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_str);
     let known = several.filter_map(|text| text.parse::<SpecVersion>().ok()).max();

@@ -228,7 +228,7 @@ impl Runtime {
         all
     }
 
-    /// Returns the versions that some plugins print, by the name of the plugin. Those that print none are left out.
+    /// Returns the versions that some plugins print, by the name of the plugin. Plugins that print none are left out.
     pub fn versions<'a>(programs: impl Iterator<Item = &'a Path>) -> BTreeMap<String, String> {
         let mut found = BTreeMap::new();
         for path in programs {

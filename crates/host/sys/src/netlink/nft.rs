@@ -251,7 +251,7 @@ pub struct Chain {
     pub table: String,
     /// Its name.
     pub name: String,
-    /// Whether the kernel passes forwarded packets to the chain, and drops those that no rule of it decides about.
+    /// Whether the kernel passes forwarded packets to the chain, and drops the packets that no rule of it decides about.
     pub drops_forwarded: bool,
 }
 

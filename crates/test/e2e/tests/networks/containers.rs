@@ -223,11 +223,13 @@ fn a_group_has_its_ports_with_other_engines() -> Result<()> {
         ensure!(text.ends_with("here\n"), "{kind:?}: {text:?}");
         node.world.agent.caravan(&["alloc", "restart", &id, "beside"])?.ok()?;
         ensure!(node.until_joined(&id, &others, None)? == shared, "{kind:?}");
-        // Another program removes the container that holds the network.
-        node.engine.docker(&["rm", "-f", &format!("nomad_init_{id}")])?;
-        node.world.ask().with_context(|| format!("{kind:?}: the tasks keep their namespace"))?;
-        node.world.agent.caravan(&["alloc", "restart", &id, "beside"])?.ok()?;
-        node.until_joined(&id, &others, Some(&shared)).with_context(|| format!("{kind:?}"))?;
+        // Another program removes the container that holds the network. Podman refuses while others use it.
+        if matches!(kind, EngineKind::Live) {
+            node.engine.docker(&["rm", "-f", &format!("nomad_init_{id}")])?;
+            node.world.ask().with_context(|| format!("{kind:?}: the tasks keep their namespace"))?;
+            node.world.agent.caravan(&["alloc", "restart", &id, "beside"])?.ok()?;
+            node.until_joined(&id, &others, Some(&shared)).with_context(|| format!("{kind:?}"))?;
+        }
         node.world.agent.caravan(&["job", "stop", "-detach", "mixed"])?.ok()?;
         node.world.agent.wait_alloc("mixed", "complete")?;
         node.check_nothing_left().with_context(|| format!("{kind:?}"))?;

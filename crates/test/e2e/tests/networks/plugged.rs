@@ -168,13 +168,17 @@ fn a_plugin_makes_and_removes_the_network_of_an_allocation() -> Result<()> {
     agent.run()?;
     agent.wait_alloc("one", "running")?;
     eventually("the check", || {
-        Ok(ensure!(plugins.calls("CHECK").len() == 1 && !plugins.calls("GC").is_empty()))
+        ensure!(plugins.calls("CHECK").len() == 1 && !plugins.calls("GC").is_empty());
+        Ok(())
     })?;
     ensure!(plugins.calls("ADD").len() == 1 && plugins.calls("DEL").is_empty());
     fs::write(plugins.path("fail-recorder-CHECK"), r#"{"code":100,"msg":"the address is gone"}"#)?;
     agent.kill_9()?;
     agent.run()?;
-    eventually("the repair", || Ok(ensure!(plugins.calls("ADD").len() == 2, "{:?}", plugins.calls("ADD"))))?;
+    eventually("the repair", || {
+        ensure!(plugins.calls("ADD").len() == 2, "{:?}", plugins.calls("ADD"));
+        Ok(())
+    })?;
     ensure!(plugins.calls("DEL").len() == 1);
     eventually("the event of the repair", || {
         let alloc = agent.get(&format!("/v1/allocation/{id}"))?;

@@ -37,13 +37,14 @@ const SCRIPTS: [(&str, &str); 4] = [
 ];
 
 /// Files of the root that programs expect.
-const FILES: [(&str, &str); 6] = [
+const FILES: [(&str, &str); 7] = [
     ("etc/passwd", "root:x:0:0:root:/root:/bin/sh\nnobody:x:65534:65534:nobody:/:/bin/sh\n"),
     ("etc/group", "root:x:0:\nnogroup:x:65534:\n"),
     ("etc/hostname", "machine\n"),
     ("etc/hosts", "127.0.0.1 localhost machine\n::1 localhost\n"),
     ("etc/os-release", "ID=caravan-machine\nPRETTY_NAME=\"machine of a test\"\n"),
     ("etc/nsswitch.conf", "passwd: files\ngroup: files\nhosts: files\n"),
+    ("etc/resolv.conf", "nameserver 192.0.2.53\n"),
 ];
 
 /// Directories of the root.
