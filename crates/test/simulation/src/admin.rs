@@ -43,11 +43,10 @@ async fn step(sim: &Sim, leader: HostId, handle: &Handle) -> Result<(), Error> {
         let number = sim.handle(host).and_then(|handle| handle.identity().number);
         // The server lost its log, and got another number or none.
         let replaced = sim.handle(host).is_some() && number != Some(member.number);
-        if removal == Some(host) || replaced && !sim.is_planted(Fault::NumberReused) {
-            if members.voters().count() > 2 || !member.voter {
-                sim.book.note(format!("server {} removes number {}", leader.0, member.number));
-                return handle.remove(members.version, member.number).await;
-            }
+        let is_due = removal == Some(host) || replaced && !sim.is_planted(Fault::NumberReused);
+        if is_due && (members.voters().count() > 2 || !member.voter) {
+            sim.book.note(format!("server {} removes number {}", leader.0, member.number));
+            return handle.remove(members.version, member.number).await;
         }
     }
     if removal.is_some_and(|host| !members.members.iter().any(|member| host_of(&member.peer) == host)) {
