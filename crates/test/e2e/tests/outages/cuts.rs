@@ -90,7 +90,7 @@ fn a_bridge_to_a_leader_without_a_quorum_stops_no_election() -> Result<()> {
     world.has_all(leader)
 }
 
-/// A frozen or black-holed server is left: no node is declared down, and the writer is not replaced.
+/// A frozen or black-holed server is left, and the writer goes on.
 #[test]
 fn servers_freeze_and_fall_into_a_black_hole() -> Result<()> {
     let mut world = World::start(3, 63)?;
