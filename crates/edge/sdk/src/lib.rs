@@ -154,8 +154,8 @@ pub use operator::{
     AutopilotHealth, AutopilotServer, Operator, RaftConfiguration, RaftServer, SchedulerSettings,
 };
 pub use overview::{
-    AttentionItem, Caravan, Consequences, HostVolumeExplain, HostVolumeUser, ImaginedMove, NodeColumns,
-    Overview, PluginCall, PluginExplain, StorageMap,
+    AttentionItem, Caravan, HostVolumeExplain, HostVolumeUser, NodeColumns, Overview, PluginCall,
+    PluginExplain, StorageMap,
 };
 pub use query::{Meta, QueryOptions, Response, Watch};
 pub use retry::Retry;

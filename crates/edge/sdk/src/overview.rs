@@ -3,6 +3,7 @@
 
 use crate::client::Client;
 use crate::error::Error;
+use crate::jobs::WhatIf;
 use crate::query::{QueryOptions, Response, path};
 use caravan_types::host_volume::HostVolumeStub;
 use caravan_types::plugin::PluginListStub;
@@ -120,41 +121,6 @@ pub struct NodeColumns {
     pub allocations: Vec<u32>,
 }
 
-/// What would follow from imagined events on nodes.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "PascalCase", default)]
-pub struct Consequences {
-    /// The allocations that would move.
-    pub moves: Vec<ImaginedMove>,
-    /// Other placements: the names of the allocation and of the node.
-    pub placed: Vec<(String, String)>,
-    /// Sentences that state why allocations would wait.
-    pub reasons: Vec<String>,
-    /// The number of lines about jobs that the caller may not read.
-    pub hidden: u64,
-    /// The number of jobs beyond the limit for one question.
-    pub skipped: u64,
-}
-
-/// An allocation that would move.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "PascalCase", default)]
-pub struct ImaginedMove {
-    /// The namespace of the job.
-    pub namespace: String,
-    /// The id of the job.
-    #[serde(rename = "JobID")]
-    pub job_id: String,
-    /// The name of the allocation.
-    pub name: String,
-    /// The name of the node that it would leave.
-    pub from: String,
-    /// The name of the node where it would run; empty if it would wait.
-    pub to: String,
-    /// The ids of the volumes that would move with it.
-    pub volumes: Vec<String>,
-}
-
 /// The state of a plugin.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
@@ -260,11 +226,7 @@ impl Caravan<'_> {
 
     /// Returns what would follow if these events happened: `<id, its beginning, or name of a node>:drain`, or `down`,
     /// `ineligible`, `up`.
-    pub async fn what_if(
-        &self,
-        events: &[&str],
-        query: &QueryOptions,
-    ) -> Result<Response<Consequences>, Error> {
+    pub async fn what_if(&self, events: &[&str], query: &QueryOptions) -> Result<Response<WhatIf>, Error> {
         let query = events.iter().fold(query.clone(), |query, event| query.param("node", *event));
         self.0.get("/v1/caravan/what-if", &query).await
     }
@@ -304,7 +266,7 @@ mod tests {
         let map: StorageMap = serde_json::from_str(text).unwrap();
         assert_eq!((map.volumes[0].id.as_str(), map.hidden, map.nodes.len()), ("data", 3, 1));
         let text = r#"{"Moves": [{"Name": "web.g[0]", "From": "a", "To": ""}], "Placed": [["x", "b"]], "Skipped": 2}"#;
-        let found: Consequences = serde_json::from_str(text).unwrap();
+        let found: WhatIf = serde_json::from_str(text).unwrap();
         assert_eq!((found.moves[0].to.as_str(), found.placed[0].1.as_str(), found.skipped), ("", "b", 2));
         let text = r#"{"ID": "p", "Calls": [{"Call": "CreateVolume", "Since": 7}], "Volumes": {"ready": 3}}"#;
         let plugin: PluginExplain = serde_json::from_str(text).unwrap();
