@@ -14,7 +14,7 @@ use std::sync::Arc;
 pub struct Address {
     /// The name of the interface.
     pub device: String,
-    /// The address.
+    /// One address of the interface; an interface with several has an entry for each.
     pub ip: IpAddr,
     /// The length of the prefix of its network in bits.
     pub prefix: u8,

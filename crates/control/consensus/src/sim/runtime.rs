@@ -1,4 +1,4 @@
-//! The runtime of openraft and of this crate: the world of this thread, or tokio if there is none.
+//! The runtime of openraft and of this crate: the simulation of the current thread, or tokio outside a simulation.
 
 use super::lots::Lots;
 use super::world::{HostId, Inner};

@@ -40,7 +40,7 @@ enum Planted {
     UncheckedWrite,
 }
 
-/// The replicated state.
+/// The part of the log that both servers read: the claim and its fence.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Records {
     silent: bool,

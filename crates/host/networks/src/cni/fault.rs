@@ -22,7 +22,7 @@ pub enum CniFault {
     /// No configuration has the name.
     #[error("CNI network config not found for name {name:?} in {}", .dir.display())]
     NotFound {
-        /// The name.
+        /// The part of the mode after `cni/`, in the spelling of the job.
         name: String,
         /// The directory of the configurations.
         dir: PathBuf,
@@ -30,34 +30,34 @@ pub enum CniFault {
     /// A configuration cannot be read.
     #[error("CNI network config {} cannot be used: {reason}", .path.display())]
     List {
-        /// The file.
+        /// The file in `cni_config_dir`.
         path: PathBuf,
-        /// The reason.
+        /// A sentence for the operator, without content of the file: that may hold secrets.
         reason: String,
     },
     /// No directory of `cni_path` has the plugin.
     #[error("plugin type={plugin:?} is not in cni_path {path:?}")]
     Missing {
-        /// The plugin.
+        /// The `type` of the plugin in the configuration, which is the name of its program.
         plugin: String,
-        /// The directories.
+        /// The directories of `cni_path`, separated by colons.
         path: String,
     },
     /// The plugin cannot be started.
     #[error("plugin type={plugin:?} cannot be started")]
     Start {
-        /// The plugin.
+        /// The `type` of the plugin in the configuration, which is the name of its program.
         plugin: String,
-        /// The reason.
+        /// The error of the kernel, for example that the file is no program.
         #[source]
         source: std::io::Error,
     },
     /// The plugin reported an error.
     #[error("plugin type={plugin:?} failed ({command}): {message} (code {})", .code.0)]
     Reported {
-        /// The plugin.
+        /// The `type` of the plugin in the configuration, which is the name of its program.
         plugin: String,
-        /// The command.
+        /// The value of `CNI_COMMAND` (CNI specification 1.1, section 2).
         command: Command,
         /// The plugin's code.
         code: Code,
@@ -67,9 +67,9 @@ pub enum CniFault {
     /// The plugin ended without an error that can be read.
     #[error("plugin type={plugin:?} failed ({command}): {ended}{}", with_output(.output))]
     Broken {
-        /// The plugin.
+        /// The `type` of the plugin in the configuration, which is the name of its program.
         plugin: String,
-        /// The command.
+        /// The value of `CNI_COMMAND` (CNI specification 1.1, section 2).
         command: Command,
         /// How the plugin ended.
         ended: String,
@@ -79,9 +79,9 @@ pub enum CniFault {
     /// The plugin did not end in time, and was killed.
     #[error("plugin type={plugin:?} failed ({command}): no answer in {} seconds", .limit.as_secs())]
     Late {
-        /// The plugin.
+        /// The `type` of the plugin in the configuration, which is the name of its program.
         plugin: String,
-        /// The command.
+        /// The value of `CNI_COMMAND` (CNI specification 1.1, section 2).
         command: Command,
         /// The time that it had.
         limit: Duration,
@@ -89,9 +89,9 @@ pub enum CniFault {
     /// The plugin's result cannot be read.
     #[error("plugin type={plugin:?} returned an invalid result: {reason}")]
     Result {
-        /// The plugin.
+        /// The `type` of the plugin in the configuration, which is the name of its program.
         plugin: String,
-        /// The reason.
+        /// A sentence for the operator, without content of the file: that may hold secrets.
         reason: String,
     },
     /// The result has no address.
