@@ -82,12 +82,23 @@ async fn exchange(
     builder.read_buf_exact_size(Some(READ_BUFFER));
     let (mut sender, connection) = builder.handshake(TokioIo::new(stream)).await?;
     // Ends with the answer, or when its reader is dropped.
-    tokio::spawn(async move {
-        if let Err(error) = connection.with_upgrades().await {
+    let connection = tokio::spawn(async move {
+        let ended = connection.with_upgrades().await;
+        if let Err(error) = &ended {
             tracing::trace!(%error, "a connection to the engine ended");
         }
+        ended
     });
-    Ok(sender.send_request(request).await?)
+    match sender.send_request(request).await {
+        Ok(response) => Ok(response),
+        Err(error) => {
+            // An engine that refuses a certificate may close the connection before the request is sent. The request is
+            // then only canceled, and the connection has the reason.
+            drop(sender);
+            let ended = if error.is_canceled() { connection.await } else { Ok(Ok(())) };
+            Err(if let Ok(Err(reason)) = ended { reason } else { error }.into())
+        }
+    }
 }
 
 /// Returns the function that sends the requests of a client.
@@ -99,4 +110,46 @@ pub(crate) fn transport(
 + 'static {
     let address = Arc::new(address);
     move |request| Box::pin(Arc::clone(&address).send(request))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::pin::Pin;
+    use std::task::{Context, Poll};
+    use tokio::io::ReadBuf;
+
+    /// A stream that accepts what is written, and whose reads fail like those of a refused TLS client.
+    struct Refused;
+
+    impl AsyncRead for Refused {
+        fn poll_read(self: Pin<&mut Self>, _: &mut Context<'_>, _: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+            Poll::Ready(Err(io::Error::new(io::ErrorKind::InvalidData, "certificate required")))
+        }
+    }
+
+    impl AsyncWrite for Refused {
+        fn poll_write(self: Pin<&mut Self>, _: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+            Poll::Ready(Ok(bytes.len()))
+        }
+
+        fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+            Poll::Ready(Ok(()))
+        }
+
+        fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+            Poll::Ready(Ok(()))
+        }
+    }
+
+    /// The task of the connection may fail before or after the request is queued.
+    #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+    async fn the_reason_of_a_refused_connection_is_reported() {
+        for _ in 0..2_000 {
+            let request = BollardRequest::new(bollard::body_full(bytes::Bytes::new()));
+            let error = exchange(Refused, request).await.unwrap_err();
+            let words = crate::engine::text(&error);
+            assert!(words.contains("certificate required"), "{words}: {error:?}");
+        }
+    }
 }
