@@ -96,7 +96,7 @@ impl World {
             ensure!(one["ID"] == last.alloc.as_str() && stamps.len() > before + 3, "{} stamps", stamps.len());
             Ok(())
         })
-        .with_context(|| format!("--- log of the leader\n{}", self.agent(server).log_tail()))?;
+        .with_context(|| self.describe(server))?;
         let stamps = self.cluster.san("p").stamps("data")?;
         one_writer_at_a_time(&stamps).map_err(|words| anyhow::anyhow!("two writers at once: {words}"))?;
         for name in &self.acknowledged {
@@ -104,6 +104,16 @@ impl World {
             ensure!(found["Items"]["v"] == name.as_str(), "the acknowledged write {name} is lost: {found}");
         }
         Ok(())
+    }
+
+    /// Returns the volume and the logs, for the report of a failure.
+    fn describe(&self, leader: usize) -> String {
+        let mut text = format!("--- the volume\n{:?}\n", self.cluster.volume("data"));
+        text += &format!("--- log of the leader\n{}\n", self.agent(leader).log_tail());
+        for node in self.cluster.nodes() {
+            text += &format!("--- log of a client\n{}\n", node.agent().log_tail());
+        }
+        text
     }
 
     /// Checks that a server has all acknowledged writes itself.
