@@ -366,6 +366,11 @@ impl Keyring {
         self.0.signers.turn().await
     }
 
+    /// Returns whether a key pair is created now.
+    pub(crate) fn is_making_signer(&self) -> bool {
+        self.0.signers.is_making()
+    }
+
     /// Returns the signer of a key, if it was ever created.
     pub(crate) fn known_signer(&self, id: &str) -> Option<Arc<Signer>> {
         self.0.signers.get(id)

@@ -172,4 +172,32 @@ mod tests {
         let expired = "n1 did not prove who it is: its identity is refused: it has expired";
         assert_eq!(judge(&node, &identity), refused(expired));
     }
+
+    /// A key pair takes long on a slow server, and nodes that wait for it give up after a second.
+    #[tokio::test]
+    async fn callers_that_stop_waiting_do_not_discard_the_first_key_pair() {
+        let start = Moment { wall: at(1000), boot: BootInstant::from_nanos(1) };
+        for heartbeats in [false, true] {
+            let (core, _clock) = Core::with_clock(start).await;
+            let admin = Admin::new(core.clone(), "global".into(), AclConfig::default(), None);
+            core.keyring.make_cluster_key().unwrap();
+            admin.settle_keys().await.unwrap();
+            let node = Node { id: "n1".into(), node_pool: "default".into(), ..Node::default() };
+            let register = Change::NodeRegister { node: Box::new(node.clone()), evals: Vec::new() };
+            let index = core.commit(register).await.unwrap();
+            core.store.wait_for_index(index).await;
+            if heartbeats {
+                // A heartbeat does not wait at all.
+                assert_eq!(admin.renewed_identity(&node.id).await, None);
+            } else {
+                let sign = std::pin::pin!(admin.sign_node(&node.id));
+                assert!(futures::poll!(sign).is_pending());
+            }
+            let active = core.keyring.active();
+            while core.keyring.known_signer(&active).is_none() {
+                tokio::task::yield_now().await;
+            }
+            assert!(admin.renewed_identity(&node.id).await.is_some());
+        }
+    }
 }

@@ -5,7 +5,7 @@ use crate::acl::claimed_job;
 use crate::core::new_id;
 use crate::endpoint::{NodeFault, TaskFault};
 use crate::error::ServerError;
-use crate::keyring::{Jwk, Signer};
+use crate::keyring::{Jwk, KeyringFault, Signer};
 use caravan_messages as messages;
 use caravan_state::Root;
 use caravan_types::acl::Secret;
@@ -182,23 +182,31 @@ impl Admin {
         Ok(index)
     }
 
-    /// Returns the signer of a key. The first request creates it, and writes it to the log before its first use: another
-    /// server must be able to verify what it signs.
+    /// Returns the signer of a key if the log has it: another server must be able to verify what this server signs.
+    fn known_signer(&self, id: &str) -> Option<Arc<Signer>> {
+        let signs = self.core.snapshot().sealed_root_key(id).is_some_and(|material| material.signs);
+        self.core.keyring.known_signer(id).filter(|_| signs)
+    }
+
+    /// Returns the signer of a key. The first request creates it, and writes it to the log before its first use.
     async fn signer(&self, id: &str) -> Result<Arc<Signer>, ServerError> {
+        if let Some(signer) = self.known_signer(id) {
+            return Ok(signer);
+        }
+        // A task of its own: a caller that stops waiting must not discard the work. For example, a node whose calls
+        // time out after a second would make a slow server create a key pair for each call, and use none.
+        let made = tokio::spawn(self.clone().create_signer(id.to_owned()));
+        made.await.map_err(|error| KeyringFault::Task(Arc::new(error)))?
+    }
+
+    async fn create_signer(self, id: String) -> Result<Arc<Signer>, ServerError> {
         let ring = &self.core.keyring;
-        let known = || {
-            let signs = self.core.snapshot().sealed_root_key(id).is_some_and(|material| material.signs);
-            ring.known_signer(id).filter(|_| signs)
-        };
-        if let Some(signer) = known() {
-            return Ok(signer);
-        }
         let _turn = ring.signer_turn().await;
-        if let Some(signer) = known() {
+        if let Some(signer) = self.known_signer(&id) {
             return Ok(signer);
         }
-        let signer = ring.make_signer(id).await?;
-        let material = ring.sealed(id, Some(&signer))?;
+        let signer = ring.make_signer(&id).await?;
+        let material = ring.sealed(&id, Some(&signer))?;
         self.commit(AdminChange::RootKeyMaterial(vec![material])).await?;
         Ok(ring.sign_with(signer))
     }
@@ -265,9 +273,21 @@ impl Admin {
         Ok(messages::SignedNode { token, claims })
     }
 
-    /// Returns a new identity of a node, for the answer to a heartbeat. A failure does not fail the heartbeat: the node
-    /// asks again with the next one.
+    /// Returns a new identity of a node, for the answer to a heartbeat. A heartbeat renews the node's lease, so it does
+    /// not wait for a key pair and does not fail without one: the node asks again with the next heartbeat.
     pub(crate) async fn renewed_identity(&self, id: &NodeId) -> Option<messages::SignedNode> {
+        let active = self.core.keyring.active();
+        if self.known_signer(&active).is_none() {
+            if !self.core.keyring.is_making_signer() {
+                let admin = self.clone();
+                tokio::spawn(async move {
+                    if let Err(error) = admin.create_signer(active).await {
+                        tracing::warn!(%error, "no key pair can be created for identities");
+                    }
+                });
+            }
+            return None;
+        }
         match self.sign_node(id).await {
             Ok(signed) => Some(signed),
             Err(error) => {

@@ -158,6 +158,10 @@ impl Signers {
     pub(super) async fn turn(&self) -> tokio::sync::MutexGuard<'_, ()> {
         self.making.lock().await
     }
+
+    pub(super) fn is_making(&self) -> bool {
+        self.making.try_lock().is_err()
+    }
 }
 
 /// Creates a key pair.
