@@ -192,6 +192,8 @@ impl Remote {
         for offset in 0..count {
             let index = (state.next + offset) % count;
             let target = &targets[index];
+            // The caller may give up before this server answers; the next call then begins with another server.
+            state.next = index + 1;
             let attempt = async {
                 let (io, peer) = self.options.dial(target, self.options.role).await?;
                 Ok::<_, RpcError>((Connection::handshake(io, self.options.keep_alive).await?, peer))

@@ -42,6 +42,24 @@ async fn a_channel_goes_to_the_next_server() {
     assert!(error.message.contains("cannot connect to 127.0.0.1"), "{error}");
 }
 
+/// A caller with a timeout shorter than that of the greeting must not try a server that hangs again and again.
+#[tokio::test]
+async fn a_call_after_an_abandoned_one_tries_the_next_server() {
+    let hangs = tokio::net::TcpListener::bind(any_port()).await.unwrap();
+    let well = Running::start(any_port(), ServerOptions::new(server(), router().0)).await;
+    let channel = Channel::connect(options(&[hangs.local_addr().unwrap(), well.addr]));
+    let _kept = tokio::select! {
+        answer = channel.call::<WhoAmI>((), None) => panic!("{answer:?}"),
+        accepted = hangs.accept() => accepted.unwrap(),
+    };
+    let next = tokio::select! {
+        answer = channel.call::<WhoAmI>((), None) => answer,
+        again = hangs.accept() => panic!("{again:?}"),
+    };
+    next.unwrap();
+    well.stop().await;
+}
+
 #[tokio::test]
 async fn a_call_in_progress_fails_when_the_connection_is_cut() {
     let (router, mut seen) = router();
