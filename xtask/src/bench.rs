@@ -7,6 +7,7 @@ mod cluster;
 mod drivers;
 mod kept;
 mod machine;
+mod networks;
 mod scheduler;
 mod ui;
 mod volumes;
@@ -32,7 +33,7 @@ fn run_one(arguments: &[String], release: bool) -> Result<()> {
         Some("drivers") => drivers::run(release),
         Some("hcl") => example("caravan-hcl", "bench", release),
         Some("machine") => machine::run(release),
-        Some("networks") => example("caravan-networks", "set_up", release),
+        Some("networks") => networks::run(release),
         Some("scheduler") => scheduler::run(&arguments[1..], release),
         Some("ui") => ui::run(&arguments[1..], release),
         Some("volumes") => volumes::run(release),

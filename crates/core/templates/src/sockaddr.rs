@@ -1,8 +1,10 @@
 //! Templates of addresses and interfaces in the agent's configuration, such as `{{ GetInterfaceIP "eth0" }}`, with the
 //! functions of go-sockaddr that configurations use. Pure: the caller lists the interfaces.
 
+mod math;
+
 use crate::tree;
-use crate::value::{as_count, as_list, as_text, map, text, texts};
+use crate::value::{as_count, as_int, as_list, as_text, map, text, texts};
 use gotmpl::{FuncMap, Value};
 use ipnet::IpNet;
 use std::cmp::Ordering;
@@ -83,7 +85,7 @@ pub fn expand(template: &str, addresses: &[Address]) -> Result<String, String> {
 
 fn functions(all: &Arc<[Address]>) -> FuncMap {
     type Run = fn(&[Address], &[Value]) -> Answer;
-    let table: [(&str, usize, Run); 17] = [
+    let table: [(&str, usize, Run); 19] = [
         ("GetAllInterfaces", 0, |all, _| Ok(values(all.to_vec()))),
         ("GetDefaultInterfaces", 0, |all, _| Ok(values(ordered(all.iter().filter(|own| own.is_default))))),
         ("GetPrivateInterfaces", 0, |all, _| Ok(values(reached(all, true)))),
@@ -94,31 +96,46 @@ fn functions(all: &Arc<[Address]>) -> FuncMap {
         ("GetPublicIPs", 0, |all, _| Ok(ips(&reached(all, false)))),
         ("GetInterfaceIP", 1, |all, a| Ok(first_ip(&of_interface(all, as_text(&a[0])?)?))),
         ("GetInterfaceIPs", 1, |all, a| Ok(ips(&of_interface(all, as_text(&a[0])?)?))),
-        ("include", 3, |all, a| selected(all, a, true)),
-        ("exclude", 3, |all, a| selected(all, a, false)),
-        ("sort", 2, |all, a| {
-            let mut list = read(all, &a[1])?;
+        ("include", 3, |_, a| selected(a, true)),
+        ("exclude", 3, |_, a| selected(a, false)),
+        ("math", 3, |_, a| {
+            let (operation, value) = (as_text(&a[0])?, as_text(&a[1])?);
+            let done: Result<Vec<Address>, String> =
+                read(&a[2])?.iter().map(|own| math::calculate(operation, value, own)).collect();
+            Ok(values(done?))
+        }),
+        ("unique", 2, |_, a| {
+            let mut list = read(&a[1])?;
+            match as_text(&a[0])?.to_lowercase().as_str() {
+                "address" | "addr" => list.dedup_by_key(|own| own.ip),
+                "name" => list.dedup_by(|a, b| a.device == b.device),
+                other => return Err(format!("{other:?} is unknown: address and name are known")),
+            }
+            Ok(values(list))
+        }),
+        ("sort", 2, |_, a| {
+            let mut list = read(&a[1])?;
             sort(&mut list, as_text(&a[0])?)?;
             Ok(values(list))
         }),
-        ("limit", 2, |all, a| {
-            let mut list = read(all, &a[1])?;
+        ("limit", 2, |_, a| {
+            let mut list = read(&a[1])?;
             list.truncate(as_count(&a[0])?);
             Ok(values(list))
         }),
-        ("offset", 2, |all, a| {
-            let list = read(all, &a[1])?;
+        ("offset", 2, |_, a| {
+            let list = read(&a[1])?;
             Ok(values(list.into_iter().skip(as_count(&a[0])?).collect()))
         }),
-        ("join", 3, |all, a| {
+        ("join", 3, |_, a| {
             let name = as_text(&a[0])?;
             let found: Result<Vec<String>, String> =
-                read(all, &a[2])?.iter().map(|own| attribute(own, name)).collect();
+                read(&a[2])?.iter().map(|own| attribute(own, name)).collect();
             Ok(text(found?.join(as_text(&a[1])?)))
         }),
-        ("attr", 2, |all, a| {
+        ("attr", 2, |_, a| {
             let name = as_text(&a[0])?;
-            read(all, &a[1])?.first().map_or_else(|| Ok(text("")), |own| attribute(own, name).map(text))
+            read(&a[1])?.first().map_or_else(|| Ok(text("")), |own| attribute(own, name).map(text))
         }),
     ];
     let mut known = FuncMap::new();
@@ -144,23 +161,31 @@ fn values(list: Vec<Address>) -> Value {
             ("Address", text(own.ip.to_string())),
             ("Prefix", Value::Int(own.prefix.into())),
             ("Flags", texts(&own.flags)),
+            ("Default", Value::Bool(own.is_default)),
         ])
     };
     Value::List(list.into_iter().map(one).collect())
 }
 
 /// Returns the addresses of a list that a function returned, or of one element of it.
-fn read(all: &[Address], value: &Value) -> Result<Vec<Address>, String> {
-    if matches!(value, Value::Map(_)) {
-        return read(all, &Value::List([value.clone()].into_iter().collect()));
+fn read(value: &Value) -> Result<Vec<Address>, String> {
+    match value {
+        Value::Map(_) => Ok(vec![one(value)?]),
+        list => as_list(list)?.iter().map(one).collect(),
     }
-    let find = |item: &Value| {
-        let part = |name| item.field(name).map(as_text).transpose().ok().flatten().unwrap_or_default();
-        let found =
-            all.iter().find(|own| own.device == part("Name") && own.ip.to_string() == part("Address"));
-        found.cloned().ok_or_else(|| "a list of interfaces is needed".to_owned())
-    };
-    as_list(value)?.iter().map(find).collect()
+}
+
+fn one(item: &Value) -> Result<Address, String> {
+    let wrong = || "a list of interfaces is needed".to_owned();
+    let field = |name| item.field(name).ok_or_else(wrong);
+    let flags = as_list(field("Flags")?)?;
+    Ok(Address {
+        device: as_text(field("Name")?)?.to_owned(),
+        ip: as_text(field("Address")?)?.parse().map_err(|_| wrong())?,
+        prefix: u8::try_from(as_int(field("Prefix")?)?).map_err(|_| wrong())?,
+        flags: flags.iter().map(|flag| as_text(flag).map(str::to_owned)).collect::<Result<_, _>>()?,
+        is_default: matches!(field("Default")?, Value::Bool(true)),
+    })
 }
 
 fn within(ip: IpAddr, networks: &[&str]) -> bool {
@@ -226,7 +251,7 @@ fn ips(list: &[Address]) -> Value {
 /// A condition on an address.
 type Filter<'a> = Box<dyn Fn(&Address) -> Result<bool, String> + 'a>;
 
-fn selected(all: &[Address], arguments: &[Value], includes: bool) -> Answer {
+fn selected(arguments: &[Value], includes: bool) -> Answer {
     let (key, value) = (as_text(&arguments[0])?.to_lowercase(), as_text(&arguments[1])?);
     let alternatives = || value.split('|').map(str::trim);
     let matches: Filter<'_> = match key.as_str() {
@@ -271,7 +296,7 @@ fn selected(all: &[Address], arguments: &[Value], includes: bool) -> Answer {
         }
     };
     let mut kept = Vec::new();
-    for own in read(all, &arguments[2])? {
+    for own in read(&arguments[2])? {
         if matches(&own)? == includes {
             kept.push(own);
         }
@@ -368,6 +393,22 @@ mod tests {
                 "{{ GetAllInterfaces | include \"rfc\" \"1918\" | sort \"size\" | offset 1 | attr \"network\" }}",
                 "192.168.1.0/24",
             ),
+            (
+                "{{ GetPrivateInterfaces | limit 1 | math \"network\" \"+1\" | attr \"address\" }}",
+                "192.168.1.1",
+            ),
+            (
+                "{{ GetPrivateInterfaces | math \"address\" \"+1\" | join \"address\" \" \" }}",
+                "192.168.1.6 10.1.0.8",
+            ),
+            (
+                "{{ GetAllInterfaces | sort \"name\" | unique \"name\" | join \"name\" \" \" }}",
+                "eth0 eth1 eth2 lo",
+            ),
+            (
+                "{{ GetPrivateInterfaces | math \"mask\" \"8\" | unique \"address\" | join \"network\" \" \" }}",
+                "192.0.0.0/8 10.0.0.0/8",
+            ),
             ("{{ range GetDefaultInterfaces }}{{ attr \"type\" . }} {{ end }}", "IPv4 IPv6 IPv6"),
             ("{{ GetInterfaceIP \"eth1\" }}:4646", "10.1.0.7:4646"),
         ] {
@@ -386,6 +427,8 @@ mod tests {
             ("{{ GetAllInterfaces | attr \"speed\" }}", "\"speed\" is unknown"),
             ("{{ GetAllInterfaces | include \"network\" \"10\" | attr \"name\" }}", "CIDR"),
             ("{{ GetAllInterfaces | sort \"color\" | attr \"name\" }}", "the key \"color\""),
+            ("{{ GetAllInterfaces | unique \"color\" | attr \"name\" }}", "\"color\" is unknown"),
+            ("{{ GetAllInterfaces | math \"address\" \"1\" | attr \"name\" }}", "with its sign"),
             ("{{ \"x\" | attr \"name\" }}", "attr"),
             ("{{ GetInterfaceIP }}", "1 are needed"),
         ] {
