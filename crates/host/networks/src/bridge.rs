@@ -266,7 +266,7 @@ impl Bridge {
         let families = [Some(Family::Ip), self.config.ipv6.map(|_| Family::Ip6)];
         let inet = self.rules.chains(Family::Inet)?;
         actual.foreign = foreign::chains(&self.config, Family::Inet, &inet, false);
-        if foreign::has_legacy() {
+        if caravan_sys::iptables::drops_forwarded()? {
             actual.foreign.push(Foreign::Legacy);
         }
         for family in families.into_iter().flatten() {

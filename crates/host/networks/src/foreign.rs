@@ -6,14 +6,11 @@ use std::fmt;
 
 /// The table of iptables in which forwarded packets are dropped.
 const FILTER: &str = "filter";
-/// The file with the tables of iptables-legacy in the network namespace of a thread. Tables of iptables with nf_tables are
-/// not in it.
-const LEGACY_TABLES: &str = "/proc/thread-self/net/ip_tables_names";
-
 /// A firewall that may drop packets of the bridge.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Foreign {
-    /// A chain of nf_tables that drops forwarded packets by default. An accepting rule of another table does not help.
+    /// A chain of nf_tables that drops forwarded packets by default, with its policy or with a rule without conditions.
+    /// An accepting rule of another table does not help.
     Chain {
         /// The family, as `nft` names it.
         family: &'static str,
@@ -32,7 +29,7 @@ impl fmt::Display for Foreign {
             Self::Chain { family, table, chain } => {
                 write!(f, "chain {chain} of table {family} {table} drops forwarded packets by default")
             }
-            Self::Legacy => f.write_str("iptables-legacy has rules for forwarded packets"),
+            Self::Legacy => f.write_str("iptables-legacy drops forwarded packets by default"),
         }
     }
 }
@@ -57,15 +54,6 @@ pub(crate) fn chains(
     found
         .map(|chain| Foreign::Chain { family, table: chain.table.clone(), chain: chain.name.clone() })
         .collect()
-}
-
-/// Returns whether iptables-legacy has a table of rules for forwarded packets.
-pub(crate) fn has_legacy() -> bool {
-    has_filter(&std::fs::read_to_string(LEGACY_TABLES).unwrap_or_default())
-}
-
-fn has_filter(tables: &str) -> bool {
-    tables.lines().any(|table| table.trim() == FILTER)
 }
 
 #[cfg(test)]
@@ -94,6 +82,5 @@ mod tests {
                 "chain c of table ip caravan-nomad drops forwarded packets by default"
             ]
         );
-        assert!(has_filter("nat\nfilter\n") && !has_filter("nat\nmangle\n") && !has_filter(""));
     }
 }

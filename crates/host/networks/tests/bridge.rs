@@ -486,6 +486,16 @@ fn a_firewall_that_cannot_be_passed_is_found() {
         rules.commit(ended).unwrap();
         bridge.repair().unwrap();
         assert_eq!(bridge.foreign(), []);
+        // firewalld ends its chain with such a rule.
+        let mut firewall = Transaction::default();
+        firewall.add_table(&table);
+        firewall.add_chain(&table, "forward", Hook::Forward);
+        firewall.append_rule(&table, "forward", &[Clause::Count, Clause::Then(Verdict::Drop)], "");
+        rules.commit(firewall).unwrap();
+        assert_eq!(ask_from(&outside, &format!("{HOST}:8001")), None, "packets are dropped");
+        bridge.repair().unwrap();
+        let found: Vec<String> = bridge.foreign().iter().map(ToString::to_string).collect();
+        assert_eq!(found, ["chain forward of table inet theirs drops forwarded packets by default"]);
     });
 }
 

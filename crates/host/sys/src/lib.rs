@@ -12,6 +12,7 @@ mod error;
 pub mod files;
 pub mod footprint;
 pub mod heap;
+pub mod iptables;
 pub mod mount;
 pub mod mountinfo;
 pub mod netlink;

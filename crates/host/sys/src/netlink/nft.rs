@@ -2,6 +2,7 @@
 //! are transactions: all take effect at the same moment, or none.
 
 mod clause;
+mod drops;
 
 pub use clause::{Clause, Direction, Verdict};
 
@@ -251,7 +252,7 @@ pub struct Chain {
     pub table: String,
     /// Its name.
     pub name: String,
-    /// Whether the kernel passes forwarded packets to the chain, and drops the packets that no rule of it decides about.
+    /// Whether the kernel passes forwarded packets to the chain, and its policy or a rule without conditions drops them.
     pub drops_forwarded: bool,
 }
 
@@ -555,13 +556,41 @@ impl Rules {
             let big = |bytes: &[u8]| bytes.try_into().ok().map(u32::from_be_bytes);
             let hook = attributes.within(CHAIN_HOOK).find(HOOK_NUMBER).and_then(big);
             let policy = attributes.find(CHAIN_POLICY).and_then(big);
-            Some(Chain {
+            let is_passed_forwarded = hook == Some(Hook::Forward.number());
+            let chain = Chain {
                 table: attributes.text(CHAIN_TABLE)?,
                 name: attributes.text(CHAIN_NAME)?,
-                drops_forwarded: hook == Some(Hook::Forward.number()) && policy == Some(POLICY_DROP),
-            })
+                drops_forwarded: is_passed_forwarded && policy == Some(POLICY_DROP),
+            };
+            Some((chain, is_passed_forwarded))
         };
-        absent_is_empty(self.0.dump(&new(GET_CHAIN, 0, family), read)).map_err(failed("list", "the chains"))
+        let found = absent_is_empty(self.0.dump(&new(GET_CHAIN, 0, family), read))
+            .map_err(failed("list", "the chains"))?;
+        let is_open = |(chain, is_passed): &(Chain, bool)| *is_passed && !chain.drops_forwarded;
+        let droppers = if found.iter().any(is_open) { self.droppers(family)? } else { Vec::new() };
+        let finished = found.into_iter().map(|(mut chain, is_passed)| {
+            let is_dropper =
+                droppers.iter().any(|(table, name)| (table, name) == (&chain.table, &chain.name));
+            chain.drops_forwarded |= is_passed && is_dropper;
+            chain
+        });
+        Ok(finished.collect())
+    }
+
+    /// Returns the table and the name of chains whose first rule without conditions drops packets.
+    fn droppers(&mut self, family: Family) -> Result<Vec<(String, String)>> {
+        let read = |answer: &Received<'_>| {
+            let attributes = answer.attributes(GENERIC);
+            let drops = drops::drops_all(attributes.within(RULE_EXPRESSIONS))?;
+            Some(((attributes.text(RULE_TABLE)?, attributes.text(RULE_CHAIN)?), drops))
+        };
+        let rules = absent_is_empty(self.0.dump(&new(GET_RULE, 0, family), read));
+        let rules = rules.map_err(failed("list", "the rules"))?;
+        let mut first = std::collections::BTreeMap::new();
+        for (chain, drops) in rules {
+            first.entry(chain).or_insert(drops);
+        }
+        Ok(first.into_iter().filter_map(|(chain, drops)| drops.then_some(chain)).collect())
     }
 }
 
