@@ -156,7 +156,7 @@ tests() {
     fi
     build
     # Hosts of tests are network namespaces, one of them behind NAT.
-    need_packages ip=iproute2 nft=nftables dockerd=docker.io docker=docker.io \
+    need_packages ip=iproute2 nft=nftables iptables-legacy=iptables dockerd=docker.io docker=docker.io \
         podman=podman docker-registry=docker-registry
     # The drivers java and qemu run the real programs.
     need_packages java=default-jre-headless qemu-system-x86_64=qemu-system-x86
