@@ -81,15 +81,19 @@ fn durable(path: &Path, mode: u32, sync: &mut dyn FnMut(&Path) -> Result<()>) ->
         // The root directory always exists.
         None => return Ok(()),
     };
-    match DirBuilder::new().mode(mode).create(path) {
-        Ok(()) => {}
-        Err(error) if error.kind() == io::ErrorKind::AlreadyExists && path.is_dir() => {}
+    // The tasks of an allocation create the directory of the allocation at the same time.
+    let create = || match DirBuilder::new().mode(mode).create(path) {
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists && path.is_dir() => Ok(()),
+        other => other,
+    };
+    let created = match create() {
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
             durable(parent, mode, sync)?;
-            DirBuilder::new().mode(mode).create(path).map_err(Error::path("create directory", path))?;
+            create()
         }
-        Err(error) => return Err(Error::path("create directory", path)(error)),
-    }
+        other => other,
+    };
+    created.map_err(Error::path("create directory", path))?;
     sync(parent)
 }
 
@@ -112,6 +116,23 @@ pub fn private_dir(path: &Path) -> Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn directories_may_be_created_at_the_same_time() {
+        for _ in 0..100 {
+            let dir = tempfile::tempdir().unwrap();
+            let start = std::sync::Barrier::new(4);
+            std::thread::scope(|scope| {
+                for n in 0..4 {
+                    let (dir, start) = (dir.path(), &start);
+                    scope.spawn(move || {
+                        start.wait();
+                        durable_dir(&dir.join(format!("tasks/alloc/{n}")), 0o700).unwrap();
+                    });
+                }
+            });
+        }
+    }
 
     #[test]
     fn replaces_content_and_mode_and_leaves_nothing_behind() {
