@@ -48,6 +48,8 @@ pub(crate) struct Facts {
     pub(crate) cgroup_v2: bool,
     /// Number of processors.
     pub(crate) processors: i64,
+    /// Whether the engine is podman's service.
+    pub(crate) is_podman: bool,
 }
 
 /// Returns the name of a task's container, which is the same for each run of the task.

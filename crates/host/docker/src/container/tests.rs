@@ -7,8 +7,8 @@ use caravan_drivers::{Mount, Port, Propagation};
 use serde_json::{Value, json};
 use std::path::Path;
 
-const V1: Facts = Facts { cgroup_v2: false, processors: 4 };
-const V2: Facts = Facts { cgroup_v2: true, processors: 4 };
+const V1: Facts = Facts { cgroup_v2: false, processors: 4, is_podman: false };
+const V2: Facts = Facts { cgroup_v2: true, processors: 4, is_podman: false };
 
 fn task() -> TaskConfig {
     let mut task = sample(Path::new("/allocs"), "a1", "web", Value::Null);
