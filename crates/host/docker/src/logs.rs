@@ -378,6 +378,36 @@ mod tests {
         assert_eq!(written, "a\nb\nc\nx\nd\ne\nf\n");
     }
 
+    #[tokio::test]
+    async fn podmans_file_follows_the_entries_of_an_earlier_agent() {
+        let (logs, state) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let mut first = Files::open(&config(logs.path()), state.path()).unwrap();
+        first.write(&entry(1, "a"));
+        // An agent that read from the engine stored only the outputs.
+        let old = serde_json::to_vec(&first.progress.outputs).unwrap();
+        drop(first);
+        std::fs::write(state.path().join(CHECKPOINT), old).unwrap();
+        let path = state.path().join("ctr.log");
+        let line = |second: u32, text: &str| format!("2026-01-01T00:00:{second:02}.5Z stdout F {text}\n");
+        std::fs::write(&path, line(1, "a") + &line(1, "b")).unwrap();
+        let read = |more: &str| {
+            let mut files = Files::open(&config(logs.path()), state.path()).unwrap();
+            let mut log = CtrLog::open(&path).unwrap();
+            files.opened(&mut log).unwrap();
+            let mut buffer = vec![0; READ_SIZE];
+            while log.read(&mut buffer, |entry| files.write_entry(entry)).unwrap() {}
+            files.progress.position = log.position();
+            files.save();
+            assert_eq!(std::fs::read_to_string(logs.path().join("t.stdout.0")).unwrap(), more);
+        };
+        read("a\nb\n");
+        // The same file, whose clock stepped back, and then another file that repeats entries.
+        std::fs::write(&path, line(1, "a") + &line(1, "b") + &line(0, "c") + &line(2, "d")).unwrap();
+        read("a\nb\nc\nd\n");
+        std::fs::write(&path, line(2, "d") + &line(3, "e")).unwrap();
+        read("a\nb\nc\nd\ne\n");
+    }
+
     #[test]
     fn a_new_run_continues_the_files() {
         let (logs, state) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
