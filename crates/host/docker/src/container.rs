@@ -9,7 +9,7 @@ mod tests;
 
 use crate::config::{Config, SecurityOpt};
 use crate::network::HOLDER;
-use crate::options::{DockerOptions, allows_mode, plain_capability, selected};
+use crate::options::{DockerOptions, allows_mode, default_logging, plain_capability, selected};
 use bollard::models::{
     ContainerCreateBody, EndpointIpamConfig, EndpointSettings, HealthConfig, HostConfig,
     HostConfigCgroupnsModeEnum, HostConfigLogConfig, NetworkingConfig, ResourcesUlimits,
@@ -38,6 +38,9 @@ const MIB: i64 = 1 << 20;
 /// The least memory that engines accept, in bytes.
 const MIN_MEMORY: i64 = 6 * MIB;
 
+/// The size at which podman begins a new file of output, unless the job or the node sets one.
+const PODMAN_MAX_SIZE: &str = "100m";
+
 /// The MHz up to which CPU shares are MHz. Nodes with more scale their shares to this number.
 const MAX_SHARES: u64 = 262_144;
 
@@ -48,6 +51,8 @@ pub(crate) struct Facts {
     pub(crate) cgroup_v2: bool,
     /// Number of processors.
     pub(crate) processors: i64,
+    /// Whether the engine is podman's service.
+    pub(crate) is_podman: bool,
 }
 
 /// Returns the name of a task's container, which is the same for each run of the task.
@@ -99,7 +104,7 @@ pub(crate) fn body(
             "private" => Some(HostConfigCgroupnsModeEnum::PRIVATE),
             _ => None,
         },
-        log_config: Some(log_config(config, options)),
+        log_config: Some(log_config(config, options, facts)),
         pids_limit: Some(pids(config, options)?),
         network_mode: Some(network_mode),
         port_bindings: (!ports.bindings.is_empty()).then_some(ports.bindings),
@@ -289,12 +294,14 @@ fn security(config: &Config) -> Result<Vec<String>> {
     config.security_opt.iter().map(read).collect()
 }
 
-fn log_config(config: &Config, options: &DockerOptions) -> HostConfigLogConfig {
+fn log_config(config: &Config, options: &DockerOptions, facts: Facts) -> HostConfigLogConfig {
     let logging = config.logging.as_ref().unwrap_or(&options.logging);
-    HostConfigLogConfig {
-        typ: text(&logging.driver),
-        config: Some(logging.config.clone().into_iter().collect()),
+    let mut values: HashMap<_, _> = logging.config.clone().into_iter().collect();
+    if facts.is_podman && *logging == default_logging() {
+        // podman keeps no older file: two files that fill between two reads are a loss.
+        values.insert("max-size".into(), PODMAN_MAX_SIZE.into());
     }
+    HostConfigLogConfig { typ: text(&logging.driver), config: Some(values) }
 }
 
 fn labels(task: &TaskConfig, config: &Config, options: &DockerOptions) -> HashMap<String, String> {

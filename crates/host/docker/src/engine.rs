@@ -12,6 +12,7 @@ use parking_lot::Mutex;
 use serde_json::Value;
 use std::error::Error as _;
 use std::io;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -23,6 +24,8 @@ const DEFAULT_ENDPOINT: &str = "unix:///var/run/docker.sock";
 const DEFAULT_PORTS: [u16; 2] = [2375, 2376];
 /// The longest time until an answer begins.
 const ANSWER_LIMIT: Duration = Duration::from_secs(300);
+/// The component that podman's service names in its version.
+const PODMAN: &str = "Podman Engine";
 /// Attempts after the first, when the engine is in trouble.
 pub(crate) const RETRIES: u32 = 5;
 
@@ -92,6 +95,11 @@ impl Engine {
         self.endpoint.strip_prefix("unix://").map(Path::new)
     }
 
+    /// Returns whether the engine's socket belongs to root, so that the engine may name files that root reads.
+    pub(crate) fn is_of_root(&self) -> bool {
+        self.socket().and_then(|path| std::fs::metadata(path).ok()).is_some_and(|found| found.uid() == 0)
+    }
+
     /// Returns the client, and agrees with the engine on a version of the API at the first call.
     pub(crate) async fn client(&self) -> Result<Docker, Unreachable> {
         if let Some(client) = self.client.lock().clone() {
@@ -119,9 +127,11 @@ impl Engine {
             return Ok(facts);
         }
         let info = client.info().await?;
+        let parts = client.version().await?.components.unwrap_or_default();
         let facts = Facts {
             cgroup_v2: info.cgroup_version == Some(SystemInfoCgroupVersionEnum::_2),
             processors: info.ncpu.unwrap_or(1),
+            is_podman: parts.iter().any(|part| part.name == PODMAN),
         };
         *self.facts.lock() = Some(facts);
         Ok(facts)
@@ -223,6 +233,9 @@ fn used_part(text: &str) -> Option<ContainerInspectResponse> {
     let all: Value = serde_json::from_str(text).ok()?;
     let mut used = serde_json::Map::new();
     used.insert("Id".to_owned(), all.get("Id")?.clone());
+    if let Some(path) = all.get("LogPath") {
+        used.insert("LogPath".to_owned(), path.clone());
+    }
     for (block, keys) in USED {
         let inner =
             keys.iter().filter_map(|key| Some(((*key).to_owned(), all.get(block)?.get(key)?.clone())));

@@ -10,6 +10,7 @@ mod auth;
 mod config;
 mod connection;
 mod container;
+mod ctr_log;
 mod dangling;
 mod driver;
 mod engine;

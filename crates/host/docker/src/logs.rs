@@ -5,6 +5,7 @@
 //! or doubled. For example, an agent that dies between the write of a line and the checkpoint removes the line and
 //! writes it again.
 
+use crate::ctr_log::{CtrLog, Entry, Output, Position, READ_SIZE};
 use crate::engine::{Engine, backoff, is_absent, status, text};
 use crate::watch::EngineWatch;
 use bollard::container::LogOutput;
@@ -18,7 +19,7 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use std::fs::File;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -48,8 +49,14 @@ struct Progress {
     place: Place,
 }
 
-/// The progress of standard output and standard error.
-type Checkpoint = [Progress; 2];
+/// How far the files of a task contain the output.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+struct Checkpoint {
+    /// The progress of standard output and standard error.
+    outputs: [Progress; 2],
+    /// How far podman's file was read; absent if the entries come from the engine.
+    position: Option<Position>,
+}
 
 /// The log files of a task.
 #[derive(Debug)]
@@ -78,9 +85,13 @@ impl Files {
         let record = record.map_err(|error| format!("{} cannot be opened: {error}", path.display()))?;
         let mut text = vec![0; CHECKPOINT_SIZE];
         let length = record.read_at(&mut text, 0).unwrap_or(0);
-        let progress = match serde_json::from_slice::<Checkpoint>(&text[..length]) {
+        let stored = serde_json::from_slice::<Checkpoint>(&text[..length]).or_else(|_| {
+            // Earlier agents wrote only the outputs.
+            serde_json::from_slice(&text[..length]).map(|outputs| Checkpoint { outputs, position: None })
+        });
+        let progress = match stored {
             Ok(progress) => {
-                for (writer, progress) in writers.iter_mut().zip(&progress) {
+                for (writer, progress) in writers.iter_mut().zip(&progress.outputs) {
                     writer.rewind(progress.place).map_err(say)?;
                 }
                 progress
@@ -88,7 +99,7 @@ impl Files {
             Err(_) => {
                 // The first run, with the files of earlier runs.
                 let place = |index: usize| Progress { place: writers[index].place(), ..Progress::default() };
-                [place(0), place(1)]
+                Checkpoint { outputs: [place(0), place(1)], position: None }
             }
         };
         let files = Self { logs: writers, progress, seen: [(0, 0); 2], repeats: [true; 2], record };
@@ -99,7 +110,7 @@ impl Files {
     /// Returns the second of the oldest entry that may be missing. The engine delivers entries of both outputs in the
     /// order in which it received them, which differs from their times by far less than a second.
     fn since(&self) -> i32 {
-        let newest = self.progress.iter().map(|progress| progress.time).max().unwrap_or(0);
+        let newest = self.progress.outputs.iter().map(|progress| progress.time).max().unwrap_or(0);
         i32::try_from(newest / 1_000_000_000 - 1).unwrap_or(0).max(0)
     }
 
@@ -107,9 +118,25 @@ impl Files {
     fn connected(&mut self) {
         self.seen = [(0, 0); 2];
         self.repeats = [true; 2];
+        self.progress.position = None;
     }
 
-    /// Writes an entry, unless the files already contain it.
+    /// Begins to read podman's file: after the last entry of the checkpoint, or at the beginning of another file.
+    fn opened(&mut self, log: &mut CtrLog) -> std::io::Result<()> {
+        let is_continued = match self.progress.position {
+            Some(position) => log.resume(position)?,
+            None => false,
+        };
+        self.connected();
+        if is_continued {
+            self.seen = self.progress.outputs.map(|progress| (progress.time, progress.count));
+            self.repeats = [false; 2];
+            self.progress.position = log.position();
+        }
+        Ok(())
+    }
+
+    /// Writes an entry of the engine, unless the files already contain it.
     fn write(&mut self, entry: &LogOutput) {
         let (stream, message) = match entry {
             LogOutput::StdErr { message } => (1, message),
@@ -120,9 +147,22 @@ impl Files {
             self.logs[stream].write(message);
             return;
         };
+        self.add(stream, time, data);
+    }
+
+    /// Writes an entry of podman's file, unless the files already contain it.
+    fn write_entry(&mut self, entry: Entry<'_>) {
+        let stream = match entry.output {
+            Output::Stdout => 0,
+            Output::Stderr => 1,
+        };
+        self.add(stream, entry.time, entry.data);
+    }
+
+    fn add(&mut self, stream: usize, time: i128, data: &[u8]) {
         let seen = &mut self.seen[stream];
         *seen = if seen.0 == time { (time, seen.1 + 1) } else { (time, 1) };
-        let progress = &mut self.progress[stream];
+        let progress = &mut self.progress.outputs[stream];
         let is_old = time < progress.time || time == progress.time && seen.1 <= progress.count;
         if self.repeats[stream] && is_old {
             return;
@@ -155,6 +195,8 @@ pub(crate) struct Follower {
     pub(crate) engine: Arc<Engine>,
     pub(crate) watch: Arc<EngineWatch>,
     pub(crate) container: String,
+    /// The file in which podman keeps the output.
+    pub(crate) file: Option<PathBuf>,
     /// Becomes true when the container has ended.
     pub(crate) ended: watch::Receiver<bool>,
     /// The number of batches of entries that were read.
@@ -163,8 +205,21 @@ pub(crate) struct Follower {
 
 impl Follower {
     /// Copies the output until the container has ended and all output is written. Returns why output is missing.
-    pub(crate) async fn run(self, logs: LogConfig, state_dir: std::path::PathBuf) -> Result<(), String> {
+    pub(crate) async fn run(self, logs: LogConfig, state_dir: PathBuf) -> Result<(), String> {
         let mut files = Files::open(&logs, &state_dir)?;
+        if let Some(path) = &self.file {
+            match self.copy_file(&mut files, path).await {
+                Ok(()) => return Ok(()),
+                Err(reason) => {
+                    let container = &self.container;
+                    tracing::info!(
+                        container,
+                        reason,
+                        "the output is read from the engine instead of its file"
+                    );
+                }
+            }
+        }
         let mut failures = 0;
         loop {
             // Asked first: what the container wrote before its end is then part of the answer.
@@ -198,6 +253,34 @@ impl Follower {
         let _passed = tokio::time::timeout(pause, ended.wait_for(|ended| *ended)).await;
     }
 
+    /// Copies the output from podman's file until the container has ended. conmon writes all output before podman
+    /// reports the end.
+    async fn copy_file(&self, files: &mut Files, path: &Path) -> Result<(), String> {
+        let failed = |error: std::io::Error| format!("{}: {error}", path.display());
+        let mut log = CtrLog::open(path).map_err(|error| caravan_sys::describe(&error))?;
+        files.opened(&mut log).map_err(failed)?;
+        let mut ended = self.ended.clone();
+        loop {
+            // Asked first: what the container wrote before its end is then part of the file.
+            let has_ended = *ended.borrow();
+            let mut buffer = vec![0; READ_SIZE];
+            while log.read(&mut buffer, |entry| files.write_entry(entry)).map_err(failed)? {
+                files.progress.position = log.position();
+                files.save();
+                self.batches.fetch_add(1, Ordering::Relaxed);
+                tokio::task::yield_now().await;
+            }
+            drop(buffer);
+            if has_ended {
+                return Ok(());
+            }
+            tokio::select! {
+                () = log.changed() => {}
+                () = until_true(&mut ended) => {}
+            }
+        }
+    }
+
     /// Copies the output until the engine ends the stream. Only the output of a running container is followed: podman
     /// ends the stream of a follower half a second after the container, whether or not all entries are delivered.
     async fn copy(&self, files: &mut Files, follow: bool) -> Result<(), Error> {
@@ -229,6 +312,13 @@ impl Follower {
             files.save();
         }
         Ok(())
+    }
+}
+
+/// Waits until a value is true. If its sender is gone, the agent ends.
+async fn until_true(value: &mut watch::Receiver<bool>) {
+    if value.wait_for(|value| *value).await.is_err() {
+        std::future::pending::<()>().await;
     }
 }
 
@@ -286,6 +376,36 @@ mod tests {
         }
         let written = std::fs::read_to_string(logs.path().join("t.stdout.0")).unwrap();
         assert_eq!(written, "a\nb\nc\nx\nd\ne\nf\n");
+    }
+
+    #[tokio::test]
+    async fn podmans_file_follows_the_entries_of_an_earlier_agent() {
+        let (logs, state) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let mut first = Files::open(&config(logs.path()), state.path()).unwrap();
+        first.write(&entry(1, "a"));
+        // An agent that read from the engine stored only the outputs.
+        let old = serde_json::to_vec(&first.progress.outputs).unwrap();
+        drop(first);
+        std::fs::write(state.path().join(CHECKPOINT), old).unwrap();
+        let path = state.path().join("ctr.log");
+        let line = |second: u32, text: &str| format!("2026-01-01T00:00:{second:02}.5Z stdout F {text}\n");
+        std::fs::write(&path, line(1, "a") + &line(1, "b")).unwrap();
+        let read = |more: &str| {
+            let mut files = Files::open(&config(logs.path()), state.path()).unwrap();
+            let mut log = CtrLog::open(&path).unwrap();
+            files.opened(&mut log).unwrap();
+            let mut buffer = vec![0; READ_SIZE];
+            while log.read(&mut buffer, |entry| files.write_entry(entry)).unwrap() {}
+            files.progress.position = log.position();
+            files.save();
+            assert_eq!(std::fs::read_to_string(logs.path().join("t.stdout.0")).unwrap(), more);
+        };
+        read("a\nb\n");
+        // The same file, whose clock stepped back, and then another file that repeats entries.
+        std::fs::write(&path, line(1, "a") + &line(1, "b") + &line(0, "c") + &line(2, "d")).unwrap();
+        read("a\nb\nc\nd\n");
+        std::fs::write(&path, line(2, "d") + &line(3, "e")).unwrap();
+        read("a\nb\nc\nd\ne\n");
     }
 
     #[test]

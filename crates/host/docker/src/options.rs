@@ -155,7 +155,7 @@ impl Default for Dangling {
 }
 
 /// Bounds the engine's own copy of the output, which otherwise grows without end.
-fn default_logging() -> Logging {
+pub(crate) fn default_logging() -> Logging {
     let config = [("max-file", "2"), ("max-size", "2m")].map(|(key, value)| (key.into(), value.into()));
     Logging { driver: "json-file".into(), config: config.into() }
 }

@@ -92,6 +92,12 @@ pub(crate) async fn start(shared: &Arc<Shared>, task: TaskConfig) -> Result<Task
     crate::logs::clear(&task.dirs.state_dir);
     let running = found.state.clone().unwrap_or_default();
     let pid = running.pid.and_then(|pid| u32::try_from(pid).ok()).filter(|pid| *pid > 0);
+    // podman's service skips lines for a slow follower. Without a file, such as with journald, the follower asks it.
+    let output_file = found
+        .log_path
+        .as_deref()
+        .filter(|_| facts.is_podman && shared.engine.is_of_root())
+        .and_then(|path| crate::ctr_log::usual_path(&id, path));
     let state = State {
         container: id,
         image,
@@ -99,6 +105,7 @@ pub(crate) async fn start(shared: &Arc<Shared>, task: TaskConfig) -> Result<Task
         task_name: task.task_name.clone(),
         state_dir: task.dirs.state_dir.clone(),
         logs: collected,
+        output_file,
         stop_signal: found
             .config
             .as_ref()

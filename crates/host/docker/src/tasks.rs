@@ -54,6 +54,9 @@ pub(crate) struct State {
     pub(crate) state_dir: PathBuf,
     /// The log files; absent if the engine keeps the output.
     pub(crate) logs: Option<LogConfig>,
+    /// The file in which podman keeps the output; absent for other engines.
+    #[serde(default)]
+    pub(crate) output_file: Option<PathBuf>,
     /// Signal of a graceful stop.
     pub(crate) stop_signal: String,
     /// Process id of the container's first process, if the engine runs on this machine.
@@ -238,6 +241,7 @@ impl Shared {
                 engine: self.engine.clone(),
                 watch: self.watch.clone(),
                 container: state.container.clone(),
+                file: state.output_file.clone(),
                 ended: has_ended,
                 batches: batches.clone(),
             };

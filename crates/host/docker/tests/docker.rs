@@ -5,6 +5,7 @@ mod engines;
 mod images;
 mod leases;
 mod networks;
+mod podman;
 mod programs;
 mod tls;
 
@@ -98,8 +99,6 @@ impl Fixture for World {
             Behaviour::RunForever => self.script(name, FOREVER),
             Behaviour::Stubborn => self.script(name, "trap '' TERM; echo deaf; exec sleep 100000"),
             Behaviour::CannotStart => self.config(name, json!({"command": "/no/such/program"})),
-            // podman's service loses lines of megabytes that arrive at once (docs/gaps.md).
-            Behaviour::Flood if self.kind == EngineKind::Podman => return None,
             Behaviour::Flood => {
                 let mut config = self.script(name, &conformance::script(Behaviour::Flood)?);
                 // An engine that rotates its own copy faster than it delivers it loses lines.

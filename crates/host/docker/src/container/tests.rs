@@ -7,8 +7,8 @@ use caravan_drivers::{Mount, Port, Propagation};
 use serde_json::{Value, json};
 use std::path::Path;
 
-const V1: Facts = Facts { cgroup_v2: false, processors: 4 };
-const V2: Facts = Facts { cgroup_v2: true, processors: 4 };
+const V1: Facts = Facts { cgroup_v2: false, processors: 4, is_podman: false };
+const V2: Facts = Facts { cgroup_v2: true, processors: 4, is_podman: false };
 
 fn task() -> TaskConfig {
     let mut task = sample(Path::new("/allocs"), "a1", "web", Value::Null);
@@ -59,6 +59,13 @@ fn a_plain_task_has_the_defaults() {
     let logs = host.log_config.unwrap();
     assert_eq!(logs.typ.as_deref(), Some("json-file"));
     assert_eq!(logs.config.unwrap()["max-size"], "2m");
+    let podman = Facts { is_podman: true, ..V1 };
+    let size = |more: Value| {
+        let made = body(&task(), &config(&more), &DockerOptions::default(), podman, "i").unwrap();
+        made.host_config.unwrap().log_config.unwrap().config.unwrap()["max-size"].clone()
+    };
+    assert_eq!(size(json!({})), "100m");
+    assert_eq!(size(json!({"logging": {"type": "json-file", "config": {"max-size": "3m"}}})), "3m");
     assert_eq!(host.network_mode.as_deref(), Some("default"));
     assert_eq!((host.cpu_shares, host.cpuset_cpus, host.cpu_quota), (Some(500), None, None));
     assert_eq!((host.pids_limit, host.privileged), (Some(-1), Some(false)));
