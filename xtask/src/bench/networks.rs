@@ -3,7 +3,7 @@
 
 use super::agent::{build, millis, put, wait_count};
 use super::{example, figure, median};
-use anyhow::{Result, bail, ensure};
+use anyhow::{Context, Result, bail, ensure};
 use caravan_testkit::{Agent, AgentOptions, Host, Switch};
 use serde_json::{Value, json};
 use std::io::{Read, Write};
@@ -15,6 +15,10 @@ const ROUNDS: usize = 11;
 const MANY: u16 = 50;
 /// The first port of the node that leads to an allocation.
 const FIRST_PORT: u16 = 24_000;
+/// The time in which the work after a start ends.
+const SETTLE: Duration = Duration::from_secs(15);
+/// The time in which an agent at rest is measured.
+const REST: Duration = Duration::from_secs(20);
 /// How long an answer may take.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(60);
 
@@ -53,7 +57,38 @@ pub(super) fn run(release: bool) -> Result<()> {
         beside.inside(|| until_answered(address, FIRST_PORT + number))??;
     }
     print(&format!("{MANY} allocations in mode bridge running and reachable"), millis(begun) / 1000.0, "s");
+    wait_count(&agent, "many", "Running", usize::from(MANY))?;
+    // The comparison with allocations of mode `host` shows the share of the networks.
+    let bridged = at_rest(agent.pid())?;
+    agent.request("DELETE", "/v1/job/many", None)?;
+    wait_count(&agent, "many", "Complete", usize::from(MANY))?;
+    let mut plain = job("plain", MANY);
+    for group in plain["Job"]["TaskGroups"].as_array_mut().context("groups")? {
+        group["Networks"] = json!([]);
+        group["Tasks"][0]["Config"]["args"] = json!(["-c", "exec busybox sleep 3600"]);
+    }
+    put(&agent, "/v1/jobs", &plain)?;
+    wait_count(&agent, "plain", "Running", usize::from(MANY))?;
+    let without = at_rest(agent.pid())?;
+    print(&format!("processor time of the agent at rest, {MANY} allocations in mode bridge"), bridged, "ms/s");
+    print(&format!("processor time of the agent at rest, {MANY} allocations without a network"), without, "ms/s");
     Ok(())
+}
+
+/// Returns the processor time of a process in milliseconds a second, after a while without changes.
+fn at_rest(pid: u32) -> Result<f64> {
+    std::thread::sleep(SETTLE);
+    let before = processor_millis(pid)?;
+    std::thread::sleep(REST);
+    Ok((processor_millis(pid)? - before) / REST.as_secs_f64())
+}
+
+/// Returns the processor time of a process so far (proc_pid_stat(5)). A tick is 10 milliseconds on Linux.
+fn processor_millis(pid: u32) -> Result<f64> {
+    let text = std::fs::read_to_string(format!("/proc/{pid}/stat"))?;
+    let (_, fields) = text.rsplit_once(") ").context("a line of /proc/PID/stat")?;
+    let ticks: Vec<f64> = fields.split(' ').skip(11).take(2).flat_map(str::parse).collect();
+    Ok(ticks.iter().sum::<f64>() * 10.0)
 }
 
 /// Returns a job with a number of groups, each with its own port of the node.

@@ -1,7 +1,7 @@
 //! Identities of nodes: the servers sign them with heartbeats, accept them in calls, and renew them.
 
 use anyhow::{Context, Result, bail, ensure};
-use caravan_messages::{NodeContact, NodeHeartbeat, NodeRegister};
+use caravan_messages::{NodeContact, NodeHeartbeat, NodeRegister, SignedNode};
 use caravan_rpc::{Channel, Code, ConnectOptions, PeerIdentity, RetryPolicy, RpcError, Secret, methods};
 use caravan_testkit::{Agent, AgentOptions, eventually};
 use caravan_types::node::{Node, NodeSecret};
@@ -46,6 +46,14 @@ impl Player {
         let beat = NodeHeartbeat { node_id: self.id.into(), secret: NodeSecret::new(proof), wants_identity };
         self.runtime.block_on(self.channel.call::<methods::NodeHeartbeat>(beat, LIMIT))
     }
+
+    /// Sends heartbeats until an answer has an identity: heartbeats do not wait for a key pair that is being created.
+    fn identity(&self, proof: &str, wants_identity: bool) -> Result<SignedNode> {
+        eventually("an identity", || {
+            let answer = self.beat(proof, wants_identity).map_err(|error| anyhow::anyhow!("{error:?}"))?;
+            answer.identity.context("no identity")
+        })
+    }
 }
 
 const LIMIT: Option<Duration> = Some(Duration::from_secs(10));
@@ -58,17 +66,17 @@ fn a_node_proves_itself_by_an_identity_that_heartbeats_renew() -> Result<()> {
         |answer: Result<NodeContact, RpcError>| answer.map_err(|error| anyhow::anyhow!("{error:?}"));
     // A node of an earlier version asks for no identity.
     ensure!(answered(one.beat(SECRET, false))?.identity.is_none());
-    let signed = answered(one.beat(SECRET, true))?.identity.context("no identity")?;
+    let signed = one.identity(SECRET, true)?;
     ensure!(signed.claims.sub == format!("node:global:default:{ONE}:default"), "{:?}", signed.claims);
     let token = signed.token.expose();
     ensure!(answered(one.beat(token, false))?.identity.is_none(), "the identity is young");
     let refused = two.beat(token, false).err().context("the identity of another node was accepted")?;
     ensure!(refused.code == Code::Permission && refused.message.contains("another node"), "{refused:?}");
     ensure!(!refused.message.contains(token), "{refused:?}");
-    // With another root key, the next heartbeat carries a new identity.
+    // With another root key, a new identity is due.
     let rotated = agent.request("PUT", "/v1/operator/keyring/rotate", Some(&json!({})))?;
     ensure!(rotated.status == 200, "{}", rotated.text());
-    let renewed = answered(one.beat(token, false))?.identity.context("no new identity")?;
+    let renewed = one.identity(token, false)?;
     ensure!(answered(one.beat(renewed.token.expose(), false))?.identity.is_none());
     let purged = agent.request("PUT", &format!("/v1/node/{ONE}/purge"), None)?;
     ensure!(purged.status == 200, "{}", purged.text());
