@@ -70,8 +70,16 @@ pub(super) fn run(release: bool) -> Result<()> {
     put(&agent, "/v1/jobs", &plain)?;
     wait_count(&agent, "plain", "Running", usize::from(MANY))?;
     let without = at_rest(agent.pid())?;
-    print(&format!("processor time of the agent at rest, {MANY} allocations in mode bridge"), bridged, "ms/s");
-    print(&format!("processor time of the agent at rest, {MANY} allocations without a network"), without, "ms/s");
+    print(
+        &format!("processor time of the agent at rest, {MANY} allocations in mode bridge"),
+        bridged,
+        "ms/s",
+    );
+    print(
+        &format!("processor time of the agent at rest, {MANY} allocations without a network"),
+        without,
+        "ms/s",
+    );
     Ok(())
 }
 

@@ -273,19 +273,27 @@ impl Admin {
         Ok(messages::SignedNode { token, claims })
     }
 
+    /// Returns whether the active key can sign at once. Otherwise its key pair is created in the background.
+    pub(crate) fn prepare_signer(&self) -> bool {
+        let active = self.core.keyring.active();
+        if self.known_signer(&active).is_some() {
+            return true;
+        }
+        if !self.core.keyring.is_making_signer() {
+            let admin = self.clone();
+            tokio::spawn(async move {
+                if let Err(error) = admin.create_signer(active).await {
+                    tracing::warn!(%error, "no key pair can be created for identities");
+                }
+            });
+        }
+        false
+    }
+
     /// Returns a new identity of a node, for the answer to a heartbeat. A heartbeat renews the node's lease, so it does
     /// not wait for a key pair and does not fail without one: the node asks again with the next heartbeat.
     pub(crate) async fn renewed_identity(&self, id: &NodeId) -> Option<messages::SignedNode> {
-        let active = self.core.keyring.active();
-        if self.known_signer(&active).is_none() {
-            if !self.core.keyring.is_making_signer() {
-                let admin = self.clone();
-                tokio::spawn(async move {
-                    if let Err(error) = admin.create_signer(active).await {
-                        tracing::warn!(%error, "no key pair can be created for identities");
-                    }
-                });
-            }
+        if !self.prepare_signer() {
             return None;
         }
         match self.sign_node(id).await {
