@@ -85,7 +85,12 @@ end server-1 server-2 server-3
 
 while read -r kind object; do
     case $kind in
-    namespace) if [ -e "/run/netns/$object" ]; then ip netns delete "$object"; fi ;;
+    namespace)
+        # The kernel removes the interfaces of a deleted namespace later, and a new cluster needs their names.
+        port=$(port_of "${object#"$name-"}")
+        if [ -e "/sys/class/net/$port" ]; then ip link delete "$port"; fi
+        if [ -e "/run/netns/$object" ]; then ip netns delete "$object"; fi
+        ;;
     bridge) if [ -e "/sys/class/net/$object" ]; then ip link delete "$object"; fi ;;
     esac
 done <"$dir/made"

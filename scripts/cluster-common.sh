@@ -26,6 +26,9 @@ address() {
     esac
 }
 
+# port_of HOST : the end of a host's cable at the bridge.
+port_of() { printf '%s-%s%s' "$name" "${1:0:1}" "${1##*-}"; }
+
 # use HOST : sends the commands that follow to the agent on a host.
 use() {
     CARAVAN_ADDR=http://$(address "$1"):4646

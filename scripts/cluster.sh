@@ -50,7 +50,7 @@ ip addr add "$net.1/24" dev "${name}0"
 ip link set "${name}0" up
 for host in $hosts; do
     space=$name-$host
-    port=$name-${host:0:1}${host##*-}
+    port=$(port_of "$host")
     printf 'namespace %s\n' "$space" >>"$dir/made"
     ip netns add "$space"
     ip link add "$port" type veth peer name eth0 netns "$space"
