@@ -3,7 +3,6 @@
 //! The kernel resolves every path beneath the allocation's directory (openat2(2), `RESOLVE_BENEATH`), so that no link
 //! of a task leads out of it. Files in a task's `secrets` or `private` are never read.
 
-pub(crate) mod follow;
 mod frames;
 pub(crate) mod pack;
 mod snapshot;

@@ -3,17 +3,14 @@
 //! podman's service skips lines for a follower that is slower than the container. The file has all of them. Each line
 //! of the file is an entry, `TIME STREAM F|P TEXT`: `F` ends a line of the container, `P` is a part of such a line.
 
+use caravan_drivers::DirWatch;
 use caravan_sys::dir::{Dir, Mounts};
 use jiff::Timestamp;
-use rustix::fs::inotify::{CreateFlags, WatchFlags, add_watch, init};
 use serde::{Deserialize, Serialize};
 use std::fs::File;
 use std::io;
-use std::os::fd::OwnedFd;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
-use std::time::Duration;
-use tokio::io::unix::AsyncFd;
 
 /// The name of the file.
 const NAME: &str = "ctr.log";
@@ -26,9 +23,6 @@ pub(crate) const READ_SIZE: usize = 64 << 10;
 
 /// Bytes in which the time of an entry ends.
 const MAX_TIME: usize = 64;
-
-/// The interval of reads if the kernel cannot notify, such as without a free watch.
-const FALLBACK_INTERVAL: Duration = Duration::from_millis(200);
 
 /// Returns the path of a container's file, if an engine's answer names the usual one. A job may set another path by the
 /// options of its log driver, and that file may belong to another container. So the path must contain the id, which is
@@ -99,7 +93,7 @@ pub(crate) struct Position {
 pub(crate) struct CtrLog {
     dir: Dir,
     file: File,
-    notice: Notice,
+    notice: DirWatch,
     /// Bytes before the next entry.
     offset: u64,
     /// Time of the first entry, once that entry was read.
@@ -115,7 +109,7 @@ impl CtrLog {
     pub(crate) fn open(path: &Path) -> Result<Self, caravan_sys::Error> {
         let dir = Dir::open_last(path.parent().unwrap_or(path), Mounts::Refuse)?;
         // Before the first read, so that no change is missed.
-        let notice = Notice::on(&dir);
+        let notice = DirWatch::on(Some(&dir));
         let file = dir.read(Path::new(NAME), Mounts::Refuse)?;
         Ok(Self { dir, file, notice, offset: 0, first: None, is_replaced: false, is_reported: false })
     }
@@ -199,48 +193,11 @@ impl CtrLog {
     }
 }
 
-/// A watch on a directory and its files (inotify(7)).
-#[derive(Debug)]
-struct Notice(Option<AsyncFd<OwnedFd>>);
-
-impl Notice {
-    fn on(dir: &Dir) -> Self {
-        #[expect(
-            deprecated,
-            reason = "the replacement is unsafe for the sake of types that close early, which an OwnedFd never does"
-        )]
-        let register = |fd: OwnedFd| AsyncFd::new(fd);
-        let make = || -> io::Result<AsyncFd<OwnedFd>> {
-            let fd = init(CreateFlags::NONBLOCK | CreateFlags::CLOEXEC)?;
-            add_watch(&fd, dir.proc_path(), WatchFlags::MODIFY | WatchFlags::MOVED_TO)?;
-            register(fd)
-        };
-        let notice = make().inspect_err(|error| {
-            tracing::debug!(path = %dir.shown().display(), %error, "no notice of changes: reading in turns");
-        });
-        Self(notice.ok())
-    }
-
-    async fn changed(&self) {
-        let ready = match &self.0 {
-            Some(fd) => fd.readable().await.ok().map(|ready| (fd, ready)),
-            None => None,
-        };
-        let Some((fd, mut ready)) = ready else {
-            tokio::time::sleep(FALLBACK_INTERVAL).await;
-            return;
-        };
-        // The events themselves do not matter: the file is read to its end.
-        let mut events = [0; 4096];
-        while rustix::io::read(fd.get_ref(), &mut events).is_ok_and(|length| length > 0) {}
-        ready.clear_ready();
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use std::io::Write;
+    use std::time::Duration;
 
     const TIME: &str = "2026-01-01T00:00:00.000000001+01:00";
 

@@ -8,6 +8,7 @@
 mod config;
 pub mod conformance;
 mod device;
+mod dir_watch;
 mod driver;
 mod error;
 mod exec;
@@ -30,6 +31,7 @@ pub use caravan_types::device::{
 };
 pub use config::{Reader, matches_pattern, parse_duration};
 pub use device::{DeviceError, DevicePlugin, DeviceStream, Reservation};
+pub use dir_watch::DirWatch;
 pub use driver::{Capabilities, Driver, DriverEvent, Fingerprint, FsIsolation, Health};
 pub use error::{Error, Result};
 pub use exec::{ExecDriver, ExecOptions};

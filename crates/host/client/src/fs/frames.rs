@@ -1,7 +1,7 @@
 //! Files and logs as streams of frames.
 
-use super::follow::Watch;
 use super::{AllocFs, FsError, io};
+use caravan_drivers::DirWatch;
 use caravan_sys::user::effective_uid;
 use futures::stream::{BoxStream, StreamExt, unfold};
 use rustix::fs::FileType;
@@ -80,7 +80,7 @@ struct Reading {
     source: Source,
     open: Option<(String, File)>,
     offset: u64,
-    follow: Option<Watch>,
+    follow: Option<DirWatch>,
     over: bool,
 }
 
@@ -133,8 +133,8 @@ pub(super) fn of_logs(
     Ok(Reading { fs: fs.clone(), source, open: None, offset, follow, over: false }.frames())
 }
 
-fn watch(fs: &AllocFs, dir: &str) -> Result<Watch, FsError> {
-    Ok(Watch::on(Some(&fs.directory(dir)?)))
+fn watch(fs: &AllocFs, dir: &str) -> Result<DirWatch, FsError> {
+    Ok(DirWatch::on(Some(&fs.directory(dir)?)))
 }
 
 /// Returns numbers and sizes of a log's files, in order. Tasks may put any file into the directory: only files of the

@@ -1,8 +1,8 @@
 //! The data that the templates of a task read: kept up to date by the servers' stream and by file notifications.
 
 use super::place::Places;
-use crate::fs::follow::Watch;
 use crate::servers::{Answers, Link};
+use caravan_drivers::DirWatch;
 use caravan_sys::dir::Dir;
 use caravan_templates::Need;
 use caravan_types::AllocId;
@@ -36,7 +36,7 @@ pub(super) struct Feed {
     stream: Option<Mutex<Answers<LookupsFound>>>,
     next_try: Option<Instant>,
     wait: Duration,
-    watches: Vec<Watch>,
+    watches: Vec<DirWatch>,
 }
 
 impl std::fmt::Debug for Feed {
@@ -77,7 +77,7 @@ impl Feed {
         let directories: BTreeMap<PathBuf, Option<Dir>> =
             self.paths().filter_map(|path| self.places.parent(path)).collect();
         // Read after the watches exist, so that no change is missed.
-        self.watches = directories.values().map(|dir| Watch::on(dir.as_ref())).collect();
+        self.watches = directories.values().map(|dir| DirWatch::on(dir.as_ref())).collect();
         self.read_files()
     }
 

@@ -1,4 +1,4 @@
-//! Waits for a directory to change (inotify(7)).
+//! Waits for changes of a directory and of its files (inotify(7)).
 
 use caravan_sys::dir::Dir;
 use rustix::fs::inotify::{CreateFlags, WatchFlags, add_watch, init};
@@ -7,17 +7,17 @@ use std::time::Duration;
 use tokio::io::unix::AsyncFd;
 
 /// The polling interval if the kernel cannot notify (no watches left, a remote file system).
-const PERIOD: Duration = Duration::from_millis(200);
+const FALLBACK_INTERVAL: Duration = Duration::from_millis(200);
 
-/// A watch on a directory.
+/// A watch on a directory and its files.
 #[derive(Debug)]
-pub(crate) struct Watch {
+pub struct DirWatch {
     notice: Option<AsyncFd<OwnedFd>>,
 }
 
-impl Watch {
+impl DirWatch {
     /// Starts to watch: the caller must read the directory after this call. Without a directory, the watch polls.
-    pub(crate) fn on(dir: Option<&Dir>) -> Self {
+    pub fn on(dir: Option<&Dir>) -> Self {
         let Some(dir) = dir else { return Self { notice: None } };
         #[expect(
             deprecated,
@@ -42,18 +42,18 @@ impl Watch {
     }
 
     /// Waits for a change since the last call.
-    pub(crate) async fn changed(&mut self) {
+    pub async fn changed(&self) {
         let Some(fd) = &self.notice else {
-            tokio::time::sleep(PERIOD).await;
+            tokio::time::sleep(FALLBACK_INTERVAL).await;
             return;
         };
         let Ok(mut ready) = fd.readable().await else {
-            tokio::time::sleep(PERIOD).await;
+            tokio::time::sleep(FALLBACK_INTERVAL).await;
             return;
         };
-        // The events themselves do not matter: the caller reads the whole directory again.
+        // The events themselves do not matter: the caller reads again.
         let mut events = [0; 4096];
-        while rustix::io::read(fd.get_ref(), &mut events).is_ok_and(|n| n == events.len()) {}
+        while rustix::io::read(fd.get_ref(), &mut events).is_ok_and(|length| length > 0) {}
         ready.clear_ready();
     }
 }
