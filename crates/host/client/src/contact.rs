@@ -225,6 +225,8 @@ async fn live(
     mut pace: Pace,
 ) -> Pace {
     let mut backoff = Backoff::new(Duration::from_millis(250), MAX_PAUSE);
+    // The servers may be creating the key that signs identities. Servers of earlier versions sign none.
+    let mut unsigned = Backoff::new(Duration::from_millis(500), DEFAULT_TTL);
     let mut pause = pace.pause();
     loop {
         tokio::select! {
@@ -241,6 +243,10 @@ async fn live(
                 backoff.reset();
                 pace = Pace::of(&contact);
                 pause = pace.pause();
+                match parts.link.identity.signed.valid() {
+                    Some(_) => unsigned.reset(),
+                    None => pause = pause.min(unsigned.delay()),
+                }
                 in_step(&contact, allocs);
             }
             Err(error) => {

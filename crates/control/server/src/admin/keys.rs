@@ -274,7 +274,7 @@ impl Admin {
     }
 
     /// Returns whether the active key can sign at once. Otherwise its key pair is created in the background.
-    pub(crate) fn prepare_signer(&self) -> bool {
+    fn prepare_signer(&self) -> bool {
         let active = self.core.keyring.active();
         if self.known_signer(&active).is_some() {
             return true;

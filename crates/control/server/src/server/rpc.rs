@@ -30,10 +30,7 @@ impl Handle {
             Ok(Done { index: parts.core.snapshot().index() })
         });
         let builder = self.led::<methods::NodeRegister, _, _>(builder, |parts, request| async move {
-            let contact = parts.nodes.register(request).await?;
-            // The first heartbeat asks for an identity.
-            parts.admin.prepare_signer();
-            Ok(contact)
+            parts.nodes.register(request).await
         });
         let builder = self.led::<methods::NodeHeartbeat, _, _>(builder, |parts, request| async move {
             let (node, proof) = (request.node_id.clone(), request.secret.clone());
