@@ -225,7 +225,6 @@ async fn live(
     mut pace: Pace,
 ) -> Pace {
     let mut backoff = Backoff::new(Duration::from_millis(250), MAX_PAUSE);
-    // The servers may be creating the key that signs identities. Servers of earlier versions sign none.
     let mut unsigned = Backoff::new(Duration::from_millis(500), DEFAULT_TTL);
     let mut pause = pace.pause();
     loop {
@@ -242,11 +241,7 @@ async fn live(
             Ok(contact) => {
                 backoff.reset();
                 pace = Pace::of(&contact);
-                pause = pace.pause();
-                match parts.link.identity.signed.valid() {
-                    Some(_) => unsigned.reset(),
-                    None => pause = pause.min(unsigned.delay()),
-                }
+                pause = pause_after(pace, parts.link.identity.signed.valid().is_some(), &mut unsigned);
                 in_step(&contact, allocs);
             }
             Err(error) => {
@@ -255,6 +250,16 @@ async fn live(
             }
         }
     }
+}
+
+/// Returns the pause after an answered heartbeat. The servers may be creating the key that signs identities, so a node
+/// without one asks again sooner; servers of earlier versions sign none.
+fn pause_after(pace: Pace, is_signed: bool, unsigned: &mut Backoff) -> Duration {
+    if is_signed {
+        unsigned.reset();
+        return pace.pause();
+    }
+    pace.pause().min(unsigned.delay())
 }
 
 async fn tell_events(parts: &ContactParts, registered: watch::Receiver<bool>) {
@@ -330,5 +335,17 @@ mod tests {
             // One lost call and the next one fit within the lease.
             assert!(pace.pause() + pace.patience() < pace.lease, "{pace:?}");
         }
+    }
+
+    #[test]
+    fn a_node_without_an_identity_asks_again_sooner_and_then_more_rarely() {
+        let (pace, mut unsigned) =
+            (pace(18_000, 30_000), Backoff::new(Duration::from_millis(500), DEFAULT_TTL));
+        assert!(pause_after(pace, false, &mut unsigned) <= Duration::from_secs(1));
+        let later: Vec<Duration> = (0..12).map(|_| pause_after(pace, false, &mut unsigned)).collect();
+        assert!(later.iter().all(|pause| *pause <= pace.pause()), "{later:?}");
+        assert!(later[11] >= Duration::from_secs(4), "{later:?}");
+        assert_eq!(pause_after(pace, true, &mut unsigned), pace.pause());
+        assert!(pause_after(pace, false, &mut unsigned) <= Duration::from_secs(1));
     }
 }
