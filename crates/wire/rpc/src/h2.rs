@@ -34,6 +34,8 @@ const MAX_CALLS: u32 = 4096;
 /// Flow control windows of a connection whose peer has not proved its identity. They do not grow when it does.
 const STRANGER_STREAM_WINDOW: u32 = 64 * 1024;
 const STRANGER_CONNECTION_WINDOW: u32 = 256 * 1024;
+/// Maximum number of calls that reach a server together with their end, before the connection is closed.
+const MAX_GIVEN_UP: usize = MAX_CALLS as usize;
 const PREFIX: &str = "/caravan/";
 /// The header with the id of the node that a call is passed on to.
 const NODE: &str = "caravan-node";
@@ -215,12 +217,18 @@ pub(crate) async fn serve(
         Some(_) => (STRANGER_STREAM_WINDOW, STRANGER_CONNECTION_WINDOW),
         None => (STREAM_WINDOW, CONNECTION_WINDOW),
     };
+    // The default of 20 is a protection from strangers. The callers of a server that give up at the same time are many.
+    let most_given_up = stranger.is_none().then_some(MAX_GIVEN_UP);
     let service = service_fn(move |request| {
         let (served, peer, calls) = (served.clone(), peer.clone(), calls.clone());
         let guest = stranger.as_ref().map_or(Ok(None), Stranger::call);
         async move { Ok::<_, Infallible>(admitted(served, peer, guest, calls, request).await) }
     });
-    let connection = hyper::server::conn::http2::Builder::new(TokioExecutor::new())
+    let mut builder = hyper::server::conn::http2::Builder::new(TokioExecutor::new());
+    if let Some(most) = most_given_up {
+        builder.max_pending_accept_reset_streams(most);
+    }
+    let connection = builder
         .timer(TokioTimer::new())
         .keep_alive_interval(keep_alive.interval)
         .keep_alive_timeout(keep_alive.timeout)
