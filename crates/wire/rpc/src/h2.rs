@@ -7,10 +7,12 @@ use crate::router::Kind;
 use crate::stranger::{self, Answered, Counted, Guest, Stranger};
 use crate::{Channel, Code, ItemStream, MAX_MESSAGE_BYTES, PeerIdentity, ReverseRegistry, Router, RpcError};
 use bytes::Bytes;
-use futures::stream::{BoxStream, Stream, StreamExt, TryStreamExt};
+use futures::future::BoxFuture;
+use futures::stream::{BoxStream, FuturesUnordered, Stream, StreamExt, TryStreamExt};
 use http::uri::PathAndQuery;
 use hyper::body::Incoming;
 use hyper::client::conn::http2::SendRequest;
+use hyper::rt::Executor;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use std::convert::Infallible;
@@ -19,6 +21,7 @@ use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::{self, Poll};
 use std::time::Duration;
+use tokio::sync::mpsc;
 use tokio::task::AbortHandle;
 use tokio_util::sync::CancellationToken;
 use tonic::body::Body;
@@ -65,13 +68,53 @@ pub(crate) struct Connection {
     driver: AbortHandle,
 }
 
+type Part = BoxFuture<'static, ()>;
+
+/// The executor of hyper's parts of a calling connection: one task drives them all, in turns. With a task for each, the
+/// head of a request is often on its way before its body, which costs the receiver a wakeup for each.
+#[derive(Clone, Debug)]
+struct Parts(mpsc::UnboundedSender<Part>);
+
+/// The receiving end of [`Parts`].
+#[derive(Debug)]
+struct Driver(mpsc::UnboundedReceiver<Part>);
+
+impl Parts {
+    fn new() -> (Self, Driver) {
+        let (parts, queue) = mpsc::unbounded_channel();
+        (Self(parts), Driver(queue))
+    }
+}
+
+impl<F: Future<Output = ()> + Send + 'static> Executor<F> for Parts {
+    fn execute(&self, part: F) {
+        // After the connection has ended, its parts have nothing to do.
+        let _ = self.0.send(Box::pin(part));
+    }
+}
+
+impl Driver {
+    /// Drives all parts until none is left.
+    async fn run(mut self, first: Part) {
+        let mut parts = FuturesUnordered::from_iter([first]);
+        loop {
+            tokio::select! {
+                biased;
+                Some(part) = self.0.recv() => parts.push(part),
+                ended = parts.next() => if ended.is_none() { return },
+            }
+        }
+    }
+}
+
 /// A request that was not passed to the connection, so it is safe to send it elsewhere.
 #[derive(Debug)]
 pub(crate) struct NotSent;
 
 impl Connection {
     pub(crate) async fn handshake(io: BoxIo, keep_alive: KeepAlive) -> Result<Self, RpcError> {
-        let (send, driver) = hyper::client::conn::http2::Builder::new(TokioExecutor::new())
+        let (parts, driver) = Parts::new();
+        let (send, dispatch) = hyper::client::conn::http2::Builder::new(parts)
             .timer(TokioTimer::new())
             .keep_alive_interval(keep_alive.interval)
             .keep_alive_timeout(keep_alive.timeout)
@@ -85,9 +128,12 @@ impl Connection {
         let guard = closed.clone().drop_guard();
         let driver = tokio::spawn(async move {
             let _guard = guard;
-            if let Err(error) = driver.await {
-                tracing::debug!(%error, "an RPC connection ended");
-            }
+            let dispatch = async {
+                if let Err(error) = dispatch.await {
+                    tracing::debug!(%error, "an RPC connection ended");
+                }
+            };
+            driver.run(Box::pin(dispatch)).await;
         });
         Ok(Self { send, closed, driver: driver.abort_handle() })
     }
