@@ -92,6 +92,9 @@ pub enum Error {
     /// Leadership was not confirmed by a quorum within the time limit.
     #[error("no quorum of servers confirmed this server as the leader in time")]
     NoQuorum,
+    /// The state of this follower was not as new as the leader's in time.
+    #[error("this server has not applied in time what the leader has applied")]
+    Lagging,
     /// The membership was not changed.
     #[error(transparent)]
     Membership(#[from] MembershipError),

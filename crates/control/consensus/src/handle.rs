@@ -234,6 +234,30 @@ impl Handle {
         self.inner.running()?.rounds.join().await
     }
 
+    /// Waits until the state of this follower contains everything acknowledged before the call, and returns an index that
+    /// is applied. The caller must take the state after the call. Concurrent callers share questions to the leader.
+    ///
+    /// # Errors
+    /// [`Error::NotLeader`] if the leader does not answer, or this server is the leader; [`Error::Lagging`] if the state
+    /// is not as new after `limit`; [`Error::Stopped`], [`Error::Fatal`].
+    pub async fn catch_up(&self, limit: Duration) -> Result<u64, Error> {
+        let running = self.inner.running()?;
+        let index = running.questions.join().await?;
+        let mut metrics = running.raft.metrics();
+        let applied = async {
+            loop {
+                metrics.borrow_and_update();
+                if running.applied.load(Ordering::SeqCst) >= index {
+                    return Ok(index);
+                }
+                if metrics.changed().await.is_err() {
+                    return Err(why_stopped(&running.raft));
+                }
+            }
+        };
+        timeout(limit, applied).await.map_err(|_| Error::Lagging)?
+    }
+
     /// Returns whether this server is the leader now, as far as it knows.
     pub fn is_leader(&self) -> bool {
         matches!(*self.inner.leadership.borrow(), Leadership::Leader { .. })

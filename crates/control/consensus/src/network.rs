@@ -27,6 +27,9 @@ use std::time::Duration;
 /// Time limit for entries to be on the disk of another server. A retry is cheap, because the receiver then has them.
 const APPEND_TIMEOUT: Duration = Duration::from_secs(2);
 
+/// Time limit for the leader's answer to a follower that reads: with a leader, that is the time of a round of heartbeats.
+const READ_TIMEOUT: Duration = Duration::from_secs(1);
+
 /// The kinds of messages between servers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum MessageKind {
@@ -38,6 +41,8 @@ pub enum MessageKind {
     PreVote,
     /// The leader gives up its leadership to a named server.
     TransferLeader,
+    /// A follower asks its leader for an index to read at.
+    ReadIndex,
 }
 
 /// Sends messages to other servers.
@@ -132,6 +137,15 @@ impl Network {
             return Err(Error::NotAdmitted);
         };
         Ok(Header { cluster, from, to })
+    }
+}
+
+impl Network {
+    /// Asks the leader for an index that it has applied, and that contains everything acknowledged before the call.
+    pub(crate) async fn read_index(&self, leader: PeerAddress) -> Result<u64, Error> {
+        let link = Link { network: self.clone(), to: leader };
+        let asked = link.ask(MessageKind::ReadIndex, &(), READ_TIMEOUT).await;
+        asked.map_err(|_| Error::NotLeader { leader: None })
     }
 }
 

@@ -1,5 +1,6 @@
 //! Proof of leadership for reads: by a recent acknowledgement of a quorum, or by a round of heartbeats.
 
+use crate::network::Network;
 use crate::raft::{Core, Instant, TypeConfig};
 use crate::runtime::suspended;
 use crate::start::{Running, fatal, not_leader};
@@ -14,6 +15,7 @@ use parking_lot::Mutex;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
+use tokio::sync::watch;
 
 /// How long a round waits for a quorum.
 const ROUND_TIMEOUT: Duration = Duration::from_secs(5);
@@ -51,11 +53,13 @@ impl From<RoundError> for Error {
     }
 }
 
+type Begin = dyn Fn() -> BoxFuture<'static, Result<u64, Error>> + Send + Sync;
 type Round = Shared<BoxFuture<'static, Result<u64, RoundError>>>;
 
-/// Rounds of heartbeats. At most one is in progress, and the next one serves all callers that arrived meanwhile.
+/// Rounds of questions to other servers. At most one is in progress, and the next one serves all callers that arrived
+/// meanwhile.
 pub(crate) struct Rounds {
-    raft: Core,
+    begin: Arc<Begin>,
     state: Arc<Mutex<RoundState>>,
 }
 
@@ -67,19 +71,40 @@ struct RoundState {
 }
 
 impl Rounds {
-    pub(crate) fn new(raft: Core) -> Self {
-        Self { raft, state: Arc::default() }
+    /// Returns rounds of heartbeats of a leader. They end when everything committed before them is applied, and return an
+    /// index that is applied.
+    pub(crate) fn quorum(raft: Core) -> Self {
+        Self::of(move || {
+            let raft = raft.clone();
+            async move { quorum_round(&raft).await }.boxed()
+        })
     }
 
-    /// Waits for a round that began after the call, and until everything committed before it is applied. Returns an
-    /// index that is applied.
+    /// Returns questions to the leader for an index that it has applied, and that contains everything acknowledged before.
+    pub(crate) fn leader(network: Network, leadership: watch::Receiver<Leadership>) -> Self {
+        Self::of(move || {
+            let network = network.clone();
+            let leader = match &*leadership.borrow() {
+                Leadership::Follower { leader } => Some(leader.clone()),
+                Leadership::Leader { .. } | Leadership::Unknown => None,
+            };
+            async move { network.read_index(leader.ok_or(Error::NotLeader { leader: None })?).await }.boxed()
+        })
+    }
+
+    fn of(begin: impl Fn() -> BoxFuture<'static, Result<u64, Error>> + Send + Sync + 'static) -> Self {
+        Self { begin: Arc::new(begin), state: Arc::default() }
+    }
+
+    /// Waits for a round that began after the call.
     pub(crate) async fn join(&self) -> Result<u64, Error> {
         let round = {
             let mut state = self.state.lock();
             match &state.last {
                 Some(round) if state.open => round.clone(),
                 previous => {
-                    let next = next_round(self.raft.clone(), previous.clone(), Arc::downgrade(&self.state));
+                    let begin = Arc::clone(&self.begin);
+                    let next = next_round(begin, previous.clone(), Arc::downgrade(&self.state));
                     *state = RoundState { last: Some(next.clone()), open: true };
                     next
                 }
@@ -90,7 +115,7 @@ impl Rounds {
 }
 
 /// Returns a round that begins when it is polled and the previous one has ended.
-fn next_round(raft: Core, previous: Option<Round>, state: Weak<Mutex<RoundState>>) -> Round {
+fn next_round(begin: Arc<Begin>, previous: Option<Round>, state: Weak<Mutex<RoundState>>) -> Round {
     let round = async move {
         if let Some(previous) = previous {
             // Its outcome is for its own callers.
@@ -99,7 +124,7 @@ fn next_round(raft: Core, previous: Option<Round>, state: Weak<Mutex<RoundState>
         if let Some(state) = state.upgrade() {
             state.lock().open = false;
         }
-        Ok(quorum_round(&raft).await?)
+        Ok(begin().await?)
     };
     round.boxed().shared()
 }

@@ -53,6 +53,8 @@ pub(crate) struct Running {
     pub(crate) number: ServerId,
     pub(crate) inbox: Inbox,
     pub(crate) rounds: Rounds,
+    /// Questions to the leader for an index to read at.
+    pub(crate) questions: Rounds,
     pub(crate) suspensions: Suspensions,
     /// Until then this server neither votes nor starts an election.
     pub(crate) held_until: Option<Instant>,
@@ -230,6 +232,7 @@ impl Inner {
         };
         let config = openraft_config(&self.config)?;
         let network = Network { transport: self.transport.clone(), identity: self.identity.clone() };
+        let questions = Rounds::leader(network.clone(), self.leadership.subscribe());
         let (inbox, applied) = (machine.inbox(), machine.applied_index());
         let (pristine, tail) = (log.is_pristine(), log.last_index());
         let raft = Raft::new(number.0, config, network, log, machine).await.map_err(fatal)?;
@@ -250,7 +253,8 @@ impl Inner {
             Began::Member => Some(now() + self.config.timing.hold_after_start()),
         };
         let running = Running {
-            rounds: Rounds::new(raft.clone()),
+            rounds: Rounds::quorum(raft.clone()),
+            questions,
             suspensions: Suspensions::new(suspended()),
             raft,
             number,

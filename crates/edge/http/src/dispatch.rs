@@ -241,11 +241,13 @@ impl From<ApiError> for Answered {
 /// Answers a request, or passes it on to the leader.
 async fn once(call: &Arc<Call>, request: &Admitted) -> Answered {
     let is_forwarded = request.sender.is_some_and(|sender| sender.is_server);
+    let mut is_current = false;
     if let (Some(server), Place::Server, None) = (&call.state.server, call.line.place, &request.asks)
         && !matches!(call.line.need, Need::Refused(..))
     {
         match Box::pin(leader::find(call, server, is_forwarded)).await {
             Ok(leader::Found::Here) => {}
+            Ok(leader::Found::Current) => is_current = true,
             Ok(leader::Found::There(channel)) => {
                 return match Box::pin(leader::pass_on(call, &channel)).await {
                     leader::Passed::Answer(result) => Answered::Done(result),
@@ -255,7 +257,7 @@ async fn once(call: &Arc<Call>, request: &Admitted) -> Answered {
             Err(error) => return error.into(),
         }
     }
-    match Box::pin(here(call, request)).await {
+    match Box::pin(here(call, request, is_current)).await {
         Err(error) if error.reason == Some(ErrorReason::NoLeader) && call.is_get() && !is_forwarded => {
             Answered::LeaderLost(leader::pause())
         }
@@ -263,8 +265,9 @@ async fn once(call: &Arc<Call>, request: &Admitted) -> Answered {
     }
 }
 
-/// Answers a request at this agent, or forwards it to a node.
-async fn here(call: &Arc<Call>, request: &Admitted) -> Result<Response<Body>, ApiError> {
+/// Answers a request at this agent, or forwards it to a node. `is_current` is set at a follower whose state contains
+/// everything that was acknowledged before the request.
+async fn here(call: &Arc<Call>, request: &Admitted, is_current: bool) -> Result<Response<Body>, ApiError> {
     let (line, from_agent, asks) = (call.line, request.sender.is_some(), &request.asks);
     match (&call.state.server, &call.state.relay) {
         // The refusal is sent over the websocket, whose first message may hold the token.
@@ -290,14 +293,14 @@ async fn here(call: &Arc<Call>, request: &Admitted) -> Result<Response<Body>, Ap
         let upgrade = request.upgrade.lock().take();
         return routes::exec::upgrade(call.clone(), parse, upgrade).map(|reply| reply.into_response(false));
     }
-    let response = Box::pin(placed(call)).await?;
+    let response = Box::pin(placed(call, is_current)).await?;
     // An agent without a server checks only its own callers: a forwarded request is checked by the agent that sent it.
     let judges = call.state.server.is_some() || (!from_agent && answers_itself(call));
     Ok(if judges { relay::guarded(response, call.clone()) } else { response })
 }
 
 /// Answers a request at the agent where it belongs.
-async fn placed(call: &Call) -> Result<Response<Body>, ApiError> {
+async fn placed(call: &Call, is_current: bool) -> Result<Response<Body>, ApiError> {
     let destination = match call.line.place {
         Place::Node(object) => {
             if let Some(client) = &call.state.client {
@@ -325,7 +328,7 @@ async fn placed(call: &Call) -> Result<Response<Body>, ApiError> {
         (Destination::Here, Some(server)) => Box::pin(cached(call, server)).await?,
         (Destination::Here, None) => run(call).await?.into_response(call.query.pretty()),
     };
-    Ok(leader::described(response, call.state.server.as_ref()))
+    Ok(leader::described(response, call.state.server.as_ref(), is_current))
 }
 
 /// Calls the handler of a request's line. The future of a handler is on the heap: a waiting request then occupies the

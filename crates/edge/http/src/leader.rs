@@ -2,6 +2,9 @@
 //!
 //! A server that does not lead passes a request on as a whole. The leader checks the rights, so that a token that was just
 //! created or deleted counts everywhere at once.
+//!
+//! A read of the replicated state alone ([`Line::follows`](crate::access::Line)) stays with the server, once its state
+//! contains everything that was acknowledged before. Reads that arrive together share the question to the leader.
 
 use crate::call::Call;
 use crate::error::ApiError;
@@ -23,7 +26,10 @@ pub(crate) const LOST_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Where a request is answered.
 pub(crate) enum Found {
+    /// At this server, which leads, or whose state may be stale.
     Here,
+    /// At this server, which does not lead, but whose state contains everything acknowledged before.
+    Current,
     There(Channel),
 }
 
@@ -47,9 +53,17 @@ pub(crate) async fn find(call: &Call, server: &Handle, is_forwarded: bool) -> Re
     }
     match server.cluster().place(is_forwarded, call.is_get()).await {
         Ok(LeaderPlace::Here) => Ok(Found::Here),
+        Ok(LeaderPlace::There(_)) if stays(call) && server.cluster().catches_up().await => Ok(Found::Current),
         Ok(LeaderPlace::There(channel)) => Ok(Found::There(channel)),
         Err(_) => Err(ApiError::no_leader()),
     }
+}
+
+/// Returns whether a follower with a current state may answer: reads that wait for a change belong to the leader, whose
+/// end they notice.
+fn stays(call: &Call) -> bool {
+    let waits = ["index", "wait", "consistent"].iter().any(|name| call.query.get(name).is_some());
+    call.line.follows && call.is_get() && !waits
 }
 
 /// Passes a request on to the leader.
@@ -79,11 +93,19 @@ pub(crate) async fn pass_on(call: &Call, leader: &Channel) -> Passed {
     }
 }
 
-/// Corrects the headers about the leader in the answer of a server that does not lead.
-pub(crate) fn described(mut response: Response<Body>, server: Option<&Handle>) -> Response<Body> {
+/// Corrects the headers about the leader in the answer of a server that does not lead. An answer from a current state has
+/// those of the leader's answer.
+pub(crate) fn described(
+    mut response: Response<Body>,
+    server: Option<&Handle>,
+    is_current: bool,
+) -> Response<Body> {
     let Some(server) = server.filter(|server| !server.is_leader()) else { return response };
     let headers = response.headers_mut();
-    if headers.contains_key(&LAST_CONTACT) {
+    if is_current && headers.contains_key(&LAST_CONTACT) {
+        headers.insert(LAST_CONTACT, HeaderValue::from_static("0"));
+        headers.insert(KNOWN_LEADER, HeaderValue::from_static("true"));
+    } else if headers.contains_key(&LAST_CONTACT) {
         let age = server.cluster().last_contact().map_or(0, |age| age.as_millis());
         headers.insert(LAST_CONTACT, HeaderValue::from(u64::try_from(age).unwrap_or(u64::MAX)));
         let known = if server.cluster().knows_leader() { "true" } else { "false" };

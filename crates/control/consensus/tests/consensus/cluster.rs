@@ -152,6 +152,43 @@ async fn a_leader_that_is_cut_off_answers_no_read_and_takes_no_write() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_follower_catches_up_with_all_that_was_acknowledged() {
+    const LIMIT: Duration = Duration::from_secs(10);
+    let cluster = Cluster::founded(3).await;
+    let leader = cluster.leader(&[]).await;
+    let follower = (1..=3).find(|number| *number != leader).unwrap();
+    let handle = cluster.server(follower);
+    for round in 0..50 {
+        let value = format!("v{round}");
+        let index = propose(&cluster, leader, &value).await;
+        let caught_up = (0..8).map(|_| handle.catch_up(LIMIT));
+        for found in futures::future::join_all(caught_up).await {
+            assert!(found.unwrap() >= index);
+        }
+        assert_eq!(cluster.servers[&follower].journal.values().last(), Some(&value));
+    }
+    let own = cluster.server(leader).catch_up(LIMIT).await.unwrap_err();
+    assert!(matches!(own, Error::NotLeader { .. }), "{own}");
+
+    // Neither a follower that is cut off, nor one whose leader is, reads.
+    cluster.isolate(follower);
+    let other = (1..=3).find(|number| ![leader, follower].contains(number)).unwrap();
+    propose(&cluster, leader, "after").await;
+    let cut = handle.catch_up(LIMIT).await.unwrap_err();
+    assert!(matches!(cut, Error::NotLeader { .. }), "{cut}");
+    cluster.heal();
+    cluster.follows(follower, leader).await;
+    cluster.isolate(leader);
+    let next = cluster.leader(&[leader]).await;
+    let last = if next == other { follower } else { other };
+    let index = propose(&cluster, next, "last").await;
+    cluster.follows(last, next).await;
+    assert!(cluster.server(last).catch_up(LIMIT).await.unwrap() >= index);
+    cluster.heal();
+    cluster.stop_all().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_server_alone_grows_to_three_and_shrinks_back() {
     let mut cluster = Cluster::new();
     cluster.start(1, Start::Alone(ServerId(1))).await;

@@ -21,13 +21,14 @@ pub(super) fn number_of(kind: MessageKind) -> u8 {
         MessageKind::Vote => 2,
         MessageKind::PreVote => 3,
         MessageKind::TransferLeader => 4,
+        MessageKind::ReadIndex => 5,
     }
 }
 
 /// Returns the kind of a number on the wire.
 pub(super) fn kind_of(number: u8) -> Option<MessageKind> {
-    use MessageKind::{Append, PreVote, TransferLeader, Vote};
-    [Append, Vote, PreVote, TransferLeader].into_iter().find(|kind| number_of(*kind) == number)
+    use MessageKind::{Append, PreVote, ReadIndex, TransferLeader, Vote};
+    [Append, Vote, PreVote, TransferLeader, ReadIndex].into_iter().find(|kind| number_of(*kind) == number)
 }
 
 fn failed(error: RpcError) -> io::Error {
@@ -94,9 +95,14 @@ mod tests {
 
     #[test]
     fn kinds_survive_the_wire() {
-        for kind in
-            [MessageKind::Append, MessageKind::Vote, MessageKind::PreVote, MessageKind::TransferLeader]
-        {
+        let kinds = [
+            MessageKind::Append,
+            MessageKind::Vote,
+            MessageKind::PreVote,
+            MessageKind::TransferLeader,
+            MessageKind::ReadIndex,
+        ];
+        for kind in kinds {
             assert_eq!(kind_of(number_of(kind)), Some(kind));
         }
         assert_eq!(kind_of(0), None);

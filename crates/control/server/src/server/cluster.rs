@@ -16,6 +16,9 @@ use std::time::Duration;
 use tokio::time::Instant;
 use uuid::Uuid;
 
+/// How long a read at a follower waits for the entries that the leader has applied. They arrive within milliseconds.
+const CATCH_UP_TIMEOUT: Duration = Duration::from_millis(100);
+
 /// A server in the membership of the log.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ClusterMember {
@@ -69,6 +72,12 @@ impl ClusterRequests<'_> {
                 },
             }
         }
+    }
+
+    /// Waits until the state of this follower contains everything that was acknowledged before the call. Returns whether it
+    /// does: otherwise the leader answers. Concurrent callers share a question to the leader.
+    pub async fn catches_up(self) -> bool {
+        self.cluster().log.catch_up(CATCH_UP_TIMEOUT).await.is_ok()
     }
 
     /// Returns a channel to a server of another region that accepts calls.

@@ -266,6 +266,8 @@ pub(crate) struct Line {
     pub(crate) body: BodyLimit,
     /// Whether the answer to a read without `index` may come from memory.
     pub(crate) cached: bool,
+    /// Whether a follower with a current state may answer a read.
+    pub(crate) follows: bool,
     /// The methods with which pages of other origins may call the route; empty forbids it
     /// (docs/reference/http-api.md, section 1.9).
     pub(crate) shared: &'static [&'static str],
@@ -284,6 +286,7 @@ pub(super) const fn line(on: On, path: &'static str, need: Need, to: To) -> Line
         scope: Scope::Query,
         body: BodyLimit::Usual,
         cached: false,
+        follows: false,
         shared: &[],
         registers: false,
     }
@@ -322,6 +325,12 @@ impl Line {
     /// Lets reads without `index` be answered from memory.
     pub(super) const fn cached(self) -> Self {
         Self { cached: true, ..self }
+    }
+
+    /// Lets a follower with a current state answer reads: the answer comes from the replicated state alone, and from
+    /// nothing in the leader's memory.
+    pub(super) const fn follows(self) -> Self {
+        Self { follows: true, ..self }
     }
 
     /// Lets pages of other origins call the route.

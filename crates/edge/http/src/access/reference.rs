@@ -64,7 +64,9 @@ method. [HTTP API](design/http-api.md) explains how an agent answers a request.
 - **Path**: `*` stands for one segment, `**` for one or more.
 - **Right**: one of several capabilities is enough. A management token has all rights.
 - **Namespace**: the places where a request names its namespace; the first one present decides.
-- **Answered by**: the agent that answers. An agent that is not that agent forwards the request.
+- **Answered by**: the agent that answers. An agent that is not that agent forwards the request. A follower answers reads of
+  the replicated state itself, once it has applied what the leader had applied when the request arrived; it forwards reads
+  with `index`, `wait` or `consistent`.
 - **Region**: the region that answers; an agent passes the request on to a server there. `query`: the one that `region`
   names. `authoritative`: for writes, the authoritative region, whatever the request names.
 - **Body**: the maximum length of the request body.
@@ -83,6 +85,7 @@ pub fn page() -> String {
             (_, To::Slash) => ("redirect to the same path with a slash at its end".to_owned(), "any agent"),
             (Need::Refused(status, ""), _) => (format!("refused: {}", status.as_u16()), "any agent"),
             (Need::Refused(status, text), _) => (format!("refused: {} {text}", status.as_u16()), "any agent"),
+            (need, _) if line.follows => (right(need), "leader, or a follower with its state"),
             (need, _) => (right(need), place(line.place)),
         };
         let cells = [
@@ -245,9 +248,9 @@ mod tests {
     fn a_row_describes_its_line() {
         let page = page();
         for row in [
-            "| GET | `/v1/jobs` | `list-jobs` | query | leader | query | 16 MiB | yes |  |",
+            "| GET | `/v1/jobs` | `list-jobs` | query | leader, or a follower with its state | query | 16 MiB | yes |  |",
             "| PUT | `/v1/operator/snapshot` | management token |  | leader | query | 1 GiB |  |  |",
-            "| GET | `/v1/vars` | none; shows the objects that the caller may see |  | leader | query | 16 MiB |  | HEAD, GET |",
+            "| GET | `/v1/vars` | none; shows the objects that the caller may see |  | leader, or a follower with its state | query | 16 MiB |  | HEAD, GET |",
             "| GET | `/v1/agent/health` | none |  | any agent | own | 16 MiB |  |  |",
             "| PUT | `/v1/node/**/drain` | `node:write` |  | leader | query | 16 MiB |  |  |",
         ] {

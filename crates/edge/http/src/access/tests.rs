@@ -107,6 +107,10 @@ fn faults(table: &[Line], line: &Line) -> Vec<&'static str> {
             !line.cached || (line.on == Get && line.place == Place::Server),
             "only reads of the state are cached",
         ),
+        (
+            !line.follows || (line.on == Get && line.place == Place::Server),
+            "only reads of the state stay with a follower",
+        ),
         (line.body == BodyLimit::Usual || writes, "only writes have large bodies"),
         (
             !line.registers || (line.on == Put && matches!(line.need, Job(_) | Namespace(_))),
@@ -153,6 +157,7 @@ fn an_incomplete_line_is_found() {
         (session("x", Open, crate::routes::exec::command).at(Place::Server), "sessions"),
         (slash("x").at(Place::Server), "every agent redirects"),
         (line(Put, "x", Open, handler).cached(), "only reads"),
+        (line(Put, "x", Open, handler).follows(), "only reads"),
         (plain.at(Place::Agent).cached(), "only reads"),
         (plain.body(LARGE), "only writes have"),
         (line(Get, "x", Job(READ), handler).registers(), "only writes of jobs"),
