@@ -43,6 +43,8 @@ struct Nemesis<'a> {
     disturbed: bool,
     /// The server whose links are out of order.
     cut_off: Option<HostId>,
+    /// Until when no other fault joins the current one.
+    alone_until: Duration,
     /// The server that lost its disk, until it votes again.
     lost: Option<HostId>,
     /// Whether things go wrong.
@@ -78,9 +80,21 @@ pub(crate) fn run(world: &World, book: Book, fault: Option<Fault>) {
         };
         sim.servers.lock().insert(host, Server::new(wall, level));
     }
-    let (later, count, until, focus, disturbed, cut_off, lost) = Default::default();
-    let mut nemesis =
-        Nemesis { world, sim, lots, later, count, until, focus, disturbed, cut_off, lost, chaos: true, term: 0 };
+    let mut nemesis = Nemesis {
+        world,
+        sim,
+        lots,
+        later: BTreeMap::new(),
+        count: 0,
+        until: Duration::ZERO,
+        focus: None,
+        disturbed: false,
+        cut_off: None,
+        alone_until: Duration::ZERO,
+        lost: None,
+        chaos: true,
+        term: 0,
+    };
     for host in (1..=servers).map(HostId) {
         let after = nemesis.lots.between(Duration::ZERO, Duration::from_secs(2));
         nemesis.after(after, Later::Boot(host));
@@ -103,7 +117,9 @@ impl Nemesis<'_> {
         while self.world.elapsed() < CHAOS && self.sim.book.violation().is_none() {
             let pause = self.lots.between(Duration::from_millis(100), Duration::from_millis(2500));
             self.run_for(pause);
-            self.step();
+            if self.world.elapsed() >= self.alone_until {
+                self.step();
+            }
         }
         self.chaos = false;
         self.heal();

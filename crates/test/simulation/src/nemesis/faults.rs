@@ -115,7 +115,10 @@ impl Nemesis<'_> {
             return None;
         }
         self.disturbed = true;
-        let kind = self.lots.below(5);
+        // A minority with some nodes, one direction, two servers, or a bridge.
+        let kind = [0, 0, 0, 1, 2, 3, 4][self.lots.below(7) as usize];
+        let leader = self.sim.leader().filter(|_| kind == 0 && self.lots.chance(50));
+        let host = leader.unwrap_or(host);
         self.cut_off = Some(host);
         // Often just long enough for the others to elect a leader. A minority is cut off long enough for the leader of
         // the others to miss its nodes.
@@ -123,7 +126,13 @@ impl Nemesis<'_> {
             _ if self.lots.chance(35) => {
                 self.lots.between(Duration::from_millis(500), Duration::from_millis(1600))
             }
-            0 => time * 3,
+            0 => {
+                // Half of these cuts are the only fault meanwhile, so that the majority goes on without the minority.
+                if self.lots.chance(50) {
+                    self.alone_until = self.world.elapsed() + time * 3;
+                }
+                time * 3
+            }
             _ => time,
         };
         self.after(time, Later::NetHeals);
