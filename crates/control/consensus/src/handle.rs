@@ -122,7 +122,8 @@ impl Handle {
         if identity.cluster != Some(cluster) {
             return Err(Error::Admitted { identity });
         }
-        initialize(&running.raft, members.into_iter().map(|(number, peer)| (number.0, peer)).collect()).await?;
+        initialize(&running.raft, members.into_iter().map(|(number, peer)| (number.0, peer)).collect())
+            .await?;
         // openraft responds before the first entry is on disk. A write that is requested later is flushed after it.
         self.inner.writer.save_identity(identity).await
     }

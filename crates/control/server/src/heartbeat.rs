@@ -1,7 +1,6 @@
 //! Heartbeats: the time by which each node must send the next one.
 
 use crate::core::Core;
-use crate::error::ServerError;
 use crate::node_evals;
 use caravan_types::command::NodeChange;
 use caravan_types::eval::Trigger;
@@ -11,7 +10,7 @@ use parking_lot::{Mutex, MutexGuard};
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::sync::{Notify, watch};
+use tokio::sync::Notify;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
@@ -43,33 +42,11 @@ pub(crate) struct Heartbeats {
     config: HeartbeatConfig,
     deadlines: Arc<Mutex<HashMap<NodeId, Instant>>>,
     changed: Arc<Notify>,
-    deciding: Deciding,
-}
-
-/// The node whose silence is being recorded.
-#[derive(Clone, Debug, Default)]
-struct Deciding(Arc<watch::Sender<Option<NodeId>>>);
-
-impl Deciding {
-    fn begin(&self, node: &NodeId) {
-        self.0.send_replace(Some(node.clone()));
-    }
-
-    fn end(&self) {
-        self.0.send_replace(None);
-    }
-
-    /// Waits until no decision about a node is on its way.
-    async fn ended(&self, node: &NodeId) {
-        // The sender lives as long as this value.
-        let _ = self.0.subscribe().wait_for(|now| now.as_ref() != Some(node)).await;
-    }
 }
 
 impl Heartbeats {
     pub(crate) fn new(core: Core, config: HeartbeatConfig) -> Self {
-        let (deadlines, changed, deciding) = Default::default();
-        Self { core, config, deadlines, changed, deciding }
+        Self { core, config, deadlines: Arc::default(), changed: Arc::default() }
     }
 
     fn deadlines(&self) -> MutexGuard<'_, HashMap<NodeId, Instant>> {
@@ -87,13 +64,6 @@ impl Heartbeats {
         let ttl = self.config.min_ttl.mul_f64(1.0 + rand::random::<f64>());
         self.expect(node.clone(), ttl + self.config.grace);
         ttl
-    }
-
-    /// Waits until no decision about a node is on its way. After [`Self::beat`] and this, the state says whether the node
-    /// counts as down, and no decision from before the heartbeat follows. For example, a leader without a quorum cannot
-    /// write that a node is silent. Its quorum returns, the node's heartbeat is answered, and the write arrives after it.
-    pub(crate) async fn decided(&self, node: &NodeId) {
-        self.deciding.ended(node).await;
     }
 
     fn expect(&self, node: NodeId, within: Duration) {
@@ -129,7 +99,6 @@ impl Heartbeats {
     }
 
     async fn expire(&self) {
-        let proved = self.core.log.read(None).await;
         let now = Instant::now();
         let late: Vec<NodeId> = {
             let mut deadlines = self.deadlines();
@@ -140,37 +109,21 @@ impl Heartbeats {
             }
             late
         };
-        if let Err(error) = proved {
-            // Without a quorum this server answers no heartbeat, so the silence is not the nodes'.
-            tracing::warn!(%error, nodes = late.len(), "no quorum: nodes that were missed get more time");
-            late.into_iter().for_each(|node| self.expect(node, self.config.grace));
-            return;
-        }
         for node in late {
             self.miss(node).await;
         }
     }
 
-    async fn miss(&self, node: NodeId) {
-        self.deciding.begin(&node);
-        let decided = self.decide(&node).await;
-        self.deciding.end();
-        if let Err(error) = decided {
-            tracing::error!(%node, %error, "a node that was missed could not be recorded; trying again");
-            self.expect(node, self.config.grace);
-        }
-    }
-
     /// Marks a node whose heartbeat is overdue as down, or as disconnected while an allocation on it may come back.
-    async fn decide(&self, node: &NodeId) -> Result<(), ServerError> {
+    async fn miss(&self, node: NodeId) {
         // The node may have sent a heartbeat after its deadline.
-        if self.deadlines().contains_key(node) {
-            return Ok(());
+        if self.deadlines().contains_key(&node) {
+            return;
         }
         let now = self.core.now();
-        let missed = node_evals::commit(&self.core, node, Trigger::NodeUpdate, |root, evals| {
-            let before = root.node(node).map(|n| n.status).filter(|s| *s != NodeStatus::Down)?;
-            let kept = self.core.kept_on(root, node);
+        let missed = node_evals::commit(&self.core, &node, Trigger::NodeUpdate, |root, evals| {
+            let before = root.node(&node).map(|n| n.status).filter(|s| *s != NodeStatus::Down)?;
+            let kept = self.core.kept_on(root, &node);
             let status = if kept.is_some() { NodeStatus::Disconnected } else { NodeStatus::Down };
             if let Some(left) = kept {
                 self.expect(node.clone(), left.to_std().max(Duration::from_millis(10)));
@@ -182,8 +135,10 @@ impl Heartbeats {
             let event = event("Cluster", "Node heartbeat missed", now);
             Some(NodeChange::NodeStatus { node: node.clone(), status, event: Some(event), evals })
         });
-        missed.await?;
-        Ok(())
+        if let Err(error) = missed.await {
+            tracing::error!(%node, %error, "a node that was missed could not be recorded; trying again");
+            self.expect(node, self.config.grace);
+        }
     }
 }
 
@@ -207,23 +162,4 @@ pub(crate) fn event(subsystem: &str, message: &str, now: UnixNanos) -> NodeEvent
 /// Returns a duration in its wire format.
 pub(crate) fn nanos(duration: Duration) -> Nanos {
     Nanos::from_std(duration)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use futures::FutureExt as _;
-    use std::pin::pin;
-
-    #[tokio::test]
-    async fn a_heartbeat_waits_for_the_decision_about_its_node() {
-        let (deciding, a, b) = (Deciding::default(), NodeId::from("a"), NodeId::from("b"));
-        assert!(deciding.ended(&a).now_or_never().is_some());
-        deciding.begin(&a);
-        let mut waiting = pin!(deciding.ended(&a));
-        assert!(waiting.as_mut().now_or_never().is_none());
-        assert!(deciding.ended(&b).now_or_never().is_some());
-        deciding.end();
-        waiting.await;
-    }
 }

@@ -16,6 +16,8 @@ const CHAOS: Duration = Duration::from_secs(40);
 const QUIET: Duration = Duration::from_secs(30);
 /// After a fault of the disk ended, how long a server may still end because of it.
 const AFTERMATH: Duration = Duration::from_secs(15);
+/// More polls of tasks than a simulation needs by far.
+const MAX_POLLS: u64 = 10_000_000;
 const CLIENTS: usize = 4;
 const NODES: u32 = 3;
 /// Nanoseconds of an hour.
@@ -143,8 +145,11 @@ impl Nemesis<'_> {
             let due = self.later.first_key_value().map(|((at, _), _)| *at);
             let stop = due.map_or(self.until, |at| at.min(self.until));
             let (sim, term) = (&self.sim, self.term);
-            self.world.run(stop, |_| {
+            self.world.run(stop, |world| {
                 inspect(sim);
+                if world.polls() > MAX_POLLS {
+                    sim.book.violate("the servers do not come to rest");
+                }
                 sim.ended.lock().is_empty()
                     && sim.book.violation().is_none()
                     && sim.book.newest_term() == term
