@@ -141,7 +141,7 @@ fn late(state: &State, desk: &mut Desk) -> Vec<NodeId> {
     late
 }
 
-/// Records that a node is silent, in the order of `caravan_server`'s heartbeats.
+/// Records that a node is silent.
 async fn miss(sim: Sim, host: HostId, handle: Handle, term: u64, node: NodeId, desk: Arc<Mutex<Desk>>) {
     let done = decide(&sim, host, &handle, term, node, &desk).await;
     let mut desk = desk.lock();
