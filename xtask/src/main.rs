@@ -40,8 +40,9 @@ chores:
   proto [--check]   generate crates/wire/proto/src/generated from crates/wire/proto/proto
                     (--check: only compare, fail when they differ)
   sched FILE        build nodes, volumes and jobs by a script, and print what was decided and why
-  simulate servers  run several servers in one thread, with everything that goes wrong: [--seeds N] [--from N]
-                    [--jobs N] [--fault NAME] [--trace] [--release]; prints seeds a second and the first failure
+  simulate servers  run several servers in one thread, with everything that goes wrong: [--seeds N] [--from N] [--seed N]
+                    [--jobs N] [--minutes N] [--fault NAME|all] [--trace] [--release]; shows the progress, and prints one
+                    JSON object: the result, or with --fault the first seed that finds the fault
   test [PART-OF-A-NAME]...
                     build all programs and tests once, and run the tests, several programs at a time
   ui [--check]      build the web page from the folder ui into crates/edge/ui/dist (needs Node 20.19 or newer)

@@ -5,8 +5,8 @@ use anyhow::{Context, Result, bail};
 pub fn run(arguments: &[String]) -> Result<()> {
     let Some(("servers", rest)) = arguments.split_first().map(|(first, rest)| (first.as_str(), rest)) else {
         bail!(
-            "usage: cargo xtask simulate servers [--release] [--seeds N] [--from N] [--jobs N] \
-             [--fault NAME] [--trace]"
+            "usage: cargo xtask simulate servers [--release] [--seeds N] [--from N] [--seed N] [--jobs N] \
+             [--minutes N] [--fault NAME|all] [--trace]"
         )
     };
     let mut command = caravan_testkit::cargo();

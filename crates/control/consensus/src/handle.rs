@@ -110,7 +110,8 @@ impl Handle {
     }
 
     /// Founds a cluster of `members`, one of which is this server under the number that it was admitted with. All
-    /// members must have promised to join this cluster. Repeated calls change nothing.
+    /// members must have promised to join this cluster. Returns once the first entry is durable. Repeated calls change
+    /// nothing.
     ///
     /// # Errors
     /// [`Error::NotAdmitted`]; [`Error::Admitted`] if this server belongs to another cluster; [`Error::Membership`] if
@@ -121,7 +122,10 @@ impl Handle {
         if identity.cluster != Some(cluster) {
             return Err(Error::Admitted { identity });
         }
-        initialize(&running.raft, members.into_iter().map(|(number, peer)| (number.0, peer)).collect()).await
+        initialize(&running.raft, members.into_iter().map(|(number, peer)| (number.0, peer)).collect())
+            .await?;
+        // openraft responds before the first entry is on disk. A write that is requested later is flushed after it.
+        self.inner.writer.save_identity(identity).await
     }
 }
 

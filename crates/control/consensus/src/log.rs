@@ -57,6 +57,7 @@ pub(crate) struct Progress {
 pub(crate) struct WriterHandle {
     cache: Arc<Mutex<Cache>>,
     disk: Option<Weak<Disk>>,
+    progress: watch::Receiver<Progress>,
 }
 
 /// The state of the disk below the log.
@@ -74,6 +75,13 @@ impl WriterHandle {
         DiskHealth {
             oldest_write: cache.jobs.front().map(|(since, _)| now().saturating_duration_since(*since)),
             unflushed_bytes: cache.jobs.iter().map(|(_, bytes)| *bytes as u64).sum(),
+        }
+    }
+
+    /// Waits until a write has failed. Returns never if the writer ends without a failure.
+    pub(crate) async fn failed(&self) {
+        if self.progress.clone().wait_for(|progress| progress.failed).await.is_err() {
+            std::future::pending().await
         }
     }
 
@@ -145,7 +153,11 @@ impl LogStore {
 
     /// Returns access to the writer that does not keep the files open.
     pub(crate) fn writer(&self) -> WriterHandle {
-        WriterHandle { cache: Arc::clone(&self.cache), disk: self.disk.as_ref().map(Arc::downgrade) }
+        WriterHandle {
+            cache: Arc::clone(&self.cache),
+            disk: self.disk.as_ref().map(Arc::downgrade),
+            progress: self.progress.clone(),
+        }
     }
 
     /// Returns the index of the last entry.

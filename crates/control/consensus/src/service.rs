@@ -48,6 +48,10 @@ impl Service {
             () = cancel.cancelled() => Ok(()),
             () = self.inner.stopped.cancelled() => Ok(()),
             () = self.inner.launched.cancelled() => self.supervise(&cancel).await,
+            // Without openraft, nothing else notices. No later write succeeds, so the server could never be admitted.
+            () = self.inner.writer.failed() => {
+                Err(Error::fatal("writing the replicated log failed before the server had a number"))
+            }
         };
         match self.inner.running() {
             Ok(running) => drop(running.raft.shutdown().await),

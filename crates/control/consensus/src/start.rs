@@ -378,4 +378,37 @@ mod tests {
         let Err(Error::Fatal { source }) = service.await.unwrap() else { panic!("it went on") };
         assert!(source.to_string().contains("no space left"), "{source}");
     }
+
+    #[tokio::test]
+    async fn a_cluster_is_founded_once_its_first_entry_is_durable() {
+        let broken = Arc::new(AtomicBool::new(false));
+        let log = LogStore::breakable(&broken);
+        let machine = Machine::new(Box::<Counter>::default(), log.clone(), SnapshotStore::memory());
+        let config = Config { start: Start::Wait, ..Config::memory(ServerId(1)) };
+        let started =
+            Consensus::launch(config, Arc::new(NoPeers), Identity::default(), log, machine, None).await;
+        let (handle, _service) = started.unwrap();
+        let cluster = crate::ClusterId(uuid::Uuid::from_u128(7));
+        handle.admit(cluster, ServerId(1)).await.unwrap();
+
+        broken.store(true, Ordering::SeqCst);
+        let members = [1, 2, 3].map(|number| (ServerId(number), crate::Peer::at("a")));
+        let founded = handle.found(cluster, members.into()).await;
+        assert!(matches!(founded, Err(Error::Fatal { .. } | Error::Stopped)), "{founded:?}");
+    }
+
+    #[tokio::test]
+    async fn a_server_that_cannot_write_its_number_ends() {
+        let broken = Arc::new(AtomicBool::new(true));
+        let log = LogStore::breakable(&broken);
+        let machine = Machine::new(Box::<Counter>::default(), log.clone(), SnapshotStore::memory());
+        let config = Config { start: Start::Wait, ..Config::memory(ServerId(1)) };
+        let started =
+            Consensus::launch(config, Arc::new(NoPeers), Identity::default(), log, machine, None).await;
+        let (handle, service) = started.unwrap();
+        let service = tokio::spawn(service.run(CancellationToken::new()));
+        handle.admit(crate::ClusterId(uuid::Uuid::from_u128(7)), ServerId(1)).await.unwrap_err();
+        let Err(Error::Fatal { source }) = service.await.unwrap() else { panic!("it went on") };
+        assert!(source.to_string().contains("before the server had a number"), "{source}");
+    }
 }

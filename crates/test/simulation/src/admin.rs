@@ -1,6 +1,5 @@
 //! Changes of the membership and of the feature level, as the leader makes them.
 
-use crate::Fault;
 use crate::command::{Action, Command};
 use crate::net::{OUTSIDE, Work, host_of};
 use crate::server::{Sim, peer};
@@ -43,7 +42,7 @@ async fn step(sim: &Sim, leader: HostId, handle: &Handle) -> Result<(), Error> {
         let number = sim.handle(host).and_then(|handle| handle.identity().number);
         // The server lost its log, and got another number or none.
         let replaced = sim.handle(host).is_some() && number != Some(member.number);
-        let is_due = removal == Some(host) || replaced && !sim.is_planted(Fault::NumberReused);
+        let is_due = removal == Some(host) || replaced;
         if is_due && (members.voters().count() > 2 || !member.voter) {
             sim.book.note(format!("server {} removes number {}", leader.0, member.number));
             return handle.remove(members.version, member.number).await;
@@ -56,10 +55,6 @@ async fn step(sim: &Sim, leader: HostId, handle: &Handle) -> Result<(), Error> {
         let Some(other) = sim.handle(host) else { continue };
         let known = members.members.iter().find(|member| host_of(&member.peer) == host);
         match (known, other.identity().number) {
-            (Some(member), None) if sim.is_planted(Fault::NumberReused) => {
-                admit(sim, leader, host, cluster, member.number).await;
-                return Ok(());
-            }
             (None, number) => {
                 let number = match number {
                     Some(number) => number,

@@ -40,7 +40,8 @@ struct Pages {
     newest_acked: u64,
     leaders: BTreeMap<u64, HostId>,
     clusters: BTreeSet<u128>,
-    stale: BTreeMap<HostId, u64>,
+    /// The index and the hash of the state that each server showed last.
+    shown: BTreeMap<HostId, (u64, u64)>,
     history: Vec<Recorded>,
     claim: Option<Claim>,
     allocs: BTreeSet<u64>,
@@ -189,6 +190,11 @@ impl Book {
         }
     }
 
+    /// Returns the newest term with a leader.
+    pub(crate) fn newest_term(&self) -> u64 {
+        self.0.lock().leaders.last_key_value().map_or(0, |(term, _)| *term)
+    }
+
     /// Records that a cluster has a committed entry.
     pub(crate) fn has_committed(&self, cluster: u128) {
         let mut pages = self.0.lock();
@@ -235,23 +241,26 @@ impl Book {
         pages.history[place].operation.answered = Some((pages.sequence, ret));
     }
 
-    /// Records the state that a server showed to a reader that permits old states.
-    pub(crate) fn stale_read(&self, host: HostId, index: u64, chain: u64) {
+    /// Records the state that a server shows to a reader that permits old states.
+    pub(crate) fn shows(&self, host: HostId, index: u64, chain: u64) {
         let mut pages = self.0.lock();
-        pages.count("stale reads");
+        let before = pages.shown.get(&host).copied().unwrap_or_default();
+        if before == (index, chain) {
+            return;
+        }
+        pages.count("states shown");
         if index > 0 && pages.chains.get(&index) != Some(&chain) {
             pages.violate(format!("server {} shows a state that never was, at index {index}", host.0));
         }
-        let before = pages.stale.get(&host).copied().unwrap_or(0);
-        if index < before {
-            pages.violate(format!("server {} shows index {index} after {before}", host.0));
+        if index < before.0 {
+            pages.violate(format!("server {} shows index {index} after {}", host.0, before.0));
         }
-        pages.stale.insert(host, index);
+        pages.shown.insert(host, (index, chain));
     }
 
     /// Records that a server lost its disk.
     pub(crate) fn wiped(&self, host: HostId) {
-        self.0.lock().stale.remove(&host);
+        self.0.lock().shown.remove(&host);
     }
 
     /// Records a write to the volume.

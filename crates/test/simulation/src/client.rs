@@ -1,16 +1,17 @@
 //! Clients: writes, compare-and-set, reads by proof of leadership, and reads that permit old states.
 
-use crate::Fault;
 use crate::command::{Action, CONFLICT, Command};
 use crate::net::{OUTSIDE, Work};
 use crate::server::Sim;
 use caravan_consensus::Error;
-use caravan_consensus::sim::{HostId, Lots, sleep};
+use caravan_consensus::sim::{HostId, Lots, sleep, spawn_on};
 use caravan_testkit::linear::specs::{RegisterOp, RegisterRet};
 use std::sync::Arc;
 use std::time::Duration;
 
 const KEYS: u64 = 4;
+/// The register that bursts write. The history does not contain their writes.
+const BURST_KEY: u8 = KEYS as u8;
 const CALL_TIMEOUT: Duration = Duration::from_secs(4);
 
 /// The outcome of a request.
@@ -34,6 +35,16 @@ pub(crate) async fn run(sim: Sim, client: usize, mut lots: Lots) {
             stale_read(&sim, to).await;
             continue;
         }
+        if lots.chance(8) {
+            // Writes that do not wait for each other: the log of a leader that is cut off grows.
+            for _ in 0..2 + lots.below(10) {
+                let id = sim.book.next_id();
+                let command = Command { id, action: Action::Write { key: BURST_KEY, value: id } };
+                let sim = sim.clone();
+                spawn_on(OUTSIDE, async move { write(&sim, to, command, false).await });
+            }
+            continue;
+        }
         let key = lots.below(KEYS) as u8;
         let known = &mut last[usize::from(key)];
         if lots.chance(40) {
@@ -49,9 +60,9 @@ pub(crate) async fn run(sim: Sim, client: usize, mut lots: Lots) {
             (RegisterOp::Cas { from: *known, to: id }, Action::Cas { key, from: *known, to: id })
         };
         // Other commands may be read by newer programs only.
-        if lots.chance(5)
-            && write(&sim, to, Command { id: sim.book.next_id(), action: Action::Newer(id) }, true).await
-        {
+        if lots.chance(12) {
+            let command = Command { id: sim.book.next_id(), action: Action::Newer(id) };
+            write(&sim, to, command, true).await;
             continue;
         }
         let place = sim.book.called(client, id, key, op);
@@ -68,14 +79,13 @@ pub(crate) async fn run(sim: Sim, client: usize, mut lots: Lots) {
     }
 }
 
-async fn write(sim: &Sim, to: HostId, command: Command, newer: bool) -> bool {
+async fn write(sim: &Sim, to: HostId, command: Command, newer: bool) {
     let id = command.id;
     match send(sim, to, command, newer).await {
         Answer::Done(_, index) => sim.book.acked(id, index),
         Answer::Refused => sim.book.refused(id),
         Answer::Unknown => {}
     }
-    true
 }
 
 async fn send(sim: &Sim, to: HostId, command: Command, newer: bool) -> Answer {
@@ -153,10 +163,9 @@ async fn stale_read(sim: &Sim, to: HostId) {
         let sim = target.clone();
         Box::pin(async move {
             sim.handle(to)?;
-            let (replica, recovered) = sim.with(to, |server| (server.replica.clone(), server.recovered));
-            if recovered || sim.is_planted(Fault::StaleBeforeRecovery) {
-                let state = replica.lock();
-                sim.book.stale_read(to, state.index, state.chain);
+            if let Some((index, chain)) = sim.shown(to) {
+                sim.book.count("stale reads");
+                sim.book.shows(to, index, chain);
             }
             Some(())
         })

@@ -92,6 +92,8 @@ pub(crate) async fn run(sim: Sim, at: HostId, handle: Handle) {
                 let number = founding.number(own.server).unwrap_or_default();
                 if found(&handle, ClusterId(founding.cluster.0), ServerId(number), members).await {
                     store(None);
+                } else {
+                    sleep(PAUSE).await;
                 }
             }
         }

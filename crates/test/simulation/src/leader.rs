@@ -1,18 +1,19 @@
 //! The work of a leader in one term: deadlines of nodes, the fence of the volume, allocations, keys.
 
 use crate::Fault;
-use crate::command::{Action, Command, NodeId, Replica};
+use crate::command::{Action, Command, NodeId, Replica, State};
 use crate::net::Work;
 use crate::node::{GRACE, LEASE, TTL};
 use crate::server::Sim;
 use caravan_consensus::sim::{HostId, Lots, now, sleep, spawn_on};
-use caravan_consensus::{Error, Handle, Leadership};
+use caravan_consensus::{Applied, Error, Handle, Leadership};
 use caravan_types::BootInstant;
 use caravan_volumes::seen::FirstSeen;
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
+use tokio::sync::watch;
 use tokio::time::Instant;
 
 const TICK: Duration = Duration::from_millis(100);
@@ -26,8 +27,8 @@ const RETRIES: usize = 30;
 pub(crate) struct Desk {
     term: Option<u64>,
     deadlines: BTreeMap<NodeId, Instant>,
-    /// Nodes with a decision that is not committed.
-    deciding: BTreeSet<NodeId>,
+    /// Nodes whose silence is being recorded. The end of the term closes the channel.
+    deciding: watch::Sender<BTreeSet<NodeId>>,
     granting: bool,
     key: Option<u64>,
 }
@@ -56,7 +57,8 @@ pub(crate) async fn run(sim: Sim, host: HostId, handle: Handle, replica: Replica
             changed = leadership.changed() => if changed.is_err() { return },
             () = work => {}
         }
-        desk.lock().term = None;
+        // Requests that wait for a decision of the term end.
+        *desk.lock() = Desk::default();
     }
 }
 
@@ -86,55 +88,109 @@ async fn work(
         *desk.lock() = Desk { term: Some(term), deadlines: up.collect(), key, ..Desk::default() };
     }
     loop {
-        let state = replica.lock().clone();
-        // Nodes that are silent.
-        let late: Vec<NodeId> = {
-            let mut desk = desk.lock();
-            let late: Vec<NodeId> = state
-                .nodes
-                .iter()
-                .filter(|(id, node)| {
-                    let at = *desk.deadlines.entry(**id).or_insert(now() + FAILOVER);
-                    node.up && at <= now()
-                })
-                .map(|(id, _)| *id)
-                .collect();
-            late.into_iter().filter(|id| desk.deciding.insert(*id)).collect()
-        };
-        for node in late {
-            let action = Action::NodeDown { node, wall: sim.wall(host) };
-            let desk = desk.clone();
-            propose(sim, host, handle, term, action, move || {
-                desk.lock().deciding.remove(&node);
-            });
-        }
-        // The fence of the volume.
-        let other = state.nodes.iter().filter(|(_, node)| node.up).map(|(id, _)| *id).next();
-        let from = state.claim.map(|claim| (claim.epoch, state.downs(claim.node)));
-        let free = match state.claim {
-            None => true,
-            Some(claim) if state.is_up(claim.node) => false,
-            Some(claim) => {
-                let since = seen.since(&claim.node, (claim.epoch, state.downs(claim.node)), boot());
-                let wall = state.nodes.get(&claim.node).map_or(0, |node| node.down_wall);
-                if sim.is_planted(Fault::WallClockFence) {
-                    wall + LEASE.grace().0 <= sim.wall(host)
-                } else {
-                    LEASE.hand_over_at(since) <= boot()
-                }
-            }
-        };
-        if let Some(to) = other.filter(|_| free)
-            && !std::mem::replace(&mut desk.lock().granting, true)
         {
-            let desk = desk.clone();
-            let action = Action::Grant { from, to };
-            propose(sim, host, handle, term, action, move || desk.lock().granting = false);
-        }
-        if !*sim.quiet.lock() {
-            chores(sim, host, handle, term, &state, desk, &mut lots);
+            let state = replica.lock();
+            let late = late(&state, &mut desk.lock());
+            for node in late {
+                spawn_on(host, miss(sim.clone(), host, handle.clone(), term, node, desk.clone()));
+            }
+            // The fence of the volume.
+            let other = state.nodes.iter().filter(|(_, node)| node.up).map(|(id, _)| *id).next();
+            let from = state.claim.map(|claim| (claim.epoch, state.downs(claim.node)));
+            let free = match state.claim {
+                None => true,
+                Some(claim) if state.is_up(claim.node) => false,
+                Some(claim) => {
+                    let since = seen.since(&claim.node, (claim.epoch, state.downs(claim.node)), boot());
+                    let wall = state.nodes.get(&claim.node).map_or(0, |node| node.down_wall);
+                    if sim.is_planted(Fault::WallClockFence) {
+                        wall + LEASE.grace().0 <= sim.wall(host)
+                    } else {
+                        LEASE.hand_over_at(since) <= boot()
+                    }
+                }
+            };
+            if let Some(to) = other.filter(|_| free)
+                && !std::mem::replace(&mut desk.lock().granting, true)
+            {
+                let desk = desk.clone();
+                let action = Action::Grant { from, to };
+                propose(sim, host, handle, term, action, move || desk.lock().granting = false);
+            }
+            if !*sim.quiet.lock() {
+                chores(sim, host, handle, term, &state, desk, &mut lots);
+            }
         }
         sleep(TICK).await;
+    }
+}
+
+/// Takes the nodes whose deadline is over, unless their silence is being recorded already.
+fn late(state: &State, desk: &mut Desk) -> Vec<NodeId> {
+    let mut late = Vec::new();
+    for (id, node) in &state.nodes {
+        let at = *desk.deadlines.entry(*id).or_insert(now() + FAILOVER);
+        if node.up && at <= now() && !desk.deciding.borrow().contains(id) {
+            late.push(*id);
+        }
+    }
+    desk.deciding.send_if_modified(|deciding| {
+        deciding.extend(&late);
+        !late.is_empty()
+    });
+    late
+}
+
+/// Records that a node is silent.
+async fn miss(sim: Sim, host: HostId, handle: Handle, term: u64, node: NodeId, desk: Arc<Mutex<Desk>>) {
+    let done = decide(&sim, host, &handle, term, node, &desk).await;
+    let mut desk = desk.lock();
+    if desk.term != Some(term) {
+        return;
+    }
+    if !done {
+        desk.deadlines.insert(node, now() + GRACE);
+    }
+    desk.deciding.send_modify(|deciding| {
+        deciding.remove(&node);
+    });
+}
+
+/// Returns whether the decision is made. Otherwise it is due again after a while.
+async fn decide(
+    sim: &Sim,
+    host: HostId,
+    handle: &Handle,
+    term: u64,
+    node: NodeId,
+    desk: &Mutex<Desk>,
+) -> bool {
+    // Without a quorum this server answers no heartbeat, so the node is not the silent one.
+    if handle.read(None).await.is_err() {
+        return false;
+    }
+    // The node may have sent a heartbeat after its deadline.
+    if desk.lock().deadlines.get(&node).is_some_and(|at| *at > now()) {
+        return true;
+    }
+    let command = Command { id: sim.book.next_id(), action: Action::NodeDown { node, wall: sim.wall(host) } };
+    match propose_once(sim, handle, term, command.bytes()).await {
+        Ok(applied) => sim.book.acked(command.id, applied.index),
+        Err(Error::NotLeader { .. } | Error::TermEnded { .. }) => {
+            sim.book.refused(command.id);
+            return false;
+        }
+        // The outcome is not known.
+        Err(_) => return false,
+    }
+    true
+}
+
+async fn propose_once(sim: &Sim, handle: &Handle, term: u64, bytes: Vec<u8>) -> Result<Applied, Error> {
+    if sim.is_planted(Fault::NoTerm) {
+        handle.propose(bytes).await
+    } else {
+        handle.propose_in(term, bytes, None).await
     }
 }
 
@@ -144,7 +200,7 @@ fn chores(
     host: HostId,
     handle: &Handle,
     term: u64,
-    state: &crate::command::State,
+    state: &State,
     desk: &Arc<Mutex<Desk>>,
     lots: &mut Lots,
 ) {
@@ -186,12 +242,7 @@ fn propose(
     spawn_on(host, async move {
         let bytes = command.bytes();
         for _ in 0..RETRIES {
-            let applied = if sim.is_planted(Fault::NoTerm) {
-                handle.propose(bytes.clone()).await
-            } else {
-                handle.propose_in(term, bytes.clone(), None).await
-            };
-            match applied {
+            match propose_once(&sim, &handle, term, bytes.clone()).await {
                 Ok(applied) => {
                     sim.book.acked(command.id, applied.index);
                     return done();
@@ -229,13 +280,16 @@ async fn answer(sim: Sim, host: HostId, node: NodeId) -> Option<Renewed> {
         handle.read_quorum().await.ok()?;
     }
     let (replica, desk) = sim.with(host, |server| (server.replica.clone(), server.desk.clone()));
-    {
+    let mut deciding = {
         let mut desk = desk.lock();
         if desk.term != Some(term) {
             return None;
         }
         desk.deadlines.insert(node, now() + TTL + GRACE);
-    }
+        desk.deciding.subscribe()
+    };
+    // A decision about the node that is on its way comes before the answer.
+    deciding.wait_for(|deciding| !deciding.contains(&node)).await.ok()?;
     if !replica.lock().is_up(node) {
         let command = Command { id: sim.book.next_id(), action: Action::NodeUp(node) };
         let applied = handle.propose_in(term, command.bytes(), None).await.ok()?;

@@ -16,7 +16,10 @@ mod leader;
 mod nemesis;
 mod net;
 mod node;
+mod seeds;
 mod server;
+
+pub use seeds::{first_violation, processors, run_seeds};
 
 use caravan_consensus::sim::{Plant, World};
 use std::collections::BTreeMap;

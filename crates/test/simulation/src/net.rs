@@ -14,8 +14,9 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::oneshot;
 
-/// Time limit of the transfer of a snapshot.
-const SNAPSHOT_TIMEOUT: Duration = Duration::from_secs(30);
+/// Time limit of the transfer of a snapshot. The snapshots of a simulation are small. The end of the receiver's process
+/// breaks a real connection at once, which this network does not show.
+const SNAPSHOT_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The host of clients, which no fault of the network concerns.
 pub(crate) const OUTSIDE: HostId = HostId(0);

@@ -97,13 +97,10 @@ async fn lists(sim: Sim, node: NodeId, mut lots: Lots, shared: Arc<Mutex<Shared>
             Box::pin(async move {
                 sim.handle(to)?;
                 let replica = sim.with(to, |server| server.replica.clone());
-                let state = loop {
-                    let state = replica.lock().clone();
-                    if state.index >= floor {
-                        break state;
-                    }
+                while replica.lock().index < floor {
                     sleep(Duration::from_millis(100)).await;
-                };
+                }
+                let state = replica.lock();
                 let own = state.allocs.iter().filter(|(_, at)| **at == node).map(|(alloc, _)| *alloc);
                 Some((state.index, own.collect()))
             })

@@ -7,7 +7,7 @@ use crate::leader::{self, Desk};
 use crate::net::{Handles, Net, Wire};
 use crate::{founder, net};
 use caravan_consensus::sim::{HostId, VirtualDisk, elapsed, spawn_on};
-use caravan_consensus::{ClusterId, Config, Consensus, Handle, Peer, ServerId, Start, Storage};
+use caravan_consensus::{ClusterId, Config, Consensus, Handle, Identity, Peer, ServerId, Start, Storage};
 use caravan_founding::Promise;
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, VecDeque};
@@ -53,6 +53,8 @@ pub(crate) struct Server {
     /// The difference between the wall clock and the time of the world, in nanoseconds.
     pub(crate) wall: i64,
     pub(crate) promise: Option<Promise>,
+    /// The place in the cluster that the server had before it lost its disk.
+    pub(crate) before: Identity,
     pub(crate) desk: Arc<Mutex<Desk>>,
     pub(crate) replica: Replica,
     /// Whether the state is as new as before the last restart.
@@ -64,15 +66,16 @@ pub(crate) struct Server {
 }
 
 impl Server {
-    pub(crate) fn new(wall: i64) -> Self {
+    pub(crate) fn new(wall: i64, level: u32) -> Self {
         Self {
             disk: VirtualDisk::new(),
             up: false,
             life: 0,
-            level: 1,
-            running: 1,
+            level,
+            running: level,
             wall,
             promise: None,
+            before: Identity::default(),
             desk: Arc::default(),
             replica: Replica::default(),
             recovered: false,
@@ -129,6 +132,14 @@ impl Sim {
         elapsed().as_nanos() as i64 + offset
     }
 
+    /// Returns the index and the hash of the state that a server shows to a reader that permits old states. After a
+    /// restart, a server shows nothing until its state is as new as before.
+    pub(crate) fn shown(&self, host: HostId) -> Option<(u64, u64)> {
+        let (replica, recovered) = self.with(host, |server| (server.replica.clone(), server.recovered));
+        let state = replica.lock();
+        (recovered || self.is_planted(Fault::StaleBeforeRecovery)).then_some((state.index, state.chain))
+    }
+
     /// Prepares the start of a server's process, and returns it.
     pub(crate) fn start(&self, host: HostId) -> impl Future<Output = ()> + Send + 'static {
         let (disk, life, level, stop, replica, desk) = self.with(host, |server| {
@@ -175,6 +186,13 @@ impl Sim {
             Ok(started) => started,
             Err(error) => return format!("does not start: {}", chain(&error)),
         };
+        if self.is_planted(Fault::NumberReused)
+            && let Identity { cluster: Some(cluster), number: Some(number) } =
+                self.with(host, |server| server.before)
+        {
+            // A server that is in the log already refuses.
+            let _ = handle.admit(cluster, number).await;
+        }
         self.handles.lock().insert(host, handle.clone());
         let identity = handle.identity();
         self.book.note(format!("server {} runs as number {:?}", host.0, identity.number.map(|n| n.0)));

@@ -113,6 +113,7 @@ impl VirtualDisk {
     /// Ends the machine: of the writes that were not flushed, any part of the first groups is kept.
     pub fn lose_power(&self, lots: &mut Lots) {
         let mut state = self.state.lock();
+        state.pending.retain(|group| !group.is_empty());
         let whole = lots.below(state.pending.len() as u64 + 1) as usize;
         state.make_durable(whole);
         if let Some(torn) = std::mem::take(&mut state.pending).into_iter().next() {

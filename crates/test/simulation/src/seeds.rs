@@ -1,0 +1,52 @@
+//! Many seeds, on several threads.
+
+use crate::{Fault, Outcome, run};
+use parking_lot::Mutex;
+use std::ops::{ControlFlow, Range};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+
+/// Runs seeds in their order, one on each of `jobs` threads at a time, and passes each outcome to `each` as soon as it is
+/// known. After a break, no further seed begins; the ones in progress are completed, so the lowest one that breaks is
+/// always reported.
+pub fn run_seeds(
+    seeds: Range<u64>,
+    jobs: usize,
+    fault: Option<Fault>,
+    each: impl Fn(Outcome) -> ControlFlow<()> + Sync,
+) {
+    let (left, over) = (Mutex::new(seeds), AtomicBool::new(false));
+    let next = || if over.load(Ordering::SeqCst) { None } else { left.lock().next() };
+    thread::scope(|scope| {
+        for _ in 0..jobs.max(1) {
+            scope.spawn(|| {
+                while let Some(seed) = next() {
+                    if each(run(seed, fault)).is_break() {
+                        over.store(true, Ordering::SeqCst);
+                    }
+                }
+            });
+        }
+    });
+}
+
+/// Returns the outcome of the lowest seed with a violation.
+pub fn first_violation(seeds: Range<u64>, jobs: usize, fault: Option<Fault>) -> Option<Outcome> {
+    let found: Mutex<Option<Outcome>> = Mutex::new(None);
+    run_seeds(seeds, jobs, fault, |outcome| {
+        if outcome.violation.is_none() {
+            return ControlFlow::Continue(());
+        }
+        let mut found = found.lock();
+        if found.as_ref().is_none_or(|before| outcome.seed < before.seed) {
+            *found = Some(outcome);
+        }
+        ControlFlow::Break(())
+    });
+    found.into_inner()
+}
+
+/// Returns the number of processors.
+pub fn processors() -> usize {
+    thread::available_parallelism().map_or(1, usize::from)
+}
