@@ -2,6 +2,7 @@
 
 use crate::core::Core;
 use crate::error::ServerError;
+use crate::runtime::select;
 use crate::secrets::variables;
 use crate::volume::fault::VolumeFault;
 use crate::volume::merged_options;
@@ -102,7 +103,7 @@ impl Progress {
                     return Some(end);
                 }
             }
-            tokio::select! {
+            select! {
                 () = watch.changed() => {}
                 () = waits => {}
             }
