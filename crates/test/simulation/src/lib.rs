@@ -17,6 +17,7 @@ mod nemesis;
 mod net;
 mod node;
 mod server;
+pub mod service;
 
 use caravan_consensus::sim::{Plant, World};
 use std::collections::BTreeMap;

@@ -1,5 +1,7 @@
 //! The simulation of servers: the same seed gives the same trace, no seed fails, and each planted fault is found.
 
+mod service;
+
 use caravan_simulation::{Fault, Outcome, run};
 use std::process::Command;
 use std::sync::Mutex;
