@@ -4,6 +4,7 @@ use super::node::{self, claim_of};
 use super::rows::{self, JobName};
 use super::users::Object;
 use super::world::Sim;
+use caravan_consensus::sim::HostId;
 use caravan_state::Root;
 use caravan_types::AllocId;
 use caravan_types::alloc::{Allocation, ClientStatus, DesiredStatus};
@@ -110,11 +111,37 @@ impl Sim {
         for name in JobName::ALL {
             self.check_job(&root, name);
         }
+        if self.book.is_violated() {
+            self.describe(leader, &root);
+        }
         self.book.note(format!("end: index {}, hash {hash:x}", root.index()));
         self.book.finish(|object| match object {
             Object::Job(name) => root.job(&name.key()).map(|job| rows::mark(job)),
             Object::Variable(_) => None,
         });
+    }
+
+    /// Notes what the claims of the volume and the evaluations wait for.
+    fn describe(&self, leader: HostId, root: &Root) {
+        let Some(handle) = self.handle(leader) else { return };
+        for claim in root.claims_of(&rows::volume_key()).filter(|claim| claim.phase != ClaimPhase::Gone) {
+            let wait = handle.volumes().claim_wait(&claim.id).map(|wait| wait.to_string());
+            let (alloc, node) = (node::short(&claim.id.alloc), &claim.node_id);
+            let status = root.alloc(&claim.id.alloc).map(|alloc| (alloc.desired_status, alloc.client_status));
+            let (phase, index) = (claim.phase, claim.modify_index);
+            self.book.note(format!(
+                "claim of {alloc} {status:?} on {node}: {phase:?} since {index}, {wait:?}"
+            ));
+        }
+        for eval in root.evals().filter(|eval| eval.status == EvalStatus::Blocked) {
+            let (job, missing) = (&eval.job_id, &eval.missing_non_node_resources);
+            let (looked, index) = (eval.snapshot_index, eval.modify_index);
+            self.book.note(format!(
+                "evaluation of {job}, written at {index}, of the state {looked}, waits for {missing:?}"
+            ));
+        }
+        let depth = handle.scheduling().depth();
+        self.book.note(format!("the broker of server {} has {depth:?}", leader.0));
     }
 
     fn check_job(&self, root: &Root, name: JobName) {

@@ -255,7 +255,10 @@ impl Agent {
                     self.prove(&id, claim.generation, ClaimReportStep::Mounted { proof }).await;
                     Some(claim)
                 }
-                Err(status) => return self.report(&alloc, status).await,
+                Err(status) => {
+                    self.report(&alloc, status).await;
+                    return self.prove(&id, 0, ClaimReportStep::Unstaged).await;
+                }
             },
             None => None,
         };
