@@ -15,6 +15,9 @@ use tokio::sync::Notify;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
+/// A quorum round that takes longer shows that the leader was without a quorum.
+const SLOW_ROUND: Duration = Duration::from_secs(1);
+
 /// Timing of heartbeats.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HeartbeatConfig {
@@ -100,8 +103,17 @@ impl Heartbeats {
         }
     }
 
+    /// Marks the nodes whose heartbeats are overdue.
     async fn expire(&self) {
+        let asked = runtime::now();
+        // A leader without a quorum answers no heartbeats, so the silence of the nodes proves nothing.
+        let proved = self.core.log.read_quorum().await;
         let now = runtime::now();
+        if proved.is_err() || now - asked > SLOW_ROUND {
+            let at = now + self.config.failover;
+            self.deadlines().values_mut().for_each(|deadline| *deadline = at.max(*deadline));
+            return;
+        }
         let late: Vec<NodeId> = {
             let mut deadlines = self.deadlines();
             let late: Vec<NodeId> =

@@ -162,7 +162,12 @@ impl Nodes {
             // The report counts as a heartbeat, so that it is not judged by the node's earlier silence.
             self.record_contact(&node, self.contact(&node)).await?;
         }
-        let root = self.core.snapshot();
+        let mut root = self.core.snapshot();
+        if request.updates.iter().any(|update| root.alloc(&update.alloc_id).is_none()) {
+            // A report about an allocation that an old state does not have yet must not get lost.
+            self.core.log.read(None).await?;
+            root = self.core.snapshot();
+        }
         // A node reports its own allocations only; reports about removed allocations have no effect.
         let updates: Vec<_> = request
             .updates

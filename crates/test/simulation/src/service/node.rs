@@ -7,7 +7,7 @@
 use super::relay::{Caller, Line};
 use super::rows;
 use super::world::Sim;
-use caravan_consensus::sim::{HostId, Lots, elapsed, now, sleep, spawn_on, timeout};
+use caravan_consensus::sim::{HostId, Lots, elapsed, now, since_boot, sleep, spawn_on, timeout};
 use caravan_messages::{
     AllocDelta, AllocStatus, ClaimProgress, ClaimReport, ClaimReportStep, ClaimVolume, NodeContact,
     NodeHeartbeat, NodeRegister, WatchAllocs,
@@ -24,12 +24,17 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
-use tokio::time::Instant;
 
 /// The pause before a call is tried again.
 const RETRY: Duration = Duration::from_millis(250);
 const CALL_TIMEOUT: Duration = Duration::from_secs(3);
+/// More tries than a simulation has time for.
+const TRIES: usize = 1000;
 const TICK: Duration = Duration::from_millis(150);
+
+fn boot() -> u64 {
+    since_boot().unwrap_or_default()
+}
 
 /// Returns the host of a node.
 pub(super) fn host(number: u32) -> HostId {
@@ -47,8 +52,8 @@ struct Run {
 struct Shared {
     /// The server that answered last.
     server: Option<HostId>,
-    /// Until when the node may write to volumes of one writer.
-    lease: Option<Instant>,
+    /// Until when the node may write to volumes of one writer, on the clock that counts suspended time.
+    lease: Option<u64>,
     /// The highest index that a server has shown.
     seen: u64,
     runs: BTreeMap<AllocId, Run>,
@@ -103,7 +108,7 @@ impl Agent {
     /// Registers the node and sends heartbeats.
     async fn contact(self) {
         loop {
-            let (sent, sent_at) = (now(), elapsed());
+            let (sent, sent_at) = (boot(), elapsed());
             let registered = self.shared.lock().registered;
             let answer = if registered {
                 let beat = NodeHeartbeat {
@@ -126,7 +131,7 @@ impl Agent {
     }
 
     /// Uses the answer to a heartbeat; returns the pause before the next one.
-    fn answered(&self, contact: &NodeContact, sent: Instant, sent_at: Duration) -> Duration {
+    fn answered(&self, contact: &NodeContact, sent: u64, sent_at: Duration) -> Duration {
         let mut shared = self.shared.lock();
         shared.registered = !contact.unknown;
         if contact.unknown {
@@ -134,7 +139,7 @@ impl Agent {
         }
         self.sim.book.heartbeat_answered(self.number, sent_at);
         shared.seen = contact.state_index;
-        shared.lease = Some(sent + contact.lease_ttl.to_std());
+        shared.lease = Some(sent + contact.lease_ttl.to_std().as_nanos() as u64);
         drop(shared);
         if contact.status != NodeStatus::Ready {
             // The servers may have marked the allocations as lost.
@@ -230,7 +235,8 @@ impl Agent {
 
     /// Reports a step of a claim until the servers have recorded it.
     async fn prove(&self, claim: &ClaimId, generation: u32, step: ClaimReportStep) {
-        for _ in 0..100 {
+        let mut last = String::new();
+        for _ in 0..TRIES {
             let report = ClaimReport {
                 node_id: self.row.id.clone(),
                 secret: self.row.secret_id.clone(),
@@ -238,11 +244,13 @@ impl Agent {
                 generation,
                 step: step.clone(),
             };
-            if self.call::<methods::ClaimReport>(report).await.is_ok() {
-                return;
+            match self.call::<methods::ClaimReport>(report).await {
+                Ok(_) => return,
+                Err(error) => last = error.to_string(),
             }
             sleep(RETRY).await;
         }
+        self.sim.book.violate(format!("node {} cannot report a claim: {last}", self.number));
     }
 
     /// Runs an allocation to its end.
@@ -256,6 +264,9 @@ impl Agent {
                     Some(claim)
                 }
                 Err(status) => {
+                    let text =
+                        format!("node {} does not get the volume for {}", self.number, short(&alloc.id));
+                    self.sim.book.note(text);
                     self.report(&alloc, status).await;
                     return self.prove(&id, 0, ClaimReportStep::Unstaged).await;
                 }
@@ -274,7 +285,7 @@ impl Agent {
             }
             if let Some(claim) = &claim {
                 let lease = self.shared.lock().lease;
-                if lease.is_none_or(|until| now() >= until) {
+                if lease.is_none_or(|until| boot() >= until) {
                     self.sim.book.note(format!("node {} loses its lease", self.number));
                     break ClientStatus::Failed;
                 }
@@ -322,7 +333,7 @@ impl Agent {
         if let Some(run) = self.shared.lock().runs.get_mut(&alloc.id) {
             run.report = Some(update.clone());
         }
-        for _ in 0..100 {
+        for _ in 0..TRIES {
             if self.send(vec![update.clone()]).await.is_ok() {
                 return;
             }
