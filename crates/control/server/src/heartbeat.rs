@@ -10,6 +10,7 @@ use caravan_types::{Nanos, NodeId, UnixNanos};
 use parking_lot::{Mutex, MutexGuard};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::time::Instant;
@@ -45,6 +46,8 @@ pub(crate) struct Heartbeats {
     core: Core,
     config: HeartbeatConfig,
     deadlines: Arc<Mutex<BTreeMap<NodeId, Instant>>>,
+    /// Whether the last proof of leadership failed.
+    cut_off: Arc<AtomicBool>,
     /// Nodes that got more time after a slow quorum round, and have sent no heartbeat since.
     spared: Arc<Mutex<BTreeSet<NodeId>>>,
     changed: Arc<Notify>,
@@ -52,7 +55,14 @@ pub(crate) struct Heartbeats {
 
 impl Heartbeats {
     pub(crate) fn new(core: Core, config: HeartbeatConfig) -> Self {
-        Self { core, config, deadlines: Arc::default(), spared: Arc::default(), changed: Arc::default() }
+        Self {
+            core,
+            config,
+            deadlines: Arc::default(),
+            cut_off: Arc::default(),
+            spared: Arc::default(),
+            changed: Arc::default(),
+        }
     }
 
     fn deadlines(&self) -> MutexGuard<'_, BTreeMap<NodeId, Instant>> {
@@ -112,8 +122,10 @@ impl Heartbeats {
         // A leader without a quorum answers no heartbeats, so the silence of the nodes proves nothing.
         let proved = self.core.log.read_quorum().await;
         let now = runtime::now();
-        if proved.is_err() {
-            let at = now + self.config.failover;
+        let was_cut_off = self.cut_off.swap(proved.is_err(), Ordering::Relaxed);
+        if proved.is_err() || was_cut_off {
+            // As at the beginning of a term, all nodes get the time to send a heartbeat once the quorum is back.
+            let at = now + if proved.is_err() { self.config.grace } else { self.config.failover };
             self.deadlines().values_mut().for_each(|deadline| *deadline = at.max(*deadline));
             return;
         }

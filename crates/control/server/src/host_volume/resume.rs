@@ -73,7 +73,7 @@ impl HostVolumes {
             }
             let Some(own) = self.busy.take(&row.id) else { continue };
             let (this, id, failures) = (self.clone(), row.id.clone(), failures.clone());
-            runtime::spawn_in(&tasks, async move {
+            runtime::spawn_in(tasks, async move {
                 let result = this.resume(&id).await;
                 let mut failures = failures.lock();
                 match result {
