@@ -8,16 +8,12 @@ use caravan_types::eval::Trigger;
 use caravan_types::node::{NodeEvent, NodeStatus};
 use caravan_types::{Nanos, NodeId, UnixNanos};
 use parking_lot::{Mutex, MutexGuard};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
-
-/// After a longer quorum round, heartbeats may have waited for the same round.
-const SLOW_ROUND: Duration = Duration::from_millis(100);
 
 /// Timing of heartbeats.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,23 +42,12 @@ pub(crate) struct Heartbeats {
     core: Core,
     config: HeartbeatConfig,
     deadlines: Arc<Mutex<BTreeMap<NodeId, Instant>>>,
-    /// Whether the last proof of leadership failed.
-    cut_off: Arc<AtomicBool>,
-    /// Nodes that got more time after a slow quorum round, and have sent no heartbeat since.
-    spared: Arc<Mutex<BTreeSet<NodeId>>>,
     changed: Arc<Notify>,
 }
 
 impl Heartbeats {
     pub(crate) fn new(core: Core, config: HeartbeatConfig) -> Self {
-        Self {
-            core,
-            config,
-            deadlines: Arc::default(),
-            cut_off: Arc::default(),
-            spared: Arc::default(),
-            changed: Arc::default(),
-        }
+        Self { core, config, deadlines: Arc::default(), changed: Arc::default() }
     }
 
     fn deadlines(&self) -> MutexGuard<'_, BTreeMap<NodeId, Instant>> {
@@ -77,7 +62,6 @@ impl Heartbeats {
     /// Records a heartbeat of a node. Returns the time within which its next heartbeat must arrive.
     pub(crate) fn beat(&self, node: &NodeId) -> Duration {
         // Spread the intervals, so that nodes that started together do not send together.
-        self.spared.lock().remove(node);
         let ttl = self.config.min_ttl.mul_f64(1.0 + runtime::random_share());
         self.expect(node.clone(), ttl + self.config.grace);
         ttl
@@ -116,32 +100,14 @@ impl Heartbeats {
         }
     }
 
-    /// Marks the nodes whose heartbeats are overdue.
     async fn expire(&self) {
-        let asked = runtime::now();
-        // A leader without a quorum answers no heartbeats, so the silence of the nodes proves nothing.
-        let proved = self.core.log.read_quorum().await;
         let now = runtime::now();
-        let was_cut_off = self.cut_off.swap(proved.is_err(), Ordering::Relaxed);
-        if proved.is_err() || was_cut_off {
-            // As at the beginning of a term, all nodes get the time to send a heartbeat once the quorum is back.
-            let at = now + if proved.is_err() { self.config.grace } else { self.config.failover };
-            self.deadlines().values_mut().for_each(|deadline| *deadline = at.max(*deadline));
-            return;
-        }
         let late: Vec<NodeId> = {
-            let (mut deadlines, mut spared) = (self.deadlines(), self.spared.lock());
+            let mut deadlines = self.deadlines();
             let late: Vec<NodeId> =
-                deadlines.iter().filter(|(_, at)| **at <= asked).map(|(id, _)| id.clone()).collect();
-            // Once for each node, because the rounds of some clusters are always slow.
-            let is_spared = |id: &NodeId| now - asked > SLOW_ROUND && !spared.contains(id);
-            let (waits, late): (Vec<_>, Vec<_>) = late.into_iter().partition(is_spared);
+                deadlines.iter().filter(|(_, at)| **at <= now).map(|(id, _)| id.clone()).collect();
             for id in &late {
                 deadlines.remove(id);
-            }
-            for id in waits {
-                deadlines.insert(id.clone(), now + self.config.grace);
-                spared.insert(id);
             }
             late
         };

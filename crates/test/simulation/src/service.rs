@@ -17,7 +17,6 @@ mod world;
 use crate::Outcome;
 use caravan_consensus::sim::World;
 use caravan_server::Plant;
-use nemesis::Course;
 
 /// All faults that can be planted in `caravan_server`, with their names.
 pub const FAULTS: [(&str, Plant); 7] = [
@@ -32,15 +31,6 @@ pub const FAULTS: [(&str, Plant); 7] = [
 
 /// Runs one seed.
 pub fn run(seed: u64, fault: Option<Plant>) -> Outcome {
-    run_course(seed, fault, Course::Random)
-}
-
-/// Runs a seed in which the leader only loses its quorum, for longer than nodes may be silent.
-pub fn run_without_quorum(seed: u64) -> Outcome {
-    run_course(seed, None, Course::QuorumLost)
-}
-
-fn run_course(seed: u64, fault: Option<Plant>, course: Course) -> Outcome {
     let book = book::Book::default();
     let pages = book.clone();
     // A world belongs to a thread. A panic of a server ends the thread, and is a violation.
@@ -48,7 +38,7 @@ fn run_course(seed: u64, fault: Option<Plant>, course: Course) -> Outcome {
     let work = move || {
         caravan_server::plant(fault);
         let world = World::new(seed);
-        nemesis::run(&world, pages, course);
+        nemesis::run(&world, pages);
     };
     match thread.spawn(work).map(std::thread::JoinHandle::join) {
         Ok(Ok(())) => {}

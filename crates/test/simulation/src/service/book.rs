@@ -37,6 +37,8 @@ struct Pages {
     next_id: u64,
     sequence: u64,
     leaders: BTreeMap<u64, HostId>,
+    /// When the newest term began. A leader that only loses its quorum may miss nodes (docs/gaps.md).
+    term_began: Duration,
     /// The hash of the state at each index at which a state was looked at.
     hashes: BTreeMap<u64, u64>,
     /// The newest index that each server has shown.
@@ -77,6 +79,7 @@ impl Pages {
         let now = elapsed();
         if let Some(heard) = self.heard.get(&node)
             && now.saturating_sub(*heard) < HEARTBEAT.min_ttl
+            && now.saturating_sub(self.term_began) < HEARTBEAT.failover
         {
             let age = now - *heard;
             self.violate(format!("node {node} is declared down {age:?} after a heartbeat that was answered"));
@@ -149,6 +152,7 @@ impl Book {
             }
             Some(_) => {}
             None => {
+                pages.term_began = elapsed();
                 pages.note(format!("server {} leads in term {term}", host.0));
                 pages.count("terms");
             }

@@ -31,15 +31,6 @@ enum Later {
     NetHeals,
 }
 
-/// What goes wrong.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Course {
-    /// Whatever the seed decides.
-    Random,
-    /// The leader has no quorum for longer than nodes may be silent, and leads on in its term.
-    QuorumLost,
-}
-
 struct Nemesis<'a> {
     world: &'a World,
     sim: Sim,
@@ -51,7 +42,7 @@ struct Nemesis<'a> {
 }
 
 /// Runs a simulation.
-pub(super) fn run(world: &World, book: Book, course: Course) {
+pub(super) fn run(world: &World, book: Book) {
     let dir = match tempfile::tempdir() {
         Ok(dir) => dir,
         Err(error) => return book.violate(format!("no directory for keys: {error}")),
@@ -80,13 +71,13 @@ pub(super) fn run(world: &World, book: Book, course: Course) {
         let after = nemesis.lots.between(Duration::ZERO, Duration::from_secs(1));
         nemesis.after(after, Later::Boot(host));
     }
-    nemesis.whole(course);
+    nemesis.whole();
     // The servers and the simulation refer to each other.
     sim.servers.lock().clear();
 }
 
 impl Nemesis<'_> {
-    fn whole(mut self, course: Course) {
+    fn whole(mut self) {
         for number in 1..=NODES {
             let drift = self.drift();
             self.world.boot(node::host(number), self.lots.below(1 << 40), drift);
@@ -97,10 +88,7 @@ impl Nemesis<'_> {
         }
         self.world.spawn(HostId(0), users::prepare(self.sim.clone(), self.lots.fork()));
         self.run_for(CALM_START);
-        if course == Course::QuorumLost {
-            self.lose_quorum();
-        }
-        while course == Course::Random && self.world.elapsed() < CHAOS && !self.sim.book.is_violated() {
+        while self.world.elapsed() < CHAOS && !self.sim.book.is_violated() {
             let pause = self.lots.between(Duration::from_millis(200), Duration::from_millis(3500));
             self.run_for(pause);
             self.step();
@@ -287,16 +275,6 @@ impl Nemesis<'_> {
             self.after(pause, Later::Boot(host));
         }
         Some("all servers lose power".to_owned())
-    }
-
-    /// Takes the quorum away from the leader, and returns it.
-    fn lose_quorum(&mut self) {
-        let Some(leader) = self.sim.leader() else { return };
-        for other in self.sim.hosts().into_iter().filter(|other| *other != leader) {
-            self.kill(other, false);
-            self.after(Duration::from_secs(9), Later::Boot(other));
-        }
-        self.run_for(Duration::from_secs(20));
     }
 
     /// Leaves one server, mostly the leader, without the others, for longer than it waits for them.
