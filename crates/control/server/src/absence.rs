@@ -1,6 +1,7 @@
 //! How long allocations have been unknown or lost, on this server's clock (the `disconnect` block of groups).
 
 use crate::core::Core;
+use crate::runtime::{self, select};
 use caravan_scheduler::{Clock, Params, Passed, absent_since, kept_for};
 use caravan_state::{Changed, FeedItem, Root};
 use caravan_types::alloc::{Allocation, ClientStatus};
@@ -46,7 +47,7 @@ impl Core {
     pub(crate) fn params(&self, root: &Root, job: &JobKey) -> Params {
         let moment = self.clock.read();
         let passed = self.absences.measured(root.allocs_by_job(job), moment.boot);
-        Params { passed, ..Params::new(moment.wall, rand::random()) }
+        Params { passed, ..Params::new(moment.wall, runtime::random()) }
     }
 
     /// Returns how much longer some allocation of a node may still come back; `None` without such an allocation.
@@ -68,7 +69,7 @@ pub(crate) async fn watch(core: Core, cancel: CancellationToken) {
     };
     all(&core.snapshot());
     loop {
-        tokio::select! {
+        select! {
             () = cancel.cancelled() => return,
             item = feed.next() => match item {
                 Some(FeedItem::Changes(set)) => {

@@ -19,6 +19,7 @@ use crate::acl::{AclConfig, Caller, Denied, Resolver};
 use crate::core::{Core, new_id};
 use crate::documents::Documents;
 use crate::error::ServerError;
+use crate::runtime;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use caravan_messages::cluster::ClusterKey;
@@ -235,7 +236,7 @@ impl Admin {
     /// If the bytes are not a snapshot, the change cannot be made durable, or the root keys cannot be opened.
     pub async fn restore(&self, snapshot: Vec<u8>, keys: SnapshotKeys) -> Result<u64, ServerError> {
         let admin = self.clone();
-        let snapshot = tokio::task::spawn_blocking(move || admin.adopted(snapshot, &keys)).await;
+        let snapshot = runtime::spawn_blocking(move || admin.adopted(snapshot, &keys)).await;
         let snapshot = snapshot.map_err(|error| ServerError::CommandFailed(Arc::new(error)))??;
         let sha256 = Sha256::digest(&snapshot).iter().map(|byte| format!("{byte:02x}")).collect();
         let (id, mut parts) = (new_id(), 0);

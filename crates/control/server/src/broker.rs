@@ -7,6 +7,7 @@ mod queue;
 
 use crate::core::Core;
 use crate::error::ServerError;
+use crate::runtime::{self, select};
 use blocked::{Blocked, BlockedSet, Wake};
 use caravan_state::{ChangeSet, Changed, FeedItem, Root};
 use caravan_types::command::Change;
@@ -148,7 +149,7 @@ impl Broker {
                 [sets.queue.tick(now), sets.blocked.next()].into_iter().flatten().min()
             };
             self.ready.notify_one();
-            tokio::select! {
+            select! {
                 () = cancel.cancelled() => return,
                 () = self.core.until(next) => {}
                 () = self.delays.notified() => {}
@@ -373,7 +374,7 @@ fn freed(volume: &VolumeKey, heir: Option<JobKey>) -> Wake {
 /// Sleeps until a wall time, or for ever without one: for calendars, not for waits that protect data.
 pub(crate) async fn until(at: Option<UnixNanos>, now: UnixNanos) {
     match at {
-        Some(at) => tokio::time::sleep(at.since(now).to_std()).await,
+        Some(at) => runtime::sleep(at.since(now).to_std()).await,
         None => std::future::pending().await,
     }
 }

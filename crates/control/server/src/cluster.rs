@@ -37,6 +37,7 @@ pub(crate) use voters::Voters;
 use crate::error::ServerError;
 use crate::keyring::Keyring;
 use crate::replication::StatusBook;
+use crate::runtime;
 use caravan_consensus::{ClusterId, Identity};
 use caravan_rpc::{Credential, ServerSide};
 use caravan_types::acl::Secret;
@@ -84,7 +85,7 @@ pub struct ReplicationConfig {
 impl ClusterConfig {
     /// Returns the settings of a server that runs alone, with a new UUID.
     pub fn alone(name: impl Into<String>) -> Self {
-        let id = Uuid::new_v4();
+        let id = runtime::random_uuid();
         Self {
             id,
             name: name.into(),
@@ -128,7 +129,7 @@ impl Cluster {
                 self.show(cluster, number.0);
             }
             (None, Some(number)) => {
-                let cluster = ClusterId(Uuid::new_v4());
+                let cluster = ClusterId(runtime::random_uuid());
                 self.make_key()?;
                 self.log.admit(cluster, number).await?;
                 self.show(cluster, number.0);

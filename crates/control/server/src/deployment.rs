@@ -17,6 +17,7 @@ use crate::broker::until;
 use crate::core::Core;
 use crate::error::ServerError;
 use crate::node_evals::evaluation;
+use crate::runtime::select;
 use caravan_state::{Changed, FeedItem, Root};
 use caravan_types::command::{Change, DeploymentChange};
 use caravan_types::deployment::{Deployment, Verdict};
@@ -52,7 +53,7 @@ impl Watcher {
                 self.look(id).await;
             }
             let next = self.timers.values().min().copied();
-            tokio::select! {
+            select! {
                 () = cancel.cancelled() => return,
                 () = until(next, self.core.aged()) => {
                     let now = self.core.aged();

@@ -4,6 +4,7 @@
 //! a time, and the number of requests for it per minute is limited, whatever their results.
 
 use crate::outbound::{self, Asking};
+use crate::runtime;
 use http::StatusCode;
 use parking_lot::Mutex;
 use serde_json::Value;
@@ -79,7 +80,7 @@ impl Documents {
     ) -> Result<Arc<Value>, Unread> {
         let entry = self.entry(url, authorities);
         let mut kept = entry.lock().await;
-        let now = Instant::now();
+        let now = runtime::now();
         kept.requests.retain(|at| now.duration_since(*at) < SPAN);
         let may_ask = kept.requests.len() < MAX_REQUESTS;
         if let Some((value, at)) = &kept.value

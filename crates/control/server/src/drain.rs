@@ -10,6 +10,7 @@ use crate::core::Core;
 use crate::error::ServerError;
 use crate::heartbeat::event;
 use crate::node_evals::evaluation;
+use crate::runtime::select;
 use crate::volume::ClaimWaits;
 use caravan_state::{Changed, FeedItem, Root};
 use caravan_types::alloc::DesiredTransition;
@@ -54,7 +55,7 @@ impl Drainer {
         loop {
             let reasons = self.waits.changed();
             let (next, holding) = self.look().await;
-            tokio::select! {
+            select! {
                 () = cancel.cancelled() => return,
                 () = until(next, self.core.aged()) => {}
                 // A mount that keeps a plugin has a new reason.

@@ -6,6 +6,7 @@ use crate::deployment::DeploymentFault;
 use crate::endpoint::{EvalFault, JobFault, NodeFault, TaskFault};
 use crate::host_volume::HostVolumeFault;
 use crate::keyring::KeyringFault;
+use crate::runtime::JoinError;
 use crate::variables::VariableFault;
 use crate::volume::{SnapshotFault, VolumeFault};
 use caravan_admission::{Problem, Problems, joined};
@@ -15,7 +16,6 @@ use caravan_types::command::Refusal;
 use caravan_types::packed::{PackError, UnpackError};
 use caravan_types::{Namespace, VolumeKey};
 use std::sync::Arc;
-use tokio::task::JoinError;
 
 /// The kind of a failure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -9,6 +9,7 @@ pub use collect::Ages;
 
 use crate::core::Core;
 use crate::error::ServerError;
+use crate::runtime::{self, select};
 use caravan_types::Nanos;
 use tokio_util::sync::CancellationToken;
 
@@ -57,9 +58,9 @@ impl Collector {
     pub(crate) async fn run(self, cancel: CancellationToken) {
         let pause = self.config.interval.max(Nanos::from_secs(1)).to_std();
         loop {
-            tokio::select! {
+            select! {
                 () = cancel.cancelled() => return,
-                () = tokio::time::sleep(pause) => {}
+                () = runtime::sleep(pause) => {}
             }
             if let Err(error) = collect(&self.core, &self.config.ages).await {
                 tracing::warn!(%error, "what is over could not be collected; trying again later");

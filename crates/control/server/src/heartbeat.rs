@@ -2,12 +2,13 @@
 
 use crate::core::Core;
 use crate::node_evals;
+use crate::runtime::{self, planted, select};
 use caravan_types::command::NodeChange;
 use caravan_types::eval::Trigger;
 use caravan_types::node::{NodeEvent, NodeStatus};
 use caravan_types::{Nanos, NodeId, UnixNanos};
 use parking_lot::{Mutex, MutexGuard};
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::Notify;
@@ -40,7 +41,7 @@ impl Default for HeartbeatConfig {
 pub(crate) struct Heartbeats {
     core: Core,
     config: HeartbeatConfig,
-    deadlines: Arc<Mutex<HashMap<NodeId, Instant>>>,
+    deadlines: Arc<Mutex<BTreeMap<NodeId, Instant>>>,
     changed: Arc<Notify>,
 }
 
@@ -49,7 +50,7 @@ impl Heartbeats {
         Self { core, config, deadlines: Arc::default(), changed: Arc::default() }
     }
 
-    fn deadlines(&self) -> MutexGuard<'_, HashMap<NodeId, Instant>> {
+    fn deadlines(&self) -> MutexGuard<'_, BTreeMap<NodeId, Instant>> {
         self.deadlines.lock()
     }
 
@@ -61,13 +62,13 @@ impl Heartbeats {
     /// Records a heartbeat of a node. Returns the time within which its next heartbeat must arrive.
     pub(crate) fn beat(&self, node: &NodeId) -> Duration {
         // Spread the intervals, so that nodes that started together do not send together.
-        let ttl = self.config.min_ttl.mul_f64(1.0 + rand::random::<f64>());
+        let ttl = self.config.min_ttl.mul_f64(1.0 + runtime::random_share());
         self.expect(node.clone(), ttl + self.config.grace);
         ttl
     }
 
     fn expect(&self, node: NodeId, within: Duration) {
-        let at = Instant::now() + within;
+        let at = runtime::now() + within;
         let sooner = self.deadlines().insert(node, at).is_none_or(|before| at < before);
         if sooner {
             self.changed.notify_one();
@@ -83,14 +84,15 @@ impl Heartbeats {
             .filter(|n| n.status != NodeStatus::Down)
             .map(|n| n.id.clone())
             .collect();
-        let at = Instant::now() + self.config.failover;
+        let failover = if planted!(NoFailover) { Duration::ZERO } else { self.config.failover };
+        let at = runtime::now() + failover;
         for node in nodes {
             // Some nodes may have sent a heartbeat before this task ran.
             self.deadlines().entry(node).or_insert(at);
         }
         loop {
             let next = self.deadlines().values().min().copied();
-            tokio::select! {
+            select! {
                 () = cancel.cancelled() => return,
                 () = self.changed.notified() => {}
                 () = sleep_until(next) => self.expire().await,
@@ -99,7 +101,7 @@ impl Heartbeats {
     }
 
     async fn expire(&self) {
-        let now = Instant::now();
+        let now = runtime::now();
         let late: Vec<NodeId> = {
             let mut deadlines = self.deadlines();
             let late: Vec<NodeId> =
@@ -144,7 +146,7 @@ impl Heartbeats {
 
 async fn sleep_until(at: Option<Instant>) {
     match at {
-        Some(at) => tokio::time::sleep_until(at).await,
+        Some(at) => runtime::sleep_until(at).await,
         None => std::future::pending().await,
     }
 }

@@ -13,6 +13,7 @@ mod sign;
 pub use fault::KeyringFault;
 pub(crate) use sign::{Jwk, Signer};
 
+use crate::runtime;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use caravan_messages::cluster::ClusterKey;
@@ -23,7 +24,6 @@ use caravan_types::ser::Secrets;
 use chacha20poly1305::aead::{Aead as _, Payload};
 use chacha20poly1305::{KeyInit as _, XChaCha20Poly1305, XNonce};
 use parking_lot::{RwLock, RwLockReadGuard, RwLockWriteGuard};
-use rand::TryRngCore as _;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 use sign::Signers;
@@ -91,9 +91,7 @@ impl fmt::Debug for Keyring {
 }
 
 fn random<const N: usize>() -> Result<[u8; N], KeyringFault> {
-    let mut bytes = [0; N];
-    rand::rngs::OsRng.try_fill_bytes(&mut bytes).map_err(|e| KeyringFault::Random(Arc::new(e)))?;
-    Ok(bytes)
+    runtime::random_bytes().map_err(|e| KeyringFault::Random(Arc::new(e)))
 }
 
 /// Returns the id of a key, in the form of a UUID. It reveals nothing about the key, but detects a damaged one.
@@ -331,7 +329,7 @@ impl Keyring {
             }
         };
         // A timeout is no error here: the caller then reports the missing key.
-        let _ = tokio::time::timeout(KEY_TIMEOUT, active).await;
+        let _ = runtime::timeout(KEY_TIMEOUT, active).await;
     }
 
     /// Deletes a key permanently.

@@ -29,9 +29,12 @@ mod node_identity;
 mod outbound;
 mod periodic;
 mod plan;
+#[cfg(feature = "simulation")]
+mod plant;
 mod pool;
 mod replication;
 mod reports;
+mod runtime;
 mod secrets;
 mod selector;
 mod server;
@@ -59,6 +62,8 @@ pub use error::{Kind, ServerError};
 pub use gc::{Ages, GcConfig};
 pub use heartbeat::HeartbeatConfig;
 pub use plan::RejectionConfig;
+#[cfg(feature = "simulation")]
+pub use plant::{Plant, plant};
 pub use pool::{MAX_WORKERS, Scheduler, UnknownScheduler, Workers, WorkersError};
 pub use replication::{ReplicationState, ReplicationStatus};
 pub use server::{

@@ -4,6 +4,7 @@
 //! when the server starts.
 
 use crate::core::Core;
+use crate::runtime::{self, select};
 use caravan_state::{Table, Topic};
 use caravan_types::command::Change;
 use caravan_types::variable::{LockUse, Variable, VariableKey, VariableLock};
@@ -45,7 +46,7 @@ impl Locks {
 
     /// Records a renewal by the holder.
     pub(crate) fn renew(&self, key: &VariableKey, lock: &VariableLock) {
-        let held = Held { id: lock.id.clone(), until: Instant::now() + patience(lock) };
+        let held = Held { id: lock.id.clone(), until: runtime::now() + patience(lock) };
         self.held().insert(key.clone(), held);
         self.renewed.notify_one();
     }
@@ -57,11 +58,11 @@ impl Locks {
             let next = self.settle().await;
             let due = async {
                 match next {
-                    Some(at) => tokio::time::sleep_until(at).await,
+                    Some(at) => runtime::sleep_until(at).await,
                     None => std::future::pending().await,
                 }
             };
-            tokio::select! {
+            select! {
                 () = cancel.cancelled() => return,
                 () = watch.changed() => {}
                 () = self.renewed.notified() => {}
@@ -75,7 +76,7 @@ impl Locks {
         let root = self.core.snapshot();
         let locked: BTreeMap<VariableKey, VariableLock> =
             root.variables().filter_map(|row| Some((row.key.clone(), row.lock.clone()?))).collect();
-        let (now, mut over) = (Instant::now(), Vec::new());
+        let (now, mut over) = (runtime::now(), Vec::new());
         let next = {
             let mut held = self.held();
             held.retain(|key, known| locked.get(key).is_some_and(|lock| lock.id == known.id));

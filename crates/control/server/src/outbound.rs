@@ -1,5 +1,6 @@
 //! HTTP and HTTPS requests to servers of other parties.
 
+use crate::runtime;
 use bytes::Bytes;
 use caravan_base::percent;
 use caravan_fetch::{FetchError, Message, Policy};
@@ -94,7 +95,7 @@ pub(crate) async fn ask(asking: &Asking<'_>) -> Result<Answer, String> {
         let reply = caravan_fetch::fetch(&url, &message, &policy).await?;
         Ok(Answer { status: reply.status(), body: reply.body(MAX_RESPONSE_BYTES).await? })
     };
-    let answer = tokio::time::timeout(TIMEOUT, answer).await;
+    let answer = runtime::timeout(TIMEOUT, answer).await;
     answer.map_err(|_| "there is no answer".to_owned())?.map_err(|error| sentence(&error))
 }
 

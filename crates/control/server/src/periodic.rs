@@ -5,6 +5,7 @@ mod book;
 use crate::broker::until;
 use crate::core::Core;
 use crate::node_evals::evaluation;
+use crate::runtime::select;
 use book::{Book, Launch};
 use caravan_state::{Changed, FeedItem};
 use caravan_types::command::{Change, Refusal};
@@ -38,7 +39,7 @@ impl Launcher {
                 }
             }
             let wake = if failed { Some(self.core.now().plus(PAUSE)) } else { book.next() };
-            tokio::select! {
+            select! {
                 () = cancel.cancelled() => return,
                 () = until(wake, self.core.now()) => {}
                 item = feed.next() => match item {

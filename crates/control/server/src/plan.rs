@@ -9,6 +9,7 @@ use crate::core::{Core, new_id};
 use crate::error::ServerError;
 use crate::heartbeat::event;
 use crate::node_evals::evaluation;
+use crate::runtime::select;
 use caravan_state::Root;
 use caravan_types::alloc::Allocation;
 use caravan_types::command::{Change, PlanCommit, Refusal};
@@ -110,7 +111,7 @@ impl PlannerService {
     /// Runs until cancelled.
     pub(crate) async fn run(mut self, cancel: CancellationToken) {
         loop {
-            let submission = tokio::select! {
+            let submission = select! {
                 () = cancel.cancelled() => return,
                 next = self.submissions.recv() => match next {
                     Some(submission) => submission,

@@ -3,6 +3,7 @@
 use crate::broker::Broker;
 use crate::core::Core;
 use crate::plan::Planner;
+use crate::runtime::{self, select};
 use crate::worker::Worker;
 use caravan_types::job::JobType;
 use parking_lot::Mutex;
@@ -169,10 +170,10 @@ impl Crew {
                     planner: self.planner.clone(),
                     memory: Mutex::default(),
                 };
-                self.tracker.spawn(worker.run(cancel.clone()));
+                runtime::spawn_in(&self.tracker, worker.run(cancel.clone()));
             }
             started = started.max(desired);
-            tokio::select! {
+            select! {
                 () = cancel.cancelled() => return,
                 changed = settings.changed() => debug_assert!(changed.is_ok(), "the crew holds the pool"),
             }

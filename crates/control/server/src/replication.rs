@@ -18,6 +18,7 @@ pub(crate) use status::StatusBook;
 use crate::cluster::Cluster;
 use crate::core::Core;
 use crate::error::ServerError;
+use crate::runtime::{self, select};
 use caravan_members::{Member, View};
 use caravan_messages::region::{FollowRows, ReplicatedKind, ReplicatedRow, RowsPart};
 use caravan_rpc::methods;
@@ -92,7 +93,7 @@ impl Replication {
         for kind in ReplicatedKind::ALL {
             if self.acl || !kind.is_access_control() {
                 self.cluster.replication.begin(kind);
-                tracker.spawn(self.clone().kind(from.clone(), kind, cancel.clone()));
+                runtime::spawn_in(&tracker, self.clone().kind(from.clone(), kind, cancel.clone()));
             }
         }
         tracker.close();
@@ -105,7 +106,7 @@ impl Replication {
         let mut pause = FIRST_PAUSE;
         loop {
             let before = self.cluster.replication.successes(kind);
-            let fault = tokio::select! {
+            let fault = select! {
                 () = cancel.cancelled() => return,
                 fault = self.follow(&from, kind) => fault,
             };
@@ -116,9 +117,9 @@ impl Replication {
             if self.cluster.replication.failed(kind, &reason) {
                 tracing::warn!(authoritative_region = from, %kind, reason, "rows are not replicated");
             }
-            tokio::select! {
+            select! {
                 () = cancel.cancelled() => return,
-                () = tokio::time::sleep(pause.mul_f64(0.5 + rand::random::<f64>() / 2.0)) => {}
+                () = runtime::sleep(pause.mul_f64(0.5 + runtime::random_share() / 2.0)) => {}
                 () = self.appears(&from) => {}
             }
             pause = (pause * 2).min(MAX_PAUSE);

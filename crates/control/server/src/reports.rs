@@ -5,6 +5,7 @@
 use crate::core::Core;
 use crate::error::ServerError;
 use crate::node_evals;
+use crate::runtime;
 use caravan_types::alloc::AllocUpdate;
 use caravan_types::command::Change;
 use parking_lot::{Mutex, MutexGuard};
@@ -53,7 +54,7 @@ impl Reports {
         };
         if begins {
             // Other callers share the command, so it continues after this caller disconnects.
-            tokio::spawn(self.clone().write());
+            runtime::spawn(self.clone().write());
         }
         result.await.map_err(|_| ServerError::Stopped("server"))?
     }

@@ -19,6 +19,8 @@ use crate::keyring::Keyring;
 use crate::plan::RejectionConfig;
 use crate::pool::{WorkerPool, Workers};
 use crate::replication::StatusBook;
+use crate::runtime::JoinHandle;
+use crate::runtime::{self, select};
 use crate::ways_back::WaysBack;
 use caravan_consensus::{Config as LogConfig, Consensus, Leadership};
 use caravan_meters::Meters;
@@ -30,7 +32,6 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use term::LeaderTerm;
 use tokio::sync::watch;
-use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
@@ -158,17 +159,17 @@ impl Service {
         let tracker = TaskTracker::new();
         let core = handle.blueprint.core.clone();
         let registry = handle.blueprint.paths.registry().clone();
-        tracker.spawn(WaysBack { core, registry }.run(stop.clone()));
-        tracker.spawn(handle.blueprint.paths.clone().run(stop.clone()));
-        tracker.spawn(KeyLoader::new(handle.blueprint.admin.clone()).run(stop.clone()));
-        tracker.spawn(Founder::new(handle.blueprint.cluster.clone()).run(stop.clone()));
-        tracker.spawn(handle.lead(begun, gc, stop.clone()));
+        runtime::spawn_in(&tracker, WaysBack { core, registry }.run(stop.clone()));
+        runtime::spawn_in(&tracker, handle.blueprint.paths.clone().run(stop.clone()));
+        runtime::spawn_in(&tracker, KeyLoader::new(handle.blueprint.admin.clone()).run(stop.clone()));
+        runtime::spawn_in(&tracker, Founder::new(handle.blueprint.cluster.clone()).run(stop.clone()));
+        runtime::spawn_in(&tracker, handle.lead(begun, gc, stop.clone()));
         tracker.close();
         // The log stops after the services that write to it.
         let end_of_log = CancellationToken::new();
         let log = log.run(end_of_log.clone());
         tokio::pin!(log);
-        let result = tokio::select! {
+        let result = select! {
             result = &mut log => {
                 stop.cancel();
                 tracker.wait().await;
@@ -209,7 +210,7 @@ impl Handle {
             if let (None, Some(term)) = (&running, leads) {
                 running = Some(self.begin(LeaderTerm::new(&self.blueprint, term), gc, &stop));
             }
-            tokio::select! {
+            select! {
                 () = stop.cancelled() => break,
                 changed = leadership.changed() => if changed.is_err() { break },
             }
@@ -223,7 +224,7 @@ impl Handle {
     fn begin(&self, term: LeaderTerm, gc: GcConfig, stop: &CancellationToken) -> Running {
         let (number, stop) = (term.term(), stop.child_token());
         self.current.send_replace(term.parts.clone());
-        let work = tokio::spawn(term.run(self.pool.clone(), gc, stop.clone()));
+        let work = runtime::spawn(term.run(self.pool.clone(), gc, stop.clone()));
         Running { term: number, stop, work }
     }
 
@@ -238,7 +239,7 @@ pub(crate) async fn to_the_end<T: Send + 'static>(
     commands: &TaskTracker,
     command: impl Future<Output = Result<T, ServerError>> + Send + 'static,
 ) -> Result<T, ServerError> {
-    match commands.spawn(command).await {
+    match runtime::spawn_in(commands, command).await {
         Ok(result) => result,
         Err(error) => Err(ServerError::CommandFailed(Arc::new(error))),
     }

@@ -27,6 +27,7 @@ pub(crate) use usage::UsageBook;
 use crate::acl::{Caller, NsCap};
 use crate::core::Core;
 use crate::error::{Kind, ServerError};
+use crate::runtime::{self, select};
 use crate::variables::SEAL_TRIES;
 use caravan_messages::{ControllerAnswer, ControllerOperation, NodeDetach};
 use caravan_rpc::methods;
@@ -150,7 +151,7 @@ impl Volumes {
             }
         };
         // A timeout is no error here: the next step reports what is missing.
-        let _ = tokio::time::timeout(PLUGIN_TIMEOUT, reported).await;
+        let _ = runtime::timeout(PLUGIN_TIMEOUT, reported).await;
     }
 
     fn plugin(&self, root: &Root, id: &PluginId) -> Result<Arc<Plugin>, VolumeFault> {
@@ -311,7 +312,7 @@ impl Volumes {
     }
 
     async fn own(&self, key: &VolumeKey) -> Result<reconciler::Own, ServerError> {
-        let own = tokio::select! {
+        let own = select! {
             own = self.reconciler.owners.for_command(key, QUEUE_TIMEOUT) => own,
             () = self.reconciler.controllers.cut.cancelled() => None,
         };

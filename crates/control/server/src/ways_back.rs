@@ -2,6 +2,7 @@
 //! registered it again.
 
 use crate::core::Core;
+use crate::runtime::select;
 use caravan_rpc::ReverseRegistry;
 use caravan_state::{Changed, FeedItem};
 use caravan_types::NodeId;
@@ -20,7 +21,7 @@ impl WaysBack {
     pub(crate) async fn run(self, cancel: CancellationToken) {
         let mut feed = self.core.store.feed();
         loop {
-            let item = tokio::select! {
+            let item = select! {
                 () = cancel.cancelled() => return,
                 item = feed.next() => item,
             };

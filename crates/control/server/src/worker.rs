@@ -5,6 +5,7 @@ use crate::core::{Core, new_id};
 use crate::error::ServerError;
 use crate::plan::{Planner, Submitted};
 use crate::pool::{WorkerPool, Workers};
+use crate::runtime::select;
 use caravan_scheduler::Memory;
 use caravan_state::{AdminRow, Topic};
 use caravan_types::command::Change;
@@ -58,12 +59,12 @@ impl Worker {
         let mut settings = self.pool.follow();
         loop {
             let begun = Instant::now();
-            let (eval, receipt) = tokio::select! {
+            let (eval, receipt) = select! {
                 () = cancel.cancelled() => return,
                 next = self.next(&mut settings) => next,
             };
             self.core.meters.time("worker.dequeue_eval", begun.elapsed(), &[]);
-            tokio::select! {
+            select! {
                 () = cancel.cancelled() => {}
                 () = self.unpaused() => {}
             }
@@ -81,7 +82,7 @@ impl Worker {
                     false => std::future::pending().await,
                 }
             };
-            tokio::select! {
+            select! {
                 found = found => return found,
                 changed = settings.changed() => debug_assert!(changed.is_ok(), "the pool outlives its workers"),
             }

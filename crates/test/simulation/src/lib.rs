@@ -18,6 +18,7 @@ mod net;
 mod node;
 mod seeds;
 mod server;
+pub mod service;
 
 pub use seeds::{first_violation, processors, run_seeds};
 

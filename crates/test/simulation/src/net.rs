@@ -69,7 +69,7 @@ impl Net {
     }
 
     /// Carries one message: returns the delay, or `None` if the message is lost.
-    fn carry(&self, from: HostId, to: HostId) -> Option<Duration> {
+    pub(crate) fn carry(&self, from: HostId, to: HostId) -> Option<Duration> {
         let mut links = self.0.lock();
         let inside = from != OUTSIDE && to != OUTSIDE;
         let loss = links.loss;

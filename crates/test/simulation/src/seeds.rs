@@ -1,6 +1,6 @@
 //! Many seeds, on several threads.
 
-use crate::{Fault, Outcome, run};
+use crate::Outcome;
 use parking_lot::Mutex;
 use std::ops::{ControlFlow, Range};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -12,7 +12,7 @@ use std::thread;
 pub fn run_seeds(
     seeds: Range<u64>,
     jobs: usize,
-    fault: Option<Fault>,
+    run: impl Fn(u64) -> Outcome + Sync,
     each: impl Fn(Outcome) -> ControlFlow<()> + Sync,
 ) {
     let (left, over) = (Mutex::new(seeds), AtomicBool::new(false));
@@ -21,7 +21,7 @@ pub fn run_seeds(
         for _ in 0..jobs.max(1) {
             scope.spawn(|| {
                 while let Some(seed) = next() {
-                    if each(run(seed, fault)).is_break() {
+                    if each(run(seed)).is_break() {
                         over.store(true, Ordering::SeqCst);
                     }
                 }
@@ -31,9 +31,13 @@ pub fn run_seeds(
 }
 
 /// Returns the outcome of the lowest seed with a violation.
-pub fn first_violation(seeds: Range<u64>, jobs: usize, fault: Option<Fault>) -> Option<Outcome> {
+pub fn first_violation(
+    seeds: Range<u64>,
+    jobs: usize,
+    run: impl Fn(u64) -> Outcome + Sync,
+) -> Option<Outcome> {
     let found: Mutex<Option<Outcome>> = Mutex::new(None);
-    run_seeds(seeds, jobs, fault, |outcome| {
+    run_seeds(seeds, jobs, run, |outcome| {
         if outcome.violation.is_none() {
             return ControlFlow::Continue(());
         }

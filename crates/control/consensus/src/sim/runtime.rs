@@ -34,13 +34,23 @@ pub(super) fn with_world<T>(with: impl FnOnce(&Inner) -> T) -> Option<T> {
 }
 
 /// Returns whether this thread has a world.
-pub(crate) fn is_simulated() -> bool {
+pub fn is_simulated() -> bool {
     WORLD.with(|world| world.borrow().is_some())
 }
 
 /// Runs a future on the current host of the world.
 pub(crate) fn spawn(future: impl Future<Output = ()> + Send + 'static) {
     with_world(|world| world.spawn(world.current(), Box::pin(future)));
+}
+
+/// Starts a task on the current host of the world, or a task of tokio.
+pub fn start<T: Send + 'static>(future: impl Future<Output = T> + Send + 'static) -> JoinHandle<T> {
+    Runtime::spawn(future)
+}
+
+/// Returns another sequence of the world's random numbers; `None` without a world.
+pub fn lots() -> Option<Lots> {
+    with_world(Inner::fork_lots)
 }
 
 /// Runs a future on a host of the world, unless the host is down.
@@ -69,7 +79,7 @@ pub async fn sleep(duration: Duration) {
 }
 
 /// Waits until the clock of the current host shows an instant.
-pub(crate) async fn sleep_until(at: tokio::time::Instant) {
+pub async fn sleep_until(at: tokio::time::Instant) {
     Sleep::until(at).await;
 }
 
@@ -156,17 +166,24 @@ impl<F: Future> Future for Timeout<F> {
 }
 
 /// The end of a task.
-pub(crate) enum JoinHandle<T> {
+#[derive(Debug)]
+pub enum JoinHandle<T> {
+    /// A task of tokio.
     Tokio(tokio::task::JoinHandle<T>),
+    /// A task of a world.
     World(oneshot::Receiver<T>),
 }
 
 /// The reason for which a task ended without a result.
 #[derive(Debug)]
-pub(crate) enum JoinError {
+pub enum JoinError {
+    /// A task of tokio.
     Tokio(tokio::task::JoinError),
+    /// A task of a world, whose host was killed.
     Ended,
 }
+
+impl std::error::Error for JoinError {}
 
 impl fmt::Display for JoinError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -345,6 +345,12 @@ impl Inner {
         self.origin + Duration::from_nanos(local)
     }
 
+    /// Returns the reading of the current host's clock with the time for which the clock stood still, in nanoseconds.
+    pub(super) fn since_boot(&self) -> u64 {
+        let stood = self.suspended().as_nanos() as u64;
+        self.local_now().saturating_duration_since(self.origin).as_nanos() as u64 + stood
+    }
+
     /// Returns for how long the current host was suspended since it was booted.
     pub(super) fn suspended(&self) -> Duration {
         let host = self.current.get();

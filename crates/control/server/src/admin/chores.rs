@@ -1,6 +1,7 @@
 //! Periodic maintenance for operators' objects: activates prepublished keys and removes expired tokens.
 
 use super::Admin;
+use crate::runtime::{self, Interval, select};
 use caravan_state::{Table, Topic};
 use caravan_types::Nanos;
 use caravan_types::operator::RootKeyState;
@@ -33,7 +34,7 @@ impl KeyLoader {
             if self.0.core.keyring.cluster_key().is_some() {
                 self.0.load_keys(&self.0.core.snapshot());
             }
-            tokio::select! {
+            select! {
                 () = cancel.cancelled() => return,
                 () = keys.changed() => {}
             }
@@ -49,13 +50,12 @@ impl Chores {
     /// Runs until cancelled.
     pub(crate) async fn run(self, cancel: CancellationToken) {
         let mut keys = self.0.core.store.watch().on(Topic::Table(Table::RootKeys)).start();
-        let mut round = tokio::time::interval(ROUND);
-        round.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        let mut round = Interval::new(ROUND);
         loop {
-            tokio::select! {
+            select! {
                 () = cancel.cancelled() => return,
                 () = keys.changed() => self.settle_keys().await,
-                () = tokio::time::sleep(self.until_publish()) => self.settle_keys().await,
+                () = runtime::sleep(self.until_publish()) => self.settle_keys().await,
                 _ = round.tick() => {
                     if let Err(error) = self.0.collect_expired().await {
                         tracing::warn!(%error, "tokens whose time is over could not be removed");

@@ -6,6 +6,7 @@ use crate::core::new_id;
 use crate::endpoint::{NodeFault, TaskFault};
 use crate::error::ServerError;
 use crate::keyring::{Jwk, KeyringFault, Signer};
+use crate::runtime;
 use caravan_messages as messages;
 use caravan_state::Root;
 use caravan_types::acl::Secret;
@@ -195,7 +196,7 @@ impl Admin {
         }
         // A task of its own: a caller that stops waiting must not discard the work. For example, a node whose calls
         // time out after a second would make a slow server create a key pair for each call, and use none.
-        let made = tokio::spawn(self.clone().create_signer(id.to_owned()));
+        let made = runtime::spawn(self.clone().create_signer(id.to_owned()));
         made.await.map_err(|error| KeyringFault::Task(Arc::new(error)))?
     }
 
@@ -281,7 +282,7 @@ impl Admin {
         }
         if !self.core.keyring.is_making_signer() {
             let admin = self.clone();
-            tokio::spawn(async move {
+            runtime::spawn(async move {
                 if let Err(error) = admin.create_signer(active).await {
                     tracing::warn!(%error, "no key pair can be created for identities");
                 }

@@ -1,5 +1,6 @@
 //! The member table, as far as the server uses it.
 
+use crate::runtime;
 use caravan_members::View;
 use futures::future::BoxFuture;
 use std::fmt;
@@ -31,7 +32,7 @@ impl Directory for caravan_members::Handle {
             return;
         }
         (tags.cluster, tags.number) = (Some(cluster), Some(number));
-        tokio::spawn(async move {
+        runtime::spawn(async move {
             if let Err(error) = this.set_tags(tags).await {
                 tracing::warn!(%error, "the cluster of this server cannot be shown to others");
             }

@@ -6,12 +6,12 @@
 use super::promise::Promised;
 use super::{Cluster, Lane};
 use crate::error::ServerError;
+use crate::runtime::{self, select};
 use caravan_consensus::{ClusterId, Peer, ServerId};
 use caravan_founding::{Answer, Candidate, Founding, Promise, ServerUuid, Step, Wait, next};
 use caravan_members::{Member, View};
 use caravan_messages::cluster::{AskFounding, AskPromise, ClusterKey};
 use caravan_rpc::{Channel, Credential, methods};
-use rand::TryRngCore as _;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 use tokio_util::sync::CancellationToken;
@@ -67,7 +67,7 @@ impl Founder {
             };
             let pause = async {
                 match again {
-                    Again::Later => tokio::time::sleep(ASK_INTERVAL).await,
+                    Again::Later => runtime::sleep(ASK_INTERVAL).await,
                     _ => std::future::pending().await,
                 }
             };
@@ -76,7 +76,7 @@ impl Founder {
                 Again::Now => continue,
                 Again::Later | Again::Changed => {}
             }
-            tokio::select! {
+            select! {
                 () = cancel.cancelled() => return,
                 Ok(()) = view.changed() => {}
                 Ok(()) = promise.changed() => {}
@@ -110,11 +110,10 @@ impl Founder {
                 Ok(Again::Changed)
             }
             Step::Propose { servers } => {
-                let (cluster, proposer) = (caravan_founding::ClusterId(Uuid::new_v4()), promises.server());
+                let (cluster, proposer) =
+                    (caravan_founding::ClusterId(runtime::random_uuid()), promises.server());
                 let founding = Founding { cluster, proposer, servers };
-                let mut key = [0; 32];
-                rand::rngs::OsRng
-                    .try_fill_bytes(&mut key)
+                let key = runtime::random_bytes()
                     .map_err(|error| crate::keyring::KeyringFault::Random(std::sync::Arc::new(error)))?;
                 tracing::info!(%cluster, "this server proposes to found a cluster");
                 self.promise(founding, ClusterKey::new(key))?;
@@ -169,7 +168,8 @@ impl Founder {
             let channel = self.channel(view, server)?;
             let question = AskPromise { founding: founding.clone(), key: key.clone() };
             Some(async move {
-                let answer = channel.call::<methods::ServerPromise>(question, Some(ANSWER_TIMEOUT)).await;
+                let answer =
+                    runtime::call::<methods::ServerPromise>(&channel, question, ANSWER_TIMEOUT).await;
                 (server, answer)
             })
         });
@@ -193,7 +193,7 @@ impl Founder {
     async fn inquire(&mut self, view: &View, founding: &Founding) -> Result<Again, ServerError> {
         let Some(channel) = self.channel(view, founding.proposer) else { return Ok(Again::Later) };
         let question = AskFounding { founding: founding.clone() };
-        match channel.call::<methods::ServerFounding>(question, Some(ANSWER_TIMEOUT)).await {
+        match runtime::call::<methods::ServerFounding>(&channel, question, ANSWER_TIMEOUT).await {
             Ok(answer) if answer.stands => Ok(Again::Later),
             Ok(_) => {
                 let promises = self.cluster.promises.clone();

@@ -4,6 +4,7 @@ use super::Cluster;
 use super::founder::promise;
 use super::transport::kind_of;
 use crate::error::ServerError;
+use crate::runtime;
 use bytes::Bytes;
 use caravan_consensus::{ClusterId, ServerId};
 use caravan_founding::{Answer, Reply, accepts_admission, reply, stands};
@@ -11,7 +12,6 @@ use caravan_messages::cluster::{
     Admit, Admitted, AskFounding, AskPromise, FoundingStands, LogMessage, PromiseAnswer, ServerStatus,
 };
 use caravan_rpc::{Code, Context, PeerIdentity, ReverseRegistry, RouterBuilder, RpcError, methods};
-use caravan_types::UnixNanos;
 use futures::StreamExt as _;
 
 /// The callers of a method.
@@ -159,7 +159,7 @@ impl Cluster {
             last_index: metrics.last_log_index,
             last_contact: contact,
             level: self.config.level,
-            now: UnixNanos(caravan_sys::time::wall_nanos()),
+            now: runtime::wall(),
         }
     }
 

@@ -2,6 +2,7 @@
 
 use super::{Lane, PeerChannels};
 use crate::error::ServerError;
+use crate::runtime::{self, select};
 use crate::server::Parts;
 use caravan_consensus::Leadership;
 use caravan_rpc::Channel;
@@ -55,10 +56,10 @@ pub(crate) async fn find(
             // The leader is being elected, or its parts are being created.
             (None, _) => {}
         }
-        tokio::select! {
+        select! {
             changed = leadership.changed() => if changed.is_err() { return Err(ServerError::NotLeader) },
             changed = parts.changed() => if changed.is_err() { return Err(ServerError::NotLeader) },
-            () = tokio::time::sleep_until(deadline) => return Err(ServerError::NotLeader),
+            () = runtime::sleep_until(deadline) => return Err(ServerError::NotLeader),
         }
     }
 }

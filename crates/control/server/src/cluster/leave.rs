@@ -2,6 +2,7 @@
 
 use super::{Cluster, Lane};
 use crate::error::{Kind, ServerError};
+use crate::runtime;
 use caravan_consensus::{Leadership, MembershipError, ServerId};
 use caravan_messages::cluster::AskRemoval;
 use caravan_rpc::methods;
@@ -147,17 +148,17 @@ impl Cluster {
                 if let Some(leader) = leader {
                     let channel = self.config.channels.channel(&leader, Lane::Calls);
                     let asked = AskRemoval { number: number.0 };
-                    match channel.call::<methods::ServerRemoval>(asked, Some(REMOVAL_TIMEOUT)).await {
+                    match runtime::call::<methods::ServerRemoval>(&channel, asked, REMOVAL_TIMEOUT).await {
                         Ok(_) => return,
                         Err(error) => tracing::debug!(%error, "the leader has not removed this server"),
                     }
-                    tokio::time::sleep(Duration::from_millis(200)).await;
+                    runtime::sleep(Duration::from_millis(200)).await;
                 } else if leadership.changed().await.is_err() {
                     return;
                 }
             }
         };
-        if tokio::time::timeout(REMOVAL_TIMEOUT, removed).await.is_err() {
+        if runtime::timeout(REMOVAL_TIMEOUT, removed).await.is_err() {
             tracing::warn!("the leader did not remove this server in time");
         }
     }

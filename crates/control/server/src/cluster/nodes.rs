@@ -4,6 +4,7 @@
 
 use super::founder::peer;
 use super::{Cluster, Lane};
+use crate::runtime::{self, select};
 use caravan_members::View;
 use caravan_messages::cluster::{FollowNodes, NodesChanged};
 use caravan_rpc::{Channel, Code, ReverseRegistry, RpcError, methods};
@@ -93,11 +94,11 @@ impl NodePaths {
             for id in alive {
                 followed.entry(id).or_insert_with(|| {
                     let stop = cancel.child_token();
-                    tracker.spawn(self.clone().follow(cluster.clone(), id, stop.clone()));
+                    runtime::spawn_in(&tracker, self.clone().follow(cluster.clone(), id, stop.clone()));
                     stop
                 });
             }
-            tokio::select! {
+            select! {
                 () = cancel.cancelled() => break,
                 Ok(()) = own.changed() => self.changed(),
                 Ok(()) = view.changed() => {}
@@ -114,7 +115,7 @@ impl NodePaths {
             let channel = cluster.config.channels.channel(&peer(&view, server), Lane::Calls);
             let mut changes = channel.stream::<methods::ServerNodes>(FollowNodes {});
             loop {
-                let change = tokio::select! {
+                let change = select! {
                     () = stop.cancelled() => None,
                     change = changes.next() => change,
                 };
@@ -122,9 +123,9 @@ impl NodePaths {
                 self.record(server, change);
             }
             self.drop_server(server);
-            tokio::select! {
+            select! {
                 () = stop.cancelled() => return,
-                () = tokio::time::sleep(RETRY_INTERVAL) => {}
+                () = runtime::sleep(RETRY_INTERVAL) => {}
             }
         }
     }

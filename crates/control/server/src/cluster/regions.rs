@@ -5,8 +5,11 @@
 
 use super::Cluster;
 use super::founder::peer;
+use crate::runtime;
 use caravan_members::{Member, View};
 use caravan_rpc::Channel;
+use rand::SeedableRng as _;
+use rand::rngs::StdRng;
 use rand::seq::SliceRandom as _;
 use std::time::Duration;
 use uuid::Uuid;
@@ -48,12 +51,12 @@ impl Cluster {
     pub(crate) async fn reach(&self, region: &str) -> Result<Channel, RegionFault> {
         let view = self.config.directory.changes().borrow().clone();
         let mut servers = servers(&view, region);
-        servers.shuffle(&mut rand::rng());
+        servers.shuffle(&mut StdRng::seed_from_u64(runtime::random()));
         let mut fault = RegionFault::Unknown;
         for server in servers.into_iter().take(MAX_TRIES) {
             let to = peer(&view, server);
             let channel = self.config.channels.foreign(region, &to);
-            let reason = match tokio::time::timeout(REACH_TIMEOUT, channel.ready()).await {
+            let reason = match runtime::timeout(REACH_TIMEOUT, channel.ready()).await {
                 Ok(Ok(())) => return Ok(channel),
                 Ok(Err(error)) => error.message,
                 Err(_) => "it did not answer in time".to_owned(),

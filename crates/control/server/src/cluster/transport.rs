@@ -1,6 +1,7 @@
 //! The messages of the replicated log, over the channels between servers.
 
 use super::{Lane, PeerChannels};
+use crate::runtime::{self, select};
 use bytes::Bytes;
 use caravan_consensus::{MessageKind, PeerAddress, PeerTransport};
 use caravan_messages::cluster::LogMessage;
@@ -50,7 +51,8 @@ impl PeerTransport for Transport {
         let channel = self.0.channel(&to.peer, Lane::Log);
         Box::pin(async move {
             let message = LogMessage { kind: number_of(kind), body: body.into() };
-            let answer = channel.call::<methods::LogCall>(message, Some(timeout)).await.map_err(failed)?;
+            let answer =
+                runtime::call::<methods::LogCall>(&channel, message, timeout).await.map_err(failed)?;
             Ok(Bytes::from(answer.body))
         })
     }
@@ -73,14 +75,14 @@ impl PeerTransport for Transport {
             let head = LogMessage { kind: 0, body: head.into() };
             let mut answers = channel.duplex::<methods::LogSnapshot>(head, parts);
             loop {
-                tokio::select! {
+                select! {
                     answer = answers.next() => return match answer {
                         Some(Ok(answer)) => Ok(Bytes::from(answer.body)),
                         Some(Err(error)) => Err(failed(error)),
                         None => Err(io::Error::other("the snapshot was not acknowledged")),
                     },
                     Ok(()) = progress.changed() => {}
-                    () = tokio::time::sleep(PROGRESS_TIMEOUT) => {
+                    () = runtime::sleep(PROGRESS_TIMEOUT) => {
                         return Err(io::Error::new(io::ErrorKind::TimedOut, "the snapshot made no progress"));
                     }
                 }

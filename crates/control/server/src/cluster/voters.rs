@@ -11,6 +11,7 @@ use super::health::{Observed, ServerHealth, is_healthy};
 use super::{Cluster, Lane};
 use crate::core::Core;
 use crate::error::ServerError;
+use crate::runtime::{self, Interval, select};
 use caravan_consensus::{MemberState, Members, Peer};
 use caravan_members::{Member, Status, View};
 use caravan_messages::cluster::{Admit, AskStatus, ServerStatus};
@@ -53,8 +54,7 @@ impl Voters {
     /// Runs until cancelled.
     pub(crate) async fn run(mut self, cancel: CancellationToken) {
         let mut view = self.cluster.config.directory.changes();
-        let mut measure = tokio::time::interval(MEASURE_INTERVAL);
-        measure.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        let mut measure = Interval::new(MEASURE_INTERVAL);
         loop {
             let round = async {
                 self.measure().await;
@@ -63,17 +63,17 @@ impl Voters {
                     let text = change.to_string();
                     if let Err(error) = self.make(change).await {
                         tracing::warn!(change = text, %error, "the membership of the cluster was not changed");
-                        tokio::time::sleep(RETRY_INTERVAL).await;
+                        runtime::sleep(RETRY_INTERVAL).await;
                         break;
                     }
                     tracing::info!(change = text, "the membership of the cluster has changed");
                 }
             };
-            tokio::select! {
+            select! {
                 () = cancel.cancelled() => return,
                 () = round => {}
             }
-            tokio::select! {
+            select! {
                 () = cancel.cancelled() => return,
                 Ok(()) = view.changed() => {}
                 // A server that runs alone has nobody to measure.
@@ -175,14 +175,14 @@ impl Voters {
                 let channel = self.cluster.config.channels.channel(&peer, Lane::Calls);
                 // The server may have been admitted in the meantime, or by an earlier leader.
                 let status =
-                    channel.call::<methods::ServerStatus>(AskStatus {}, Some(STATUS_TIMEOUT)).await?;
+                    runtime::call::<methods::ServerStatus>(&channel, AskStatus {}, STATUS_TIMEOUT).await?;
                 let number = match status.number {
                     Some(number) if status.cluster == Some(cluster.0) => caravan_consensus::ServerId(number),
                     _ => log.next_number().await?,
                 };
                 let admit =
                     Admit { cluster: cluster.0, number: number.0, key, level: self.core.snapshot().level() };
-                channel.call::<methods::ServerAdmit>(admit, Some(ADMIT_TIMEOUT)).await?;
+                runtime::call::<methods::ServerAdmit>(&channel, admit, ADMIT_TIMEOUT).await?;
                 tracing::info!(server = %server, %number, "a server is admitted");
                 log.add_learner(log.members().version, number, peer).await?;
                 if let Some(old) = replaces {
@@ -217,7 +217,8 @@ impl Voters {
                 if is_own {
                     return (Some(leader.clone()), sent, sent);
                 }
-                let status = channel.call::<methods::ServerStatus>(AskStatus {}, Some(STATUS_TIMEOUT)).await;
+                let status =
+                    runtime::call::<methods::ServerStatus>(&channel, AskStatus {}, STATUS_TIMEOUT).await;
                 (status.ok(), sent, self.core.boot())
             }
         });

@@ -6,6 +6,7 @@ use super::jobs::Jobs;
 use crate::acl::{Caller, NsCap};
 use crate::core::Core;
 use crate::error::ServerError;
+use crate::runtime;
 use caravan_scheduler::{Bounds, Consequences, Imagined, Params};
 use caravan_types::command::{Change, Command};
 use caravan_types::eval::{EvalStatus, Evaluation};
@@ -59,7 +60,7 @@ pub(crate) async fn what_if(
         return Err(JobFault::ManyQuestions(MAX_QUESTIONS).into());
     };
     let (jobs, job) = (jobs.clone(), job.map(|admitted| admitted.job().clone()));
-    let answer = tokio::task::spawn_blocking(move || {
+    let answer = runtime::spawn_blocking(move || {
         let answer = consequences(&jobs, &caller, job, &imagined);
         drop(permit);
         answer
@@ -82,7 +83,7 @@ fn consequences(
             Change::JobRegister { job: Box::new(job), expect_modify_index: None, eval: None, source: None };
         root = Arc::new(root.apply(root.index() + 1, &Command { now, change }).0);
     }
-    let params = Params::new(now, rand::random());
+    let params = Params::new(now, runtime::random());
     let reads = |namespace: &Namespace| caller.may(namespace.as_str(), NsCap::ReadJob);
     let bounds = Bounds { reads: &reads, jobs: MAX_JOBS };
     caravan_scheduler::what_if(&root, imagined, &also, &params, bounds)

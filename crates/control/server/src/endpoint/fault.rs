@@ -1,13 +1,13 @@
 //! Failures of requests about jobs, nodes, evaluations, and the tasks of allocations.
 
 use crate::error::Kind;
+use crate::runtime::JoinError;
 use caravan_rpc::RpcError;
 use caravan_types::alloc::ClientStatus;
 use caravan_types::command::Refusal;
 use caravan_types::job::JobType;
 use caravan_types::{AllocId, EvalId, JobId, JobKey, NodeId};
 use std::sync::Arc;
-use tokio::task::JoinError;
 
 /// The failure of a request about jobs.
 #[derive(Clone, Debug, thiserror::Error)]

@@ -9,6 +9,7 @@ use crate::core::{Core, new_id};
 use crate::error::ServerError;
 use crate::node_evals::evaluation;
 use crate::periodic;
+use crate::runtime;
 use caravan_scheduler::Params;
 use caravan_types::command::{Change, JobSource};
 use caravan_types::eval::{AllocMetric, EvalStatus, Evaluation, Trigger};
@@ -146,7 +147,7 @@ impl Jobs {
         let planned = imagined.job(&key).cloned();
         let imagined = placing.map_or(imagined, imagine);
         let eval = imagined.eval(&eval.id).map_or(eval, |e| (**e).clone());
-        let decision = caravan_scheduler::schedule(&imagined, &eval, &Params::new(now, rand::random()));
+        let decision = caravan_scheduler::schedule(&imagined, &eval, &Params::new(now, runtime::random()));
         let reasons = caravan_scheduler::explain_decision(&decision);
         let placements = caravan_scheduler::describe(&decision);
         let mut created_evals = vec![decision.eval.clone()];

@@ -1,5 +1,6 @@
 //! The right to work on a host volume: for one command or the resumption of intents at a time.
 
+use crate::runtime;
 use caravan_base::{KeyedGuard, KeyedLock};
 use caravan_types::HostVolumeId;
 use std::sync::Arc;
@@ -42,7 +43,7 @@ impl Busy {
     pub(super) async fn for_command(&self, id: &HostVolumeId, timeout: Duration) -> Option<Own> {
         // Also a wait that ends without the right may have kept others out.
         let notice = Notice(self.left.clone());
-        let guard = self.locks.lock_within(id, timeout).await?;
+        let guard = runtime::timeout(timeout, self.locks.lock(id)).await.ok()?;
         Some(Own { _guard: guard, _notice: notice })
     }
 

@@ -3,6 +3,7 @@
 
 use super::{Called, HostVolumeFault, HostVolumes, settle};
 use crate::error::ServerError;
+use crate::runtime::{self, select};
 use caravan_rpc::RpcError;
 use caravan_state::{Changed, FeedItem};
 use caravan_types::host_volume::{HostVolume, HostVolumeIntent};
@@ -29,7 +30,7 @@ impl HostVolumes {
         let tasks = TaskTracker::new();
         loop {
             let next = self.look(&tasks, &failures);
-            tokio::select! {
+            select! {
                 () = cancel.cancelled() => break,
                 () = self.busy.left() => {}
                 Ok(()) = connections.changed() => {
@@ -47,7 +48,7 @@ impl HostVolumes {
             self.commands.wait().await;
         };
         tokio::pin!(all_over);
-        if tokio::time::timeout(SHUTDOWN_TIMEOUT, &mut all_over).await.is_err() {
+        if runtime::timeout(SHUTDOWN_TIMEOUT, &mut all_over).await.is_err() {
             self.nodes.cut.cancel();
             all_over.await;
         }
@@ -72,7 +73,7 @@ impl HostVolumes {
             }
             let Some(own) = self.busy.take(&row.id) else { continue };
             let (this, id, failures) = (self.clone(), row.id.clone(), failures.clone());
-            tasks.spawn(async move {
+            runtime::spawn_in(tasks, async move {
                 let result = this.resume(&id).await;
                 let mut failures = failures.lock();
                 match result {

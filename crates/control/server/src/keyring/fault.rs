@@ -1,11 +1,11 @@
 //! Failures of the keyring.
 
 use crate::error::Kind;
+use crate::runtime::JoinError;
 use caravan_types::sealed::Unopened;
 use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
-use tokio::task::JoinError;
 
 /// The failure of an operation with root keys. No text contains a key or a secret.
 #[derive(Clone, Debug, thiserror::Error)]

@@ -3,6 +3,7 @@
 //! The algorithm is RS256 (RFC 7518 section 3.3), because all readers of key sets support it.
 
 use super::KeyringFault;
+use crate::runtime;
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD as BASE64URL;
 use caravan_types::identity::Claims;
@@ -167,7 +168,7 @@ impl Signers {
 /// Creates a key pair.
 pub(super) async fn make(id: &str) -> Result<Signer, KeyringFault> {
     let id = id.to_owned();
-    let made = tokio::task::spawn_blocking(move || {
+    let made = runtime::spawn_blocking(move || {
         let private = RsaPrivateKey::new(&mut OsRng, BITS).map_err(|e| KeyringFault::KeyPair(Arc::new(e)))?;
         Signer::new(&id, &private)
     });

@@ -3,6 +3,7 @@
 use super::rows::{self, Rows};
 use crate::admin::Admin;
 use crate::core::Core;
+use crate::runtime;
 use caravan_messages::region::{FollowRows, ReplicatedRow, RowsPart};
 use caravan_rpc::{Code, RpcError};
 use caravan_state::{Table, Topic};
@@ -49,7 +50,7 @@ impl Source {
                 return Ok(part);
             }
             if self.sent.is_some() {
-                tokio::time::sleep(UPDATE_PAUSE).await;
+                runtime::sleep(UPDATE_PAUSE).await;
             }
             let watch = self.core.store.watch().on(Topic::Table(rows::table(self.asked.kind)));
             let mut watch = watch.on(Topic::Table(Table::AclTokens)).start();

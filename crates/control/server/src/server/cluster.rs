@@ -6,6 +6,7 @@ use crate::cluster::{
 };
 use crate::error::ServerError;
 use crate::replication::ReplicationStatus;
+use crate::runtime::{self, planted};
 use caravan_consensus::{Leadership, MemberState};
 use caravan_members::View;
 use caravan_messages::region::ReplicatedKind;
@@ -13,7 +14,6 @@ use caravan_rpc::Channel;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::time::Instant;
 use uuid::Uuid;
 
 /// How long a read at a follower waits for the entries that the leader has applied. They arrive within milliseconds.
@@ -59,16 +59,16 @@ impl ClusterRequests<'_> {
     /// [`ServerError::NotLeader`] if there is no leader.
     pub async fn place(self, is_forwarded: bool, is_read: bool) -> Result<LeaderPlace, ServerError> {
         let origin = if is_forwarded { Origin::Server } else { Origin::Caller };
-        let deadline = Instant::now() + LEADER_TIMEOUT;
+        let deadline = runtime::now() + LEADER_TIMEOUT;
         loop {
             match self.0.leader(origin, deadline).await? {
                 Place::There(channel) => return Ok(LeaderPlace::There(channel)),
-                Place::Here(_) if !is_read => return Ok(LeaderPlace::Here),
+                Place::Here(_) if !is_read || planted!(UnprovedRead) => return Ok(LeaderPlace::Here),
                 Place::Here(parts) => match parts.core.log.read(None).await {
                     Ok(_) => return Ok(LeaderPlace::Here),
-                    Err(error) if Instant::now() >= deadline => return Err(error.into()),
+                    Err(error) if runtime::now() >= deadline => return Err(error.into()),
                     // Leadership ended, or its proof took too long.
-                    Err(_) => tokio::time::sleep(Duration::from_millis(20)).await,
+                    Err(_) => runtime::sleep(Duration::from_millis(20)).await,
                 },
             }
         }
@@ -104,6 +104,9 @@ impl ClusterRequests<'_> {
     /// # Errors
     /// If the log has stopped.
     pub async fn recovered(self) -> Result<(), ServerError> {
+        if planted!(StaleBeforeRecovery) {
+            return Ok(());
+        }
         Ok(self.cluster().log.recovered().await?)
     }
 

@@ -9,6 +9,7 @@ use crate::error::ServerError;
 use crate::gc;
 use crate::node_identity;
 use crate::pool::Workers;
+use crate::runtime::{self, select};
 use crate::storage::{HostVolumeRequests, SnapshotRequests, VariableRequests, VolumeRequests};
 use caravan_meters::Meters;
 use caravan_rpc::Channel;
@@ -147,14 +148,14 @@ impl Handle {
                     Some(NodeStatus::Disconnected) => return Err(NoPath::Disconnected),
                     None => return Err(NoPath::Unknown),
                 }
-                tokio::select! {
+                select! {
                     Ok(()) = own.changed() => {}
                     Ok(()) = all.changed() => {}
                     else => return Err(NoPath::Late),
                 }
             }
         };
-        tokio::time::timeout(PATH_TIMEOUT, waiting).await.unwrap_or(Err(NoPath::Late))
+        runtime::timeout(PATH_TIMEOUT, waiting).await.unwrap_or(Err(NoPath::Late))
     }
 
     /// Whether a text is the secret or an identity of the node; `None` if the node is not registered (yet).

@@ -9,6 +9,7 @@ use crate::cluster::{LEADER_TIMEOUT, Origin, Place, leader};
 use crate::error::ServerError;
 use crate::node_identity;
 use crate::replication;
+use crate::runtime;
 use caravan_messages::Done;
 use caravan_rpc::{Code, Context, Method, RouterBuilder, RpcError, StreamMethod, methods};
 use futures::{Stream, StreamExt as _};
@@ -110,7 +111,7 @@ impl Handle {
         builder.unary::<M, _, _>(move |context: Context, request| {
             let this = this.clone();
             async move {
-                let (origin, deadline) = (origin(&context), Instant::now() + LEADER_TIMEOUT);
+                let (origin, deadline) = (origin(&context), runtime::now() + LEADER_TIMEOUT);
                 loop {
                     let result = match this.leader(origin, deadline).await? {
                         Place::Here(parts) => work(parts, request.clone()).await.map_err(RpcError::from),
@@ -118,8 +119,8 @@ impl Handle {
                     };
                     match result {
                         // Nothing was done, because leadership moved while the request was on its way.
-                        Err(error) if is_moved(&error, origin) && Instant::now() < deadline => {
-                            tokio::time::sleep(MOVED_PAUSE).await;
+                        Err(error) if is_moved(&error, origin) && runtime::now() < deadline => {
+                            runtime::sleep(MOVED_PAUSE).await;
                         }
                         result => return result,
                     }
@@ -139,7 +140,7 @@ impl Handle {
         builder.stream::<M, _, _, _>(move |context: Context, request| {
             let this = this.clone();
             async move {
-                match this.leader(origin(&context), Instant::now() + LEADER_TIMEOUT).await? {
+                match this.leader(origin(&context), runtime::now() + LEADER_TIMEOUT).await? {
                     Place::Here(parts) => Ok(open(parts, request).map_err(RpcError::from)?.boxed()),
                     Place::There(leader) => Ok(leader.stream::<M>(request).boxed()),
                 }

@@ -11,6 +11,7 @@ use crate::periodic::Launcher;
 use crate::plan::PlannerService;
 use crate::pool::{Crew, WorkerPool};
 use crate::replication::Replication;
+use crate::runtime;
 use std::sync::Arc;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -52,22 +53,22 @@ impl LeaderTerm {
         }
         let tracker = TaskTracker::new();
         let core = || parts.core.clone();
-        tracker.spawn(planner.run(stop.clone()));
-        tracker.spawn(absence::watch(core(), stop.clone()));
-        tracker.spawn(parts.heartbeats.clone().run(stop.clone()));
-        tracker.spawn(parts.broker.clone().run(stop.clone()));
-        tracker.spawn(parts.volumes.reconciler.clone().run(stop.clone()));
-        tracker.spawn(parts.host_volumes.clone().run(stop.clone()));
+        runtime::spawn_in(&tracker, planner.run(stop.clone()));
+        runtime::spawn_in(&tracker, absence::watch(core(), stop.clone()));
+        runtime::spawn_in(&tracker, parts.heartbeats.clone().run(stop.clone()));
+        runtime::spawn_in(&tracker, parts.broker.clone().run(stop.clone()));
+        runtime::spawn_in(&tracker, parts.volumes.reconciler.clone().run(stop.clone()));
+        runtime::spawn_in(&tracker, parts.host_volumes.clone().run(stop.clone()));
         let waits = parts.volumes.reconciler.waits.clone();
-        tracker.spawn(Collector { core: core(), config: gc }.run(stop.clone()));
-        tracker.spawn(Watcher::new(core()).run(stop.clone()));
-        tracker.spawn(Drainer::new(core(), waits).run(stop.clone()));
-        tracker.spawn(Launcher { core: core() }.run(stop.clone()));
-        tracker.spawn(parts.locks.clone().run(stop.clone()));
+        runtime::spawn_in(&tracker, Collector { core: core(), config: gc }.run(stop.clone()));
+        runtime::spawn_in(&tracker, Watcher::new(core()).run(stop.clone()));
+        runtime::spawn_in(&tracker, Drainer::new(core(), waits).run(stop.clone()));
+        runtime::spawn_in(&tracker, Launcher { core: core() }.run(stop.clone()));
+        runtime::spawn_in(&tracker, parts.locks.clone().run(stop.clone()));
         let replication = Replication::new(core(), cluster.clone(), parts.admin.acl_enabled());
-        tracker.spawn(replication.run(stop.clone()));
-        tracker.spawn(Voters::new(core(), cluster).run(stop.clone()));
-        tracker.spawn(crate::admin::Chores::new((*parts.admin).clone()).run(stop.clone()));
+        runtime::spawn_in(&tracker, replication.run(stop.clone()));
+        runtime::spawn_in(&tracker, Voters::new(core(), cluster).run(stop.clone()));
+        runtime::spawn_in(&tracker, crate::admin::Chores::new((*parts.admin).clone()).run(stop.clone()));
         let crew = Crew {
             pool,
             core: core(),
@@ -75,7 +76,7 @@ impl LeaderTerm {
             planner: parts.planner.clone(),
             tracker: tracker.clone(),
         };
-        tracker.spawn(crew.run(stop.clone()));
+        runtime::spawn_in(&tracker, crew.run(stop.clone()));
         tracker.close();
         tracker.wait().await;
         tracing::info!(term = term.number(), "the work of the leader has ended");

@@ -2,11 +2,11 @@
 //!
 //! This data is not durable. It feeds `volume explain`, the metrics and the lanes.
 
+use crate::runtime;
 use caravan_messages::ControllerOperation;
 use caravan_meters::{Aggregate, Recent};
-use caravan_sys::time::wall_nanos;
 use caravan_types::volume::CallInFlight;
-use caravan_types::{AllocId, Nanos, NodeId, PluginId, UnixNanos, VolumeKey};
+use caravan_types::{AllocId, Nanos, NodeId, PluginId, VolumeKey};
 use parking_lot::{Mutex, MutexGuard};
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -130,7 +130,7 @@ impl Calls {
         let call = CallInFlight {
             call: name.to_owned(),
             alloc_id,
-            since: UnixNanos(wall_nanos()),
+            since: runtime::wall(),
             ..CallInFlight::default()
         };
         let mut book = self.book();

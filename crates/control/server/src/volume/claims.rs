@@ -2,6 +2,7 @@
 
 use crate::core::Core;
 use crate::error::ServerError;
+use crate::runtime::select;
 use crate::secrets::variables;
 use crate::volume::fault::VolumeFault;
 use crate::volume::merged_options;
@@ -37,6 +38,9 @@ impl Claims {
 
     /// Records the proofs that a client reports.
     pub(crate) async fn report(&self, report: messages::ClaimReport) -> Result<Done, ServerError> {
+        // A report about a claim that is over has no effect, and is no error. A server that only takes itself for the
+        // leader, or has not applied yet what an earlier leader wrote, would let a proof fall and keep the volume for ever.
+        self.core.log.read(None).await?;
         let mut done = None;
         // A report may prove several steps at once, and a step that lost a race with the reconciler is retried.
         for _ in 0..16 {
@@ -89,7 +93,12 @@ impl Progress {
             }
             let mut watch = watch.start();
             let waits = self.claims.waits.changed();
-            let progress = self.look(&id);
+            let mut progress = self.look(&id);
+            if matches!(progress, ClaimProgress::Denied { .. }) {
+                // The node gives up after a denial, so it must not come from an old state.
+                core.log.read(None).await.ok()?;
+                progress = self.look(&id);
+            }
             match progress {
                 ClaimProgress::Waiting { reason } => {
                     if self.sent.as_ref() != Some(&reason) {
@@ -102,7 +111,7 @@ impl Progress {
                     return Some(end);
                 }
             }
-            tokio::select! {
+            select! {
                 () = watch.changed() => {}
                 () = waits => {}
             }

@@ -1,6 +1,7 @@
 //! Calls to a plugin's controller, on any node that runs a healthy one.
 
 use crate::cluster::NodePaths;
+use crate::runtime;
 use crate::volume::calls::{Calls, Lane};
 use caravan_messages::{ControllerAnswer, ControllerCall, ControllerOperation};
 use caravan_rpc::{Code, Method, RpcError, methods};
@@ -210,7 +211,7 @@ impl Controllers {
         tokio::select! {
             biased;
             () = self.cut.cancelled() => Err(RpcError::new(Code::Cancelled, "the server is stopping")),
-            result = channel.call::<M>(request, Some(deadline)) => result,
+            result = runtime::call::<M>(&channel, request, deadline) => result,
         }
     }
 

@@ -14,6 +14,7 @@ pub(crate) use own::{Own, Owners};
 pub(crate) use waits::Waits;
 
 use crate::core::Core;
+use crate::runtime::{self, select};
 use crate::secrets::variables;
 use crate::volume::controller::Controllers;
 use crate::volume::lifecycle;
@@ -96,7 +97,7 @@ impl Reconciler {
                 }
                 timers.remove(&key);
                 let (this, finished, cancel) = (self.clone(), finished.clone(), cancel.clone());
-                tasks.spawn(async move {
+                runtime::spawn_in(&tasks, async move {
                     let again = this.settle(&key, &cancel).await;
                     this.busy().remove(&key);
                     // The service may have stopped.
@@ -107,7 +108,7 @@ impl Reconciler {
                 let busy = self.busy();
                 timers.iter().filter(|(key, _)| !busy.contains(*key)).map(|(_, at)| *at).min()
             };
-            tokio::select! {
+            select! {
                 () = cancel.cancelled() => break,
                 () = self.owners.left() => dirty.extend(self.owners.released()),
                 Ok(()) = connections.changed() => dirty.extend(unsettled_volumes(&self.core.snapshot())),
@@ -158,7 +159,7 @@ impl Reconciler {
             self.commands.wait().await;
         };
         tokio::pin!(all_over);
-        if tokio::time::timeout(SHUTDOWN_TIMEOUT, &mut all_over).await.is_err() {
+        if runtime::timeout(SHUTDOWN_TIMEOUT, &mut all_over).await.is_err() {
             tracing::warn!(
                 "calls to volume plugins are still under way; they are taken up after the restart"
             );
@@ -281,6 +282,9 @@ impl Reconciler {
         let node = Presence::of(root.node(&claim.node_id).map(|n| &**n));
         let plugin = root.plugin(&claim.plugin_id).map(|p| &**p);
         let now = self.core.boot();
+        let seen = self.seens.of_claim(claim, node, plugin, now);
+        #[cfg(feature = "simulation")]
+        let seen = self.by_wall_clock(claim, seen);
         ask(&Facts {
             volume: root.volume(&claim.id.volume).map(|v| &**v),
             claim,
@@ -288,9 +292,21 @@ impl Reconciler {
             plugin,
             node,
             lease: self.lease,
-            seen: self.seens.of_claim(claim, node, plugin, now),
+            seen,
             now,
         })
+    }
+
+    /// Counts a fence from the time that an earlier leader wrote down, if that fault is planted.
+    #[cfg(feature = "simulation")]
+    fn by_wall_clock(&self, claim: &Claim, seen: reconcile::Seen) -> reconcile::Seen {
+        use caravan_types::Nanos;
+        let begun = claim.fence_until.plus(Nanos(-self.lease.grace().0));
+        if claim.fence_until.is_zero() || !crate::runtime::planted!(WallClockFence) {
+            return seen;
+        }
+        let age = self.core.boot().since(BootInstant::default()).0 - self.core.now().since(begun).0;
+        reconcile::Seen { silence: BootInstant::from_nanos(u64::try_from(age).unwrap_or(0)), ..seen }
     }
 
     pub(crate) fn decide_with(&self, root: &Root, facts: &Facts<'_>) -> Action {

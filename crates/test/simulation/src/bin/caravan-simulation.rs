@@ -1,25 +1,30 @@
 //! Runs seeds of the simulation of servers; see `cargo xtask simulate`.
 
 use anyhow::{Context, ensure};
-use caravan_simulation::{Fault, Outcome, first_violation, processors, run_seeds};
+use caravan_simulation::{Fault, Outcome, first_violation, processors, run, run_seeds, service};
 use rustix::time::{ClockId, clock_gettime};
 use serde_json::json;
 use std::ops::{ControlFlow, Range};
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
-const USAGE: &str = "usage: caravan-simulation [--from N] [--seeds N] [--seed N] [--jobs N] [--minutes N] \
+const USAGE: &str = "usage: caravan-simulation [--service] [--from N] [--seeds N] [--seed N] [--jobs N] [--minutes N] \
                      [--fault NAME|all] [--trace]";
 /// How often the progress is shown.
 const PROGRESS_INTERVAL: Duration = Duration::from_secs(10);
+
+/// Runs a seed.
+type Run = Box<dyn Fn(u64) -> Outcome + Sync>;
 
 struct Options {
     from: u64,
     seeds: u64,
     jobs: usize,
     minutes: u64,
-    faults: Vec<(&'static str, Fault)>,
+    faults: Vec<(&'static str, Run)>,
     trace: bool,
+    /// Whether the real services run, in place of their short forms.
+    service: bool,
 }
 
 impl Options {
@@ -30,16 +35,21 @@ impl Options {
 
 fn options() -> anyhow::Result<Options> {
     let (jobs, faults) = (processors(), Vec::new());
-    let mut options = Options { from: 1, seeds: 200, jobs, minutes: 0, faults, trace: false };
+    let mut options = Options { from: 1, seeds: 200, jobs, minutes: 0, faults, trace: false, service: false };
+    let mut fault = None;
     let mut arguments = std::env::args().skip(1);
     while let Some(flag) = arguments.next() {
         if flag == "--trace" {
             options.trace = true;
             continue;
         }
+        if flag == "--service" {
+            options.service = true;
+            continue;
+        }
         let value = arguments.next().with_context(|| format!("{flag} needs a value\n{USAGE}"))?;
         if flag == "--fault" {
-            options.faults = faults_named(&value)?;
+            fault = Some(value);
             continue;
         }
         let number: u64 = value.parse().with_context(|| format!("{flag} {value}: not a number"))?;
@@ -54,13 +64,27 @@ fn options() -> anyhow::Result<Options> {
     }
     ensure!(options.jobs > 0, "--jobs 0: at least one thread is needed");
     ensure!(options.seeds > 0, "--seeds 0: at least one seed is needed");
+    if let Some(name) = fault {
+        options.faults = match options.service {
+            true => {
+                named(&name, &service::FAULTS, |fault| Box::new(move |seed| service::run(seed, Some(fault))))?
+            }
+            false => named(&name, &Fault::ALL, |fault| Box::new(move |seed| run(seed, Some(fault))))?,
+        };
+    }
     Ok(options)
 }
 
-fn faults_named(name: &str) -> anyhow::Result<Vec<(&'static str, Fault)>> {
-    let found: Vec<_> = Fault::ALL.into_iter().filter(|(fault, _)| name == "all" || *fault == name).collect();
-    let known = Fault::ALL.map(|(name, _)| name).join(", ");
-    ensure!(!found.is_empty(), "--fault {name}: the faults are: all, {known}");
+/// Returns the faults of a name, or all.
+fn named<F: Copy>(
+    name: &str,
+    faults: &[(&'static str, F)],
+    planted: impl Fn(F) -> Run,
+) -> anyhow::Result<Vec<(&'static str, Run)>> {
+    let known: Vec<&str> = faults.iter().map(|(name, _)| *name).collect();
+    let found = faults.iter().filter(|(fault, _)| name == "all" || *fault == name);
+    let found: Vec<_> = found.map(|(name, fault)| (*name, planted(*fault))).collect();
+    ensure!(!found.is_empty(), "--fault {name}: the faults are: all, {}", known.join(", "));
     Ok(found)
 }
 
@@ -82,14 +106,15 @@ fn run_clean(options: &Options) -> anyhow::Result<()> {
     let began = Instant::now();
     let progress = Progress { passed: 0, failed: Vec::new(), hash: 0, shown: began };
     let progress = Mutex::new(progress);
-    run_seeds(options.range(), options.jobs, None, |outcome| {
+    let clean = |seed| if options.service { service::run(seed, None) } else { run(seed, None) };
+    run_seeds(options.range(), options.jobs, clean, |outcome| {
         let mut progress = progress.lock().expect("no thread panics");
         progress.hash ^= outcome.hash;
         if options.trace {
             println!("{}\nseed {}: {:?}", outcome.trace.join("\n"), outcome.seed, outcome.counts);
         }
         if let Some(violation) = &outcome.violation {
-            report(&outcome, violation, !options.trace && progress.failed.is_empty());
+            report(options, &outcome, violation, !options.trace && progress.failed.is_empty());
             progress.failed.push(outcome.seed);
         } else {
             progress.passed += 1;
@@ -122,13 +147,14 @@ fn run_clean(options: &Options) -> anyhow::Result<()> {
 }
 
 /// Prints a violation, and how to repeat it.
-fn report(outcome: &Outcome, violation: &str, whole: bool) {
+fn report(options: &Options, outcome: &Outcome, violation: &str, whole: bool) {
     if whole {
         eprintln!("{}", outcome.trace.join("\n"));
     }
     let seed = outcome.seed;
+    let service = if options.service { " --service" } else { "" };
     eprintln!("seed {seed}: {violation}");
-    eprintln!("repeat it with: cargo xtask simulate servers --seed {seed} --trace");
+    eprintln!("repeat it with: cargo xtask simulate servers{service} --seed {seed} --trace");
 }
 
 /// Plants one fault after the other, and looks for the first seed that finds it. A fault that is not found fails the run.
@@ -136,7 +162,7 @@ fn look_for_faults(options: &Options) -> anyhow::Result<()> {
     let mut missed = Vec::new();
     for (name, fault) in &options.faults {
         let (began, spent) = (Instant::now(), processor_time());
-        let found = first_violation(options.range(), options.jobs, Some(*fault));
+        let found = first_violation(options.range(), options.jobs, fault);
         if let Some(outcome) = found.as_ref().filter(|_| options.trace) {
             println!("{}", outcome.trace.join("\n"));
         }

@@ -1,5 +1,7 @@
 //! The simulation of servers: the same seed gives the same trace, no seed fails, and each planted fault is found.
 
+mod service;
+
 use caravan_simulation::{Fault, Outcome, first_violation, processors, run};
 use std::process::Command;
 
@@ -23,7 +25,9 @@ fn a_seed_has_one_trace_in_any_process() {
 
 #[test]
 fn servers_keep_their_promises_in_all_seeds() {
-    if let Some(Outcome { seed, trace, violation, .. }) = first_violation(1..1 + SEEDS, processors(), None) {
+    if let Some(Outcome { seed, trace, violation, .. }) =
+        first_violation(1..1 + SEEDS, processors(), |seed| run(seed, None))
+    {
         panic!("seed {seed}: {violation:?}\n{}", trace.join("\n"));
     }
 }
@@ -31,7 +35,7 @@ fn servers_keep_their_promises_in_all_seeds() {
 #[test]
 fn planted_faults_are_found() {
     for (name, fault) in Fault::ALL {
-        let found = first_violation(1..1 + FAULT_SEEDS, processors(), Some(fault));
+        let found = first_violation(1..1 + FAULT_SEEDS, processors(), |seed| run(seed, Some(fault)));
         let Some(Outcome { seed, violation, .. }) = found else {
             panic!("{name} was not found in {FAULT_SEEDS} seeds");
         };

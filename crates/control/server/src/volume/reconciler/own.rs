@@ -1,5 +1,6 @@
 //! The right to make calls about a volume: for one command or the reconciler at a time.
 
+use crate::runtime;
 use caravan_base::{KeyedGuard, KeyedLock};
 use caravan_types::VolumeKey;
 use parking_lot::Mutex;
@@ -62,7 +63,7 @@ impl Owners {
     pub(crate) async fn for_command(&self, key: &VolumeKey, timeout: Duration) -> Option<Own> {
         // Also a wait that ends without the right may have kept the reconciler out.
         let notice = Notice { notices: self.notices.clone(), key: key.clone() };
-        let guard = self.locks.lock_within(key, timeout).await?;
+        let guard = runtime::timeout(timeout, self.locks.lock(key)).await.ok()?;
         Some(Own { _guard: guard, _notice: Some(notice) })
     }
 

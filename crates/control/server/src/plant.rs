@@ -1,0 +1,36 @@
+//! Faults that the simulation must find.
+
+use std::cell::Cell;
+
+/// A fault of this crate that a test plants in all servers of the world of its thread.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Plant {
+    /// A leader answers heartbeats without a quorum round.
+    NoQuorumRound,
+    /// A leader counts a fence from the time that an earlier leader wrote down.
+    WallClockFence,
+    /// A server shows a node a list of allocations that may be older than the node's own.
+    NoFloor,
+    /// The work of a leader does not carry its term.
+    NoTerm,
+    /// A new leader expects heartbeats at once.
+    NoFailover,
+    /// A leader answers reads without a proof that it still leads.
+    UnprovedRead,
+    /// A restarted server shows its state before the state is as new as before the restart.
+    StaleBeforeRecovery,
+}
+
+thread_local! {
+    static PLANTED: Cell<Option<Plant>> = const { Cell::new(None) };
+}
+
+/// Plants a fault in all servers of this thread.
+pub fn plant(fault: Option<Plant>) {
+    PLANTED.set(fault);
+}
+
+/// Returns whether a fault is planted in this thread.
+pub(crate) fn is_planted(fault: Plant) -> bool {
+    PLANTED.get() == Some(fault)
+}

@@ -1,0 +1,27 @@
+//! The simulation of servers with their real services.
+
+use caravan_simulation::{Outcome, service};
+use std::process::Command;
+
+/// The seeds of each run of the tests. `cargo xtask simulate servers --service --seeds N` runs others.
+const SEEDS: u64 = 4;
+
+#[test]
+fn a_seed_of_services_has_one_trace_in_any_process() {
+    let (seed, again) = (service::run(1, None), service::run(1, None));
+    assert_eq!(seed.trace, again.trace);
+    let output = Command::new(env!("CARGO_BIN_EXE_caravan-simulation"))
+        .args(["--service", "--from", "1", "--seeds", "1", "--jobs", "1", "--trace"])
+        .output()
+        .unwrap();
+    let printed = String::from_utf8(output.stdout).unwrap();
+    assert!(printed.contains(&seed.trace.join("\n")), "another process has another trace:\n{printed}");
+}
+
+#[test]
+fn services_keep_their_promises_in_all_seeds() {
+    for seed in 1..=SEEDS {
+        let Outcome { trace, violation, .. } = service::run(seed, None);
+        assert_eq!(violation, None, "seed {seed}\n{}", trace.join("\n"));
+    }
+}
