@@ -37,7 +37,7 @@ struct Pages {
     next_id: u64,
     sequence: u64,
     leaders: BTreeMap<u64, HostId>,
-    /// When the newest term began. A leader that only loses its quorum may miss nodes (docs/gaps.md).
+    /// When the newest term began. A leader that only loses its quorum may miss nodes (docs/adr/0015-simulation.md).
     term_began: Duration,
     /// The hash of the state at each index at which a state was looked at.
     hashes: BTreeMap<u64, u64>,
