@@ -379,15 +379,21 @@ mod tests {
         assert!(source.to_string().contains("no space left"), "{source}");
     }
 
-    #[tokio::test]
-    async fn a_cluster_is_founded_once_its_first_entry_is_durable() {
+    /// Starts a server without a number, whose flushes fail once the flag is set.
+    async fn waiting() -> (Arc<AtomicBool>, Handle, Service) {
         let broken = Arc::new(AtomicBool::new(false));
         let log = LogStore::breakable(&broken);
         let machine = Machine::new(Box::<Counter>::default(), log.clone(), SnapshotStore::memory());
         let config = Config { start: Start::Wait, ..Config::memory(ServerId(1)) };
         let started =
             Consensus::launch(config, Arc::new(NoPeers), Identity::default(), log, machine, None).await;
-        let (handle, _service) = started.unwrap();
+        let (handle, service) = started.unwrap();
+        (broken, handle, service)
+    }
+
+    #[tokio::test]
+    async fn a_cluster_is_founded_once_its_first_entry_is_durable() {
+        let (broken, handle, _service) = waiting().await;
         let cluster = crate::ClusterId(uuid::Uuid::from_u128(7));
         handle.admit(cluster, ServerId(1)).await.unwrap();
 
@@ -399,13 +405,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_server_that_cannot_write_its_number_ends() {
-        let broken = Arc::new(AtomicBool::new(false));
-        let log = LogStore::breakable(&broken);
-        let machine = Machine::new(Box::<Counter>::default(), log.clone(), SnapshotStore::memory());
-        let config = Config { start: Start::Wait, ..Config::memory(ServerId(1)) };
-        let started =
-            Consensus::launch(config, Arc::new(NoPeers), Identity::default(), log, machine, None).await;
-        let (handle, service) = started.unwrap();
+        let (broken, handle, service) = waiting().await;
         broken.store(true, Ordering::SeqCst);
         let service = tokio::spawn(service.run(CancellationToken::new()));
         handle.admit(crate::ClusterId(uuid::Uuid::from_u128(7)), ServerId(1)).await.unwrap_err();

@@ -2,21 +2,19 @@
 
 use crate::command::{Action, Claim, Command, DONE, NodeId, State};
 use crate::node::TTL;
+use crate::trace;
 use caravan_consensus::sim::{HostId, elapsed};
 use caravan_testkit::linear::specs::{Register, RegisterOp, RegisterRet};
 use caravan_testkit::linear::{self, Operation};
-use parking_lot::Mutex;
 use std::collections::{BTreeMap, BTreeSet};
-use std::hash::{DefaultHasher, Hash, Hasher};
-use std::sync::Arc;
 use std::time::Duration;
 
 /// How long everything must have been in order until no node may be declared down that is in order too.
 const CALM: Duration = Duration::from_secs(14);
 
-/// The trace and the checks; clones are the same book.
-#[derive(Clone, Default)]
-pub(crate) struct Book(Arc<Mutex<Pages>>);
+/// The trace and the past.
+pub(crate) type Book = trace::Book<Past>;
+type Pages = trace::Pages<Past>;
 
 /// One operation on a register.
 struct Recorded {
@@ -25,11 +23,9 @@ struct Recorded {
     operation: Operation<RegisterOp, RegisterRet>,
 }
 
+/// The past, as far as the checks need it.
 #[derive(Default)]
-struct Pages {
-    trace: Vec<String>,
-    violation: Option<String>,
-    next_id: u64,
+pub(crate) struct Past {
     sequence: u64,
     /// The hash of the state at each index at which a server applied a command.
     chains: BTreeMap<u64, u64>,
@@ -50,26 +46,11 @@ struct Pages {
     disturbed: Duration,
     /// When each node was disturbed last.
     nodes_disturbed: BTreeMap<NodeId, Duration>,
-    counts: BTreeMap<&'static str, u64>,
 }
 
 impl Pages {
-    fn note(&mut self, text: String) {
-        let at = elapsed();
-        self.trace.push(format!("{:>4}.{:06} {text}", at.as_secs(), at.subsec_micros()));
-    }
-
-    fn violate(&mut self, text: String) {
-        self.note(format!("VIOLATION: {text}"));
-        self.violation.get_or_insert(text);
-    }
-
-    fn count(&mut self, what: &'static str) {
-        *self.counts.entry(what).or_default() += 1;
-    }
-
     fn committed(&mut self, state: &State, command: &Command, response: u8) {
-        if let Some(before) = self.indexes.insert(command.id, state.index) {
+        if let Some(before) = self.past.indexes.insert(command.id, state.index) {
             self.violate(format!("command {} is at indexes {before} and {}", command.id, state.index));
         }
         if response != DONE {
@@ -77,7 +58,7 @@ impl Pages {
         }
         match command.action {
             Action::Grant { to, .. } => {
-                self.claim = state.claim;
+                self.past.claim = state.claim;
                 self.note(format!("volume is granted to node {to}: {:?}", state.claim));
                 self.count("grants");
             }
@@ -87,10 +68,10 @@ impl Pages {
                 self.violate(format!("a secret is sealed by key {key}, which is not in the log"));
             }
             Action::Place { alloc, .. } => {
-                self.allocs.insert(alloc);
+                self.past.allocs.insert(alloc);
             }
             Action::Stop(alloc) => {
-                self.allocs.remove(&alloc);
+                self.past.allocs.remove(&alloc);
             }
             _ => {}
         }
@@ -100,13 +81,14 @@ impl Pages {
         self.note(format!("node {node} is down"));
         self.count("nodes down");
         let now = elapsed();
-        if let Some(heard) = self.heard.get(&node)
+        if let Some(heard) = self.past.heard.get(&node)
             && now.saturating_sub(*heard) < TTL
         {
             let age = now - *heard;
             self.violate(format!("node {node} is declared down {age:?} after a heartbeat that was answered"));
         }
-        let disturbed = self.nodes_disturbed.get(&node).copied().unwrap_or_default().max(self.disturbed);
+        let disturbed =
+            self.past.nodes_disturbed.get(&node).copied().unwrap_or_default().max(self.past.disturbed);
         if now.saturating_sub(disturbed) > CALM {
             self.violate(format!("node {node} is declared down, but reached all servers for {CALM:?}"));
         }
@@ -114,50 +96,13 @@ impl Pages {
 }
 
 impl Book {
-    pub(crate) fn note(&self, text: impl Into<String>) {
-        self.0.lock().note(text.into());
-    }
-
-    pub(crate) fn violate(&self, text: impl Into<String>) {
-        self.0.lock().violate(text.into());
-    }
-
-    pub(crate) fn violation(&self) -> Option<String> {
-        self.0.lock().violation.clone()
-    }
-
-    pub(crate) fn trace(&self) -> Vec<String> {
-        self.0.lock().trace.clone()
-    }
-
-    /// Returns the hash of the trace.
-    pub(crate) fn hash(&self) -> u64 {
-        let mut hash = DefaultHasher::new();
-        self.0.lock().trace.hash(&mut hash);
-        hash.finish()
-    }
-
-    pub(crate) fn counts(&self) -> BTreeMap<&'static str, u64> {
-        self.0.lock().counts.clone()
-    }
-
-    pub(crate) fn count(&self, what: &'static str) {
-        self.0.lock().count(what);
-    }
-
-    pub(crate) fn next_id(&self) -> u64 {
-        let mut pages = self.0.lock();
-        pages.next_id += 1;
-        pages.next_id
-    }
-
     /// Records a command that a server applied.
     pub(crate) fn applied(&self, host: HostId, before: u64, state: &State, command: &Command, response: u8) {
-        let mut pages = self.0.lock();
+        let mut pages = self.lock();
         if state.index <= before {
             pages.violate(format!("server {} applies index {} after {before}", host.0, state.index));
         }
-        match pages.chains.insert(state.index, state.chain) {
+        match pages.past.chains.insert(state.index, state.chain) {
             Some(chain) if chain != state.chain => {
                 pages.violate(format!("server {} has another state at index {}", host.0, state.index));
             }
@@ -168,17 +113,17 @@ impl Book {
 
     /// Records a state that a server restored.
     pub(crate) fn restored(&self, host: HostId, state: &State) {
-        let mut pages = self.0.lock();
+        let mut pages = self.lock();
         pages.note(format!("server {} restores a snapshot at index {}", host.0, state.index));
         pages.count("snapshots restored");
-        if state.index > 0 && pages.chains.get(&state.index) != Some(&state.chain) {
+        if state.index > 0 && pages.past.chains.get(&state.index) != Some(&state.chain) {
             pages.violate(format!("server {} restores another state at index {}", host.0, state.index));
         }
     }
 
     pub(crate) fn leads(&self, host: HostId, term: u64) {
-        let mut pages = self.0.lock();
-        match pages.leaders.insert(term, host) {
+        let mut pages = self.lock();
+        match pages.past.leaders.insert(term, host) {
             Some(other) if other != host => {
                 pages.violate(format!("servers {} and {} lead in term {term}", other.0, host.0));
             }
@@ -192,82 +137,82 @@ impl Book {
 
     /// Returns the newest term with a leader.
     pub(crate) fn newest_term(&self) -> u64 {
-        self.0.lock().leaders.last_key_value().map_or(0, |(term, _)| *term)
+        self.lock().past.leaders.last_key_value().map_or(0, |(term, _)| *term)
     }
 
     /// Records that a cluster has a committed entry.
     pub(crate) fn has_committed(&self, cluster: u128) {
-        let mut pages = self.0.lock();
-        if pages.clusters.insert(cluster) {
+        let mut pages = self.lock();
+        if pages.past.clusters.insert(cluster) {
             pages.note(format!("cluster {cluster:x} has a committed entry"));
         }
-        if pages.clusters.len() > 1 {
+        if pages.past.clusters.len() > 1 {
             pages.violate("two clusters have committed entries".to_owned());
         }
     }
 
     /// Records the acknowledgement of a command.
     pub(crate) fn acked(&self, id: u64, index: u64) {
-        let mut pages = self.0.lock();
+        let mut pages = self.lock();
         pages.count("acknowledged");
-        if pages.indexes.get(&id) != Some(&index) {
+        if pages.past.indexes.get(&id) != Some(&index) {
             pages
                 .violate(format!("command {id} is acknowledged at index {index}, but was not applied there"));
         }
-        pages.acked.insert(id, index);
-        pages.newest_acked = pages.newest_acked.max(index);
+        pages.past.acked.insert(id, index);
+        pages.past.newest_acked = pages.past.newest_acked.max(index);
     }
 
     pub(crate) fn refused(&self, id: u64) {
-        self.0.lock().refused.insert(id);
+        self.lock().past.refused.insert(id);
     }
 
     pub(crate) fn newest_acked(&self) -> u64 {
-        self.0.lock().newest_acked
+        self.lock().past.newest_acked
     }
 
     /// Records the call of an operation, and returns its place in the history.
     pub(crate) fn called(&self, client: usize, id: u64, key: u8, op: RegisterOp) -> usize {
-        let mut pages = self.0.lock();
-        pages.sequence += 1;
-        let operation = Operation { client, called: pages.sequence, answered: None, op };
-        pages.history.push(Recorded { id, key, operation });
-        pages.history.len() - 1
+        let mut pages = self.lock();
+        pages.past.sequence += 1;
+        let operation = Operation { client, called: pages.past.sequence, answered: None, op };
+        pages.past.history.push(Recorded { id, key, operation });
+        pages.past.history.len() - 1
     }
 
     pub(crate) fn answered(&self, place: usize, ret: RegisterRet) {
-        let mut pages = self.0.lock();
-        pages.sequence += 1;
-        pages.history[place].operation.answered = Some((pages.sequence, ret));
+        let mut pages = self.lock();
+        pages.past.sequence += 1;
+        pages.past.history[place].operation.answered = Some((pages.past.sequence, ret));
     }
 
     /// Records the state that a server shows to a reader that permits old states.
     pub(crate) fn shows(&self, host: HostId, index: u64, chain: u64) {
-        let mut pages = self.0.lock();
-        let before = pages.shown.get(&host).copied().unwrap_or_default();
+        let mut pages = self.lock();
+        let before = pages.past.shown.get(&host).copied().unwrap_or_default();
         if before == (index, chain) {
             return;
         }
         pages.count("states shown");
-        if index > 0 && pages.chains.get(&index) != Some(&chain) {
+        if index > 0 && pages.past.chains.get(&index) != Some(&chain) {
             pages.violate(format!("server {} shows a state that never was, at index {index}", host.0));
         }
         if index < before.0 {
             pages.violate(format!("server {} shows index {index} after {}", host.0, before.0));
         }
-        pages.shown.insert(host, (index, chain));
+        pages.past.shown.insert(host, (index, chain));
     }
 
     /// Records that a server lost its disk.
     pub(crate) fn wiped(&self, host: HostId) {
-        self.0.lock().shown.remove(&host);
+        self.lock().past.shown.remove(&host);
     }
 
     /// Records a write to the volume.
     pub(crate) fn wrote(&self, node: NodeId, epoch: u64) {
-        let mut pages = self.0.lock();
+        let mut pages = self.lock();
         pages.count("writes to the volume");
-        let now = pages.claim;
+        let now = pages.past.claim;
         if now != Some(Claim { node, epoch }) {
             pages.violate(format!("node {node} writes to the volume of {now:?}"));
         }
@@ -275,41 +220,41 @@ impl Book {
 
     /// Records that a node ends an allocation because it is not in its list.
     pub(crate) fn ended(&self, node: NodeId, alloc: u64) {
-        let mut pages = self.0.lock();
-        if pages.allocs.contains(&alloc) {
+        let mut pages = self.lock();
+        if pages.past.allocs.contains(&alloc) {
             pages.violate(format!("node {node} ends allocation {alloc}, which must run"));
         }
     }
 
     pub(crate) fn heartbeat_answered(&self, node: NodeId, sent: Duration) {
-        let mut pages = self.0.lock();
+        let mut pages = self.lock();
         pages.count("heartbeats");
-        pages.heard.insert(node, sent);
+        pages.past.heard.insert(node, sent);
     }
 
     /// Records that something is not in order, until now.
     pub(crate) fn disturbed(&self) {
-        self.0.lock().disturbed = elapsed();
+        self.lock().past.disturbed = elapsed();
     }
 
     pub(crate) fn node_disturbed(&self, node: NodeId) {
-        self.0.lock().nodes_disturbed.insert(node, elapsed());
+        self.lock().past.nodes_disturbed.insert(node, elapsed());
     }
 
     /// Checks the final state of a server, and the whole history.
     pub(crate) fn finish(&self, state: &State) {
-        let mut pages = self.0.lock();
-        let lost = pages.acked.keys().find(|id| state.seen.get(id) != Some(&1)).copied();
+        let mut pages = self.lock();
+        let lost = pages.past.acked.keys().find(|id| state.seen.get(id) != Some(&1)).copied();
         if let Some(id) = lost {
-            let index = pages.acked.get(&id).copied();
+            let index = pages.past.acked.get(&id).copied();
             pages.violate(format!("command {id}, acknowledged at index {index:?}, is not applied once"));
         }
-        let taken = pages.refused.iter().find(|id| state.seen.contains_key(id)).copied();
+        let taken = pages.past.refused.iter().find(|id| state.seen.contains_key(id)).copied();
         if let Some(id) = taken {
             pages.violate(format!("command {id} was refused, but is applied"));
         }
         let mut histories: BTreeMap<u8, Vec<Operation<RegisterOp, RegisterRet>>> = BTreeMap::new();
-        for recorded in &pages.history {
+        for recorded in &pages.past.history {
             let read = recorded.operation.op == RegisterOp::Read;
             // An operation without an answer counts only if it took effect.
             if recorded.operation.answered.is_some() || !read && state.seen.contains_key(&recorded.id) {

@@ -19,6 +19,7 @@ mod node;
 mod seeds;
 mod server;
 pub mod service;
+mod trace;
 
 pub use seeds::{first_violation, processors, run_seeds};
 
@@ -87,31 +88,11 @@ pub struct Outcome {
 
 /// Runs one seed.
 pub fn run(seed: u64, fault: Option<Fault>) -> Outcome {
-    let book = book::Book::default();
-    let pages = book.clone();
-    // A world belongs to a thread. A panic of a server ends the thread, and is a violation.
-    let thread = std::thread::Builder::new().name(format!("seed {seed}")).stack_size(16 << 20);
-    let work = move || {
+    trace::run(seed, move |book| {
         let world = World::new(seed);
         if let Some(Fault::Log(plant)) = fault {
             world.plant(plant);
         }
-        nemesis::run(&world, pages, fault);
-    };
-    match thread.spawn(work).map(std::thread::JoinHandle::join) {
-        Ok(Ok(())) => {}
-        Ok(Err(panic)) => {
-            let text = panic.downcast_ref::<String>().cloned();
-            let text = text.or_else(|| panic.downcast_ref::<&str>().map(|text| (*text).to_owned()));
-            book.violate(format!("panic: {}", text.unwrap_or_default()));
-        }
-        Err(error) => book.violate(format!("no thread: {error}")),
-    }
-    Outcome {
-        seed,
-        hash: book.hash(),
-        trace: book.trace(),
-        violation: book.violation(),
-        counts: book.counts(),
-    }
+        nemesis::run(&world, book, fault);
+    })
 }

@@ -116,7 +116,7 @@ impl Nemesis<'_> {
         }
         self.world.spawn(HostId(0), client::reader(self.sim.clone(), self.lots.fork()));
         self.world.spawn(HostId(0), admin::run(self.sim.clone(), self.lots.fork()));
-        while self.world.elapsed() < CHAOS && self.sim.book.violation().is_none() {
+        while self.world.elapsed() < CHAOS && !self.sim.book.is_violated() {
             let pause = self.lots.between(Duration::from_millis(100), Duration::from_millis(2500));
             self.run_for(pause);
             if self.world.elapsed() >= self.alone_until {
@@ -128,7 +128,7 @@ impl Nemesis<'_> {
         self.run_for(QUIET - Duration::from_secs(6));
         *self.sim.quiet.lock() = true;
         self.run_for(Duration::from_secs(6));
-        if self.sim.book.violation().is_none() {
+        if !self.sim.book.is_violated() {
             self.last_check();
         }
     }
@@ -141,7 +141,7 @@ impl Nemesis<'_> {
     /// Runs the world for a time. Does what is due, and restarts processes that ended.
     fn run_for(&mut self, time: Duration) {
         self.until = self.world.elapsed() + time;
-        while self.sim.book.violation().is_none() {
+        while !self.sim.book.is_violated() {
             let due = self.later.first_key_value().map(|((at, _), _)| *at);
             let stop = due.map_or(self.until, |at| at.min(self.until));
             let (sim, term) = (&self.sim, self.term);
@@ -150,9 +150,7 @@ impl Nemesis<'_> {
                 if world.polls() > MAX_POLLS {
                     sim.book.violate("the servers do not come to rest");
                 }
-                sim.ended.lock().is_empty()
-                    && sim.book.violation().is_none()
-                    && sim.book.newest_term() == term
+                sim.ended.lock().is_empty() && !sim.book.is_violated() && sim.book.newest_term() == term
             });
             if let Some(ended) = { self.sim.ended.lock().pop_front() } {
                 self.ended(ended);

@@ -14,7 +14,7 @@ mod rows;
 mod users;
 mod world;
 
-use crate::Outcome;
+use crate::{Outcome, trace};
 use caravan_consensus::sim::World;
 use caravan_server::Plant;
 
@@ -31,29 +31,9 @@ pub const FAULTS: [(&str, Plant); 7] = [
 
 /// Runs one seed.
 pub fn run(seed: u64, fault: Option<Plant>) -> Outcome {
-    let book = book::Book::default();
-    let pages = book.clone();
-    // A world belongs to a thread. A panic of a server ends the thread, and is a violation.
-    let thread = std::thread::Builder::new().name(format!("seed {seed}")).stack_size(16 << 20);
-    let work = move || {
+    trace::run(seed, move |book| {
         caravan_server::plant(fault);
         let world = World::new(seed);
-        nemesis::run(&world, pages);
-    };
-    match thread.spawn(work).map(std::thread::JoinHandle::join) {
-        Ok(Ok(())) => {}
-        Ok(Err(panic)) => {
-            let text = panic.downcast_ref::<String>().cloned();
-            let text = text.or_else(|| panic.downcast_ref::<&str>().map(|text| (*text).to_owned()));
-            book.violate(format!("panic: {}", text.unwrap_or_default()));
-        }
-        Err(error) => book.violate(format!("no thread: {error}")),
-    }
-    Outcome {
-        seed,
-        hash: book.hash(),
-        trace: book.trace(),
-        violation: book.violation(),
-        counts: book.counts(),
-    }
+        nemesis::run(&world, book);
+    })
 }

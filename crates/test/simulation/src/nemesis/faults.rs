@@ -18,7 +18,7 @@ impl Nemesis<'_> {
 
     /// Makes one thing go wrong.
     pub(super) fn step(&mut self) {
-        if self.sim.book.violation().is_some() {
+        if self.sim.book.is_violated() {
             return;
         }
         self.finish_removal();

@@ -6,7 +6,7 @@ use caravan_simulation::{Fault, Outcome, first_violation, processors, run};
 use std::process::Command;
 
 /// The seeds of each run of the tests. `cargo xtask simulate servers --seeds N` runs others.
-const SEEDS: u64 = 20;
+const SEEDS: u64 = 200;
 /// The seeds in which a planted fault of [`FOUND`] must be found.
 const FAULT_SEEDS: u64 = 20;
 /// The faults that few seeds find. docs/design/testing.md names the others.

@@ -4,7 +4,7 @@ use caravan_simulation::{Outcome, service};
 use std::process::Command;
 
 /// The seeds of each run of the tests. `cargo xtask simulate servers --service --seeds N` runs others.
-const SEEDS: u64 = 3;
+const SEEDS: u64 = 8;
 
 #[test]
 fn a_seed_of_services_has_one_trace_in_any_process() {
