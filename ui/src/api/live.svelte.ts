@@ -134,6 +134,23 @@ export const connection = new Connection();
 addEventListener('online', () => connection.nudge());
 document.addEventListener('visibilitychange', () => !document.hidden && connection.nudge());
 
+class First {
+  isShown = $state(false);
+
+  constructor() {
+    // Pages without data, and tabs that do not draw because they are hidden.
+    setTimeout(() => (this.isShown = true), 500);
+  }
+
+  /** Notes that data has arrived. The browser draws it before further requests begin. */
+  arrived(): void {
+    if (!this.isShown) requestAnimationFrame(() => setTimeout(() => (this.isShown = true)));
+  }
+}
+
+/** Whether the first content of the page is there. What the page's frame needs is read after it. */
+export const first = new First();
+
 /** What to read and what changes it. */
 export interface Query extends Interest {
   path: string;
@@ -213,6 +230,7 @@ function follow<T>(query: Query, out: Live<T>): () => void {
     } finally {
       busy = false;
       out.loading = false;
+      first.arrived();
       if (!wait) pace.read(begun, performance.now());
     }
     if (abort.signal.aborted) return;
