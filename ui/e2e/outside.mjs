@@ -133,7 +133,7 @@ const steps = {
   },
 
   async 'two versions behind one balancer work'() {
-    // Each request for the page or a file goes to the other agent.
+    // Each request goes to the other agent.
     let turn = 0;
     const balancer = await balanced(address, () => (turn += 1) % 2 === 0);
     for (let visit = 0; visit < 4; visit += 1) {

@@ -61,7 +61,7 @@ async function read(agent, path) {
 
 /**
  * Starts a balancer of two agents: the given one, and one of an older version, whose files have other names. `older` decides
- * for each path of the page whether the older agent answers. Returns also the names of files that were not found.
+ * for each request whether the older agent answers. Returns also the names of files that were not found.
  */
 export async function balanced(agent, older) {
   const missing = [];
@@ -79,10 +79,10 @@ export async function balanced(agent, older) {
   await learn('/ui/');
   const answer = async (from, to) => {
     const [path] = from.url.split('?');
+    const isOlder = older();
     if (!path.startsWith('/ui/') || path === '/ui/boot.js') return pass(agent, from.url, from, to);
     const isFile = path.startsWith('/ui/assets/');
     const name = path.slice('/ui/assets/'.length);
-    const isOlder = older(path);
     const known = isOlder ? names.get(name) : name.includes(OLDER) ? undefined : name;
     if (isFile && known === undefined) {
       missing.push(name);

@@ -6,6 +6,7 @@
   const MAX_ATTEMPTS = 10;
   // Attempts that are older than this, in milliseconds, do not count.
   const FORGET_AFTER = 60000;
+  const own = document.currentScript.src;
   let isLoading = false;
 
   const again = () => {
@@ -26,6 +27,8 @@
       return;
     }
     isLoading = true;
+    // A balancer that alternates would answer the same requests in the same way again: one more request changes the turn.
+    if (attempts % 2 === 1) fetch(own, { cache: 'no-store' }).catch(() => undefined);
     setTimeout(() => location.reload(), attempts === 0 ? 0 : Math.min(2000, 50 * 2 ** attempts));
   };
 

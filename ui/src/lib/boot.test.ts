@@ -9,6 +9,8 @@ const script = readFileSync(join(import.meta.dirname, '../../public/boot.js'), '
 class Tab {
   loads = 0;
   pauses: number[] = [];
+  /** Requests that change the turn of a balancer. */
+  further = 0;
   now = 0;
   private readonly store = new Map<string, string>();
 
@@ -19,6 +21,11 @@ class Tab {
     runInNewContext(script, {
       addEventListener: (name: string, listener: (event: object) => void) => listeners.set(name, listener),
       sessionStorage: { getItem: (key: string) => this.store.get(key) ?? null, setItem: (key: string, value: string) => this.store.set(key, value) },
+      document: { currentScript: { src: 'boot.js' } },
+      fetch: () => {
+        this.further += 1;
+        return Promise.resolve();
+      },
       location: { reload: () => (reload = true) },
       Date: { now: () => this.now },
       setTimeout: (run: () => void, ms: number) => {
@@ -37,6 +44,7 @@ it('loads again until the files are there', () => {
   tab.load(() => (tab.loads < 4 ? { tagName: 'SCRIPT' } : undefined));
   expect(tab.loads).toBe(4);
   expect(tab.pauses).toEqual([0, 100, 200]);
+  expect(tab.further).toBe(1);
 });
 
 it('ends its attempts, and begins again later', () => {
