@@ -94,3 +94,19 @@ export class Changes {
     await answer.arrayBuffer();
   }
 }
+
+/** Registers jobs that wait for their dispatch: each request changes one of a hundred. No evaluation follows. */
+export class Registrations {
+  number = 0;
+
+  async one() {
+    const id = `changed-${this.number % 100}`;
+    this.number += 1;
+    const task = { Name: 't', Driver: 'raw_exec', Config: { command: '/bin/true' } };
+    const job = { ID: id, Type: 'batch', Datacenters: ['*'], ParameterizedJob: {}, Meta: { number: String(this.number) } };
+    const body = JSON.stringify({ Job: { ...job, TaskGroups: [{ Name: 'g', Count: 1, Tasks: [task] }] } });
+    const answer = await fetch(`${address}/v1/jobs`, { method: 'POST', body });
+    expect(answer.ok, `the job to be registered: ${answer.status}`);
+    await answer.arrayBuffer();
+  }
+}
