@@ -205,22 +205,25 @@ const steps = {
     const page = await open('jobs');
     await heading(page, 'Jobs');
     const back = () => page.evaluate(() => getComputedStyle(document.documentElement).backgroundColor);
-    const choose = (value) => page.getByRole('combobox', { name: 'Theme' }).selectOption(value);
+    const choose = async (label) => {
+      const radio = page.getByRole('radio', { name: label, exact: true });
+      await ((await radio.count()) ? radio.check() : page.getByRole('combobox', { name: 'Theme' }).selectOption({ label }));
+    };
     const system = (colorScheme) => page.emulateMedia({ colorScheme });
     await system('light');
     const light = await back();
     await system('dark');
     const dark = await back();
     expect(light !== dark, `the colours of the system, both were ${light}`);
-    await choose('light');
+    await choose('Light');
     expect((await back()) === light, 'light in a dark system');
     await page.reload();
     await heading(page, 'Jobs');
     expect((await back()) === light, 'the choice to stay');
-    await choose('dark');
+    await choose('Dark');
     await system('light');
     expect((await back()) === dark, 'dark in a light system');
-    await choose('system');
+    await choose('System');
     expect((await back()) === light, 'the colours of the system again');
     await page.close();
   },

@@ -64,7 +64,7 @@ const steps = {
 
   async 'every page can be used by everyone'() {
     const node = (await api('nodes'))[0].ID;
-    const alloc = (await api('job/writer/allocations'))[0].ID;
+    const { ID: alloc, TaskGroup: group } = (await api('job/writer/allocations'))[0];
     const server = (await api('agent/members')).Members[0].Name;
     const blocked = (await api('job/reader/evaluations'))[0].ID;
     const body = JSON.stringify({ Volume: { Name: 'kept', PluginID: 'mkdir', NodeID: node } });
@@ -78,7 +78,7 @@ const steps = {
         (tab) => ['job', `jobs/writer@default${tab}`, 'writer'],
       ),
       ['job', 'jobs/reader@default', 'reader'],
-      ['group', 'jobs/writer@default/g', 'writer'],
+      ['group', `jobs/writer@default/${group}`, 'writer'],
       ['exec', 'exec/writer@default', 'Terminal'],
       ['allocations', 'allocations', 'Allocations'],
       ['allocation', `allocations/${alloc}`, alloc.slice(0, 8)],
