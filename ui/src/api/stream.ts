@@ -19,8 +19,8 @@ const TOPICS = [
 
 /** After this silence the connection is dead: heartbeats come every 30 s. */
 const SILENCE = 45_000;
-/** A stream whose first line is not there by then is one that the caller may not read. */
-const FIRST_LINE = 2_500;
+/** A stream without a line is one that the caller may not read. Agents end it after ten seconds; this is for lost connections. */
+const FIRST_LINE = 15_000;
 /** The pause after a refusal. Rights change rarely. */
 const REFUSED = 60_000;
 /** The first note after a pause is handed out at once, those after it in bundles at this interval. */

@@ -13,7 +13,7 @@ use caravan_state::{Event, EventBatch, EventReader, EventRow, Root, Table};
 use caravan_types::alloc::TIMED_OUT;
 use caravan_types::node::Node;
 use futures::stream;
-use http::Method;
+use http::{Method, StatusCode};
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
@@ -87,7 +87,10 @@ pub(crate) fn stream(call: &Call) -> Result<Reply, ApiError> {
         rows: call.query.flag("caravan")?.unwrap_or(false),
     };
     if !who.may(&call.caller()) {
-        return Ok(silent(call));
+        return match who.rows {
+            true => Err(ApiError::new(StatusCode::FORBIDDEN, "Permission denied")),
+            false => Ok(silent(call)),
+        };
     }
     let reader = server.store().events().follow(index);
     let lines = lines(reader, filter, who, HEARTBEAT);
@@ -98,7 +101,7 @@ pub(crate) fn stream(call: &Call) -> Result<Reply, ApiError> {
     Ok(Reply::raw(JSON, body).header("cache-control", "no-cache"))
 }
 
-/// Answers a caller without the right: a stream without a line (docs/reference/http-api.md, section 4.3).
+/// Answers a caller without the right as Nomad does: a stream without a line (docs/reference/http-api.md, section 4.3).
 fn silent(call: &Call) -> Reply {
     let stopping = call.state.stopping.clone();
     let quiet = stream::once(async move {
@@ -117,7 +120,8 @@ struct Who {
     /// The topics of the query; empty for all topics.
     topics: Vec<String>,
     /// The parameter `caravan=true`: the stream has the events that the caller may see, as lists have rows. The first line
-    /// names the topics of which the caller may see none, and the index of the newest change of each topic.
+    /// names the topics of which the caller may see none, and the index of the newest change of each topic. A caller who
+    /// may see none at all is refused, instead of waiting for a first line.
     rows: bool,
 }
 
