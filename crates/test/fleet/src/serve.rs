@@ -81,7 +81,7 @@ fn with_plugin(node: &mut Node) {
 /// Returns a job without evaluations: it runs only when it is dispatched.
 fn parameterized(n: usize) -> Job {
     let mut job = load::job(&format!("mail-{n:05}"), JobType::Batch, 1);
-    job.parameterized_job = Some(Parameterized::default());
+    job.parameterized_job = Some(Parameterized { payload: "optional".into(), ..Parameterized::default() });
     job
 }
 
