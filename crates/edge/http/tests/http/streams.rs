@@ -159,13 +159,22 @@ async fn events_come_in_lines_and_the_first_line_at_once() {
 async fn the_first_line_names_the_newest_changes() {
     let api = Api::start().await;
     api.register_job("crunch").await;
-    let list = api.web.get("/v1/jobs").await;
     let path = "/v1/event/stream?topic=Job&topic=Node:x&topic=Bogus&caravan=true";
-    let mut stream = api.web.open(path).await.into_body();
-    let frame = stream.frame().await.unwrap().unwrap();
-    let line: Value = serde_json::from_slice(frame.data_ref().unwrap()).unwrap();
-    let index: u64 = list.header("x-nomad-index").unwrap().parse().unwrap();
-    assert_eq!(line, json!({"Caravan": {"Denied": [], "Indexes": {"Job": index}}}));
+    let newest = async || {
+        let list = api.web.get("/v1/jobs").await;
+        let mut stream = api.web.open(path).await.into_body();
+        let frame = stream.frame().await.unwrap().unwrap();
+        let line: Value = serde_json::from_slice(frame.data_ref().unwrap()).unwrap();
+        let job = line["Caravan"]["Indexes"]["Job"].as_u64().unwrap();
+        assert_eq!(line, json!({"Caravan": {"Denied": [], "Indexes": {"Job": job}}}));
+        let index: u64 = list.header("x-nomad-index").unwrap().parse().unwrap();
+        assert!(job <= index, "a list that contains everything lacks nothing: {job}, {index}");
+        (job, index)
+    };
+    let (_, before) = newest().await;
+    api.register_job("everywhere").await;
+    let (after, _) = newest().await;
+    assert!(after > before, "the older list lacks a job: {before}, {after}");
 }
 
 #[tokio::test]
