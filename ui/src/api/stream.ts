@@ -50,7 +50,7 @@ export class Stream {
   denied: string[] = [];
   /** The newest changes that are known. */
   indexes: Indexes = {};
-  private last = 0;
+  private hasBegun = false;
   private failures = 0;
   private bundle: Note[] = [];
   private timer: ReturnType<typeof setTimeout> | undefined;
@@ -116,8 +116,6 @@ export class Stream {
     address.searchParams.set('namespace', target.namespace);
     address.searchParams.set('caravan', 'true');
     if (target.region) address.searchParams.set('region', target.region);
-    const resumed = this.last > 0;
-    if (resumed) address.searchParams.set('index', String(this.last));
     this.abort = new AbortController();
     let opened = false;
     let late = false;
@@ -140,7 +138,6 @@ export class Stream {
         for (const text of splitter.add(value)) {
           const line = readLine(text);
           if (line.kind === 'gone') {
-            this.last = 0;
             this.emit({ kind: 'reset' });
             return 'ended';
           }
@@ -148,7 +145,7 @@ export class Stream {
             opened = true;
             this.failures = 0;
             this.enter('live', line.kind === 'alive' ? line.denied : []);
-            if (line.kind === 'alive' && !resumed) this.begin(line.indexes);
+            this.begin(line.kind === 'alive' ? line.indexes : {});
           }
           if (line.kind === 'notes') this.collect(line.notes);
         }
@@ -162,15 +159,15 @@ export class Stream {
     }
   }
 
+  /** Reports what changed before the stream. An agent of an older version does not know, so everything is read again. */
   private begin(indexes: Indexes): void {
     this.indexes = indexes;
-    // A stream that breaks before its first event resumes here.
-    this.last = Math.max(0, ...Object.values(indexes));
-    this.emit({ kind: 'begun', indexes });
+    if (Object.keys(indexes).length > 0 || !this.hasBegun) this.emit({ kind: 'begun', indexes });
+    else this.emit({ kind: 'reset' });
+    this.hasBegun = true;
   }
 
   private collect(notes: Note[]): void {
-    this.last = notes.reduce((last, note) => Math.max(last, note.index), this.last);
     this.indexes = advance(this.indexes, notes);
     this.bundle.push(...notes);
     if (this.timer === undefined) this.handOut();

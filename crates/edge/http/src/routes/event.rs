@@ -92,7 +92,10 @@ pub(crate) fn stream(call: &Call) -> Result<Reply, ApiError> {
             false => Ok(silent(call)),
         };
     }
-    let reader = server.store().events().follow(index);
+    // The first line names the newest changes, so older events, which can be hundreds of megabytes, are not needed.
+    let is_new = who.rows && call.query.text("index").is_empty();
+    let from = if is_new { server.store().snapshot().index().saturating_add(1) } else { index };
+    let reader = server.store().events().follow(from);
     let lines = lines(reader, filter, who, HEARTBEAT);
     let body = Body::from_stream(futures::StreamExt::take_until(
         lines,

@@ -169,12 +169,17 @@ async fn the_first_line_names_the_newest_changes() {
         assert_eq!(line, json!({"Caravan": {"Denied": [], "Indexes": {"Job": job}}}));
         let index: u64 = list.header("x-nomad-index").unwrap().parse().unwrap();
         assert!(job <= index, "a list that contains everything lacks nothing: {job}, {index}");
-        (job, index)
+        (job, index, stream)
     };
-    let (_, before) = newest().await;
+    let (_, before, _) = newest().await;
     api.register_job("everywhere").await;
-    let (after, _) = newest().await;
+    let (after, _, mut stream) = newest().await;
     assert!(after > before, "the older list lacks a job: {before}, {after}");
+    // Events from before the first line are not repeated.
+    assert_eq!(api.web.delete("/v1/job/crunch").await.status, 200);
+    let frame = stream.frame().await.unwrap().unwrap();
+    let line: Value = serde_json::from_slice(frame.data_ref().unwrap()).unwrap();
+    assert!(line["Index"].as_u64() > Some(after) && line["Events"][0]["Key"] == "crunch", "{line}");
 }
 
 #[tokio::test]
