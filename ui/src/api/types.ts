@@ -87,6 +87,7 @@ export interface JobRow {
   ParentID: string;
   GroupCountSum: number;
   Allocs: { ID: string; ClientStatus: string; Group: string; JobVersion: number; NodeID: string }[] | null;
+  CaravanAllocs?: Record<string, number>;
   LatestDeployment: { ID: string; IsActive: boolean; Status: string; RequiresPromotion: boolean } | null;
 }
 
