@@ -124,6 +124,12 @@ impl Timing {
         (self.times(250), self.times(500))
     }
 
+    /// Returns for how long after a message of its leader a follower cannot have a reason for an election: less than the
+    /// shortest election timeout.
+    pub(crate) fn certainty(self) -> Duration {
+        Duration::from_millis(self.election_millis().0 * 4 / 5)
+    }
+
     /// Returns for how long a follower that received a message of its leader votes for no other server. openraft
     /// equates it with the longest election timeout.
     pub fn lease(self) -> Duration {
@@ -201,6 +207,15 @@ impl Config {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_follower_is_certain_for_longer_than_a_heartbeat_and_shorter_than_an_election() {
+        for multiplier in 1..=10 {
+            let timing = Timing { multiplier };
+            let (heartbeat, election) = (timing.heartbeat_millis(), timing.election_millis().0);
+            assert!((heartbeat + 1..election).contains(&(timing.certainty().as_millis() as u64)));
+        }
+    }
 
     #[derive(Serialize)]
     struct OldPeer {

@@ -98,7 +98,11 @@ impl Supervisor<'_> {
         loop {
             let seen = metrics.borrow_and_update().clone();
             let alone = self.is_alone(&seen);
-            self.set_timers(alone, hold.is_some());
+            let follows = !alone && !seen.state.is_leader();
+            let certain = if follows { self.certain_until() } else { None };
+            // Without a leader: to notice that there is one again.
+            let again = certain.or_else(|| follows.then(|| now() + self.certainty()));
+            self.set_timers(alone, certain.is_some(), hold.is_some());
             self.follow(&seen);
             self.publish(&seen);
             tokio::select! {
@@ -107,6 +111,7 @@ impl Supervisor<'_> {
                 changed = metrics.changed() => if changed.is_err() { return Ok(()) },
                 outcome = next_round(&mut self.round) => self.taken_over(outcome),
                 () = until(hold) => hold = None,
+                () = until(again) => {}
                 () = sleep_until(look), if !alone && seen.state.is_leader() => {
                     look = now() + DISK_INTERVAL;
                     let health = self.inner.writer.health();
@@ -128,9 +133,20 @@ impl Supervisor<'_> {
         }
     }
 
-    fn set_timers(&self, alone: bool, held: bool) {
+    /// Returns until when this server needs no timer for elections, because its leader was in contact a moment ago.
+    fn certain_until(&self) -> Option<Instant> {
+        let age = self.inner.contact.age()?;
+        self.certainty().checked_sub(age).filter(|left| !left.is_zero()).map(|left| now() + left)
+    }
+
+    fn certainty(&self) -> Duration {
+        self.inner.config().timing.certainty()
+    }
+
+    /// Switches the timers that this server needs. The ticks of openraft are most of the work of a server at rest.
+    fn set_timers(&self, alone: bool, certain: bool, held: bool) {
         let timers = self.running.raft.runtime_config();
-        timers.tick(!alone);
+        timers.tick(!alone && !certain);
         timers.heartbeat(!alone);
         timers.elect(!alone && !held);
     }

@@ -12,7 +12,7 @@ use caravan_base::percent;
 use caravan_messages::{HttpPart, HttpRequest};
 use caravan_rpc::{Channel, PeerIdentity, RouterBuilder, RpcError, methods};
 use futures::{Stream, StreamExt, future, stream};
-use http::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, HeaderName, TRANSFER_ENCODING};
+use http::header::{ACCEPT, AUTHORIZATION, CONTENT_LENGTH, CONTENT_TYPE, HeaderName, TRANSFER_ENCODING};
 use http::{HeaderMap, HeaderValue, Request, Response, StatusCode};
 use http_body_util::{BodyExt as _, Collected, Limited};
 use hyper::body::Body as HttpBody;
@@ -52,6 +52,9 @@ static PASSED_ON: [HeaderName; 2] = [ACCEPT, CONTENT_TYPE];
 /// checked the request. A compromised node could otherwise collect the tokens of its readers.
 static FOR_SERVERS: [HeaderName; 3] =
     [AUTHORIZATION, HeaderName::from_static("x-nomad-token"), HeaderName::from_static("x-nomad-csi-secrets")];
+
+/// The size in bytes of bodies that are collected before they are passed on.
+const MAX_COLLECTED: usize = 64 * 1024;
 
 /// Query parameters that may hold a token.
 const SECRET_PARAMETERS: [&str; 2] = ["token", "auth_token"];
@@ -169,10 +172,37 @@ async fn forward_with(
             Err(error) => Some(Err(error)),
         })
     });
-    let mut response = Response::new(Body::from_stream(body));
+    let length = headers.iter().find(|(name, _)| *name == CONTENT_LENGTH.as_str());
+    let length = length.and_then(|(_, value)| value.parse::<usize>().ok());
+    let body = match length {
+        Some(length) if length <= MAX_COLLECTED => Body::from(collected(Box::pin(body), length).await?),
+        _ => Body::from_stream(body),
+    };
+    let is_whole = HttpBody::size_hint(&body).exact().is_some();
+    let mut response = Response::new(body);
     *response.status_mut() = StatusCode::from_u16(status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
     extend(response.headers_mut(), headers);
+    if is_whole {
+        // The size of the body says the same, and is left out where HTTP demands that (RFC 9110, section 8.6).
+        response.headers_mut().remove(CONTENT_LENGTH);
+    }
     Ok(response)
+}
+
+/// Returns a short body whole, which is one packet for the caller instead of several.
+async fn collected(
+    mut chunks: impl Stream<Item = Result<Bytes, RpcError>> + Unpin,
+    length: usize,
+) -> Result<Bytes, RpcError> {
+    let mut whole = Bytes::new();
+    // Up to the end of the call, which would otherwise be cancelled at the other agent.
+    while let Some(chunk) = chunks.next().await.transpose()? {
+        whole = if whole.is_empty() { chunk } else { Bytes::from([whole, chunk].concat()) };
+    }
+    if whole.len() != length {
+        return Err(RpcError::unavailable("the other agent's answer broke off"));
+    }
+    Ok(whole)
 }
 
 /// Answers a request of another agent through the same routes, as a stream of one head and then chunks.
@@ -194,8 +224,12 @@ pub fn answer(
             .headers
             .iter()
             .filter(|(name, _)| **name != TRANSFER_ENCODING)
-            .filter_map(|(name, value)| Some((name.to_string(), value.to_str().ok()?.to_owned())))
-            .collect();
+            .filter_map(|(name, value)| Some((name.to_string(), value.to_str().ok()?.to_owned())));
+        // The body of a known size keeps the size, as from an agent that answers itself.
+        let length =
+            HttpBody::size_hint(&body).exact().filter(|_| !parts.headers.contains_key(CONTENT_LENGTH));
+        let length = length.map(|length| (CONTENT_LENGTH.to_string(), length.to_string()));
+        let headers = Iterator::chain(headers, length).collect();
         let head = HttpPart::Head { status: parts.status.as_u16(), headers };
         let chunks = body.into_data_stream().map(|chunk| match chunk {
             Ok(chunk) => Ok(HttpPart::Body(chunk.to_vec())),

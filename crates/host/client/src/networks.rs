@@ -10,7 +10,7 @@ use crate::config::ClientConfig;
 use crate::node::NodeState;
 use crate::state::{AttachmentRecord, LastAddress, Store};
 use caravan_networks::cni::Arguments;
-use caravan_networks::{Attachment, Bridge, Fault, Finding, Foreign, Forward, Pool, probe};
+use caravan_networks::{Attachment, Bridge, Fault, Finding, Foreign, Forward, Moved, Pool, probe};
 use caravan_sys::netlink::watch::Watch;
 use caravan_sys::{describe, netns};
 use caravan_types::AllocId;
@@ -55,6 +55,16 @@ struct Inner {
     complaint: Mutex<Option<String>>,
     /// The reported firewalls of other programs.
     foreign: Mutex<Vec<Foreign>>,
+    /// The ports whose tracked connections are to be removed.
+    moved: Mutex<MovedPorts>,
+}
+
+/// The ports that lead to another place, until the tracked connections to the place before are removed.
+#[derive(Debug, Default)]
+struct MovedPorts {
+    ports: Moved,
+    /// Whether a thread removes them until there are none.
+    is_removing: bool,
 }
 
 #[derive(Debug)]
@@ -113,6 +123,7 @@ impl Networks {
             used,
             complaint: Mutex::new(None),
             foreign: Mutex::default(),
+            moved: Mutex::default(),
         };
         Self { inner: Arc::new(inner), plugged }
     }
@@ -244,7 +255,12 @@ impl Networks {
         let inner = Arc::clone(&self.inner);
         let done = tokio::task::spawn_blocking(move || {
             let bridge = inner.bridge.as_ref().map_err(Clone::clone)?;
-            change(&mut bridge.lock(), &inner).map_err(|fault| describe(&fault))
+            let mut bridge = bridge.lock();
+            let changed = change(&mut bridge, &inner).map_err(|fault| describe(&fault));
+            let moved = bridge.take_moved();
+            drop(bridge);
+            inner.remove_connections_later(moved);
+            changed
         });
         done.await.unwrap_or_else(|_| Err("the agent is ending".to_owned()))
     }
@@ -344,6 +360,33 @@ impl Networks {
 }
 
 impl Inner {
+    /// Removes the tracked connections of ports that lead to another place. One walk of the kernel through its table
+    /// serves all ports that move meanwhile, and no set-up waits for the walk.
+    fn remove_connections_later(self: &Arc<Self>, moved: Moved) {
+        let mut waiting = self.moved.lock();
+        waiting.ports.append(moved);
+        if waiting.is_removing || waiting.ports.is_empty() {
+            return;
+        }
+        waiting.is_removing = true;
+        drop(waiting);
+        let inner = Arc::clone(self);
+        tokio::task::spawn_blocking(move || {
+            while let Some(moved) = inner.next_moved() {
+                if let Err(fault) = moved.remove_connections() {
+                    tracing::warn!(error = describe(&fault), "tracked connections of moved ports stay");
+                }
+            }
+        });
+    }
+
+    /// Returns the ports that moved since the last call. `None` ends the removal.
+    fn next_moved(&self) -> Option<Moved> {
+        let mut waiting = self.moved.lock();
+        waiting.is_removing = !waiting.ports.is_empty();
+        waiting.is_removing.then(|| std::mem::take(&mut waiting.ports))
+    }
+
     /// Reports firewalls of other programs that may drop packets of the bridge, once each.
     fn report_foreign(&self, bridge: &Bridge) {
         let mut known = self.foreign.lock();

@@ -118,6 +118,16 @@ impl IsolationOptions {
         parts.max_by_key(|(depth, _)| *depth).map(|(_, path)| path)
     }
 
+    /// Returns whether a task can have a file of its own at a path: the directory of the host that shows it, which is
+    /// read-only, has such a file, or no directory shows it.
+    fn has_place(&self, path: &Path) -> bool {
+        let shown = self.host_paths.iter().filter_map(|(host, task)| {
+            let rest = path.strip_prefix(task).ok()?;
+            Some((task.components().count(), host.join(rest)))
+        });
+        shown.max_by_key(|(depth, _)| *depth).is_none_or(|(_, file)| file.symlink_metadata().is_ok())
+    }
+
     /// Returns the specification of a task that runs in isolation.
     pub(crate) fn task_spec(
         &self,
@@ -144,7 +154,11 @@ impl IsolationOptions {
         let files = names::needed(task);
         let of_names = [
             (files.resolv, names::RESOLV_FILE, names::RESOLV_PATH),
-            (files.hosts, names::HOSTS_FILE, names::HOSTS_PATH),
+            (
+                files.hosts && self.has_place(Path::new(names::HOSTS_PATH)),
+                names::HOSTS_FILE,
+                names::HOSTS_PATH,
+            ),
         ];
         mounts.extend(of_names.into_iter().filter(|(is_needed, ..)| *is_needed).map(|(_, file, path)| {
             MountSpec {
@@ -408,6 +422,22 @@ mod tests {
         let mut reader = Reader::new("exec", &config).unwrap();
         let config = IsolationConfig::read(&mut reader).unwrap();
         assert_eq!((config.pid_mode, config.ipc_mode), (Some(NamespaceMode::Host), None));
+    }
+
+    #[test]
+    fn a_file_has_a_place_where_the_host_has_one_or_shows_nothing() {
+        let dir = tempfile::tempdir().unwrap();
+        let place = |pairs: &[(&Path, &str)]| {
+            let host_paths =
+                pairs.iter().map(|(host, task)| (host.to_path_buf(), PathBuf::from(task))).collect();
+            IsolationOptions { host_paths, ..IsolationOptions::default() }.has_place(Path::new("/etc/hosts"))
+        };
+        assert!(place(&[]) && place(&[(dir.path(), "/usr")]));
+        assert!(!place(&[(dir.path(), "/etc")]));
+        std::fs::write(dir.path().join("hosts"), "").unwrap();
+        assert!(place(&[(dir.path(), "/etc")]));
+        let file = dir.path().join("hosts");
+        assert!(place(&[(&dir.path().join("none"), "/etc"), (&file, "/etc/hosts")]));
     }
 
     #[test]

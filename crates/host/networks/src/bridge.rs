@@ -7,12 +7,12 @@ use crate::desired::{MAPS, build_table, elements, firewall, passage, passage_not
 use crate::fault::Fault;
 use crate::foreign::{self, Foreign};
 use crate::inside;
-use caravan_sys::netlink::conntrack;
+use crate::stale::{self, Moved};
 use caravan_sys::netlink::link::{Link, Links, Pair};
 use caravan_sys::netlink::nft::{Element, Family, Rules, Transaction};
 use caravan_sys::{Error, netns};
 use caravan_types::AllocId;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::io::ErrorKind;
 use std::net::IpAddr;
@@ -33,7 +33,7 @@ pub enum SetUp {
     Mark,
     /// Gives the interface in the namespace its addresses and routes.
     Inside,
-    /// Removes tracked connections of an earlier user of the addresses.
+    /// Removes tracked connections of free addresses, unless the removals of networks did that.
     Connections,
     /// Maps the ports.
     Ports,
@@ -89,6 +89,10 @@ pub struct Bridge {
     mtu: u32,
     /// The firewalls of other programs that may drop packets of the bridge, at the last look.
     foreign: Vec<Foreign>,
+    /// Whether free addresses may have tracked connections: those of an earlier agent, or after a failed removal.
+    may_be_tracked: bool,
+    /// The ports that lead to another place since [`Bridge::take_moved`].
+    moved: Moved,
 }
 
 impl Bridge {
@@ -99,7 +103,17 @@ impl Bridge {
     pub fn open(config: BridgeConfig, attached: impl IntoIterator<Item = Attachment>) -> Result<Self, Fault> {
         let attachments = attached.into_iter().map(|own| (own.alloc.clone(), own)).collect();
         let (links, rules) = (Links::open()?, Rules::open()?);
-        Ok(Self { config, links, rules, attachments, checked: None, mtu: DEFAULT_MTU, foreign: Vec::new() })
+        Ok(Self {
+            config,
+            links,
+            rules,
+            attachments,
+            checked: None,
+            mtu: DEFAULT_MTU,
+            foreign: Vec::new(),
+            may_be_tracked: true,
+            moved: Moved::default(),
+        })
     }
 
     /// Returns the settings.
@@ -120,6 +134,11 @@ impl Bridge {
     /// Returns the firewalls of other programs that may drop packets of the bridge, as the last repair saw them.
     pub fn foreign(&self) -> &[Foreign] {
         &self.foreign
+    }
+
+    /// Returns the ports that lead to another place since the last call.
+    pub fn take_moved(&mut self) -> Moved {
+        std::mem::take(&mut self.moved)
     }
 
     /// Notes that something changed: the next use looks first.
@@ -177,7 +196,7 @@ impl Bridge {
             SetUp::Interface => self.make_pair(attachment)?,
             SetUp::Mark => self.mark(attachment)?,
             SetUp::Inside => inside::configure(&self.config, attachment)?,
-            SetUp::Connections => self.end_connections(attachment),
+            SetUp::Connections => self.end_left_connections(),
             SetUp::Ports => self.map_ports(attachment)?,
         }
         Ok(Repaired::default())
@@ -341,18 +360,22 @@ impl Bridge {
                 let mut transaction = Transaction::default();
                 build_table(&self.config, self.attachments.values(), &mut transaction);
                 self.rules.commit(transaction)?;
+                for attachment in self.attachments.values() {
+                    MAPS.into_iter().for_each(|map| self.moved.note(&elements(attachment, map)));
+                }
             }
             Finding::Ports(at, missing) => {
                 let mut transaction = Transaction::default();
                 transaction.add_elements(&self.config.table(), MAPS[*at], missing);
                 self.rules.commit(transaction)?;
+                self.moved.note(missing);
             }
             Finding::LeftPorts(at, left) => {
                 let mut transaction = Transaction::default();
                 transaction.delete_elements(&self.config.table(), MAPS[*at], left);
                 self.rules.commit(transaction)?;
                 let addresses = left.iter().map(|element| element.to.ip()).collect();
-                end_connections_of(&addresses);
+                self.end_connections_of(&addresses);
             }
             Finding::Passage(at) => {
                 let (needed, rules) = &actual.firewalls[*at];
@@ -437,15 +460,46 @@ impl Bridge {
         }
     }
 
-    fn end_connections(&self, attachment: &Attachment) {
-        end_connections_of(&attachment.addresses.all());
+    fn end_connections(&mut self, attachment: &Attachment) {
+        self.end_connections_of(&attachment.addresses.all());
+    }
+
+    /// Removes tracked connections. After a failure, packets of old connections may still reach an old address until
+    /// the next set-up removes them.
+    fn end_connections_of(&mut self, addresses: &BTreeSet<IpAddr>) {
+        if let Err(error) = stale::remove_of(addresses) {
+            tracing::warn!(
+                error = caravan_sys::describe(&error),
+                "tracked connections of an allocation stay"
+            );
+            self.may_be_tracked = true;
+        }
+    }
+
+    /// Removes the tracked connections that no removal of a network could remove. Networks are removed far more often
+    /// than this is needed, and the kernel's walk through its table is most of the time of a set-up.
+    fn end_left_connections(&mut self) {
+        if !self.may_be_tracked {
+            return;
+        }
+        match stale::remove_of_free(&self.config, self.attachments.values()) {
+            Ok(()) => self.may_be_tracked = false,
+            Err(error) => {
+                tracing::warn!(
+                    error = caravan_sys::describe(&error),
+                    "tracked connections of free addresses stay"
+                );
+            }
+        }
     }
 
     fn map_ports(&mut self, attachment: &Attachment) -> Result<(), Fault> {
         let table = self.config.table();
         let mut transaction = Transaction::default();
         for map in MAPS {
-            transaction.add_elements(&table, map, &elements(attachment, map));
+            let own = elements(attachment, map);
+            transaction.add_elements(&table, map, &own);
+            self.moved.note(&own);
         }
         if transaction.is_empty() {
             return Ok(());
@@ -543,13 +597,6 @@ fn is(error: &Error, kind: ErrorKind) -> bool {
 
 fn bridge_of<'a>(actual: &'a Actual, config: &BridgeConfig) -> Result<&'a Link, Fault> {
     actual.link(&config.name).ok_or_else(|| Fault::NoBridge { name: config.name.clone() })
-}
-
-/// Removes tracked connections. A failure is logged only: packets of old connections may then still reach an old address.
-fn end_connections_of(addresses: &std::collections::BTreeSet<IpAddr>) {
-    if let Err(error) = conntrack::remove(addresses) {
-        tracing::warn!(error = caravan_sys::describe(&error), "tracked connections of an allocation stay");
-    }
 }
 
 /// Returns the settings of the kernel that a bridge needs, below `/proc/sys/net`.

@@ -124,6 +124,14 @@ impl BridgeConfig {
         all
     }
 
+    /// Returns whether an address is in a network of the bridge.
+    pub(crate) fn contains(&self, ip: IpAddr) -> bool {
+        match ip {
+            IpAddr::V4(ip) => self.ipv4.contains(&ip),
+            IpAddr::V6(ip) => self.ipv6.is_some_and(|net| net.contains(&ip)),
+        }
+    }
+
     /// Returns the table with the packet rules.
     pub fn table(&self) -> Table {
         Table { family: Family::Inet, name: format!("caravan-{}", self.name) }

@@ -14,6 +14,7 @@ mod foreign;
 mod inside;
 mod pool;
 mod probe;
+mod stale;
 
 pub use attachment::{Addresses, Attachment, Forward};
 pub use bridge::{Bridge, SetUp, TearDown};
@@ -23,6 +24,7 @@ pub use fault::Fault;
 pub use foreign::Foreign;
 pub use pool::{Full, Pool};
 pub use probe::probe;
+pub use stale::Moved;
 
 /// Returns a number that identifies a text, the same in every release (FNV-1a, 64 bits).
 fn digest(text: &str) -> u64 {

@@ -499,6 +499,12 @@ fn a_firewall_that_cannot_be_passed_is_found() {
     });
 }
 
+/// Waits until the host has answered that nothing listens, which the socket reports once.
+fn await_refusal(client: &UdpSocket) {
+    let refused = client.recv(&mut [0; 16]).unwrap_err();
+    assert_eq!(refused.kind(), std::io::ErrorKind::ConnectionRefused);
+}
+
 #[test]
 fn a_client_with_a_fixed_port_reaches_the_next_allocation() {
     World::run(false, |world| {
@@ -508,8 +514,12 @@ fn a_client_with_a_fixed_port_reaches_the_next_allocation() {
         client.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
         client.connect((HOST.parse::<IpAddr>().unwrap(), 8001)).unwrap();
         for alloc in ["one", "two"] {
+            // No allocation has the port: the connection is tracked as one with the host.
+            client.send(b"early").unwrap();
+            await_refusal(&client);
             let own = world.attachment(alloc, vec![forward(None, 8001, 53)]);
             bridge.attach(&own).unwrap();
+            bridge.take_moved().remove_connections().unwrap();
             let server = netns::within(&own.namespace, || UdpSocket::bind("0.0.0.0:53").unwrap()).unwrap();
             client.send(alloc.as_bytes()).unwrap();
             server.set_read_timeout(Some(Duration::from_secs(10))).unwrap();

@@ -115,7 +115,10 @@ impl RpcError {
             None => status.message().to_owned(),
         };
         match status.code() {
-            tonic::Code::OutOfRange | tonic::Code::ResourceExhausted => {
+            // With a cause, the connection itself ended: HTTP/2 has a code of this name.
+            tonic::Code::OutOfRange | tonic::Code::ResourceExhausted
+                if std::error::Error::source(status).is_none() =>
+            {
                 Self::new(Code::Invalid, format!("a message is too large: {}", status.message()))
             }
             tonic::Code::DeadlineExceeded => Self::new(Code::Deadline, "the deadline of the call has passed"),

@@ -7,10 +7,12 @@ use crate::router::Kind;
 use crate::stranger::{self, Answered, Counted, Guest, Stranger};
 use crate::{Channel, Code, ItemStream, MAX_MESSAGE_BYTES, PeerIdentity, ReverseRegistry, Router, RpcError};
 use bytes::Bytes;
-use futures::stream::{BoxStream, Stream, StreamExt, TryStreamExt};
+use futures::future::BoxFuture;
+use futures::stream::{BoxStream, FuturesUnordered, Stream, StreamExt, TryStreamExt};
 use http::uri::PathAndQuery;
 use hyper::body::Incoming;
 use hyper::client::conn::http2::SendRequest;
+use hyper::rt::Executor;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use std::convert::Infallible;
@@ -19,6 +21,7 @@ use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::{self, Poll};
 use std::time::Duration;
+use tokio::sync::mpsc;
 use tokio::task::AbortHandle;
 use tokio_util::sync::CancellationToken;
 use tonic::body::Body;
@@ -34,6 +37,8 @@ const MAX_CALLS: u32 = 4096;
 /// Flow control windows of a connection whose peer has not proved its identity. They do not grow when it does.
 const STRANGER_STREAM_WINDOW: u32 = 64 * 1024;
 const STRANGER_CONNECTION_WINDOW: u32 = 256 * 1024;
+/// Maximum number of calls that reach a server together with their end, before the connection is closed.
+const MAX_GIVEN_UP: usize = MAX_CALLS as usize;
 const PREFIX: &str = "/caravan/";
 /// The header with the id of the node that a call is passed on to.
 const NODE: &str = "caravan-node";
@@ -63,13 +68,53 @@ pub(crate) struct Connection {
     driver: AbortHandle,
 }
 
+type Part = BoxFuture<'static, ()>;
+
+/// The executor of hyper's parts of a calling connection: one task drives them all, in turns. With a task for each, the
+/// head of a request is often on its way before its body, which costs the receiver a wakeup for each.
+#[derive(Clone, Debug)]
+struct Parts(mpsc::UnboundedSender<Part>);
+
+/// The receiving end of [`Parts`].
+#[derive(Debug)]
+struct Driver(mpsc::UnboundedReceiver<Part>);
+
+impl Parts {
+    fn new() -> (Self, Driver) {
+        let (parts, queue) = mpsc::unbounded_channel();
+        (Self(parts), Driver(queue))
+    }
+}
+
+impl<F: Future<Output = ()> + Send + 'static> Executor<F> for Parts {
+    fn execute(&self, part: F) {
+        // After the connection has ended, its parts have nothing to do.
+        let _ = self.0.send(Box::pin(part));
+    }
+}
+
+impl Driver {
+    /// Drives all parts until none is left.
+    async fn run(mut self, first: Part) {
+        let mut parts = FuturesUnordered::from_iter([first]);
+        loop {
+            tokio::select! {
+                biased;
+                Some(part) = self.0.recv() => parts.push(part),
+                ended = parts.next() => if ended.is_none() { return },
+            }
+        }
+    }
+}
+
 /// A request that was not passed to the connection, so it is safe to send it elsewhere.
 #[derive(Debug)]
 pub(crate) struct NotSent;
 
 impl Connection {
     pub(crate) async fn handshake(io: BoxIo, keep_alive: KeepAlive) -> Result<Self, RpcError> {
-        let (send, driver) = hyper::client::conn::http2::Builder::new(TokioExecutor::new())
+        let (parts, driver) = Parts::new();
+        let (send, dispatch) = hyper::client::conn::http2::Builder::new(parts)
             .timer(TokioTimer::new())
             .keep_alive_interval(keep_alive.interval)
             .keep_alive_timeout(keep_alive.timeout)
@@ -83,9 +128,12 @@ impl Connection {
         let guard = closed.clone().drop_guard();
         let driver = tokio::spawn(async move {
             let _guard = guard;
-            if let Err(error) = driver.await {
-                tracing::debug!(%error, "an RPC connection ended");
-            }
+            let dispatch = async {
+                if let Err(error) = dispatch.await {
+                    tracing::debug!(%error, "an RPC connection ended");
+                }
+            };
+            driver.run(Box::pin(dispatch)).await;
         });
         Ok(Self { send, closed, driver: driver.abort_handle() })
     }
@@ -215,12 +263,18 @@ pub(crate) async fn serve(
         Some(_) => (STRANGER_STREAM_WINDOW, STRANGER_CONNECTION_WINDOW),
         None => (STREAM_WINDOW, CONNECTION_WINDOW),
     };
+    // The default of 20 is a protection from strangers. The callers of a server that give up at the same time are many.
+    let most_given_up = stranger.is_none().then_some(MAX_GIVEN_UP);
     let service = service_fn(move |request| {
         let (served, peer, calls) = (served.clone(), peer.clone(), calls.clone());
         let guest = stranger.as_ref().map_or(Ok(None), Stranger::call);
         async move { Ok::<_, Infallible>(admitted(served, peer, guest, calls, request).await) }
     });
-    let connection = hyper::server::conn::http2::Builder::new(TokioExecutor::new())
+    let mut builder = hyper::server::conn::http2::Builder::new(TokioExecutor::new());
+    if let Some(most) = most_given_up {
+        builder.max_pending_accept_reset_streams(most);
+    }
+    let connection = builder
         .timer(TokioTimer::new())
         .keep_alive_interval(keep_alive.interval)
         .keep_alive_timeout(keep_alive.timeout)

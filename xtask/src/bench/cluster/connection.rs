@@ -54,11 +54,17 @@ impl Connection {
         status.context("an answer without a status")
     }
 
+    /// Sends a request whose answer must be a success.
+    pub(super) fn expect(&mut self, method: &str, path: &str, body: &str) -> Result<()> {
+        let status = self.send(method, path, body)?;
+        let answer = String::from_utf8_lossy(&self.body);
+        ensure!(status == 200, "{method} {path} was answered {status}: {answer}");
+        Ok(())
+    }
+
     /// Writes a variable. Fails if the write is not acknowledged.
     pub(super) fn write(&mut self, path: &str, value: &str) -> Result<()> {
         let body = format!(r#"{{"Items":{{"v":"{value}"}}}}"#);
-        let status = self.send("PUT", &format!("/v1/var/{path}"), &body)?;
-        ensure!(status == 200, "the write of {path} was answered {status}");
-        Ok(())
+        self.expect("PUT", &format!("/v1/var/{path}"), &body)
     }
 }

@@ -56,6 +56,8 @@ async fn a_client_answers_about_the_cluster_through_a_server() {
     let (own, other) = (pair.api.web.get("/v1/jobs").await, pair.client.get("/v1/jobs").await);
     assert_eq!(own.text(), other.text());
     assert_eq!((own.index(), own.header("content-type")), (other.index(), other.header("content-type")));
+    assert_eq!(own.header("content-length"), other.header("content-length"));
+    assert!(other.header("content-length").is_some() && other.header("transfer-encoding").is_none());
     let missing = pair.client.get("/v1/job/nope").await;
     assert_eq!((missing.status.as_u16(), missing.text().as_str()), (404, "job not found"));
     let stopped = pair.client.delete("/v1/job/crunch").await;

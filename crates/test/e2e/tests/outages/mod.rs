@@ -125,9 +125,13 @@ impl World {
         })
     }
 
-    /// Returns the number of allocations that the writer ever had.
-    fn allocations(&self) -> Result<usize> {
-        Ok(self.agent(self.leader()?).allocs("writer")?.len())
+    /// Returns the ids of the allocations that the writer ever had.
+    fn allocations(&self) -> Result<Vec<String>> {
+        let allocs = self.agent(self.leader()?).allocs("writer")?;
+        let mut ids: Vec<String> =
+            allocs.iter().map(|a| a["ID"].as_str().unwrap_or_default().to_owned()).collect();
+        ids.sort();
+        Ok(ids)
     }
 
     /// Returns the voters by the name of their server.

@@ -82,6 +82,30 @@ async fn a_call_in_progress_fails_when_the_connection_is_cut() {
     running.stop().await;
 }
 
+/// A hundred readers that go away at the same time must not cost the others their connection.
+#[tokio::test]
+async fn calls_that_are_given_up_do_not_harm_others() {
+    let running = Running::start(any_port(), ServerOptions::new(server(), router().0)).await;
+    let proxy = Proxy::start(running.addr).await;
+    let channel = Channel::connect(options(&[proxy.addr]));
+    let mut kept = channel.stream::<Count>(Count { upto: 2, then: Then::Silence });
+    assert_eq!(kept.next().await.unwrap().unwrap(), 0);
+    // Each call and its end reach the server at the same time.
+    proxy.hold(true);
+    let count = || Count { upto: 1, then: Then::End };
+    let mut given_up: Vec<_> = (0..100).map(|_| channel.stream::<Count>(count())).collect();
+    for stream in &mut given_up {
+        assert!(futures::poll!(stream.next()).is_pending());
+    }
+    tokio::task::yield_now().await;
+    drop(given_up);
+    tokio::task::yield_now().await;
+    proxy.hold(false);
+    channel.call::<WhoAmI>((), None).await.unwrap();
+    assert_eq!(kept.next().await.unwrap().unwrap(), 1);
+    running.stop().await;
+}
+
 #[tokio::test]
 async fn a_stopping_server_ends_calls_that_hang() {
     let (router, mut seen) = router();

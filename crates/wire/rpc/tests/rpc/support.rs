@@ -13,7 +13,7 @@ use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
 use tokio::task::{AbortHandle, JoinHandle};
 use tokio_util::sync::CancellationToken;
 
@@ -269,6 +269,7 @@ pub(crate) struct Proxy {
     connections: Arc<std::sync::Mutex<Vec<AbortHandle>>>,
     accept: AbortHandle,
     frozen: Arc<AtomicBool>,
+    held: watch::Sender<bool>,
 }
 
 impl Proxy {
@@ -279,25 +280,36 @@ impl Proxy {
         let opened = Arc::clone(&connections);
         let frozen = Arc::new(AtomicBool::new(false));
         let freeze = Arc::clone(&frozen);
+        let held = watch::Sender::new(false);
+        let hold = held.clone();
         let accept = tokio::spawn(async move {
             loop {
                 let (near, _) = listener.accept().await.unwrap();
                 let freeze = Arc::clone(&freeze);
+                let (to_far, to_near) = (hold.subscribe(), hold.subscribe());
                 let pipe = tokio::spawn(async move {
                     if let Ok(far) = TcpStream::connect(to).await {
                         let (near, far) = (near.into_split(), far.into_split());
-                        tokio::join!(pipe(near.0, far.1, &freeze), pipe(far.0, near.1, &freeze));
+                        tokio::join!(
+                            pipe(near.0, far.1, &freeze, to_far),
+                            pipe(far.0, near.1, &freeze, to_near)
+                        );
                     }
                 });
                 opened.lock().unwrap().push(pipe.abort_handle());
             }
         });
-        Self { addr, connections, accept: accept.abort_handle(), frozen }
+        Self { addr, connections, accept: accept.abort_handle(), frozen, held }
     }
 
     /// Stops forwarding without closing connections.
     pub(crate) fn freeze(&self) {
         self.frozen.store(true, Ordering::SeqCst);
+    }
+
+    /// Keeps all bytes back, or forwards them again.
+    pub(crate) fn hold(&self, held: bool) {
+        self.held.send_replace(held);
     }
 
     pub(crate) fn cut(&self) {
@@ -307,9 +319,15 @@ impl Proxy {
     }
 }
 
-async fn pipe(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, frozen: &AtomicBool) {
+async fn pipe(
+    mut from: OwnedReadHalf,
+    mut to: OwnedWriteHalf,
+    frozen: &AtomicBool,
+    mut held: watch::Receiver<bool>,
+) {
     let mut buffer = vec![0; 64 * 1024];
     while let Ok(length @ 1..) = from.read(&mut buffer).await {
+        held.wait_for(|held| !held).await.unwrap();
         if !frozen.load(Ordering::SeqCst) && to.write_all(&buffer[..length]).await.is_err() {
             return;
         }
