@@ -3,10 +3,10 @@
 
 import { generateKeyPairSync, sign } from 'node:crypto';
 import { createServer } from 'node:http';
-import { address, api, browser, expect, heading, open, session } from './browser.mjs';
+import { accessible } from './accessible.mjs';
+import { address, api, browser, expect, heading, live, open, session } from './browser.mjs';
 
 const [management, limited] = process.argv.slice(3);
-const live = (page) => page.getByRole('status', { name: 'Connection' }).filter({ hasText: /^\W*Live$/ }).waitFor();
 const asManager = (method) => ({ method, headers: { 'X-Nomad-Token': management } });
 
 async function signIn(page, secret) {
@@ -76,6 +76,7 @@ const steps = {
     const field = (name) => page.getByRole('textbox', { name, exact: true });
     const save = () => page.getByRole('button', { name: 'Save' }).click();
     await tab('Policies', 'policy');
+    await accessible(page, 'a new policy');
     await field('Name').fill('readers');
     await field('Rules').fill('namespace "default" {');
     await save();
@@ -94,6 +95,7 @@ const steps = {
     await field('Ends after').fill('8h');
     await save();
     await page.getByText('does not show the secret again').waitFor();
+    await accessible(page, 'the secret of a new token');
     await page.getByRole('button', { name: 'Done' }).click();
     await page.getByRole('table', { name: 'Tokens' }).getByRole('link', { name: 'robot' }).click();
     await page.getByRole('button', { name: 'Edit' }).click();
@@ -157,6 +159,7 @@ const steps = {
     await page.getByText('Objects that need these rights are missing').waitFor();
     await page.goto(`${address}/ui/clients`);
     await page.getByText('node:read').waitFor();
+    await accessible(page, 'a refused panel');
     await page.getByRole('main').getByRole('link', { name: 'Sign in' }).click();
     await heading(page, 'Sign in');
     await signIn(page, '00000000-0000-0000-0000-000000000000');
@@ -169,6 +172,7 @@ const steps = {
     const page = await open('settings/tokens', context);
     await signIn(page, limited);
     await page.getByText('limited', { exact: true }).first().waitFor();
+    await accessible(page, 'the token of the user');
     expect(!(await page.content()).includes(limited), 'the secret to be hidden');
     const other = await open('jobs', context);
     await other.getByRole('table', { name: 'Jobs' }).getByRole('link', { name: 'web', exact: true }).click();

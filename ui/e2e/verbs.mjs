@@ -2,7 +2,7 @@
 // job `writer` with its volume `data`. Prints `the session is over`.
 
 import { readFileSync } from 'node:fs';
-import { address, api, expect, heading, open, session } from './browser.mjs';
+import { address, api, expect, heading, main, open, session, until } from './browser.mjs';
 import { accessible } from './accessible.mjs';
 
 /** Registers a job file. */
@@ -11,14 +11,6 @@ async function run(text) {
   const answer = await fetch(`${address}/v1/jobs`, { method: 'POST', body: JSON.stringify({ Job: parsed }) });
   expect(answer.ok, `the job to be registered: ${await answer.clone().text()}`);
 }
-const until = async (what, look) => {
-  for (let at = 0; at < 300; at += 1) {
-    const found = await look();
-    if (found) return found;
-    await new Promise((resolve) => setTimeout(resolve, 100));
-  }
-  throw new Error(`waited in vain for ${what}`);
-};
 
 const steps = {
   async 'a parameterized job is dispatched'() {
@@ -289,5 +281,4 @@ const steps = {
   },
 };
 
-const main = (page, name) => page.getByRole('navigation', { name: 'Main' }).getByRole('link', { name, exact: true }).click();
 await session(steps, process.argv[3]);

@@ -1,17 +1,13 @@
 // Data that stays current: read once, then read again when the event stream reports a change.
 
 import workerAddress from './worker.ts?sharedworker&url';
-import { concerns, type Interest, type Note } from '../lib/events';
+import { advance, concerns, lacks, latest, type Indexes, type Interest } from '../lib/events';
+import { MIN_PAUSE, Pace } from '../lib/pace';
 import { call, CallError, judgeToken } from './client';
 import { apiRoot } from './places';
 import { session } from './session.svelte';
 import { Stream, type FromStream, type State } from './stream';
 import type { ToWorker } from './worker';
-
-/** Changes within this time are read together. */
-const GATHER = 100;
-/** The least pause between two reads of one list. */
-const MIN_PAUSE = 300;
 
 type Listener = (message: FromStream) => void;
 
@@ -138,6 +134,23 @@ export const connection = new Connection();
 addEventListener('online', () => connection.nudge());
 document.addEventListener('visibilitychange', () => !document.hidden && connection.nudge());
 
+class First {
+  isShown = $state(false);
+
+  constructor() {
+    // Pages without data, and tabs that do not draw because they are hidden.
+    setTimeout(() => (this.isShown = true), 500);
+  }
+
+  /** Notes that data has arrived. The browser draws it before further requests begin. */
+  arrived(): void {
+    if (!this.isShown) requestAnimationFrame(() => setTimeout(() => (this.isShown = true)));
+  }
+}
+
+/** Whether the first content of the page is there. What the page's frame needs is read after it. */
+export const first = new First();
+
 /** What to read and what changes it. */
 export interface Query extends Interest {
   path: string;
@@ -191,15 +204,18 @@ export function live<T>(query: () => Query | null): Live<T> {
 
 function follow<T>(query: Query, out: Live<T>): () => void {
   const abort = new AbortController();
+  const pace = new Pace();
   let busy = false;
-  let again = false;
+  /** Whether a read is due. */
+  let due = false;
+  /** The newest changes that were reported during a read. */
+  let reported: Indexes = {};
   let timer: ReturnType<typeof setTimeout> | undefined;
-  let pause = MIN_PAUSE;
   let stale = false;
 
   const read = async (wait: boolean) => {
     busy = true;
-    again = false;
+    due = false;
     const begun = performance.now();
     try {
       const sign = query.path.includes('?') ? '&' : '?';
@@ -223,10 +239,13 @@ function follow<T>(query: Query, out: Live<T>): () => void {
     } finally {
       busy = false;
       out.loading = false;
-      if (!wait) pause = Math.max(MIN_PAUSE, 5 * (performance.now() - begun));
+      first.arrived();
+      if (!wait) pace.read(begun, performance.now());
     }
     if (abort.signal.aborted) return;
-    if (again) schedule(pause);
+    const behind = lacks(query, reported, out.index);
+    reported = {};
+    if (due || behind) schedule(pace.after(performance.now()));
     else later();
   };
 
@@ -237,12 +256,15 @@ function follow<T>(query: Query, out: Live<T>): () => void {
       stale = true;
       return;
     }
-    if (busy) {
-      again = true;
-      return;
-    }
+    due = true;
+    if (busy) return;
     clearTimeout(timer);
     timer = setTimeout(() => void read(false), ms);
+  };
+
+  /** Schedules a read that shows a change. A read that is due stays when it is: changes that never end do not put it off. */
+  const changed = () => {
+    if (!due) schedule(pace.after(performance.now()));
   };
 
   /** Without the stream, a blocking query waits for the next change. */
@@ -259,16 +281,21 @@ function follow<T>(query: Query, out: Live<T>): () => void {
   };
 
   const away = connection.listen((message) => {
-    if (message.kind === 'reset') schedule(GATHER);
+    if (message.kind === 'reset') changed();
     else if (message.kind === 'state') {
       if (message.state === 'live' && out.error) schedule(0);
       else if (message.state === 'refused' && !busy) later();
-    } else if (message.notes.some((note: Note) => concerns(query, note, out.index))) {
-      schedule(performance.now() - lastRead > pause ? GATHER : pause);
-      lastRead = performance.now();
+    } else {
+      // The answer to a read under way may contain the changes already.
+      const before = busy ? reported : {};
+      const found =
+        message.kind === 'begun'
+          ? latest(before, message.indexes)
+          : advance(before, message.notes.filter((note) => concerns(query, note, out.index)));
+      if (busy) reported = found;
+      else if (lacks(query, found, out.index)) changed();
     }
   });
-  let lastRead = 0;
   const seen = () => {
     if (!document.hidden && stale) {
       stale = false;

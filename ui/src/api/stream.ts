@@ -1,6 +1,6 @@
 // The reader of the event stream. It runs in the shared worker, one for all tabs, or in a tab of a browser without one.
 
-import { backoff, merge, readLine, Splitter, type Note } from '../lib/events';
+import { advance, backoff, merge, readLine, Splitter, type Indexes, type Note } from '../lib/events';
 
 /** The topics that pages follow. */
 const TOPICS = [
@@ -19,11 +19,11 @@ const TOPICS = [
 
 /** After this silence the connection is dead: heartbeats come every 30 s. */
 const SILENCE = 45_000;
-/** A stream whose first line is not there by then is one that the caller may not read. */
-const FIRST_LINE = 2_500;
+/** A stream without a line is one that the caller may not read. Agents end it after ten seconds; this is for lost connections. */
+const FIRST_LINE = 15_000;
 /** The pause after a refusal. Rights change rarely. */
 const REFUSED = 60_000;
-/** Notes are handed out in bundles. */
+/** The first note after a pause is handed out at once, those after it in bundles at this interval. */
 const BUNDLE = 80;
 
 export interface Target {
@@ -39,6 +39,8 @@ export type State = 'connecting' | 'live' | 'refused' | 'offline';
 
 export type FromStream =
   | { kind: 'state'; state: State; denied: string[] }
+  /** The stream reports changes from now on. Data of an older index lacks some. */
+  | { kind: 'begun'; indexes: Indexes }
   | { kind: 'notes'; notes: Note[] }
   /** Events were lost: everything must be read again. */
   | { kind: 'reset' };
@@ -46,6 +48,8 @@ export type FromStream =
 export class Stream {
   state: State = 'connecting';
   denied: string[] = [];
+  /** The newest changes that are known. */
+  indexes: Indexes = {};
   private last = 0;
   private failures = 0;
   private bundle: Note[] = [];
@@ -144,6 +148,7 @@ export class Stream {
             opened = true;
             this.failures = 0;
             this.enter('live', line.kind === 'alive' ? line.denied : []);
+            if (line.kind === 'alive' && !resumed) this.begin(line.indexes);
           }
           if (line.kind === 'notes') this.collect(line.notes);
         }
@@ -157,14 +162,27 @@ export class Stream {
     }
   }
 
+  private begin(indexes: Indexes): void {
+    this.indexes = indexes;
+    // A stream that breaks before its first event resumes here.
+    this.last = Math.max(0, ...Object.values(indexes));
+    this.emit({ kind: 'begun', indexes });
+  }
+
   private collect(notes: Note[]): void {
-    for (const note of notes) this.last = Math.max(this.last, note.index);
+    this.last = notes.reduce((last, note) => Math.max(last, note.index), this.last);
+    this.indexes = advance(this.indexes, notes);
     this.bundle.push(...notes);
-    this.timer ??= setTimeout(() => {
-      this.timer = undefined;
-      const bundle = merge(this.bundle);
-      this.bundle = [];
-      this.emit({ kind: 'notes', notes: bundle });
-    }, BUNDLE);
+    if (this.timer === undefined) this.handOut();
+  }
+
+  /** Hands out the bundle, and the next one after a pause, as long as notes arrive. */
+  private handOut(): void {
+    this.timer = undefined;
+    if (this.bundle.length === 0) return;
+    const notes = merge(this.bundle);
+    this.bundle = [];
+    this.emit({ kind: 'notes', notes });
+    this.timer = setTimeout(() => this.handOut(), BUNDLE);
   }
 }

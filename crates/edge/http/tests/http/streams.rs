@@ -154,6 +154,20 @@ async fn events_come_in_lines_and_the_first_line_at_once() {
     assert_eq!(bad.status, 400);
 }
 
+/// A list that was read before the stream began lacks changes, unless its index is that of the first line.
+#[tokio::test]
+async fn the_first_line_names_the_newest_changes() {
+    let api = Api::start().await;
+    api.register_job("crunch").await;
+    let list = api.web.get("/v1/jobs").await;
+    let path = "/v1/event/stream?topic=Job&topic=Node:x&topic=Bogus&caravan=true";
+    let mut stream = api.web.open(path).await.into_body();
+    let frame = stream.frame().await.unwrap().unwrap();
+    let line: Value = serde_json::from_slice(frame.data_ref().unwrap()).unwrap();
+    let index: u64 = list.header("x-nomad-index").unwrap().parse().unwrap();
+    assert_eq!(line, json!({"Caravan": {"Denied": [], "Indexes": {"Job": index}}}));
+}
+
 #[tokio::test]
 async fn an_event_stream_ends_with_its_agent() {
     let api = Api::start().await;
