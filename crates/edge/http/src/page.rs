@@ -61,6 +61,9 @@ impl<'a> Token<'a> {
 /// The rows of a page and what follows them.
 pub(crate) type Page<'r, T> = (Vec<&'r Arc<T>>, Next);
 
+/// An order, and the first row of the page in it.
+type Sort<T> = (Order<T>, Option<Start>);
+
 /// The part of a list that a request selects: filter, page size, start and order.
 pub(crate) struct Pager<'q, T: 'static> {
     filter: Option<Filter>,
@@ -69,7 +72,7 @@ pub(crate) struct Pager<'q, T: 'static> {
     pub(crate) reverse: bool,
     start: &'q str,
     /// The order that the request names; `None` for the list's own.
-    sort: Option<(Order<T>, Option<Start>)>,
+    sort: Option<Sort<T>>,
     /// Whether the request asks for the number of all rows.
     counts: bool,
 }
@@ -89,7 +92,7 @@ impl<'q, T> Pager<'q, T> {
     }
 
     /// Reads the order that a request names, and the start of the page in it.
-    fn sort(query: &Query, keys: &Keys<T>) -> Result<Option<(Order<T>, Option<Start>)>, ApiError> {
+    fn sort(query: &Query, keys: &Keys<T>) -> Result<Option<Sort<T>>, ApiError> {
         let Some(order) = Order::parse(query.text("sort"), keys)? else { return Ok(None) };
         let start = match query.text("next_token") {
             "" => None,
