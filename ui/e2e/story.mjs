@@ -226,10 +226,12 @@ const steps = {
     await page.keyboard.press('?');
     await page.getByRole('dialog', { name: 'Keyboard shortcuts' }).waitFor();
     await page.keyboard.press('Escape');
+    await page.getByRole('dialog', { name: 'Keyboard shortcuts' }).waitFor({ state: 'hidden' });
     await page.keyboard.press('.');
     await dialog.getByRole('option', { name: 'verb Stop' }).click();
     await page.getByRole('dialog').getByText('caravan job stop -namespace default writer').waitFor();
     await page.getByRole('dialog').getByRole('button', { name: 'Cancel' }).click();
+    await page.getByRole('dialog').waitFor({ state: 'hidden' });
     await page.keyboard.press('g');
     await page.keyboard.press('j');
     await heading(page, 'Jobs');
@@ -239,7 +241,7 @@ const steps = {
     await page.keyboard.press('.');
     await dialog.getByRole('option', { name: 'verb Stop' }).waitFor();
     await page.keyboard.press('Escape');
-    await heading(page, await page.locator('h1').innerText());
+    await dialog.waitFor({ state: 'hidden' });
     await page.keyboard.press('Control+k');
     await dialog.getByRole('searchbox', { name: 'Search everything' }).fill('theme dark');
     await dialog.getByRole('option', { name: 'setting Theme: dark' }).click();

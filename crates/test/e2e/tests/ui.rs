@@ -1,8 +1,8 @@
 //! The web page: a session of a user in Chromium against a real agent.
 
 use crate::tenancy::Guarded;
-use crate::{create_volume, run_job};
 use crate::tls::Certificates;
+use crate::{create_volume, run_job};
 use anyhow::{Context, Result, bail, ensure};
 use caravan_testkit::{Agent, AgentOptions, Plugin, Writer, browser, eventually, plugin_job, writer_job};
 use serde_json::json;

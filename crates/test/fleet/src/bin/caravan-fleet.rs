@@ -117,7 +117,9 @@ fn main() -> ExitCode {
     };
     if arguments.first().is_some_and(|first| first == "serve") {
         let Some((size, address)) = flags(&arguments[1..]) else {
-            eprintln!("usage: caravan-fleet serve [--nodes N] [--allocs N] [--jobs N] [--volumes N] [--http ADDRESS]");
+            eprintln!(
+                "usage: caravan-fleet serve [--nodes N] [--allocs N] [--jobs N] [--volumes N] [--http ADDRESS]"
+            );
             return ExitCode::FAILURE;
         };
         return match runtime.block_on(serve(size, address)) {

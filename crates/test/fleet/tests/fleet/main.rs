@@ -50,8 +50,9 @@ async fn the_web_page_stays_within_its_budgets() {
     fill(&mut cluster, size).await.unwrap();
     let web = Web::start(&cluster, ([127, 0, 0, 1], 0).into()).await.unwrap();
     let address = format!("http://{}", web.address);
-    let session =
-        tokio::task::spawn_blocking(move || caravan_testkit::browser::session("budget.mjs", &address, &[], &[]));
+    let session = tokio::task::spawn_blocking(move || {
+        caravan_testkit::browser::session("budget.mjs", &address, &[], &[])
+    });
     session.await.unwrap().unwrap();
     drop(web);
     cluster.stop().await.unwrap();
