@@ -311,7 +311,7 @@ mod tests {
     static KEYS: Keys<Row> = keys!(Row {
         "name" => |_, row| &row.1,
         "create" => |_, row| row.0,
-        "even" => |_, row| row.0 % 2 == 0,
+        "even" => |_, row| row.0.is_multiple_of(2),
     });
 
     fn rows(of: &[(u64, &str)]) -> Vec<Arc<Row>> {

@@ -29,7 +29,7 @@ pub(crate) const KEYS: Keys<Claim> = keys!(Claim {
     "modify" => |_, claim| claim.modify_index,
 });
 
-/// Returns the place of a phase among those that a claim passes through.
+/// Returns the place of a phase in the course of a claim.
 fn rank(phase: ClaimPhase) -> i64 {
     match phase {
         ClaimPhase::Reserved => 0,
