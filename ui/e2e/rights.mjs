@@ -190,6 +190,44 @@ const steps = {
     await context.close();
   },
 
+  async 'a token that ends warns, and nothing is lost at its end'() {
+    const context = await browser.newContext();
+    const made = await api('acl/token', {
+      ...asManager('POST'),
+      body: JSON.stringify({ Name: 'short', Type: 'management', ExpirationTTL: 25_000_000_000 }),
+    });
+    const page = await open('settings/tokens', context);
+    await signIn(page, made.SecretID);
+    await page.getByRole('button', { name: 'Sign out' }).waitFor();
+    await page.goto(`${address}/ui/variables/new?path=kept/here`);
+    await page.getByRole('textbox', { name: 'Key 1' }).fill('colour');
+    await page.getByRole('textbox', { name: 'Value 1' }).fill('orange');
+    await page.getByRole('status', { name: 'Token' }).getByText('ends in less than a minute').waitFor({ state: 'attached' });
+    await accessible(page, 'the warning before the end of a token');
+    const list = await open('clients', context);
+    await list.getByRole('table', { name: 'Nodes' }).locator('tbody a').first().waitFor();
+    await page.bringToFront();
+    await page.getByRole('alert').getByText('not valid any more').waitFor({ timeout: 60_000 });
+    await page.getByRole('button', { name: 'Sign in' }).click();
+    const dialog = page.getByRole('dialog');
+    await dialog.getByRole('textbox', { name: 'Token' }).fill('wrong');
+    await dialog.getByRole('button', { name: 'Sign in' }).click();
+    await dialog.getByRole('alert').waitFor();
+    await accessible(page, 'signing in again');
+    await dialog.getByRole('textbox', { name: 'Token' }).fill(management);
+    await dialog.getByRole('button', { name: 'Sign in' }).click();
+    await dialog.waitFor({ state: 'hidden' });
+    expect(page.url().endsWith('variables/new?path=kept/here'), `the same address, not ${page.url()}`);
+    expect((await page.getByRole('textbox', { name: 'Value 1' }).inputValue()) === 'orange', 'what was typed to stay');
+    await page.getByRole('button', { name: 'Save' }).click();
+    await heading(page, 'kept/here');
+    // The other tab goes on with the new token.
+    await list.bringToFront();
+    await list.getByRole('alert').waitFor({ state: 'detached' });
+    await list.getByRole('table', { name: 'Nodes' }).locator('tbody a').first().waitFor();
+    await context.close();
+  },
+
   async 'a one-time token signs in and leaves the address'() {
     const context = await browser.newContext();
     const once = (await api('acl/token/onetime', asManager('POST'))).OneTimeToken.OneTimeSecretID;

@@ -33,7 +33,7 @@ const steps = {
     await page.getByRole('table', { name: 'Timeline' }).getByText('mounted').waitFor();
     await page.getByRole('table', { name: 'Tasks' }).getByRole('link', { name: 'Log' }).click();
     await page.getByRole('log', { name: 'Log' }).getByText('written by allocation').first().waitFor();
-    await page.getByRole('searchbox', { name: 'Search in log' }).fill('written by');
+    await page.getByRole('textbox', { name: 'Search in log' }).fill('written by');
     await page.getByText(/^\d+ found$/).waitFor();
     await page.getByRole('button', { name: 'Wrap' }).click();
     await page.close();
@@ -51,6 +51,70 @@ const steps = {
     await page.goto(`${address}/ui/jobs/no%2Fsuch@default/versions`);
     await heading(page, 'no/such');
     await page.close();
+  },
+
+  async 'lists tell their totals, and the servers sort them'() {
+    for (const name of ['zebra', 'ant']) {
+      const job = { ID: name, Name: name, Type: 'batch', Stop: true, TaskGroups: [{ Name: 'g', Tasks: [{ Name: 't', Driver: 'raw_exec', Config: { command: 'true' } }] }] };
+      await api('jobs', { method: 'POST', body: JSON.stringify({ Job: job }) });
+    }
+    const page = await open('jobs?pageSize=2');
+    const table = page.getByRole('table', { name: 'Jobs' });
+    const names = () => table.locator('tbody td:first-child').allInnerTexts();
+    const pages = page.getByRole('navigation', { name: 'Pages' });
+    const total = (await api('jobs?namespace=*')).length;
+    await pages.getByText(`1–2 of ${total} jobs`).waitFor();
+    await table.getByRole('columnheader', { name: 'Job' }).getByRole('button').click();
+    await table.getByRole('columnheader', { name: 'Job' }).and(page.locator('[aria-sort="ascending"]')).waitFor();
+    await table.getByRole('link', { name: 'ant', exact: true }).waitFor();
+    expect(page.url().includes('sort=id'), `the order in ${page.url()}`);
+    const seen = await names();
+    for (let at = 1; at * 2 < total; at += 1) {
+      await page.getByRole('button', { name: 'Next page' }).click();
+      await pages.getByText(`${at * 2 + 1}–${Math.min(total, at * 2 + 2)} of ${total} jobs`).waitFor();
+      seen.push(...(await names()));
+    }
+    expect(JSON.stringify(seen) === JSON.stringify([...seen].sort()) && seen.length === total, `all jobs in order, found ${seen}`);
+    await page.getByRole('button', { name: 'Previous page' }).click();
+    await page.getByRole('button', { name: 'First page' }).click();
+    await table.getByRole('columnheader', { name: 'Job' }).getByRole('button').click();
+    await table.getByRole('columnheader', { name: 'Job' }).and(page.locator('[aria-sort="descending"]')).waitFor();
+    await table.getByRole('link', { name: 'zebra', exact: true }).waitFor();
+    await page.getByRole('textbox', { name: 'Filter' }).fill('Name == "ant"');
+    await page.getByRole('button', { name: 'Apply' }).click();
+    await pages.getByText('1–1 of 1 jobs').waitFor();
+    await accessible(page, 'a sorted list');
+    await page.goto(`${address}/ui/clients?filter=${encodeURIComponent('Nme == 1')}`);
+    await page.getByText(/Nme/).first().waitFor();
+    for (const name of ['zebra', 'ant']) await api(`job/${name}?purge=true`, { method: 'DELETE' });
+    await page.close();
+  },
+
+  async 'the addresses of other pages lead to the same objects'() {
+    const alloc = (await api('job/writer/allocations'))[0];
+    for (const [path, name] of [
+      ['jobs/writer', 'writer'],
+      ['jobs/writer@default/clients', 'writer'],
+      ['jobs/writer@default/versions?diffVersion=0', 'writer'],
+      ['jobs/writer@default/definition?view=full-definition', 'writer'],
+      [`jobs/writer@default/${alloc.TaskGroup}`, 'writer'],
+      ['jobs/writer@default/allocations?status=%5B%22running%22%5D', 'writer'],
+      [`allocations/${alloc.ID}/writer`, alloc.ID.slice(0, 8)],
+      ['clients?state_down=false&dc=%5B%22dc1%22%5D', 'Nodes'],
+      ['evaluations?type=service&searchTerm=writer', 'Evaluations'],
+      ['storage/volumes/csi/data?namespace=default', 'data'],
+      ['csi/volumes/data', 'data'],
+      ['storage/plugins/hostpath/allocations', 'hostpath'],
+      ['variables/path/a/b', 'Variables'],
+      ['administration/sentinel-policies', 'Administration'],
+      ['optimize/x', 'Recommendations'],
+      [`exec/writer@default/${alloc.TaskGroup}/writer`, 'Terminal'],
+    ]) {
+      const page = await open(path);
+      await heading(page, name);
+      expect(await page.locator('.command code').first().innerText(), `a command on ${path}`);
+      await page.close();
+    }
   },
 
   async 'nine tabs share one stream'() {
@@ -108,6 +172,8 @@ const steps = {
       ['settings', 'settings/user-settings', 'Settings'],
       ['sign-in', 'settings/tokens', 'Sign in'],
       ['missing', 'no/such/page', 'Nothing is here'],
+      ...['/clients', '/dispatch'].map((tab) => ['job', `jobs/writer@default${tab}`, 'writer']),
+      ['missing', 'optimize', 'Recommendations'],
     ];
     const source = readFileSync(new URL('../src/lib/route.ts', import.meta.url), 'utf8');
     const pages = source.slice(source.indexOf('export type Page ='), source.indexOf(';', source.indexOf('export type Page ='))).match(/'[\w-]+'/g);
@@ -160,6 +226,27 @@ const steps = {
     await page.keyboard.press('?');
     await page.getByRole('dialog', { name: 'Keyboard shortcuts' }).waitFor();
     await page.keyboard.press('Escape');
+    await page.getByRole('dialog', { name: 'Keyboard shortcuts' }).waitFor({ state: 'hidden' });
+    await page.keyboard.press('.');
+    await dialog.getByRole('option', { name: 'verb Stop' }).click();
+    await page.getByRole('dialog').getByText('caravan job stop -namespace default writer').waitFor();
+    await page.getByRole('dialog').getByRole('button', { name: 'Cancel' }).click();
+    await page.getByRole('dialog').waitFor({ state: 'hidden' });
+    await page.keyboard.press('g');
+    await page.keyboard.press('j');
+    await heading(page, 'Jobs');
+    await page.getByRole('table', { name: 'Jobs' }).getByRole('link', { name: 'writer', exact: true }).focus();
+    await page.keyboard.press('ArrowDown');
+    await page.keyboard.press('ArrowUp');
+    await page.keyboard.press('.');
+    await dialog.getByRole('option', { name: 'verb Stop' }).waitFor();
+    await page.keyboard.press('Escape');
+    await dialog.waitFor({ state: 'hidden' });
+    await page.keyboard.press('Control+k');
+    await dialog.getByRole('searchbox', { name: 'Search everything' }).fill('theme dark');
+    await dialog.getByRole('option', { name: 'setting Theme: dark' }).click();
+    await page.getByRole('radio', { name: 'Dark' }).and(page.locator(':checked')).waitFor();
+    await page.getByRole('radio', { name: 'System' }).check();
     await page.close();
   },
 

@@ -209,6 +209,28 @@ const steps = {
     await problems.getByRole('button', { name: /^Line 2/ }).click();
     expect(await page.evaluate(() => document.activeElement?.getAttribute('aria-label')) === 'Job file', 'the focus in the file');
     await accessible(page, 'a wrong file');
+    // What the servers find stands at its line too.
+    const bad = 'job "wrong" {\n  priority = 500\n  group "g" {\n    task "t" {\n      driver = "raw_exec"\n      config { command = "true" }\n      resources { cpu = 0 }\n    }\n  }\n}\n';
+    await page.getByRole('textbox', { name: 'Job file' }).fill(bad);
+    await page.getByRole('button', { name: 'Plan' }).click();
+    await problems.getByRole('button', { name: 'Line 2, column 3' }).waitFor();
+    await problems.getByRole('button', { name: /^Line 7/ }).waitFor();
+    const place = () => page.evaluate(() => {
+      const area = document.activeElement;
+      return area instanceof HTMLTextAreaElement ? area.value.slice(area.selectionStart, area.selectionEnd) : '';
+    });
+    await page.getByRole('textbox', { name: 'Job file' }).press('Control+Home');
+    await page.keyboard.press('F8');
+    expect((await place()) === 'priority = 500', `the first problem to be selected, not ${await place()}`);
+    await page.keyboard.press('F8');
+    expect((await place()).startsWith('cpu = 0'), `the second problem to be selected, not ${await place()}`);
+    await page.keyboard.press('Shift+F8');
+    expect((await place()) === 'priority = 500', 'the first problem again');
+    await accessible(page, 'problems of the servers');
+    const json = JSON.stringify({ Job: { ID: 'wrong', Priority: 500, TaskGroups: [{ Name: 'g', Tasks: [{ Name: 't', Driver: 'raw_exec' }] }] } }, null, 2);
+    await page.getByRole('textbox', { name: 'Job file' }).fill(json);
+    await page.getByRole('button', { name: 'Plan' }).click();
+    await problems.getByRole('button', { name: /^Line 4/ }).waitFor();
     const text = 'job "made" {\n  group "g" {\n    task "t" {\n      driver = "raw_exec"\n      config { command = "true" }\n    }\n  }\n}\n';
     await page.getByRole('textbox', { name: 'Job file' }).fill(text);
     await page.getByRole('button', { name: 'Keep as template' }).click();

@@ -3,7 +3,7 @@
 import workerAddress from './worker.ts?sharedworker&url';
 import { advance, concerns, lacks, latest, type Indexes, type Interest } from '../lib/events';
 import { MIN_PAUSE, Pace } from '../lib/pace';
-import { call, CallError } from './client';
+import { call, CallError, judgeToken } from './client';
 import { apiRoot } from './places';
 import { session } from './session.svelte';
 import { Stream, type FromStream, type State } from './stream';
@@ -163,6 +163,8 @@ export class Live<T> {
   data = $state.raw<T | undefined>();
   error = $state.raw<CallError | undefined>();
   next = $state('');
+  /** The number of rows on all pages, if the query asks for it. */
+  total = $state<number | undefined>();
   loading = $state(true);
   /** When the data was read, in milliseconds. */
   at = $state(0);
@@ -176,7 +178,9 @@ export function live<T>(query: () => Query | null): Live<T> {
   let shown = '';
   $effect(() => {
     const desired = query();
-    const token = session.token;
+    // A new token reads again; what is shown stays while the user stays signed in.
+    void session.token;
+    const { epoch } = session;
     if (!desired) {
       out.data = undefined;
       out.error = undefined;
@@ -184,7 +188,7 @@ export function live<T>(query: () => Query | null): Live<T> {
       shown = '';
       return;
     }
-    const name = `${token}\n${desired.path}`;
+    const name = `${epoch}\n${desired.path}`;
     if (name !== shown) {
       // Another object: the old one must not be shown under the new name.
       out.data = undefined;
@@ -220,13 +224,18 @@ function follow<T>(query: Query, out: Live<T>): () => void {
       if (abort.signal.aborted) return;
       out.data = answer.data;
       out.next = answer.next;
+      out.total = answer.total;
       out.index = answer.index;
       out.error = undefined;
       out.at = Date.now();
     } catch (error) {
       if (abort.signal.aborted) return;
-      out.error = error instanceof CallError ? error : new CallError(0, String(error));
-      if (out.error.denied || out.error.status === 404) out.data = undefined;
+      const found = error instanceof CallError ? error : new CallError(0, String(error));
+      // The end of a token takes nothing from the user that was already shown.
+      if (found.denied && out.data !== undefined) await judgeToken();
+      if (abort.signal.aborted) return;
+      out.error = found;
+      if ((found.denied && !session.ended) || found.status === 404) out.data = undefined;
     } finally {
       busy = false;
       out.loading = false;
@@ -241,6 +250,8 @@ function follow<T>(query: Query, out: Live<T>): () => void {
   };
 
   const schedule = (ms: number) => {
+    // The next token reads again.
+    if (session.ended && out.error?.denied) return;
     if (document.hidden) {
       stale = true;
       return;
@@ -259,6 +270,7 @@ function follow<T>(query: Query, out: Live<T>): () => void {
   /** Without the stream, a blocking query waits for the next change. */
   const later = () => {
     clearTimeout(timer);
+    if (session.ended && out.error?.denied) return;
     if (query.every) {
       timer = setTimeout(() => schedule(0), query.every);
     } else if (connection.state === 'refused' || connection.denied.some((topic) => query.topics.includes(topic))) {

@@ -76,7 +76,7 @@ fn one_call_answers_what_waits() -> Result<()> {
 
 #[test]
 fn a_missing_right_costs_a_panel_not_the_page() -> Result<()> {
-    let guarded = Guarded::start()?;
+    let guarded = Guarded::start_with_short_tokens()?;
     let limited = guarded.token("limited", "namespace \"default\" {\n  policy = \"read\"\n}\n")?;
     let job = json!({"Job": {
         "ID": "web", "Name": "web", "Type": "service", "Datacenters": ["*"],

@@ -68,7 +68,9 @@ pub(crate) async fn route(call: &Call) -> Result<Reply, ApiError> {
     let uncoded = |error: ApiError| ApiError::new(StatusCode::INTERNAL_SERVER_ERROR, error.message);
     call.query.per_page()?;
     let allocs = Allocs::read(call.query.text("allocs"))?;
-    let pager = Pager::new(&call.query).map_err(uncoded)?.reversed();
+    Pager::check(&call.query, &jobs::KEYS)?;
+    let pager = Pager::new(&call.query, &jobs::KEYS).map_err(uncoded)?;
+    let pager = if pager.is_sorted() { pager } else { pager.reversed() };
     let named: Vec<JobKey> = body
         .jobs
         .iter()
@@ -86,14 +88,24 @@ pub(crate) async fn route(call: &Call) -> Result<Reply, ApiError> {
             named.iter().filter_map(|key| reads.snapshot().job(key)).collect()
         };
         rows.retain(|job| call.may(&job.namespace, NsCap::ReadJob));
-        rows.sort_by_key(|job| (job.modify_index, job.key()));
-        let (rows, next) =
-            pager.cut(rows, |job| Token::Modified(job.modify_index), object).map_err(uncoded)?;
+        if !pager.is_sorted() {
+            rows.sort_by_key(|job| (job.modify_index, job.key()));
+        }
+        let cut = pager.cut(
+            reads.snapshot(),
+            rows,
+            |job| match pager.is_sorted() {
+                true => jobs::own(job),
+                false => Token::Modified(job.modify_index),
+            },
+            object,
+        );
+        let (rows, next) = cut.map_err(uncoded)?;
         let rows: Vec<Value> = rows.into_iter().map(|job| status(reads.snapshot(), job, allocs)).collect();
         Ok((reads.tables_index(&TABLES), (rows, next)))
     })
     .await?;
-    meta.next_token = next;
+    meta.next = next;
     Ok(Reply::value(Value::Array(rows)).meta(meta))
 }
 
