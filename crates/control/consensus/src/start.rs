@@ -399,13 +399,14 @@ mod tests {
 
     #[tokio::test]
     async fn a_server_that_cannot_write_its_number_ends() {
-        let broken = Arc::new(AtomicBool::new(true));
+        let broken = Arc::new(AtomicBool::new(false));
         let log = LogStore::breakable(&broken);
         let machine = Machine::new(Box::<Counter>::default(), log.clone(), SnapshotStore::memory());
         let config = Config { start: Start::Wait, ..Config::memory(ServerId(1)) };
         let started =
             Consensus::launch(config, Arc::new(NoPeers), Identity::default(), log, machine, None).await;
         let (handle, service) = started.unwrap();
+        broken.store(true, Ordering::SeqCst);
         let service = tokio::spawn(service.run(CancellationToken::new()));
         handle.admit(crate::ClusterId(uuid::Uuid::from_u128(7)), ServerId(1)).await.unwrap_err();
         let Err(Error::Fatal { source }) = service.await.unwrap() else { panic!("it went on") };
