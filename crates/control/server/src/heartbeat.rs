@@ -1,6 +1,7 @@
 //! Heartbeats: the time by which each node must send the next one.
 
 use crate::core::Core;
+use crate::error::ServerError;
 use crate::node_evals;
 use crate::runtime::{self, planted, select};
 use caravan_types::command::NodeChange;
@@ -11,7 +12,7 @@ use parking_lot::{Mutex, MutexGuard};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::sync::Notify;
+use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
@@ -43,11 +44,41 @@ pub(crate) struct Heartbeats {
     config: HeartbeatConfig,
     deadlines: Arc<Mutex<BTreeMap<NodeId, Instant>>>,
     changed: Arc<Notify>,
+    deciding: Deciding,
+}
+
+/// The node whose silence is being recorded.
+#[derive(Clone, Debug, Default)]
+struct Deciding(Arc<watch::Sender<Option<NodeId>>>);
+
+impl Deciding {
+    /// Begins a decision, which ends with the returned value, also if the work of the term is dropped.
+    fn begin(&self, node: &NodeId) -> Decision<'_> {
+        self.0.send_replace(Some(node.clone()));
+        Decision(self)
+    }
+
+    /// Waits until no decision about a node is on its way.
+    async fn ended(&self, node: &NodeId) {
+        // The sender lives as long as this value.
+        let _ = self.0.subscribe().wait_for(|now| now.as_ref() != Some(node)).await;
+    }
+}
+
+/// A decision about a node that is on its way.
+#[derive(Debug)]
+struct Decision<'a>(&'a Deciding);
+
+impl Drop for Decision<'_> {
+    fn drop(&mut self) {
+        self.0.0.send_replace(None);
+    }
 }
 
 impl Heartbeats {
     pub(crate) fn new(core: Core, config: HeartbeatConfig) -> Self {
-        Self { core, config, deadlines: Arc::default(), changed: Arc::default() }
+        let (deadlines, changed, deciding) = Default::default();
+        Self { core, config, deadlines, changed, deciding }
     }
 
     fn deadlines(&self) -> MutexGuard<'_, BTreeMap<NodeId, Instant>> {
@@ -65,6 +96,13 @@ impl Heartbeats {
         let ttl = self.config.min_ttl.mul_f64(1.0 + runtime::random_share());
         self.expect(node.clone(), ttl + self.config.grace);
         ttl
+    }
+
+    /// Waits until no decision about a node is on its way. After [`Self::beat`] and this, the state says whether the node
+    /// counts as down, and no decision from before the heartbeat follows. For example, a leader without a quorum cannot
+    /// write that a node is silent. Its quorum returns, the node's heartbeat is answered, and the write arrives after it.
+    pub(crate) async fn decided(&self, node: &NodeId) {
+        self.deciding.ended(node).await;
     }
 
     fn expect(&self, node: NodeId, within: Duration) {
@@ -101,6 +139,7 @@ impl Heartbeats {
     }
 
     async fn expire(&self) {
+        let proved = self.core.log.read(None).await;
         let now = runtime::now();
         let late: Vec<NodeId> = {
             let mut deadlines = self.deadlines();
@@ -111,21 +150,37 @@ impl Heartbeats {
             }
             late
         };
+        if let Err(error) = proved {
+            // Without a quorum this server answers no heartbeat, so the silence is not the nodes'.
+            tracing::warn!(%error, nodes = late.len(), "no quorum: nodes that were missed get more time");
+            late.into_iter().for_each(|node| self.expect(node, self.config.grace));
+            return;
+        }
         for node in late {
             self.miss(node).await;
         }
     }
 
-    /// Marks a node whose heartbeat is overdue as down, or as disconnected while an allocation on it may come back.
     async fn miss(&self, node: NodeId) {
+        let decision = self.deciding.begin(&node);
+        let decided = self.decide(&node).await;
+        drop(decision);
+        if let Err(error) = decided {
+            tracing::error!(%node, %error, "a node that was missed could not be recorded; trying again");
+            self.expect(node, self.config.grace);
+        }
+    }
+
+    /// Marks a node whose heartbeat is overdue as down, or as disconnected while an allocation on it may come back.
+    async fn decide(&self, node: &NodeId) -> Result<(), ServerError> {
         // The node may have sent a heartbeat after its deadline.
-        if self.deadlines().contains_key(&node) {
-            return;
+        if self.deadlines().contains_key(node) {
+            return Ok(());
         }
         let now = self.core.now();
-        let missed = node_evals::commit(&self.core, &node, Trigger::NodeUpdate, |root, evals| {
-            let before = root.node(&node).map(|n| n.status).filter(|s| *s != NodeStatus::Down)?;
-            let kept = self.core.kept_on(root, &node);
+        let missed = node_evals::commit(&self.core, node, Trigger::NodeUpdate, |root, evals| {
+            let before = root.node(node).map(|n| n.status).filter(|s| *s != NodeStatus::Down)?;
+            let kept = self.core.kept_on(root, node);
             let status = if kept.is_some() { NodeStatus::Disconnected } else { NodeStatus::Down };
             if let Some(left) = kept {
                 self.expect(node.clone(), left.to_std().max(Duration::from_millis(10)));
@@ -137,10 +192,8 @@ impl Heartbeats {
             let event = event("Cluster", "Node heartbeat missed", now);
             Some(NodeChange::NodeStatus { node: node.clone(), status, event: Some(event), evals })
         });
-        if let Err(error) = missed.await {
-            tracing::error!(%node, %error, "a node that was missed could not be recorded; trying again");
-            self.expect(node, self.config.grace);
-        }
+        missed.await?;
+        Ok(())
     }
 }
 
@@ -164,4 +217,23 @@ pub(crate) fn event(subsystem: &str, message: &str, now: UnixNanos) -> NodeEvent
 /// Returns a duration in its wire format.
 pub(crate) fn nanos(duration: Duration) -> Nanos {
     Nanos::from_std(duration)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use futures::FutureExt as _;
+    use std::pin::pin;
+
+    #[tokio::test]
+    async fn a_heartbeat_waits_for_the_decision_about_its_node() {
+        let (deciding, a, b) = (Deciding::default(), NodeId::from("a"), NodeId::from("b"));
+        assert!(deciding.ended(&a).now_or_never().is_some());
+        let decision = deciding.begin(&a);
+        let mut waiting = pin!(deciding.ended(&a));
+        assert!(waiting.as_mut().now_or_never().is_none());
+        assert!(deciding.ended(&b).now_or_never().is_some());
+        drop(decision);
+        waiting.await;
+    }
 }

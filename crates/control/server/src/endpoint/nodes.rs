@@ -71,7 +71,11 @@ impl Nodes {
             && unchanged(before, &node)
         {
             self.prove().await?;
-            return Ok(self.contact(before));
+            let contact = self.contact(before);
+            self.heartbeats.decided(&node.id).await;
+            let root = self.core.snapshot();
+            let node = root.node(&node.id).ok_or_else(|| NodeFault::NotFound(node.id.clone()))?;
+            return self.record_contact(node, contact).await;
         }
         let id = node.id.clone();
         let node = Box::new(node);
@@ -117,13 +121,15 @@ impl Nodes {
         request: messages::NodeHeartbeat,
     ) -> Result<NodeContact, ServerError> {
         self.prove().await?;
-        let node = match self.authentic(&request.node_id, &request.secret) {
-            Err(ServerError::Nodes(NodeFault::NotFound(_))) => {
-                return Ok(NodeContact { unknown: true, ..NodeContact::default() });
-            }
-            other => other?,
+        let find = || match self.authentic(&request.node_id, &request.secret) {
+            Err(ServerError::Nodes(NodeFault::NotFound(_))) => Ok(None),
+            other => other.map(Some),
         };
+        let unknown = || Ok(NodeContact { unknown: true, ..NodeContact::default() });
+        let Some(node) = find()? else { return unknown() };
         let contact = self.contact(&node);
+        self.heartbeats.decided(&node.id).await;
+        let Some(node) = find()? else { return unknown() };
         self.record_contact(&node, contact).await
     }
 
