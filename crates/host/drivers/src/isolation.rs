@@ -123,7 +123,9 @@ impl IsolationOptions {
     fn has_place(&self, path: &Path) -> bool {
         let shown = self.host_paths.iter().filter_map(|(host, task)| {
             let rest = path.strip_prefix(task).ok()?;
-            Some((task.components().count(), host.join(rest)))
+            // Joining nothing would add a slash, which a file may not have.
+            let file = if rest.as_os_str().is_empty() { host.clone() } else { host.join(rest) };
+            Some((task.components().count(), file))
         });
         shown.max_by_key(|(depth, _)| *depth).is_none_or(|(_, file)| file.symlink_metadata().is_ok())
     }
