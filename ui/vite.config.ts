@@ -5,6 +5,9 @@ import { defineConfig, type Plugin } from 'vite';
 /** Packages whose code becomes part of the page. */
 const IN_THE_PAGE = ['svelte', '@xterm/xterm', '@xterm/addon-fit'];
 
+/** Files of the folder `public`, which are copied as they are. */
+const COPIED = ['boot.js'];
+
 /** Adds the table of files, which the crate includes, and the licences of the packages in the page. */
 function listed(): Plugin {
   return {
@@ -17,7 +20,7 @@ function listed(): Plugin {
         return `${name} ${version}\n\n${readFileSync(new URL(['LICENSE.md', 'LICENSE'].find((file) => existsSync(new URL(file, folder))) ?? 'LICENSE', folder), 'utf8')}`;
       });
       this.emitFile({ type: 'asset', fileName: 'licenses.txt', source: texts.join('\n') });
-      const names = [...Object.keys(bundle), 'index.html', 'licenses.txt'];
+      const names = [...Object.keys(bundle), ...COPIED, 'index.html', 'licenses.txt'];
       const lines = [...new Set(names)].sort().map((name) => `    ("${name}", include_bytes!("${name}")),`);
       this.emitFile({ type: 'asset', fileName: 'files.rs', source: `&[\n${lines.join('\n')}\n]\n` });
     },

@@ -1,18 +1,39 @@
 // What the sessions share: the browser, and the list of troubles of its pages.
 
+import { createHash, X509Certificate } from 'node:crypto';
+import { readFileSync } from 'node:fs';
 import { chromium } from 'playwright-core';
 
 export const address = process.argv[2];
 
-export const browser = await chromium.launch({
-  executablePath: process.env.CHROMIUM ?? '/usr/bin/chromium',
-  args: ['--no-sandbox', '--disable-dev-shm-usage'],
-});
+/** Returns the flag that makes the browser trust one certificate, besides those of the system. */
+function trusting(file) {
+  const key = new X509Certificate(readFileSync(file)).publicKey.export({ type: 'spki', format: 'der' });
+  return `--ignore-certificate-errors-spki-list=${createHash('sha256').update(key).digest('base64')}`;
+}
+
+/** Starts the browser. It resolves no names, so that a call of another host fails. `certificate`: a file to trust. */
+export const launch = (certificate) =>
+  chromium.launch({
+    executablePath: process.env.CHROMIUM ?? '/usr/bin/chromium',
+    args: [
+      '--no-sandbox',
+      '--disable-dev-shm-usage',
+      '--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1',
+      ...(certificate ? [trusting(certificate)] : []),
+    ],
+  });
+
+export const browser = await launch(address.startsWith('https:') ? process.argv[3] : undefined);
 export const context = await browser.newContext();
 const troubles = [];
 const foreign = new Set();
 
-function watch(page) {
+/** Returns the troubles since the last call, and drops them: a step that expects some reads them. */
+export const takeTroubles = () => troubles.splice(0);
+
+/** Collects what goes wrong on a page. */
+export function watch(page) {
   page.on('console', (message) => {
     // The page shows the reason of a refusal; the browser reports the status besides.
     if (message.type() === 'error' && !/status of 4\d\d/.test(message.text())) troubles.push(message.text());
@@ -42,8 +63,24 @@ export function expect(condition, what) {
 /** Waits until a page has this heading. */
 export const heading = (page, name) => page.getByRole('heading', { level: 1, name, exact: true }).waitFor();
 
+/** Waits until the page follows the event stream. */
+export const live = (page) => page.getByRole('status', { name: 'Connection' }).filter({ hasText: /^\W*Live$/ }).waitFor();
+
+/** Follows a link of the navigation. */
+export const main = (page, name) => page.getByRole('navigation', { name: 'Main' }).getByRole('link', { name, exact: true }).click();
+
 /** Calls the API. */
 export const api = async (path, options) => (await fetch(`${address}/v1/${path}`, options)).json();
+
+/** Returns the first result of a function that is not empty. */
+export async function until(what, look) {
+  for (let at = 0; at < 300; at += 1) {
+    const found = await look();
+    if (found) return found;
+    await new Promise((resolve) => setTimeout(resolve, 100));
+  }
+  throw new Error(`waited in vain for ${what}`);
+}
 
 /** Runs the steps whose names contain the last argument, or all of them, and reports the end. */
 export async function session(steps, only) {

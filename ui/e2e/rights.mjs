@@ -3,10 +3,10 @@
 
 import { generateKeyPairSync, sign } from 'node:crypto';
 import { createServer } from 'node:http';
-import { address, api, browser, expect, heading, open, session } from './browser.mjs';
+import { accessible } from './accessible.mjs';
+import { address, api, browser, expect, heading, live, open, session } from './browser.mjs';
 
 const [management, limited] = process.argv.slice(3);
-const live = (page) => page.getByRole('status', { name: 'Connection' }).filter({ hasText: /^\W*Live$/ }).waitFor();
 const asManager = (method) => ({ method, headers: { 'X-Nomad-Token': management } });
 
 async function signIn(page, secret) {
@@ -76,6 +76,7 @@ const steps = {
     const field = (name) => page.getByRole('textbox', { name, exact: true });
     const save = () => page.getByRole('button', { name: 'Save' }).click();
     await tab('Policies', 'policy');
+    await accessible(page, 'a new policy');
     await field('Name').fill('readers');
     await field('Rules').fill('namespace "default" {');
     await save();
@@ -94,6 +95,7 @@ const steps = {
     await field('Ends after').fill('8h');
     await save();
     await page.getByText('does not show the secret again').waitFor();
+    await accessible(page, 'the secret of a new token');
     await page.getByRole('button', { name: 'Done' }).click();
     await page.getByRole('table', { name: 'Tokens' }).getByRole('link', { name: 'robot' }).click();
     await page.getByRole('button', { name: 'Edit' }).click();
@@ -157,6 +159,7 @@ const steps = {
     await page.getByText('Objects that need these rights are missing').waitFor();
     await page.goto(`${address}/ui/clients`);
     await page.getByText('node:read').waitFor();
+    await accessible(page, 'a refused panel');
     await page.getByRole('main').getByRole('link', { name: 'Sign in' }).click();
     await heading(page, 'Sign in');
     await signIn(page, '00000000-0000-0000-0000-000000000000');
@@ -169,6 +172,7 @@ const steps = {
     const page = await open('settings/tokens', context);
     await signIn(page, limited);
     await page.getByText('limited', { exact: true }).first().waitFor();
+    await accessible(page, 'the token of the user');
     expect(!(await page.content()).includes(limited), 'the secret to be hidden');
     const other = await open('jobs', context);
     await other.getByRole('table', { name: 'Jobs' }).getByRole('link', { name: 'web', exact: true }).click();
@@ -183,6 +187,44 @@ const steps = {
     await other.getByText('node:read').waitFor();
     await page.getByRole('button', { name: 'Sign out' }).click();
     await other.getByRole('link', { name: 'Sign in' }).first().waitFor();
+    await context.close();
+  },
+
+  async 'a token that ends warns, and nothing is lost at its end'() {
+    const context = await browser.newContext();
+    const made = await api('acl/token', {
+      ...asManager('POST'),
+      body: JSON.stringify({ Name: 'short', Type: 'management', ExpirationTTL: 25_000_000_000 }),
+    });
+    const page = await open('settings/tokens', context);
+    await signIn(page, made.SecretID);
+    await page.getByRole('button', { name: 'Sign out' }).waitFor();
+    await page.goto(`${address}/ui/variables/new?path=kept/here`);
+    await page.getByRole('textbox', { name: 'Key 1' }).fill('colour');
+    await page.getByRole('textbox', { name: 'Value 1' }).fill('orange');
+    await page.getByRole('status', { name: 'Token' }).getByText('ends in less than a minute').waitFor({ state: 'attached' });
+    await accessible(page, 'the warning before the end of a token');
+    const list = await open('clients', context);
+    await list.getByRole('table', { name: 'Nodes' }).locator('tbody a').first().waitFor();
+    await page.bringToFront();
+    await page.getByRole('alert').getByText('not valid any more').waitFor({ timeout: 60_000 });
+    await page.getByRole('button', { name: 'Sign in' }).click();
+    const dialog = page.getByRole('dialog');
+    await dialog.getByRole('textbox', { name: 'Token' }).fill('wrong');
+    await dialog.getByRole('button', { name: 'Sign in' }).click();
+    await dialog.getByRole('alert').waitFor();
+    await accessible(page, 'signing in again');
+    await dialog.getByRole('textbox', { name: 'Token' }).fill(management);
+    await dialog.getByRole('button', { name: 'Sign in' }).click();
+    await dialog.waitFor({ state: 'hidden' });
+    expect(page.url().endsWith('variables/new?path=kept/here'), `the same address, not ${page.url()}`);
+    expect((await page.getByRole('textbox', { name: 'Value 1' }).inputValue()) === 'orange', 'what was typed to stay');
+    await page.getByRole('button', { name: 'Save' }).click();
+    await heading(page, 'kept/here');
+    // The other tab goes on with the new token.
+    await list.bringToFront();
+    await list.getByRole('alert').waitFor({ state: 'detached' });
+    await list.getByRole('table', { name: 'Nodes' }).locator('tbody a').first().waitFor();
     await context.close();
   },
 

@@ -1,11 +1,9 @@
 // A session of a user in Chromium against a real agent: node story.mjs ADDRESS. The agent runs the jobs `writer` and
 // `reader`, which want the same volume `data` of the plugin `hostpath`; `reader` waits. Prints `the session is over`.
 
-import { createServer, request } from 'node:http';
+import { readFileSync } from 'node:fs';
 import { accessible } from './accessible.mjs';
-import { address, api, expect, heading, open, session } from './browser.mjs';
-
-const main = (page, name) => page.getByRole('navigation', { name: 'Main' }).getByRole('link', { name, exact: true }).click();
+import { address, api, expect, heading, main, open, session } from './browser.mjs';
 
 const steps = {
   async 'the overview names what waits and why'() {
@@ -35,7 +33,7 @@ const steps = {
     await page.getByRole('table', { name: 'Timeline' }).getByText('mounted').waitFor();
     await page.getByRole('table', { name: 'Tasks' }).getByRole('link', { name: 'Log' }).click();
     await page.getByRole('log', { name: 'Log' }).getByText('written by allocation').first().waitFor();
-    await page.getByRole('searchbox', { name: 'Search in log' }).fill('written by');
+    await page.getByRole('textbox', { name: 'Search in log' }).fill('written by');
     await page.getByText(/^\d+ found$/).waitFor();
     await page.getByRole('button', { name: 'Wrap' }).click();
     await page.close();
@@ -55,31 +53,68 @@ const steps = {
     await page.close();
   },
 
-  async 'it works below a prefix'() {
-    const target = new URL(address);
-    const proxy = createServer((from, to) => {
-      const path = from.url.replace('/tools/cluster', '');
-      const onward = request({ host: target.hostname, port: target.port, path, method: from.method, headers: from.headers });
-      onward.on('response', (answer) => {
-        to.writeHead(answer.statusCode, answer.headers);
-        answer.pipe(to);
-      });
-      onward.on('error', () => to.destroy());
-      to.on('close', () => onward.destroy());
-      from.pipe(onward);
-    });
-    await new Promise((resolve) => proxy.listen(0, '127.0.0.1', resolve));
-    const root = `http://127.0.0.1:${proxy.address().port}/tools/cluster/ui/`;
-    const page = await open(`${root}jobs/writer@default/definition`);
-    await page.getByText('job "writer"').waitFor();
-    await main(page, 'Nodes');
-    await heading(page, 'Nodes');
-    expect(page.url() === `${root}clients`, `the prefix in ${page.url()}`);
-    await page.getByRole('table', { name: 'Nodes' }).locator('tbody a').first().waitFor();
-    await page.getByRole('status', { name: 'Connection' }).filter({ hasText: 'Live' }).waitFor();
+  async 'lists tell their totals, and the servers sort them'() {
+    for (const name of ['zebra', 'ant']) {
+      const job = { ID: name, Name: name, Type: 'batch', Stop: true, TaskGroups: [{ Name: 'g', Tasks: [{ Name: 't', Driver: 'raw_exec', Config: { command: 'true' } }] }] };
+      await api('jobs', { method: 'POST', body: JSON.stringify({ Job: job }) });
+    }
+    const page = await open('jobs?pageSize=2');
+    const table = page.getByRole('table', { name: 'Jobs' });
+    const names = () => table.locator('tbody td:first-child').allInnerTexts();
+    const pages = page.getByRole('navigation', { name: 'Pages' });
+    const total = (await api('jobs?namespace=*')).length;
+    await pages.getByText(`1–2 of ${total} jobs`).waitFor();
+    await table.getByRole('columnheader', { name: 'Job' }).getByRole('button').click();
+    await table.getByRole('columnheader', { name: 'Job' }).and(page.locator('[aria-sort="ascending"]')).waitFor();
+    await table.getByRole('link', { name: 'ant', exact: true }).waitFor();
+    expect(page.url().includes('sort=id'), `the order in ${page.url()}`);
+    const seen = await names();
+    for (let at = 1; at * 2 < total; at += 1) {
+      await page.getByRole('button', { name: 'Next page' }).click();
+      await pages.getByText(`${at * 2 + 1}–${Math.min(total, at * 2 + 2)} of ${total} jobs`).waitFor();
+      seen.push(...(await names()));
+    }
+    expect(JSON.stringify(seen) === JSON.stringify([...seen].sort()) && seen.length === total, `all jobs in order, found ${seen}`);
+    await page.getByRole('button', { name: 'Previous page' }).click();
+    await page.getByRole('button', { name: 'First page' }).click();
+    await table.getByRole('columnheader', { name: 'Job' }).getByRole('button').click();
+    await table.getByRole('columnheader', { name: 'Job' }).and(page.locator('[aria-sort="descending"]')).waitFor();
+    await table.getByRole('link', { name: 'zebra', exact: true }).waitFor();
+    await page.getByRole('textbox', { name: 'Filter' }).fill('Name == "ant"');
+    await page.getByRole('button', { name: 'Apply' }).click();
+    await pages.getByText('1–1 of 1 jobs').waitFor();
+    await accessible(page, 'a sorted list');
+    await page.goto(`${address}/ui/clients?filter=${encodeURIComponent('Nme == 1')}`);
+    await page.getByText(/Nme/).first().waitFor();
+    for (const name of ['zebra', 'ant']) await api(`job/${name}?purge=true`, { method: 'DELETE' });
     await page.close();
-    proxy.closeAllConnections();
-    proxy.close();
+  },
+
+  async 'the addresses of other pages lead to the same objects'() {
+    const alloc = (await api('job/writer/allocations'))[0];
+    for (const [path, name] of [
+      ['jobs/writer', 'writer'],
+      ['jobs/writer@default/clients', 'writer'],
+      ['jobs/writer@default/versions?diffVersion=0', 'writer'],
+      ['jobs/writer@default/definition?view=full-definition', 'writer'],
+      [`jobs/writer@default/${alloc.TaskGroup}`, 'writer'],
+      ['jobs/writer@default/allocations?status=%5B%22running%22%5D', 'writer'],
+      [`allocations/${alloc.ID}/writer`, alloc.ID.slice(0, 8)],
+      ['clients?state_down=false&dc=%5B%22dc1%22%5D', 'Nodes'],
+      ['evaluations?type=service&searchTerm=writer', 'Evaluations'],
+      ['storage/volumes/csi/data?namespace=default', 'data'],
+      ['csi/volumes/data', 'data'],
+      ['storage/plugins/hostpath/allocations', 'hostpath'],
+      ['variables/path/a/b', 'Variables'],
+      ['administration/sentinel-policies', 'Administration'],
+      ['optimize/x', 'Recommendations'],
+      [`exec/writer@default/${alloc.TaskGroup}/writer`, 'Terminal'],
+    ]) {
+      const page = await open(path);
+      await heading(page, name);
+      expect(await page.locator('.command code').first().innerText(), `a command on ${path}`);
+      await page.close();
+    }
   },
 
   async 'nine tabs share one stream'() {
@@ -93,50 +128,68 @@ const steps = {
 
   async 'every page can be used by everyone'() {
     const node = (await api('nodes'))[0].ID;
-    const alloc = (await api('job/writer/allocations'))[0].ID;
+    const { ID: alloc, TaskGroup: group } = (await api('job/writer/allocations'))[0];
+    const server = (await api('agent/members')).Members[0].Name;
+    const blocked = (await api('job/reader/evaluations'))[0].ID;
+    const body = JSON.stringify({ Volume: { Name: 'kept', PluginID: 'mkdir', NodeID: node } });
+    const kept = (await api('volume/host/create', { method: 'PUT', body })).Volume.ID;
+    // The page, an address of it, and its heading.
     const paths = [
-      ['', 'Overview'],
-      ['jobs', 'Jobs'],
-      ['jobs/writer@default', 'writer'],
-      ['jobs/writer@default/definition', 'writer'],
-      ['allocations', 'Allocations'],
-      [`allocations/${alloc}`, alloc.slice(0, 8)],
-      [`allocations/${alloc}/writer/logs`, alloc.slice(0, 8)],
-      ['clients', 'Nodes'],
-      [`clients/${node}`, undefined],
-      ['storage', 'Storage'],
-      ['storage/volumes/csi/data@default', 'data'],
-      ['storage/plugins/hostpath', 'hostpath'],
-      ['evaluations', 'Evaluations'],
-      ['servers', 'Servers'],
-      ['jobs/writer@default/placement', 'writer'],
-      ['jobs/writer@default/versions', 'writer'],
-      ['jobs/writer@default/variables', 'writer'],
-      ['storage/volumes/new', 'New volume'],
-      ['administration/auth-methods', 'Administration'],
-      ['jobs/run', 'Run a job'],
-      ['topology', 'Topology'],
-      ['variables', 'Variables'],
-      ['administration', 'Administration'],
-      ['settings/user-settings', 'Settings'],
-      ['exec/writer@default', 'Terminal'],
-      ['settings/tokens', 'Sign in'],
+      ['overview', '', 'Overview'],
+      ['jobs', 'jobs', 'Jobs'],
+      ['run', 'jobs/run', 'Run a job'],
+      ...['', '/allocations', '/placement', '/definition', '/versions', '/deployments', '/evaluations', '/services', '/variables', '/volumes'].map(
+        (tab) => ['job', `jobs/writer@default${tab}`, 'writer'],
+      ),
+      ['job', 'jobs/reader@default', 'reader'],
+      ['group', `jobs/writer@default/${group}`, 'writer'],
+      ['exec', 'exec/writer@default', 'Terminal'],
+      ['allocations', 'allocations', 'Allocations'],
+      ['allocation', `allocations/${alloc}`, alloc.slice(0, 8)],
+      ['allocation', `allocations/${alloc}/writer`, alloc.slice(0, 8)],
+      ['allocation', `allocations/${alloc}/writer/logs`, alloc.slice(0, 8)],
+      ['allocation', `allocations/${alloc}/fs`, alloc.slice(0, 8)],
+      ['nodes', 'clients', 'Nodes'],
+      ['node', `clients/${node}`, undefined],
+      ['node', `clients/${node}/monitor`, undefined],
+      ['storage', 'storage', 'Storage'],
+      ['volume', 'storage/volumes/csi/data@default', 'data'],
+      ['host-volume', `storage/volumes/dynamic/${kept}@default`, 'kept'],
+      ['new-volume', 'storage/volumes/new', 'New volume'],
+      ['new-volume', 'storage/volumes/new?type=host', 'New host volume'],
+      ['plugin', 'storage/plugins/hostpath', 'hostpath'],
+      ['topology', 'topology', 'Topology'],
+      ['evaluations', 'evaluations', 'Evaluations'],
+      ['evaluations', `evaluations?currentEval=${blocked}`, 'Evaluations'],
+      ['variables', 'variables', 'Variables'],
+      ['variable', 'variables/new', undefined],
+      ...['namespaces', 'policies', 'roles', 'tokens', 'auth-methods', 'binding-rules', 'pools'].map(
+        (kind) => ['administration', `administration/${kind}`, 'Administration'],
+      ),
+      ['servers', 'servers', 'Servers'],
+      ['server', `servers/${server}`, server],
+      ['server', `servers/${server}/monitor`, server],
+      ['settings', 'settings/user-settings', 'Settings'],
+      ['sign-in', 'settings/tokens', 'Sign in'],
+      ['missing', 'no/such/page', 'Nothing is here'],
+      ...['/clients', '/dispatch'].map((tab) => ['job', `jobs/writer@default${tab}`, 'writer']),
+      ['missing', 'optimize', 'Recommendations'],
     ];
+    const source = readFileSync(new URL('../src/lib/route.ts', import.meta.url), 'utf8');
+    const pages = source.slice(source.indexOf('export type Page ='), source.indexOf(';', source.indexOf('export type Page ='))).match(/'[\w-]+'/g);
+    const left = pages.map((name) => name.slice(1, -1)).filter((name) => !paths.some(([page]) => page === name));
+    expect(pages.length > 20 && left.length === 0, `an address of every page, missing: ${left}`);
     const page = await open('');
-    for (const [path, name] of paths) {
+    for (const [, path, name] of paths) {
       await page.goto(`${address}/ui/${path}`);
       if (name) await heading(page, name);
       await page.waitForFunction(() => !document.querySelector('[aria-busy]') && document.querySelector('h1'));
-      for (const scheme of ['light', 'dark']) {
-        await page.getByRole('combobox', { name: 'Theme' }).selectOption(scheme);
-        await accessible(page, `${path} (${scheme})`);
-      }
+      await accessible(page, path);
       await page.setViewportSize({ width: 320, height: 640 });
       const wide = await page.evaluate(() => document.documentElement.scrollWidth);
       expect(wide <= 321, `no sideways scrolling at 320 px on ${path}, the page is ${wide} px wide`);
       await page.setViewportSize({ width: 1280, height: 720 });
     }
-    await page.getByRole('combobox', { name: 'Theme' }).selectOption('system');
     await page.close();
   },
 
@@ -173,6 +226,27 @@ const steps = {
     await page.keyboard.press('?');
     await page.getByRole('dialog', { name: 'Keyboard shortcuts' }).waitFor();
     await page.keyboard.press('Escape');
+    await page.getByRole('dialog', { name: 'Keyboard shortcuts' }).waitFor({ state: 'hidden' });
+    await page.keyboard.press('.');
+    await dialog.getByRole('option', { name: 'verb Stop' }).click();
+    await page.getByRole('dialog').getByText('caravan job stop -namespace default writer').waitFor();
+    await page.getByRole('dialog').getByRole('button', { name: 'Cancel' }).click();
+    await page.getByRole('dialog').waitFor({ state: 'hidden' });
+    await page.keyboard.press('g');
+    await page.keyboard.press('j');
+    await heading(page, 'Jobs');
+    await page.getByRole('table', { name: 'Jobs' }).getByRole('link', { name: 'writer', exact: true }).focus();
+    await page.keyboard.press('ArrowDown');
+    await page.keyboard.press('ArrowUp');
+    await page.keyboard.press('.');
+    await dialog.getByRole('option', { name: 'verb Stop' }).waitFor();
+    await page.keyboard.press('Escape');
+    await dialog.waitFor({ state: 'hidden' });
+    await page.keyboard.press('Control+k');
+    await dialog.getByRole('searchbox', { name: 'Search everything' }).fill('theme dark');
+    await dialog.getByRole('option', { name: 'setting Theme: dark' }).click();
+    await page.getByRole('radio', { name: 'Dark' }).and(page.locator(':checked')).waitFor();
+    await page.getByRole('radio', { name: 'System' }).check();
     await page.close();
   },
 

@@ -2,7 +2,7 @@
 // job `writer` with its volume `data`. Prints `the session is over`.
 
 import { readFileSync } from 'node:fs';
-import { address, api, expect, heading, open, session } from './browser.mjs';
+import { address, api, expect, heading, main, open, session, until } from './browser.mjs';
 import { accessible } from './accessible.mjs';
 
 /** Registers a job file. */
@@ -11,14 +11,6 @@ async function run(text) {
   const answer = await fetch(`${address}/v1/jobs`, { method: 'POST', body: JSON.stringify({ Job: parsed }) });
   expect(answer.ok, `the job to be registered: ${await answer.clone().text()}`);
 }
-const until = async (what, look) => {
-  for (let at = 0; at < 300; at += 1) {
-    const found = await look();
-    if (found) return found;
-    await new Promise((resolve) => setTimeout(resolve, 100));
-  }
-  throw new Error(`waited in vain for ${what}`);
-};
 
 const steps = {
   async 'a parameterized job is dispatched'() {
@@ -217,6 +209,28 @@ const steps = {
     await problems.getByRole('button', { name: /^Line 2/ }).click();
     expect(await page.evaluate(() => document.activeElement?.getAttribute('aria-label')) === 'Job file', 'the focus in the file');
     await accessible(page, 'a wrong file');
+    // What the servers find stands at its line too.
+    const bad = 'job "wrong" {\n  priority = 500\n  group "g" {\n    task "t" {\n      driver = "raw_exec"\n      config { command = "true" }\n      resources { cpu = 0 }\n    }\n  }\n}\n';
+    await page.getByRole('textbox', { name: 'Job file' }).fill(bad);
+    await page.getByRole('button', { name: 'Plan' }).click();
+    await problems.getByRole('button', { name: 'Line 2, column 3' }).waitFor();
+    await problems.getByRole('button', { name: /^Line 7/ }).waitFor();
+    const place = () => page.evaluate(() => {
+      const area = document.activeElement;
+      return area instanceof HTMLTextAreaElement ? area.value.slice(area.selectionStart, area.selectionEnd) : '';
+    });
+    await page.getByRole('textbox', { name: 'Job file' }).press('Control+Home');
+    await page.keyboard.press('F8');
+    expect((await place()) === 'priority = 500', `the first problem to be selected, not ${await place()}`);
+    await page.keyboard.press('F8');
+    expect((await place()).startsWith('cpu = 0'), `the second problem to be selected, not ${await place()}`);
+    await page.keyboard.press('Shift+F8');
+    expect((await place()) === 'priority = 500', 'the first problem again');
+    await accessible(page, 'problems of the servers');
+    const json = JSON.stringify({ Job: { ID: 'wrong', Priority: 500, TaskGroups: [{ Name: 'g', Tasks: [{ Name: 't', Driver: 'raw_exec' }] }] } }, null, 2);
+    await page.getByRole('textbox', { name: 'Job file' }).fill(json);
+    await page.getByRole('button', { name: 'Plan' }).click();
+    await problems.getByRole('button', { name: /^Line 4/ }).waitFor();
     const text = 'job "made" {\n  group "g" {\n    task "t" {\n      driver = "raw_exec"\n      config { command = "true" }\n    }\n  }\n}\n';
     await page.getByRole('textbox', { name: 'Job file' }).fill(text);
     await page.getByRole('button', { name: 'Keep as template' }).click();
@@ -267,5 +281,4 @@ const steps = {
   },
 };
 
-const main = (page, name) => page.getByRole('navigation', { name: 'Main' }).getByRole('link', { name, exact: true }).click();
 await session(steps, process.argv[3]);

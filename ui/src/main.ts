@@ -5,13 +5,6 @@ import { session } from './api/session.svelte';
 import { start } from './nav.svelte';
 import App from './App.svelte';
 
-// An older page whose files are gone loads the newer page, once.
-addEventListener('vite:preloadError', () => {
-  if (sessionStorage.getItem('caravanReloaded') === location.href) return;
-  sessionStorage.setItem('caravanReloaded', location.href);
-  location.reload();
-});
-
 /** Exchanges a one-time token of the address for its secret, and removes it from the address first. */
 async function exchange(): Promise<void> {
   const url = new URL(location.href);

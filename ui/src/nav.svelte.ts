@@ -9,7 +9,7 @@ import { parse, type Page, type Route } from './lib/route';
 const KEPT = ['namespace', 'region'];
 
 class Nav {
-  route = $state.raw(parse(rawPath()));
+  route = $state.raw(parse(rawPath(), new URLSearchParams(location.search).get('namespace') ?? ''));
   query = $state.raw(new URLSearchParams(location.search));
 
   /** The namespace of lists; `*` for all of them. */
@@ -43,7 +43,7 @@ export function href(path: string): string {
 
 function show(): void {
   nav.query = new URLSearchParams(location.search);
-  nav.route = parse(rawPath());
+  nav.route = parse(rawPath(), nav.query.get('namespace') ?? '');
   useRegion(nav.query.get('region') ?? '');
 }
 
@@ -65,14 +65,14 @@ function move(to: string): void {
 }
 
 /** Changes parameters of the address; an empty value removes one. */
-export function setQuery(values: Record<string, string>, keep = false): void {
+export function setQuery(values: Record<string, string>, keep = false, state: object = {}): void {
   const url = new URL(location.href);
   for (const [name, value] of Object.entries(values)) {
     if (value) url.searchParams.set(name, value);
     else url.searchParams.delete(name);
   }
   const to = url.pathname + url.search + url.hash;
-  if (keep) history.pushState({}, '', to);
+  if (keep) history.pushState(state, '', to);
   else history.replaceState(history.state, '', to);
   show();
 }

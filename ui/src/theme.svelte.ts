@@ -9,8 +9,20 @@ function read(): Choice {
   return kept === 'light' || kept === 'dark' ? kept : 'system';
 }
 
+const SYSTEM = matchMedia('(prefers-color-scheme: dark)');
+
 class Theme {
   choice = $state<Choice>(read());
+  private isSystemDark = $state(SYSTEM.matches);
+
+  constructor() {
+    SYSTEM.addEventListener('change', (event) => (this.isSystemDark = event.matches));
+  }
+
+  /** Whether the page is dark. */
+  get isDark(): boolean {
+    return this.choice === 'system' ? this.isSystemDark : this.choice === 'dark';
+  }
 
   choose(choice: Choice): void {
     this.choice = choice;

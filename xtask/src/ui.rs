@@ -1,10 +1,13 @@
-//! `cargo xtask ui`: builds the web page. The built files are checked in, so a build of the program needs no Node.
+//! `cargo xtask ui`: writes the types of the API from the Rust types, and builds the web page. The built files are checked in, so a build of the program needs no Node.
 
 use anyhow::{Context as _, bail, ensure};
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+
+mod trace;
+mod types;
 
 /// The licences that packages of the page and of its build may have.
 const LICENCES: &[&str] = &[
@@ -32,6 +35,7 @@ pub(crate) fn run(arguments: &[String]) -> anyhow::Result<()> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().context("xtask has no parent directory")?;
     let source = root.join("ui");
     let checked_in = root.join("crates/edge/ui/dist");
+    types::update(&source.join("src/api/generated.ts"), check)?;
     licences(&source.join("package-lock.json"))?;
     install(&source)?;
     if !check {

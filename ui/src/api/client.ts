@@ -22,12 +22,16 @@ export interface Answer<T> {
   data: T;
   index: number;
   next: string;
+  /** The number of rows on all pages, if the call asked for it. */
+  total: number | undefined;
 }
 
 export interface Options {
   method?: 'GET' | 'PUT' | 'POST' | 'DELETE';
   body?: unknown;
   signal?: AbortSignal;
+  /** Another secret than that of the signed-in user. */
+  token?: string;
 }
 
 let region = '';
@@ -54,7 +58,8 @@ export function socketAddress(path: string): string {
 /** Sends a request and returns its response. */
 export async function send(path: string, options: Options = {}): Promise<Response> {
   const headers: Record<string, string> = {};
-  if (session.token) headers['X-Nomad-Token'] = session.token;
+  const token = options.token ?? session.token;
+  if (token) headers['X-Nomad-Token'] = token;
   if (options.body !== undefined) headers['Content-Type'] = 'application/json';
   let response: Response;
   try {
@@ -70,10 +75,32 @@ export async function send(path: string, options: Options = {}): Promise<Respons
   }
   if (!response.ok) {
     const text = (await response.text()).trim();
+    // A late answer to an older token does not concern the new one.
+    if (response.status === 403 && text === 'ACL token expired' && token === session.token) session.ended = true;
     throw new CallError(response.status, text || `The agent answered with status ${response.status}.`);
   }
   return response;
 }
+
+let asked: Promise<void> | undefined;
+
+/** Finds out whether a refusal concerns the token as a whole: it has ended or was deleted. */
+export function judgeToken(): Promise<void> {
+  if (!session.token || session.ended) return Promise.resolve();
+  const { token } = session;
+  asked ??= send('acl/token/self')
+    .then(
+      () => undefined,
+      (error: unknown) => {
+        if (error instanceof CallError && error.denied && token === session.token) session.ended = true;
+      },
+    )
+    .finally(() => (asked = undefined));
+  return asked;
+}
+
+/** An agent of an older version counts nothing. */
+const total = (text: string | null) => (text === null ? undefined : Number(text));
 
 /** Calls a route and reads its JSON. */
 export async function call<T>(path: string, options: Options = {}): Promise<Answer<T>> {
@@ -83,6 +110,7 @@ export async function call<T>(path: string, options: Options = {}): Promise<Answ
     data: (text ? JSON.parse(text) : null) as T,
     index: Number(response.headers.get('X-Nomad-Index') ?? 0),
     next: response.headers.get('X-Nomad-NextToken') ?? '',
+    total: total(response.headers.get('X-Caravan-Total')),
   };
 }
 

@@ -1,17 +1,13 @@
 // Data that stays current: read once, then read again when the event stream reports a change.
 
 import workerAddress from './worker.ts?sharedworker&url';
-import { concerns, type Interest, type Note } from '../lib/events';
-import { call, CallError } from './client';
+import { advance, concerns, lacks, latest, type Indexes, type Interest } from '../lib/events';
+import { MIN_PAUSE, Pace } from '../lib/pace';
+import { call, CallError, judgeToken } from './client';
 import { apiRoot } from './places';
 import { session } from './session.svelte';
 import { Stream, type FromStream, type State } from './stream';
 import type { ToWorker } from './worker';
-
-/** Changes within this time are read together. */
-const GATHER = 100;
-/** The least pause between two reads of one list. */
-const MIN_PAUSE = 300;
 
 type Listener = (message: FromStream) => void;
 
@@ -138,6 +134,23 @@ export const connection = new Connection();
 addEventListener('online', () => connection.nudge());
 document.addEventListener('visibilitychange', () => !document.hidden && connection.nudge());
 
+class First {
+  isShown = $state(false);
+
+  constructor() {
+    // Pages without data, and tabs that do not draw because they are hidden.
+    setTimeout(() => (this.isShown = true), 500);
+  }
+
+  /** Notes that data has arrived. The browser draws it before further requests begin. */
+  arrived(): void {
+    if (!this.isShown) requestAnimationFrame(() => setTimeout(() => (this.isShown = true)));
+  }
+}
+
+/** Whether the first content of the page is there. What the page's frame needs is read after it. */
+export const first = new First();
+
 /** What to read and what changes it. */
 export interface Query extends Interest {
   path: string;
@@ -150,6 +163,8 @@ export class Live<T> {
   data = $state.raw<T | undefined>();
   error = $state.raw<CallError | undefined>();
   next = $state('');
+  /** The number of rows on all pages, if the query asks for it. */
+  total = $state<number | undefined>();
   loading = $state(true);
   /** When the data was read, in milliseconds. */
   at = $state(0);
@@ -163,7 +178,9 @@ export function live<T>(query: () => Query | null): Live<T> {
   let shown = '';
   $effect(() => {
     const desired = query();
-    const token = session.token;
+    // A new token reads again; what is shown stays while the user stays signed in.
+    void session.token;
+    const { epoch } = session;
     if (!desired) {
       out.data = undefined;
       out.error = undefined;
@@ -171,7 +188,7 @@ export function live<T>(query: () => Query | null): Live<T> {
       shown = '';
       return;
     }
-    const name = `${token}\n${desired.path}`;
+    const name = `${epoch}\n${desired.path}`;
     if (name !== shown) {
       // Another object: the old one must not be shown under the new name.
       out.data = undefined;
@@ -187,15 +204,18 @@ export function live<T>(query: () => Query | null): Live<T> {
 
 function follow<T>(query: Query, out: Live<T>): () => void {
   const abort = new AbortController();
+  const pace = new Pace();
   let busy = false;
-  let again = false;
+  /** Whether a read is due. */
+  let due = false;
+  /** The newest changes that were reported during a read. */
+  let reported: Indexes = {};
   let timer: ReturnType<typeof setTimeout> | undefined;
-  let pause = MIN_PAUSE;
   let stale = false;
 
   const read = async (wait: boolean) => {
     busy = true;
-    again = false;
+    due = false;
     const begun = performance.now();
     try {
       const sign = query.path.includes('?') ? '&' : '?';
@@ -204,39 +224,53 @@ function follow<T>(query: Query, out: Live<T>): () => void {
       if (abort.signal.aborted) return;
       out.data = answer.data;
       out.next = answer.next;
+      out.total = answer.total;
       out.index = answer.index;
       out.error = undefined;
       out.at = Date.now();
     } catch (error) {
       if (abort.signal.aborted) return;
-      out.error = error instanceof CallError ? error : new CallError(0, String(error));
-      if (out.error.denied || out.error.status === 404) out.data = undefined;
+      const found = error instanceof CallError ? error : new CallError(0, String(error));
+      // The end of a token takes nothing from the user that was already shown.
+      if (found.denied && out.data !== undefined) await judgeToken();
+      if (abort.signal.aborted) return;
+      out.error = found;
+      if ((found.denied && !session.ended) || found.status === 404) out.data = undefined;
     } finally {
       busy = false;
       out.loading = false;
-      if (!wait) pause = Math.max(MIN_PAUSE, 5 * (performance.now() - begun));
+      first.arrived();
+      if (!wait) pace.read(begun, performance.now());
     }
     if (abort.signal.aborted) return;
-    if (again) schedule(pause);
+    const behind = lacks(query, reported, out.index);
+    reported = {};
+    if (due || behind) schedule(pace.after(performance.now()));
     else later();
   };
 
   const schedule = (ms: number) => {
+    // The next token reads again.
+    if (session.ended && out.error?.denied) return;
     if (document.hidden) {
       stale = true;
       return;
     }
-    if (busy) {
-      again = true;
-      return;
-    }
+    due = true;
+    if (busy) return;
     clearTimeout(timer);
     timer = setTimeout(() => void read(false), ms);
+  };
+
+  /** Schedules a read that shows a change. A read that is due stays when it is: changes that never end do not put it off. */
+  const changed = () => {
+    if (!due) schedule(pace.after(performance.now()));
   };
 
   /** Without the stream, a blocking query waits for the next change. */
   const later = () => {
     clearTimeout(timer);
+    if (session.ended && out.error?.denied) return;
     if (query.every) {
       timer = setTimeout(() => schedule(0), query.every);
     } else if (connection.state === 'refused' || connection.denied.some((topic) => query.topics.includes(topic))) {
@@ -247,16 +281,21 @@ function follow<T>(query: Query, out: Live<T>): () => void {
   };
 
   const away = connection.listen((message) => {
-    if (message.kind === 'reset') schedule(GATHER);
+    if (message.kind === 'reset') changed();
     else if (message.kind === 'state') {
       if (message.state === 'live' && out.error) schedule(0);
       else if (message.state === 'refused' && !busy) later();
-    } else if (message.notes.some((note: Note) => concerns(query, note, out.index))) {
-      schedule(performance.now() - lastRead > pause ? GATHER : pause);
-      lastRead = performance.now();
+    } else {
+      // The answer to a read under way may contain the changes already.
+      const before = busy ? reported : {};
+      const found =
+        message.kind === 'begun'
+          ? latest(before, message.indexes)
+          : advance(before, message.notes.filter((note) => concerns(query, note, out.index)));
+      if (busy) reported = found;
+      else if (lacks(query, found, out.index)) changed();
     }
   });
-  let lastRead = 0;
   const seen = () => {
     if (!document.hidden && stale) {
       stale = false;

@@ -12,18 +12,33 @@ function read(store: Storage): string {
 
 class Session {
   token = $state(read(sessionStorage) || read(localStorage));
+  /** Whether the servers refuse the token: it has ended. What the page shows and what the user typed stay. */
+  ended = $state(false);
+  /** Changes when a user signs in or out. A new token of a signed-in user continues: the page keeps what it shows. */
+  epoch = $state(0);
+
+  private set(token: string): void {
+    if ((this.token === '') !== (token === '')) this.epoch += 1;
+    this.ended = false;
+    this.token = token;
+  }
 
   /** Keeps a secret, for all tabs or for this one. */
   signIn(token: string, onlyHere: boolean): void {
     (onlyHere ? sessionStorage : localStorage).setItem(KEY, token);
     (onlyHere ? localStorage : sessionStorage).removeItem(KEY);
-    this.token = token;
+    this.set(token);
   }
 
   signOut(): void {
     sessionStorage.removeItem(KEY);
     localStorage.removeItem(KEY);
-    this.token = '';
+    this.set('');
+  }
+
+  /** Takes over what another tab has kept. */
+  follow(token: string): void {
+    this.set(token);
   }
 }
 
@@ -31,7 +46,11 @@ export const session = new Session();
 
 // Another tab signed in or out.
 addEventListener('storage', (event) => {
-  if (event.key === KEY && event.storageArea === localStorage && !read(sessionStorage)) {
-    session.token = event.newValue ?? '';
+  if (event.key !== KEY || event.storageArea !== localStorage) return;
+  // A token of this tab only stays, unless it has ended.
+  if (read(sessionStorage)) {
+    if (!session.ended || !event.newValue) return;
+    sessionStorage.removeItem(KEY);
   }
+  session.follow(event.newValue ?? '');
 });

@@ -1,6 +1,6 @@
 // The reader of the event stream. It runs in the shared worker, one for all tabs, or in a tab of a browser without one.
 
-import { backoff, merge, readLine, Splitter, type Note } from '../lib/events';
+import { advance, backoff, merge, readLine, Splitter, type Indexes, type Note } from '../lib/events';
 
 /** The topics that pages follow. */
 const TOPICS = [
@@ -19,11 +19,11 @@ const TOPICS = [
 
 /** After this silence the connection is dead: heartbeats come every 30 s. */
 const SILENCE = 45_000;
-/** A stream whose first line is not there by then is one that the caller may not read. */
-const FIRST_LINE = 2_500;
+/** A stream without a line is one that the caller may not read. Agents end it after ten seconds; this is for lost connections. */
+const FIRST_LINE = 15_000;
 /** The pause after a refusal. Rights change rarely. */
 const REFUSED = 60_000;
-/** Notes are handed out in bundles. */
+/** The first note after a pause is handed out at once, those after it in bundles at this interval. */
 const BUNDLE = 80;
 
 export interface Target {
@@ -39,6 +39,8 @@ export type State = 'connecting' | 'live' | 'refused' | 'offline';
 
 export type FromStream =
   | { kind: 'state'; state: State; denied: string[] }
+  /** The stream reports changes from now on. Data of an older index lacks some. */
+  | { kind: 'begun'; indexes: Indexes }
   | { kind: 'notes'; notes: Note[] }
   /** Events were lost: everything must be read again. */
   | { kind: 'reset' };
@@ -46,7 +48,9 @@ export type FromStream =
 export class Stream {
   state: State = 'connecting';
   denied: string[] = [];
-  private last = 0;
+  /** The newest changes that are known. */
+  indexes: Indexes = {};
+  private hasBegun = false;
   private failures = 0;
   private bundle: Note[] = [];
   private timer: ReturnType<typeof setTimeout> | undefined;
@@ -112,8 +116,6 @@ export class Stream {
     address.searchParams.set('namespace', target.namespace);
     address.searchParams.set('caravan', 'true');
     if (target.region) address.searchParams.set('region', target.region);
-    const resumed = this.last > 0;
-    if (resumed) address.searchParams.set('index', String(this.last));
     this.abort = new AbortController();
     let opened = false;
     let late = false;
@@ -136,7 +138,6 @@ export class Stream {
         for (const text of splitter.add(value)) {
           const line = readLine(text);
           if (line.kind === 'gone') {
-            this.last = 0;
             this.emit({ kind: 'reset' });
             return 'ended';
           }
@@ -144,6 +145,7 @@ export class Stream {
             opened = true;
             this.failures = 0;
             this.enter('live', line.kind === 'alive' ? line.denied : []);
+            this.begin(line.kind === 'alive' ? line.indexes : {});
           }
           if (line.kind === 'notes') this.collect(line.notes);
         }
@@ -157,14 +159,27 @@ export class Stream {
     }
   }
 
+  /** Reports what changed before the stream. An agent of an older version does not know, so everything is read again. */
+  private begin(indexes: Indexes): void {
+    this.indexes = indexes;
+    if (Object.keys(indexes).length > 0 || !this.hasBegun) this.emit({ kind: 'begun', indexes });
+    else this.emit({ kind: 'reset' });
+    this.hasBegun = true;
+  }
+
   private collect(notes: Note[]): void {
-    for (const note of notes) this.last = Math.max(this.last, note.index);
+    this.indexes = advance(this.indexes, notes);
     this.bundle.push(...notes);
-    this.timer ??= setTimeout(() => {
-      this.timer = undefined;
-      const bundle = merge(this.bundle);
-      this.bundle = [];
-      this.emit({ kind: 'notes', notes: bundle });
-    }, BUNDLE);
+    if (this.timer === undefined) this.handOut();
+  }
+
+  /** Hands out the bundle, and the next one after a pause, as long as notes arrive. */
+  private handOut(): void {
+    this.timer = undefined;
+    if (this.bundle.length === 0) return;
+    const notes = merge(this.bundle);
+    this.bundle = [];
+    this.emit({ kind: 'notes', notes });
+    this.timer = setTimeout(() => this.handOut(), BUNDLE);
   }
 }

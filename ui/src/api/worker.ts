@@ -17,6 +17,8 @@ function receive(port: MessagePort, message: ToWorker): void {
       ports.add(port);
       stream ??= new Stream(message.target, emit);
       port.postMessage({ kind: 'state', state: stream.state, denied: stream.denied } satisfies FromStream);
+      // A tab that comes later may have read its data before it was one of the ports.
+      if (stream.state === 'live') port.postMessage({ kind: 'begun', indexes: stream.indexes } satisfies FromStream);
       break;
     case 'bye':
       ports.delete(port);

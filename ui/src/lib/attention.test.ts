@@ -14,6 +14,12 @@ const metric = (more: Partial<Metric>): Metric => ({
   QuotaExhausted: null,
   CoalescedFailures: 0,
   ScoreMetaData: null,
+  NodesInPool: 3,
+  NodePool: 'default',
+  ClassExhausted: null,
+  ResourcesExhausted: null,
+  Scores: null,
+  AllocationTime: 0,
   ...more,
 });
 

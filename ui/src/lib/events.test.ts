@@ -1,11 +1,12 @@
 import { expect, it } from 'vitest';
-import { backoff, concerns, merge, readLine, Splitter, type Note } from './events';
+import { advance, backoff, concerns, lacks, merge, readLine, Splitter, type Note } from './events';
 
 const note = (more: Partial<Note>): Note => ({ topic: 'Job', key: 'web', ns: 'default', related: [], index: 7, ...more });
 
 it('reads the lines of the stream', () => {
-  expect(readLine('{}')).toEqual({ kind: 'alive', denied: [] });
-  expect(readLine('{"Caravan":{"Denied":["Node"]}}')).toEqual({ kind: 'alive', denied: ['Node'] });
+  expect(readLine('{}')).toEqual({ kind: 'alive', denied: [], indexes: {} });
+  const first = '{"Caravan":{"Denied":["Node"],"Indexes":{"Job":7}}}';
+  expect(readLine(first)).toEqual({ kind: 'alive', denied: ['Node'], indexes: { Job: 7 } });
   expect(readLine('{"Error":"x"}')).toEqual({ kind: 'gone' });
   expect(readLine('{"Events"')).toEqual({ kind: 'gone' });
   const line = '{"Index":7,"Events":[{"Topic":"Job","Key":"web","Namespace":"default","FilterKeys":null,"Payload":{}}]}';
@@ -32,6 +33,14 @@ it('drops notes that the page has seen', () => {
   expect(concerns(interest, note({ topic: 'Node' }), 6)).toBe(false);
   expect(concerns(interest, note({ key: 'x', related: ['web'] }), 6)).toBe(true);
   expect(concerns(interest, note({ key: 'x' }), 6)).toBe(false);
+});
+
+it('notices changes from before the stream', () => {
+  const interest = { topics: ['Job', 'Allocation'] };
+  expect(lacks(interest, { Job: 7, Node: 99 }, 7)).toBe(false);
+  expect(lacks(interest, { Job: 7, Allocation: 8 }, 7)).toBe(true);
+  expect(lacks({ topics: [] }, { Job: 7 }, 0)).toBe(false);
+  expect(advance({ Job: 9 }, [note({}), note({ topic: 'Node', index: 12 })])).toEqual({ Job: 9, Node: 12 });
 });
 
 it('waits longer after each failure, at most five seconds', () => {

@@ -11,8 +11,14 @@ export interface Note {
   index: number;
 }
 
-/** What a line of the stream is. */
-export type Line = { kind: 'alive'; denied: string[] } | { kind: 'notes'; notes: Note[] } | { kind: 'gone' };
+/** The index of the newest change of each topic. */
+export type Indexes = Record<string, number>;
+
+/** The content of a line of the stream. */
+export type Line =
+  | { kind: 'alive'; denied: string[]; indexes: Indexes }
+  | { kind: 'notes'; notes: Note[] }
+  | { kind: 'gone' };
 
 interface RawEvent {
   Topic?: string;
@@ -24,14 +30,16 @@ interface RawEvent {
 
 /** Reads a line of the stream. A line that cannot be read means that events were lost. */
 export function readLine(text: string): Line {
-  let raw: { Events?: RawEvent[]; Index?: number; Error?: string; Caravan?: { Denied?: string[] } };
+  let raw: { Events?: RawEvent[]; Index?: number; Error?: string; Caravan?: { Denied?: string[]; Indexes?: Indexes } };
   try {
     raw = JSON.parse(text);
   } catch {
     return { kind: 'gone' };
   }
   if (raw.Error !== undefined) return { kind: 'gone' };
-  if (!raw.Events?.length) return { kind: 'alive', denied: raw.Caravan?.Denied ?? [] };
+  if (!raw.Events?.length) {
+    return { kind: 'alive', denied: raw.Caravan?.Denied ?? [], indexes: raw.Caravan?.Indexes ?? {} };
+  }
   const notes = raw.Events.map((event) => ({
     topic: event.Topic ?? '',
     key: event.Key ?? '',
@@ -79,6 +87,25 @@ export function concerns(interest: Interest, note: Note, index: number): boolean
   if (note.index <= index || !interest.topics.includes(note.topic)) return false;
   if (interest.ns && interest.ns !== '*' && note.ns && note.ns !== interest.ns) return false;
   return !interest.keys || interest.keys.some((key) => key === note.key || note.related.includes(key));
+}
+
+/** Returns whether a page that has read the state at an index lacks changes from before the stream. */
+export function lacks(interest: Interest, indexes: Indexes, index: number): boolean {
+  return interest.topics.some((topic) => (indexes[topic] ?? 0) > index);
+}
+
+/** Returns the higher index of each topic. */
+export function latest(one: Indexes, two: Indexes): Indexes {
+  const out = { ...one };
+  for (const [topic, index] of Object.entries(two)) out[topic] = Math.max(index, out[topic] ?? 0);
+  return out;
+}
+
+/** Returns the indexes after some changes. */
+export function advance(indexes: Indexes, notes: Note[]): Indexes {
+  const out = { ...indexes };
+  for (const note of notes) out[note.topic] = Math.max(note.index, out[note.topic] ?? 0);
+  return out;
 }
 
 /** Returns the pause before the next attempt, in milliseconds. */

@@ -10,6 +10,14 @@ it('completes sequences within their time', () => {
   expect(keys.press('?', 2100)).toBe('!help');
 });
 
+it('has no sequence that stops or purges anything', () => {
+  const keys = new Sequence();
+  for (const letter of 'stoppurge') expect(keys.press(letter, 0) ?? '').not.toMatch(/stop|purge/);
+  keys.press('x', 1);
+  expect(['g', 'o'].map((key) => keys.press(key, 2)).at(-1)).toBe('');
+  expect(['r', 'u', 'n'].map((key) => keys.press(key, 3)).at(-1)).toBe('jobs/run');
+});
+
 it('begins again with a key that does not continue', () => {
   const keys = new Sequence();
   keys.press('g', 0);

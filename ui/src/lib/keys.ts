@@ -22,6 +22,11 @@ export const KEYS: [keys: string, what: string, words: string][] = [
   ['[ [', '!previous', 'Previous page'],
   ['j', '!down', 'Next row'],
   ['k', '!back', 'Previous row'],
+  ['.', '!verbs', 'What can be done with the row or the object'],
+  ['t', '!theme', 'Next theme: light, dark, system'],
+  ['g o', '', 'Overview'],
+  ['g l', 'allocations', 'Allocations'],
+  ['r u n', 'jobs/run', 'Run a job'],
 ];
 
 /** Collects keys into sequences. */

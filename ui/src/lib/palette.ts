@@ -5,6 +5,8 @@ export interface Entry {
   name: string;
   /** The path below `/ui/`. */
   path: string;
+  /** What the entry does instead of leading to its path. */
+  act?: () => void;
 }
 
 /** Returns how well a name fits a text: 0 for not at all, more is better. */

@@ -47,6 +47,28 @@ describe('addresses', () => {
     expect(parse(path)).toMatchObject({ page, id, ns, tab });
   });
 
+  it.each([
+    ['storage/volumes/csi/data', 'team', 'data', 'team'],
+    ['storage/volumes/csi/data@default', 'team', 'data', 'default'],
+    ['jobs/web/versions', '*', 'web', 'default'],
+    ['jobs/web/versions', 'team', 'web', 'team'],
+  ])('%s with namespace=%s names the namespace', (path, namespace, id, ns) => {
+    expect(parse(path, namespace)).toMatchObject({ id, ns });
+  });
+
+  it('knows every address of Nomad', () => {
+    // Section 2 of the reference: what a path leads to, never nothing.
+    for (const path of [
+      'jobs/run/templates', 'jobs/run/templates/new', 'jobs/run/templates/manage', 'jobs/run/templates/basic', 'jobs/a@n/definition',
+      'jobs/a@n/versions', 'jobs/a@n/deployments', 'jobs/a@n/dispatch', 'jobs/a@n/evaluations', 'jobs/a@n/allocations', 'jobs/a@n/clients',
+      'jobs/a@n/services', 'jobs/a@n/services/web', 'jobs/a@n/variables', 'jobs/a@n/group', 'allocations/1/fs', 'allocations/1/fs/a/b',
+      'allocations/1/task', 'allocations/1/task/logs', 'allocations/1/task/fs/a', 'clients/1', 'clients/1/monitor', 'servers/s/monitor',
+      'storage/plugins', 'csi/plugins', 'evaluations', 'variables/var/a/b@n/edit', 'exec/a/g/t', 'settings/tokens', 'settings/user-settings',
+      'administration', 'administration/policies/new', 'administration/roles/1', 'administration/tokens', 'administration/namespaces/n',
+      'administration/sentinel-policies', 'administration/sentinel-policies/x',
+    ]) expect(parse(path).page, path).not.toBe('missing');
+  });
+
   it('reads what it writes', () => {
     for (const id of ['web', 'a/b', 'a@b', 'ä %', '100%']) {
       expect(parse(to.job(id, 'team', 'versions'))).toMatchObject({ page: 'job', id, ns: 'team', tab: 'versions' });

@@ -41,10 +41,10 @@ export interface Route {
   rest: string[];
 }
 
-/** Splits `<id>@<namespace>` at the last `@`. */
-export function splitId(text: string): { id: string; ns: string } {
+/** Splits `<id>@<namespace>` at the last `@`. Without one, the namespace is that of the address's parameter. */
+export function splitId(text: string, otherwise = 'default'): { id: string; ns: string } {
   const at = text.lastIndexOf('@');
-  return at > 0 ? { id: text.slice(0, at), ns: text.slice(at + 1) || 'default' } : { id: text, ns: 'default' };
+  return at > 0 ? { id: text.slice(0, at), ns: text.slice(at + 1) || 'default' } : { id: text, ns: otherwise };
 }
 
 function decode(segment: string): string {
@@ -74,8 +74,10 @@ export const JOB_TABS = [
   'clients',
 ];
 
-/** Reads a raw path below `/ui/`, whose segments are still percent-encoded. */
-export function parse(path: string): Route {
+/** Reads a raw path below `/ui/`, whose segments are still percent-encoded. `namespace` is the parameter of the address, which
+ * names the namespace of an object whose path has none. */
+export function parse(path: string, namespace = ''): Route {
+  const split = (text: string) => splitId(text, namespace && namespace !== '*' ? namespace : 'default');
   const words = path.replace(/^\/+|\/+$/g, '').split('/').filter((word) => word !== '').map(decode);
   const [first, second, third, ...rest] = words;
   switch (first) {
@@ -85,9 +87,9 @@ export function parse(path: string): Route {
       if (second === undefined) return route('jobs');
       if (second === 'run') return route('run', { tab: third === 'templates' ? 'templates' : '', id: third === 'templates' ? (rest[0] ?? '') : '' });
       if (third === undefined || JOB_TABS.includes(third)) {
-        return route('job', { ...splitId(second), tab: third ?? '', rest });
+        return route('job', { ...split(second), tab: third ?? '', rest });
       }
-      return route('group', { ...splitId(second), tab: third, rest });
+      return route('group', { ...split(second), tab: third, rest });
     case 'allocations':
       if (second === undefined) return route('allocations');
       return route('allocation', { id: second, tab: third ?? '', rest });
@@ -100,10 +102,10 @@ export function parse(path: string): Route {
     case 'csi': {
       const kind = second === 'volumes' ? third : undefined;
       if (kind === 'new') return route('new-volume');
-      if (kind === 'csi' && rest[0] !== undefined) return route('volume', splitId(rest[0]));
-      if (kind === 'dynamic' && rest[0] !== undefined) return route('host-volume', splitId(rest[0]));
+      if (kind === 'csi' && rest[0] !== undefined) return route('volume', split(rest[0]));
+      if (kind === 'dynamic' && rest[0] !== undefined) return route('host-volume', split(rest[0]));
       // Old bookmarks name no kind.
-      if (first === 'csi' && kind !== undefined) return route('volume', splitId(kind));
+      if (first === 'csi' && kind !== undefined) return route('volume', split(kind));
       if (second === 'plugins' && third !== undefined) return route('plugin', { id: third, tab: rest[0] ?? '' });
       return route('storage');
     }
@@ -115,7 +117,7 @@ export function parse(path: string): Route {
       const tail = [third, ...rest].filter((word) => word !== undefined);
       if (second === 'var') {
         const edit = tail.at(-1) === 'edit';
-        return route('variable', { ...splitId((edit ? tail.slice(0, -1) : tail).join('/')), tab: edit ? 'edit' : '' });
+        return route('variable', { ...split((edit ? tail.slice(0, -1) : tail).join('/')), tab: edit ? 'edit' : '' });
       }
       if (second === 'new') return route('variable', { tab: 'new' });
       return route('variables', { id: second === 'path' ? tail.join('/') : '' });
@@ -123,7 +125,7 @@ export function parse(path: string): Route {
     case 'administration':
       return route('administration', { tab: second ?? '', id: third ?? '' });
     case 'exec':
-      return route('exec', { ...splitId(second ?? ''), tab: third ?? '', rest });
+      return route('exec', { ...split(second ?? ''), tab: third ?? '', rest });
     case 'settings':
       return second === 'user-settings' ? route('settings') : route('sign-in');
     case 'sign-in':

@@ -1,6 +1,6 @@
 import { expect, it } from 'vitest';
 import type { Claim, PluginRow, VolumeExplain } from '../api/types';
-import { rank, tree } from './storage';
+import { mapFilter, rank, tree } from './storage';
 
 const claim = (more: Partial<Claim>) => ({ JobID: 'w', NodeID: 'n', AllocID: 'a', Phase: 'mounted', WaitsFor: '', LastError: '', ...more }) as Claim;
 const volume = (ID: string, PluginID: string, claims: Claim[] = [], more = {}) =>
@@ -38,4 +38,24 @@ it('narrows by filters', () => {
   expect(ids({ phase: 'fencing' })).toEqual(['2']);
   expect(ids({ trouble: true })).toEqual(['2']);
   expect(ids({ plugin: 'a' })).toEqual(['1']);
+});
+
+it('selects what failed, and what is on a node', () => {
+  const rows = [
+    volume('1', 'a', [claim({ NodeID: 'n1' })]),
+    volume('2', 'a', [claim({ NodeID: 'n2', LastError: 'no' })]),
+    volume('3', 'b', [], { LastError: 'full' }),
+  ];
+  const ids = (filters: object) => tree(plugins, rows, { ...any, ...filters }, 60, { n2: 'Berlin' }).flatMap((branch) => branch.volumes.map((row) => row.ID));
+  expect(ids({ failed: true }).toSorted()).toEqual(['2', '3']);
+  expect(ids({ node: 'n1' })).toEqual(['1']);
+  expect(ids({ node: 'berl' })).toEqual(['2']);
+});
+
+it('filters all pages of the map', () => {
+  expect(mapFilter('', '', undefined)).toBe('');
+  expect(mapFilter('', 'mounted', ['n1'])).toBe(
+    '(Phase == "mounted" or (Claims is not nil and any Claims as c { c.Phase == "mounted" })) and (Claims is not nil and any Claims as c { c.NodeID == "n1" })',
+  );
+  expect(mapFilter('', '', [])).toBe('ID == ""');
 });

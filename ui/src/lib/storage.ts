@@ -1,6 +1,7 @@
 // The storage map: plugins, their nodes, volumes and claims as a tree with a budget.
 
 import type { Claim, PluginRow, VolumeExplain } from '../api/types';
+import { all } from './list';
 
 /** The most volumes that one plugin shows at once. */
 export const BUDGET = 60;
@@ -9,8 +10,12 @@ export interface Filters {
   search: string;
   plugin: string;
   phase: string;
+  /** The beginning of a node's id, or a part of its name. */
+  node?: string;
   /** Only volumes that wait or failed. */
   trouble: boolean;
+  /** Only volumes that failed, or with a claim that did. */
+  failed?: boolean;
 }
 
 export interface Branch {
@@ -40,21 +45,46 @@ export function rank(volume: VolumeExplain): number {
   return Math.max(own, ...(volume.Claims ?? []).map(claimRank));
 }
 
-function fits(volume: VolumeExplain, filters: Filters): boolean {
+/** Returns the filter expression of the volumes that fit, for all pages of the map. `nodes` are the ids of the nodes that the
+ * user means; `undefined` for any. */
+export function mapFilter(search: string, phase: string, nodes: string[] | undefined): string {
+  const text = (value: string) => JSON.stringify(value);
+  // A volume without claims has none, not an empty list.
+  const claims = (what: string) => `(Claims is not nil and any Claims as c { ${what} })`;
+  return all(
+    search && `(ID contains ${text(search)} or Namespace contains ${text(search)} or ${claims(`c.JobID contains ${text(search)} or c.AllocID contains ${text(search)}`)})`,
+    phase && `(Phase == ${text(phase)} or ${claims(`c.Phase == ${text(phase)}`)})`,
+    nodes && (nodes.length ? claims(nodes.map((id) => `c.NodeID == ${text(id)}`).join(' or ')) : 'ID == ""'),
+  );
+}
+
+/** Returns whether a step of a volume or of one of its claims failed. */
+export function hasFailed(volume: VolumeExplain): boolean {
+  return Boolean(volume.LastError) || held(volume).some((claim) => Boolean(claim.LastError));
+}
+
+function isOn(volume: VolumeExplain, node: string, names: Record<string, string>): boolean {
+  const ids = [...held(volume).map((claim) => claim.NodeID), ...Object.keys(volume.Usage ?? {})];
+  return ids.some((id) => id.startsWith(node) || (names[id] ?? '').toLowerCase().includes(node.toLowerCase()));
+}
+
+function fits(volume: VolumeExplain, filters: Filters, names: Record<string, string>): boolean {
   const search = filters.search.toLowerCase();
   const words = [volume.ID, volume.Namespace, ...(volume.Claims ?? []).flatMap((claim) => [claim.JobID, claim.NodeID, claim.AllocID])];
   if (search && !words.some((word) => word.toLowerCase().includes(search))) return false;
   if (filters.plugin && volume.PluginID !== filters.plugin) return false;
+  if (filters.node && !isOn(volume, filters.node, names)) return false;
+  if (filters.failed && !hasFailed(volume)) return false;
   if (filters.trouble && rank(volume) === 0) return false;
   if (!filters.phase) return true;
   return volume.Phase === filters.phase || (volume.Claims ?? []).some((claim) => claim.Phase === filters.phase);
 }
 
 /** Builds the tree, trouble first. */
-export function tree(plugins: PluginRow[], volumes: VolumeExplain[], filters: Filters, budget = BUDGET): Branch[] {
-  const shown = volumes.filter((volume) => fits(volume, filters));
+export function tree(plugins: PluginRow[], volumes: VolumeExplain[], filters: Filters, budget = BUDGET, names: Record<string, string> = {}): Branch[] {
+  const shown = volumes.filter((volume) => fits(volume, filters, names));
   const ids = new Set([...plugins.map((plugin) => plugin.ID), ...shown.map((volume) => volume.PluginID)]);
-  const narrowed = Boolean(filters.search || filters.phase || filters.trouble);
+  const narrowed = Boolean(filters.search || filters.phase || filters.trouble || filters.node || filters.failed);
   const out: Branch[] = [];
   for (const id of ids) {
     if (filters.plugin && filters.plugin !== id) continue;

@@ -1,6 +1,6 @@
 import { expect, it } from 'vitest';
 import type { NodeColumns } from '../api/types';
-import { CELL, fill, hit, layout, moved, state, TITLE } from './topology';
+import { CELL, Cells, fill, hit, isSame, layout, moved, state, TITLE } from './topology';
 
 const nodes = {
   ID: ['1', '2', '3', '4'],
@@ -53,4 +53,43 @@ it('fills within bounds', () => {
   expect(fill(nodes, 1, 'cpu', 4)).toBe(1);
   expect(fill(nodes, 2, 'allocations', 4)).toBe(0.75);
   expect([0, 1, 2, 3].map((at) => state(nodes, at))).toEqual(['ready', 'draining', 'down', 'ineligible']);
+});
+
+it('knows the place of each node', () => {
+  const shape = layout(nodes, 'datacenter', 2 * CELL, (at) => at !== 2);
+  expect(shape.places.get(0)).toEqual({ x: 0, y: TITLE + CELL });
+  expect(shape.places.get(2)).toBeUndefined();
+  for (const [at, { x, y }] of shape.places) expect(hit(shape, x + 1, y + 1)).toBe(at);
+});
+
+it('keeps the picture while the nodes stay', () => {
+  const of = (all: typeof nodes, width = 100) => layout(all, 'status', width, () => true);
+  expect(isSame(of(nodes), of({ ...nodes, CPUUsed: [1, 1, 1, 1] }))).toBe(true);
+  expect(isSame(of(nodes), of({ ...nodes, Status: ['down', 'ready', 'down', 'ready'] }))).toBe(false);
+  expect(isSame(of(nodes), of(nodes, 200))).toBe(false);
+});
+
+it('draws only cells that look different, within the time of a frame', () => {
+  const cells = new Cells();
+  let full = 1;
+  const painted: number[] = [];
+  const draw = (isOver = () => false) => {
+    painted.length = 0;
+    cells.draw((at) => ({ state: 'ready', full: at === 5 ? full : 0, chosen: false }), (at) => painted.push(at), isOver);
+    return painted.length;
+  };
+  const all = Array.from({ length: 1000 }, (_, at) => at);
+  cells.touch(all);
+  const first = draw(() => true);
+  expect(first).toBeLessThan(100);
+  expect(cells.isDirty).toBe(true);
+  expect(draw()).toBe(1000 - first);
+  cells.touch(all);
+  expect(draw()).toBe(0);
+  full = 2;
+  cells.touch(all);
+  expect(draw()).toBe(1);
+  cells.clear();
+  cells.touch([5]);
+  expect(draw()).toBe(1);
 });

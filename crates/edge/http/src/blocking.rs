@@ -3,7 +3,7 @@
 use crate::access::{self, Place, Watched};
 use crate::call::Call;
 use crate::error::ApiError;
-use crate::reply::{Indexed, Meta};
+use crate::reply::{Indexed, Meta, Next};
 use caravan_state::{Reads, Root, Watch};
 use std::time::Duration;
 use tokio::time::Instant;
@@ -21,7 +21,7 @@ pub(crate) async fn read<T>(
     let store = server.store();
     let answer = |reads: &Reads<'_>| {
         let (index, value) = read(reads)?;
-        let meta = Meta { index, known_leader: server.is_leader(), next_token: String::new() };
+        let meta = Meta { index, known_leader: server.is_leader(), next: Next::default() };
         Ok((meta, value))
     };
     if wait.index == 0 {

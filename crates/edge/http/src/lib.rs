@@ -28,6 +28,7 @@ mod http_body;
 mod jobdiff;
 mod leader;
 mod log_source;
+mod order;
 mod page;
 mod profiler;
 mod query;

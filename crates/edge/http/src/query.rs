@@ -59,6 +59,19 @@ impl Query {
         }
     }
 
+    /// Parses a parameter of Caravan's own as a Go bool; absent or empty is `None`.
+    pub(crate) fn bool(&self, name: &str) -> Result<Option<bool>, ApiError> {
+        match self.text(name) {
+            "" => Ok(None),
+            text => match go_bool(text) {
+                Some(value) => Ok(Some(value)),
+                None => {
+                    Err(ApiError::bad_request(format!("`{name}` is {text:?}; expected `true` or `false`")))
+                }
+            },
+        }
+    }
+
     /// Returns whether answers are indented.
     pub(crate) fn pretty(&self) -> bool {
         self.get("pretty").is_some_and(|value| value != "0")

@@ -17,6 +17,16 @@ const INDEX: HeaderName = HeaderName::from_static("x-nomad-index");
 pub(crate) const LAST_CONTACT: HeaderName = HeaderName::from_static("x-nomad-lastcontact");
 pub(crate) const KNOWN_LEADER: HeaderName = HeaderName::from_static("x-nomad-knownleader");
 const NEXT_TOKEN: HeaderName = HeaderName::from_static("x-nomad-nexttoken");
+const TOTAL: HeaderName = HeaderName::from_static("x-caravan-total");
+
+/// The rows of a list that its page leaves out.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Next {
+    /// The start of the next page; empty on the last page.
+    pub(crate) token: String,
+    /// The number of rows on all pages, if the request asks for it.
+    pub(crate) total: Option<usize>,
+}
 
 /// The metadata of a read about its state.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -25,8 +35,8 @@ pub(crate) struct Meta {
     pub(crate) index: u64,
     /// Whether there is a leader.
     pub(crate) known_leader: bool,
-    /// The start of the next page; empty on the last page.
-    pub(crate) next_token: String,
+    /// The rows that the page leaves out.
+    pub(crate) next: Next,
 }
 
 impl Meta {
@@ -36,7 +46,7 @@ impl Meta {
             map.insert("Index".into(), json!(self.index));
             map.insert("LastContact".into(), json!(0));
             map.insert("KnownLeader".into(), json!(self.known_leader));
-            map.insert("NextToken".into(), json!(self.next_token));
+            map.insert("NextToken".into(), json!(self.next.token));
         }
         value
     }
@@ -140,10 +150,13 @@ impl Reply {
                 headers.insert(LAST_CONTACT, HeaderValue::from(0));
                 let known = if meta.known_leader { "true" } else { "false" };
                 headers.insert(KNOWN_LEADER, HeaderValue::from_static(known));
-                if let Ok(token) = HeaderValue::from_str(&meta.next_token)
-                    && !meta.next_token.is_empty()
+                if let Ok(token) = HeaderValue::from_str(&meta.next.token)
+                    && !meta.next.token.is_empty()
                 {
                     headers.insert(NEXT_TOKEN, token);
+                }
+                if let Some(total) = meta.next.total {
+                    headers.insert(TOTAL, HeaderValue::from(total));
                 }
             }
         }

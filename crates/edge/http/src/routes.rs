@@ -6,6 +6,7 @@ pub(crate) mod agent;
 pub(crate) mod agent_admin;
 pub(crate) mod allocs;
 pub(crate) mod children;
+pub(crate) mod claims;
 pub(crate) mod client;
 pub(crate) mod cluster;
 pub(crate) mod convert;
@@ -50,7 +51,7 @@ pub(crate) mod volumes;
 pub(crate) mod what_if;
 
 use crate::error::ApiError;
-use crate::reply::Meta;
+use crate::reply::{Meta, Next};
 use caravan_state::{Root, Table};
 
 /// The answer to a path that names an object but no known part of it.
@@ -89,6 +90,6 @@ fn check_prefix(what: &str, prefix: &str) -> Result<(), ApiError> {
 /// Returns the error for a missing object, with the index from which clients can block until it exists.
 fn absent(root: &Root, table: Table, message: &str) -> ApiError {
     let index = root.table_index(table);
-    let meta = Meta { index, known_leader: true, next_token: String::new() };
+    let meta = Meta { index, known_leader: true, next: Next::default() };
     ApiError::not_found(message).with_meta(meta)
 }

@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 
 /// The routes of access control, from [`Client::acl`].
 #[derive(Clone, Copy, Debug)]
-pub struct Acl<'a>(&'a Client);
+pub struct Acl<'a>(pub(crate) &'a Client);
 
 impl Client {
     /// Returns the routes of access control.

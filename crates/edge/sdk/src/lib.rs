@@ -119,6 +119,7 @@ mod overview;
 mod query;
 mod retry;
 mod scaling;
+mod statuses;
 mod transport;
 mod variables;
 mod volumes;
@@ -163,6 +164,7 @@ pub use scaling::{
     Action, GroupScaleStatus, ScaleRequest, ScaleStatus, Scaling, ScalingPolicy, ScalingPolicyStub,
     TagResponse,
 };
+pub use statuses::{Capabilities, ClaimRow, JobStatusAlloc, JobStatusDeployment, JobStatusRow};
 pub use variables::{CheckIndex, Variables, Written};
 pub use volumes::{
     ClaimView, ExternalVolumes, Plugins, SnapshotPage, VolumeDetail, Volumes, VolumesResponse,

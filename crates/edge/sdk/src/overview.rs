@@ -14,7 +14,7 @@ use std::collections::BTreeMap;
 
 /// Caravan's own routes, from [`Client::caravan`].
 #[derive(Clone, Copy, Debug)]
-pub struct Caravan<'a>(&'a Client);
+pub struct Caravan<'a>(pub(crate) &'a Client);
 
 /// Counts by state, and the objects that need attention.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]

@@ -26,8 +26,13 @@ pub struct QueryOptions {
     pub per_page: u32,
     /// The start of the page: [`Meta::next_token`] of the previous page.
     pub next_token: String,
-    /// Whether lists begin with the newest element.
+    /// Whether lists begin with the newest element; with `sort`, whether its order is reversed.
     pub reverse: bool,
+    /// The order of a list, such as `name,-modify`; empty for the list's own. docs/http-routes.md has the keys of each list.
+    /// Pages of one list need one order.
+    pub sort: String,
+    /// Whether the answer has the number of all elements: [`Meta::total`].
+    pub count: bool,
     /// Additional parameters of the route.
     pub params: Vec<(String, String)>,
 }
@@ -53,6 +58,18 @@ impl QueryOptions {
     #[must_use]
     pub fn param(mut self, name: impl Into<String>, value: impl Into<String>) -> Self {
         self.params.push((name.into(), value.into()));
+        self
+    }
+    /// Sets the order of a list.
+    #[must_use]
+    pub fn sort(mut self, order: impl Into<String>) -> Self {
+        self.sort = order.into();
+        self
+    }
+    /// Asks for the number of all elements.
+    #[must_use]
+    pub fn count(mut self) -> Self {
+        self.count = true;
         self
     }
     /// Sets a blocking query: it waits until the state is newer than `index`, at most `wait`.
@@ -89,9 +106,12 @@ impl QueryOptions {
         if self.stale {
             add("stale", "");
         }
-        for (name, value) in
-            [("prefix", &self.prefix), ("filter", &self.filter), ("next_token", &self.next_token)]
-        {
+        for (name, value) in [
+            ("prefix", &self.prefix),
+            ("filter", &self.filter),
+            ("sort", &self.sort),
+            ("next_token", &self.next_token),
+        ] {
             if !value.is_empty() {
                 add(name, value);
             }
@@ -101,6 +121,9 @@ impl QueryOptions {
         }
         if self.reverse {
             add("reverse", "true");
+        }
+        if self.count {
+            add("count", "true");
         }
         for (name, value) in &self.params {
             add(name, value);
@@ -134,6 +157,8 @@ pub struct Meta {
     pub last_contact: Duration,
     /// The start of the next page; empty on the last page.
     pub next_token: String,
+    /// The number of elements on all pages, if the query asked for it and the agent counts.
+    pub total: Option<u64>,
 }
 
 impl Meta {
@@ -144,6 +169,7 @@ impl Meta {
             known_leader: text("x-nomad-knownleader") == "true",
             last_contact: Duration::from_millis(text("x-nomad-lastcontact").parse().unwrap_or(0)),
             next_token: text("x-nomad-nexttoken").to_owned(),
+            total: text("x-caravan-total").parse().ok(),
         }
     }
 }
@@ -209,6 +235,16 @@ mod tests {
         );
         assert_eq!(QueryOptions::new().namespace("x").encode(None, Some("y")), "namespace=x");
         assert_eq!(QueryOptions::new().encode(None, None), "");
+        let query = QueryOptions { per_page: 5, ..QueryOptions::new().sort("name,-modify").count() };
+        assert_eq!(query.encode(None, None), "sort=name%2C-modify&per_page=5&count=true");
+    }
+
+    #[test]
+    fn the_total_is_read_where_it_is_present() {
+        let mut headers = HeaderMap::new();
+        assert_eq!(Meta::read(&headers).total, None);
+        headers.insert("x-caravan-total", 48_211.into());
+        assert_eq!(Meta::read(&headers).total, Some(48_211));
     }
 
     #[test]

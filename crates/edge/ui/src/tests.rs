@@ -112,3 +112,20 @@ fn the_first_load_stays_within_its_budget() {
     assert!(first > 0 && first + page.len() < BUDGET, "{first} bytes");
     assert!(all < 1024 * 1024, "{all} bytes");
 }
+
+/// An agent keeps the packed forms of files that a browser has requested, and nothing before that.
+#[test]
+fn an_agent_keeps_at_most_half_a_mebibyte() {
+    let packed: usize = FILES.values().map(|file| file.packed().len()).sum();
+    assert!(packed > 0 && packed < 512 * 1024, "{packed} bytes");
+}
+
+/// Names without a hash are checked again each time.
+#[test]
+fn the_script_that_loads_the_page_again_is_never_stale() {
+    let page = text(&get(""));
+    assert!(page.find("src=\"./boot.js\"") < page.find("type=\"module\""), "{page}");
+    let answer = get("boot.js");
+    assert_eq!(answer.content_type, "text/javascript; charset=utf-8");
+    assert_eq!(answer.headers[CACHE_CONTROL], "no-cache");
+}

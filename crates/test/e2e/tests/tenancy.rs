@@ -16,7 +16,16 @@ pub struct Guarded {
 impl Guarded {
     /// Starts an agent with server and client, and waits until its node is ready.
     pub fn start() -> Result<Self> {
-        let guarded = Self::start_as(AgentOptions::default())?;
+        Self::start_ready("")
+    }
+
+    /// Starts an agent as [`Guarded::start`], whose tokens may end after a second.
+    pub fn start_with_short_tokens() -> Result<Self> {
+        Self::start_ready("  token_min_expiration_ttl = \"1s\"\n")
+    }
+
+    fn start_ready(acl: &str) -> Result<Self> {
+        let guarded = Self::start_with(acl, AgentOptions::default())?;
         eventually("the node to be ready", || {
             let nodes = guarded.as_root("GET", "/v1/nodes", None)?.json()?;
             if nodes[0]["Status"] == "ready" { Ok(()) } else { bail!("{nodes}") }
@@ -26,7 +35,12 @@ impl Guarded {
 
     /// Starts an agent with these options.
     pub fn start_as(options: AgentOptions) -> Result<Self> {
-        let extra = "acl {\n  enabled = true\n}\n".to_owned();
+        Self::start_with("", options)
+    }
+
+    /// Starts an agent with these options and settings of the block `acl`.
+    fn start_with(acl: &str, options: AgentOptions) -> Result<Self> {
+        let extra = format!("acl {{\n  enabled = true\n{acl}}}\n");
         let agent = Agent::launch(AgentOptions { extra, ..options })?;
         let mut root = String::new();
         eventually("the first token", || {

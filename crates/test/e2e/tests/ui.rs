@@ -1,50 +1,17 @@
 //! The web page: a session of a user in Chromium against a real agent.
 
 use crate::tenancy::Guarded;
+use crate::tls::Certificates;
 use crate::{create_volume, run_job};
 use anyhow::{Context, Result, bail, ensure};
-use caravan_testkit::{Agent, AgentOptions, Plugin, Writer, eventually, plugin_job, workspace, writer_job};
+use caravan_testkit::{Agent, AgentOptions, Plugin, Writer, browser, eventually, plugin_job, writer_job};
 use serde_json::json;
-use std::path::Path;
-use std::process::{Command, Stdio};
-
-/// The browser of the tests (package `chromium`).
-const BROWSER: &str = "/usr/bin/chromium";
-
-/// Installs the packages of the page's tests, if the lock file has changed since the last time.
-fn packages(folder: &Path) -> Result<()> {
-    let changed = |name: &str| folder.join(name).metadata().and_then(|found| found.modified());
-    let installed = changed("node_modules/.package-lock.json");
-    if installed.is_ok_and(|at| changed("package-lock.json").is_ok_and(|lock| lock <= at)) {
-        return Ok(());
-    }
-    let status = Command::new("npm").args(["ci", "--no-audit", "--no-fund"]).current_dir(folder).status();
-    let status = status.context("npm is not installed: scripts/tools.sh test installs Node")?;
-    ensure!(status.success(), "npm ci ended with {status}");
-    Ok(())
-}
+use std::fs;
 
 /// Runs a script of the page's tests.
 fn session(agent: &Agent, script: &str, secrets: &[&str]) -> Result<()> {
-    if !Path::new(BROWSER).exists() {
-        bail!("{BROWSER} is missing: scripts/tools.sh test installs it");
-    }
-    let folder = workspace("ui");
-    packages(&folder)?;
-    let output = Command::new("node")
-        .arg(folder.join("e2e").join(script))
-        .arg(format!("http://{}", agent.address()))
-        .args(secrets)
-        .stdin(Stdio::null())
-        .output()
-        .context("node is not installed: scripts/tools.sh test installs it")?;
-    let (text, errors) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
-    ensure!(
-        output.status.success() && text.trim() == "the session is over",
-        "{text}\n{errors}\n--- log of the agent\n{}",
-        agent.log_tail()
-    );
-    Ok(())
+    browser::session(script, &format!("http://{}", agent.address()), secrets, &[])
+        .with_context(|| format!("--- log of the agent\n{}", agent.log_tail()))
 }
 
 /// Starts an agent that runs the job `writer` with the volume `data` of the plugin `hostpath`.
@@ -109,7 +76,7 @@ fn one_call_answers_what_waits() -> Result<()> {
 
 #[test]
 fn a_missing_right_costs_a_panel_not_the_page() -> Result<()> {
-    let guarded = Guarded::start()?;
+    let guarded = Guarded::start_with_short_tokens()?;
     let limited = guarded.token("limited", "namespace \"default\" {\n  policy = \"read\"\n}\n")?;
     let job = json!({"Job": {
         "ID": "web", "Name": "web", "Type": "service", "Datacenters": ["*"],
@@ -120,4 +87,23 @@ fn a_missing_right_costs_a_panel_not_the_page() -> Result<()> {
     let answer = guarded.as_root("PUT", "/v1/jobs", Some(&job))?;
     ensure!(answer.status == 200, "{answer:?}");
     session(&guarded.agent, "rights.mjs", &[&guarded.root, &limited])
+}
+
+/// TLS with HTTP/2, proxies with a prefix, a balancer of two versions, the policy of the page, its themes.
+#[test]
+fn a_user_reaches_the_page_over_tls_and_through_proxies() -> Result<()> {
+    let certificates = Certificates::make()?;
+    let agent = Agent::launch(AgentOptions {
+        dev: true,
+        extra: certificates.block("server", "http = true"),
+        ..AgentOptions::default()
+    })?;
+    let (address, ca) = (format!("https://{}", agent.address()), certificates.ca());
+    let env = [("CARAVAN_ADDR", address.as_str()), ("CARAVAN_CACERT", ca.as_str())];
+    crate::tls::answers(&certificates, &agent, &env)?;
+    fs::write(certificates.path("web.nomad.hcl"), crate::script_job("web", "exec sleep 3600"))?;
+    certificates.run(&env, &["job", "run", "web.nomad.hcl"])?.ok()?;
+    let certificate = certificates.path("global-server-nomad.pem").display().to_string();
+    browser::session("outside.mjs", &address, &[&certificate], &[("NODE_EXTRA_CA_CERTS", ca.as_str())])
+        .with_context(|| format!("--- log of the agent\n{}", agent.log_tail()))
 }

@@ -3,6 +3,8 @@
 use crate::cluster::{Cluster, FleetError};
 use crate::load::{self, Load};
 use caravan_http::{AgentInfo, HttpState, Transport};
+use caravan_server::JobSubmission;
+use caravan_types::job::{Job, JobType, Parameterized};
 use caravan_types::node::Node;
 use caravan_types::plugin::{CsiInfo, CsiNodeInfo};
 use caravan_types::volume::{AccessMode, AttachmentMode, Capability, VolumeRequestBody};
@@ -30,6 +32,8 @@ pub struct Size {
     pub each: u32,
     /// The number of volumes.
     pub volumes: usize,
+    /// The number of further jobs, which wait for their dispatch.
+    pub jobs: usize,
 }
 
 /// Fills a cluster: the nodes with the plugin, the jobs, the volumes. `cluster` has the other nodes.
@@ -42,6 +46,10 @@ pub async fn fill(cluster: &mut Cluster, size: Size) -> Result<(), FleetError> {
     let (allocs, each) = (size.allocs, size.each.max(1));
     let load = Load { allocs, each, in_flight: 3, ahead: 20_000, step: (allocs / 5).max(1) };
     load::run(cluster, &load, |_| ()).await?;
+    for n in 0..size.jobs {
+        let submission = JobSubmission { draft: parameterized(n).into(), ..JobSubmission::default() };
+        cluster.handle.jobs().register(submission).await?;
+    }
     let names: Vec<usize> = (0..size.volumes).collect();
     for batch in names.chunks(BATCH) {
         let volumes = batch.iter().map(|n| volume(*n)).collect();
@@ -68,6 +76,13 @@ fn with_plugin(node: &mut Node) {
         ..CsiInfo::default()
     };
     node.csi_node_plugins.insert(PLUGIN.into(), info);
+}
+
+/// Returns a job without evaluations: it runs only when it is dispatched.
+fn parameterized(n: usize) -> Job {
+    let mut job = load::job(&format!("mail-{n:05}"), JobType::Batch, 1);
+    job.parameterized_job = Some(Parameterized { payload: "optional".into(), ..Parameterized::default() });
+    job
 }
 
 fn volume(n: usize) -> VolumeRequestBody {

@@ -4,6 +4,7 @@
 //! All functions are synchronous: a test controls processes from outside.
 
 mod agent;
+pub mod browser;
 pub mod chaos;
 mod cli;
 pub mod cluster;

@@ -271,6 +271,8 @@ pub(crate) struct Line {
     /// The methods with which pages of other origins may call the route; empty forbids it
     /// (docs/reference/http-api.md, section 1.9).
     pub(crate) shared: &'static [&'static str],
+    /// The keys by which `sort` orders the list of the route; empty for routes that answer with no pages.
+    pub(crate) sorts: &'static [&'static str],
     /// Whether the route registers, dispatches or scales jobs, which the scheduler configuration may restrict.
     pub(crate) registers: bool,
 }
@@ -288,6 +290,7 @@ pub(super) const fn line(on: On, path: &'static str, need: Need, to: To) -> Line
         cached: false,
         follows: false,
         shared: &[],
+        sorts: &[],
         registers: false,
     }
 }
@@ -336,6 +339,11 @@ impl Line {
     /// Lets pages of other origins call the route.
     pub(super) const fn shared(self, methods: &'static [&'static str]) -> Self {
         Self { shared: methods, ..self }
+    }
+
+    /// Sets the keys by which `sort` orders the list.
+    pub(super) const fn sorted_by(self, keys: &'static [&'static str]) -> Self {
+        Self { sorts: keys, ..self }
     }
 
     /// Marks a route that registers, dispatches or scales jobs.

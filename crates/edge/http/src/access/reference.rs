@@ -15,6 +15,8 @@ pub struct Route {
     pub path: String,
     /// The right that a caller needs.
     pub need: String,
+    /// The keys by which the list of the route can be sorted; empty for routes without pages.
+    pub sorts: &'static [&'static str],
     /// The places where a request may name its namespace.
     pub names: String,
     /// Whether no request is allowed; the line then only defines the refusal.
@@ -29,6 +31,7 @@ pub fn routes() -> Vec<Route> {
         method: method(line.on),
         path: path(line),
         need: format!("{:?}", line.need),
+        sorts: line.sorts,
         names: format!("{:?}", line.need.names()),
         refused: matches!(line.need, Need::Refused(..)),
         redirected: matches!(line.to, To::Slash),
@@ -72,9 +75,11 @@ method. [HTTP API](design/http-api.md) explains how an agent answers a request.
 - **Body**: the maximum length of the request body.
 - **Cached**: a read without `index` may be answered from memory for up to a second, while the state is unchanged.
 - **Other origins**: the methods with which web pages of other origins may call the route (CORS).
+- **Sorted by**: the keys of `sort` on a list with pages ([lists](design/http-api.md#lists)). `count=true` returns the number of
+  all elements there.
 
-| Method | Path | Right | Namespace | Answered by | Region | Body | Cached | Other origins |
-|---|---|---|---|---|---|---|---|---|
+| Method | Path | Right | Namespace | Answered by | Region | Body | Cached | Other origins | Sorted by |
+|---|---|---|---|---|---|---|---|---|---|
 ";
 
 /// Returns the page docs/http-routes.md.
@@ -98,6 +103,7 @@ pub fn page() -> String {
             size(line.body.bytes()),
             if line.cached { "yes" } else { "" }.to_owned(),
             line.shared.join(", "),
+            line.sorts.join(", "),
         ];
         // Writing to a string cannot fail.
         let _ = writeln!(page, "| {} |", cells.join(" | "));
@@ -239,7 +245,7 @@ mod tests {
         assert_eq!(rows.len(), TABLE.len());
         for (row, line) in rows.iter().zip(TABLE) {
             let cells: Vec<&str> = row.split(" | ").collect();
-            assert!(cells.len() == 9 && cells[1] == format!("`{}`", path(line)), "{row}");
+            assert!(cells.len() == 10 && cells[1] == format!("`{}`", path(line)), "{row}");
             assert!(!cells[2].is_empty() && !cells[4].is_empty() && !cells[6].is_empty(), "{row}");
         }
     }
@@ -248,11 +254,12 @@ mod tests {
     fn a_row_describes_its_line() {
         let page = page();
         for row in [
-            "| GET | `/v1/jobs` | `list-jobs` | query | leader, or a follower with its state | query | 16 MiB | yes |  |",
-            "| PUT | `/v1/operator/snapshot` | management token |  | leader | query | 1 GiB |  |  |",
-            "| GET | `/v1/vars` | none; shows the objects that the caller may see |  | leader, or a follower with its state | query | 16 MiB |  | HEAD, GET |",
-            "| GET | `/v1/agent/health` | none |  | any agent | own | 16 MiB |  |  |",
-            "| PUT | `/v1/node/**/drain` | `node:write` |  | leader | query | 16 MiB |  |  |",
+            "| PUT | `/v1/node/**/evaluate` | `node:write` |  | leader | query | 16 MiB |  |  |  |",
+            "| GET | `/v1/node/pools` | none; shows the objects that the caller may see |  | leader, or a follower with its state | query | 16 MiB |  |  | name, description, create, modify |",
+            "| PUT | `/v1/operator/snapshot` | management token |  | leader | query | 1 GiB |  |  |  |",
+            "| GET | `/v1/vars` | none; shows the objects that the caller may see |  | leader, or a follower with its state | query | 16 MiB |  | HEAD, GET | path, namespace, create, modify |",
+            "| GET | `/v1/agent/health` | none |  | any agent | own | 16 MiB |  |  |  |",
+            "| PUT | `/v1/node/**/drain` | `node:write` |  | leader | query | 16 MiB |  |  |  |",
         ] {
             assert!(page.lines().any(|line| line == row), "{row}");
         }

@@ -6,8 +6,8 @@
 
 use super::line::{Asks, BodyLimit, Line, Need, Object, On, Place, Scope, To, line, session, slash};
 use crate::routes::{
-    acl, actions, agent, agent_admin, allocs, children, client, cluster, deployments, evals, event, exec,
-    explain, files, fuzzy, host_volumes, job, job_versions, jobs, metrics, monitor, monitor_export,
+    acl, actions, agent, agent_admin, allocs, children, claims, client, cluster, deployments, evals, event,
+    exec, explain, files, fuzzy, host_volumes, job, job_versions, jobs, metrics, monitor, monitor_export,
     namespaces, node_changes, node_pools, node_usage, nodes, operator, overview, plan, plugins, profiles,
     scaling, search, services, snapshots, statuses, storage_map, system, tags, ui, vars, volume, volumes,
     what_if,
@@ -56,15 +56,19 @@ pub(super) static TABLE: &[Line] = &[
     line(Any, "/ui/**", Open, at_once!(ui::page)).at(Place::Page),
     line(Get, "caravan/ui", Open, at_once!(ui::settings)).at(Place::Agent),
     line(Get, "caravan/overview", Shown, run!(overview::overview)).cached(),
-    line(Get, "caravan/storage", Shown, run!(storage_map::map)).cached(),
+    line(Get, "caravan/storage", Shown, run!(storage_map::map)).cached().sorted_by(volumes::KEYS.names),
+    line(Get, "caravan/claims", Shown, run!(claims::list)).cached().sorted_by(claims::KEYS.names),
     line(Get, "caravan/nodes/usage", Node(Level::Read), run!(node_usage::columns)).cached(),
     line(Get, "caravan/what-if", Node(Level::Read), run!(what_if::answer)),
     line(Any, "/.well-known/*", Open, run!(operator::well_known)),
-    line(Get, "jobs", Namespace(&[N::ListJobs]), run!(jobs::list)).cached().follows(),
+    line(Get, "jobs", Namespace(&[N::ListJobs]), run!(jobs::list))
+        .cached()
+        .sorted_by(jobs::KEYS.names)
+        .follows(),
     line(Put, "jobs", Job(&[N::SubmitJob, N::RegisterJob]), run!(jobs::register)).of(Scope::Job).registers(),
     line(Put, "jobs/parse", Namespace(&[N::ParseJob, N::SubmitJob]), at_once!(jobs::parse)).at(Place::Agent),
-    line(Get, "jobs/statuses", Namespace(READ), run!(statuses::route)).cached(),
-    line(Put, "jobs/statuses", Namespace(READ), run!(statuses::route)),
+    line(Get, "jobs/statuses", Namespace(READ), run!(statuses::route)).cached().sorted_by(jobs::KEYS.names),
+    line(Put, "jobs/statuses", Namespace(READ), run!(statuses::route)).sorted_by(jobs::KEYS.names),
     line(Put, "validate/job", Job(READ), at_once!(jobs::validate)).of(Scope::Job),
     slash("job"),
     session("job/**/action", Action, exec::action),
@@ -97,21 +101,30 @@ pub(super) static TABLE: &[Line] = &[
     line(Get, "job/**", Namespace(READ), run!(job::get)).follows(),
     line(Put, "job/**", Job(&[N::SubmitJob, N::RegisterJob]), run!(job::register)).of(Scope::Job).registers(),
     line(Delete, "job/**", Deregister, run!(job::deregister)),
-    line(Get, "allocations", Namespace(READ), run!(allocs::list)).cached().follows(),
+    line(Get, "allocations", Namespace(READ), run!(allocs::list))
+        .cached()
+        .sorted_by(allocs::KEYS.names)
+        .follows(),
     slash("allocation"),
     line(Put, "allocation/*/stop", Alloc(1, &[N::AllocLifecycle]), run!(allocs::stop)),
     line(Get, "allocation/*/services", Alloc(1, READ), run!(services::of_alloc)),
     line(Any, "allocation/*/checks", Held(1, READ), at_once!(client::checks)).at(Place::Node(Object::Alloc)),
     line(Get, "allocation/*", HiddenAlloc(1, READ), run!(allocs::get)).follows(),
     line(Any, "allocation/*/**", NO_RESOURCE, To::Nowhere),
-    line(Get, "evaluations", Namespace(READ), run!(evals::list)).cached().follows(),
+    line(Get, "evaluations", Namespace(READ), run!(evals::list))
+        .cached()
+        .sorted_by(evals::KEYS.names)
+        .follows(),
     line(Get, "evaluations/count", Namespace(READ), run!(evals::count)),
     line(Delete, "evaluations", Management, run!(evals::delete)),
     slash("evaluation"),
     line(Get, "evaluation/**/allocations", Eval(1, READ), run!(evals::allocations)).follows(),
     line(Get, "evaluation/**/explain", Eval(1, READ), run!(evals::explain)),
     line(Get, "evaluation/**", Eval(1, READ), run!(evals::get)).follows(),
-    line(Get, "deployments", Namespace(READ), run!(deployments::list)).cached().follows(),
+    line(Get, "deployments", Namespace(READ), run!(deployments::list))
+        .cached()
+        .sorted_by(deployments::KEYS.names)
+        .follows(),
     slash("deployment"),
     line(Get, "deployment/allocations/**", Deployment(2, READ), run!(deployments::allocations)).follows(),
     line(
@@ -145,13 +158,15 @@ pub(super) static TABLE: &[Line] = &[
         run!(deployments::set_health),
     ),
     line(Get, "deployment/**", Deployment(1, READ), run!(deployments::get)).follows(),
-    line(Get, "nodes", Node(Level::Read), run!(nodes::list)).cached().follows(),
+    line(Get, "nodes", Node(Level::Read), run!(nodes::list)).cached().sorted_by(nodes::KEYS.names).follows(),
     slash("node"),
-    line(Get, "node/pools", Shown, run!(node_pools::list)).follows(),
+    line(Get, "node/pools", Shown, run!(node_pools::list)).sorted_by(node_pools::KEYS.names).follows(),
     line(Put, "node/pools", PoolBody(PoolCap::Write), run!(node_pools::create)).of(Scope::Authoritative),
     slash("node/pool"),
-    line(Get, "node/pool/**/nodes", Node(Level::Read), run!(node_pools::nodes_of)),
-    line(Get, "node/pool/**/jobs", AnyPool(PoolCap::Read), run!(node_pools::jobs_of)),
+    line(Get, "node/pool/**/nodes", Node(Level::Read), run!(node_pools::nodes_of))
+        .sorted_by(nodes::KEYS.names),
+    line(Get, "node/pool/**/jobs", AnyPool(PoolCap::Read), run!(node_pools::jobs_of))
+        .sorted_by(jobs::KEYS.names),
     line(Get, "node/pool/**", Pool(2, PoolCap::Read), run!(node_pools::get)).follows(),
     line(Put, "node/pool/**", Pool(2, PoolCap::Write), run!(node_pools::update)).of(Scope::Authoritative),
     line(Delete, "node/pool/**", Pool(2, PoolCap::Delete), run!(node_pools::delete)).of(Scope::Authoritative),
@@ -237,13 +252,14 @@ pub(super) static TABLE: &[Line] = &[
         .shared(SHARED_NODE),
     line(Any, "client/allocation/**", NO_RESOURCE, To::Nowhere).shared(SHARED_NODE),
     // Lists of volumes of both kinds: the handler checks the right for each kind.
-    line(Get, "volumes", Shown, run!(volumes::list)).cached(),
+    line(Get, "volumes", Shown, run!(volumes::list)).cached().sorted_by(volumes::LIST_KEYS),
     line(Put, "volumes", Body(&[N::CsiWriteVolume]), run!(volumes::register)),
     line(Get, "volumes/external", Namespace(&[N::CsiListVolume]), run!(volumes::external)),
     line(Get, "volumes/snapshot", Namespace(&[N::CsiListVolume]), run!(snapshots::list)),
     line(Put, "volumes/snapshot", Body(&[N::CsiWriteVolume]), run!(snapshots::create)),
     line(Delete, "volumes/snapshot", Namespace(&[N::CsiWriteVolume]), run!(snapshots::delete)),
-    line(Get, "volumes/claims", Namespace(&[N::HostVolumeRead]), run!(host_volumes::claims)),
+    line(Get, "volumes/claims", Namespace(&[N::HostVolumeRead]), run!(host_volumes::claims))
+        .sorted_by(host_volumes::CLAIM_KEYS.names),
     slash("volumes/claim"),
     line(Delete, "volumes/claim/**", HostClaim(2, &[N::HostVolumeDelete]), run!(host_volumes::delete_claim)),
     slash("volume/host"),
@@ -281,7 +297,7 @@ pub(super) static TABLE: &[Line] = &[
     slash("plugin/csi"),
     line(Get, "plugin/csi/**/explain", Plugin(Level::Read), run!(explain::plugin)),
     line(Get, "plugin/csi/**", Plugin(Level::Read), run!(plugins::get)),
-    line(Get, "vars", Shown, run!(vars::list)).shared(SHARED_READ).follows(),
+    line(Get, "vars", Shown, run!(vars::list)).shared(SHARED_READ).sorted_by(vars::KEYS.names).follows(),
     slash("var"),
     line(Get, "var/**", Variable(VarCap::Read), run!(vars::route)).shared(SHARED_WRITE).follows(),
     line(Put, "var/**", Variable(VarCap::Write), run!(vars::route)).shared(SHARED_WRITE),
@@ -289,7 +305,7 @@ pub(super) static TABLE: &[Line] = &[
     line(Any, "var/**", Refused(StatusCode::BAD_REQUEST, "Invalid method"), To::Nowhere).shared(SHARED_WRITE),
     line(Get, "services", Rows(READ), run!(services::list)).cached().follows(),
     slash("service"),
-    line(Get, "service/*", Namespace(READ), run!(services::get)).follows(),
+    line(Get, "service/*", Namespace(READ), run!(services::get)).sorted_by(services::KEYS.names).follows(),
     line(
         Delete,
         "service/*/*",
@@ -316,7 +332,7 @@ pub(super) static TABLE: &[Line] = &[
     line(Put, "acl/token/onetime/exchange", Open, run!(acl::exchange)),
     line(Put, "acl/token/onetime", Shown, run!(acl::one_time)),
     line(Get, "acl/token/self", Shown, run!(acl::own_token)),
-    line(Get, "acl/tokens", Management, run!(acl::tokens)),
+    line(Get, "acl/tokens", Management, run!(acl::tokens)).sorted_by(acl::TOKEN_KEYS.names),
     line(Put, "acl/token", Management, run!(acl::create_token)).of(Scope::Token),
     line(Get, "acl/token/**", Shown, run!(acl::token)),
     line(Put, "acl/token/**", Management, run!(acl::token)).of(Scope::Token),

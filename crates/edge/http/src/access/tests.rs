@@ -185,6 +185,7 @@ fn lists_of_the_state_are_cached() {
     let paths = [
         "caravan/overview",
         "caravan/storage",
+        "caravan/claims",
         "caravan/nodes/usage",
         "jobs",
         "jobs/statuses",

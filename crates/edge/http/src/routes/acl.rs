@@ -6,8 +6,9 @@ use crate::access::{self, On};
 use crate::blocking;
 use crate::call::Call;
 use crate::error::ApiError;
+use crate::order::{Keys, keys};
 use crate::page::{Token as At, object, page};
-use crate::reply::{Content, Meta, Reply};
+use crate::reply::{Content, Meta, Next, Reply};
 use crate::typed::{self, coded, refused};
 use caravan_server::{Admin, Level, NsCap};
 use caravan_state::{Reads, Table};
@@ -126,6 +127,17 @@ pub(crate) async fn policy(call: &Call) -> Result<Reply, ApiError> {
     }
 }
 
+/// The keys by which the list of tokens can be sorted.
+pub(crate) const TOKEN_KEYS: Keys<Token> = keys!(Token {
+    "accessor" => |_, row| &row.accessor_id,
+    "name" => |_, row| &row.name,
+    "type" => |_, row| row.kind.as_str(),
+    "global" => |_, row| row.global,
+    "expires" => |_, row| row.expiration_time.0,
+    "create" => |_, row| row.create_index,
+    "modify" => |_, row| row.modify_index,
+});
+
 pub(crate) async fn tokens(call: &Call) -> Result<Reply, ApiError> {
     enabled(call)?;
     call.only(&Method::GET)?;
@@ -139,6 +151,8 @@ pub(crate) async fn tokens(call: &Call) -> Result<Reply, ApiError> {
         // Filters do not see secrets, so a filter cannot probe for a secret.
         let (rows, next) = page(
             &call.query,
+            &TOKEN_KEYS,
+            reads.snapshot(),
             rows,
             |row| match prefix {
                 "" => At::Created(row.create_index, row.accessor_id.as_str()),
@@ -150,7 +164,7 @@ pub(crate) async fn tokens(call: &Call) -> Result<Reply, ApiError> {
         Ok((reads.table_index(Table::AclTokens), (rows, next)))
     })
     .await?;
-    meta.next_token = next;
+    meta.next = next;
     Ok(Reply::json(rows)?.meta(meta))
 }
 
@@ -162,7 +176,7 @@ fn everybody() -> Result<Reply, ApiError> {
         kind: TokenType::Client,
         ..Token::default()
     };
-    Ok(shown(&token)?.meta(Meta { index: 0, known_leader: true, next_token: String::new() }))
+    Ok(shown(&token)?.meta(Meta { index: 0, known_leader: true, next: Next::default() }))
 }
 
 pub(crate) async fn own_token(call: &Call) -> Result<Reply, ApiError> {
@@ -177,7 +191,7 @@ pub(crate) async fn own_token(call: &Call) -> Result<Reply, ApiError> {
     }
     match &call.caller().token {
         Some(token) => {
-            let meta = Meta { index: token.modify_index, known_leader: true, next_token: String::new() };
+            let meta = Meta { index: token.modify_index, known_leader: true, next: Next::default() };
             let mut reply = shown(token)?.meta(meta);
             if with_rights {
                 add_rights(call, &mut reply)?;

@@ -4,7 +4,7 @@ use super::jobs;
 use crate::blocking;
 use crate::call::Call;
 use crate::error::ApiError;
-use crate::reply::{Meta, Reply};
+use crate::reply::{Meta, Next, Reply};
 use caravan_types::job::Job;
 use serde_json::{Value, json};
 
@@ -17,7 +17,7 @@ pub(crate) async fn list(call: &Call) -> Result<Reply, ApiError> {
     })
     .await?;
     // Nomad sends no index with this list.
-    let meta = Meta { index: 0, known_leader: false, next_token: String::new() };
+    let meta = Meta { index: 0, known_leader: false, next: Next::default() };
     Ok(Reply::value(Value::Array(actions)).meta(meta))
 }
 

@@ -5,14 +5,15 @@ use crate::blocking;
 use crate::call::Call;
 use crate::error::ApiError;
 use crate::filter::whole_allocation;
+use crate::order::{Keys, keys};
 use crate::page::{Pager, Token, object};
-use crate::reply::{Meta, Reply};
+use crate::reply::{Meta, Next, Reply};
 use caravan_server::{Kind, NsCap};
-use caravan_state::Table;
-use caravan_types::AllocId;
+use caravan_state::{Root, Table};
 use caravan_types::alloc::{AllocListStub, AllocatedTaskResources, Allocation};
 use caravan_types::job::Resources;
 use caravan_types::small::Map;
+use caravan_types::{AllocId, JobId, JobKey, NodeId};
 use http::Method;
 use serde_json::{Value, json};
 use std::sync::Arc;
@@ -44,12 +45,51 @@ fn asked_about(alloc: &Allocation, with_job: bool) -> Value {
     }
 }
 
+/// Returns the allocations of the job and on the node that the query names, and whether it names one.
+fn narrowed<'r>(call: &Call, root: &'r Root) -> Option<Vec<&'r Arc<Allocation>>> {
+    let (job, node) = (call.query.text("job_id"), call.query.text("node_id"));
+    let is_on = |alloc: &&Arc<Allocation>| node.is_empty() || alloc.node_id == *node;
+    // An earlier job may have had the same id.
+    let is_of = |alloc: &Allocation, key: &JobKey| {
+        let (ran, now) = (alloc.job.as_ref(), root.job(key));
+        ran.zip(now).is_none_or(|(ran, now)| ran.create_index == now.create_index)
+    };
+    match (job, node, call.list_namespace()) {
+        ("", "", _) => None,
+        ("", node, _) => Some(root.allocs_by_node(&NodeId::new(node)).collect()),
+        (job, _, Some(namespace)) => {
+            let key = JobKey { namespace, id: JobId::new(job) };
+            Some(root.allocs_by_job(&key).filter(|alloc| is_of(alloc, &key)).filter(is_on).collect())
+        }
+        (job, "", None) => Some(root.allocs().filter(|alloc| alloc.job_id == *job).collect()),
+        (job, node, None) => {
+            let rows = root.allocs_by_node(&NodeId::new(node));
+            Some(rows.filter(|alloc| alloc.job_id == *job).collect())
+        }
+    }
+}
+
+/// The keys by which the list of allocations can be sorted.
+pub(crate) const KEYS: Keys<Allocation> = keys!(Allocation {
+    "id" => |_, alloc| alloc.id.as_str(),
+    "name" => |_, alloc| &alloc.name,
+    "namespace" => |_, alloc| alloc.namespace.as_str(),
+    "job" => |_, alloc| alloc.job_id.as_str(),
+    "group" => |_, alloc| alloc.task_group.as_str(),
+    "node" => |_, alloc| alloc.node_name.as_str(),
+    "status" => |_, alloc| alloc.client_status.as_str(),
+    "desired" => |_, alloc| alloc.desired_status.as_str(),
+    "version" => |_, alloc| alloc.job.as_ref().map_or(0, |job| job.version),
+    "create" => |_, alloc| alloc.create_index,
+    "modify" => |_, alloc| alloc.modify_index,
+});
+
 pub(crate) async fn list(call: &Call) -> Result<Reply, ApiError> {
     call.only(&Method::GET)?;
     let namespace = call.list_namespace();
     let prefix = call.query.text("prefix");
     check_prefix("alloc", prefix)?;
-    let pager = Pager::new(&call.query)?;
+    let pager = Pager::new(&call.query, &KEYS)?;
     let with_job = pager.mentions("Job");
     let resources = call.query.flag("resources")?.unwrap_or(false);
     let task_states = call.query.flag("task_states")?.unwrap_or(true);
@@ -59,13 +99,21 @@ pub(crate) async fn list(call: &Call) -> Result<Reply, ApiError> {
                 && call.may(&alloc.namespace, NsCap::ReadJob)
         };
         let seen = |alloc: &&Arc<Allocation>| asked_about(alloc, with_job);
-        let (rows, next) = match prefix {
-            "" => pager.take(
+        let (rows, next) = match (prefix, narrowed(call, reads.snapshot())) {
+            ("", Some(rows)) => pager.cut(
+                reads.snapshot(),
+                rows.into_iter().filter(here).collect(),
+                |alloc| Token::Created(alloc.create_index, alloc.id.as_str()),
+                seen,
+            )?,
+            ("", None) => pager.take(
+                reads.snapshot(),
                 reads.snapshot().allocs_by_age(pager.start_by_age(), pager.reverse).filter(here),
                 |alloc| Token::Created(alloc.create_index, alloc.id.as_str()),
                 seen,
             )?,
-            prefix => pager.cut(
+            (prefix, _) => pager.cut(
+                reads.snapshot(),
                 reads.snapshot().allocs_with_prefix(prefix).filter(here).collect(),
                 |alloc| Token::Id(alloc.id.as_str()),
                 seen,
@@ -74,7 +122,7 @@ pub(crate) async fn list(call: &Call) -> Result<Reply, ApiError> {
         Ok((reads.table_index(Table::Allocs), (stubs(rows, task_states, resources), next)))
     })
     .await?;
-    meta.next_token = next;
+    meta.next = next;
     Ok(Reply::json(rows)?.meta(meta))
 }
 
@@ -86,7 +134,7 @@ pub(crate) async fn get(call: &Call) -> Result<Reply, ApiError> {
         Some(alloc) => Ok((alloc.modify_index, alloc.clone())),
         None => {
             let index = reads.part_index(&[Table::Allocs]);
-            let meta = Meta { index, known_leader: true, next_token: String::new() };
+            let meta = Meta { index, known_leader: true, next: Next::default() };
             Err(ApiError::not_found("alloc not found").with_meta(meta))
         }
     })

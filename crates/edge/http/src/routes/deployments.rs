@@ -5,22 +5,48 @@ use crate::blocking;
 use crate::body::{bodies, optional, required};
 use crate::call::Call;
 use crate::error::ApiError;
+use crate::order::{Keys, keys};
 use crate::page::{Pager, Token, object};
-use crate::reply::{Meta, Reply};
+use crate::reply::{Meta, Next, Reply};
 use caravan_server::{DeploymentRequest, NsCap};
 use caravan_state::Table;
-use caravan_types::deployment::Deployment;
+use caravan_types::deployment::{Deployment, DeploymentStatus};
 use caravan_types::{AllocId, DeploymentId, JobKey};
 use http::Method;
 use serde_json::json;
 use std::sync::Arc;
+
+/// The keys by which the list of deployments can be sorted.
+pub(crate) const KEYS: Keys<Deployment> = keys!(Deployment {
+    "id" => |_, row| row.id.as_str(),
+    "namespace" => |_, row| row.namespace.as_str(),
+    "job" => |_, row| row.job_id.as_str(),
+    "version" => |_, row| row.job_version,
+    "status" => |_, row| word(row.status),
+    "create" => |_, row| row.create_index,
+    "modify" => |_, row| row.modify_index,
+});
+
+fn word(status: DeploymentStatus) -> &'static str {
+    match status {
+        DeploymentStatus::Running => "running",
+        DeploymentStatus::Paused => "paused",
+        DeploymentStatus::Initializing => "initializing",
+        DeploymentStatus::Pending => "pending",
+        DeploymentStatus::Blocked => "blocked",
+        DeploymentStatus::Unblocking => "unblocking",
+        DeploymentStatus::Successful => "successful",
+        DeploymentStatus::Failed => "failed",
+        DeploymentStatus::Cancelled => "cancelled",
+    }
+}
 
 pub(crate) async fn list(call: &Call) -> Result<Reply, ApiError> {
     call.only(&Method::GET)?;
     let namespace = call.list_namespace();
     let prefix = call.query.text("prefix");
     check_prefix("deployment", prefix)?;
-    let pager = Pager::new(&call.query)?;
+    let pager = Pager::new(&call.query, &KEYS)?;
     let (mut meta, (rows, next)) = blocking::read(call, |reads| {
         let here = |row: &&Arc<Deployment>| {
             namespace.as_ref().is_none_or(|ns| row.namespace == *ns)
@@ -28,11 +54,13 @@ pub(crate) async fn list(call: &Call) -> Result<Reply, ApiError> {
         };
         let (rows, next) = match prefix {
             "" => pager.take(
+                reads.snapshot(),
                 reads.snapshot().deployments_by_age(pager.start_by_age(), pager.reverse).filter(here),
                 |row| Token::Created(row.create_index, row.id.as_str()),
                 object,
             )?,
             prefix => pager.cut(
+                reads.snapshot(),
                 reads.snapshot().deployments_with_prefix(prefix).filter(here).collect(),
                 |row| Token::Id(row.id.as_str()),
                 object,
@@ -42,7 +70,7 @@ pub(crate) async fn list(call: &Call) -> Result<Reply, ApiError> {
         Ok((reads.table_index(Table::Deployments), (rows, next)))
     })
     .await?;
-    meta.next_token = next;
+    meta.next = next;
     Ok(Reply::json(rows)?.meta(meta))
 }
 
@@ -121,7 +149,7 @@ pub(crate) async fn get(call: &Call) -> Result<Reply, ApiError> {
         Some(row) => Ok((row.modify_index, row.clone())),
         None => {
             let index = reads.part_index(&[Table::Deployments]);
-            let meta = Meta { index, known_leader: true, next_token: String::new() };
+            let meta = Meta { index, known_leader: true, next: Next::default() };
             Err(ApiError::not_found("deployment not found").with_meta(meta))
         }
     })

@@ -6,8 +6,9 @@ use crate::body::{bodies, required};
 use crate::call::Call;
 use crate::error::ApiError;
 use crate::filter::{Filter, whole_evaluation};
-use crate::page::{Pager, Token, object};
-use crate::reply::{Meta, Reply};
+use crate::order::{Keys, keys};
+use crate::page::{Page, Pager, Token, object};
+use crate::reply::{Meta, Next, Reply};
 use caravan_server::NsCap;
 use caravan_state::{Root, Table};
 use caravan_types::EvalId;
@@ -16,6 +17,19 @@ use http::Method;
 use serde_json::json;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+
+/// The keys by which the list of evaluations can be sorted.
+pub(crate) const KEYS: Keys<Evaluation> = keys!(Evaluation {
+    "id" => |_, eval| eval.id.as_str(),
+    "namespace" => |_, eval| eval.namespace.as_str(),
+    "job" => |_, eval| eval.job_id.as_str(),
+    "type" => |_, eval| &eval.kind,
+    "triggered" => |_, eval| eval.triggered_by.as_str(),
+    "priority" => |_, eval| eval.priority,
+    "status" => |_, eval| eval.status.as_str(),
+    "create" => |_, eval| eval.create_index,
+    "modify" => |_, eval| eval.modify_index,
+});
 
 /// Returns whether the list's parameters select an evaluation.
 fn is_selected(call: &Call, eval: &Evaluation) -> bool {
@@ -30,18 +44,20 @@ fn is_selected(call: &Call, eval: &Evaluation) -> bool {
 /// Returns the requested page of the list.
 fn selected<'a>(
     call: &Call,
-    pager: &Pager<'_>,
+    pager: &Pager<'_, Evaluation>,
     root: &'a Root,
-) -> Result<(Vec<&'a Arc<Evaluation>>, String), ApiError> {
+) -> Result<Page<'a, Evaluation>, ApiError> {
     let here = |eval: &&Arc<Evaluation>| is_selected(call, eval);
     let seen = |eval: &&'a Arc<Evaluation>| whole_evaluation(object(eval));
     match call.query.text("prefix") {
         "" => pager.take(
+            root,
             root.evals_by_age(pager.start_by_age(), pager.reverse).filter(here),
             |eval| Token::Created(eval.create_index, eval.id.as_str()),
             seen,
         ),
         prefix => pager.cut(
+            root,
             root.evals_with_prefix(prefix).filter(here).collect(),
             |eval| Token::Id(eval.id.as_str()),
             seen,
@@ -111,14 +127,14 @@ pub(crate) async fn list(call: &Call) -> Result<Reply, ApiError> {
     if filtered && !(call.query.text("status").is_empty() && call.query.text("job").is_empty()) {
         return Err(ApiError::bad_request("Filter expression cannot be used with other filter parameters"));
     }
-    let pager = Pager::new(&call.query)?;
+    let pager = Pager::new(&call.query, &KEYS)?;
     let (mut meta, (rows, next)) = blocking::read(call, |reads| {
         let (rows, next) = selected(call, &pager, reads.snapshot())?;
         let rows: Vec<_> = rows.into_iter().cloned().collect();
         Ok((reads.table_index(Table::Evals), (rows, next)))
     })
     .await?;
-    meta.next_token = next;
+    meta.next = next;
     let rows: Vec<_> = rows.iter().map(shown).collect();
     Ok(Reply::json(rows)?.meta(meta))
 }
@@ -126,7 +142,7 @@ pub(crate) async fn list(call: &Call) -> Result<Reply, ApiError> {
 pub(crate) async fn count(call: &Call) -> Result<Reply, ApiError> {
     call.only(&Method::GET)?;
     check_prefix("eval", call.query.text("prefix"))?;
-    let pager = Pager::new(&call.query)?.unpaged();
+    let pager = Pager::new(&call.query, &KEYS)?.unpaged();
     let (meta, count) = blocking::read(call, |reads| {
         Ok((reads.table_index(Table::Evals), selected(call, &pager, reads.snapshot())?.0.len()))
     })
@@ -151,7 +167,7 @@ pub(crate) async fn get(call: &Call) -> Result<Reply, ApiError> {
     let (meta, eval) = blocking::read(call, |reads| {
         let Some(eval) = reads.eval(&id) else {
             let index = reads.part_index(&[Table::Evals]);
-            let meta = Meta { index, known_leader: true, next_token: String::new() };
+            let meta = Meta { index, known_leader: true, next: Next::default() };
             return Err(ApiError::not_found("eval not found").with_meta(meta));
         };
         let mut eval = Evaluation::clone(&shown(eval));

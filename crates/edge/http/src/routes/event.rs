@@ -9,11 +9,11 @@ use crate::http_body::Body;
 use crate::reply::{JSON, Reply};
 use bytes::Bytes;
 use caravan_server::{Caller, Handle, VarCap};
-use caravan_state::{Event, EventBatch, EventReader, EventRow};
+use caravan_state::{Event, EventBatch, EventReader, EventRow, Root, Table};
 use caravan_types::alloc::TIMED_OUT;
 use caravan_types::node::Node;
 use futures::stream;
-use http::Method;
+use http::{Method, StatusCode};
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
@@ -87,9 +87,15 @@ pub(crate) fn stream(call: &Call) -> Result<Reply, ApiError> {
         rows: call.query.flag("caravan")?.unwrap_or(false),
     };
     if !who.may(&call.caller()) {
-        return Ok(silent(call));
+        return match who.rows {
+            true => Err(ApiError::new(StatusCode::FORBIDDEN, "Permission denied")),
+            false => Ok(silent(call)),
+        };
     }
-    let reader = server.store().events().follow(index);
+    // The first line names the newest changes, so older events, which can be hundreds of megabytes, are not needed.
+    let is_new = who.rows && call.query.text("index").is_empty();
+    let from = if is_new { server.store().snapshot().index().saturating_add(1) } else { index };
+    let reader = server.store().events().follow(from);
     let lines = lines(reader, filter, who, HEARTBEAT);
     let body = Body::from_stream(futures::StreamExt::take_until(
         lines,
@@ -98,7 +104,7 @@ pub(crate) fn stream(call: &Call) -> Result<Reply, ApiError> {
     Ok(Reply::raw(JSON, body).header("cache-control", "no-cache"))
 }
 
-/// Answers a caller without the right: a stream without a line (docs/reference/http-api.md, section 4.3).
+/// Answers a caller without the right as Nomad does: a stream without a line (docs/reference/http-api.md, section 4.3).
 fn silent(call: &Call) -> Reply {
     let stopping = call.state.stopping.clone();
     let quiet = stream::once(async move {
@@ -117,7 +123,8 @@ struct Who {
     /// The topics of the query; empty for all topics.
     topics: Vec<String>,
     /// The parameter `caravan=true`: the stream has the events that the caller may see, as lists have rows. The first line
-    /// names the topics of which the caller may see none.
+    /// names the topics of which the caller may see none, and the index of the newest change of each topic. A caller who
+    /// may see none at all is refused, instead of waiting for a first line.
     rows: bool,
 }
 
@@ -133,7 +140,9 @@ impl Who {
             .map(|topic| topic.split(':').next().unwrap_or_default())
             .filter(|topic| !access::any_event(&caller, topic, &self.namespace))
             .collect();
-        line(&json!({"Caravan": {"Denied": denied}}))
+        // The reader exists already: a change is in its events, or its index is here.
+        let indexes = indexes(&self.server.store().snapshot(), &self.topics);
+        line(&json!({"Caravan": {"Denied": denied, "Indexes": indexes}}))
     }
 
     /// Returns whether a caller may receive all topics that the query names, or some event with [`Who::rows`].
@@ -170,6 +179,31 @@ impl Who {
             }
             watched.changed().await;
         }
+    }
+}
+
+/// Returns the index of the newest change of each topic. A list that was read at a lower index lacks changes.
+fn indexes<'t>(root: &Root, topics: &'t [String]) -> BTreeMap<&'t str, u64> {
+    let topics = topics.iter().map(|topic| topic.split(':').next().unwrap_or_default());
+    let found = topics.map(|topic| (topic, root.tables_index(tables(topic))));
+    found.filter(|(_, index)| *index > 0).collect()
+}
+
+/// Returns the tables whose changes are events of a topic.
+fn tables(topic: &str) -> &'static [Table] {
+    match topic {
+        "Job" => &[Table::Jobs],
+        "Evaluation" => &[Table::Evals],
+        "Allocation" => &[Table::Allocs],
+        "Deployment" => &[Table::Deployments],
+        "Node" => &[Table::Nodes],
+        "NodePool" => &[Table::NodePools],
+        "Service" => &[Table::Services],
+        "Variable" => &[Table::Variables],
+        "CSIVolume" => &[Table::Volumes, Table::Claims],
+        "CSIPlugin" => &[Table::Plugins],
+        "HostVolume" => &[Table::HostVolumes],
+        _ => &[],
     }
 }
 

@@ -3,7 +3,7 @@
 use crate::blocking;
 use crate::call::Call;
 use crate::error::ApiError;
-use crate::reply::{Meta, Reply};
+use crate::reply::{Meta, Next, Reply};
 use caravan_server::NsCap;
 use caravan_state::{Root, Table, Topic};
 use caravan_types::host_volume::{HostVolume, HostVolumeIntent, HostVolumeState};
@@ -71,7 +71,7 @@ pub(crate) async fn host_volume(call: &Call) -> Result<Reply, ApiError> {
     let (meta, explained) = blocking::read(call, |reads| {
         let index = reads.part_index(&tables);
         let Some(volume) = reads.host_volume(&id).filter(|row| row.namespace == namespace) else {
-            let meta = Meta { index, known_leader: true, next_token: String::new() };
+            let meta = Meta { index, known_leader: true, next: Next::default() };
             return Err(ApiError::not_found("volume not found").with_meta(meta));
         };
         reads.record(Topic::Node(volume.node_id.clone()));
@@ -187,7 +187,7 @@ pub(crate) async fn plugin(call: &Call) -> Result<Reply, ApiError> {
     let (meta, explained) = blocking::read(call, |reads| {
         let index = reads.tables_index(&tables);
         let Some(plugin) = reads.plugin(&id) else {
-            let meta = Meta { index, known_leader: true, next_token: String::new() };
+            let meta = Meta { index, known_leader: true, next: Next::default() };
             return Err(ApiError::not_found("plugin not found").with_meta(meta));
         };
         let root = reads.snapshot();

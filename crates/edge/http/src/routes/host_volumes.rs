@@ -5,9 +5,10 @@ use crate::blocking;
 use crate::body::{Elsewhere, bodies, required, spelled};
 use crate::call::Call;
 use crate::error::ApiError;
+use crate::order::{Keys, keys};
 use crate::page::{Token, object, page};
 use crate::query::go_bool;
-use crate::reply::{Meta, Reply};
+use crate::reply::{Meta, Next, Reply};
 use caravan_server::{NsCap, ServerError};
 use caravan_state::{Root, Table};
 use caravan_types::HostVolumeId;
@@ -123,7 +124,7 @@ pub(crate) async fn get(call: &Call) -> Result<Reply, ApiError> {
             Some(row) => Ok((row.modify_index, view(reads.snapshot(), row))),
             None => {
                 let index = reads.part_index(&[Table::HostVolumes]);
-                let meta = Meta { index, known_leader: true, next_token: String::new() };
+                let meta = Meta { index, known_leader: true, next: Next::default() };
                 Err(ApiError::not_found("volume not found").with_meta(meta))
             }
         })
@@ -147,6 +148,31 @@ pub(crate) async fn delete(call: &Call) -> Result<Reply, ApiError> {
     Ok(Reply::value(json!({"Index": index})).index(index))
 }
 
+/// The keys by which the list of host volumes can be sorted.
+pub(crate) const SORT_KEYS: Keys<HostVolume> = keys!(HostVolume {
+    "id" => |_, row| row.id.as_str(),
+    "name" => |_, row| &row.name,
+    "namespace" => |_, row| row.namespace.as_str(),
+    "plugin" => |_, row| &row.plugin_id,
+    "node" => |root, row| root.node(&row.node_id).map_or("", |node| node.name.as_str()),
+    "pool" => |_, row| &row.node_pool,
+    "state" => |_, row| row.state.as_str(),
+    "capacity" => |_, row| row.capacity_bytes,
+    "create" => |_, row| row.create_index,
+    "modify" => |_, row| row.modify_index,
+});
+
+/// The keys by which the list of host volume claims can be sorted.
+pub(crate) const CLAIM_KEYS: Keys<HostVolumeClaim> = keys!(HostVolumeClaim {
+    "id" => |_, claim| &claim.id,
+    "namespace" => |_, claim| claim.namespace.as_str(),
+    "job" => |_, claim| claim.job_id.as_str(),
+    "group" => |_, claim| &claim.task_group_name,
+    "volume" => |_, claim| &claim.volume_name,
+    "create" => |_, claim| claim.create_index,
+    "modify" => |_, claim| claim.modify_index,
+});
+
 /// Answers `/v1/volumes?type=host`.
 pub(crate) async fn list(call: &Call) -> Result<Reply, ApiError> {
     let namespace = call.list_namespace();
@@ -164,15 +190,17 @@ pub(crate) async fn list(call: &Call) -> Result<Reply, ApiError> {
             .collect();
         let (rows, next) = page(
             &call.query,
+            &SORT_KEYS,
+            reads.snapshot(),
             rows,
-            |row: &&Arc<HostVolume>| Token::Key(row.namespace.as_str(), row.id.as_str()),
+            |row| Token::Key(row.namespace.as_str(), row.id.as_str()),
             object,
         )?;
         let stubs: Vec<_> = rows.into_iter().map(|row| row.stub()).collect();
         Ok((reads.table_index(Table::HostVolumes), (stubs, next)))
     })
     .await?;
-    meta.next_token = next;
+    meta.next = next;
     Ok(Reply::json(stubs)?.meta(meta))
 }
 
@@ -195,15 +223,17 @@ pub(crate) async fn claims(call: &Call) -> Result<Reply, ApiError> {
             .collect();
         let (rows, next) = page(
             &call.query,
+            &CLAIM_KEYS,
+            reads.snapshot(),
             rows,
-            |claim: &&Arc<HostVolumeClaim>| Token::Key(claim.namespace.as_str(), &claim.id),
+            |claim| Token::Key(claim.namespace.as_str(), &claim.id),
             object,
         )?;
         let claims: Vec<HostVolumeClaim> = rows.into_iter().map(|claim| (**claim).clone()).collect();
         Ok((reads.table_index(Table::HostClaims), (claims, next)))
     })
     .await?;
-    meta.next_token = next;
+    meta.next = next;
     Ok(Reply::json(claims)?.meta(meta))
 }
 

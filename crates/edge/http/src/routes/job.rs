@@ -7,7 +7,7 @@ use crate::body::{bodies, optional};
 use crate::call::Call;
 use crate::error::ApiError;
 use crate::jobdiff;
-use crate::reply::{Meta, Reply};
+use crate::reply::{Meta, Next, Reply};
 use caravan_state::{Root, Table};
 use caravan_types::JobKey;
 use caravan_types::job::Job;
@@ -46,7 +46,7 @@ pub(crate) async fn evaluate(call: &Call) -> Result<Reply, ApiError> {
 
 /// Returns the error of a read that found nothing.
 fn missing(root: &Root, table: Table, text: &str) -> ApiError {
-    let meta = Meta { index: root.table_index(table), known_leader: true, next_token: String::new() };
+    let meta = Meta { index: root.table_index(table), known_leader: true, next: Next::default() };
     ApiError::not_found(text).with_meta(meta)
 }
 
@@ -225,7 +225,7 @@ pub(crate) async fn submission(call: &Call) -> Result<Reply, ApiError> {
     let (meta, body) = blocking::read(call, |reads| {
         let found = reads.submission(key, version).zip(reads.job_version(key, version));
         let Some((source, job)) = found else {
-            let meta = Meta { index: 0, known_leader: true, next_token: String::new() };
+            let meta = Meta { index: 0, known_leader: true, next: Next::default() };
             return Err(ApiError::not_found("job source not found").with_meta(meta));
         };
         let flags = Some(&source.variable_flags).filter(|flags| !flags.is_empty());

@@ -4,7 +4,7 @@ use super::jobs::{named, registered};
 use crate::body::{bodies, required};
 use crate::call::Call;
 use crate::error::ApiError;
-use crate::reply::{Meta, Reply};
+use crate::reply::{Meta, Next, Reply};
 use serde_json::json;
 
 bodies! {
@@ -40,7 +40,7 @@ pub(crate) async fn revert(call: &Call) -> Result<Reply, ApiError> {
     let done = call.server()?.jobs().revert(call.caller(), key, body.version, body.prior).await;
     let done = done.map_err(|e| ApiError::of_change(&e))?;
     // Nomad answers this change with the headers of a read.
-    let meta = Meta { index: done.index, known_leader: false, next_token: String::new() };
+    let meta = Meta { index: done.index, known_leader: false, next: Next::default() };
     Ok(registered(&done).meta(meta))
 }
 

@@ -5,6 +5,7 @@ use crate::blocking;
 use crate::body::{Elsewhere, bodies, required};
 use crate::call::Call;
 use crate::error::ApiError;
+use crate::order::{Keys, keys};
 use crate::page::{Pager, Token, object};
 use crate::reply::Reply;
 use caravan_api::{self as api, Severity};
@@ -12,12 +13,14 @@ use caravan_hcl::job::ParseOptions;
 use caravan_hcl::source::SourceId;
 use caravan_server::{JobRegistered, JobSubmission, NsCap, Preserve, joined_warnings};
 use caravan_state::{Root, Table};
+use caravan_types::alloc::ClientStatus;
 use caravan_types::command::JobSource;
 use caravan_types::job::{Job, JobListStub};
 use caravan_types::{JobId, JobKey, Namespace};
 use http::Method;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 bodies! {
     /// A job to register.
@@ -56,25 +59,50 @@ bodies! {
     }
 }
 
+/// The keys by which lists of jobs can be sorted.
+pub(crate) const KEYS: Keys<Job> = keys!(Job {
+    "id" => |_, job| job.id.as_str(),
+    "name" => |_, job| &job.name,
+    "namespace" => |_, job| job.namespace.as_str(),
+    "status" => |_, job| if job.stop { "stopped" } else { job.status.as_str() },
+    "type" => |_, job| job.kind.as_str(),
+    "priority" => |_, job| job.priority,
+    "pool" => |_, job| &job.node_pool,
+    "version" => |_, job| job.version,
+    "running" => |root, job| running(root, job),
+    "submit" => |_, job| job.submit_time,
+    "create" => |_, job| job.create_index,
+    "modify" => |_, job| job.modify_index,
+});
+
+/// Returns the number of allocations of a job that run.
+fn running(root: &Root, job: &Job) -> usize {
+    root.allocs_by_job(&job.key()).filter(|alloc| alloc.client_status == ClientStatus::Running).count()
+}
+
 pub(crate) async fn list(call: &Call) -> Result<Reply, ApiError> {
     call.only(&Method::GET)?;
     let namespace = call.list_namespace();
     let prefix = call.query.text("prefix");
     let with_meta = call.query.flag("meta")?.unwrap_or(false);
     let tables = [Table::Jobs, Table::JobSummaries];
-    let pager = Pager::new(&call.query)?;
+    let pager = Pager::new(&call.query, &KEYS)?;
     let (mut meta, (stubs, next)) = blocking::read(call, |reads| {
         let rows = reads.snapshot().jobs_with_prefix(namespace.as_ref(), prefix);
         let rows = rows.filter(|job| call.may(&job.namespace, NsCap::ListJobs)).collect();
-        let (rows, next) =
-            pager.cut(rows, |job| Token::Key(job.namespace.as_str(), job.id.as_str()), object)?;
+        let (rows, next) = pager.cut(reads.snapshot(), rows, own, object)?;
         let stubs: Vec<JobListStub> =
             rows.into_iter().map(|job| stub(reads.snapshot(), job, with_meta)).collect();
         Ok((reads.tables_index(&tables), (stubs, next)))
     })
     .await?;
-    meta.next_token = next;
+    meta.next = next;
     Ok(Reply::json(stubs)?.meta(meta))
+}
+
+/// Returns the place of a job in lists.
+pub(crate) fn own<'r>(job: &&'r Arc<Job>) -> Token<'r> {
+    Token::Key(job.namespace.as_str(), job.id.as_str())
 }
 
 pub(crate) fn stub(root: &Root, job: &Job, with_meta: bool) -> JobListStub {

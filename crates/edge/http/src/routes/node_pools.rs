@@ -1,9 +1,10 @@
 //! Node pools (docs/reference/http-api.md, section 3.3).
 
-use super::jobs;
+use super::{jobs, nodes};
 use crate::blocking;
 use crate::call::Call;
 use crate::error::ApiError;
+use crate::order::{Keys, keys};
 use crate::page::{Token, object, page};
 use crate::reply::Reply;
 use crate::typed::{self, refused};
@@ -15,6 +16,14 @@ use caravan_types::node_pool::{ALL, NodePool};
 use http::Method;
 use std::sync::Arc;
 
+/// The keys by which the list of pools can be sorted.
+pub(crate) const KEYS: Keys<NodePool> = keys!(NodePool {
+    "name" => |_, pool| &pool.name,
+    "description" => |_, pool| &pool.description,
+    "create" => |_, pool| pool.create_index,
+    "modify" => |_, pool| pool.modify_index,
+});
+
 /// Answers `/v1/node/pools`.
 pub(crate) async fn list(call: &Call) -> Result<Reply, ApiError> {
     call.only(&Method::GET)?;
@@ -24,12 +33,13 @@ pub(crate) async fn list(call: &Call) -> Result<Reply, ApiError> {
             row.name.starts_with(prefix) && call.caller().acl.node_pool(&row.name, PoolCap::Read)
         };
         let rows: Vec<_> = reads.snapshot().node_pools().filter(seen).collect();
-        let (rows, next) = page(&call.query, rows, |row| Token::Id(row.name.as_str()), object)?;
+        let (rows, next) =
+            page(&call.query, &KEYS, reads.snapshot(), rows, |row| Token::Id(row.name.as_str()), object)?;
         let rows: Vec<_> = rows.into_iter().cloned().collect();
         Ok((reads.table_index(Table::NodePools), (rows, next)))
     })
     .await?;
-    meta.next_token = next;
+    meta.next = next;
     Ok(Reply::json(rows)?.meta(meta))
 }
 
@@ -89,12 +99,19 @@ pub(crate) async fn nodes_of(call: &Call) -> Result<Reply, ApiError> {
                 && call.caller().acl.node_pool(&node.node_pool, PoolCap::Read)
         };
         let rows: Vec<_> = reads.snapshot().nodes().filter(seen).collect();
-        let (rows, next) = page(&call.query, rows, |node| Token::Id(node.id.as_str()), object)?;
+        let (rows, next) = page(
+            &call.query,
+            &nodes::KEYS,
+            reads.snapshot(),
+            rows,
+            |node| Token::Id(node.id.as_str()),
+            object,
+        )?;
         let stubs: Vec<_> = rows.into_iter().map(|node| node.stub()).collect();
         Ok((reads.table_index(Table::Nodes), (stubs, next)))
     })
     .await?;
-    meta.next_token = next;
+    meta.next = next;
     Ok(Reply::json(stubs)?.meta(meta))
 }
 
@@ -113,13 +130,12 @@ pub(crate) async fn jobs_of(call: &Call) -> Result<Reply, ApiError> {
                 && call.caller().acl.node_pool(name, PoolCap::Read)
         };
         let rows: Vec<_> = reads.snapshot().jobs_with_prefix(namespace.as_ref(), "").filter(seen).collect();
-        let (rows, next) =
-            page(&call.query, rows, |job| Token::Key(job.namespace.as_str(), job.id.as_str()), object)?;
+        let (rows, next) = page(&call.query, &jobs::KEYS, reads.snapshot(), rows, jobs::own, object)?;
         let stubs: Vec<_> =
             rows.into_iter().map(|job| jobs::stub(reads.snapshot(), job, with_meta)).collect();
         Ok((reads.tables_index(&tables), (stubs, next)))
     })
     .await?;
-    meta.next_token = next;
+    meta.next = next;
     Ok(Reply::json(stubs)?.meta(meta))
 }

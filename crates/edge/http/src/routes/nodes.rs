@@ -4,8 +4,9 @@ use super::{allocs, check_prefix, check_uuid};
 use crate::blocking;
 use crate::call::Call;
 use crate::error::ApiError;
+use crate::order::{Keys, keys};
 use crate::page::{Token, object, page};
-use crate::reply::{Meta, Reply};
+use crate::reply::{Meta, Next, Reply};
 use caravan_server::NsCap;
 use caravan_state::Table;
 use caravan_types::NodeId;
@@ -16,6 +17,22 @@ use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+/// The keys by which lists of nodes can be sorted.
+pub(crate) const KEYS: Keys<Node> = keys!(Node {
+    "id" => |_, node| node.id.as_str(),
+    "name" => |_, node| node.name.as_str(),
+    "datacenter" => |_, node| &node.datacenter,
+    "pool" => |_, node| &node.node_pool,
+    "class" => |_, node| &node.node_class,
+    "status" => |_, node| node.status.as_str(),
+    "eligibility" => |_, node| node.scheduling_eligibility.as_str(),
+    "drain" => |_, node| node.drain_strategy.is_some(),
+    "version" => |_, node| node.version(),
+    "address" => |_, node| &node.http_addr,
+    "create" => |_, node| node.create_index,
+    "modify" => |_, node| node.modify_index,
+});
+
 pub(crate) async fn list(call: &Call) -> Result<Reply, ApiError> {
     call.only(&Method::GET)?;
     let prefix = call.query.text("prefix");
@@ -24,7 +41,8 @@ pub(crate) async fn list(call: &Call) -> Result<Reply, ApiError> {
     let os = call.query.flag("os")?.unwrap_or(false);
     let (mut meta, (stubs, next)) = blocking::read(call, |reads| {
         let rows = reads.snapshot().nodes_with_prefix(prefix).collect();
-        let (rows, next) = page(&call.query, rows, |node| Token::Id(node.id.as_str()), object)?;
+        let (rows, next) =
+            page(&call.query, &KEYS, reads.snapshot(), rows, |node| Token::Id(node.id.as_str()), object)?;
         let stub = |node: &Node| {
             let mut stub = node.stub();
             if os {
@@ -41,7 +59,7 @@ pub(crate) async fn list(call: &Call) -> Result<Reply, ApiError> {
         Ok((reads.table_index(Table::Nodes), (stubs, next)))
     })
     .await?;
-    meta.next_token = next;
+    meta.next = next;
     Ok(Reply::json(stubs)?.meta(meta))
 }
 
@@ -53,7 +71,7 @@ pub(crate) async fn get(call: &Call) -> Result<Reply, ApiError> {
         Some(node) => Ok((node.modify_index, node.clone())),
         None => {
             let index = reads.part_index(&[Table::Nodes]);
-            let meta = Meta { index, known_leader: true, next_token: String::new() };
+            let meta = Meta { index, known_leader: true, next: Next::default() };
             Err(ApiError::not_found("node not found").with_meta(meta))
         }
     })

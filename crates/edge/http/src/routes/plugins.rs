@@ -4,7 +4,7 @@ use super::allocs;
 use crate::blocking;
 use crate::call::Call;
 use crate::error::ApiError;
-use crate::reply::{Meta, Reply};
+use crate::reply::{Meta, Next, Reply};
 use caravan_server::Level;
 use caravan_state::{Root, Table};
 use caravan_types::plugin::Plugin;
@@ -39,7 +39,7 @@ pub(crate) async fn get(call: &Call) -> Result<Reply, ApiError> {
         match reads.plugin(&id) {
             Some(plugin) => Ok((index, full(reads.snapshot(), plugin)?)),
             None => {
-                let meta = Meta { index: 0, known_leader: true, next_token: String::new() };
+                let meta = Meta { index: 0, known_leader: true, next: Next::default() };
                 Err(ApiError::not_found("plugin not found").with_meta(meta))
             }
         }

@@ -6,21 +6,34 @@ use crate::error::ApiError;
 use crate::reply::Reply;
 use caravan_api::{self as api, JobProblem};
 use caravan_hcl::diag::{Diagnostic, Diagnostics, Severity};
-use caravan_hcl::source::SourceId;
+use caravan_hcl::job::locate::{Place, locate};
+use caravan_hcl::source::{Source, SourceId, Sources};
 use serde::Serialize;
 use serde_json::{Value, json};
 
 /// Key of answers.
 pub(super) const KEY: &str = "CaravanProblems";
-/// Parameter of requests whose refusals are JSON.
-const ASKS: &str = "caravan_problems";
+/// Parameters of requests whose refusals are JSON.
+const ASKS: [&str; 2] = ["caravan_problems", "diagnostics"];
 
 bodies! {
-    /// The job of any body that has one.
+    /// The job of any body that has one, and its source text.
     Submitted("JobRegisterRequest") {
         job: Option<api::Job> = "Job";
+        submission: Option<Text> = "Submission";
         namespace: Elsewhere = "Namespace";
     }
+
+    /// The source text of a job.
+    Text("JobSubmission") {
+        source: String = "Source";
+        format: String = "Format";
+    }
+}
+
+/// Returns whether the request asks for refusals as JSON.
+fn asks(call: &Call) -> bool {
+    ASKS.iter().any(|name| call.query.flag(name).ok().flatten() == Some(true))
 }
 
 /// A problem of a job file with its place. Lines and columns count from 1, columns count characters; 0 means no place.
@@ -68,7 +81,7 @@ impl<'d> Mark<'d> {
 /// Answers a job file that cannot be parsed: as JSON with the place of each problem if the request asks for that, else
 /// as the text alone.
 pub(super) fn unparsed(call: &Call, error: ApiError, found: &Diagnostics) -> Result<Reply, ApiError> {
-    if call.query.flag(ASKS).ok().flatten() != Some(true) {
+    if !asks(call) {
         return Err(error);
     }
     // People are not shown repetitions of earlier problems.
@@ -87,7 +100,7 @@ pub(super) fn attach(call: &Call, answer: &mut Value, problems: Vec<JobProblem>)
 
 /// Answers a refusal of a job: as JSON if the request asks for that, else as the text alone.
 pub(super) fn refused(call: &Call, mut error: ApiError) -> Result<Reply, ApiError> {
-    if error.problems.is_empty() || call.query.flag(ASKS).ok().flatten() != Some(true) {
+    if error.problems.is_empty() || !asks(call) {
         return Err(error);
     }
     let problems = as_written(call, std::mem::take(&mut error.problems));
@@ -95,21 +108,62 @@ pub(super) fn refused(call: &Call, mut error: ApiError) -> Result<Reply, ApiErro
     Ok(answer.status(error.status))
 }
 
-/// Returns problems with the paths that their settings have in the request.
-fn as_written(call: &Call, mut problems: Vec<JobProblem>) -> Vec<JobProblem> {
-    let submitted = required::<Submitted>(&call.body).ok().and_then(|body| body.job);
-    if let Some(job) = submitted.and_then(|job| serde_json::to_value(job).ok()) {
-        for problem in &mut problems {
-            problem.path = problem.path.written_in(&job);
+/// Returns problems with the paths that their settings have in the request, and with their places in the job file if the
+/// request has it.
+fn as_written(call: &Call, problems: Vec<JobProblem>) -> Vec<Value> {
+    let submitted = required::<Submitted>(&call.body).unwrap_or_default();
+    let job = submitted.job.and_then(|job| serde_json::to_value(job).ok());
+    let file = submitted.submission.filter(|text| text.format != "json" && !text.source.is_empty());
+    problems.into_iter().map(|problem| placed(problem, job.as_ref(), file.as_ref())).collect()
+}
+
+/// Returns a problem as JSON. With a job file in the native notation, the problem has the place of its setting there:
+/// `StartLine`, `StartColumn`, `EndLine`, `EndColumn`, as in `CaravanDiagnostics`.
+fn placed(mut problem: JobProblem, job: Option<&Value>, file: Option<&Text>) -> Value {
+    if let Some(job) = job {
+        problem.path = problem.path.written_in(job);
+    }
+    let mut out = json!(problem);
+    if let (Some(job), Some(file)) = (job, file) {
+        let mut sources = Sources::default();
+        let id = sources.add(Source::new("job", &file.source));
+        let place = Place::of_path(&problem.path, job);
+        if let Some(span) = locate(&sources, id, &place.blocks, &place.arguments) {
+            let (start_line, start_column) = sources.line_column(id, span.start);
+            let (end_line, end_column) = sources.line_column(id, span.end);
+            out["StartLine"] = json!(start_line);
+            out["StartColumn"] = json!(start_column);
+            out["EndLine"] = json!(end_line);
+            out["EndColumn"] = json!(end_column);
         }
     }
-    problems
+    out
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use caravan_hcl::job::{ParseOptions, parse};
+
+    #[test]
+    fn a_problem_has_its_place_in_the_job_file() {
+        let file = "job \"a\" {\n  group \"g\" {\n    task \"t\" {\n      resources {\n        cpu = 0\n      }\n    }\n  }\n}\n";
+        let job = json!({"ID": "a", "TaskGroups": [{"Name": "g", "Tasks": [{"Name": "t", "Resources": {"CPU": 0}}]}]});
+        let problem = |path: &str| JobProblem {
+            path: path.parse().unwrap(),
+            code: "below_minimum".into(),
+            text: "minimum CPU value is 1; got 0".into(),
+            severity: api::Severity::Error,
+        };
+        let text = Text { source: file.to_owned(), format: "hcl2".to_owned() };
+        let found = placed(problem("TaskGroups[0].Tasks[0].Resources.CPU"), Some(&job), Some(&text));
+        assert_eq!((&found["StartLine"], &found["StartColumn"]), (&json!(5), &json!(9)), "{found}");
+        // A setting that is missing leads to the block that lacks the setting.
+        let found = placed(problem("TaskGroups[0].Tasks[0].Driver"), Some(&job), Some(&text));
+        assert_eq!(found["StartLine"], json!(3), "{found}");
+        let bare = placed(problem("Priority"), Some(&job), None);
+        assert_eq!(bare.get("StartLine"), None, "{bare}");
+    }
 
     #[test]
     fn a_mark_names_the_file_and_the_characters() {

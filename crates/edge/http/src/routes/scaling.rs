@@ -5,7 +5,7 @@ use crate::blocking;
 use crate::body::{bodies, required};
 use crate::call::Call;
 use crate::error::ApiError;
-use crate::reply::{Meta, Reply};
+use crate::reply::{Meta, Next, Reply};
 use caravan_server::{NsCap, ScaleRequest};
 use caravan_state::{Reads, Table};
 use caravan_types::alloc::ClientStatus;
@@ -53,7 +53,7 @@ pub(crate) async fn status(call: &Call) -> Result<Reply, ApiError> {
         Some(job) => Ok(counted(reads, job)),
         None => {
             let index = reads.part_index(&[Table::Jobs]);
-            let meta = Meta { index, known_leader: true, next_token: String::new() };
+            let meta = Meta { index, known_leader: true, next: Next::default() };
             Err(ApiError::not_found("job not found").with_meta(meta))
         }
     })
@@ -156,7 +156,7 @@ pub(crate) async fn policy(call: &Call) -> Result<Reply, ApiError> {
             Some(policy) => Ok((policy.modify_index.max(1), policy.clone())),
             None => {
                 let index = reads.table_index(Table::ScalingPolicies);
-                let meta = Meta { index, known_leader: true, next_token: String::new() };
+                let meta = Meta { index, known_leader: true, next: Next::default() };
                 Err(ApiError::not_found("policy not found").with_meta(meta))
             }
         }

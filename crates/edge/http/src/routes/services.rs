@@ -4,8 +4,9 @@ use super::{check_uuid, jobs};
 use crate::blocking;
 use crate::call::Call;
 use crate::error::ApiError;
+use crate::order::{Keys, keys};
 use crate::page::{Token, object, page};
-use crate::reply::{Meta, Reply};
+use crate::reply::{Meta, Next, Reply};
 use caravan_server::NsCap;
 use caravan_state::Table;
 use caravan_types::service::ServiceRegistration;
@@ -50,6 +51,19 @@ pub(crate) async fn list(call: &Call) -> Result<Reply, ApiError> {
     Ok(Reply::value(Value::Array(value)).meta(meta))
 }
 
+/// The keys by which the registrations of a service can be sorted.
+pub(crate) const KEYS: Keys<ServiceRegistration> = keys!(ServiceRegistration {
+    "id" => |_, row| row.id.as_str(),
+    "job" => |_, row| row.job_id.as_str(),
+    "allocation" => |_, row| row.alloc_id.as_str(),
+    "node" => |_, row| row.node_id.as_str(),
+    "datacenter" => |_, row| &row.datacenter,
+    "address" => |_, row| &row.address,
+    "port" => |_, row| row.port,
+    "create" => |_, row| row.create_index,
+    "modify" => |_, row| row.modify_index,
+});
+
 /// Lists the registrations of a service.
 pub(crate) async fn get(call: &Call) -> Result<Reply, ApiError> {
     call.only(&Method::GET)?;
@@ -61,8 +75,14 @@ pub(crate) async fn get(call: &Call) -> Result<Reply, ApiError> {
     };
     let (mut meta, (rows, next)) = blocking::read(call, |reads| {
         let rows: Vec<&Arc<ServiceRegistration>> = reads.services_by_name(&namespace, name).collect();
-        let (rows, next) =
-            page(&call.query, rows, |row| Token::Key(row.namespace.as_str(), row.id.as_str()), object)?;
+        let (rows, next) = page(
+            &call.query,
+            &KEYS,
+            reads.snapshot(),
+            rows,
+            |row| Token::Key(row.namespace.as_str(), row.id.as_str()),
+            object,
+        )?;
         let mut rows: Vec<Arc<ServiceRegistration>> = rows.into_iter().cloned().collect();
         if let Some((count, key)) = &choice {
             rows = chosen(rows, *count, key);
@@ -71,7 +91,7 @@ pub(crate) async fn get(call: &Call) -> Result<Reply, ApiError> {
         Ok((index, (rows, next)))
     })
     .await?;
-    meta.next_token = next;
+    meta.next = next;
     Ok(Reply::json(rows)?.meta(meta))
 }
 
@@ -119,7 +139,7 @@ pub(crate) async fn of_job(call: &Call) -> Result<Reply, ApiError> {
     let (meta, rows) = blocking::read(call, |reads| {
         let index = reads.part_index(&[Table::Services]);
         if reads.job(&key).is_none() {
-            let meta = Meta { index: 0, known_leader: true, next_token: String::new() };
+            let meta = Meta { index: 0, known_leader: true, next: Next::default() };
             return Err(ApiError::not_found("job not found").with_meta(meta));
         }
         let rows: Vec<_> = reads.services_by_job(&key).cloned().collect();
@@ -137,7 +157,7 @@ pub(crate) async fn of_alloc(call: &Call) -> Result<Reply, ApiError> {
     let (meta, rows) = blocking::read(call, |reads| {
         let index = reads.part_index(&[Table::Services]);
         if reads.alloc(&id).is_none() {
-            let meta = Meta { index, known_leader: true, next_token: String::new() };
+            let meta = Meta { index, known_leader: true, next: Next::default() };
             return Err(ApiError::not_found("allocation not found").with_meta(meta));
         }
         let rows: Vec<_> = reads.services_by_alloc(&id).cloned().collect();

@@ -6,7 +6,7 @@ use super::volumes::refused;
 use crate::body;
 use crate::call::Call;
 use crate::error::ApiError;
-use crate::reply::{Meta, Reply};
+use crate::reply::{Meta, Next, Reply};
 use caravan_server::Caller;
 use caravan_types::PluginId;
 use caravan_types::volume::CsiSnapshot;
@@ -15,7 +15,7 @@ use serde_json::json;
 
 /// Returns the metadata of a plugin's answer, which has no index of the servers' state.
 fn meta(next_token: String) -> Meta {
-    Meta { index: 0, known_leader: false, next_token }
+    Meta { index: 0, known_leader: false, next: Next { token: next_token, total: None } }
 }
 
 fn answer(snapshots: &[CsiSnapshot], next_token: String) -> Result<Reply, ApiError> {
@@ -32,6 +32,7 @@ pub(crate) async fn create(call: &Call) -> Result<Reply, ApiError> {
 pub(crate) async fn list(call: &Call) -> Result<Reply, ApiError> {
     call.only(&Method::GET)?;
     let plugin = PluginId::new(call.query.text("plugin_id"));
+    crate::page::of_plugin(&call.query)?;
     let token = call.query.text("next_token").to_owned();
     let (caller, per_page) = (call.caller(), call.query.per_page()?);
     let listed =

@@ -15,6 +15,7 @@ use caravan_types::job::Job;
 use caravan_types::{JobKey, Namespace};
 use http::StatusCode;
 use serde_json::{Value, json};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 bodies! {
@@ -33,6 +34,25 @@ bodies! {
 
 const TABLES: [Table; 3] = [Table::Jobs, Table::Allocs, Table::Deployments];
 
+/// What an answer contains of the allocations of a job.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Allocs {
+    /// One object for each of them, as in Nomad.
+    Listed,
+    /// Their number by status. A job may have tens of thousands of them.
+    Counted,
+}
+
+impl Allocs {
+    fn read(text: &str) -> Result<Self, ApiError> {
+        match text {
+            "" => Ok(Self::Listed),
+            "counts" => Ok(Self::Counted),
+            _ => Err(ApiError::bad_request(format!("`allocs` must be \"counts\" or absent, not {text:?}"))),
+        }
+    }
+}
+
 pub(crate) async fn route(call: &Call) -> Result<Reply, ApiError> {
     let body = match call.is_get() {
         true => StatusesBody::default(),
@@ -47,7 +67,10 @@ pub(crate) async fn route(call: &Call) -> Result<Reply, ApiError> {
     // specific status code here.
     let uncoded = |error: ApiError| ApiError::new(StatusCode::INTERNAL_SERVER_ERROR, error.message);
     call.query.per_page()?;
-    let pager = Pager::new(&call.query).map_err(uncoded)?.reversed();
+    let allocs = Allocs::read(call.query.text("allocs"))?;
+    Pager::check(&call.query, &jobs::KEYS)?;
+    let pager = Pager::new(&call.query, &jobs::KEYS).map_err(uncoded)?;
+    let pager = if pager.is_sorted() { pager } else { pager.reversed() };
     let named: Vec<JobKey> = body
         .jobs
         .iter()
@@ -65,28 +88,43 @@ pub(crate) async fn route(call: &Call) -> Result<Reply, ApiError> {
             named.iter().filter_map(|key| reads.snapshot().job(key)).collect()
         };
         rows.retain(|job| call.may(&job.namespace, NsCap::ReadJob));
-        rows.sort_by_key(|job| (job.modify_index, job.key()));
-        let (rows, next) =
-            pager.cut(rows, |job| Token::Modified(job.modify_index), object).map_err(uncoded)?;
-        let rows: Vec<Value> = rows.into_iter().map(|job| status(reads.snapshot(), job)).collect();
+        if !pager.is_sorted() {
+            rows.sort_by_key(|job| (job.modify_index, job.key()));
+        }
+        let cut = pager.cut(
+            reads.snapshot(),
+            rows,
+            |job| match pager.is_sorted() {
+                true => jobs::own(job),
+                false => Token::Modified(job.modify_index),
+            },
+            object,
+        );
+        let (rows, next) = cut.map_err(uncoded)?;
+        let rows: Vec<Value> = rows.into_iter().map(|job| status(reads.snapshot(), job, allocs)).collect();
         Ok((reads.tables_index(&TABLES), (rows, next)))
     })
     .await?;
-    meta.next_token = next;
+    meta.next = next;
     Ok(Reply::value(Value::Array(rows)).meta(meta))
 }
 
-fn status(root: &Root, job: &Job) -> Value {
+fn status(root: &Root, job: &Job, desired: Allocs) -> Value {
     let key = job.key();
     let own =
         |alloc: &&Arc<Allocation>| alloc.job.as_ref().is_none_or(|ran| ran.create_index == job.create_index);
-    let allocs: Vec<Value> = root.allocs_by_job(&key).filter(own).map(|alloc| of_alloc(alloc)).collect();
+    let rows = root.allocs_by_job(&key).filter(own);
+    let (mut allocs, mut counts) = (Vec::new(), None);
+    match desired {
+        Allocs::Listed => allocs = rows.map(|alloc| of_alloc(alloc)).collect(),
+        Allocs::Counted => counts = Some(counted(rows)),
+    }
     let is_parent = job.is_template();
     let children =
         is_parent.then(|| root.children(&key).map(|child| child.status.as_str()).collect::<Vec<_>>());
     let newest = root.deployments_by_job(&key).max_by_key(|row| row.create_index);
     let count: u64 = job.task_groups.iter().map(|group| u64::from(group.count)).sum();
-    json!({
+    let mut out = json!({
         "ID": job.id,
         "Namespace": job.namespace,
         "Name": job.name,
@@ -105,7 +143,20 @@ fn status(root: &Root, job: &Job) -> Value {
         "Stop": job.stop,
         "IsPack": job.meta.keys().any(|key| key == "pack.name"),
         "Status": job.status,
-    })
+    });
+    if let Some(counts) = counts {
+        out["CaravanAllocs"] = json!(counts);
+    }
+    out
+}
+
+/// Counts allocations by status.
+fn counted<'r>(rows: impl Iterator<Item = &'r Arc<Allocation>>) -> BTreeMap<&'static str, u64> {
+    let mut counts = BTreeMap::new();
+    for row in rows {
+        *counts.entry(row.client_status.as_str()).or_default() += 1;
+    }
+    counts
 }
 
 fn of_alloc(alloc: &Allocation) -> Value {

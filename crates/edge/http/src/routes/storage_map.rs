@@ -1,5 +1,6 @@
 //! The storage map: plugins, volumes, and the claims on them with phases and reasons, in one answer.
 
+use super::volumes;
 use crate::blocking;
 use crate::call::Call;
 use crate::error::ApiError;
@@ -62,8 +63,10 @@ pub(crate) async fn map(call: &Call) -> Result<Reply, ApiError> {
         }
         let (rows, next) = page(
             &call.query,
+            &volumes::KEYS,
+            reads.snapshot(),
             rows,
-            |row: &&Arc<Volume>| Token::Key(row.namespace.as_str(), row.id.as_str()),
+            |row| Token::Key(row.namespace.as_str(), row.id.as_str()),
             |row| object(&explain(row)),
         )?;
         map.volumes = rows.into_iter().map(|volume| explain(volume)).collect();
@@ -88,7 +91,7 @@ pub(crate) async fn map(call: &Call) -> Result<Reply, ApiError> {
         Ok((reads.tables_index(&TABLES), (map, next)))
     })
     .await?;
-    meta.next_token = next;
+    meta.next = next;
     Ok(Reply::parsed(map)?.meta(meta))
 }
 

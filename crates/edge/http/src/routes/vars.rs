@@ -5,8 +5,9 @@ use crate::body::{self, VariableInput};
 use crate::call::Call;
 use crate::encode::encode;
 use crate::error::ApiError;
+use crate::order::{Keys, keys};
 use crate::page::{Token, object, page};
-use crate::reply::{Indexed, Meta, Reply, TEXT};
+use crate::reply::{Indexed, Meta, Next, Reply, TEXT};
 use caravan_server::{Kind, ServerError, VarCap, VariableWritten};
 use caravan_state::Table;
 use caravan_types::ser::Secrets;
@@ -14,6 +15,14 @@ use caravan_types::variable::{LockUse, Variable, VariableDecrypted, VariableKey}
 use http::{Method, StatusCode};
 use serde_json::json;
 use std::sync::Arc;
+
+/// The keys by which the list of variables can be sorted.
+pub(crate) const KEYS: Keys<Variable> = keys!(Variable {
+    "path" => |_, row| &row.key.path,
+    "namespace" => |_, row| row.key.namespace.as_str(),
+    "create" => |_, row| row.create_index,
+    "modify" => |_, row| row.modify_index,
+});
 
 pub(crate) async fn list(call: &Call) -> Result<Reply, ApiError> {
     call.only(&Method::GET)?;
@@ -27,8 +36,10 @@ pub(crate) async fn list(call: &Call) -> Result<Reply, ApiError> {
         let rows = rows.filter(seen).collect();
         let (rows, next) = page(
             &call.query,
+            &KEYS,
+            reads.snapshot(),
             rows,
-            |row: &&Arc<Variable>| Token::Key(row.key.namespace.as_str(), row.key.path.as_str()),
+            |row| Token::Key(row.key.namespace.as_str(), row.key.path.as_str()),
             // A stored variable has its metadata in a field of its own.
             |row| json!({"VariableMetadata": object(&row.metadata())}),
         )?;
@@ -36,7 +47,7 @@ pub(crate) async fn list(call: &Call) -> Result<Reply, ApiError> {
         Ok((reads.table_index(Table::Variables), (rows, next)))
     })
     .await?;
-    meta.next_token = next;
+    meta.next = next;
     Ok(Reply::json(rows)?.meta(meta))
 }
 
@@ -69,7 +80,7 @@ async fn get(call: &Call, path: &str) -> Result<Reply, ApiError> {
         }
         None => {
             let index = reads.part_index(&[Table::Variables]);
-            let meta = Meta { index, known_leader: true, next_token: String::new() };
+            let meta = Meta { index, known_leader: true, next: Next::default() };
             Err(ApiError::not_found("variable not found").with_meta(meta))
         }
     })

@@ -5,11 +5,11 @@ use crate::blocking;
 use crate::call::Call;
 use crate::error::ApiError;
 use crate::query::go_bool;
-use crate::reply::{Meta, Reply};
+use crate::reply::{Meta, Next, Reply};
 use caravan_server::{Handle, Kind};
 use caravan_state::{Root, Topic};
 use caravan_types::ser::Secrets;
-use caravan_types::volume::Volume;
+use caravan_types::volume::{Claim, Volume};
 use caravan_types::{NodeId, VolumeId, VolumeKey};
 use http::Method;
 use serde_json::{Value, json};
@@ -46,7 +46,7 @@ pub(crate) async fn get(call: &Call) -> Result<Reply, ApiError> {
                 Ok((index, full(server, reads.snapshot(), volume)?))
             }
             None => {
-                let meta = Meta { index, known_leader: true, next_token: String::new() };
+                let meta = Meta { index, known_leader: true, next: Next::default() };
                 Err(ApiError::not_found("volume not found").with_meta(meta))
             }
         }
@@ -65,7 +65,7 @@ pub(crate) async fn explain(call: &Call) -> Result<Reply, ApiError> {
         reads.record(Topic::Volume(key.clone()));
         reads.record(Topic::ClaimsOfVolume(key.clone()));
         server.volumes().explain(&key).map(|reported| (index, reported)).ok_or_else(|| {
-            let meta = Meta { index, known_leader: true, next_token: String::new() };
+            let meta = Meta { index, known_leader: true, next: Next::default() };
             ApiError::not_found("volume not found").with_meta(meta)
         })
     })
@@ -74,29 +74,31 @@ pub(crate) async fn explain(call: &Call) -> Result<Reply, ApiError> {
     Ok(Reply::parsed(reported)?.meta(meta))
 }
 
+/// Returns the claims that hold a volume, with phases and wait reasons.
+pub(super) fn claims(server: &Handle, root: &Root, volume: &Volume) -> Value {
+    let claim = |claim: &Claim| {
+        json!({
+            "AllocID": claim.id.alloc,
+            "NodeID": claim.node_id,
+            "JobID": claim.job_id,
+            "Mode": claim.mode,
+            "Phase": claim.phase,
+            "Tries": claim.tries,
+            "LastError": claim.last_error,
+            "NextTry": claim.next_try,
+            "WaitsFor": server.volumes().claim_wait(&claim.id).map(|wait| wait.to_string()),
+            "ModifyTime": claim.modify_time,
+        })
+    };
+    Value::Array(volumes::claims(root, volume).into_iter().map(claim).collect())
+}
+
 /// Returns the volume in Nomad's shape, with Caravan's additional facts: the phase of the volume, and the phase
 /// and wait reason of each claim.
 fn full(server: &Handle, root: &Root, volume: &Arc<Volume>) -> Result<Value, ApiError> {
     let mut value = serde_json::to_value(volumes::view(root, volume))
         .map_err(|e| ApiError::internal(format!("the volume cannot be encoded: {e}")))?;
-    let claims: Vec<Value> = volumes::claims(root, volume)
-        .into_iter()
-        .map(|claim| {
-            json!({
-                "AllocID": claim.id.alloc,
-                "NodeID": claim.node_id,
-                "JobID": claim.job_id,
-                "Mode": claim.mode,
-                "Phase": claim.phase,
-                "Tries": claim.tries,
-                "LastError": claim.last_error,
-                "NextTry": claim.next_try,
-                "WaitsFor": server.volumes().claim_wait(&claim.id).map(|wait| wait.to_string()),
-                "ModifyTime": claim.modify_time,
-            })
-        })
-        .collect();
-    value["CaravanClaims"] = Value::Array(claims);
+    value["CaravanClaims"] = claims(server, root, volume);
     value["CaravanPhase"] = json!(volume.phase);
     value["CaravanCapacity"] = json!({
         "Wanted": volume.capacity.requested_min,
@@ -113,7 +115,7 @@ fn full(server: &Handle, root: &Root, volume: &Arc<Volume>) -> Result<Value, Api
 
 fn removed(call: &Call, index: u64) -> Result<Reply, ApiError> {
     let known_leader = call.server()?.is_leader();
-    Ok(Reply::empty().meta(Meta { index, known_leader, next_token: String::new() }))
+    Ok(Reply::empty().meta(Meta { index, known_leader, next: Next::default() }))
 }
 
 pub(crate) async fn deregister(call: &Call) -> Result<Reply, ApiError> {

@@ -5,8 +5,9 @@ use crate::blocking;
 use crate::body;
 use crate::call::Call;
 use crate::error::ApiError;
+use crate::order::{Keys, keys};
 use crate::page::{Token, object, page};
-use crate::reply::{Meta, Reply};
+use crate::reply::{Meta, Next, Reply, to_value};
 use caravan_server::{Caller, NsCap, ServerError};
 use caravan_state::{Root, Table};
 use caravan_types::volume::{Claim, ClaimMode, CsiVolume, Volume, VolumeRequestBody};
@@ -18,6 +19,36 @@ use std::sync::Arc;
 
 /// The tables of a volume's answer: its row, its claims, the health of its plugin.
 pub(crate) const TABLES: [Table; 3] = [Table::Volumes, Table::Claims, Table::Plugins];
+
+/// The keys by which lists of CSI volumes can be sorted.
+pub(crate) const KEYS: Keys<Volume> = keys!(Volume {
+    "id" => |_, row| row.id.as_str(),
+    "name" => |_, row| &row.name,
+    "namespace" => |_, row| row.namespace.as_str(),
+    "plugin" => |_, row| row.plugin_id.as_str(),
+    "phase" => |_, row| row.phase.as_str(),
+    "capacity" => |_, row| row.capacity.accepted,
+    "claims" => |root, row| claims(root, row).len(),
+    "create" => |_, row| row.create_index,
+    "modify" => |_, row| row.modify_index,
+});
+
+/// The keys of volumes of both kinds; `node`, `pool` and `state` are those of host volumes, `phase` and `claims` those of
+/// CSI volumes.
+pub(crate) const LIST_KEYS: &[&str] = &[
+    "id",
+    "name",
+    "namespace",
+    "plugin",
+    "phase",
+    "claims",
+    "node",
+    "pool",
+    "state",
+    "capacity",
+    "create",
+    "modify",
+];
 
 /// Lists the volumes of the kind that the query names.
 pub(crate) async fn list(call: &Call) -> Result<Reply, ApiError> {
@@ -36,6 +67,8 @@ async fn list_csi(call: &Call) -> Result<Reply, ApiError> {
     let prefix = call.query.text("prefix");
     let plugin = call.query.text("plugin_id");
     let node = call.query.get("node_id").filter(|id| !id.is_empty()).map(NodeId::new);
+    let with_claims = call.query.bool("claims")?.unwrap_or(false);
+    let server = call.server()?;
     let (mut meta, (stubs, next)) = blocking::read(call, |reads| {
         if !sees(call, &call.namespace) {
             return Err(crate::access::denied());
@@ -68,15 +101,26 @@ async fn list_csi(call: &Call) -> Result<Reply, ApiError> {
         };
         let (rows, next) = page(
             &call.query,
+            &KEYS,
+            reads.snapshot(),
             rows,
-            |row: &&Arc<Volume>| Token::Key(row.namespace.as_str(), row.id.as_str()),
+            |row| Token::Key(row.namespace.as_str(), row.id.as_str()),
             |row| object(&bare(reads.snapshot(), row)),
         )?;
-        let stubs: Vec<_> = rows.into_iter().map(|volume| bare(reads.snapshot(), volume).stub()).collect();
+        let stub = |volume: &Volume| {
+            let mut value = to_value(bare(reads.snapshot(), volume).stub())?;
+            // Volumes that the caller may list but not read have no claims.
+            if with_claims && call.may(&volume.namespace, NsCap::CsiReadVolume) {
+                value["CaravanPhase"] = json!(volume.phase);
+                value["CaravanClaims"] = super::volume::claims(server, reads.snapshot(), volume);
+            }
+            Ok(value)
+        };
+        let stubs = rows.into_iter().map(|volume| stub(volume)).collect::<Result<Vec<Value>, ApiError>>()?;
         Ok((reads.tables_index(&TABLES), (stubs, next)))
     })
     .await?;
-    meta.next_token = next;
+    meta.next = next;
     Ok(Reply::json(stubs)?.meta(meta))
 }
 
@@ -169,7 +213,7 @@ fn answer(call: &Call, done: Result<Vec<Arc<Volume>>, ServerError>) -> Result<Re
             false => named(volume),
         })
         .collect();
-    let meta = Meta { index, known_leader: server.is_leader(), next_token: String::new() };
+    let meta = Meta { index, known_leader: server.is_leader(), next: Next::default() };
     let body = json!({"Volumes": views, "Warnings": ""});
     Ok(Reply::value(meta.merge_into(body)).meta(meta))
 }
@@ -178,6 +222,7 @@ fn answer(call: &Call, done: Result<Vec<Arc<Volume>>, ServerError>) -> Result<Re
 pub(crate) async fn external(call: &Call) -> Result<Reply, ApiError> {
     call.only(&Method::GET)?;
     let plugin = PluginId::new(call.query.text("plugin_id"));
+    crate::page::of_plugin(&call.query)?;
     let per_page = call.query.per_page()?;
     let (volumes, next_token) = call
         .server()?
@@ -185,7 +230,8 @@ pub(crate) async fn external(call: &Call) -> Result<Reply, ApiError> {
         .list_external(&call.caller(), &plugin, per_page, call.query.text("next_token").to_owned())
         .await
         .map_err(|e| refused(call, &e))?;
-    let meta = Meta { index: 0, known_leader: false, next_token };
+    let next = Next { token: next_token, total: None };
+    let meta = Meta { index: 0, known_leader: false, next };
     let body: Value = json!({"Volumes": volumes});
     Ok(Reply::value(meta.merge_into(body)).meta(meta))
 }

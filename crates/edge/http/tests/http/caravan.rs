@@ -44,3 +44,12 @@ async fn a_token_names_its_rights_as_they_are_in_effect() {
     let root = ask(&tenants, "/v1/acl/token/self?capabilities=true", &tenants.root).await;
     assert_eq!(root["CaravanCapabilities"]["Management"], true);
 }
+
+/// Who may see no event is refused at once: a silent stream cannot be told from a slow one.
+#[tokio::test]
+async fn a_stream_without_rights_is_refused() {
+    let tenants = Tenants::start().await;
+    let path = "/v1/event/stream?topic=Node&namespace=*&caravan=true";
+    let refused = tenants.ask(&Method::GET, path, &Value::Null, &tenants.b).await.expect("an answer");
+    assert_eq!((refused.status.as_u16(), refused.text().trim()), (403, "Permission denied"));
+}

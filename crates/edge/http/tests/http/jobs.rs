@@ -124,6 +124,29 @@ async fn statuses_come_newest_first_in_pages() {
 }
 
 #[tokio::test]
+async fn allocations_of_jobs_are_counted() {
+    let api = Api::start().await;
+    api.register_node().await;
+    assert_eq!(api.web.put("/v1/jobs", &job(2, "a")).await.status, 200);
+    let web = |rows: Value| rows.as_array().unwrap().iter().find(|row| row["ID"] == "web").cloned().unwrap();
+    let mut found = Value::Null;
+    for _ in 0..500 {
+        found = web(api.web.get("/v1/jobs/statuses?allocs=counts").await.json());
+        if found["CaravanAllocs"] == json!({"pending": 2}) {
+            break;
+        }
+        tokio::time::sleep(std::time::Duration::from_millis(10)).await;
+    }
+    assert_eq!((&found["CaravanAllocs"], &found["Allocs"]), (&json!({"pending": 2}), &Value::Null));
+    let listed = web(api.web.get("/v1/jobs/statuses").await.json());
+    assert_eq!(listed["Allocs"].as_array().unwrap().len(), 2);
+    assert!(listed.get("CaravanAllocs").is_none(), "{listed}");
+    let wrong = api.web.get("/v1/jobs/statuses?allocs=some").await;
+    assert_eq!(wrong.status, 400);
+    assert!(wrong.text().contains("`allocs` must be"), "{}", wrong.text());
+}
+
+#[tokio::test]
 async fn actions_are_listed_and_resources_preserved() {
     let api = Api::start().await;
     assert_eq!(api.web.put("/v1/jobs", &job(1, "a")).await.status, 200);

@@ -7,6 +7,7 @@ mod clients;
 mod harness;
 mod hostile;
 mod jobs;
+mod lists;
 mod nodes;
 mod oidc;
 mod problems;

@@ -189,3 +189,27 @@ async fn a_scaling_policy_without_a_maximum_is_refused() {
     let accepted = job(json!({"Min": 1, "Max": 2}), vertical(json!(500)));
     assert_eq!(api.web.put("/v1/jobs", &accepted).await.status, 200);
 }
+
+#[tokio::test]
+async fn problems_have_places_in_the_submitted_file() {
+    let api = Api::start().await;
+    let file = "job \"broken\" {\n  priority = 500\n  group \"g\" {\n    task \"t\" {\n      driver = \"mock_driver\"\n    }\n  }\n}\n";
+    let parsed = api.web.put("/v1/jobs/parse", &json!({"JobHCL": file, "Canonicalize": true})).await.json();
+    let body = json!({"Job": parsed, "Submission": {"Source": file, "Format": "hcl2"}});
+    let of_priority = |answer: &Value| {
+        let all = answer["CaravanProblems"].as_array().unwrap().clone();
+        all.into_iter().find(|problem| problem["Path"] == "Priority").unwrap()
+    };
+    let checked = of_priority(&api.web.put("/v1/validate/job", &body).await.json());
+    assert_eq!((&checked["StartLine"], &checked["StartColumn"]), (&json!(2), &json!(3)), "{checked}");
+    let planned = of_priority(&api.web.put("/v1/job/broken/plan?diagnostics=true", &body).await.json());
+    assert_eq!(planned, checked);
+    let plain = of_priority(&api.web.put("/v1/validate/job", &json!({"Job": parsed})).await.json());
+    assert_eq!(plain.get("StartLine"), None, "without the file there is no place");
+    let parse = api.web.put("/v1/jobs/parse?diagnostics=true", &json!({"JobHCL": "job \"x\" {\n"})).await;
+    assert!(
+        parse.json()["CaravanDiagnostics"].as_array().is_some_and(|all| !all.is_empty()),
+        "{}",
+        parse.text()
+    );
+}

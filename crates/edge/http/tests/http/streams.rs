@@ -154,6 +154,34 @@ async fn events_come_in_lines_and_the_first_line_at_once() {
     assert_eq!(bad.status, 400);
 }
 
+/// A list that was read before the stream began lacks changes, unless its index is that of the first line.
+#[tokio::test]
+async fn the_first_line_names_the_newest_changes() {
+    let api = Api::start().await;
+    api.register_job("crunch").await;
+    let path = "/v1/event/stream?topic=Job&topic=Node:x&topic=Bogus&caravan=true";
+    let newest = async || {
+        let list = api.web.get("/v1/jobs").await;
+        let mut stream = api.web.open(path).await.into_body();
+        let frame = stream.frame().await.unwrap().unwrap();
+        let line: Value = serde_json::from_slice(frame.data_ref().unwrap()).unwrap();
+        let job = line["Caravan"]["Indexes"]["Job"].as_u64().unwrap();
+        assert_eq!(line, json!({"Caravan": {"Denied": [], "Indexes": {"Job": job}}}));
+        let index: u64 = list.header("x-nomad-index").unwrap().parse().unwrap();
+        assert!(job <= index, "a list that contains everything lacks nothing: {job}, {index}");
+        (job, index, stream)
+    };
+    let (_, before, _) = newest().await;
+    api.register_job("everywhere").await;
+    let (after, _, mut stream) = newest().await;
+    assert!(after > before, "the older list lacks a job: {before}, {after}");
+    // Events from before the first line are not repeated.
+    assert_eq!(api.web.delete("/v1/job/crunch").await.status, 200);
+    let frame = stream.frame().await.unwrap().unwrap();
+    let line: Value = serde_json::from_slice(frame.data_ref().unwrap()).unwrap();
+    assert!(line["Index"].as_u64() > Some(after) && line["Events"][0]["Key"] == "crunch", "{line}");
+}
+
 #[tokio::test]
 async fn an_event_stream_ends_with_its_agent() {
     let api = Api::start().await;

@@ -14,10 +14,10 @@ use std::process::{Command, Stdio};
 use tempfile::TempDir;
 
 /// An authority with a certificate for each kind of agent and user.
-struct Certificates(TempDir);
+pub(crate) struct Certificates(TempDir);
 
 impl Certificates {
-    fn make() -> Result<Self> {
+    pub(crate) fn make() -> Result<Self> {
         let made = Self(tempfile::Builder::new().prefix("caravan-test-").tempdir()?);
         made.run(&[], &["tls", "ca", "create"])?.ok()?;
         for kind in ["-server", "-client", "-cli"] {
@@ -26,16 +26,16 @@ impl Certificates {
         Ok(made)
     }
 
-    fn path(&self, name: &str) -> PathBuf {
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
         self.0.path().join(name)
     }
 
-    fn ca(&self) -> String {
+    pub(crate) fn ca(&self) -> String {
         self.path("nomad-agent-ca.pem").display().to_string()
     }
 
     /// Runs a command in the directory of the certificates.
-    fn run(&self, env: &[(&str, &str)], args: &[&str]) -> Result<Output> {
+    pub(crate) fn run(&self, env: &[(&str, &str)], args: &[&str]) -> Result<Output> {
         let mut command = Command::new(program());
         command.args(args).current_dir(self.0.path()).stdin(Stdio::null());
         command.env_remove("NOMAD_ADDR").env_remove("CARAVAN_ADDR").envs(env.iter().copied());
@@ -48,7 +48,7 @@ impl Certificates {
     }
 
     /// Returns a `tls` block for an agent of a kind.
-    fn block(&self, kind: &str, more: &str) -> String {
+    pub(crate) fn block(&self, kind: &str, more: &str) -> String {
         format!(
             "tls {{\n ca_file = \"{}\"\n cert_file = \"{}\"\n key_file = \"{}\"\n {more}\n}}\n",
             self.ca(),
@@ -81,7 +81,7 @@ fn sleeper() -> String {
 }
 
 /// Waits until an agent answers a user with these variables.
-fn answers(certificates: &Certificates, agent: &Agent, env: &[(&str, &str)]) -> Result<()> {
+pub(crate) fn answers(certificates: &Certificates, agent: &Agent, env: &[(&str, &str)]) -> Result<()> {
     eventually("the agent to answer over TLS", || {
         let out = certificates.run(env, &["node", "status"])?.ok()?;
         if out.stdout.contains("ready") { Ok(()) } else { bail!("{out:?}") }

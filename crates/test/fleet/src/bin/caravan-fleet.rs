@@ -1,6 +1,6 @@
 //! `caravan-fleet NODES ALLOCATIONS [EACH [IN-FLIGHT [WORKERS [DIRECTORY]]]]`: prints figures of a fleet under load,
 //! one JSON object a line. Jobs have EACH allocations. With a directory the log is on disk, otherwise in memory.
-//! `caravan-fleet serve [--nodes N] [--allocs N] [--volumes N] [--http ADDRESS]`: fills a cluster, serves its HTTP API and web
+//! `caravan-fleet serve [--nodes N] [--allocs N] [--jobs N] [--volumes N] [--http ADDRESS]`: fills a cluster, serves its HTTP API and web
 //! page, prints the address, and ends with its standard input.
 //! `caravan-fleet storm [NODES [SEEDS]]`: nodes join, vanish and drain under jobs of all types; prints violations.
 
@@ -72,13 +72,14 @@ async fn storms(nodes: usize, seeds: std::ops::Range<u64>) -> Result<bool, Fleet
 
 /// Parses the flags of `serve`; `None` if a flag is not known or has no valid value.
 fn flags(arguments: &[String]) -> Option<(Size, SocketAddr)> {
-    let mut size = Size { nodes: 10_000, allocs: 100_000, each: 500, volumes: 1000 };
+    let mut size = Size { nodes: 10_000, allocs: 100_000, each: 500, volumes: 1000, jobs: 50_000 };
     let mut address = SocketAddr::from(([127, 0, 0, 1], 0));
     for pair in arguments.chunks(2) {
         let [name, value] = pair else { return None };
         match name.trim_start_matches('-') {
             "nodes" => size.nodes = value.parse().ok()?,
             "allocs" => size.allocs = value.parse().ok()?,
+            "jobs" => size.jobs = value.parse().ok()?,
             "volumes" => size.volumes = value.parse().ok()?,
             "http" => address = value.parse().ok()?,
             _ => return None,
@@ -116,7 +117,9 @@ fn main() -> ExitCode {
     };
     if arguments.first().is_some_and(|first| first == "serve") {
         let Some((size, address)) = flags(&arguments[1..]) else {
-            eprintln!("usage: caravan-fleet serve [--nodes N] [--allocs N] [--volumes N] [--http ADDRESS]");
+            eprintln!(
+                "usage: caravan-fleet serve [--nodes N] [--allocs N] [--jobs N] [--volumes N] [--http ADDRESS]"
+            );
             return ExitCode::FAILURE;
         };
         return match runtime.block_on(serve(size, address)) {

@@ -1,6 +1,6 @@
 //! Small fleets, with the checks of large ones.
 
-use caravan_fleet::{Cluster, Load, Setup, Storm, run, storm, survey};
+use caravan_fleet::{Cluster, Load, Setup, Size, Storm, Web, fill, plain_nodes, run, storm, survey};
 use std::time::Duration;
 
 fn setup(nodes: usize, workers: usize) -> Setup {
@@ -39,5 +39,21 @@ async fn a_storm_leaves_nothing_lost_doubled_or_stranded() {
     let mut cluster = Cluster::start(&setup).await.unwrap();
     let found = storm(&mut cluster, 60, Storm { seed: 7, rounds: 6, percent: 6 }).await.unwrap();
     assert_eq!(found, []);
+    cluster.stop().await.unwrap();
+}
+
+/// Bytes, requests, elements and memory of the web page, over lists with more than one page of rows.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_web_page_stays_within_its_budgets() {
+    let size = Size { nodes: 150, allocs: 2400, each: 20, volumes: 150, jobs: 150 };
+    let mut cluster = Cluster::start(&setup(plain_nodes(size), 2)).await.unwrap();
+    fill(&mut cluster, size).await.unwrap();
+    let web = Web::start(&cluster, ([127, 0, 0, 1], 0).into()).await.unwrap();
+    let address = format!("http://{}", web.address);
+    let session = tokio::task::spawn_blocking(move || {
+        caravan_testkit::browser::session("budget.mjs", &address, &[], &[])
+    });
+    session.await.unwrap().unwrap();
+    drop(web);
     cluster.stop().await.unwrap();
 }
