@@ -47,16 +47,18 @@ function show(): void {
   useRegion(nav.query.get('region') ?? '');
 }
 
-/** Moves to a path below `/ui/`. */
-export function go(path: string): void {
-  move(href(path));
+/** Moves to a path below `/ui/`. `instead`: the history does not keep the current address. */
+export function go(path: string, instead = false): void {
+  move(href(path), instead);
 }
 
-function move(to: string): void {
-  history.replaceState({ ...history.state, scroll: scrollY }, '');
+function move(to: string, instead = false): void {
+  if (!instead) history.replaceState({ ...history.state, scroll: scrollY }, '');
   const before = location.pathname;
   const from = location.href.slice(uiRoot.href.length);
-  history.pushState(new URL(to, location.href).pathname.endsWith('/settings/tokens') ? { from } : {}, '', to);
+  const state = new URL(to, location.href).pathname.endsWith('/settings/tokens') ? { from } : {};
+  if (instead) history.replaceState(state, '', to);
+  else history.pushState(state, '', to);
   show();
   if (location.pathname !== before) {
     scrollTo(0, 0);
