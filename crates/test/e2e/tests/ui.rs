@@ -64,6 +64,11 @@ fn a_user_sees_storage_as_a_picture_and_acts_in_rows() -> Result<()> {
     session(&agent, "storage.mjs", &[])
 }
 
+#[test]
+fn a_terminal_goes_on_while_other_pages_are_looked_at() -> Result<()> {
+    session(&agent_with_writer()?, "drawer.mjs", &[])
+}
+
 /// The page's own routes: an overview with reasons, the storage map, the usage of nodes, the caller's rights.
 #[test]
 fn one_call_answers_what_waits() -> Result<()> {
