@@ -9,7 +9,7 @@ const IN_THE_PAGE = ['svelte', '@xterm/xterm', '@xterm/addon-fit'];
 const COPIED = ['boot.js'];
 
 /** What a first load needs: the frame of the page, and the pages with lists. */
-const FIRST = /src[\\/](main\.ts|pages[\\/](Jobs|Allocations|Nodes|Storage|Evaluations|Variables|Servers|Settings|SignIn|Missing)\.svelte)$/;
+const FIRST = /src[\\/]main\.ts$/;
 
 /** Pages of one object. */
 const OBJECTS = /src[\\/]pages[\\/](Job|Allocation|Node|Volume|HostVolume|NewVolume|Plugin|Variable)\.svelte$/;
@@ -31,7 +31,7 @@ function serves(id: string, modules: Modules, pattern: RegExp, seen = new Set<st
  * mix up. The terminal, the editor, the topology and the administration stay files of their own.
  */
 function part(id: string, modules: Modules): string | null {
-  if (id.includes('rolldown/runtime') || /node_modules[\\/](svelte|esm-env|clsx)[\\/]/.test(id)) return 'base';
+  if (/node_modules[\\/](svelte|esm-env|clsx)[\\/]/.test(id)) return 'page';
   if (!/[\\/]src[\\/]/.test(id) || id.endsWith('.css')) return null;
   if (serves(id, modules, FIRST)) return 'page';
   return serves(id, modules, OBJECTS) ? 'objects' : null;
