@@ -21,6 +21,8 @@ use NsCap as N;
 use On::{Any, Delete, Get, Put};
 use caravan_server::{Level, NsCap, PoolCap, VarCap};
 use http::{Method, StatusCode};
+use std::collections::HashMap;
+use std::sync::LazyLock;
 
 /// The capabilities to see jobs and their allocations; one of them is enough.
 const READ: &[NsCap] = &[N::ReadJob];
@@ -442,9 +444,19 @@ pub(super) static TABLE: &[Line] = &[
 
 const NO_ALLOC: Need = Refused(StatusCode::BAD_REQUEST, "must provide a valid alloc id");
 
+/// The lines by the segment that names their subject, in the order of the table.
+static BY_KEY: LazyLock<HashMap<(usize, &str), Vec<&Line>>> = LazyLock::new(|| {
+    let mut lines: HashMap<_, Vec<&Line>> = HashMap::new();
+    for line in TABLE {
+        lines.entry(line.key()).or_default().push(line);
+    }
+    lines
+});
+
 /// Returns the first line whose path matches, for any method; `segments` are the segments of the whole path.
 pub(crate) fn find_path(segments: &[&str]) -> Option<&'static Line> {
-    TABLE.iter().find(|line| line.is_about(segments))
+    let keyed = |at: usize| BY_KEY.get(&(at, *segments.get(at)?));
+    [1, 0].into_iter().filter_map(keyed).flatten().copied().find(|line| line.is_about(segments))
 }
 
 /// Returns the line for a request, where `first` is the first line whose path matches. `None` if the path is not served
