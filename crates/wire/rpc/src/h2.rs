@@ -1,7 +1,9 @@
 //! HTTP/2 over one connection, as the calling or the serving side, independent of which side connected.
 
+mod cork;
 mod driver;
 
+use self::cork::{Corked, Gate};
 use self::driver::{Calls, Parts};
 use crate::codec::BytesCodec;
 use crate::error::innermost;
@@ -77,7 +79,8 @@ pub(crate) struct NotSent;
 impl Connection {
     pub(crate) async fn handshake(io: BoxIo, keep_alive: KeepAlive) -> Result<Self, RpcError> {
         let parts = Parts::default();
-        let mut driver = parts.driver();
+        let gate = Gate::default();
+        let mut driver = parts.driver(gate.clone());
         let (send, dispatch) = hyper::client::conn::http2::Builder::new(parts)
             .timer(TokioTimer::new())
             .keep_alive_interval(keep_alive.interval)
@@ -85,7 +88,7 @@ impl Connection {
             .keep_alive_while_idle(true)
             .initial_stream_window_size(STREAM_WINDOW)
             .initial_connection_window_size(CONNECTION_WINDOW)
-            .handshake(TokioIo::new(io))
+            .handshake(TokioIo::new(Corked::new(io, gate)))
             .await
             .map_err(|error| RpcError::unavailable(format!("HTTP/2 failed: {}", innermost(&error))))?;
         let closed = CancellationToken::new();
@@ -237,7 +240,8 @@ pub(crate) async fn serve(
     // The default of 20 is a protection from strangers. The callers of a server that give up at the same time are many.
     let most_given_up = stranger.is_none().then_some(MAX_GIVEN_UP);
     let executor = Calls::default();
-    let mut driver = executor.driver();
+    let gate = Gate::default();
+    let mut driver = executor.driver(gate.clone());
     let marks = executor.clone();
     let service = service_fn(move |request: http::Request<Incoming>| {
         // Messages of the log have a connection of their own, and wait for the log without computing.
@@ -258,7 +262,7 @@ pub(crate) async fn serve(
         .initial_stream_window_size(stream_window)
         .initial_connection_window_size(connection_window)
         .max_concurrent_streams(MAX_CALLS)
-        .serve_connection(TokioIo::new(io), service);
+        .serve_connection(TokioIo::new(Corked::new(io, gate)), service);
     let mut connection = pin!(connection);
     tokio::select! {
         ended = driver.drive(connection.as_mut()) => return ended,

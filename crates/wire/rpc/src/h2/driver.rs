@@ -3,6 +3,7 @@
 //! wakeup for each. The calls wake the connection and the other way round; inside the task this needs no scheduler, which
 //! would wake another thread each time.
 
+use super::cork::Gate;
 use futures::future::BoxFuture;
 use futures::stream::{FuturesUnordered, StreamExt as _};
 use hyper::rt::Executor;
@@ -121,8 +122,8 @@ impl Calls {
         self.next_is_short.store(is_short, Ordering::Relaxed);
     }
 
-    pub(super) fn driver(&self) -> Driver {
-        self.parts.driver()
+    pub(super) fn driver(&self, gate: Gate) -> Driver {
+        self.parts.driver(gate)
     }
 }
 
@@ -137,8 +138,9 @@ impl<F: Future<Output = ()> + Send + 'static> Executor<F> for Calls {
 }
 
 impl Parts {
-    pub(super) fn driver(&self) -> Driver {
-        Driver { shared: self.0.clone(), parts: FuturesUnordered::new() }
+    /// Returns the parts of the connection with this gate.
+    pub(super) fn driver(&self, gate: Gate) -> Driver {
+        Driver { shared: self.0.clone(), parts: FuturesUnordered::new(), gate }
     }
 }
 
@@ -146,6 +148,7 @@ impl Parts {
 pub(super) struct Driver {
     shared: Arc<Shared>,
     parts: FuturesUnordered<Part>,
+    gate: Gate,
 }
 
 impl Driver {
@@ -168,6 +171,7 @@ impl Driver {
             let signal = self.shared.signal.clone();
             signal.begin(task.waker());
             let driving = Driving(&signal);
+            self.gate.close();
             let waker = Waker::from(signal.clone());
             let mut context = Context::from_waker(&waker);
             for _ in 0..ROUNDS {
@@ -182,9 +186,21 @@ impl Driver {
                 if let Poll::Ready(ended) = connection.as_mut().poll(&mut context) {
                     return Poll::Ready(ended);
                 }
+                if !signal.is_idle() {
+                    continue;
+                }
+                // Nothing is left to say: all of it leaves in one write.
+                if !self.gate.open() {
+                    return Poll::Pending;
+                }
+                signal.begin(task.waker());
+                if let Poll::Ready(ended) = connection.as_mut().poll(&mut context) {
+                    return Poll::Ready(ended);
+                }
                 if signal.is_idle() {
                     return Poll::Pending;
                 }
+                self.gate.close();
             }
             drop(driving);
             task.waker().wake_by_ref();
