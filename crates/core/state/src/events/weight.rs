@@ -163,6 +163,11 @@ impl<'m> ser::Serializer for &'m mut Meter {
     type SerializeStruct = Fields<'m>;
     type SerializeStructVariant = Fields<'m>;
 
+    /// The form of commands and snapshots is nearer to the memory: times are numbers.
+    fn is_human_readable(&self) -> bool {
+        false
+    }
+
     numbers! {
         serialize_bool: bool, serialize_char: char,
         serialize_i8: i8, serialize_i16: i16, serialize_i32: i32, serialize_i64: i64,

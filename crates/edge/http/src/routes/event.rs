@@ -2,6 +2,7 @@
 //! section 4.3).
 
 mod lines;
+mod reasons;
 mod render;
 
 use crate::access;
@@ -20,6 +21,7 @@ use lines::{alive, line};
 use serde_json::json;
 use std::collections::BTreeMap;
 use std::convert::Infallible;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// The interval of heartbeats on an idle stream.
@@ -115,8 +117,10 @@ pub(crate) fn stream(call: &Call) -> Result<Reply, ApiError> {
     let lines: BoxStream<'static, Result<Bytes, Infallible>> = match coalesce {
         None => Box::pin(lines::each(events.follow(from), filter, who, HEARTBEAT)),
         Some(pause) => {
-            let reader = events.follow_coalesced(from, move |event| filter.takes(event));
-            Box::pin(lines::newest(reader, who, pause, HEARTBEAT))
+            let filter = Arc::new(filter);
+            let selects = filter.clone();
+            let reader = events.follow_coalesced(from, move |event| selects.takes(event));
+            Box::pin(lines::newest(reader, filter, who, from, pause, HEARTBEAT))
         }
     };
     let body = Body::from_stream(futures::StreamExt::take_until(
@@ -255,7 +259,6 @@ mod tests {
     use caravan_types::eval::Evaluation;
     use caravan_types::namespace::NamespaceSpec;
     use caravan_types::node::Node;
-    use std::sync::Arc;
 
     fn filter(topics: &[&str], namespace: &str) -> Filter {
         let mut out = Filter::default();

@@ -10,13 +10,13 @@ use serde_json::{Value, json};
 use std::collections::BTreeMap;
 
 /// The lines of a stream.
-struct Lines {
+pub(crate) struct Lines {
     body: Incoming,
     text: String,
 }
 
 impl Lines {
-    async fn open(api: &Api, query: &str) -> Self {
+    pub(crate) async fn open(api: &Api, query: &str) -> Self {
         let answer = api.web.open(&format!("/v1/event/stream?{query}")).await;
         assert_eq!(answer.status(), 200, "{query}");
         let mut lines = Self { body: answer.into_body(), text: String::new() };
@@ -39,7 +39,7 @@ impl Lines {
     }
 
     /// Returns the next line with events.
-    async fn events(&mut self) -> (u64, Vec<Value>) {
+    pub(crate) async fn events(&mut self) -> (u64, Vec<Value>) {
         loop {
             let line = self.next().await.expect("the stream goes on");
             assert!(line.get("Error").is_none(), "{line}");

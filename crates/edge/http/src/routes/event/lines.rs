@@ -1,5 +1,6 @@
 //! The lines of a stream: of each change, or of the newest row of each object.
 
+use super::reasons::{self, Reasons};
 use super::render::render;
 use super::{Filter, Who};
 use bytes::Bytes;
@@ -8,6 +9,7 @@ use futures::{Stream, stream};
 use serde_json::{Value, json};
 use std::collections::VecDeque;
 use std::convert::Infallible;
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::{Instant, timeout_at};
 
@@ -65,11 +67,16 @@ pub(super) fn each(
 /// pace never falls behind: meanwhile its events are replaced by newer ones.
 pub(super) fn newest(
     reader: CoalescedReader,
+    filter: Arc<Filter>,
     who: Who,
+    from: u64,
     pause: Duration,
     heartbeat: Duration,
 ) -> impl Stream<Item = Result<Bytes, Infallible>> + Send {
-    let begin = Newest { reader, who, pause, heartbeat, taken: VecDeque::new(), next: None };
+    let reasons = who.facts().map(Reasons::follow);
+    let sent = from.saturating_sub(1);
+    let begin =
+        Newest { reader, filter, who, pause, heartbeat, reasons, sent, taken: VecDeque::new(), next: None };
     Box::pin(stream::unfold((begin, Stage::Opening), |(mut state, stage)| async move {
         let (line, stage) = match stage {
             Stage::Opening => (state.who.opening(), Stage::Following),
@@ -82,9 +89,14 @@ pub(super) fn newest(
 
 struct Newest {
     reader: CoalescedReader,
+    filter: Arc<Filter>,
     who: Who,
     pause: Duration,
     heartbeat: Duration,
+    /// The wait reasons of volumes, if the caller asked for Caravan's facts.
+    reasons: Option<Reasons>,
+    /// The newest index that was sent. An event of a reason has it too, because no command changed the row.
+    sent: u64,
     /// Events that were taken and not yet sent.
     taken: VecDeque<EventBatch>,
     /// When events may be taken again.
@@ -99,6 +111,7 @@ impl Newest {
             while let Some(batch) = self.taken.pop_front() {
                 // Each line has its own check, because a slow reader can take minutes for all of them.
                 let caller = self.who.now()?;
+                self.sent = self.sent.max(batch.index);
                 if let Some(line) = render(&batch, &|_| true, &caller, self.who.facts()) {
                     return Some((line, Stage::Following));
                 }
@@ -119,6 +132,10 @@ impl Newest {
                     }
                     Ok(()) => {}
                 },
+                () = reasons::changed(self.reasons.as_mut()) => {
+                    self.take_reasons();
+                    continue;
+                }
                 () = self.who.lost() => return None,
             }
             match self.reader.take() {
@@ -126,6 +143,15 @@ impl Newest {
                 Err(missed) => return Some((line(&json!({"Error": missed.to_string()})), Stage::Over)),
             }
             self.next = Some(Instant::now() + self.pause);
+        }
+    }
+
+    fn take_reasons(&mut self) {
+        let root = self.who.server.store().snapshot();
+        let events = self.reasons.as_mut().map(|reasons| reasons.take(&root)).unwrap_or_default();
+        let events: Vec<_> = events.into_iter().filter(|event| self.filter.takes(event)).collect();
+        if !events.is_empty() {
+            self.taken.push_back(EventBatch { index: self.sent, events });
         }
     }
 }
