@@ -320,7 +320,8 @@ pub(super) static TABLE: &[Line] = &[
     line(Get, "scaling/policy/**", Namespace(&[N::ReadScalingPolicy, N::ReadJob]), run!(scaling::policy)),
     line(Put, "search", Shown, run!(search::route)),
     line(Put, "search/fuzzy", Shown, run!(fuzzy::route)),
-    // The handler checks the right for each topic. A caller without the right gets an empty stream.
+    // The handler checks the right for each topic, and each event. A caller without the right gets an empty stream, with
+    // `caravan=true` a refusal. With `coalesce`, the stream sends the newest row of each object at most once in that time.
     line(Get, "event/stream", Open, at_once!(event::stream)).at(Place::AnyServer),
     line(Get, "namespaces", Shown, run!(namespaces::list)).follows(),
     line(Get, "namespace/**", Shown, run!(namespaces::get)).follows(),
