@@ -29,6 +29,8 @@ enum Later {
     Thaw(HostId),
     DiskHeals(HostId),
     NetHeals,
+    /// The clock of the leader steps.
+    ClockSteps,
 }
 
 struct Nemesis<'a> {
@@ -211,6 +213,11 @@ impl Nemesis<'_> {
                 self.sim.net.heal();
                 let host = self.cut_off.take();
                 self.follow(host, 40);
+            }
+            Later::ClockSteps => {
+                if let Some(text) = self.sim.leader().and_then(|host| self.clock(host)) {
+                    self.sim.book.note(text);
+                }
             }
         }
         self.sim.book.disturbed();

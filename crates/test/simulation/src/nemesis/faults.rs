@@ -39,7 +39,9 @@ impl Nemesis<'_> {
             73..78 => self.transfer(host),
             78..81 => self.remove(host),
             81..87 => self.wipe(host),
-            87..93 => self.change_program(host),
+            87..91 => self.change_program(host),
+            91..93 => self.usurp(),
+            93..95 => self.hide_holder(),
             _ => self.disturb_node(time),
         };
         if let Some(text) = text {
@@ -207,7 +209,7 @@ impl Nemesis<'_> {
         Some(format!("the links of server {} take {delay:?} more, for {time:?}", slow.0))
     }
 
-    fn clock(&mut self, host: HostId) -> Option<String> {
+    pub(super) fn clock(&mut self, host: HostId) -> Option<String> {
         let step = self.lots.below(2 * HOUR as u64) as i64 - HOUR;
         self.sim.with(host, |server| server.wall += step);
         Some(format!("the clock of server {} steps by {} s", host.0, step / 1_000_000_000))
@@ -352,5 +354,44 @@ impl Nemesis<'_> {
             self.sim.net.cut(server, host);
         }
         Some(format!("node {} is cut off for {:?}", host.0 - 100, time * 2))
+    }
+
+    /// Cuts the leader off while the other servers restart: they do not know any more that they have a leader, so they
+    /// elect another one as soon as they may.
+    fn usurp(&mut self) -> Option<String> {
+        let leader = self.sim.leader().filter(|_| !self.disturbed)?;
+        let time = self.lots.between(Duration::from_millis(1200), Duration::from_millis(2500));
+        (self.disturbed, self.cut_off) = (true, Some(leader));
+        self.alone_until = self.world.elapsed() + time;
+        self.after(time, Later::NetHeals);
+        for other in self.sim.hosts().into_iter().filter(|other| *other != leader) {
+            self.sim.net.cut(leader, other);
+            self.sim.net.cut(other, leader);
+            if self.is_up(other) {
+                self.kill(other, false);
+                let pause = self.lots.between(Duration::from_millis(5), Duration::from_millis(100));
+                self.after(pause, Later::Boot(other));
+            }
+        }
+        Some(format!("server {} is cut off for {time:?}, and the others restart", leader.0))
+    }
+
+    /// Cuts the node off that holds the volume, for longer than it may write. The clock of the leader steps while the node
+    /// is silent.
+    fn hide_holder(&mut self) -> Option<String> {
+        let leader = self.sim.leader().filter(|_| !self.disturbed)?;
+        let claim = self.sim.with(leader, |server| server.replica.lock().claim)?;
+        let time = self.lots.between(Duration::from_secs(8), Duration::from_secs(14));
+        self.disturbed = true;
+        self.alone_until = self.world.elapsed() + time;
+        self.after(time, Later::NetHeals);
+        for server in self.sim.hosts() {
+            self.sim.net.cut(node::host(claim.node), server);
+            self.sim.net.cut(server, node::host(claim.node));
+        }
+        // The node is down after two to three seconds, and may write for five to six.
+        let pause = self.lots.between(Duration::from_millis(2500), Duration::from_millis(5500));
+        self.after(pause, Later::ClockSteps);
+        Some(format!("node {}, which holds the volume, is cut off for {time:?}", claim.node))
     }
 }
