@@ -58,7 +58,9 @@ impl Pages {
         if let Some(term) = command.term {
             let newest = self.past.work_term;
             if term < newest {
-                self.violate(format!("work of the leader of term {term} is applied after work of term {newest}"));
+                self.violate(format!(
+                    "work of the leader of term {term} is applied after work of term {newest}"
+                ));
             }
             self.past.work_term = term.max(newest);
         }
