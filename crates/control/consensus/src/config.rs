@@ -143,14 +143,18 @@ impl Timing {
     /// Returns the age up to which an acknowledgement by a quorum proves leadership for a read: half a lease, which
     /// leaves the other half for clocks of different rates.
     pub fn read_lease(self) -> Duration {
-        if planted!(LongLease) { self.lease() * 2 } else { self.lease() / 2 }
+        if planted!(LongLease) { self.lease() * 2 } else { self.half_lease() }
+    }
+
+    fn half_lease(self) -> Duration {
+        self.lease() / 2
     }
 
     /// Returns for how long a restarted server grants no vote and starts no election. The server does not know whether
     /// it acknowledged a message of its leader just before the restart, so leases that rest on its acknowledgement
-    /// must run out first. The excess over [`Self::read_lease`] allows for clocks of different rates.
+    /// must run out first. The excess over half a lease allows for clocks of different rates.
     pub(crate) fn hold_after_start(self) -> Duration {
-        self.read_lease() + self.lease() / 10
+        self.half_lease() + self.lease() / 10
     }
 }
 

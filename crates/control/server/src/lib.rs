@@ -32,6 +32,8 @@ mod plan;
 #[cfg(feature = "simulation")]
 mod plant;
 mod pool;
+#[cfg(test)]
+mod proof_tests;
 mod replication;
 mod reports;
 mod runtime;
