@@ -124,10 +124,14 @@ impl Timing {
         (self.times(250), self.times(500))
     }
 
-    /// Returns for how long after a message of its leader a follower cannot have a reason for an election: less than the
-    /// shortest election timeout.
+    /// Returns for how long after a message of its leader a follower cannot have a reason for an election. openraft waits
+    /// for the end of the lease, and then for an election timeout; this is four fifths of the shortest such wait.
+    ///
+    /// Example: the leader's last message arrives at 0 ms. The lease ends at 500 ms, so the earliest election is at
+    /// 750 ms. Without ticks until 600 ms, no election is late.
     pub(crate) fn certainty(self) -> Duration {
-        Duration::from_millis(self.election_millis().0 * 4 / 5)
+        let shortest = self.lease() + Duration::from_millis(self.election_millis().0);
+        shortest * 4 / 5
     }
 
     /// Returns for how long a follower that received a message of its leader votes for no other server. openraft
@@ -139,14 +143,18 @@ impl Timing {
     /// Returns the age up to which an acknowledgement by a quorum proves leadership for a read: half a lease, which
     /// leaves the other half for clocks of different rates.
     pub fn read_lease(self) -> Duration {
-        if planted!(LongLease) { self.lease() * 2 } else { self.lease() / 2 }
+        if planted!(LongLease) { self.lease() * 2 } else { self.half_lease() }
+    }
+
+    fn half_lease(self) -> Duration {
+        self.lease() / 2
     }
 
     /// Returns for how long a restarted server grants no vote and starts no election. The server does not know whether
     /// it acknowledged a message of its leader just before the restart, so leases that rest on its acknowledgement
-    /// must run out first. The excess over [`Self::read_lease`] allows for clocks of different rates.
+    /// must run out first. The excess over half a lease allows for clocks of different rates.
     pub(crate) fn hold_after_start(self) -> Duration {
-        self.read_lease() + self.lease() / 10
+        self.half_lease() + self.lease() / 10
     }
 }
 
@@ -214,7 +222,10 @@ mod tests {
             let timing = Timing { multiplier };
             let (heartbeat, election) = (timing.heartbeat_millis(), timing.election_millis().0);
             let (heartbeat, election) = (Duration::from_millis(heartbeat), Duration::from_millis(election));
-            assert!(heartbeat < timing.certainty() && timing.certainty() < election);
+            // A margin for the ticks, of which there are several in a heartbeat, and for a busy machine.
+            assert!(
+                heartbeat < timing.certainty() && timing.certainty() + heartbeat < timing.lease() + election
+            );
         }
     }
 

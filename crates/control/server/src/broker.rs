@@ -13,7 +13,7 @@ use caravan_state::{ChangeSet, Changed, FeedItem, Root};
 use caravan_types::command::Change;
 use caravan_types::eval::{EvalStatus, Evaluation, Trigger, WaitsFor};
 use caravan_types::volume::{ClaimId, ClaimPhase, Volume};
-use caravan_types::{EvalId, JobKey, Nanos, NodeId, UnixNanos, VolumeKey};
+use caravan_types::{BootInstant, EvalId, JobKey, Nanos, NodeId, UnixNanos, VolumeKey};
 use parking_lot::{Mutex, MutexGuard};
 use queue::Queue;
 pub(crate) use queue::{Receipt, Returned};
@@ -25,6 +25,8 @@ use tokio_util::sync::CancellationToken;
 /// How long an evaluation is blocked that lost too often to other plans. Nomad's value; far longer than these plans
 /// take.
 const CONFLICT: Nanos = Nanos(60_000_000_000);
+/// The pause before everything is read again after a write failed.
+const REPAIR_PAUSE: Nanos = Nanos(1_000_000_000);
 
 #[derive(Debug, Default)]
 struct Sets {
@@ -32,6 +34,8 @@ struct Sets {
     blocked: BlockedSet,
     /// Pending evaluations that a newer one of their job makes redundant, until the cancellation is written.
     moot: Vec<Arc<Evaluation>>,
+    /// When to read every evaluation again, because a write failed: its evaluations are in no set any more.
+    repair_at: Option<BootInstant>,
 }
 
 /// The state shared by the broker's service and the workers.
@@ -141,13 +145,7 @@ impl Broker {
         let mut changes = self.core.store.feed();
         self.resync().await;
         loop {
-            self.cancel_moot().await;
-            let (now, conflicts) = (self.core.boot(), self.sets().blocked.due(self.core.boot()));
-            self.unblock(conflicts).await;
-            let next = {
-                let mut sets = self.sets();
-                [sets.queue.tick(now), sets.blocked.next()].into_iter().flatten().min()
-            };
+            let next = self.work_off().await;
             self.ready.notify_one();
             select! {
                 () = cancel.cancelled() => return,
@@ -162,7 +160,21 @@ impl Broker {
         }
     }
 
-    /// Reads every evaluation: at the start, and after missed changes.
+    /// Does what is due, and returns when something is due again.
+    async fn work_off(&self) -> Option<BootInstant> {
+        let now = self.core.boot();
+        let is_due = self.sets().repair_at.take_if(|at| *at <= now).is_some();
+        if is_due {
+            self.resync().await;
+        }
+        self.cancel_moot().await;
+        let conflicts = self.sets().blocked.due(now);
+        self.unblock(conflicts).await;
+        let mut sets = self.sets();
+        [sets.queue.tick(now), sets.blocked.next(), sets.repair_at].into_iter().flatten().min()
+    }
+
+    /// Reads every evaluation: at the start, after missed changes, and after a failed write.
     async fn resync(&self) {
         let root = self.core.snapshot();
         let (mut duplicates, mut woken) = (Vec::new(), Vec::new());
@@ -303,7 +315,9 @@ impl Broker {
     async fn write(&self, evals: Vec<Evaluation>, complaint: &'static str) {
         let result: Result<u64, ServerError> = self.core.commit(Change::Evals { evals }).await;
         if let Err(error) = result {
-            tracing::warn!(%error, "{complaint}");
+            tracing::warn!(%error, "{complaint}; trying again");
+            // For example, the leader had no quorum for a while and leads on in its term.
+            self.sets().repair_at = Some(self.core.boot().plus(REPAIR_PAUSE));
         }
     }
 }
@@ -382,6 +396,7 @@ pub(crate) async fn until(at: Option<UnixNanos>, now: UnixNanos) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::core::{Moment, Term};
 
     #[tokio::test]
     async fn what_was_missed_while_changes_were_missed_is_made_up_for() {
@@ -402,5 +417,38 @@ mod tests {
             assert_eq!(core.snapshot().eval(&blocked.id).unwrap().status, EvalStatus::Pending);
         }
         assert_eq!(broker.depth().blocked, 0);
+    }
+
+    /// The first write fails because it belongs to a later term. The sets are those of a broker whose writes succeed.
+    #[tokio::test]
+    async fn what_could_not_be_written_is_written_later() {
+        let begin = Moment { wall: UnixNanos(1), boot: BootInstant::from_nanos(1) };
+        let (core, moment) = Core::with_clock(begin).await;
+        let broker = Broker::new(core.clone());
+        let failing = Broker { core: core.in_term(Term::new(1_000)), ..broker.clone() };
+        let eval = |id: &str, status| Evaluation {
+            id: id.into(),
+            namespace: "default".into(),
+            job_id: id.into(),
+            status,
+            snapshot_index: 1,
+            ..Default::default()
+        };
+        let (woken, moot) = (eval("woken", EvalStatus::Blocked), eval("moot", EvalStatus::Pending));
+        core.commit(Change::Evals { evals: vec![woken.clone(), moot.clone()] }).await.unwrap();
+        failing.resync().await;
+        let row = core.snapshot().eval(&moot.id).unwrap().clone();
+        failing.sets().queue.remove(&moot.id);
+        failing.sets().moot.push(row);
+        failing.cancel_moot().await;
+        assert_eq!(core.snapshot().eval(&woken.id).unwrap().status, EvalStatus::Blocked);
+        assert_eq!(broker.depth(), BrokerDepth::default());
+
+        let due = broker.work_off().await.expect("the failed write is tried again");
+        assert_eq!(core.snapshot().eval(&woken.id).unwrap().status, EvalStatus::Blocked);
+        moment.lock().boot = due;
+        assert_eq!(broker.work_off().await, None);
+        assert_eq!(core.snapshot().eval(&woken.id).unwrap().status, EvalStatus::Pending);
+        assert_eq!(broker.depth().ready, 1, "the needless evaluation waits for a worker again");
     }
 }

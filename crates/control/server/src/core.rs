@@ -90,14 +90,15 @@ impl Clock {
 impl Core {
     /// Returns a core that keeps everything in memory, with its log running.
     pub(crate) async fn in_memory() -> Self {
+        Self::with_machine(|machine| machine).await
+    }
+
+    /// As above, with another state machine around the store's.
+    pub(crate) async fn with_machine<M: StateMachine>(machine: impl FnOnce(Machine) -> M) -> Self {
         use caravan_consensus::{Config, Consensus, NoPeers, ServerId};
         let store = Arc::new(Store::default());
-        let started = Consensus::start(
-            Config::memory(ServerId(1)),
-            Arc::new(NoPeers),
-            Machine { store: store.clone(), level: crate::cluster::FEATURE_LEVEL },
-        )
-        .await;
+        let machine = machine(Machine { store: store.clone(), level: crate::cluster::FEATURE_LEVEL });
+        let started = Consensus::start(Config::memory(ServerId(1)), Arc::new(NoPeers), machine).await;
         let (log, service) = started.expect("a log in memory always starts");
         // The log runs until the test ends.
         runtime::spawn(service.run(tokio_util::sync::CancellationToken::new()));
@@ -147,6 +148,20 @@ impl Core {
     /// Returns a core whose writes belong to a leader term. It has observed no absence yet.
     pub(crate) fn in_term(&self, term: Term) -> Self {
         Self { term: Some(term), absences: Absences::default(), ..self.clone() }
+    }
+
+    /// Proves that this server leads and that its state contains everything that any server has shown, with a quorum
+    /// round that begins now. The caller must take the state after the call.
+    ///
+    /// A lease does not suffice, because a follower may apply an entry before the leader does. For example, the leader's
+    /// disk is slow and two followers commit an allocation with its claim. A node receives the allocation from a
+    /// follower and asks the leader for the claim. The leader has not applied the entry yet.
+    pub(crate) async fn prove_newest(&self) -> Result<(), ServerError> {
+        if planted!(UnprovedDiscard) {
+            return Ok(());
+        }
+        self.log.read_quorum().await?;
+        Ok(())
     }
 
     /// Commits a change durably and applies it. The outcome may be a refusal.

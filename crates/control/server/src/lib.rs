@@ -32,6 +32,8 @@ mod plan;
 #[cfg(feature = "simulation")]
 mod plant;
 mod pool;
+#[cfg(test)]
+mod proof_tests;
 mod replication;
 mod reports;
 mod runtime;
@@ -71,4 +73,4 @@ pub use server::{
 };
 pub use storage::{HostVolumeRequests, SnapshotRequests, VariableRequests, VolumeRequests};
 pub use variables::VariableWritten;
-pub use volume::{CALLS_PER_PLUGIN, CallFigures, VolumeFigures};
+pub use volume::{CALLS_PER_PLUGIN, CallFigures, ReasonChanges, VolumeFigures};

@@ -17,6 +17,8 @@ pub enum Plant {
     NoFailover,
     /// A leader answers reads without a proof that it still leads.
     UnprovedRead,
+    /// A leader discards a node's report about an object that its state does not have, without a quorum round.
+    UnprovedDiscard,
     /// A restarted server shows its state before the state is as new as before the restart.
     StaleBeforeRecovery,
 }

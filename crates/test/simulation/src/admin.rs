@@ -101,7 +101,7 @@ async fn raise_level(sim: &Sim, leader: HostId, handle: &Handle) -> Result<(), E
     if !supported || level >= 2 {
         return Ok(());
     }
-    let command = Command { id: sim.book.next_id(), action: Action::Level(2) };
+    let command = Command::of_request(sim.book.next_id(), Action::Level(2));
     let applied = handle.propose(command.bytes()).await?;
     sim.book.acked(command.id, applied.index);
     sim.book.note("the feature level is 2");

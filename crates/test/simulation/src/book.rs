@@ -34,6 +34,8 @@ pub(crate) struct Past {
     acked: BTreeMap<u64, u64>,
     refused: BTreeSet<u64>,
     newest_acked: u64,
+    /// The newest term whose work is in the log.
+    work_term: u64,
     leaders: BTreeMap<u64, HostId>,
     clusters: BTreeSet<u128>,
     /// The index and the hash of the state that each server showed last.
@@ -52,6 +54,15 @@ impl Pages {
     fn committed(&mut self, state: &State, command: &Command, response: u8) {
         if let Some(before) = self.past.indexes.insert(command.id, state.index) {
             self.violate(format!("command {} is at indexes {before} and {}", command.id, state.index));
+        }
+        if let Some(term) = command.term {
+            let newest = self.past.work_term;
+            if term < newest {
+                self.violate(format!(
+                    "work of the leader of term {term} is applied after work of term {newest}"
+                ));
+            }
+            self.past.work_term = term.max(newest);
         }
         if response != DONE {
             return;

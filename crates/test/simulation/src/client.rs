@@ -39,7 +39,7 @@ pub(crate) async fn run(sim: Sim, client: usize, mut lots: Lots) {
             // Writes that do not wait for each other: the log of a leader that is cut off grows.
             for _ in 0..2 + lots.below(10) {
                 let id = sim.book.next_id();
-                let command = Command { id, action: Action::Write { key: BURST_KEY, value: id } };
+                let command = Command::of_request(id, Action::Write { key: BURST_KEY, value: id });
                 let sim = sim.clone();
                 spawn_on(OUTSIDE, async move { write(&sim, to, command, false).await });
             }
@@ -61,12 +61,12 @@ pub(crate) async fn run(sim: Sim, client: usize, mut lots: Lots) {
         };
         // Other commands may be read by newer programs only.
         if lots.chance(12) {
-            let command = Command { id: sim.book.next_id(), action: Action::Newer(id) };
+            let command = Command::of_request(sim.book.next_id(), Action::Newer(id));
             write(&sim, to, command, true).await;
             continue;
         }
         let place = sim.book.called(client, id, key, op);
-        let answer = send(&sim, to, Command { id, action }, false).await;
+        let answer = send(&sim, to, Command::of_request(id, action), false).await;
         if let Answer::Done(ret, index) = answer {
             sim.book.acked(id, index);
             sim.book.answered(place, ret);

@@ -51,10 +51,17 @@ pub(crate) enum Action {
 pub(crate) struct Command {
     /// Unique in a simulation.
     pub(crate) id: u64,
+    /// The term of the leader whose work the command is; `None` of a request.
+    pub(crate) term: Option<u64>,
     pub(crate) action: Action,
 }
 
 impl Command {
+    /// Returns the command of a request.
+    pub(crate) fn of_request(id: u64, action: Action) -> Self {
+        Self { id, term: None, action }
+    }
+
     pub(crate) fn bytes(&self) -> Vec<u8> {
         rmp_serde::to_vec(self).expect("a command consists of numbers")
     }

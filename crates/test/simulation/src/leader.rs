@@ -173,7 +173,8 @@ async fn decide(
     if desk.lock().deadlines.get(&node).is_some_and(|at| *at > now()) {
         return true;
     }
-    let command = Command { id: sim.book.next_id(), action: Action::NodeDown { node, wall: sim.wall(host) } };
+    let action = Action::NodeDown { node, wall: sim.wall(host) };
+    let command = Command { id: sim.book.next_id(), term: Some(term), action };
     match propose_once(sim, handle, term, command.bytes()).await {
         Ok(applied) => sim.book.acked(command.id, applied.index),
         Err(Error::NotLeader { .. } | Error::TermEnded { .. }) => {
@@ -238,7 +239,7 @@ fn propose(
     done: impl FnOnce() + Send + 'static,
 ) {
     let (sim, handle) = (sim.clone(), handle.clone());
-    let command = Command { id: sim.book.next_id(), action };
+    let command = Command { id: sim.book.next_id(), term: Some(term), action };
     spawn_on(host, async move {
         let bytes = command.bytes();
         for _ in 0..RETRIES {
@@ -291,7 +292,8 @@ async fn answer(sim: Sim, host: HostId, node: NodeId) -> Option<Renewed> {
     // A decision about the node that is on its way comes before the answer.
     deciding.wait_for(|deciding| !deciding.contains(&node)).await.ok()?;
     if !replica.lock().is_up(node) {
-        let command = Command { id: sim.book.next_id(), action: Action::NodeUp(node) };
+        let action = Action::NodeUp(node);
+        let command = Command { id: sim.book.next_id(), term: Some(term), action };
         let applied = handle.propose_in(term, command.bytes(), None).await.ok()?;
         sim.book.acked(command.id, applied.index);
     }

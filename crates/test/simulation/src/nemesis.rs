@@ -4,6 +4,7 @@ mod faults;
 
 use crate::Fault;
 use crate::book::Book;
+use crate::command::NodeId;
 use crate::net::Net;
 use crate::server::{Ended, Server, Sim};
 use crate::{admin, client, node};
@@ -29,6 +30,8 @@ enum Later {
     Thaw(HostId),
     DiskHeals(HostId),
     NetHeals,
+    /// The clock of the leader steps as soon as this node is declared down.
+    Silent(NodeId),
 }
 
 struct Nemesis<'a> {
@@ -212,6 +215,7 @@ impl Nemesis<'_> {
                 let host = self.cut_off.take();
                 self.follow(host, 40);
             }
+            Later::Silent(node) => return self.await_silence(node),
         }
         self.sim.book.disturbed();
         (1..=NODES).for_each(|node| self.sim.book.node_disturbed(node));

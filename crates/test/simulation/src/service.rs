@@ -19,13 +19,14 @@ use caravan_consensus::sim::World;
 use caravan_server::Plant;
 
 /// All faults that can be planted in `caravan_server`, with their names.
-pub const FAULTS: [(&str, Plant); 7] = [
+pub const FAULTS: [(&str, Plant); 8] = [
     ("no-quorum-round", Plant::NoQuorumRound),
     ("wall-clock-fence", Plant::WallClockFence),
     ("no-floor", Plant::NoFloor),
     ("no-term", Plant::NoTerm),
     ("no-failover", Plant::NoFailover),
     ("unproved-read", Plant::UnprovedRead),
+    ("unproved-discard", Plant::UnprovedDiscard),
     ("stale-before-recovery", Plant::StaleBeforeRecovery),
 ];
 

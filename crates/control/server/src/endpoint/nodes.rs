@@ -46,6 +46,20 @@ impl Nodes {
         Ok(node.clone())
     }
 
+    /// Does the same as [`Self::authentic`]. Refuses a node only by the newest state, because the client does not repeat a
+    /// refused report. For example, a server that only takes itself for the leader does not have a new node yet.
+    pub(crate) async fn surely_authentic(
+        &self,
+        id: &NodeId,
+        proof: &NodeSecret,
+    ) -> Result<Arc<Node>, ServerError> {
+        if let Ok(node) = self.authentic(id, proof) {
+            return Ok(node);
+        }
+        self.core.prove_newest().await?;
+        self.authentic(id, proof)
+    }
+
     pub(crate) async fn register(&self, request: messages::NodeRegister) -> Result<NodeContact, ServerError> {
         let mut node = request.node;
         for (field, empty) in [
@@ -163,7 +177,7 @@ impl Nodes {
     }
 
     pub(crate) async fn alloc_status(&self, request: messages::AllocStatus) -> Result<Done, ServerError> {
-        let node = self.authentic(&request.node_id, &request.secret)?;
+        let node = self.surely_authentic(&request.node_id, &request.secret).await?;
         if node.status == NodeStatus::Disconnected {
             // The report counts as a heartbeat, so that it is not judged by the node's earlier silence.
             self.record_contact(&node, self.contact(&node)).await?;
@@ -171,7 +185,7 @@ impl Nodes {
         let mut root = self.core.snapshot();
         if request.updates.iter().any(|update| root.alloc(&update.alloc_id).is_none()) {
             // A report about an allocation that an old state does not have yet must not get lost.
-            self.core.log.read(None).await?;
+            self.core.prove_newest().await?;
             root = self.core.snapshot();
         }
         // A node reports its own allocations only; reports about removed allocations have no effect.

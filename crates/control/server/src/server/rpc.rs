@@ -52,7 +52,7 @@ impl Handle {
             parts.nodes.sync_services(request).await
         });
         let builder = self.led::<methods::ClaimReport, _, _>(builder, |parts, report| async move {
-            parts.nodes.authentic(&report.node_id, &report.secret)?;
+            parts.nodes.surely_authentic(&report.node_id, &report.secret).await?;
             parts.claims.report(report).await
         });
         let builder = self.led::<methods::SignIdentities, _, _>(builder, |parts, request| async move {

@@ -36,30 +36,25 @@ impl Claims {
         })
     }
 
-    /// Records the proofs that a client reports.
+    /// Records the proofs that a client reports. A report about a claim that is over has no effect, and is no error.
     pub(crate) async fn report(&self, report: messages::ClaimReport) -> Result<Done, ServerError> {
-        // A report about a claim that is over has no effect, and is no error. A server that only takes itself for the
-        // leader, or has not applied yet what an earlier leader wrote, would let a proof fall and keep the volume for ever.
-        self.core.log.read(None).await?;
-        let mut done = None;
+        let (mut done, mut is_proved) = (None, false);
         // A report may prove several steps at once, and a step that lost a race with the reconciler is retried.
         for _ in 0..16 {
             let root = self.core.snapshot();
-            let Some(claim) = root.claim(&report.claim) else {
+            let Some(change) = self.effect(&root, &report) else {
+                if done.is_none() && !is_proved {
+                    // The client reports once. A discarded proof would keep the volume for ever.
+                    self.core.prove_newest().await?;
+                    is_proved = true;
+                    continue;
+                }
+                if root.claim(&report.claim).is_some_and(|claim| claim.node_id != report.node_id) {
+                    let (alloc, node) = (report.claim.alloc, report.node_id);
+                    return Err(VolumeFault::ClaimElsewhere { alloc, node }.into());
+                }
                 return Ok(done.unwrap_or(Done { index: root.index() }));
             };
-            if claim.node_id != report.node_id {
-                let (alloc, node) = (report.claim.alloc, report.node_id);
-                return Err(VolumeFault::ClaimElsewhere { alloc, node }.into());
-            }
-            if claim.generation != report.generation {
-                return Ok(Done { index: root.index() });
-            }
-            let Some(step) = caravan_volumes::claim::reported(claim, &report.step, self.core.now()) else {
-                return Ok(done.unwrap_or(Done { index: root.index() }));
-            };
-            let change =
-                Change::ClaimStep { id: report.claim.clone(), expect_modify_index: claim.modify_index, step };
             let outcome = self.core.propose(change).await?;
             match outcome.refused {
                 None => done = Some(Done { index: outcome.index }),
@@ -68,6 +63,16 @@ impl Claims {
             }
         }
         Err(VolumeFault::ClaimChanges(report.claim.alloc).into())
+    }
+
+    /// Returns the change that a report causes in a state; `None` if the report adds nothing to that state.
+    fn effect(&self, root: &Root, report: &messages::ClaimReport) -> Option<Change> {
+        let claim = root.claim(&report.claim)?;
+        if claim.node_id != report.node_id || claim.generation != report.generation {
+            return None;
+        }
+        let step = caravan_volumes::claim::reported(claim, &report.step, self.core.now())?;
+        Some(Change::ClaimStep { id: report.claim.clone(), expect_modify_index: claim.modify_index, step })
     }
 }
 
@@ -96,7 +101,7 @@ impl Progress {
             let mut progress = self.look(&id);
             if matches!(progress, ClaimProgress::Denied { .. }) {
                 // The node gives up after a denial, so it must not come from an old state.
-                core.log.read(None).await.ok()?;
+                core.prove_newest().await.ok()?;
                 progress = self.look(&id);
             }
             match progress {

@@ -71,7 +71,8 @@ pub(crate) fn by_policy(alloc: &Allocation, now: UnixNanos) -> Verdict {
             return Verdict::Never;
         }
     }
-    let at = failed.plus(wait);
+    // The times of rows are those of other clocks. One that is an hour ahead must not delay the replacement by an hour.
+    let at = failed.min(now).plus(wait);
     if at <= now.plus(SOON) { Verdict::Now } else { Verdict::Later(at) }
 }
 

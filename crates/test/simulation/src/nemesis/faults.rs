@@ -1,9 +1,13 @@
 //! What goes wrong: processes, links, disks, clocks, and changes of the cluster.
 
 use super::{HOUR, Later, NODES, Nemesis, inspect};
+use crate::command::NodeId;
 use crate::node;
 use caravan_consensus::sim::{DiskFault, HostId};
 use std::time::Duration;
+
+/// How often the state is asked whether a node is declared down.
+const SILENCE_INTERVAL: Duration = Duration::from_millis(150);
 
 impl Nemesis<'_> {
     fn random_server(&mut self) -> HostId {
@@ -39,7 +43,9 @@ impl Nemesis<'_> {
             73..78 => self.transfer(host),
             78..81 => self.remove(host),
             81..87 => self.wipe(host),
-            87..93 => self.change_program(host),
+            87..91 => self.change_program(host),
+            91..93 => self.usurp(),
+            93..96 => self.hide_holder(),
             _ => self.disturb_node(time),
         };
         if let Some(text) = text {
@@ -209,8 +215,12 @@ impl Nemesis<'_> {
 
     fn clock(&mut self, host: HostId) -> Option<String> {
         let step = self.lots.below(2 * HOUR as u64) as i64 - HOUR;
+        Some(self.step_clock(host, step))
+    }
+
+    fn step_clock(&self, host: HostId, step: i64) -> String {
         self.sim.with(host, |server| server.wall += step);
-        Some(format!("the clock of server {} steps by {} s", host.0, step / 1_000_000_000))
+        format!("the clock of server {} steps by {} s", host.0, step / 1_000_000_000)
     }
 
     fn disk(&mut self, host: HostId, time: Duration) -> Option<String> {
@@ -352,5 +362,53 @@ impl Nemesis<'_> {
             self.sim.net.cut(server, host);
         }
         Some(format!("node {} is cut off for {:?}", host.0 - 100, time * 2))
+    }
+
+    /// Cuts the leader off while the other servers restart: they do not know any more that they have a leader, so they
+    /// elect another one as soon as they may.
+    fn usurp(&mut self) -> Option<String> {
+        let leader = self.sim.leader().filter(|_| !self.disturbed)?;
+        let time = self.lots.between(Duration::from_millis(1200), Duration::from_millis(2500));
+        (self.disturbed, self.cut_off) = (true, Some(leader));
+        self.alone_until = self.world.elapsed() + time;
+        self.after(time, Later::NetHeals);
+        for other in self.sim.hosts().into_iter().filter(|other| *other != leader) {
+            self.sim.net.cut(leader, other);
+            self.sim.net.cut(other, leader);
+            if self.is_up(other) {
+                self.kill(other, false);
+                let pause = self.lots.between(Duration::from_millis(5), Duration::from_millis(100));
+                self.after(pause, Later::Boot(other));
+            }
+        }
+        Some(format!("server {} is cut off for {time:?}, and the others restart", leader.0))
+    }
+
+    /// Cuts the node off that holds the volume, for longer than it may write. The clock of the leader steps as soon as
+    /// the node is declared down.
+    fn hide_holder(&mut self) -> Option<String> {
+        let leader = self.sim.leader().filter(|_| !self.disturbed)?;
+        let claim = self.sim.with(leader, |server| server.replica.lock().claim)?;
+        let time = self.lots.between(Duration::from_secs(7), Duration::from_secs(12));
+        self.disturbed = true;
+        self.alone_until = self.world.elapsed() + time;
+        self.after(time, Later::NetHeals);
+        self.after(SILENCE_INTERVAL, Later::Silent(claim.node));
+        for server in self.sim.hosts() {
+            self.sim.net.cut(node::host(claim.node), server);
+            self.sim.net.cut(server, node::host(claim.node));
+        }
+        Some(format!("node {}, which holds the volume, is cut off for {time:?}", claim.node))
+    }
+
+    /// Steps the clock of the leader forward if a node that is cut off is declared down.
+    pub(super) fn await_silence(&mut self, node: NodeId) {
+        let Some(leader) = self.sim.leader().filter(|_| self.disturbed) else { return };
+        if self.sim.with(leader, |server| server.replica.lock().is_up(node)) {
+            return self.after(SILENCE_INTERVAL, Later::Silent(node));
+        }
+        let step = self.lots.below(HOUR as u64) as i64;
+        let text = self.step_clock(leader, step);
+        self.sim.book.note(text);
     }
 }

@@ -1,6 +1,7 @@
 //! The trace of a simulation, and what the checks need to know of the past.
 
-use super::rows;
+use super::node::short;
+use super::rows::{self, JobName};
 use super::users::Object;
 use super::world::HEARTBEAT;
 use crate::trace;
@@ -10,6 +11,7 @@ use caravan_testkit::linear::specs::{Register, RegisterOp, RegisterRet};
 use caravan_testkit::linear::{self, Operation};
 use caravan_types::AllocId;
 use caravan_types::node::NodeStatus;
+use caravan_types::volume::ClaimId;
 use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::time::Duration;
@@ -44,6 +46,8 @@ pub(super) struct Past {
     /// The index up to which states were observed, and the statuses of the nodes there.
     observed: u64,
     statuses: BTreeMap<u32, NodeStatus>,
+    /// The writers of the volume there, with their claims.
+    writers: BTreeMap<AllocId, String>,
     /// The node and the allocation that write to the volume, and the allocations that wrote before.
     writer: Option<(u32, AllocId)>,
     writers_before: BTreeSet<AllocId>,
@@ -67,6 +71,21 @@ impl Pages {
             self.past.nodes_disturbed.get(&node).copied().unwrap_or_default().max(self.past.disturbed);
         if now.saturating_sub(disturbed) > CALM {
             self.violate(format!("node {node} is declared down, but reached all servers for {CALM:?}"));
+        }
+    }
+
+    /// Notes changes of the allocations that write to the volume, and of their claims.
+    fn observe_writers(&mut self, root: &Root) {
+        let job = JobName::Writer.key();
+        for alloc in root.allocs_by_job(&job) {
+            let claim = root.claim(&ClaimId { volume: rows::volume_key(), alloc: alloc.id.clone() });
+            let claim = claim.map(|claim| (claim.generation, claim.phase));
+            let (node, desired, client) = (&alloc.node_id, alloc.desired_status, alloc.client_status);
+            let now = format!("{desired:?}, {client:?} on {node}, claim {claim:?}");
+            if self.past.writers.get(&alloc.id) != Some(&now) {
+                self.note(format!("writer {} is {now} at {}", short(&alloc.id), root.index()));
+                self.past.writers.insert(alloc.id.clone(), now);
+            }
         }
     }
 
@@ -115,6 +134,7 @@ impl Book {
                 pages.declared_down(number);
             }
         }
+        pages.observe_writers(root);
     }
 
     /// Compares a server's state with the others of its index.
@@ -197,7 +217,7 @@ impl Book {
             pages.violate(format!("node {node} writes to the volume, which {current:?} has taken over"));
             return;
         }
-        pages.note(format!("node {node} writes to the volume: {}", super::node::short(alloc)));
+        pages.note(format!("node {node} writes to the volume: {}", short(alloc)));
         pages.count("writers");
         let before = pages.past.writer.replace(now);
         pages.past.writers_before.extend(before.map(|(_, alloc)| alloc));

@@ -128,9 +128,10 @@ impl Sim {
             let wait = handle.volumes().claim_wait(&claim.id).map(|wait| wait.to_string());
             let (alloc, node) = (node::short(&claim.id.alloc), &claim.node_id);
             let status = root.alloc(&claim.id.alloc).map(|alloc| (alloc.desired_status, alloc.client_status));
-            let (phase, index) = (claim.phase, claim.modify_index);
-            self.book
-                .note(format!("claim of {alloc} {status:?} on {node}: {phase:?} since {index}, {wait:?}"));
+            let (phase, index, generation) = (claim.phase, claim.modify_index, claim.generation);
+            self.book.note(format!(
+                "claim {generation} of {alloc} {status:?} on {node}: {phase:?} since {index}, {wait:?}"
+            ));
         }
         for eval in root.evals().filter(|eval| eval.status == EvalStatus::Blocked) {
             let (job, missing) = (&eval.job_id, &eval.missing_non_node_resources);

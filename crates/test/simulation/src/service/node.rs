@@ -318,7 +318,10 @@ impl Agent {
                 }
                 match timeout(TICK, progress.next()).await {
                     Ok(Some(Ok(ClaimProgress::Attached(grant)))) => return Ok(grant.claim),
-                    Ok(Some(Ok(ClaimProgress::Denied { .. }))) => return Err(ClientStatus::Failed),
+                    Ok(Some(Ok(ClaimProgress::Denied { reason }))) => {
+                        self.sim.book.note(format!("node {} is denied a claim: {reason}", self.number));
+                        return Err(ClientStatus::Failed);
+                    }
                     Ok(Some(Ok(ClaimProgress::Waiting { .. }))) | Err(_) => {}
                     Ok(None | Some(Err(_))) => break,
                 }

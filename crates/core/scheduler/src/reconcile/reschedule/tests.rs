@@ -107,3 +107,9 @@ fn the_successor_remembers_the_last_attempts() {
     let limited = failed(policy("constant", Some((3, 3600))), 10_000, &[5]);
     assert_eq!(super::tracker(&limited, UnixNanos(10_005 * S)).events.len(), 2);
 }
+
+#[test]
+fn a_failure_in_the_future_of_this_clock_waits_no_longer_than_the_delay() {
+    let alloc = failed(policy("constant", None), 3_700, &[]);
+    assert_eq!(by_policy(&alloc, UnixNanos(100 * S)), Verdict::Later(UnixNanos(105 * S)));
+}
