@@ -138,7 +138,7 @@ impl Rank {
         text.split(',').filter(|name| !name.is_empty()).map(one).collect()
     }
 
-    /// Returns the rank of a volume. `claims` are those that hold the volume, each with whether a wait is recorded for it.
+    /// Returns the rank of a volume. Each of the claims that hold the volume comes with whether a wait is recorded for it.
     /// `is_blocked`: a job waits for a claim.
     fn of<'a>(
         volume: &Volume,
