@@ -179,6 +179,8 @@ impl Core {
         let bytes =
             command.pack().map_err(|error| ServerError::Encode { command: kind, error: Arc::new(error) })?;
         let applied = self.append(term.number(), bytes, command).await?;
+        #[cfg(feature = "simulation")]
+        crate::plant::record(term.number(), applied.index);
         let mut outcome: Outcome = Outcome::unpack(&applied.response)
             .map_err(|error| ServerError::Outcome { command: kind, error: Arc::new(error) })?;
         outcome.index = applied.index;
