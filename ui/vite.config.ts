@@ -8,6 +8,35 @@ const IN_THE_PAGE = ['svelte', '@xterm/xterm', '@xterm/addon-fit'];
 /** Files of the folder `public`, which are copied as they are. */
 const COPIED = ['boot.js'];
 
+/** What a first load needs: the frame of the page, and the pages with lists. */
+const FIRST = /src[\\/]main\.ts$/;
+
+/** Pages of one object. */
+const OBJECTS = /src[\\/]pages[\\/](Job|Allocation|Node|Volume|HostVolume|NewVolume|Plugin|Variable)\.svelte$/;
+
+interface Modules {
+  getModuleInfo(id: string): { importers: readonly string[] } | null;
+}
+
+/** Reports whether a module is, or is imported by, one of the modules of a pattern. Imports at run time do not count. */
+function serves(id: string, modules: Modules, pattern: RegExp, seen = new Set<string>()): boolean {
+  if (pattern.test(id)) return true;
+  if (seen.has(id)) return false;
+  seen.add(id);
+  return modules.getModuleInfo(id)?.importers.some((importer) => serves(importer, modules, pattern, seen)) ?? false;
+}
+
+/**
+ * Returns the file of a module. The files are few: each one is a request, and a balancer of agents of two versions has few to
+ * mix up. The terminal, the editor, the topology and the administration stay files of their own.
+ */
+function part(id: string, modules: Modules): string | null {
+  if (/node_modules[\\/](svelte|esm-env|clsx)[\\/]/.test(id)) return 'page';
+  if (!/[\\/]src[\\/]/.test(id) || id.endsWith('.css')) return null;
+  if (serves(id, modules, FIRST)) return 'page';
+  return serves(id, modules, OBJECTS) ? 'objects' : null;
+}
+
 /** Adds the table of files, which the crate includes, and the licences of the packages in the page. */
 function listed(): Plugin {
   return {
@@ -42,6 +71,7 @@ export default defineConfig({
     // An inlined file would be a `data:` address, which the policy refuses.
     assetsInlineLimit: 0,
     reportCompressedSize: false,
+    rolldownOptions: { output: { codeSplitting: { includeDependenciesRecursively: false, groups: [{ name: part, debugName: 'parts' }] } } },
   },
   worker: { format: 'es' },
   server: { port: 5173, proxy: { '/v1': { target: agent, ws: true } } },

@@ -4,6 +4,7 @@
 import { readFileSync } from 'node:fs';
 import { accessible } from './accessible.mjs';
 import { address, api, expect, heading, main, open, session } from './browser.mjs';
+import { requestsAtRest } from './measure.mjs';
 
 const steps = {
   async 'the overview names what waits and why'() {
@@ -334,10 +335,8 @@ const steps = {
     await page.getByRole('status', { name: 'Connection' }).filter({ hasText: 'Live' }).waitFor();
     const overview = await open('');
     await overview.getByRole('region', { name: 'Attention' }).getByRole('link', { name: 'reader', exact: true }).waitFor();
-    let calls = 0;
-    page.on('request', () => (calls += 1));
-    await page.waitForTimeout(3000);
-    expect(calls <= 1, `no requests at rest, there were ${calls}`);
+    const calls = await requestsAtRest(page);
+    expect(calls.length === 0, `no requests at rest, there were ${calls.join(' ')}`);
     await page.getByRole('button', { name: 'Stop' }).click();
     await page.getByRole('dialog').getByRole('button', { name: 'Stop the job' }).click();
     await page.getByRole('button', { name: 'Purge' }).waitFor();

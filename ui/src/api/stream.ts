@@ -15,7 +15,11 @@ const TOPICS = [
   'HostVolume',
   'NodePool',
   'Variable',
+  'Namespace',
 ];
+
+/** The agent sends the newest row of each object at most once in this time, and never ends the stream of a slow reader. */
+const COALESCE = '250ms';
 
 /** After this silence the connection is dead: heartbeats come every 30 s. */
 const SILENCE = 45_000;
@@ -115,6 +119,7 @@ export class Stream {
     for (const topic of TOPICS) address.searchParams.append('topic', topic);
     address.searchParams.set('namespace', target.namespace);
     address.searchParams.set('caravan', 'true');
+    address.searchParams.set('coalesce', COALESCE);
     if (target.region) address.searchParams.set('region', target.region);
     this.abort = new AbortController();
     let opened = false;

@@ -124,10 +124,14 @@ impl Timing {
         (self.times(250), self.times(500))
     }
 
-    /// Returns for how long after a message of its leader a follower cannot have a reason for an election: less than the
-    /// shortest election timeout.
+    /// Returns for how long after a message of its leader a follower cannot have a reason for an election. openraft waits
+    /// for the end of the lease, and then for an election timeout; this is four fifths of the shortest such wait.
+    ///
+    /// Example: the leader's last message arrives at 0 ms. The lease ends at 500 ms, so the earliest election is at
+    /// 750 ms. Without ticks until 600 ms, no election is late.
     pub(crate) fn certainty(self) -> Duration {
-        Duration::from_millis(self.election_millis().0 * 4 / 5)
+        let shortest = self.lease() + Duration::from_millis(self.election_millis().0);
+        shortest * 4 / 5
     }
 
     /// Returns for how long a follower that received a message of its leader votes for no other server. openraft
@@ -218,7 +222,10 @@ mod tests {
             let timing = Timing { multiplier };
             let (heartbeat, election) = (timing.heartbeat_millis(), timing.election_millis().0);
             let (heartbeat, election) = (Duration::from_millis(heartbeat), Duration::from_millis(election));
-            assert!(heartbeat < timing.certainty() && timing.certainty() < election);
+            // A margin for the ticks, of which there are several in a heartbeat, and for a busy machine.
+            assert!(
+                heartbeat < timing.certainty() && timing.certainty() + heartbeat < timing.lease() + election
+            );
         }
     }
 

@@ -103,7 +103,7 @@ impl Supervisor<'_> {
             let seen = metrics.borrow_and_update().clone();
             let alone = self.is_alone(&seen);
             let follows = !alone && !seen.state.is_leader();
-            let certain = if follows { self.certain_until() } else { None };
+            let certain = if follows { self.certain_until(&seen) } else { None };
             // Without a leader: to notice that there is one again.
             let again = certain.or_else(|| follows.then(|| now() + self.certainty()));
             self.set_timers(alone, certain.is_some(), hold.is_some());
@@ -137,8 +137,10 @@ impl Supervisor<'_> {
         }
     }
 
-    /// Returns until when this server needs no timer for elections, because its leader was in contact a moment ago.
-    fn certain_until(&self) -> Option<Instant> {
+    /// Returns until when this server needs no timer for elections, because its leader was in contact a moment ago. A
+    /// server that voted for a candidate has no leader, and its wait for the outcome is shorter than a lease.
+    fn certain_until(&self, seen: &ServerMetrics) -> Option<Instant> {
+        seen.current_leader?;
         let age = self.inner.contact.age()?;
         self.certainty().checked_sub(age).filter(|left| !left.is_zero()).map(|left| now() + left)
     }

@@ -1,11 +1,17 @@
 //! Events for users: the rows that a command wrote, with the names and types of the event stream
 //! (docs/reference/http-api.md, section 4.3), and a bounded log of the newest of them.
 
+mod coalesce;
 mod log;
 #[cfg(test)]
 mod tests;
+mod weight;
 
-pub use log::{EventBatch, EventLog, EventReader, EventsMissed};
+pub use coalesce::{EventObject, Pending};
+pub use log::{
+    CoalescedReader, EVENT_BUFFER, EVENT_BUFFER_BYTES, EventBatch, EventLimit, EventLog, EventReader,
+    EventsMissed,
+};
 
 use crate::changes::{ChangeSet, Changed};
 use crate::root::{Root, Snapshot};
@@ -16,17 +22,36 @@ use caravan_types::deployment::Deployment;
 use caravan_types::eval::Evaluation;
 use caravan_types::host_volume::HostVolume;
 use caravan_types::job::Job;
+use caravan_types::namespace::NamespaceSpec;
 use caravan_types::node::{Node, NodeStatus};
 use caravan_types::node_pool::NodePool;
 use caravan_types::plugin::Plugin;
 use caravan_types::service::ServiceRegistration;
 use caravan_types::variable::Variable;
-use caravan_types::volume::Volume;
+use caravan_types::volume::{Claim, Volume};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-/// Default number of kept indexes.
-pub const EVENT_BUFFER: usize = 100;
+/// The rows that belong to a volume's row: its claims that hold, their allocations, and its plugin. An event holds these
+/// rows instead of the whole state, which would keep all rows of its time in memory.
+#[derive(Clone, Debug, Default)]
+pub struct VolumeUse {
+    /// The claims that hold the volume, each with its allocation, if that exists.
+    pub claims: Vec<(Arc<Claim>, Option<Arc<Allocation>>)>,
+    /// The plugin, if it is known.
+    pub plugin: Option<Arc<Plugin>>,
+}
+
+impl VolumeUse {
+    /// Returns the rows that belong to a volume.
+    pub fn of(root: &Root, volume: &Volume) -> Self {
+        let held = root.claims_of(&volume.key()).filter(|claim| claim.phase.holds());
+        Self {
+            claims: held.map(|claim| (claim.clone(), root.alloc(&claim.id.alloc).cloned())).collect(),
+            plugin: root.plugin(&volume.plugin_id).cloned(),
+        }
+    }
+}
 
 /// The row of an event, after the command, or before it if the command removed the row.
 #[derive(Clone, Debug)]
@@ -50,12 +75,17 @@ pub enum EventRow {
     CsiVolume {
         /// The row.
         row: Arc<Volume>,
-        /// The state after the command, for the volume's claims.
-        root: Snapshot,
+        /// The rows that belong to it, after the command.
+        used: Arc<VolumeUse>,
     },
     CsiPlugin(Arc<Plugin>),
     Variable {
         row: Arc<Variable>,
+        deleted: bool,
+    },
+    /// A namespace. Nomad has no such topic.
+    Namespace {
+        row: Arc<NamespaceSpec>,
         deleted: bool,
     },
     NodePool(Arc<NodePool>),
@@ -80,6 +110,7 @@ impl EventRow {
             Self::CsiVolume { .. } => "CSIVolume",
             Self::CsiPlugin(_) => "CSIPlugin",
             Self::Variable { .. } => "Variable",
+            Self::Namespace { .. } => "Namespace",
             Self::NodePool(_) => "NodePool",
             Self::AclPolicy(_) => "ACLPolicy",
             Self::AclToken(_) => "ACLToken",
@@ -103,6 +134,7 @@ impl EventRow {
             Self::CsiVolume { row, .. } => row.id.to_string(),
             Self::CsiPlugin(row) => row.id.to_string(),
             Self::Variable { row, .. } => row.key.path.clone(),
+            Self::Namespace { row, .. } => row.name.to_string(),
             Self::NodePool(row) => row.name.clone(),
             Self::AclPolicy(row) => row.name.clone(),
             Self::AclToken(row) => row.accessor_id.clone(),
@@ -130,6 +162,7 @@ impl EventRow {
             | Self::Node(_)
             | Self::NodeReport { .. }
             | Self::Variable { .. }
+            | Self::Namespace { .. }
             | Self::NodePool(_)
             | Self::AclPolicy(_)
             | Self::AclToken(_)
@@ -148,6 +181,7 @@ impl EventRow {
             Self::HostVolume(row) => row.namespace.as_str(),
             Self::CsiVolume { row, .. } => row.namespace.as_str(),
             Self::Variable { row, .. } => row.key.namespace.as_str(),
+            Self::Namespace { row, .. } => row.name.as_str(),
             Self::Node(_)
             | Self::NodeReport { .. }
             | Self::CsiPlugin(_)
@@ -188,6 +222,9 @@ fn kind_of(command: &str, row: &EventRow, removed: bool) -> Option<&'static str>
                 ("VolumeWrite", _) => "CSIVolumeRegistered",
                 _ => "CSIVolumeClaim",
             });
+        }
+        EventRow::Namespace { .. } => {
+            return Some(if removed { "NamespaceDeleted" } else { "NamespaceUpserted" });
         }
         EventRow::NodePool(_) => return Some(if removed { "NodePoolDeleted" } else { "NodePoolUpserted" }),
         EventRow::AclPolicy(_) => {
@@ -230,23 +267,27 @@ fn kind_of(command: &str, row: &EventRow, removed: bool) -> Option<&'static str>
 }
 
 /// Returns the row that an operator wrote, if it has a topic.
-fn operators_row(root: &Root, id: &AdminRow) -> Option<EventRow> {
+fn operators_row(root: &Root, id: &AdminRow, deleted: bool) -> Option<EventRow> {
     match id {
+        AdminRow::Namespace(name) => {
+            root.namespace(name).cloned().map(|row| EventRow::Namespace { row, deleted })
+        }
         AdminRow::NodePool(name) => root.node_pool(name).cloned().map(EventRow::NodePool),
         AdminRow::Policy(name) => root.acl_policy(name).cloned().map(EventRow::AclPolicy),
         AdminRow::Token(accessor) => root.acl_token(accessor).cloned().map(EventRow::AclToken),
         AdminRow::Role(id) => root.acl_role(id).cloned().map(EventRow::AclRole),
         AdminRow::AuthMethod(name) => root.auth_method(name).cloned().map(EventRow::AclAuthMethod),
         AdminRow::BindingRule(id) => root.binding_rule(id).cloned().map(EventRow::AclBindingRule),
-        AdminRow::Namespace(_) | AdminRow::OneTimeToken(_) | AdminRow::RootKey(_) | AdminRow::Settings => {
-            None
-        }
+        AdminRow::OneTimeToken(_) | AdminRow::RootKey(_) | AdminRow::Settings => None,
     }
 }
 
 /// Returns the events of a command: one for each row, in the order of the set.
 pub fn events(set: &ChangeSet, before: &Root, after: &Snapshot) -> Vec<Event> {
-    let volume = |row: Arc<Volume>| EventRow::CsiVolume { row, root: after.clone() };
+    let volume = |row: Arc<Volume>| {
+        let used = Arc::new(VolumeUse::of(after, &row));
+        EventRow::CsiVolume { row, used }
+    };
     let mut out = Vec::new();
     let mut volumes = BTreeSet::new();
     for changed in &set.changes {
@@ -284,8 +325,8 @@ pub fn events(set: &ChangeSet, before: &Root, after: &Snapshot) -> Vec<Event> {
             Changed::VariableRemoved(key) => {
                 (before.variable(key).cloned().map(|row| EventRow::Variable { row, deleted: true }), true)
             }
-            Changed::Admin(id) => (operators_row(after, id), false),
-            Changed::AdminRemoved(id) => (operators_row(before, id), true),
+            Changed::Admin(id) => (operators_row(after, id, false), false),
+            Changed::AdminRemoved(id) => (operators_row(before, id, true), true),
             // Garbage-collected rows, derived counts and rows without a topic.
             _ => (None, false),
         };

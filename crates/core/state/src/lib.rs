@@ -30,7 +30,10 @@ mod work;
 pub use changes::{ChangeSet, Changed};
 pub use check::{check, check_volumes};
 pub use dump::dump;
-pub use events::{EVENT_BUFFER, Event, EventBatch, EventLog, EventReader, EventRow, EventsMissed, events};
+pub use events::{
+    CoalescedReader, EVENT_BUFFER, EVENT_BUFFER_BYTES, Event, EventBatch, EventLimit, EventLog, EventObject,
+    EventReader, EventRow, EventsMissed, Pending, VolumeUse, events,
+};
 pub use reads::Reads;
 pub use root::{Root, ScalingEvents, Snapshot, Table};
 pub use snapshot::{SnapshotError, decode, encode};

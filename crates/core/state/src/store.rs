@@ -1,7 +1,7 @@
 //! Publishes the newest root.
 
 use crate::changes::ChangeSet;
-use crate::events::{EVENT_BUFFER, EventLog};
+use crate::events::{EventLimit, EventLog};
 use crate::root::{Root, Snapshot};
 use crate::snapshot::{self, SnapshotError};
 use crate::watch::{Registry, WatchBuilder};
@@ -42,13 +42,13 @@ impl Default for Store {
 impl Store {
     /// Returns a store that begins with this root.
     pub fn new(root: Root) -> Self {
-        Self::with_events(root, EVENT_BUFFER)
+        Self::with_events(root, EventLimit::default())
     }
 
-    /// As above, with the number of indexes whose events are kept.
-    pub fn with_events(root: Root, remembered: usize) -> Self {
+    /// As above, with the limit of the kept events.
+    pub fn with_events(root: Root, limit: EventLimit) -> Self {
         Self {
-            events: EventLog::new(remembered),
+            events: EventLog::new(limit),
             index: watch::Sender::new(root.index()),
             root: ArcSwap::from_pointee(root),
             writer: Mutex::new(()),

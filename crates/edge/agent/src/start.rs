@@ -272,7 +272,7 @@ impl Agent<'_> {
             .await
             .map_err(|error| AgentError::Server(Box::new(error)))?;
         if let Some(indexes) = server.event_buffer {
-            handle.store().events().remember(indexes);
+            handle.store().events().limit(caravan_http::EventLimit::Indexes(indexes));
         }
         let (stop, failed) = (self.stop_server.clone(), self.failed.0.clone());
         self.servers.spawn(async move {

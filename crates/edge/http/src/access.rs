@@ -318,6 +318,7 @@ pub(crate) fn event_topic(caller: &Caller, topic: &str, namespace: &str) -> bool
         "Node" => acl.node(Level::Read),
         "Operator" => acl.operator(Level::Read),
         "Variable" => acl.is_management() || acl.any_variable(namespace),
+        "Namespace" if namespace != "*" => acl.sees_namespace(namespace),
         _ => acl.is_management(),
     }
 }
@@ -331,6 +332,7 @@ pub(crate) fn any_event(caller: &Caller, topic: &str, namespace: &str) -> bool {
         }
         "HostVolume" => acl.namespace_any(namespace, &[NsCap::HostVolumeRead]),
         "CSIVolume" => acl.namespace_any(namespace, &[NsCap::CsiReadVolume]),
+        "Namespace" if namespace == "*" => acl.sees_some_namespace(),
         topic => event_topic(caller, topic, namespace),
     }
 }

@@ -21,6 +21,7 @@ use arc_swap::ArcSwap;
 use bytes::Bytes;
 use caravan_api::ErrorReason;
 use caravan_server::{Caller, Handle};
+use futures::FutureExt as _;
 use http::header::{CONTENT_ENCODING, HeaderName, LOCATION, ORIGIN, VARY};
 use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode};
 use http_body_util::BodyExt;
@@ -28,7 +29,7 @@ use hyper::body::Body as HttpBody;
 use hyper::upgrade::OnUpgrade;
 use parking_lot::Mutex;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 const HTML: &str = "text/html; charset=utf-8";
 
@@ -202,7 +203,7 @@ async fn answer(
         match Box::pin(once(&call, &request)).await {
             Answered::Done(result) => return result,
             // Nothing was done: the request is sent to the next leader, which may take an election.
-            Answered::LeaderLost(pause) => {
+            Answered::LeaderLost(again) => {
                 // A query that waited for minutes has the whole time again.
                 let fresh = begun.elapsed() > leader::LOST_TIMEOUT;
                 let until = give_up.filter(|_| !fresh).unwrap_or(Instant::now() + leader::LOST_TIMEOUT);
@@ -210,7 +211,7 @@ async fn answer(
                     return Err(ApiError::no_leader());
                 }
                 give_up = Some(until);
-                tokio::time::sleep(pause).await;
+                again.wait().await;
             }
         }
     }
@@ -228,8 +229,8 @@ struct Admitted {
 /// The result of one attempt to answer a request.
 enum Answered {
     Done(Result<Response<Body>, ApiError>),
-    /// The leader was lost before it did anything. Try again after the pause.
-    LeaderLost(Duration),
+    /// The leader was lost before it did anything.
+    LeaderLost(leader::Again),
 }
 
 impl From<ApiError> for Answered {
@@ -242,6 +243,8 @@ impl From<ApiError> for Answered {
 async fn once(call: &Arc<Call>, request: &Admitted) -> Answered {
     let is_forwarded = request.sender.is_some_and(|sender| sender.is_server);
     let mut is_current = false;
+    // Before the leader is found: a change after that is not missed.
+    let change = call.state.server.as_ref().map(|server| server.cluster().leader_change().boxed());
     if let (Some(server), Place::Server, None) = (&call.state.server, call.line.place, &request.asks)
         && !matches!(call.line.need, Need::Refused(..))
     {
@@ -251,7 +254,7 @@ async fn once(call: &Arc<Call>, request: &Admitted) -> Answered {
             Ok(leader::Found::There(channel)) => {
                 return match Box::pin(leader::pass_on(call, &channel)).await {
                     leader::Passed::Answer(result) => Answered::Done(result),
-                    leader::Passed::LeaderLost => Answered::LeaderLost(leader::pause()),
+                    leader::Passed::LeaderLost => Answered::LeaderLost(leader::Again::after(call, change)),
                 };
             }
             Err(error) => return error.into(),
@@ -259,7 +262,7 @@ async fn once(call: &Arc<Call>, request: &Admitted) -> Answered {
     }
     match Box::pin(here(call, request, is_current)).await {
         Err(error) if error.reason == Some(ErrorReason::NoLeader) && call.is_get() && !is_forwarded => {
-            Answered::LeaderLost(leader::pause())
+            Answered::LeaderLost(leader::Again::after(call, change))
         }
         other => Answered::Done(other),
     }

@@ -14,11 +14,12 @@ use crate::reply::{KNOWN_LEADER, LAST_CONTACT};
 use caravan_api::{ErrorReason, REASON_HEADER};
 use caravan_rpc::{Channel, Code};
 use caravan_server::{Handle, LeaderPlace};
+use futures::future::BoxFuture;
 use http::{HeaderValue, Response};
 use std::time::Duration;
 
-/// The longest pause before a request is sent to the next leader. Pauses are random, so that thousands of waiting queries
-/// do not return to the new leader at the same moment.
+/// The longest pause before a request is sent again. Pauses are random, so that thousands of waiting queries do not return
+/// to the new leader at the same moment.
 const MAX_PAUSE: Duration = Duration::from_millis(400);
 
 /// How long a request is sent to one leader after the other before it fails.
@@ -40,9 +41,34 @@ pub(crate) enum Passed {
     LeaderLost,
 }
 
-/// Returns a random pause before a request is sent again.
-pub(crate) fn pause() -> Duration {
-    MAX_PAUSE.mul_f64(rand::random::<f64>())
+/// When a request whose leader was lost is sent again.
+pub(crate) struct Again {
+    pause: Duration,
+    /// Ends the pause early. Absent for queries that wait for a change.
+    change: Option<BoxFuture<'static, ()>>,
+}
+
+impl Again {
+    /// Decides about a request. `change` is [`leader_change`](caravan_server::ClusterRequests::leader_change) from before the
+    /// request was sent; absent on an agent without a server.
+    pub(crate) fn after(call: &Call, change: Option<BoxFuture<'static, ()>>) -> Self {
+        Self { pause: MAX_PAUSE.mul_f64(rand::random::<f64>()), change: change.filter(|_| !is_waiting(call)) }
+    }
+
+    /// Waits until the request may be sent again.
+    pub(crate) async fn wait(self) {
+        match self.change {
+            None => tokio::time::sleep(self.pause).await,
+            Some(change) => {
+                let _ = tokio::time::timeout(self.pause, change).await;
+            }
+        }
+    }
+}
+
+/// Returns whether a query waits for a change of the state.
+fn is_waiting(call: &Call) -> bool {
+    ["index", "wait"].iter().any(|name| call.query.get(name).is_some())
 }
 
 /// Finds the leader for a request; a stale read is answered by any server.
@@ -62,8 +88,7 @@ pub(crate) async fn find(call: &Call, server: &Handle, is_forwarded: bool) -> Re
 /// Returns whether a follower with a current state may answer: reads that wait for a change belong to the leader, whose
 /// end they notice.
 fn stays(call: &Call) -> bool {
-    let waits = ["index", "wait", "consistent"].iter().any(|name| call.query.get(name).is_some());
-    call.line.follows && call.is_get() && !waits
+    call.line.follows && call.is_get() && !is_waiting(call) && call.query.get("consistent").is_none()
 }
 
 /// Passes a request on to the leader.
@@ -112,4 +137,19 @@ pub(crate) fn described(
         headers.insert(KNOWN_LEADER, HeaderValue::from_static(known));
     }
     response
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use futures::FutureExt as _;
+
+    #[tokio::test]
+    async fn a_new_leader_ends_the_pause_of_a_request() {
+        let (changes, changed) = tokio::sync::oneshot::channel();
+        let change = async move { changed.await.unwrap() }.boxed();
+        let waiting = tokio::spawn(Again { pause: Duration::from_secs(3600), change: Some(change) }.wait());
+        changes.send(()).unwrap();
+        tokio::time::timeout(Duration::from_secs(30), waiting).await.unwrap().unwrap();
+    }
 }

@@ -45,7 +45,7 @@ mod usage;
 
 pub use access::{Route, page as routes_page, routes};
 pub use body_read::MAX_BODY;
-pub use caravan_state::EVENT_BUFFER;
+pub use caravan_state::{EVENT_BUFFER, EventLimit};
 pub use client_side::ClientSide;
 pub use encode::encode;
 pub use error::ApiError;

@@ -9,6 +9,7 @@ use http_body_util::BodyExt as _;
 use hyper::body::Incoming;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
+use std::time::Duration;
 
 const PATH: &str = "/v1/event/stream";
 
@@ -42,7 +43,27 @@ impl Client {
         index: u64,
         query: &QueryOptions,
     ) -> Result<EventStream, Error> {
-        let mut query = topics.iter().fold(query.clone(), |query, topic| query.param("topic", topic));
+        self.stream(topics, index, query.clone()).await
+    }
+
+    /// Follows the newest row of each object, sent at most once in `pause` (10 ms to 60 s, `coalesce`). A slow reader
+    /// misses intermediate changes, never an object. Only Caravan's agents do this; others send each change.
+    ///
+    /// # Errors
+    /// As [`Client::get`].
+    pub async fn newest_events(
+        &self,
+        topics: &[String],
+        index: u64,
+        pause: Duration,
+        query: &QueryOptions,
+    ) -> Result<EventStream, Error> {
+        let query = query.clone().param("coalesce", format!("{}ms", pause.as_millis()));
+        self.stream(topics, index, query).await
+    }
+
+    async fn stream(&self, topics: &[String], index: u64, query: QueryOptions) -> Result<EventStream, Error> {
+        let mut query = topics.iter().fold(query, |query, topic| query.param("topic", topic));
         if index > 0 {
             query = query.param("index", index.to_string());
         }

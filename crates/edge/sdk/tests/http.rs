@@ -258,4 +258,8 @@ async fn events_are_lines_until_the_end() {
     assert!(events.next().await.unwrap().is_none());
     let seen = server.seen.lock().unwrap()[0].clone();
     assert_eq!(seen.uri, "/v1/event/stream?region=mars&topic=Job%3Aweb&topic=Node&index=5");
+    let pause = std::time::Duration::from_millis(500);
+    client.newest_events(&topics[1..], 0, pause, &QueryOptions::new()).await.unwrap();
+    let seen = server.seen.lock().unwrap()[1].clone();
+    assert_eq!(seen.uri, "/v1/event/stream?region=mars&coalesce=500ms&topic=Node");
 }

@@ -1,6 +1,7 @@
 //! Several servers as processes: founding, leader changes, admission, leaving.
 
 use crate::run_job;
+use crate::streams::{Lines, events};
 use anyhow::{Result, bail, ensure};
 use caravan_testkit::{Agent, AgentOptions, Servers, eventually};
 use nix::sys::signal::Signal;
@@ -77,6 +78,45 @@ fn an_ordered_end_passes_leadership_on_and_a_transfer_does_so_too() -> Result<()
     servers.wait_leader()?;
     let other = servers.follower()?;
     put(servers.get(other), "x", "y")?;
+    Ok(())
+}
+
+/// A stream of a follower has the writes of the leader, the newest of each object, and goes on under the next leader.
+#[test]
+fn a_stream_stays_with_its_follower() -> Result<()> {
+    let mut servers = Servers::start(3)?;
+    servers.wait_voters(3)?;
+    let leader = servers.wait_leader()?;
+    let (follower, third) = match leader {
+        0 => (1, 2),
+        1 => (0, 2),
+        _ => (0, 1),
+    };
+    let path = "/v1/event/stream?topic=Variable&caravan=true&coalesce=50ms";
+    let mut lines = Lines::open(servers.get(follower), path)?;
+    let newest = |lines: &mut Lines, key: &str, index: &Value, last: &mut u64| -> Result<usize> {
+        let mut sent = 0;
+        while *last < index.as_u64().unwrap_or(u64::MAX) {
+            *last = lines.until("an event", |line| {
+                let found = events(line);
+                sent += found.iter().filter(|event| event["Key"] == key).count();
+                found.last()?["Index"].as_u64()
+            })?;
+        }
+        Ok(sent)
+    };
+    let mut last = 0;
+    for round in 0..100 {
+        put(servers.get(leader), "busy", &round.to_string())?;
+    }
+    let index = servers.get(leader).get("/v1/var/busy")?["ModifyIndex"].clone();
+    let sent = newest(&mut lines, "busy", &index, &mut last)?;
+    ensure!((1..100).contains(&sent), "{sent} events of 100 writes");
+    servers.get_mut(leader).kill_9()?;
+    servers.wait_leader()?;
+    put(servers.get(third), "later", "one")?;
+    let index = servers.get(third).get("/v1/var/later")?["ModifyIndex"].clone();
+    ensure!(newest(&mut lines, "later", &index, &mut last)? == 1);
     Ok(())
 }
 

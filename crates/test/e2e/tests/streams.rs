@@ -16,10 +16,10 @@ fn sleeper(id: &str) -> String {
 }
 
 /// The lines of a streaming answer, without the lines of chunk lengths.
-struct Lines(BufReader<TcpStream>);
+pub(crate) struct Lines(BufReader<TcpStream>);
 
 impl Lines {
-    fn open(agent: &Agent, path: &str) -> Result<Self> {
+    pub(crate) fn open(agent: &Agent, path: &str) -> Result<Self> {
         let address = agent.address();
         let address = address.trim_start_matches("http://");
         let mut stream = TcpStream::connect(address)?;
@@ -40,7 +40,7 @@ impl Lines {
     }
 
     /// Returns the first value that `look` extracts from a line; skips heartbeats.
-    fn until<T>(&mut self, what: &str, look: impl Fn(&Value) -> Option<T>) -> Result<T> {
+    pub(crate) fn until<T>(&mut self, what: &str, mut look: impl FnMut(&Value) -> Option<T>) -> Result<T> {
         for _ in 0..2000 {
             let line = self.line().context(what.to_owned())?;
             if !line.starts_with('{') {
@@ -54,7 +54,7 @@ impl Lines {
     }
 }
 
-fn events(line: &Value) -> Vec<&Value> {
+pub(crate) fn events(line: &Value) -> Vec<&Value> {
     line["Events"].as_array().into_iter().flatten().collect()
 }
 

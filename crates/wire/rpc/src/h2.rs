@@ -1,27 +1,31 @@
 //! HTTP/2 over one connection, as the calling or the serving side, independent of which side connected.
 
+mod cork;
+mod driver;
+
+use self::cork::{Corked, Gate};
+use self::driver::{Calls, Parts};
 use crate::codec::BytesCodec;
 use crate::error::innermost;
 use crate::io::BoxIo;
+use crate::method::Method as _;
+use crate::methods::LogCall;
 use crate::router::Kind;
 use crate::stranger::{self, Answered, Counted, Guest, Stranger};
 use crate::{Channel, Code, ItemStream, MAX_MESSAGE_BYTES, PeerIdentity, ReverseRegistry, Router, RpcError};
 use bytes::Bytes;
-use futures::future::BoxFuture;
-use futures::stream::{BoxStream, FuturesUnordered, Stream, StreamExt, TryStreamExt};
+use futures::stream::{BoxStream, Stream, StreamExt, TryStreamExt};
 use http::uri::PathAndQuery;
 use hyper::body::Incoming;
 use hyper::client::conn::http2::SendRequest;
-use hyper::rt::Executor;
 use hyper::service::service_fn;
-use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper_util::rt::{TokioIo, TokioTimer};
 use std::convert::Infallible;
 use std::future::Future;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::{self, Poll};
 use std::time::Duration;
-use tokio::sync::mpsc;
 use tokio::task::AbortHandle;
 use tokio_util::sync::CancellationToken;
 use tonic::body::Body;
@@ -68,52 +72,15 @@ pub(crate) struct Connection {
     driver: AbortHandle,
 }
 
-type Part = BoxFuture<'static, ()>;
-
-/// The executor of hyper's parts of a calling connection: one task drives them all, in turns. With a task for each, the
-/// head of a request is often on its way before its body, which costs the receiver a wakeup for each.
-#[derive(Clone, Debug)]
-struct Parts(mpsc::UnboundedSender<Part>);
-
-/// The receiving end of [`Parts`].
-#[derive(Debug)]
-struct Driver(mpsc::UnboundedReceiver<Part>);
-
-impl Parts {
-    fn new() -> (Self, Driver) {
-        let (parts, queue) = mpsc::unbounded_channel();
-        (Self(parts), Driver(queue))
-    }
-}
-
-impl<F: Future<Output = ()> + Send + 'static> Executor<F> for Parts {
-    fn execute(&self, part: F) {
-        // After the connection has ended, its parts have nothing to do.
-        let _ = self.0.send(Box::pin(part));
-    }
-}
-
-impl Driver {
-    /// Drives all parts until none is left.
-    async fn run(mut self, first: Part) {
-        let mut parts = FuturesUnordered::from_iter([first]);
-        loop {
-            tokio::select! {
-                biased;
-                Some(part) = self.0.recv() => parts.push(part),
-                ended = parts.next() => if ended.is_none() { return },
-            }
-        }
-    }
-}
-
 /// A request that was not passed to the connection, so it is safe to send it elsewhere.
 #[derive(Debug)]
 pub(crate) struct NotSent;
 
 impl Connection {
     pub(crate) async fn handshake(io: BoxIo, keep_alive: KeepAlive) -> Result<Self, RpcError> {
-        let (parts, driver) = Parts::new();
+        let parts = Parts::default();
+        let gate = Gate::default();
+        let mut driver = parts.driver(gate.clone());
         let (send, dispatch) = hyper::client::conn::http2::Builder::new(parts)
             .timer(TokioTimer::new())
             .keep_alive_interval(keep_alive.interval)
@@ -121,19 +88,26 @@ impl Connection {
             .keep_alive_while_idle(true)
             .initial_stream_window_size(STREAM_WINDOW)
             .initial_connection_window_size(CONNECTION_WINDOW)
-            .handshake(TokioIo::new(io))
+            .handshake(TokioIo::new(Corked::new(io, gate)))
             .await
             .map_err(|error| RpcError::unavailable(format!("HTTP/2 failed: {}", innermost(&error))))?;
         let closed = CancellationToken::new();
         let guard = closed.clone().drop_guard();
         let driver = tokio::spawn(async move {
             let _guard = guard;
-            let dispatch = async {
+            driver.add(Box::pin(async {
                 if let Err(error) = dispatch.await {
                     tracing::debug!(%error, "an RPC connection ended");
                 }
-            };
-            driver.run(Box::pin(dispatch)).await;
+            }));
+            // The handshake starts the part that reads and writes, before any call.
+            let mut started = driver.started().into_iter();
+            let connection = started.next();
+            started.for_each(|part| driver.add(part));
+            if let Some(mut connection) = connection {
+                driver.drive(connection.as_mut()).await;
+            }
+            driver.finish().await;
         });
         Ok(Self { send, closed, driver: driver.abort_handle() })
     }
@@ -265,29 +239,37 @@ pub(crate) async fn serve(
     };
     // The default of 20 is a protection from strangers. The callers of a server that give up at the same time are many.
     let most_given_up = stranger.is_none().then_some(MAX_GIVEN_UP);
-    let service = service_fn(move |request| {
+    let executor = Calls::default();
+    let gate = Gate::default();
+    let mut driver = executor.driver(gate.clone());
+    let marks = executor.clone();
+    let service = service_fn(move |request: http::Request<Incoming>| {
+        // Messages of the log have a connection of their own, and wait for the log without computing.
+        marks.mark(stranger.is_none() && request.uri().path().strip_prefix(PREFIX) == Some(LogCall::NAME));
         let (served, peer, calls) = (served.clone(), peer.clone(), calls.clone());
         let guest = stranger.as_ref().map_or(Ok(None), Stranger::call);
         async move { Ok::<_, Infallible>(admitted(served, peer, guest, calls, request).await) }
     });
-    let mut builder = hyper::server::conn::http2::Builder::new(TokioExecutor::new());
+    let mut builder = hyper::server::conn::http2::Builder::new(executor);
     if let Some(most) = most_given_up {
         builder.max_pending_accept_reset_streams(most);
     }
     let connection = builder
         .timer(TokioTimer::new())
-        .keep_alive_interval(keep_alive.interval)
+        // The caller pings an idle connection. The own ping is for a caller that vanished, so it waits a little longer.
+        .keep_alive_interval(keep_alive.interval * 3 / 2)
         .keep_alive_timeout(keep_alive.timeout)
         .initial_stream_window_size(stream_window)
         .initial_connection_window_size(connection_window)
         .max_concurrent_streams(MAX_CALLS)
-        .serve_connection(TokioIo::new(io), service);
+        .serve_connection(TokioIo::new(Corked::new(io, gate)), service);
     let mut connection = pin!(connection);
     tokio::select! {
-        ended = connection.as_mut() => return ended,
-        () = cancel.cancelled() => connection.as_mut().graceful_shutdown(),
+        ended = driver.drive(connection.as_mut()) => return ended,
+        () = cancel.cancelled() => {}
     }
-    tokio::time::timeout(GRACE, connection).await.unwrap_or(Ok(()))
+    connection.as_mut().graceful_shutdown();
+    tokio::time::timeout(GRACE, driver.drive(connection)).await.unwrap_or(Ok(()))
 }
 
 /// Dispatches a request within the limits of its sender.

@@ -153,9 +153,23 @@ impl Swim {
         self.timers.clear();
     }
 
-    /// Returns the time of the next timer.
+    /// Returns the time of the next timer with work to do. Without changes to spread, gossip runs along with the next
+    /// probe, which spares a server at rest two wakeups a second.
     pub(super) fn next_due(&self) -> Option<Duration> {
-        self.timers.first_key_value().map(|((due, _), _)| *due)
+        let has_changes = self.foca.updates_backlog() > 0;
+        let mut timers = self.timers.iter();
+        timers.find(|(_, timer)| has_changes || !is_gossip(timer)).map(|((due, _), _)| *due)
+    }
+
+    /// Makes gossip that was put off due now.
+    fn catch_up(&mut self, now: Duration) {
+        let due = self.timers.range(..(now, 0));
+        let late: Vec<_> = due.filter(|(_, timer)| is_gossip(timer)).map(|(key, _)| *key).collect();
+        for key in late {
+            if let Some(timer) = self.timers.remove(&key) {
+                self.timers.insert((now, key.1), timer);
+            }
+        }
     }
 
     /// Runs the timers that are due.
@@ -201,6 +215,7 @@ impl Swim {
             &mut AccumulatingRuntime<Peer>,
         ) -> Result<(), foca::Error>,
     ) {
+        let had_changes = self.foca.updates_backlog() > 0;
         let mut runtime = AccumulatingRuntime::new();
         // Errors are those of the input: bytes of another version, or a datagram that was sent to an earlier generation.
         if let Err(error) = step(&mut self.foca, &mut runtime) {
@@ -213,6 +228,9 @@ impl Swim {
             self.timers.insert((now.saturating_add(after), self.next_timer), timer);
             self.next_timer += 1;
         }
+        if !had_changes && self.foca.updates_backlog() > 0 {
+            self.catch_up(now);
+        }
         while let Some(notification) = runtime.to_notify() {
             self.has_changed = true;
             if let OwnedNotification::Rejoin(peer) = notification {
@@ -223,6 +241,10 @@ impl Swim {
             }
         }
     }
+}
+
+fn is_gossip(timer: &Timer<Peer>) -> bool {
+    matches!(timer, Timer::PeriodicGossip(_))
 }
 
 fn config(members: u32) -> Config {

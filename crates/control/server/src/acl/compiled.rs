@@ -154,6 +154,13 @@ impl Acl {
                 }))
     }
 
+    /// Whether some namespace is visible.
+    pub fn sees_some_namespace(&self) -> bool {
+        self.management
+            || self.namespaces.0.values().any(|bits| bits & DENY == 0 && *bits != 0)
+            || self.any_variable("*")
+    }
+
     /// Whether a capability is granted on a variable.
     pub fn variable(&self, namespace: &str, path: &str, cap: VarCap) -> bool {
         self.management || self.variables.allows(&variable_key(namespace, path), cap.bit())

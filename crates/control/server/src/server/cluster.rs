@@ -74,6 +74,18 @@ impl ClusterRequests<'_> {
         }
     }
 
+    /// Returns a future that ends when this server sees another leader, or an election, after the call. Callers take it before
+    /// they send a request to the leader.
+    pub fn leader_change(self) -> impl Future<Output = ()> + Send + 'static {
+        let mut leadership = self.cluster().log.leadership();
+        async move {
+            if leadership.changed().await.is_err() {
+                // The server stops, so no leader follows.
+                std::future::pending::<()>().await;
+            }
+        }
+    }
+
     /// Waits until the state of this follower contains everything that was acknowledged before the call. Returns whether it
     /// does: otherwise the leader answers. Concurrent callers share a question to the leader.
     pub async fn catches_up(self) -> bool {

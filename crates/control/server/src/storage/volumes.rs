@@ -123,6 +123,11 @@ impl VolumeRequests {
         self.0.claims.waits.get(claim)
     }
 
+    /// Returns the volumes whose wait reasons change from now on. Only the leader has reasons.
+    pub fn reason_changes(self) -> crate::ReasonChanges {
+        self.0.claims.waits.follow()
+    }
+
     /// Explains the state of a volume and each of its claims; `None` if there is neither such a volume nor a claim on
     /// it.
     pub fn explain(self, key: &VolumeKey) -> Option<VolumeExplain> {

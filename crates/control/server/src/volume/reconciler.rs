@@ -11,6 +11,7 @@ mod steps;
 mod waits;
 
 pub(crate) use own::{Own, Owners};
+pub use waits::ReasonChanges;
 pub(crate) use waits::Waits;
 
 use crate::core::Core;

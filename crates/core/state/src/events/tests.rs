@@ -1,5 +1,8 @@
 //! The events of each change, and their subscribers.
 
+mod coalesced;
+mod kept;
+
 use super::*;
 use crate::Store;
 use caravan_types::UnixNanos;
@@ -7,8 +10,14 @@ use caravan_types::admin::AdminChange;
 use caravan_types::command::{Change, Command};
 
 fn write(store: &Store, index: u64, id: &str) {
-    let job =
-        Job { id: id.into(), namespace: "default".into(), node_pool: "default".into(), ..Default::default() };
+    let job = Job {
+        id: id.into(),
+        // A registration that changes nothing writes no job.
+        name: index.to_string(),
+        namespace: "default".into(),
+        node_pool: "default".into(),
+        ..Default::default()
+    };
     let change = Change::JobRegister {
         job: Box::new(job),
         expect_modify_index: None,
@@ -55,9 +64,16 @@ async fn changes_of_operator_tables_are_events() {
     assert_eq!(reported(5).await, ("NodePool", "NodePoolUpserted", "gpu".into(), None));
     write(6, AdminChange::NodePoolDelete { name: "gpu".into(), region: "global".into() });
     assert_eq!(reported(6).await, ("NodePool", "NodePoolDeleted", "gpu".into(), None));
+    write(
+        8,
+        AdminChange::NamespaceWrite(Box::new(NamespaceSpec { name: "team".into(), ..Default::default() })),
+    );
+    assert_eq!(reported(8).await, ("Namespace", "NamespaceUpserted", "team".into(), None));
+    write(9, AdminChange::NamespaceDelete { name: "team".into(), region: "global".into() });
+    assert_eq!(reported(9).await, ("Namespace", "NamespaceDeleted", "team".into(), None));
     let role = Role { id: "r1".into(), name: "ops".into(), ..Role::default() };
-    write(7, AdminChange::RoleWrite(Box::new(role)));
-    assert_eq!(reported(7).await, ("ACLRole", "ACLRoleUpserted", "r1".into(), Some(vec!["ops".into()])));
+    write(10, AdminChange::RoleWrite(Box::new(role)));
+    assert_eq!(reported(10).await, ("ACLRole", "ACLRoleUpserted", "r1".into(), Some(vec!["ops".into()])));
 }
 
 fn node(store: &Store, index: u64) {
@@ -124,15 +140,15 @@ async fn readers_begin_where_they_ask_and_hear_of_what_comes() {
 
 #[tokio::test]
 async fn a_slow_reader_is_reported() {
-    let store = Store::with_events(Root::default(), 2);
+    let store = Store::with_events(Root::default(), EventLimit::Indexes(2));
     write(&store, 2, "a");
     let mut slow = store.events().follow(0);
     for index in 3..6 {
         write(&store, index, "a");
     }
-    assert_eq!(slow.next().await.unwrap_err(), EventsMissed);
+    assert_eq!(slow.next().await.unwrap_err(), EventsMissed::Behind);
     let mut current = store.events().follow(0);
     assert_eq!(current.next().await.unwrap().index, 4);
     store.replace(Root::default());
-    assert_eq!(current.next().await.unwrap_err(), EventsMissed);
+    assert_eq!(current.next().await.unwrap_err(), EventsMissed::Replaced);
 }

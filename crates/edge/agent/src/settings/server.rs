@@ -28,7 +28,7 @@ pub(crate) struct ServerSettings {
     pub(crate) volume_calls_per_plugin: usize,
     pub(crate) issuer: Option<String>,
     pub(crate) gc: GcConfig,
-    /// The number of indexes whose events are kept; absent means the default.
+    /// The number of indexes whose events are kept; absent means a limit of bytes.
     pub(crate) event_buffer: Option<usize>,
     pub(crate) rejections: RejectionConfig,
     pub(crate) cluster: ClusterSettings,

@@ -351,6 +351,12 @@ impl Line {
         Self { registers: true, ..self }
     }
 
+    /// Returns the segment of a request's path that this line has in common with few others, and its place in the path.
+    pub(super) fn key(&self) -> (usize, &'static str) {
+        let (at, path) = self.path.strip_prefix('/').map_or((1, self.path), |path| (0, path));
+        (at, path.split('/').next().unwrap_or_default())
+    }
+
     /// Returns whether the path of a request matches this line.
     pub(super) fn is_about(&self, segments: &[&str]) -> bool {
         match (self.path.strip_prefix('/'), segments) {
@@ -381,19 +387,16 @@ impl Line {
     }
 }
 
-/// Returns whether a path matches a pattern with at most one `**`.
+/// Returns whether a path matches a pattern with at most one `**`, which stands for one segment or more.
 fn fits(pattern: &str, segments: &[&str]) -> bool {
-    let parts: Vec<&str> = pattern.split('/').collect();
-    let one = |(part, segment): (&&str, &&str)| *part == "*" || part == segment;
-    match parts.iter().position(|part| *part == "**") {
-        None => parts.len() == segments.len() && parts.iter().zip(segments).all(one),
-        Some(at) => {
-            let tail = parts.len() - at - 1;
-            segments.len() >= parts.len()
-                && parts[..at].iter().zip(segments).all(one)
-                && parts[at + 1..].iter().zip(&segments[segments.len() - tail..]).all(one)
-        }
-    }
+    let one = |(part, segment): (&str, &&str)| part == "*" || part == *segment;
+    let Some((head, tail)) = pattern.split_once("**") else {
+        return pattern.split('/').count() == segments.len() && pattern.split('/').zip(segments).all(one);
+    };
+    let (head, tail) = (head.split_terminator('/'), tail.rsplit('/').filter(|part| !part.is_empty()));
+    segments.len() > head.clone().count() + tail.clone().count()
+        && head.zip(segments).all(one)
+        && tail.zip(segments.iter().rev()).all(one)
 }
 
 #[cfg(test)]
@@ -415,6 +418,11 @@ mod tests {
             ("jobs", "jobs", false, vec![]),
             ("/.well-known/*", ".well-known/jwks.json", true, vec!["jwks.json"]),
             ("client/fs/logs/**", "v1/client/fs/logs/a/b", true, vec!["a/b"]),
+            ("client/fs/logs/**", "v1/client/fs/logs", false, vec![]),
+            ("a/**/b/c", "v1/a/x/y/b/c", true, vec!["x/y"]),
+            ("a/**/b/c", "v1/a/b/c", false, vec![]),
+            ("a/**/b/c", "v1/a/x/c/b", false, vec![]),
+            ("a/*", "v1/a/x/y", false, vec![]),
         ] {
             let line = line(On::Get, pattern, Need::Open, To::Nowhere);
             assert_eq!(line.is_about(&segments(path)), fit, "{pattern} {path}");

@@ -73,6 +73,8 @@ method. [HTTP API](design/http-api.md) explains how an agent answers a request.
 - **Region**: the region that answers; an agent passes the request on to a server there. `query`: the one that `region`
   names. `authoritative`: for writes, the authoritative region, whatever the request names.
 - **Body**: the maximum length of the request body.
+- `event/stream` checks the right of each event. It takes `caravan=true`, and `coalesce` for a stream that no reader falls
+  behind ([events](design/http-api.md#events)).
 - **Cached**: a read without `index` may be answered from memory for up to a second, while the state is unchanged.
 - **Other origins**: the methods with which web pages of other origins may call the route (CORS).
 - **Sorted by**: the keys of `sort` on a list with pages ([lists](design/http-api.md#lists)). `count=true` returns the number of

@@ -21,6 +21,8 @@ use NsCap as N;
 use On::{Any, Delete, Get, Put};
 use caravan_server::{Level, NsCap, PoolCap, VarCap};
 use http::{Method, StatusCode};
+use std::collections::HashMap;
+use std::sync::LazyLock;
 
 /// The capabilities to see jobs and their allocations; one of them is enough.
 const READ: &[NsCap] = &[N::ReadJob];
@@ -318,7 +320,8 @@ pub(super) static TABLE: &[Line] = &[
     line(Get, "scaling/policy/**", Namespace(&[N::ReadScalingPolicy, N::ReadJob]), run!(scaling::policy)),
     line(Put, "search", Shown, run!(search::route)),
     line(Put, "search/fuzzy", Shown, run!(fuzzy::route)),
-    // The handler checks the right for each topic. A caller without the right gets an empty stream.
+    // The handler checks the right for each topic, and each event. A caller without the right gets an empty stream, with
+    // `caravan=true` a refusal. With `coalesce`, the stream sends the newest row of each object at most once in that time.
     line(Get, "event/stream", Open, at_once!(event::stream)).at(Place::AnyServer),
     line(Get, "namespaces", Shown, run!(namespaces::list)).follows(),
     line(Get, "namespace/**", Shown, run!(namespaces::get)).follows(),
@@ -442,9 +445,19 @@ pub(super) static TABLE: &[Line] = &[
 
 const NO_ALLOC: Need = Refused(StatusCode::BAD_REQUEST, "must provide a valid alloc id");
 
+/// The lines by the segment that names their subject, in the order of the table.
+static BY_KEY: LazyLock<HashMap<(usize, &str), Vec<&Line>>> = LazyLock::new(|| {
+    let mut lines: HashMap<_, Vec<&Line>> = HashMap::new();
+    for line in TABLE {
+        lines.entry(line.key()).or_default().push(line);
+    }
+    lines
+});
+
 /// Returns the first line whose path matches, for any method; `segments` are the segments of the whole path.
 pub(crate) fn find_path(segments: &[&str]) -> Option<&'static Line> {
-    TABLE.iter().find(|line| line.is_about(segments))
+    let keyed = |at: usize| BY_KEY.get(&(at, *segments.get(at)?));
+    [1, 0].into_iter().filter_map(keyed).flatten().copied().find(|line| line.is_about(segments))
 }
 
 /// Returns the line for a request, where `first` is the first line whose path matches. `None` if the path is not served

@@ -1,21 +1,24 @@
 //! The event stream: one line of JSON for each index with events for the subscriber (docs/reference/http-api.md,
 //! section 4.3).
 
-use super::{allocs, evals, volumes};
+mod lines;
+mod reasons;
+mod render;
+
 use crate::access;
 use crate::call::Call;
 use crate::error::ApiError;
 use crate::http_body::Body;
 use crate::reply::{JSON, Reply};
 use bytes::Bytes;
-use caravan_server::{Caller, Handle, VarCap};
-use caravan_state::{Event, EventBatch, EventReader, EventRow, Root, Table};
-use caravan_types::alloc::TIMED_OUT;
-use caravan_types::node::Node;
-use futures::stream;
+use caravan_server::{Caller, Handle};
+use caravan_state::{Event, Root, Table};
+use caravan_types::Nanos;
+use caravan_types::duration::parse as go_duration;
+use futures::stream::{self, BoxStream};
 use http::{Method, StatusCode};
-use serde::Serialize;
-use serde_json::{Map, Value, json};
+use lines::{alive, line};
+use serde_json::json;
 use std::collections::BTreeMap;
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -25,6 +28,10 @@ use std::time::Duration;
 const HEARTBEAT: Duration = Duration::from_secs(30);
 /// How long an empty stream stays open. Its end informs clients that wait for the first line.
 const SILENCE: Duration = Duration::from_secs(10);
+/// The limits of `coalesce`: below, a stream costs as much as one of each change; above, it says less than a list.
+const COALESCE: (Nanos, Nanos) = (Nanos::from_millis(10), Nanos::from_secs(60));
+/// The topics that Nomad does not have. Only a caller who names them, or `caravan=true`, receives them.
+const OWN_TOPICS: [&str; 1] = ["Namespace"];
 
 /// The events that a subscriber selects.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -33,6 +40,8 @@ struct Filter {
     topics: BTreeMap<String, Vec<String>>,
     /// The namespace; `None` for all namespaces.
     namespace: Option<String>,
+    /// All topics include those that only Caravan has.
+    own_topics: bool,
 }
 
 impl Filter {
@@ -47,7 +56,11 @@ impl Filter {
             }
             topics.entry(topic.to_owned()).or_default().push(key.to_owned());
         }
-        Ok(Self { topics, namespace: call.list_namespace().map(|name| name.to_string()) })
+        Ok(Self {
+            topics,
+            namespace: call.list_namespace().map(|name| name.to_string()),
+            own_topics: call.query.flag("caravan")?.unwrap_or(false),
+        })
     }
 
     fn takes(&self, event: &Event) -> bool {
@@ -55,11 +68,15 @@ impl Filter {
         if !namespace.is_empty() && self.namespace.as_ref().is_some_and(|own| own != namespace) {
             return false;
         }
+        let topic = event.row.topic();
+        if !self.own_topics && OWN_TOPICS.contains(&topic) && !self.topics.contains_key(topic) {
+            return false;
+        }
         if self.topics.is_empty() {
             return true;
         }
         let of = |topic: &str| self.topics.get(topic).into_iter().flatten();
-        of("*").chain(of(event.row.topic())).any(|desired| {
+        of("*").chain(of(topic)).any(|desired| {
             desired == "*"
                 || *desired == event.row.key()
                 || event.row.filter_keys().is_some_and(|keys| keys.contains(desired))
@@ -78,6 +95,7 @@ pub(crate) fn stream(call: &Call) -> Result<Reply, ApiError> {
         })?,
     };
     let filter = Filter::read(call)?;
+    let coalesce = coalesce(call)?;
     let server = call.server()?;
     let who = Who {
         server: server.clone(),
@@ -95,13 +113,34 @@ pub(crate) fn stream(call: &Call) -> Result<Reply, ApiError> {
     // The first line names the newest changes, so older events, which can be hundreds of megabytes, are not needed.
     let is_new = who.rows && call.query.text("index").is_empty();
     let from = if is_new { server.store().snapshot().index().saturating_add(1) } else { index };
-    let reader = server.store().events().follow(from);
-    let lines = lines(reader, filter, who, HEARTBEAT);
+    let events = server.store().events();
+    let lines: BoxStream<'static, Result<Bytes, Infallible>> = match coalesce {
+        None => Box::pin(lines::each(events.follow(from), filter, who, HEARTBEAT)),
+        Some(pause) => {
+            let filter = Arc::new(filter);
+            let selects = filter.clone();
+            let reader = events.follow_coalesced(from, move |event| selects.takes(event));
+            Box::pin(lines::newest(reader, filter, who, from, pause, HEARTBEAT))
+        }
+    };
     let body = Body::from_stream(futures::StreamExt::take_until(
         lines,
         call.state.stopping.clone().cancelled_owned(),
     ));
     Ok(Reply::raw(JSON, body).header("cache-control", "no-cache"))
+}
+
+/// Parses `coalesce`, the shortest time between two transmissions; without it the stream has each change.
+fn coalesce(call: &Call) -> Result<Option<Duration>, ApiError> {
+    let Some(text) = call.query.get("coalesce") else { return Ok(None) };
+    let (least, most) = COALESCE;
+    match go_duration(text) {
+        Some(pause) if (least..=most).contains(&pause) => Ok(Some(pause.to_std())),
+        Some(_) => Err(ApiError::bad_request(format!("`coalesce` is {text:?}; expected {least} to {most}"))),
+        None => {
+            Err(ApiError::bad_request(format!("`coalesce` is {text:?}; expected a duration such as `500ms`")))
+        }
+    }
 }
 
 /// Answers a caller without the right as Nomad does: a stream without a line (docs/reference/http-api.md, section 4.3).
@@ -160,6 +199,11 @@ impl Who {
         }
     }
 
+    /// Returns the server whose facts the rows have besides those of Nomad, if the caller asked for them.
+    fn facts(&self) -> Option<&Handle> {
+        self.rows.then_some(&self.server)
+    }
+
     /// Returns the caller with its current rights; `None` if it may no longer receive the events.
     fn now(&self) -> Option<Caller> {
         let caller = self.server.admin().caller(&self.secret).ok()?;
@@ -203,195 +247,18 @@ fn tables(topic: &str) -> &'static [Table] {
         "CSIVolume" => &[Table::Volumes, Table::Claims],
         "CSIPlugin" => &[Table::Plugins],
         "HostVolume" => &[Table::HostVolumes],
+        "Namespace" => &[Table::Namespaces],
         _ => &[],
     }
-}
-
-fn hears(caller: &Caller, row: &EventRow) -> bool {
-    match row {
-        EventRow::Variable { row, .. } => {
-            caller.variable(row.key.namespace.as_str(), row.key.path.as_str(), VarCap::List)
-        }
-        row => access::event_topic(caller, row.topic(), row.namespace()),
-    }
-}
-
-/// The stage of a stream.
-enum Stage {
-    /// The first line, a heartbeat, is sent at once.
-    Opening,
-    Following,
-    Over,
-}
-
-fn lines(
-    reader: EventReader,
-    filter: Filter,
-    who: Who,
-    heartbeat: Duration,
-) -> impl futures::Stream<Item = Result<Bytes, Infallible>> + Send {
-    let begin = (reader, filter, who, Stage::Opening);
-    Box::pin(stream::unfold(begin, move |(mut reader, filter, who, stage)| async move {
-        match stage {
-            Stage::Opening => Some((Ok(who.opening()), (reader, filter, who, Stage::Following))),
-            Stage::Over => None,
-            Stage::Following => {
-                let deadline = tokio::time::Instant::now() + heartbeat;
-                loop {
-                    let next = tokio::select! {
-                        next = tokio::time::timeout_at(deadline, reader.next()) => next,
-                        () = who.lost() => return None,
-                    };
-                    match next {
-                        Err(_) => return Some((Ok(alive()), (reader, filter, who, Stage::Following))),
-                        Ok(Err(missed)) => {
-                            // Clients that do not know this key ignore the line as a heartbeat, and then see the end of
-                            // the stream.
-                            let line = line(&json!({"Error": missed.to_string()}));
-                            return Some((Ok(line), (reader, filter, who, Stage::Over)));
-                        }
-                        Ok(Ok(batch)) => {
-                            let caller = who.now()?;
-                            if let Some(line) = render(&batch, &filter, &caller) {
-                                return Some((Ok(line), (reader, filter, who, Stage::Following)));
-                            }
-                        }
-                    }
-                }
-            }
-        }
-    }))
-}
-
-fn alive() -> Bytes {
-    Bytes::from_static(b"{}\n")
-}
-
-fn line(value: &Value) -> Bytes {
-    let mut text = crate::encode(value, false);
-    text.push(b'\n');
-    Bytes::from(text)
-}
-
-/// The type of events that get a line each. Nomad writes every updated evaluation on its own line, and clients
-/// expect that.
-const ALONE: &str = "EvaluationUpdated";
-
-/// Returns the lines for a batch; `None` if no event concerns the subscriber.
-fn render(batch: &Arc<EventBatch>, filter: &Filter, caller: &Caller) -> Option<Bytes> {
-    let events: Vec<Value> = batch
-        .events
-        .iter()
-        .filter(|event| filter.takes(event) && hears(caller, &event.row))
-        .map(|event| {
-            json!({
-                "Topic": event.row.topic(),
-                "Type": event.kind,
-                "Key": event.row.key(),
-                "Namespace": event.row.namespace(),
-                "FilterKeys": event.row.filter_keys(),
-                "Index": batch.index,
-                "Payload": payload(&event.row),
-            })
-        })
-        .collect();
-    let mut out = Vec::new();
-    for together in events.chunk_by(|one, next| one["Type"] != ALONE && next["Type"] != ALONE) {
-        out.extend_from_slice(&line(&json!({"Index": batch.index, "Events": together})));
-    }
-    (!out.is_empty()).then(|| out.into())
-}
-
-fn shaped<T: Serialize + ?Sized>(row: &T) -> Value {
-    // All shapes have string keys, so encoding cannot fail.
-    serde_json::to_value(row).unwrap_or_default()
-}
-
-fn node(row: &Node) -> Value {
-    let mut value = shaped(row);
-    value["Drain"] = json!(row.drain_strategy.is_some());
-    value
-}
-
-fn payload(row: &EventRow) -> Value {
-    let mut out = Map::new();
-    let mut put = |name: &str, value: Value| out.insert(name.to_owned(), value);
-    match row {
-        EventRow::Job { row, deleted } => {
-            put("Job", shaped(&**row));
-            if *deleted {
-                put("Deleted", json!(true));
-            }
-        }
-        EventRow::Evaluation(row) => {
-            put("Evaluation", shaped(&*evals::shown(row)));
-        }
-        EventRow::Allocation(row) => {
-            let mut value = allocs::full(row).unwrap_or_default();
-            if let Value::Object(map) = &mut value {
-                map.shift_remove("Job");
-            }
-            put("Allocation", value);
-            if row.client_description == TIMED_OUT {
-                put("Timeout", json!(true));
-                put("TimeoutReason", json!(TIMED_OUT));
-            }
-        }
-        EventRow::Deployment(row) => {
-            put("Deployment", shaped(&**row));
-        }
-        EventRow::Node(row) => {
-            put("Node", node(row));
-        }
-        EventRow::NodeReport { row, index } => {
-            let mut value = node(row);
-            value["LastAllocUpdateIndex"] = json!(index);
-            put("Node", value);
-        }
-        EventRow::Service(row) => {
-            put("Service", shaped(&**row));
-        }
-        EventRow::HostVolume(row) => {
-            put("Volume", shaped(&**row));
-        }
-        EventRow::CsiVolume { row, root } => {
-            put("Volume", shaped(&volumes::view(root, row)));
-        }
-        EventRow::CsiPlugin(row) => {
-            put("Plugin", shaped(&**row));
-        }
-        EventRow::Variable { row, deleted } => {
-            put("Metadata", shaped(&row.metadata()));
-            put("Deleted", json!(deleted));
-        }
-        EventRow::NodePool(row) => {
-            put("NodePool", shaped(&**row));
-        }
-        EventRow::AclPolicy(row) => {
-            put("ACLPolicy", shaped(&**row));
-        }
-        EventRow::AclToken(row) => {
-            let mut value = shaped(&**row);
-            value["SecretID"] = json!("");
-            put("ACLToken", value);
-        }
-        EventRow::AclRole(row) => {
-            put("ACLRole", shaped(&**row));
-        }
-        EventRow::AclAuthMethod(row) => {
-            put("AuthMethod", shaped(&row.shown()));
-        }
-        EventRow::AclBindingRule(row) => {
-            put("ACLBindingRule", shaped(&**row));
-        }
-    }
-    Value::Object(out)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use caravan_state::EventRow;
     use caravan_types::eval::Evaluation;
+    use caravan_types::namespace::NamespaceSpec;
+    use caravan_types::node::Node;
 
     fn filter(topics: &[&str], namespace: &str) -> Filter {
         let mut out = Filter::default();
@@ -428,22 +295,15 @@ mod tests {
     }
 
     #[test]
-    fn evaluations_that_changed_stand_alone() {
-        let eval =
-            |id: &str| EventRow::Evaluation(Arc::new(Evaluation { id: id.into(), ..Evaluation::default() }));
-        let lines = |kind: &'static str| {
-            let events = vec![Event { kind, row: eval("a") }, Event { kind, row: eval("b") }];
-            let batch = Arc::new(EventBatch { index: 7, events });
-            let text = render(&batch, &filter(&["*"], "*"), &Caller::unrestricted()).unwrap();
-            let text = String::from_utf8(text.to_vec()).unwrap();
-            let count = |line: &str| {
-                let line: Value = serde_json::from_str(line).unwrap();
-                assert_eq!(line["Index"], 7);
-                line["Events"].as_array().map_or(0, Vec::len)
-            };
-            text.lines().map(count).collect::<Vec<_>>()
-        };
-        assert_eq!(lines("EvaluationUpdated"), [1, 1]);
-        assert_eq!(lines("PlanResult"), [2]);
+    fn topics_that_nomad_does_not_have_are_asked_for() {
+        let row = Arc::new(NamespaceSpec { name: "team".into(), ..NamespaceSpec::default() });
+        let event = Event { kind: "NamespaceUpserted", row: EventRow::Namespace { row, deleted: false } };
+        assert!(!filter(&[], "*").takes(&event) && !filter(&["*"], "*").takes(&event));
+        assert!(
+            filter(&["Namespace"], "*").takes(&event) && filter(&["Namespace:team"], "team").takes(&event)
+        );
+        assert!(!filter(&["Namespace"], "other").takes(&event));
+        let all = Filter { own_topics: true, ..filter(&[], "*") };
+        assert!(all.takes(&event));
     }
 }

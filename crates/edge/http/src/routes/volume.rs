@@ -75,7 +75,7 @@ pub(crate) async fn explain(call: &Call) -> Result<Reply, ApiError> {
 }
 
 /// Returns the claims that hold a volume, with phases and wait reasons.
-pub(super) fn claims(server: &Handle, root: &Root, volume: &Volume) -> Value {
+pub(super) fn claims<'c>(server: &Handle, held: impl Iterator<Item = &'c Claim>) -> Value {
     let claim = |claim: &Claim| {
         json!({
             "AllocID": claim.id.alloc,
@@ -90,7 +90,7 @@ pub(super) fn claims(server: &Handle, root: &Root, volume: &Volume) -> Value {
             "ModifyTime": claim.modify_time,
         })
     };
-    Value::Array(volumes::claims(root, volume).into_iter().map(claim).collect())
+    Value::Array(held.map(claim).collect())
 }
 
 /// Returns the volume in Nomad's shape, with Caravan's additional facts: the phase of the volume, and the phase
@@ -98,7 +98,7 @@ pub(super) fn claims(server: &Handle, root: &Root, volume: &Volume) -> Value {
 fn full(server: &Handle, root: &Root, volume: &Arc<Volume>) -> Result<Value, ApiError> {
     let mut value = serde_json::to_value(volumes::view(root, volume))
         .map_err(|e| ApiError::internal(format!("the volume cannot be encoded: {e}")))?;
-    value["CaravanClaims"] = claims(server, root, volume);
+    value["CaravanClaims"] = claims(server, volumes::claims(root, volume).into_iter());
     value["CaravanPhase"] = json!(volume.phase);
     value["CaravanCapacity"] = json!({
         "Wanted": volume.capacity.requested_min,

@@ -9,7 +9,7 @@ use crate::order::{Keys, keys};
 use crate::page::{Token, object, page};
 use crate::reply::{Meta, Next, Reply, to_value};
 use caravan_server::{Caller, NsCap, ServerError};
-use caravan_state::{Root, Table};
+use caravan_state::{Root, Table, VolumeUse};
 use caravan_types::volume::{Claim, ClaimMode, CsiVolume, Volume, VolumeRequestBody};
 use caravan_types::{Namespace, NodeId, PluginId};
 use http::Method;
@@ -112,7 +112,8 @@ async fn list_csi(call: &Call) -> Result<Reply, ApiError> {
             // Volumes that the caller may list but not read have no claims.
             if with_claims && call.may(&volume.namespace, NsCap::CsiReadVolume) {
                 value["CaravanPhase"] = json!(volume.phase);
-                value["CaravanClaims"] = super::volume::claims(server, reads.snapshot(), volume);
+                value["CaravanClaims"] =
+                    super::volume::claims(server, claims(reads.snapshot(), volume).into_iter());
             }
             Ok(value)
         };
@@ -136,13 +137,18 @@ fn bare(root: &Root, volume: &Volume) -> CsiVolume {
 
 /// Returns a volume as clients see it, with the allocations of its claims, readers first.
 pub(crate) fn view(root: &Root, volume: &Volume) -> CsiVolume {
-    let held = claims(root, volume);
+    shown(volume, &VolumeUse::of(root, volume))
+}
+
+/// As [`view`], from the rows that belong to the volume.
+pub(crate) fn shown(volume: &Volume, used: &VolumeUse) -> CsiVolume {
+    let held: Vec<&Claim> = used.claims.iter().map(|(claim, _)| &**claim).collect();
     let of = |mode: ClaimMode| {
-        held.iter().filter(move |c| c.mode == mode).filter_map(|c| Some(root.alloc(&c.id.alloc)?.stub()))
+        let claims = used.claims.iter().filter(move |(claim, _)| claim.mode == mode);
+        claims.filter_map(|(_, alloc)| Some(alloc.as_ref()?.stub()))
     };
     let stubs = of(ClaimMode::Read).chain(of(ClaimMode::Write)).collect();
-    let plugin = root.plugin(&volume.plugin_id).map(|plugin| &**plugin);
-    CsiVolume::project(volume, &held, plugin, stubs)
+    CsiVolume::project(volume, &held, used.plugin.as_deref(), stubs)
 }
 
 /// Returns the part of a volume that a caller with only the right to write sees: its identity. A stored volume may hold

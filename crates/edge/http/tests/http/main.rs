@@ -4,6 +4,7 @@ mod access;
 mod caravan;
 mod chores;
 mod clients;
+mod events;
 mod harness;
 mod hostile;
 mod jobs;

@@ -228,3 +228,34 @@ async fn a_read_that_waits_for_a_volume_sees_a_plugin_that_appears_meanwhile() {
     let got = tokio::time::timeout(Duration::from_secs(20), waiting).await.unwrap().unwrap().json();
     assert_eq!((&got["NodesHealthy"], &got["Schedulable"]), (&json!(1), &json!(true)), "{got}");
 }
+
+/// A reason of a wait is in the leader's memory. Its change is an event although no row changes.
+#[tokio::test]
+async fn a_changed_reason_is_an_event() {
+    let api = storage().await;
+    register(&api.web, vec![volume("db[0]", "disk"), volume("db[1]", "disk")]).await;
+    api.web.put("/v1/jobs", &per_alloc_job()).await;
+    let two = |list: &Value| list.as_array().is_some_and(|list| list.len() == 2);
+    let allocs = api.web.until("/v1/job/db/allocations", "allocations", two).await;
+    for alloc in allocs.as_array().unwrap() {
+        let name = alloc["Name"].as_str().unwrap();
+        let volume = VolumeKey::new("default", format!("db{}", &name[name.find('[').unwrap()..]).as_str());
+        api.claim(ClaimId { volume, alloc: alloc["ID"].as_str().unwrap().into() }).await;
+    }
+    let path = "topic=CSIVolume:db[1]&caravan=true&coalesce=10ms";
+    let mut lines = crate::events::Lines::open(&api, path).await;
+    // The allocations are to stop, and the claims wait for their client.
+    assert_eq!(api.web.delete("/v1/job/db").await.status, 200);
+    let mut last = 0;
+    loop {
+        let (index, events) = lines.events().await;
+        assert!(index >= last, "{index} after {last}");
+        last = index;
+        assert!(events.iter().all(|event| event["Key"] == "db[1]"), "{events:?}");
+        if let Some(event) = events.iter().find(|event| event["Type"] == "CSIVolumeReason") {
+            let claims = &event["Payload"]["Volume"]["CaravanClaims"];
+            assert_eq!(claims.as_array().map(Vec::len), Some(1), "{claims}");
+            break;
+        }
+    }
+}

@@ -52,6 +52,54 @@ fn a_server_that_others_call_down_returns_with_a_higher_generation() {
     assert_eq!(swim.peer().generation, 9);
 }
 
+/// Runs servers 1 and 2 for some time. Returns the number of times that server 1 woke up for its timers.
+fn run(swims: &mut [Swim; 2], from: Duration, to: Duration) -> usize {
+    let mut now = from;
+    let mut wakeups = 0;
+    loop {
+        let due = |swim: &Swim| swim.next_due().unwrap_or(to);
+        now = due(&swims[0]).min(due(&swims[1])).max(now);
+        if now >= to {
+            return wakeups;
+        }
+        wakeups += usize::from(due(&swims[0]) <= now);
+        swims.iter_mut().for_each(|swim| {
+            if due(swim) <= now {
+                swim.run_due(now)
+            }
+        });
+        loop {
+            let sent: Vec<_> = swims.iter_mut().map(Swim::take_sends).collect();
+            if sent.iter().all(Vec::is_empty) {
+                break;
+            }
+            for (sender, messages) in sent.into_iter().enumerate() {
+                messages.iter().for_each(|(_, bytes)| swims[1 - sender].receive(now, bytes));
+            }
+        }
+    }
+}
+
+#[test]
+fn gossip_without_changes_wakes_nobody() {
+    let second = Duration::from_secs;
+    let mut swims = [swim(1), swim(2)];
+    swims[0].apply(Duration::ZERO, &[claim(2, Liveness::Alive)]);
+    run(&mut swims, Duration::ZERO, second(30));
+    // A probe and its timeout each second, and an announcement in half a minute.
+    let wakeups = run(&mut swims, second(30), second(90));
+    assert!((60..=130).contains(&wakeups), "{wakeups}");
+    assert!(swims.iter().all(|swim| swim.seen().len() == 1));
+    // A change is spread at once, however late the gossip is.
+    let now = second(90) + Duration::from_millis(700);
+    run(&mut swims, second(90), now);
+    swims[0].apply(now, &[claim(3, Liveness::Alive)]);
+    assert!(swims[0].next_due() <= Some(now + GOSSIP.0), "{:?}", swims[0].next_due());
+    assert!(swims[0].next_due() >= Some(now), "a tick that is late means that the process did not run");
+    run(&mut swims, now, second(93));
+    assert_eq!(swims[1].seen().len(), 2);
+}
+
 #[test]
 fn addresses_of_both_families_survive_the_wire() {
     for addr in ["10.1.2.3:4648", "[2001:db8::1]:99"] {

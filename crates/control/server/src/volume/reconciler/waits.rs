@@ -6,15 +6,44 @@ use caravan_volumes::wait::{Wait, WaitReason};
 use parking_lot::{Mutex, MutexGuard};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use tokio::sync::Notify;
+use tokio::sync::{Notify, broadcast};
 
 type Reasons = BTreeMap<VolumeKey, BTreeMap<AllocId, Wait>>;
 
+/// Number of changes that a follower of reasons may lag behind.
+const LAG: usize = 1024;
+
 /// The reasons of all waiting claims; cheap to clone.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub(crate) struct Waits {
     reasons: Arc<Mutex<Reasons>>,
     changed: Arc<Notify>,
+    volumes: broadcast::Sender<VolumeKey>,
+}
+
+impl Default for Waits {
+    fn default() -> Self {
+        Self { reasons: Arc::default(), changed: Arc::default(), volumes: broadcast::Sender::new(LAG) }
+    }
+}
+
+/// The volumes whose reasons change, from [`Waits::follow`].
+#[derive(Debug)]
+pub struct ReasonChanges {
+    waits: Waits,
+    volumes: broadcast::Receiver<VolumeKey>,
+}
+
+impl ReasonChanges {
+    /// Waits for a change of reasons and returns its volume; after a lag, all volumes that have reasons. Cancel safe.
+    pub async fn next(&mut self) -> Vec<VolumeKey> {
+        match self.volumes.recv().await {
+            Ok(volume) => vec![volume],
+            Err(broadcast::error::RecvError::Lagged(_)) => self.waits.volumes(),
+            // The sender lives in `self.waits`.
+            Err(broadcast::error::RecvError::Closed) => std::future::pending().await,
+        }
+    }
 }
 
 impl Waits {
@@ -43,6 +72,20 @@ impl Waits {
         self.changed.clone().notified_owned()
     }
 
+    /// Returns the volumes whose reasons change after this call.
+    pub(crate) fn follow(&self) -> ReasonChanges {
+        ReasonChanges { waits: self.clone(), volumes: self.volumes.subscribe() }
+    }
+
+    /// Reports that the reasons of a volume changed.
+    fn report(&self, volume: &VolumeKey) {
+        self.changed.notify_waiters();
+        if self.volumes.receiver_count() > 0 {
+            // The last receiver may have gone away.
+            let _ = self.volumes.send(volume.clone());
+        }
+    }
+
     /// Records what the claim waits for; none when it does not wait any more.
     pub(super) fn set(&self, id: &ClaimId, wait: Option<Wait>) {
         {
@@ -64,7 +107,7 @@ impl Waits {
                 }
             }
         }
-        self.changed.notify_waiters();
+        self.report(&id.volume);
     }
 
     /// Removes the reasons of the volume's claims that are not in `held`.
@@ -79,7 +122,7 @@ impl Waits {
         }
         drop(reasons);
         if fewer {
-            self.changed.notify_waiters();
+            self.report(volume);
         }
     }
 
@@ -108,6 +151,26 @@ mod tests {
         assert_eq!(waits.get(&id("v", "b")), Some(that));
         waits.keep(&id("v", "a").volume, &BTreeSet::new());
         assert!(waits.volumes().is_empty());
+    }
+
+    #[tokio::test]
+    async fn the_volumes_of_changed_reasons_are_reported() {
+        let waits = Waits::default();
+        waits.set(&id("early", "a"), Some(WaitReason::VolumeGone.into()));
+        let mut changes = waits.follow();
+        waits.set(&id("v", "a"), Some(WaitReason::VolumeGone.into()));
+        assert_eq!(changes.next().await, [id("v", "a").volume]);
+        // The same reason again is no change; its end is one.
+        waits.set(&id("v", "a"), Some(WaitReason::VolumeGone.into()));
+        waits.set(&id("v", "a"), Some(WaitReason::VolumeCreating.into()));
+        waits.keep(&id("v", "a").volume, &BTreeSet::new());
+        assert_eq!(changes.next().await, [id("v", "a").volume]);
+        assert_eq!(changes.next().await, [id("v", "a").volume]);
+        for round in 0..=LAG {
+            let reason = if round % 2 == 0 { WaitReason::VolumeGone } else { WaitReason::VolumeCreating };
+            waits.set(&id("w", "b"), Some(reason.into()));
+        }
+        assert_eq!(changes.next().await, [id("early", "a").volume, id("w", "b").volume]);
     }
 
     #[test]
