@@ -289,8 +289,9 @@ function follow<T>(query: Query, out: Live<T>, name: string): () => void {
     if (session.ended && out.error?.denied) return;
     if (query.every) {
       timer = setTimeout(() => schedule(0), query.every);
-    } else if (connection.state === 'refused' || connection.denied.some((topic) => query.topics.includes(topic))) {
-      timer = setTimeout(() => void read(out.error === undefined), out.error ? 5000 : MIN_PAUSE);
+    } else if (query.topics.length > 0 && (connection.state === 'refused' || connection.denied.some((topic) => query.topics.includes(topic)))) {
+      // An answer without an index does not wait: such a query is asked from time to time.
+      timer = setTimeout(() => void read(out.error === undefined), out.error ? 5000 : out.index > 0 ? MIN_PAUSE : 10_000);
     } else if (out.error && !out.error.denied && out.error.status !== 404) {
       timer = setTimeout(() => void read(false), 2000);
     }
