@@ -279,7 +279,8 @@ fn a_need_of_the_body_says_where_the_namespace_is() {
 fn the_index_finds_the_line_that_a_search_of_the_table_finds() {
     for line in TABLE {
         let root = if line.path.starts_with('/') { "" } else { "v1/" };
-        let path = format!("{root}{}", line.path.trim_start_matches('/')).replace("**", "a/b").replace('*', "c");
+        let path =
+            format!("{root}{}", line.path.trim_start_matches('/')).replace("**", "a/b").replace('*', "c");
         let segments: Vec<&str> = path.split('/').collect();
         let searched = TABLE.iter().find(|line| line.is_about(&segments)).map(|line| line.path);
         assert_eq!(find_path(&segments).map(|line| line.path), searched, "{path}");
