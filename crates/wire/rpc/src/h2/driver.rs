@@ -151,6 +151,13 @@ pub(super) struct Driver {
     gate: Gate,
 }
 
+impl Drop for Driver {
+    fn drop(&mut self) {
+        // A part that waits for its first turn may hold the executor, and thus itself.
+        drop(self.started());
+    }
+}
+
 impl Driver {
     /// Returns the parts that were started already, in their order.
     pub(super) fn started(&self) -> Vec<Part> {
