@@ -147,6 +147,16 @@ const steps = {
     await page.goto(`${address}/ui/settings/tokens`);
     await page.getByText('readers').first().waitFor();
     await page.getByRole('button', { name: 'Sign out' }).click();
+    // A refused panel offers the service itself, and the login returns to the address of the panel.
+    await page.goto(`${address}/ui/jobs/web@default/versions?diffVersion=0`);
+    const refused = page.getByRole('region', { name: 'Versions' });
+    await refused.getByText('Sign in').waitFor();
+    await accessible(page, 'a refused panel with a service');
+    await refused.getByRole('button', { name: 'Continue with work' }).click();
+    await page.getByRole('heading', { name: 'Version 0' }).waitFor();
+    expect(page.url().endsWith('/ui/jobs/web@default/versions?diffVersion=0'), `the address of the panel, not ${page.url()}`);
+    await page.goto(`${address}/ui/settings/tokens`);
+    await page.getByRole('button', { name: 'Sign out' }).click();
     await page.goto(`${address}/ui/settings/tokens?error=access_denied&error_description=no`);
     await page.getByRole('alert').getByText('access_denied: no').waitFor();
     await context.close();

@@ -112,6 +112,50 @@ const steps = {
     await page.close();
   },
 
+  async 'a log has both outputs, earlier lines, and lines with an address'() {
+    await run(`job "noisy" {
+      type = "batch"
+      group "g" {
+        task "t" {
+          driver = "raw_exec"
+          config {
+            command = "/bin/sh"
+            args = ["-c", "i=0; while [ $i -lt 9000 ]; do i=$((i + 1)); echo line $i of the output; done; echo trouble >&2; sleep 3600"]
+          }
+        }
+      }
+    }`);
+    const { ID: alloc } = await until('the task', async () => (await api('job/noisy/allocations')).find((row) => row.ClientStatus === 'running'));
+    const page = await open(`allocations/${alloc}/t/logs`);
+    const log = page.getByRole('log', { name: 'Log' });
+    await log.getByText('line 9000 of the output').waitFor();
+    // The page reads the end first.
+    await page.getByRole('textbox', { name: 'Search in log' }).fill('line 1 of');
+    await page.getByText('0 found').waitFor();
+    await page.getByRole('button', { name: 'Earlier lines' }).click();
+    await page.getByText('1 found').waitFor();
+    const [download] = await Promise.all([page.waitForEvent('download'), page.getByRole('button', { name: 'Whole log' }).click()]);
+    expect(readFileSync(await download.path(), 'utf8').startsWith('line 1 of the output'), 'the whole log');
+    await page.getByRole('textbox', { name: 'Search in log' }).fill('stderr trouble');
+    await page.getByRole('combobox', { name: 'Output' }).selectOption('both');
+    await page.getByText('1 found').waitFor();
+    await page.getByRole('textbox', { name: 'Search in log' }).fill('stdout line 9000');
+    await page.getByText('1 found').waitFor();
+    await accessible(page, 'both outputs of a log');
+    await page.getByRole('textbox', { name: 'Search in log' }).fill('');
+    await page.getByRole('combobox', { name: 'Output' }).selectOption('stdout');
+    await log.getByText('line 9000 of the output').waitFor();
+    const last = log.locator('.line', { hasText: 'line 8999 of' }).locator('.number');
+    const number = await last.innerText();
+    await last.click();
+    expect(page.url().endsWith(`/t/logs#L${number}`), `the line in ${page.url()}`);
+    await page.goto(page.url().replace(/#.*/, '#L7'));
+    await page.reload();
+    await log.locator('.line.linked').waitFor();
+    expect((await log.locator('.line.linked .number').innerText()) === '7', 'the line of the address');
+    await page.close();
+  },
+
   async 'the log of an agent is followed'() {
     const node = (await api('nodes'))[0].ID;
     const page = await open(`clients/${node}`);

@@ -11,6 +11,8 @@ const KEPT = ['namespace', 'region'];
 class Nav {
   route = $state.raw(parse(rawPath(), new URLSearchParams(location.search).get('namespace') ?? ''));
   query = $state.raw(new URLSearchParams(location.search));
+  /** Whether the user came to the address by the history. */
+  isBack = false;
 
   /** The namespace of lists; `*` for all of them. */
   get namespace(): string {
@@ -47,21 +49,71 @@ function show(): void {
   useRegion(nav.query.get('region') ?? '');
 }
 
-/** Moves to a path below `/ui/`. */
-export function go(path: string): void {
-  move(href(path));
+/** Moves to a path below `/ui/`. `instead`: the history does not keep the current address. */
+export function go(path: string, instead = false): void {
+  move(href(path), instead);
 }
 
-function move(to: string): void {
-  history.replaceState({ ...history.state, scroll: scrollY }, '');
+/** What the history keeps of a page that was left. */
+interface Kept {
+  scroll?: number;
+  /** The link that led away, as its attribute is written. */
+  link?: string;
+}
+
+function move(to: string, instead = false): void {
+  if (!instead) {
+    const link = document.activeElement instanceof HTMLAnchorElement ? (document.activeElement.getAttribute('href') ?? '') : '';
+    history.replaceState({ ...history.state, scroll: scrollY, link } satisfies Kept, '');
+  }
   const before = location.pathname;
   const from = location.href.slice(uiRoot.href.length);
-  history.pushState(new URL(to, location.href).pathname.endsWith('/settings/tokens') ? { from } : {}, '', to);
+  const state = new URL(to, location.href).pathname.endsWith('/settings/tokens') ? { from } : {};
+  if (instead) history.replaceState(state, '', to);
+  else history.pushState(state, '', to);
+  endRestoring();
+  nav.isBack = false;
   show();
   if (location.pathname !== before) {
     scrollTo(0, 0);
     void tick().then(() => document.querySelector('h1')?.focus({ preventScroll: true }));
   }
+}
+
+/** How long a page may take until it is as long as it was, in milliseconds. */
+const RESTORING = 3000;
+let endRestoring: () => void = () => {};
+
+/** Returns to the scroll position and the link of a page, as soon as the page has them. What the user does meanwhile counts more. */
+function restore({ scroll = 0, link = '' }: Kept): void {
+  endRestoring();
+  const until = performance.now() + RESTORING;
+  let isOver = false;
+  const stop = new AbortController();
+  endRestoring = () => {
+    isOver = true;
+    stop.abort();
+  };
+  for (const name of ['wheel', 'touchstart', 'pointerdown', 'keydown']) addEventListener(name, endRestoring, { signal: stop.signal, passive: true });
+  let isAt = false;
+  let isFocused = link === '';
+  const step = () => {
+    if (isOver) return;
+    const most = document.documentElement.scrollHeight - innerHeight;
+    const isLate = performance.now() > until;
+    if (!isAt && (most >= scroll || isLate)) {
+      isAt = true;
+      scrollTo(0, scroll);
+    }
+    if (!isFocused) {
+      const found = document.querySelector<HTMLElement>(`main a[href="${CSS.escape(link)}"]`);
+      found?.focus({ preventScroll: true });
+      isFocused = found !== null || isLate;
+    }
+    if (isAt && isFocused) endRestoring();
+    else requestAnimationFrame(step);
+  };
+  void tick().then(() => requestAnimationFrame(step));
 }
 
 /** Changes parameters of the address; an empty value removes one. */
@@ -82,9 +134,9 @@ export function start(): void {
   history.scrollRestoration = 'manual';
   useRegion(nav.query.get('region') ?? '');
   addEventListener('popstate', () => {
+    nav.isBack = true;
     show();
-    const { scroll } = (history.state ?? {}) as { scroll?: number };
-    void tick().then(() => requestAnimationFrame(() => scrollTo(0, scroll ?? 0)));
+    restore((history.state ?? {}) as Kept);
   });
   document.addEventListener('click', (event) => {
     if (event.defaultPrevented || event.button !== 0) return;

@@ -1,5 +1,6 @@
 // Calls of the API.
 
+import { shelf } from '../lib/shelf';
 import { apiRoot } from './places';
 import { session } from './session.svelte';
 
@@ -73,6 +74,8 @@ export async function send(path: string, options: Options = {}): Promise<Respons
     if (error instanceof DOMException && error.name === 'AbortError') throw error;
     throw new CallError(0, 'The agent does not answer.');
   }
+  // What was read before a write may show its old state.
+  if (options.method && options.method !== 'GET') shelf.clear();
   if (!response.ok) {
     const text = (await response.text()).trim();
     // A late answer to an older token does not concern the new one.

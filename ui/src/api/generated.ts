@@ -180,6 +180,14 @@ export interface AttentionItem {
   DetailID: string;
 }
 
+export interface BlockedJob {
+  VolumeID: string;
+  Namespace: string;
+  JobID: string;
+  EvalID: string;
+  Since: number;
+}
+
 export type BrokenMount = 'hold' | 'restart' | 'remount';
 
 export interface CallInFlight {
@@ -688,6 +696,12 @@ export interface HostVolumeExplain {
   Users: HostVolumeUser[];
 }
 
+export interface HostVolumeHolder {
+  JobID: string;
+  TaskGroup: string;
+  AllocID: string;
+}
+
 export interface HostVolumeInfo {
   Name: string;
   Path: string;
@@ -1147,6 +1161,16 @@ export interface PluginExplain {
   Omitted: number;
 }
 
+export interface PluginFacts {
+  Failed: number;
+  Waiting: number;
+  Fencing: number;
+  Changing: number;
+  Rest: number;
+  Calls: number;
+  Sick: string[];
+}
+
 export interface PluginJob {
   Namespace: string;
   ID: string;
@@ -1317,10 +1341,20 @@ export interface SpreadTarget {
   Percent: number;
 }
 
+export interface StaticVolume {
+  Name: string;
+  NodeID: string;
+  ReadOnly: boolean;
+}
+
 export interface StorageMap {
   Plugins: PluginListStub[];
   Volumes: VolumeExplain[];
+  Facts: Record<string, PluginFacts>;
   HostVolumes: HostVolumeStub[];
+  Holders: Record<string, HostVolumeHolder[]>;
+  StaticVolumes: StaticVolume[];
+  Blocked: BlockedJob[];
   Nodes: Record<string, string>;
   Hidden: number;
   Denied: string[];

@@ -1,8 +1,10 @@
 // Data that stays current: read once, then read again when the event stream reports a change.
 
+import { untrack } from 'svelte';
 import workerAddress from './worker.ts?sharedworker&url';
 import { advance, concerns, lacks, latest, type Indexes, type Interest } from '../lib/events';
 import { MIN_PAUSE, Pace } from '../lib/pace';
+import { shelf } from '../lib/shelf';
 import { call, CallError, judgeToken } from './client';
 import { apiRoot } from './places';
 import { session } from './session.svelte';
@@ -33,6 +35,7 @@ class Connection {
   /** Follows the stream with a token; replaces the previous stream. */
   join(token: string, region: string): void {
     this.leave();
+    shelf.clear();
     this.state = 'connecting';
     const target = { api: apiRoot.href, token, namespace: '*', region };
     const receive = (message: FromStream) => {
@@ -40,7 +43,9 @@ class Connection {
         if (message.state !== this.state) this.since = Date.now();
         this.state = message.state;
         this.denied = message.denied;
-      }
+      } else if (message.kind === 'notes') shelf.changed(message.notes);
+      else if (message.kind === 'begun') shelf.begun(message.indexes);
+      else shelf.clear();
       for (const listener of this.listeners) listener(message);
     };
     const worker = openWorker(`${token}\n${region}`);
@@ -136,6 +141,8 @@ document.addEventListener('visibilitychange', () => !document.hidden && connecti
 
 class First {
   isShown = $state(false);
+  /** Whether data arrived, not only time passed. */
+  hasData = $state(false);
 
   constructor() {
     // Pages without data, and tabs that do not draw because they are hidden.
@@ -144,6 +151,7 @@ class First {
 
   /** Notes that data has arrived. The browser draws it before further requests begin. */
   arrived(): void {
+    this.hasData = true;
     if (!this.isShown) requestAnimationFrame(() => setTimeout(() => (this.isShown = true)));
   }
 }
@@ -176,8 +184,10 @@ export class Live<T> {
 export function live<T>(query: () => Query | null): Live<T> {
   const out = new Live<T>();
   let shown = '';
+  // The same query is not read again because an address changed that does not concern it, such as that of the next page.
+  const text = $derived(JSON.stringify(query()));
   $effect(() => {
-    const desired = query();
+    const desired = JSON.parse(text) as Query | null;
     // A new token reads again; what is shown stays while the user stays signed in.
     void session.token;
     const { epoch } = session;
@@ -191,18 +201,23 @@ export function live<T>(query: () => Query | null): Live<T> {
     const name = `${epoch}\n${desired.path}`;
     if (name !== shown) {
       // Another object: the old one must not be shown under the new name.
-      out.data = undefined;
+      // A page that was left shortly before begins with its last answer, which is read again at once.
+      const kept = untrack(() => shelf.take(name, Date.now(), connection.covers(desired.topics)));
+      out.data = kept?.data as T | undefined;
+      out.next = kept?.next ?? '';
+      out.total = kept?.total;
+      out.at = kept?.at ?? 0;
       out.error = undefined;
-      out.loading = true;
+      out.loading = kept === undefined;
       out.index = 0;
       shown = name;
     }
-    return follow(desired, out);
+    return follow(desired, out, name);
   });
   return out;
 }
 
-function follow<T>(query: Query, out: Live<T>): () => void {
+function follow<T>(query: Query, out: Live<T>, name: string): () => void {
   const abort = new AbortController();
   const pace = new Pace();
   let busy = false;
@@ -228,6 +243,7 @@ function follow<T>(query: Query, out: Live<T>): () => void {
       out.index = answer.index;
       out.error = undefined;
       out.at = Date.now();
+      shelf.put(name, { interest: query, data: answer.data, next: answer.next, total: answer.total, index: answer.index, at: out.at });
     } catch (error) {
       if (abort.signal.aborted) return;
       const found = error instanceof CallError ? error : new CallError(0, String(error));

@@ -26,6 +26,7 @@ export const KEYS: [keys: string, what: string, words: string][] = [
   ['t', '!theme', 'Next theme: light, dark, system'],
   ['g o', '', 'Overview'],
   ['g l', 'allocations', 'Allocations'],
+  ['g d', '!terminals', 'Terminals in the drawer'],
   ['r u n', 'jobs/run', 'Run a job'],
 ];
 

@@ -3,7 +3,7 @@
 export type Tone = 'good' | 'busy' | 'wait' | 'bad' | 'done';
 
 const LOOKS: Record<Tone, { sign: string; words: string[] }> = {
-  good: { sign: '●', words: ['running', 'ready', 'healthy', 'mounted', 'successful', 'eligible', 'alive', 'run', 'attached'] },
+  good: { sign: '●', words: ['running', 'ready', 'healthy', 'mounted', 'successful', 'eligible', 'alive', 'run', 'attached', 'in use'] },
   busy: {
     sign: '◐',
     words: [

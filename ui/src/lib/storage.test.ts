@@ -1,6 +1,6 @@
 import { expect, it } from 'vitest';
 import type { Claim, PluginRow, VolumeExplain } from '../api/types';
-import { mapFilter, rank, tree } from './storage';
+import { mapFilter, rank, tree, withBlocked } from './storage';
 
 const claim = (more: Partial<Claim>) => ({ JobID: 'w', NodeID: 'n', AllocID: 'a', Phase: 'mounted', WaitsFor: '', LastError: '', ...more }) as Claim;
 const volume = (ID: string, PluginID: string, claims: Claim[] = [], more = {}) =>
@@ -12,8 +12,8 @@ it('ranks trouble', () => {
   const ranks = [
     volume('x', 'a'),
     volume('x', 'a', [claim({ Phase: 'attaching' })]),
+    volume('x', 'a', [claim({ Phase: 'fencing', WaitsFor: 'the fence' })]),
     volume('x', 'a', [claim({ WaitsFor: 'node' })]),
-    volume('x', 'a', [claim({ Phase: 'fencing' })]),
     volume('x', 'a', [claim({}), claim({ LastError: 'no' })]),
   ].map(rank);
   expect(ranks).toEqual([0, 2, 3, 4, 5]);
@@ -48,6 +48,7 @@ it('selects what failed, and what is on a node', () => {
   ];
   const ids = (filters: object) => tree(plugins, rows, { ...any, ...filters }, 60, { n2: 'Berlin' }).flatMap((branch) => branch.volumes.map((row) => row.ID));
   expect(ids({ failed: true }).toSorted()).toEqual(['2', '3']);
+  expect(ids({ waits: true })).toEqual([]);
   expect(ids({ node: 'n1' })).toEqual(['1']);
   expect(ids({ node: 'berl' })).toEqual(['2']);
 });
@@ -58,4 +59,13 @@ it('filters all pages of the map', () => {
     '(Phase == "mounted" or (Claims is not nil and any Claims as c { c.Phase == "mounted" })) and (Claims is not nil and any Claims as c { c.NodeID == "n1" })',
   );
   expect(mapFilter('', '', [])).toBe('ID == ""');
+});
+
+it('ranks a volume for which a job waits, and finds the job', () => {
+  const job = { VolumeID: '1', Namespace: 'default', JobID: 'reader', EvalID: 'e', Since: 1 };
+  const rows = withBlocked([volume('1', 'a', [claim({})]), volume('2', 'a')], [job, { ...job, VolumeID: 'other' }]);
+  expect(rows.map(rank)).toEqual([4, 0]);
+  const ids = (filters: object) => tree(plugins, rows, { ...any, ...filters }).flatMap((branch) => branch.volumes.map((row) => row.ID));
+  expect(ids({ waits: true })).toEqual(['1']);
+  expect(ids({ search: 'READER' })).toEqual(['1']);
 });

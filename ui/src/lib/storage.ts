@@ -1,5 +1,6 @@
 // The storage map: plugins, their nodes, volumes and claims as a tree with a budget.
 
+import type { BlockedJob } from '../api/generated';
 import type { Claim, PluginRow, VolumeExplain } from '../api/types';
 import { all } from './list';
 
@@ -16,12 +17,14 @@ export interface Filters {
   trouble: boolean;
   /** Only volumes that failed, or with a claim that did. */
   failed?: boolean;
+  /** Only volumes with a claim that waits. */
+  waits?: boolean;
 }
 
 export interface Branch {
   plugin: PluginRow | undefined;
   id: string;
-  volumes: VolumeExplain[];
+  volumes: MapVolume[];
   /** How many volumes are left out. */
   hidden: number;
 }
@@ -34,14 +37,29 @@ export function held(volume: VolumeExplain): Claim[] {
 /** Returns how much a claim needs attention: higher is worse. */
 export function claimRank(claim: Claim): number {
   if (claim.LastError) return 5;
-  if (claim.Phase === 'fencing') return 4;
-  if (claim.WaitsFor) return 3;
+  if (claim.Phase === 'fencing') return 3;
+  if (claim.WaitsFor) return 4;
   return ['mounted', 'gone'].includes(claim.Phase) ? 0 : 2;
 }
 
+/** A volume with the jobs that wait for a claim on it. */
+export type MapVolume = VolumeExplain & { Blocked?: BlockedJob[] };
+
+/** Adds the jobs that wait to their volumes. */
+export function withBlocked(volumes: VolumeExplain[], blocked: BlockedJob[]): MapVolume[] {
+  if (blocked.length === 0) return volumes;
+  const key = (ns: string, id: string) => `${ns}/${id}`;
+  const by = new Map<string, BlockedJob[]>();
+  for (const job of blocked) by.set(key(job.Namespace, job.VolumeID), [...(by.get(key(job.Namespace, job.VolumeID)) ?? []), job]);
+  return volumes.map((volume) => {
+    const Blocked = by.get(key(volume.Namespace, volume.ID));
+    return Blocked ? { ...volume, Blocked } : volume;
+  });
+}
+
 /** Returns how much a volume needs attention. */
-export function rank(volume: VolumeExplain): number {
-  const own = volume.LastError ? 5 : volume.Phase === 'ready' ? 0 : 2;
+export function rank(volume: MapVolume): number {
+  const own = volume.LastError ? 5 : volume.Blocked?.length ? 4 : volume.Phase === 'ready' ? 0 : 2;
   return Math.max(own, ...(volume.Claims ?? []).map(claimRank));
 }
 
@@ -63,28 +81,35 @@ export function hasFailed(volume: VolumeExplain): boolean {
   return Boolean(volume.LastError) || held(volume).some((claim) => Boolean(claim.LastError));
 }
 
+/** Returns whether a claim of a volume waits, or a job waits for one. */
+export function doesWait(volume: MapVolume): boolean {
+  return Boolean(volume.Blocked?.length) || held(volume).some((claim) => Boolean(claim.WaitsFor) || claim.Phase === 'fencing');
+}
+
 function isOn(volume: VolumeExplain, node: string, names: Record<string, string>): boolean {
   const ids = [...held(volume).map((claim) => claim.NodeID), ...Object.keys(volume.Usage ?? {})];
   return ids.some((id) => id.startsWith(node) || (names[id] ?? '').toLowerCase().includes(node.toLowerCase()));
 }
 
-function fits(volume: VolumeExplain, filters: Filters, names: Record<string, string>): boolean {
+/** Returns whether a volume is one of those that the filters select. */
+export function fits(volume: MapVolume, filters: Filters, names: Record<string, string>): boolean {
   const search = filters.search.toLowerCase();
-  const words = [volume.ID, volume.Namespace, ...(volume.Claims ?? []).flatMap((claim) => [claim.JobID, claim.NodeID, claim.AllocID])];
+  const words = [volume.ID, volume.Namespace, ...(volume.Claims ?? []).flatMap((claim) => [claim.JobID, claim.NodeID, claim.AllocID]), ...(volume.Blocked ?? []).map((job) => job.JobID)];
   if (search && !words.some((word) => word.toLowerCase().includes(search))) return false;
   if (filters.plugin && volume.PluginID !== filters.plugin) return false;
   if (filters.node && !isOn(volume, filters.node, names)) return false;
   if (filters.failed && !hasFailed(volume)) return false;
+  if (filters.waits && !doesWait(volume)) return false;
   if (filters.trouble && rank(volume) === 0) return false;
   if (!filters.phase) return true;
   return volume.Phase === filters.phase || (volume.Claims ?? []).some((claim) => claim.Phase === filters.phase);
 }
 
 /** Builds the tree, trouble first. */
-export function tree(plugins: PluginRow[], volumes: VolumeExplain[], filters: Filters, budget = BUDGET, names: Record<string, string> = {}): Branch[] {
+export function tree(plugins: PluginRow[], volumes: MapVolume[], filters: Filters, budget = BUDGET, names: Record<string, string> = {}): Branch[] {
   const shown = volumes.filter((volume) => fits(volume, filters, names));
   const ids = new Set([...plugins.map((plugin) => plugin.ID), ...shown.map((volume) => volume.PluginID)]);
-  const narrowed = Boolean(filters.search || filters.phase || filters.trouble || filters.node || filters.failed);
+  const narrowed = Boolean(filters.search || filters.phase || filters.trouble || filters.node || filters.failed || filters.waits);
   const out: Branch[] = [];
   for (const id of ids) {
     if (filters.plugin && filters.plugin !== id) continue;

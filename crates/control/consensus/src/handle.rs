@@ -4,6 +4,8 @@ use crate::config::Identity;
 use crate::log::DiskHealth;
 use crate::machine::Meaning;
 use crate::raft::{Command, CommittedLeaderId, TypeConfig};
+
+use crate::reads::ROUND_TIMEOUT;
 use crate::runtime::timeout;
 use crate::start::{Inner, Running, fatal, initialize, not_leader, why_stopped};
 use crate::{ClusterId, Error, MembershipError, Peer, PeerAddress, ServerId};
@@ -221,13 +223,26 @@ impl Handle {
     /// [`Error::NotLeader`], [`Error::NoQuorum`], [`Error::Stopped`], [`Error::Fatal`].
     pub async fn read(&self, max_age: Option<Duration>) -> Result<u64, Error> {
         let running = self.inner.running()?;
-        let half = self.inner.config().timing.read_lease();
-        let age = max_age.map_or(half, |age| age.min(half));
-        let leased = running.leased(&self.inner.leadership.borrow(), age);
-        match leased {
+        match self.leased(running, max_age) {
+            Some(index) => running.until_applied(index, ROUND_TIMEOUT).await,
+            None => running.rounds.join().await,
+        }
+    }
+
+    /// Returns an index for a read at a follower: it contains everything that was acknowledged, or shown by a follower, before
+    /// the call. This server need not have applied it.
+    pub(crate) async fn read_index(&self) -> Result<u64, Error> {
+        let running = self.inner.running()?;
+        match self.leased(running, None) {
             Some(index) => Ok(index),
             None => running.rounds.join().await,
         }
+    }
+
+    fn leased(&self, running: &Running, max_age: Option<Duration>) -> Option<u64> {
+        let half = self.inner.config().timing.read_lease();
+        let age = max_age.map_or(half, |age| age.min(half));
+        running.leased(&self.inner.leadership.borrow(), age)
     }
 
     /// Does the same with a round of heartbeats that began after the call. Concurrent callers share rounds.
@@ -247,19 +262,7 @@ impl Handle {
     pub async fn catch_up(&self, limit: Duration) -> Result<u64, Error> {
         let running = self.inner.running()?;
         let index = running.questions.join().await?;
-        let mut metrics = running.raft.metrics();
-        let applied = async {
-            loop {
-                metrics.borrow_and_update();
-                if running.applied.load(Ordering::SeqCst) >= index {
-                    return Ok(index);
-                }
-                if metrics.changed().await.is_err() {
-                    return Err(why_stopped(&running.raft));
-                }
-            }
-        };
-        timeout(limit, applied).await.map_err(|_| Error::Lagging)?
+        running.until_applied(index, limit).await
     }
 
     /// Returns whether this server is the leader now, as far as it knows.

@@ -68,7 +68,7 @@ impl Handle {
                 let request: VoteRequest<TypeConfig> = wire::decode(&body)?;
                 wire::response(&raft.pre_vote(request).await.map_err(failed)?)
             }
-            MessageKind::ReadIndex => wire::response(&self.read(None).await?),
+            MessageKind::ReadIndex => wire::response(&self.read_index().await?),
             MessageKind::TransferLeader => {
                 let request: TransferLeaderRequest<TypeConfig> = wire::decode(&body)?;
                 wire::response(&raft.handle_transfer_leader(request).await.map_err(fatal)?)

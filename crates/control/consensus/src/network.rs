@@ -22,6 +22,7 @@ use std::fmt;
 use std::future::Future;
 use std::io;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 /// Time limit for entries to be on the disk of another server. A retry is cheap, because the receiver then has them.
@@ -116,6 +117,8 @@ pub(crate) struct SnapshotHead {
 pub(crate) struct Network {
     pub(crate) transport: Arc<dyn PeerTransport>,
     pub(crate) identity: Arc<RwLock<Identity>>,
+    /// The highest index that was sent to a follower as committed. A follower may apply and show it before this server does.
+    pub(crate) shown: Arc<AtomicU64>,
 }
 
 impl fmt::Debug for Network {
@@ -132,6 +135,10 @@ pub(crate) struct Link {
 }
 
 impl Network {
+    pub(crate) fn new(transport: Arc<dyn PeerTransport>, identity: Arc<RwLock<Identity>>) -> Self {
+        Self { transport, identity, shown: Arc::default() }
+    }
+
     fn header(&self, to: ServerId) -> Result<Header, Error> {
         let Identity { cluster: Some(cluster), number: Some(from) } = *self.identity.read() else {
             return Err(Error::NotAdmitted);
@@ -187,6 +194,9 @@ impl RaftNetworkV2<TypeConfig> for Link {
         rpc: AppendEntriesRequest<TypeConfig>,
         option: RPCOption,
     ) -> Result<AppendEntriesResponse<TypeConfig>, RPCError<TypeConfig>> {
+        if let Some(committed) = &rpc.leader_commit {
+            self.network.shown.fetch_max(committed.index, Ordering::SeqCst);
+        }
         // openraft's limit, one heartbeat interval, is too short for the disk of the receiver.
         let timeout = if rpc.entries.is_empty() { option.hard_ttl() } else { APPEND_TIMEOUT };
         self.ask(MessageKind::Append, &rpc, timeout).await

@@ -2,8 +2,8 @@
 
 use crate::network::Network;
 use crate::raft::{Core, Instant, TypeConfig};
-use crate::runtime::suspended;
-use crate::start::{Running, fatal, not_leader};
+use crate::runtime::{suspended, timeout};
+use crate::start::{Running, fatal, not_leader, why_stopped};
 use crate::{Error, Leadership, PeerAddress};
 use futures::FutureExt;
 use futures::future::{BoxFuture, Shared};
@@ -18,7 +18,7 @@ use std::time::Duration;
 use tokio::sync::watch;
 
 /// How long a round waits for a quorum.
-const ROUND_TIMEOUT: Duration = Duration::from_secs(5);
+pub(crate) const ROUND_TIMEOUT: Duration = Duration::from_secs(5);
 /// Growth of the difference between `CLOCK_BOOTTIME` and `CLOCK_MONOTONIC` that shows that the machine was suspended.
 const SUSPENSION: Duration = Duration::from_millis(50);
 
@@ -141,8 +141,11 @@ pub(crate) async fn quorum_round(raft: &Core) -> Result<u64, Error> {
 }
 
 impl Running {
-    /// Returns an index that is applied and contains everything acknowledged before the call, if the last
+    /// Returns an index that contains everything that was acknowledged, or shown by a follower, before the call, if the last
     /// acknowledgement by a quorum is at most `age` old.
+    ///
+    /// The index may not be applied yet. For example, the disk of this server is slow, and two followers commit a write. A
+    /// follower answers a read with the write, so a later read at this server must have it too.
     ///
     /// No other server can be the leader then, except after a transfer of leadership, which only this server starts.
     /// `leadership` must be the published one: it names a term only after its first round, so everything that earlier
@@ -162,7 +165,27 @@ impl Running {
             acked.elapsed() < age && not_before.is_none_or(|not_before| acked > not_before)
         });
         let proved = voters == [self.number.0] || fresh && voters.contains(&self.number.0);
-        proved.then(|| self.applied.load(Ordering::SeqCst))
+        proved.then(|| self.applied.load(Ordering::SeqCst).max(self.shown.load(Ordering::SeqCst)))
+    }
+
+    /// Waits until the entry of an index is applied.
+    pub(crate) async fn until_applied(&self, index: u64, limit: Duration) -> Result<u64, Error> {
+        if self.applied.load(Ordering::SeqCst) >= index {
+            return Ok(index);
+        }
+        let mut metrics = self.raft.metrics();
+        let applied = async {
+            loop {
+                metrics.borrow_and_update();
+                if self.applied.load(Ordering::SeqCst) >= index {
+                    return Ok(index);
+                }
+                if metrics.changed().await.is_err() {
+                    return Err(why_stopped(&self.raft));
+                }
+            }
+        };
+        timeout(limit, applied).await.map_err(|_| Error::Lagging)?
     }
 }
 

@@ -60,6 +60,8 @@ pub(crate) struct Running {
     pub(crate) held_until: Option<Instant>,
     /// Index of the last applied entry.
     pub(crate) applied: Arc<AtomicU64>,
+    /// The highest index that a follower may have applied, because this server sent it as committed.
+    pub(crate) shown: Arc<AtomicU64>,
     /// The last entry on disk at the start. The state before the restart contained no later one.
     pub(crate) tail: Option<u64>,
     /// The term in which this server has begun to give up its leadership; 0 before the first.
@@ -231,9 +233,9 @@ impl Inner {
             return Ok(());
         };
         let config = openraft_config(&self.config)?;
-        let network = Network { transport: self.transport.clone(), identity: self.identity.clone() };
+        let network = Network::new(self.transport.clone(), self.identity.clone());
         let questions = Rounds::leader(network.clone(), self.leadership.subscribe());
-        let (inbox, applied) = (machine.inbox(), machine.applied_index());
+        let (inbox, applied, shown) = (machine.inbox(), machine.applied_index(), network.shown.clone());
         let (pristine, tail) = (log.is_pristine(), log.last_index());
         let raft = Raft::new(number.0, config, network, log, machine).await.map_err(fatal)?;
         let began = match begin(&raft, number, &self.config, pristine).await {
@@ -260,6 +262,7 @@ impl Inner {
             number,
             inbox,
             applied,
+            shown,
             held_until,
             tail,
             given_up: AtomicU64::new(0),

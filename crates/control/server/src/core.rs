@@ -150,12 +150,11 @@ impl Core {
         Self { term: Some(term), absences: Absences::default(), ..self.clone() }
     }
 
-    /// Proves that this server leads and that its state contains everything that any server has shown, with a quorum
-    /// round that begins now. The caller must take the state after the call.
+    /// Proves that this server leads and that its state contains everything that is committed, with a quorum round that
+    /// begins now. The caller must take the state after the call.
     ///
-    /// A lease does not suffice, because a follower may apply an entry before the leader does. For example, the leader's
-    /// disk is slow and two followers commit an allocation with its claim. A node receives the allocation from a
-    /// follower and asks the leader for the claim. The leader has not applied the entry yet.
+    /// For example, the leader's disk is slow, and two followers commit an allocation with its claim. A node receives the
+    /// allocation from a follower and asks the leader for the claim. The leader has not applied the entry yet.
     pub(crate) async fn prove_newest(&self) -> Result<(), ServerError> {
         if planted!(UnprovedDiscard) {
             return Ok(());
@@ -179,6 +178,8 @@ impl Core {
         let bytes =
             command.pack().map_err(|error| ServerError::Encode { command: kind, error: Arc::new(error) })?;
         let applied = self.append(term.number(), bytes, command).await?;
+        #[cfg(feature = "simulation")]
+        crate::plant::record(term.number(), applied.index);
         let mut outcome: Outcome = Outcome::unpack(&applied.response)
             .map_err(|error| ServerError::Outcome { command: kind, error: Arc::new(error) })?;
         outcome.index = applied.index;

@@ -65,7 +65,7 @@ pub use gc::{Ages, GcConfig};
 pub use heartbeat::HeartbeatConfig;
 pub use plan::RejectionConfig;
 #[cfg(feature = "simulation")]
-pub use plant::{Plant, plant};
+pub use plant::{Plant, Written, plant, take_written};
 pub use pool::{MAX_WORKERS, Scheduler, UnknownScheduler, Workers, WorkersError};
 pub use replication::{ReplicationState, ReplicationStatus};
 pub use server::{

@@ -1,6 +1,6 @@
 //! Faults that the simulation must find.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 
 /// A fault of this crate that a test plants in all servers of the world of its thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -35,4 +35,27 @@ pub fn plant(fault: Option<Plant>) {
 /// Returns whether a fault is planted in this thread.
 pub(crate) fn is_planted(fault: Plant) -> bool {
     PLANTED.get() == Some(fault)
+}
+
+/// A change that a leader wrote.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Written {
+    /// The term in which the leader decided.
+    pub term: u64,
+    /// The index in the log.
+    pub index: u64,
+}
+
+thread_local! {
+    static WRITTEN: RefCell<Vec<Written>> = const { RefCell::new(Vec::new()) };
+}
+
+/// Records a change, for the check that no decision of a term follows one of a later term.
+pub(crate) fn record(term: u64, index: u64) {
+    WRITTEN.with_borrow_mut(|written| written.push(Written { term, index }));
+}
+
+/// Takes the changes that the servers of this thread wrote since the last call.
+pub fn take_written() -> Vec<Written> {
+    WRITTEN.take()
 }

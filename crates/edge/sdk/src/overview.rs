@@ -8,7 +8,7 @@ use crate::query::{QueryOptions, Response, path};
 use caravan_types::host_volume::HostVolumeStub;
 use caravan_types::plugin::PluginListStub;
 use caravan_types::volume::VolumeExplain;
-use caravan_types::{NodeId, UnixNanos};
+use caravan_types::{NodeId, PluginId, UnixNanos};
 use serde::Deserialize;
 use std::collections::BTreeMap;
 
@@ -74,14 +74,89 @@ pub struct StorageMap {
     pub plugins: Vec<PluginListStub>,
     /// The volumes of this page, with their claims.
     pub volumes: Vec<VolumeExplain>,
+    /// The volumes of each plugin by what they need, and its work.
+    pub facts: BTreeMap<PluginId, PluginFacts>,
     /// Host volumes that users created.
     pub host_volumes: Vec<HostVolumeStub>,
+    /// The groups that hold a host volume, by its id.
+    pub holders: BTreeMap<String, Vec<HostVolumeHolder>>,
+    /// The volumes of the nodes' configurations.
+    pub static_volumes: Vec<StaticVolume>,
+    /// The jobs that wait for a claim on a volume of the answer.
+    pub blocked: Vec<BlockedJob>,
     /// The names of the nodes that the answer names.
     pub nodes: BTreeMap<NodeId, String>,
     /// The number of volumes that the caller may list but not read.
     pub hidden: u64,
     /// The rights that the caller lacks; their objects are missing.
     pub denied: Vec<String>,
+}
+
+/// The volumes of a plugin by what they need, and its work. The numbers are those of the volumes that the request selects
+/// without its filter expression and its page.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "PascalCase", default)]
+pub struct PluginFacts {
+    /// Volumes with a failed step.
+    pub failed: u64,
+    /// Volumes with a claim that waits.
+    pub waiting: u64,
+    /// Volumes with a claim that waits for the end of a fence.
+    pub fencing: u64,
+    /// Volumes between two states.
+    pub changing: u64,
+    /// All other volumes.
+    pub rest: u64,
+    /// The number of the servers' calls in progress.
+    pub calls: u64,
+    /// The nodes with a part of the plugin that is not healthy.
+    pub sick: Vec<NodeId>,
+}
+
+/// A group that holds a host volume.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "PascalCase", default)]
+pub struct HostVolumeHolder {
+    /// The id of the job.
+    #[serde(rename = "JobID")]
+    pub job_id: String,
+    /// The group.
+    pub task_group: String,
+    /// The allocation; empty while the group keeps its place without one.
+    #[serde(rename = "AllocID")]
+    pub alloc_id: String,
+}
+
+/// A job whose evaluation waits until a claim on a volume is released.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "PascalCase", default)]
+pub struct BlockedJob {
+    /// The volume.
+    #[serde(rename = "VolumeID")]
+    pub volume_id: String,
+    /// The namespace of the volume and of the job.
+    pub namespace: String,
+    /// The job.
+    #[serde(rename = "JobID")]
+    pub job_id: String,
+    /// The evaluation that waits.
+    #[serde(rename = "EvalID")]
+    pub eval_id: String,
+    /// When the evaluation was created.
+    pub since: UnixNanos,
+}
+
+/// A volume of a node's configuration.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "PascalCase", default)]
+pub struct StaticVolume {
+    /// The name by which jobs request the volume.
+    pub name: String,
+    /// The node.
+    #[serde(rename = "NodeID")]
+    pub node_id: NodeId,
+    /// Whether jobs may only read.
+    pub read_only: bool,
 }
 
 /// The usage of all nodes as columns; the same position in each of them is the same node.
@@ -214,7 +289,8 @@ impl Caravan<'_> {
     }
 
     /// Returns the storage map, in pages of volumes. The parameter `trouble=true` selects volumes that wait, failed or are
-    /// in transition.
+    /// in transition. The parameter `rank=failed,waiting,fencing,changing` selects volumes by what they need, and `ranked=true`
+    /// asks for one page with the worst trouble first.
     pub async fn storage(&self, query: &QueryOptions) -> Result<Response<StorageMap>, Error> {
         self.0.get("/v1/caravan/storage", query).await
     }

@@ -40,15 +40,33 @@ fn a_user_acts_on_jobs_files_and_volumes() -> Result<()> {
     session(&agent_with_writer()?, "verbs.mjs", &[])
 }
 
-#[test]
-fn a_user_finds_out_what_waits_and_acts() -> Result<()> {
+/// Starts an agent as [`agent_with_writer`] does, with the job `reader`, which waits for the volume.
+fn agent_with_reader() -> Result<Agent> {
     let agent = agent_with_writer()?;
     run_job(&agent, "reader", &job("reader"))?;
     eventually("the second job to wait for the volume", || {
         let evals = agent.get("/v1/job/reader/evaluations")?.to_string();
         if evals.contains("blocked") { Ok(()) } else { bail!("{evals}") }
     })?;
-    session(&agent, "story.mjs", &[])
+    Ok(agent)
+}
+
+#[test]
+fn a_user_finds_out_what_waits_and_acts() -> Result<()> {
+    session(&agent_with_reader()?, "story.mjs", &[])
+}
+
+#[test]
+fn a_user_sees_storage_as_a_picture_and_acts_in_rows() -> Result<()> {
+    let agent = agent_with_reader()?;
+    let map = agent.get("/v1/caravan/storage?namespace=*&ranked=true")?;
+    ensure!(map["Blocked"][0]["JobID"] == "reader" && map["Facts"]["hostpath"]["Waiting"] == 1, "{map}");
+    session(&agent, "storage.mjs", &[])
+}
+
+#[test]
+fn a_terminal_goes_on_while_other_pages_are_looked_at() -> Result<()> {
+    session(&agent_with_writer()?, "drawer.mjs", &[])
 }
 
 /// The page's own routes: an overview with reasons, the storage map, the usage of nodes, the caller's rights.

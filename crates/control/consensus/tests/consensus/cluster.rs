@@ -151,6 +151,41 @@ async fn a_leader_that_is_cut_off_answers_no_read_and_takes_no_write() {
     cluster.stop_all().await;
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn a_read_at_the_leader_has_what_a_follower_has_shown() {
+    let cluster = Cluster::founded(3).await;
+    let leader = cluster.leader(&[]).await;
+    propose(&cluster, leader, "first").await;
+    let handle = cluster.server(leader).clone();
+    handle.read_quorum().await.unwrap();
+
+    // The leader applies nothing while its journal is locked.
+    let journal = cluster.servers[&leader].journal.clone();
+    let ((locked, is_locked), (open, is_open)) =
+        (std::sync::mpsc::channel(), std::sync::mpsc::channel::<()>());
+    let holder = std::thread::spawn(move || {
+        let _rows = journal.0.lock().unwrap();
+        locked.send(()).unwrap();
+        let _ = is_open.recv();
+    });
+    is_locked.recv().unwrap();
+    let proposed = tokio::spawn({
+        let handle = handle.clone();
+        async move { handle.propose(b"shown".to_vec()).await.unwrap().index }
+    });
+    let follower = (1..=3).find(|number| *number != leader).unwrap();
+    let shown = || cluster.servers[&follower].journal.values().last().is_some_and(|value| value == "shown");
+    eventually("the entry at a follower", || shown().then_some(())).await;
+
+    let mut read = std::pin::pin!(handle.read(None));
+    assert!(futures::poll!(&mut read).is_pending());
+    drop(open);
+    let index = read.await.unwrap();
+    assert!(index >= proposed.await.unwrap());
+    holder.join().unwrap();
+    cluster.stop_all().await;
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_follower_catches_up_with_all_that_was_acknowledged() {
     const LIMIT: Duration = Duration::from_secs(10);

@@ -22,6 +22,21 @@ async fn a_tenant_sees_its_own_objects_and_the_missing_rights() {
     assert_eq!((&map["Volumes"], &map["Denied"]), (&json!([]), &json!(["node:read"])), "{map}");
     let map = ask(&tenants, "/v1/caravan/storage?namespace=*", &tenants.a).await;
     assert_eq!(map["Volumes"].as_array().map(Vec::len), Some(1), "{map}");
+    assert_eq!((&map["StaticVolumes"], &map["Blocked"]), (&json!([]), &json!([])), "{map}");
+    let path = "/v1/caravan/storage?namespace=*&ranked=true&filter=ID+%3D%3D+%22none%22";
+    let ranked = ask(&tenants, path, &tenants.root).await;
+    let facts = &ranked["Facts"]["disk"];
+    assert_eq!((&ranked["Volumes"], &facts["Rest"]), (&json!([]), &json!(1)), "{ranked}");
+    assert_eq!(ranked["StaticVolumes"][0]["Name"], "scratch", "{ranked}");
+    let failed = ask(&tenants, "/v1/caravan/storage?namespace=*&rank=failed,waiting", &tenants.root).await;
+    assert_eq!((&failed["Volumes"], &failed["Facts"]["disk"]["Rest"]), (&json!([]), &json!(0)), "{failed}");
+    let path = "/v1/caravan/storage?ranked=true&sort=id";
+    let refused = tenants.ask(&Method::GET, path, &Value::Null, &tenants.root).await.expect("an answer");
+    assert!(
+        refused.status == 400 && refused.text().contains("`sort` is not available"),
+        "{}",
+        refused.text()
+    );
     let refused = tenants.ask(&Method::GET, "/v1/caravan/nodes/usage", &Value::Null, &tenants.b).await;
     assert_eq!(refused.map(|got| got.status.as_u16()), Some(403));
 }

@@ -51,7 +51,8 @@ async fn the_web_page_stays_within_its_budgets() {
     let web = Web::start(&cluster, ([127, 0, 0, 1], 0).into()).await.unwrap();
     let address = format!("http://{}", web.address);
     let session = tokio::task::spawn_blocking(move || {
-        caravan_testkit::browser::session("budget.mjs", &address, &[], &[])
+        caravan_testkit::browser::session("budget.mjs", &address, &[], &[])?;
+        caravan_testkit::browser::session("moves.mjs", &address, &[], &[])
     });
     session.await.unwrap().unwrap();
     drop(web);

@@ -6,6 +6,7 @@ use super::users::Object;
 use super::world::HEARTBEAT;
 use crate::trace;
 use caravan_consensus::sim::{HostId, elapsed};
+use caravan_server::Written;
 use caravan_state::Root;
 use caravan_testkit::linear::specs::{Register, RegisterOp, RegisterRet};
 use caravan_testkit::linear::{self, Operation};
@@ -41,6 +42,8 @@ pub(super) struct Past {
     /// The newest index that each server has shown.
     stale: BTreeMap<HostId, u64>,
     newest_acked: u64,
+    /// The term of each change of a leader, by its index.
+    written: BTreeMap<u64, u64>,
     history: Vec<Recorded>,
     refused: BTreeSet<(Object, u64)>,
     /// The index up to which states were observed, and the statuses of the nodes there.
@@ -114,6 +117,19 @@ impl Book {
                 pages.count("terms");
             }
         }
+    }
+
+    /// Records changes that leaders wrote. A term's changes come before those of later terms.
+    pub(super) fn wrote_in_term(&self, Written { term, index }: Written) {
+        let mut pages = self.lock();
+        let before = pages.past.written.range(..index).next_back().map(|(_, term)| *term);
+        let after = pages.past.written.range(index..).next().map(|(_, term)| *term);
+        if before.is_some_and(|before| before > term) || after.is_some_and(|after| after < term) {
+            pages.violate(format!(
+                "a change of term {term} is at index {index}, beside changes of terms {before:?} and {after:?}"
+            ));
+        }
+        pages.past.written.insert(index, term);
     }
 
     /// Observes the newest state.

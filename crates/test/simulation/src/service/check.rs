@@ -21,6 +21,9 @@ impl Sim {
                 self.book.leads(host, metrics.term);
             }
         }
+        for written in caravan_server::take_written() {
+            self.book.wrote_in_term(written);
+        }
         if let Some((_, root)) = self.newest() {
             self.book.observe(&root, nodes);
         }

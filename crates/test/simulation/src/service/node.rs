@@ -92,6 +92,16 @@ impl Agent {
         Line { sim: self.sim.clone(), from: host(self.number), to, caller }
     }
 
+    /// Returns the connection for the next list, often to another server than before, and how long to keep it.
+    fn line_of_list(&self) -> (Line, Duration) {
+        let (mut line, hosts) = (self.line(), self.sim.hosts());
+        let mut shared = self.shared.lock();
+        if shared.lots.chance(50) {
+            line.to = shared.lots.pick(&hosts).copied().unwrap_or(line.to);
+        }
+        (line, shared.lots.between(Duration::from_secs(1), Duration::from_secs(12)))
+    }
+
     async fn call<M: Method>(&self, request: M::Request) -> Result<M::Response, RpcError> {
         let line = self.line();
         let answer = line.call::<M>(request, CALL_TIMEOUT, false).await;
@@ -170,8 +180,12 @@ impl Agent {
             if registered {
                 let request =
                     WatchAllocs { node_id: self.row.id.clone(), secret: self.row.secret_id.clone(), after };
-                let mut deltas = self.line().stream::<methods::WatchAllocs>(request);
-                while let Some(Ok(delta)) = deltas.next().await {
+                let (line, stay) = self.line_of_list();
+                let mut deltas = line.stream::<methods::WatchAllocs>(request);
+                let end = now() + stay;
+                while let Ok(Some(Ok(delta))) =
+                    timeout(end.saturating_duration_since(now()), deltas.next()).await
+                {
                     self.apply(&delta);
                 }
             }

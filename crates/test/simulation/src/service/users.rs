@@ -14,6 +14,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 const VARIABLES: u8 = 3;
+/// Reads after the start of a server.
+const LOOKS: usize = 40;
 const CALL_TIMEOUT: Duration = Duration::from_secs(8);
 /// How long a server waits for the answer of the leader that it passed a request on to.
 const LEADER_TIMEOUT: Duration = Duration::from_secs(6);
@@ -242,6 +244,26 @@ fn failed(error: &ServerError) -> Answer {
 
 fn variable(number: u8) -> VariableKey {
     VariableKey::new("default", format!("v{number}"))
+}
+
+/// Registers the job that writes to the volume again, so that another allocation takes the volume over.
+pub(super) async fn replace_writer(sim: Sim) {
+    let Some(to) = sim.leader() else { return };
+    let (object, value) = (Object::Job(JobName::Writer), sim.book.next_id());
+    let place = sim.book.called(usize::MAX, object, RegisterOp::Write(value));
+    match ask(&sim, to, Request::Write { object, value, check: None }).await {
+        Answer::Written(version) => sim.book.written(place, object, value, version.index),
+        Answer::Refused => sim.book.refused(place, object, value),
+        Answer::Read(..) | Answer::Conflict | Answer::Unknown => {}
+    }
+}
+
+/// Reads from a server that starts, and permits old states.
+pub(super) async fn look_after_start(sim: Sim, host: HostId, mut lots: Lots) {
+    for _ in 0..LOOKS {
+        sleep(lots.between(Duration::from_millis(5), Duration::from_millis(100))).await;
+        stale_read(&sim, host).await;
+    }
 }
 
 async fn stale_read(sim: &Sim, to: HostId) {

@@ -2,6 +2,8 @@
 
 use super::book::Book;
 use super::lan::{Place, Table, Wires};
+use super::nemesis::NODES;
+use super::rows;
 use crate::net::Net;
 use caravan_consensus::sim::{HostId, VirtualDisk};
 use caravan_consensus::{Config as LogConfig, Peer, ServerId, Start, Storage};
@@ -12,6 +14,7 @@ use caravan_server::{
 };
 use caravan_state::Snapshot;
 use caravan_types::Nanos;
+use caravan_types::volume::{Claim, ClaimPhase};
 use caravan_volumes::lease::Lease;
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, VecDeque};
@@ -150,6 +153,14 @@ impl Sim {
     pub(super) fn newest(&self) -> Option<(HostId, Snapshot)> {
         let states = self.handles().into_iter().map(|(host, handle)| (host, handle.store().snapshot()));
         states.max_by_key(|(_, root)| root.index())
+    }
+
+    /// Returns the number of the node that uses the volume.
+    pub(super) fn holder(&self) -> Option<u32> {
+        let (_, root) = self.newest()?;
+        let uses = |claim: &&Arc<Claim>| matches!(claim.phase, ClaimPhase::Attached | ClaimPhase::Mounted);
+        let holder = root.claims_of(&rows::volume_key()).find(uses)?.node_id.clone();
+        (1..=NODES).find(|number| rows::node_id(*number) == holder)
     }
 
     /// Prepares the start of a server's process, and returns it.

@@ -224,7 +224,8 @@ pub fn draw(seed: u64, shape: &Shape) -> Schedule {
     for number in 0..count {
         // At least one volume has a single writer, because that is the property under test.
         let shared = number > 0 && rng.percent(35);
-        let plugin = rng.pick(&shape.plugins).id.clone();
+        let plugin = rng.pick(&shape.plugins);
+        let (shared, plugin) = (shared && plugin.shares_volumes(), plugin.id.clone());
         volumes.push(VolumePlan { id: format!("s{seed}v{number}"), plugin, shared });
         let writers = if shared { 1 } else { 1 + rng.index(2) };
         let winner = rng.index(writers);

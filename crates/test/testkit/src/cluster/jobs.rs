@@ -23,6 +23,16 @@ impl FaultPlugin {
         let habits = habits.iter().map(|habit| (*habit).to_owned()).collect();
         Self { id: id.to_owned(), attach, stage, images: false, habits }
     }
+
+    /// Returns whether two nodes of one machine may share a volume. If the plugin refuses to undo a mount that does not
+    /// exist, a node waits until the machine has no mount of the volume's directory. The nodes of a test share the machine,
+    /// so such a node would wait for the other one.
+    pub(crate) fn shares_volumes(&self) -> bool {
+        let has = |habit: &str| self.habits.iter().any(|own| own == habit);
+        has("--fuse")
+            || has("--unknown=not-found")
+            || !self.habits.iter().any(|own| own.starts_with("--unknown="))
+    }
 }
 
 /// A job whose tasks stamp a volume continuously.

@@ -1,0 +1,128 @@
+// The storage map and the verbs of its rows: node storage.mjs ADDRESS. The agent runs the plugin `hostpath`, and the job `writer`
+// with its volume `data`; the job `reader` waits for the same volume. Prints `the session is over`.
+
+import { accessible } from './accessible.mjs';
+import { api, expect, heading, live, open, session, until } from './browser.mjs';
+
+const map = (page) => page.getByRole('region', { name: 'Storage map' });
+const picture = (page) => map(page).getByRole('group', { name: 'Plugins, nodes, volumes and claims' });
+const focused = (page) => page.evaluate(() => document.activeElement?.textContent?.trim() ?? '');
+
+const steps = {
+  async 'the map is a picture with what waits, and an arrow from what is in the way'() {
+    const page = await open('storage');
+    await heading(page, 'Storage');
+    await picture(page).getByRole('link', { name: 'hostpath', exact: true }).waitFor();
+    await picture(page).getByRole('link', { name: 'data', exact: true }).waitFor();
+    await picture(page).getByRole('link', { name: /^writer / }).waitFor();
+    await picture(page).getByRole('link', { name: 'reader', exact: true }).waitFor();
+    await picture(page).getByText('blocked · waits for a claim').waitFor();
+    await picture(page).getByText(/mounted · write/).waitFor();
+    expect((await picture(page).locator('path.way').count()) === 1, 'an arrow from the claim in the way');
+    await accessible(page, 'the picture of the storage map');
+    await page.setViewportSize({ width: 320, height: 640 });
+    const wide = await page.evaluate(() => document.documentElement.scrollWidth);
+    expect(wide <= 321, `no sideways scrolling of the page, which is ${wide} px wide`);
+    await page.setViewportSize({ width: 1280, height: 720 });
+    await page.close();
+  },
+
+  async 'the keyboard moves along the picture'() {
+    const page = await open('storage');
+    await picture(page).getByRole('link', { name: 'hostpath', exact: true }).focus();
+    await page.keyboard.press('ArrowRight');
+    const node = await focused(page);
+    expect((await api('nodes')).some((row) => row.Name === node), `the node, not ${node}`);
+    await page.keyboard.press('ArrowRight');
+    expect((await focused(page)) === 'data', `the volume, not ${await focused(page)}`);
+    await page.keyboard.press('ArrowRight');
+    await page.keyboard.press('ArrowDown');
+    expect((await focused(page)) === 'reader', `the job that waits, not ${await focused(page)}`);
+    await page.keyboard.press('ArrowLeft');
+    // The verbs of the volume come after its link.
+    await page.keyboard.press('Tab');
+    await page.keyboard.press('Enter');
+    await page.getByRole('dialog', { name: 'Verbs of the volume data' }).waitFor();
+    await page.keyboard.press('Escape');
+    await page.getByRole('dialog').waitFor({ state: 'hidden' });
+    await picture(page).getByRole('link', { name: 'reader', exact: true }).focus();
+    await page.keyboard.press('Enter');
+    await heading(page, 'reader');
+    await page.goBack();
+    await heading(page, 'Storage');
+    await page.close();
+  },
+
+  async 'filters and the view are in the address'() {
+    const page = await open('storage?show=waits');
+    await picture(page).getByRole('link', { name: 'data', exact: true }).waitFor();
+    await page.getByRole('combobox', { name: 'Show' }).selectOption('failed');
+    await map(page).getByText('No plugins and no volumes match.').waitFor();
+    expect(page.url().includes('show=failed'), `the filter in ${page.url()}`);
+    await page.getByRole('combobox', { name: 'Show' }).selectOption('');
+    await page.getByRole('radio', { name: 'Tree' }).check();
+    await map(page).getByRole('link', { name: 'data', exact: true }).waitFor();
+    await map(page).getByText('waits for a claim').waitFor();
+    expect(page.url().includes('view=tree'), `the view in ${page.url()}`);
+    await accessible(page, 'the tree of the storage map');
+    await page.getByRole('radio', { name: 'Table' }).check();
+    await page.getByRole('table', { name: 'Volumes' }).getByRole('link', { name: 'data', exact: true }).waitFor();
+    expect((await picture(page).count()) === 0 && page.url().includes('view=table'), 'the table alone');
+    await page.goBack();
+    await page.getByRole('radio', { name: 'Tree' }).and(page.locator(':checked')).waitFor();
+    await page.close();
+  },
+
+  async 'rows have verbs'() {
+    const page = await open('storage');
+    await live(page);
+    const row = page.getByRole('table', { name: 'Volumes' }).getByRole('button', { name: 'Verbs of data' });
+    await row.click();
+    const verbs = page.getByRole('dialog', { name: 'Verbs of the volume data' });
+    await verbs.getByRole('button', { name: /^Detach from / }).waitFor();
+    await accessible(page, 'the verbs of a volume');
+    await verbs.getByRole('button', { name: 'Cancel' }).click();
+    expect(await row.evaluate((button) => button === document.activeElement), 'the focus to return to the row');
+    await row.click();
+    await verbs.getByRole('button', { name: 'Grow' }).click();
+    const dialog = page.getByRole('dialog', { name: 'Grow the volume data?' });
+    await dialog.getByText('caravan volume create volume.hcl').waitFor();
+    await dialog.getByRole('textbox', { name: 'New capacity' }).fill('big');
+    await dialog.getByRole('button', { name: 'Grow it' }).click();
+    await dialog.getByRole('alert').getByText('"big"').waitFor();
+    await dialog.getByRole('button', { name: 'Cancel' }).click();
+    await row.click();
+    await verbs.getByRole('button', { name: /^Detach from / }).click();
+    const detach = page.getByRole('dialog', { name: /^Detach data from / });
+    await detach.getByText('caravan volume detach -namespace default data').waitFor();
+    expect(await detach.getByRole('button', { name: 'Detach it' }).isDisabled(), 'the name of the node to be typed first');
+    await detach.getByRole('button', { name: 'Cancel' }).click();
+    await row.click();
+    await verbs.getByRole('button', { name: 'New snapshot' }).click();
+    const snapshot = page.getByRole('dialog', { name: 'Make a snapshot of data?' });
+    await snapshot.getByRole('textbox', { name: 'Name' }).fill('before');
+    await snapshot.getByText('caravan volume snapshot create -namespace default data before').waitFor();
+    await snapshot.getByRole('button', { name: 'Make it' }).click();
+    await snapshot.waitFor({ state: 'hidden' });
+    await until('the snapshot', async () => ((await api('volumes/snapshot?plugin_id=hostpath')).Snapshots ?? []).length === 1);
+    await page.close();
+  },
+
+  async 'a host volume hangs below its node, and a row deletes it'() {
+    const node = (await api('nodes'))[0];
+    await api('volume/host/create', { method: 'PUT', body: JSON.stringify({ Volume: { Name: 'cache', PluginID: 'mkdir', NodeID: node.ID } }) });
+    const page = await open('storage');
+    await picture(page).getByRole('link', { name: 'cache', exact: true }).waitFor();
+    await picture(page).getByText('Host volumes').waitFor();
+    await page.getByRole('table', { name: 'Host volumes' }).getByRole('button', { name: 'Verbs of cache' }).click();
+    await page.getByRole('dialog').getByRole('button', { name: 'Delete' }).click();
+    const dialog = page.getByRole('dialog', { name: 'Delete the host volume cache?' });
+    await dialog.getByText('caravan volume delete -type host -namespace default').waitFor();
+    await dialog.getByRole('textbox').fill('cache');
+    await dialog.getByRole('button', { name: 'Delete the volume' }).click();
+    await page.getByRole('table', { name: 'Host volumes' }).getByRole('link', { name: 'cache' }).waitFor({ state: 'detached' });
+    await page.close();
+  },
+};
+
+await session(steps, process.argv[3]);

@@ -1,0 +1,45 @@
+import { beforeEach, expect, it } from 'vitest';
+import { COVERED, KEPT, Shelf, UNCOVERED, type Answered } from './shelf';
+
+const answer = (more: Partial<Answered> = {}): Answered => ({
+  interest: { topics: ['Node'] }, data: [], next: '', total: undefined, index: 7, at: 1000, ...more,
+});
+const note = (topic: string, index: number, key = 'k') => ({ topic, key, ns: '', related: [], index });
+let shelf: Shelf;
+beforeEach(() => {
+  shelf = new Shelf();
+  shelf.put('nodes', answer());
+  shelf.put('job', answer({ interest: { topics: ['Job'], keys: ['web'] } }));
+});
+
+it('keeps an answer as long as it is current', () => {
+  expect(shelf.take('nodes', 1000 + COVERED, true)?.index).toBe(7);
+  expect(shelf.take('other', 1000, true)).toBeUndefined();
+  expect(shelf.take('nodes', 1000 + UNCOVERED, false)).toBeDefined();
+  expect(shelf.take('nodes', 1001 + UNCOVERED, false)).toBeUndefined();
+  shelf.put('still', answer({ interest: { topics: [] } }));
+  expect(shelf.take('still', 1001 + UNCOVERED, true)).toBeUndefined();
+});
+
+it('drops what a change concerns', () => {
+  shelf.changed([note('Node', 7), note('Job', 9, 'mail')]);
+  expect(shelf.take('nodes', 1000, true)).toBeDefined();
+  expect(shelf.take('job', 1000, true)).toBeDefined();
+  shelf.changed([note('Node', 8), note('Job', 9, 'web')]);
+  expect(shelf.take('nodes', 1000, true)).toBeUndefined();
+  expect(shelf.take('job', 1000, true)).toBeUndefined();
+});
+
+it('drops what lacks changes from before the stream', () => {
+  shelf.begun({ Node: 8, Job: 7 });
+  expect(shelf.take('nodes', 1000, true)).toBeUndefined();
+  expect(shelf.take('job', 1000, true)).toBeDefined();
+  shelf.clear();
+  expect(shelf.take('job', 1000, true)).toBeUndefined();
+});
+
+it('keeps the newest answers only', () => {
+  for (let at = 0; at < KEPT - 1; at += 1) shelf.put(`${at}`, answer());
+  expect(shelf.take('nodes', 1000, true)).toBeUndefined();
+  expect(shelf.take('job', 1000, true)).toBeDefined();
+});
