@@ -40,7 +40,7 @@ struct Filter {
     topics: BTreeMap<String, Vec<String>>,
     /// The namespace; `None` for all namespaces.
     namespace: Option<String>,
-    /// All topics include those that only Caravan has.
+    /// All topics include Caravan's own topics.
     own_topics: bool,
 }
 

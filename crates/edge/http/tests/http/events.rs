@@ -1,4 +1,4 @@
-//! Event streams of the newest rows, and what only Caravan's streams say.
+//! Event streams of the newest rows, and what only Caravan's streams contain.
 
 use crate::harness::Api;
 use crate::rights::Tenants;
@@ -145,7 +145,7 @@ async fn a_slow_reader_of_the_newest_rows_misses_nothing() {
     while let Some(line) = each.next().await {
         ended = line["Error"].as_str().is_some_and(|text| text.contains("fell behind"));
     }
-    assert!(ended, "the reader of each change is told that it lost some");
+    assert!(ended, "the reader of each change receives an error");
 }
 
 #[tokio::test]

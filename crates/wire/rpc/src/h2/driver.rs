@@ -107,7 +107,7 @@ impl<F: Future<Output = ()> + Send + 'static> Executor<F> for Parts {
     }
 }
 
-/// The executor of the calls on a served connection: those that are marked belong to the task of the connection, the
+/// The executor of the calls on a served connection: marked calls belong to the task of the connection, the
 /// others have tasks of their own.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Calls {
@@ -151,6 +151,13 @@ pub(super) struct Driver {
     gate: Gate,
 }
 
+impl Drop for Driver {
+    fn drop(&mut self) {
+        // A part that waits for its first turn may hold the executor, and thus itself.
+        drop(self.started());
+    }
+}
+
 impl Driver {
     /// Returns the parts that were started already, in their order.
     pub(super) fn started(&self) -> Vec<Part> {
@@ -189,7 +196,7 @@ impl Driver {
                 if !signal.is_idle() {
                     continue;
                 }
-                // Nothing is left to say: all of it leaves in one write.
+                // No part has more to send: all of it leaves in one write.
                 if !self.gate.open() {
                     return Poll::Pending;
                 }

@@ -20,7 +20,7 @@ fn step() -> impl Strategy<Value = Step> {
 fn event(step: &Step) -> Event {
     let job = Job {
         id: format!("job-{}", step.object).as_str().into(),
-        namespace: if step.object % 2 == 0 { "default".into() } else { "team".into() },
+        namespace: if step.object.is_multiple_of(2) { "default".into() } else { "team".into() },
         create_index: step.value.map_or(0, u64::from),
         ..Job::default()
     };

@@ -124,13 +124,10 @@ impl Newest {
                 }
             };
             tokio::select! {
-                due = timeout_at(deadline, due) => match due {
+                due = timeout_at(deadline, due) => if due.is_err() {
                     // Changes may wait for their time; the next call does not wait for others.
-                    Err(_) => {
-                        self.reader.again();
-                        return Some((alive(), Stage::Following));
-                    }
-                    Ok(()) => {}
+                    self.reader.again();
+                    return Some((alive(), Stage::Following));
                 },
                 () = reasons::changed(self.reasons.as_mut()) => {
                     self.take_reasons();

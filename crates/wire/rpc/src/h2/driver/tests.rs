@@ -130,6 +130,20 @@ fn parts_run_before_the_connection_and_end_after_it() {
     }
 }
 
+#[test]
+fn a_driver_that_ends_keeps_no_part() {
+    let parts = Parts::default();
+    let held = Arc::new(());
+    let driver = parts.driver(Gate::default());
+    let (executor, inside) = (parts.clone(), held.clone());
+    parts.execute(async move {
+        let _held = (executor, inside);
+        std::future::pending::<()>().await
+    });
+    drop(driver);
+    assert_eq!(Arc::strong_count(&held), 1);
+}
+
 /// A connection that counts its writes.
 #[derive(Debug)]
 struct Writes(DuplexStream, Arc<AtomicUsize>);
@@ -213,7 +227,7 @@ async fn large_messages_pass_a_slow_connection_whole() {
     let serving = tokio::spawn(serving);
     let connection = Connection::handshake(Box::new(near), KeepAlive::default()).await.unwrap();
     let calls = (0..30_usize).map(|round| {
-        let body = (0..round * 1500).map(|at| (at % 251) as u8).collect();
+        let body = (0..=250).cycle().take(round * 1500).collect();
         let message = encode(LogCall::NAME, &LogMessage { kind: 1, body }).unwrap();
         let connection = connection.clone();
         async move {
