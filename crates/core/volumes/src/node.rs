@@ -125,7 +125,7 @@ impl Tries {
     pub fn note_proof(&mut self, proof: Proof) {
         self.refusals = 0;
         match proof {
-            Proof::StageShared => {}
+            Proof::StageShared | Proof::StageLost => {}
             Proof::TargetGone(_) => {
                 (self.publish, self.unpublish, self.target_ended) = (None, None, true);
             }
@@ -193,6 +193,8 @@ pub enum Proof {
     StageGone(Because),
     /// The stage stays for its other users, or the claim had none.
     StageLeft,
+    /// The stage that the claim or another one made is gone, without a call that undid it.
+    StageLost,
 }
 
 /// How the kernel unmounts.
@@ -251,12 +253,18 @@ pub fn next(goal: Goal, entry: &Entry, observed: &Observed<'_>) -> NodeAction {
 /// Returns whether a claim keeps a dead stage from being ended: it took part in the stage, and its target has not
 /// ended.
 pub fn is_live_user(entry: &Entry) -> bool {
-    entry.holds_stage() && !(entry.renewing && entry.publish != Reach::Made)
+    keeps_stage(entry) && !(entry.renewing && entry.publish != Reach::Made)
 }
 
 /// Returns whether a claim proves that its stage is good: it is staged and not being released.
 fn provides_stage(entry: &Entry) -> bool {
-    entry.holds_stage() && entry.phase <= MountPhase::Mounted
+    entry.stages && entry.has_good_stage() && entry.phase <= MountPhase::Mounted
+}
+
+/// Returns whether a claim keeps a stage that the plugin refuses to repeat from being ended. A claim whose stage is gone does
+/// so only while it has a target.
+fn keeps_stage(entry: &Entry) -> bool {
+    entry.holds_stage() && !(entry.stage_lost && entry.publish != Reach::Made)
 }
 
 fn mount(entry: &Entry, observed: &Observed<'_>) -> NodeAction {
@@ -282,7 +290,7 @@ fn stage(entry: &Entry, observed: &Observed<'_>) -> Option<NodeAction> {
     if tries.unstage.is_some() {
         return Some(end_stage(entry, observed));
     }
-    let made = entry.stage == Reach::Made || observed.others.iter().any(provides_stage);
+    let made = entry.has_good_stage() || observed.others.iter().any(provides_stage);
     // The plugin does not know a stage that its earlier process made; staging is idempotent.
     let unknown = tries.publish == Some(Answer::OutOfOrder) && tries.stage.is_none();
     match observed.stage {
@@ -293,18 +301,20 @@ fn stage(entry: &Entry, observed: &Observed<'_>) -> Option<NodeAction> {
         Place::Dead => Some(NodeAction::Wait(NodeWait::DeadStage)),
         _ if unknown => Some(NodeAction::Call(NodeCall::Stage)),
         Place::Empty if !(observed.is_device && made) => match tries.stage {
+            // The next mount at this place is another one, which the plugin may leave unfinished.
+            None if made => Some(NodeAction::Record(Proof::StageLost)),
             None => Some(NodeAction::Call(NodeCall::Stage)),
             Some(Answer::Done) => None,
             Some(_) => Some(NodeAction::GiveUp),
         },
         Place::Mounted | Place::Empty if made => {
-            (entry.stage != Reach::Made).then_some(NodeAction::Record(Proof::StageShared))
+            (!entry.has_good_stage()).then_some(NodeAction::Record(Proof::StageShared))
         }
         Place::Mounted | Place::Empty => Some(match tries.stage {
             None => NodeAction::Call(NodeCall::Stage),
             // An earlier call has partly succeeded, and the plugin does not repeat it.
             Some(answer) if answer.is_refusal() && !tries.stage_ended => {
-                match observed.others.iter().any(Entry::holds_stage) {
+                match observed.others.iter().any(keeps_stage) {
                     true => NodeAction::Wait(NodeWait::LeavingStage),
                     false => end_stage(entry, observed),
                 }

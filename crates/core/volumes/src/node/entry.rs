@@ -48,6 +48,9 @@ pub struct Entry {
     pub publish: Reach,
     /// Whether the mount broke and is being mounted again.
     pub renewing: bool,
+    /// Whether the stage that was made is gone, for example because the node lost its power. Another mount at its place
+    /// proves nothing until the plugin confirms it. The claim still counts as a user of the stage until its release.
+    pub stage_lost: bool,
 }
 
 impl Entry {
@@ -72,12 +75,18 @@ impl Entry {
             P::Staging | P::Publishing => Reach::Unclear,
             P::Mounted | P::Unpublishing => Reach::Made,
         });
-        Self { phase, stages, stage: if stages { stage } else { Reach::Never }, publish, renewing }
+        let stage = if stages { stage } else { Reach::Never };
+        Self { phase, stages, stage, publish, renewing, stage_lost: false }
     }
 
     /// Returns whether the claim uses its stage: the stage is complete, and the claim has not released it.
     pub fn holds_stage(&self) -> bool {
         self.stages && self.stage == Reach::Made && self.phase < MountPhase::Unstaged
+    }
+
+    /// Returns whether the plugin confirmed the stage of this claim, and the stage has been there since.
+    pub(super) fn has_good_stage(&self) -> bool {
+        self.stage == Reach::Made && !self.stage_lost
     }
 
     /// Returns whether the plugin was called for the claim and may hold a mount for it.
@@ -101,31 +110,40 @@ impl Entry {
     #[must_use]
     pub fn learn(self, call: NodeCall, answer: Answer) -> Self {
         match (call, answer) {
-            (NodeCall::Stage, Answer::Done) => Self { stage: Reach::Made, ..self },
+            (NodeCall::Stage, Answer::Done) => Self { stage: Reach::Made, stage_lost: false, ..self },
             (NodeCall::Publish, Answer::Done) => Self { publish: Reach::Made, ..self },
             _ => self,
         }
     }
 
-    /// Returns the entry after a proof. [`Proof::StageGone`] is also written to the other entries of the stage
-    /// ([`Entry::without_stage`]).
+    /// Returns the entry after a proof, which may also change the other entries of the stage
+    /// ([`Entry::beside`]).
     #[must_use]
     pub fn record(self, goal: Goal, proof: Proof) -> Self {
         let phase = |to: MountPhase| if goal == Goal::Release { to } else { self.phase };
         match proof {
-            Proof::StageShared => Self { stage: Reach::Made, ..self },
+            Proof::StageShared => Self { stage: Reach::Made, stage_lost: false, ..self },
+            Proof::StageLost => self.losing_stage(),
             Proof::TargetGone(_) => {
                 Self { publish: Reach::Never, phase: phase(MountPhase::Unpublished), ..self }
             }
             Proof::StageGone(_) | Proof::StageLeft => {
-                Self { stage: Reach::Never, phase: phase(MountPhase::Unstaged), ..self }
+                Self { stage: Reach::Never, stage_lost: false, phase: phase(MountPhase::Unstaged), ..self }
             }
         }
     }
 
-    /// Returns the entry after the stage that it shares has ended for all claims.
+    /// Returns the entry after another claim on the stage recorded a proof.
     #[must_use]
-    pub fn without_stage(self) -> Self {
-        Self { stage: Reach::Never, ..self }
+    pub fn beside(self, proof: Proof) -> Self {
+        match proof {
+            Proof::StageGone(_) => Self { stage: Reach::Never, stage_lost: false, ..self },
+            Proof::StageLost => self.losing_stage(),
+            Proof::StageShared | Proof::TargetGone(_) | Proof::StageLeft => self,
+        }
+    }
+
+    fn losing_stage(self) -> Self {
+        Self { stage_lost: self.stage == Reach::Made, ..self }
     }
 }

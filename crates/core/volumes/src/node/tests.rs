@@ -7,6 +7,7 @@ const MADE: Entry = Entry {
     stage: Reach::Made,
     publish: Reach::Made,
     renewing: false,
+    stage_lost: false,
 };
 
 fn entry(phase: MountPhase, stage: Reach, publish: Reach) -> Entry {
@@ -211,6 +212,28 @@ fn users_of_a_dead_stage_that_mount_anew_do_not_wait_for_each_other() {
 }
 
 #[test]
+fn a_stage_that_is_gone_proves_nothing_for_other_claims() {
+    let lost = Proof::StageLost;
+    let renewing = Entry { renewing: true, phase: MountPhase::Publishing, publish: Reach::Never, ..MADE };
+    let both = [MADE];
+    let empty = Observed { others: &both, ..seen(Place::Empty, Place::Empty) };
+    assert_eq!(next(Goal::Mount, &renewing, &empty), Record(lost));
+    let (first, other) = (renewing.record(Goal::Mount, lost), [MADE.beside(lost)]);
+    assert_eq!(next(Goal::Mount, &first, &Observed { others: &other, ..empty }), Call(Stage));
+    // The call fails, and leaves a mount.
+    let half = Observed { others: &other, ..seen(Place::Empty, Place::Mounted) };
+    assert_eq!(next(Goal::Mount, &first.intend(Goal::Mount, Stage), &half), Call(Stage));
+    let next_one = Entry { renewing: true, publish: Reach::Never, ..other[0] };
+    let others = [first];
+    assert_eq!(next(Goal::Mount, &next_one, &Observed { others: &others, ..half }), Call(Stage));
+    // The plugin confirms the stage for one of them.
+    let good = [first.learn(Stage, Answer::Done)];
+    let shared = Observed { others: &good, ..half };
+    assert_eq!(next(Goal::Mount, &next_one, &shared), Record(Proof::StageShared));
+    assert_eq!(next_one.record(Goal::Mount, Proof::StageShared).stage_lost, false);
+}
+
+#[test]
 fn entries_of_earlier_releases_keep_what_their_phase_proves() {
     use MountPhase as P;
     let old = |phase| {
@@ -233,6 +256,8 @@ struct World {
     entries: [Entry; 2],
     targets: [Place; 2],
     stage: Place,
+    /// Whether the plugin confirmed the stage since its place was empty.
+    confirmed: bool,
     tries: [Tries; 2],
 }
 
@@ -262,6 +287,11 @@ impl World {
                 let dead_end = makes && *place == Place::Dead;
                 let effect = (habit.effect || habit.answer == Answer::Done) && !dead_end;
                 let answer = if dead_end { Answer::Refused } else { habit.answer };
+                if call == Stage && *place != Place::Mounted {
+                    self.confirmed = answer == Answer::Done;
+                } else if call == Stage && answer == Answer::Done {
+                    self.confirmed = true;
+                }
                 if effect {
                     *place = if makes { Place::Mounted } else { Place::Empty };
                 }
@@ -277,9 +307,7 @@ impl World {
             }
             Record(proof) => {
                 self.entries[a] = entry.record(goal, proof);
-                if let Proof::StageGone(_) = proof {
-                    self.entries[1 - a] = self.entries[1 - a].without_stage();
-                }
+                self.entries[1 - a] = self.entries[1 - a].beside(proof);
                 self.tries[a].note_proof(proof);
             }
             Wait(_) => self.tries[a].rest(),
@@ -292,6 +320,14 @@ impl World {
             }
         }
         action
+    }
+
+    /// Begins to mount a broken mount again, as the agent does.
+    fn renew(&mut self, a: usize, goal: Goal) {
+        let entry = &mut self.entries[a];
+        if goal == Goal::Mount && entry.phase == MountPhase::Mounted && self.targets[a] != Place::Mounted {
+            (entry.phase, entry.renewing) = (MountPhase::Publishing, true);
+        }
     }
 
     fn look<'o>(&self, a: usize, others: &'o [Entry; 1], is_replaced: bool) -> Observed<'o> {
@@ -326,6 +362,8 @@ enum Turn {
         a: usize,
     },
     DaemonDies,
+    /// The node loses its power: every mount is gone, and the ledger stays.
+    PowerLoss,
 }
 
 fn turn() -> impl Strategy<Value = Turn> {
@@ -333,6 +371,7 @@ fn turn() -> impl Strategy<Value = Turn> {
         5 => (0usize..2, prop::collection::vec(habit(), 1..12)).prop_map(|(a, habits)| Turn::Try { a, habits }),
         1 => (0usize..2).prop_map(|a| Turn::Release { a }),
         1 => Just(Turn::DaemonDies),
+        1 => Just(Turn::PowerLoss),
     ]
 }
 
@@ -354,6 +393,7 @@ proptest! {
         for turn in turns {
             match turn {
                 Turn::Try { a, habits } => {
+                    world.renew(a, goals[a]);
                     let mut over = false;
                     for habit in habits {
                         let action = check(&mut world, a, goals[a], habit)?;
@@ -374,6 +414,10 @@ proptest! {
                     let die = |place: &mut Place| if *place == Place::Mounted { *place = Place::Dead };
                     die(&mut world.stage);
                     world.targets.iter_mut().for_each(die);
+                }
+                Turn::PowerLoss => {
+                    (world.stage, world.targets) = (Place::Empty, [Place::Empty; 2]);
+                    (world.confirmed, world.tries) = (false, Default::default());
                 }
             }
         }
@@ -404,7 +448,11 @@ fn check(world: &mut World, a: usize, goal: Goal, habit: Habit) -> Result<NodeAc
             prop_assert_eq!(mine.publish, Reach::Never, "its own target goes first");
         }
         Call(Unpublish) => prop_assert!(mine.publish != Reach::Never || before.targets[a] != Place::Empty),
-        Call(Publish) => prop_assert!(!mine.stages || mine.stage == Reach::Made, "not staged"),
+        Call(Publish) => {
+            prop_assert!(!mine.stages || mine.stage == Reach::Made, "not staged");
+            let is_good = before.confirmed || before.stage != Place::Mounted;
+            prop_assert!(!mine.stages || is_good, "published from a stage that the plugin did not confirm");
+        }
         Record(Proof::TargetGone(_)) => prop_assert_eq!(before.targets[a], Place::Empty),
         Record(Proof::StageGone(_)) => prop_assert_eq!(before.stage, Place::Empty),
         _ => {}

@@ -121,13 +121,11 @@ pub fn work(setting: &Setting, state: &mut State, a: u8) {
             }
             NodeAction::Record(proof) => {
                 set(state, a, e.node.record(goal, proof));
-                if let Proof::StageGone(_) = proof {
-                    let b = 1 - a;
-                    if others(setting, state, a).next().is_some()
-                        && let Some(other) = entry(state, b)
-                    {
-                        set(state, b, other.node.without_stage());
-                    }
+                let b = 1 - a;
+                if others(setting, state, a).next().is_some()
+                    && let Some(other) = entry(state, b)
+                {
+                    set(state, b, other.node.beside(proof));
                 }
                 state.allocs[usize::from(a)].tries.note_proof(proof);
             }
@@ -192,8 +190,12 @@ fn decide(setting: &Setting, state: &State, a: u8, goal: Goal, e: Entry) -> Node
     let is_stale = setting.stage
         && goal == Goal::Mount
         && others(setting, state, a).any(|(alloc, e)| on_way(e) && unsure(alloc));
+    let target = state.place(volume, alloc.node, target(a));
+    let stage = state.place(volume, alloc.node, STAGE);
+    // A stage that is gone is staged again in spite of its users.
+    let stages_again = goal == Goal::Mount && stage == Place::Empty;
     let seen_as = |other: node::Entry| match planted {
-        Planted::NewcomerIsUser if other.phase < Mount::Unstaged => {
+        Planted::NewcomerIsUser if other.phase < Mount::Unstaged && !stages_again => {
             node::Entry { stage: Reach::Made, ..other }
         }
         Planted::DeadStageUnderUsers if goal == Goal::Mount => node::Entry { stage: Reach::Never, ..other },
@@ -201,8 +203,6 @@ fn decide(setting: &Setting, state: &State, a: u8, goal: Goal, e: Entry) -> Node
         _ => other,
     };
     let others: Vec<node::Entry> = others(setting, state, a).map(|(_, e)| seen_as(e.node)).collect();
-    let target = state.place(volume, alloc.node, target(a));
-    let stage = state.place(volume, alloc.node, STAGE);
     let observed = Observed {
         target,
         stage,

@@ -51,6 +51,8 @@ pub(crate) struct ClaimEntry {
     pub(crate) job: JobId,
     /// Progress of NodeStageVolume; `None` in entries of earlier releases.
     pub(crate) stage_reach: Option<Reach>,
+    /// Whether the stage that was made is gone.
+    pub(crate) stage_lost: bool,
     /// Progress of NodePublishVolume; `None` in entries of earlier releases.
     pub(crate) publish_reach: Option<Reach>,
     /// The plugin process that mounted last ([`super::steps`]); empty if unknown.
@@ -70,12 +72,15 @@ impl ClaimEntry {
     }
     /// Returns the part of the entry that decisions depend on.
     pub(crate) fn node(&self) -> Entry {
-        Entry::restored(self.phase, self.stages, self.stage_reach, self.publish_reach, self.renewing)
+        let (stage, publish) = (self.stage_reach, self.publish_reach);
+        let entry = Entry::restored(self.phase, self.stages, stage, publish, self.renewing);
+        Entry { stage_lost: self.stage_lost, ..entry }
     }
     /// Applies the changes of a decision.
     pub(crate) fn set(&mut self, entry: Entry) {
         (self.phase, self.renewing) = (entry.phase, entry.renewing);
         (self.stage_reach, self.publish_reach) = (Some(entry.stage), Some(entry.publish));
+        self.stage_lost = entry.stage_lost;
     }
     /// Returns the paths on the host. Fails for ids that would lead out of the plugin root.
     pub(crate) fn on_host(&self) -> Result<VolumePaths, PathError> {

@@ -72,7 +72,7 @@ impl VolumeManager {
                 if [host.publish, host.staging].iter().any(|t| t.symlink_metadata().is_ok()) {
                     let (phase, stages, renewing) = (MountPhase::Unpublishing, entry.stages, false);
                     let (stage, publish) = (Reach::Unclear, Reach::Unclear);
-                    entry.set(Entry { phase, stages, stage, publish, renewing });
+                    entry.set(Entry { phase, stages, stage, publish, renewing, stage_lost: false });
                 }
             }
             self.write(entry).await?;

@@ -373,11 +373,11 @@ impl VolumeManager {
             })
             .await?;
         }
-        if let Proof::StageGone(_) = proof {
-            let others: Vec<ClaimEntry> = self.lock().others_on_stage(&entry).cloned().collect();
-            for mut other in others.into_iter().filter(|other| other.node().stage != Reach::Never) {
-                let without = other.node().without_stage();
-                other.set(without);
+        let others: Vec<ClaimEntry> = self.lock().others_on_stage(&entry).cloned().collect();
+        for mut other in others {
+            let beside = other.node().beside(proof);
+            if beside != other.node() {
+                other.set(beside);
                 self.write_later(other);
             }
         }
