@@ -36,6 +36,13 @@ impl Sim {
         }
     }
 
+    /// Whether all running servers have applied the same entries.
+    pub(super) fn is_level(&self) -> bool {
+        let mut indexes = self.handles().into_iter().map(|(_, handle)| handle.store().snapshot().index());
+        let first = indexes.next();
+        indexes.all(|index| Some(index) == first)
+    }
+
     /// Records a write of an allocation to the volume.
     pub(super) fn wrote(&self, node: u32, claim: &Claim) {
         self.book.wrote(node, &claim.id.alloc);

@@ -20,6 +20,9 @@ const SILENCE: Duration = Duration::from_secs(14);
 const CALM_START: Duration = Duration::from_secs(6);
 /// After a fault of the disk ended, how long a server may still end because of it.
 const AFTERMATH: Duration = Duration::from_secs(15);
+/// The tries, and the pauses between them, to find all servers at the same index.
+const LEVEL_TRIES: usize = 10;
+const LEVEL_PAUSE: Duration = Duration::from_millis(100);
 const USERS: usize = 3;
 pub(super) const NODES: u32 = 3;
 /// Nanoseconds of an hour.
@@ -108,6 +111,13 @@ impl Nemesis<'_> {
         self.run_for(SILENCE / 2);
         self.world.spawn(HostId(0), users::last_reads(self.sim.clone()));
         self.run_for(SILENCE / 2);
+        // A timer of a leader may have written just now.
+        for _ in 0..LEVEL_TRIES {
+            if self.sim.is_level() {
+                break;
+            }
+            self.run_for(LEVEL_PAUSE);
+        }
         if !self.sim.book.is_violated() {
             self.sim.last_check(NODES);
         }

@@ -54,6 +54,8 @@ struct Shared {
     server: Option<HostId>,
     /// Until when the node may write to volumes of one writer, on the clock that counts suspended time.
     lease: Option<u64>,
+    /// Counts the leases. A lease that ran out is followed by another one.
+    term: u64,
     /// The highest index that a server has shown.
     seen: u64,
     runs: BTreeMap<AllocId, Run>,
@@ -72,8 +74,8 @@ struct Agent {
 
 /// Starts the tasks of a node.
 pub(super) fn spawn(sim: &Sim, number: u32, lots: Lots) {
-    let (server, lease, seen, registered) = Default::default();
-    let shared = Shared { server, lease, seen, runs: BTreeMap::new(), registered, lots };
+    let (server, lease, term, seen, registered) = Default::default();
+    let shared = Shared { server, lease, term, seen, runs: BTreeMap::new(), registered, lots };
     let shared = Arc::new(Mutex::new(shared));
     let agent = Agent { sim: sim.clone(), number, row: Arc::new(rows::node(number)), shared };
     spawn_on(host(number), agent.clone().contact());
@@ -149,6 +151,7 @@ impl Agent {
         }
         self.sim.book.heartbeat_answered(self.number, sent_at);
         shared.seen = contact.state_index;
+        shared.term += u64::from(shared.lease.is_none_or(|until| boot() >= until));
         shared.lease = Some(sent + contact.lease_ttl.to_std().as_nanos() as u64);
         drop(shared);
         if contact.status != NodeStatus::Ready {
@@ -272,10 +275,10 @@ impl Agent {
         let stops = || stop.load(Ordering::Relaxed);
         let claim = match claim_of(&alloc) {
             Some(id) => match self.obtain(&id, &stop).await {
-                Ok(claim) => {
+                Ok((claim, term)) => {
                     let proof = MountProof { path: "/mnt".into(), device: "8:1".into(), mount_id: 7 };
                     self.prove(&id, claim.generation, ClaimReportStep::Mounted { proof }).await;
-                    Some(claim)
+                    Some((claim, term))
                 }
                 Err(status) => {
                     let text =
@@ -297,8 +300,11 @@ impl Agent {
             if stops() || ends && now() >= end {
                 break ClientStatus::Complete;
             }
-            if let Some(claim) = &claim {
-                let lease = self.shared.lock().lease;
+            if let Some((claim, term)) = &claim {
+                let lease = {
+                    let shared = self.shared.lock();
+                    shared.lease.filter(|_| shared.term == *term)
+                };
                 if lease.is_none_or(|until| boot() >= until) {
                     self.sim.book.note(format!("node {} loses its lease", self.number));
                     break ClientStatus::Failed;
@@ -311,15 +317,17 @@ impl Agent {
             self.sim.book.note(format!("node {} ends the writer {}", self.number, short(&alloc.id)));
         }
         self.report(&alloc, status).await;
-        if let Some(claim) = claim {
+        if let Some((claim, _)) = claim {
             self.prove(&claim.id, claim.generation, ClaimReportStep::Unpublished).await;
             self.prove(&claim.id, claim.generation, ClaimReportStep::Unstaged).await;
         }
     }
 
-    /// Waits for a volume. Returns the status of the allocation if the volume is not granted.
-    async fn obtain(&self, id: &ClaimId, stop: &AtomicBool) -> Result<Claim, ClientStatus> {
+    /// Waits for a volume. Returns its claim, with the lease that was valid before the grant. Returns the status of the
+    /// allocation if the volume is not granted.
+    async fn obtain(&self, id: &ClaimId, stop: &AtomicBool) -> Result<(Claim, u64), ClientStatus> {
         loop {
+            let term = self.shared.lock().term;
             let request = ClaimVolume {
                 node_id: self.row.id.clone(),
                 secret: self.row.secret_id.clone(),
@@ -331,7 +339,9 @@ impl Agent {
                     return Err(ClientStatus::Complete);
                 }
                 match timeout(TICK, progress.next()).await {
-                    Ok(Some(Ok(ClaimProgress::Attached(grant)))) => return Ok(grant.claim),
+                    // The node was out of contact meanwhile and may have lost the grant.
+                    Ok(Some(Ok(ClaimProgress::Attached(_)))) if self.shared.lock().term != term => break,
+                    Ok(Some(Ok(ClaimProgress::Attached(grant)))) => return Ok((grant.claim, term)),
                     Ok(Some(Ok(ClaimProgress::Denied { reason }))) => {
                         self.sim.book.note(format!("node {} is denied a claim: {reason}", self.number));
                         return Err(ClientStatus::Failed);
