@@ -4,7 +4,6 @@ use crate::config::Identity;
 use crate::log::DiskHealth;
 use crate::machine::Meaning;
 use crate::raft::{Command, CommittedLeaderId, TypeConfig};
-
 use crate::reads::ROUND_TIMEOUT;
 use crate::runtime::timeout;
 use crate::start::{Inner, Running, fatal, initialize, not_leader, why_stopped};
