@@ -230,7 +230,7 @@ fn a_stage_that_is_gone_proves_nothing_for_other_claims() {
     let good = [first.learn(Stage, Answer::Done)];
     let shared = Observed { others: &good, ..half };
     assert_eq!(next(Goal::Mount, &next_one, &shared), Record(Proof::StageShared));
-    assert_eq!(next_one.record(Goal::Mount, Proof::StageShared).stage_lost, false);
+    assert!(!next_one.record(Goal::Mount, Proof::StageShared).stage_lost);
 }
 
 #[test]
