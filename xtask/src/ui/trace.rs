@@ -31,7 +31,7 @@ pub(super) enum Shape {
     Named(&'static str),
 }
 
-/// A named type.
+/// A type that becomes an `interface` or a union of words in TypeScript.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Type {
     /// Fields by their names in JSON, in the order of the source.

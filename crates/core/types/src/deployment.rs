@@ -25,6 +25,21 @@ pub enum DeploymentStatus {
 }
 
 impl DeploymentStatus {
+    /// Returns the status as clients read it.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Running => "running",
+            Self::Paused => "paused",
+            Self::Initializing => "initializing",
+            Self::Pending => "pending",
+            Self::Blocked => "blocked",
+            Self::Unblocking => "unblocking",
+            Self::Successful => "successful",
+            Self::Failed => "failed",
+            Self::Cancelled => "cancelled",
+        }
+    }
+
     /// Whether nothing more will happen.
     pub fn is_terminal(self) -> bool {
         matches!(self, Self::Successful | Self::Failed | Self::Cancelled)

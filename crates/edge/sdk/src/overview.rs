@@ -120,7 +120,7 @@ pub struct HostVolumeHolder {
     /// The id of the job.
     #[serde(rename = "JobID")]
     pub job_id: String,
-    /// The group.
+    /// The name of the group within its job.
     pub task_group: String,
     /// The allocation; empty while the group keeps its place without one.
     #[serde(rename = "AllocID")]
@@ -131,12 +131,12 @@ pub struct HostVolumeHolder {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
 pub struct BlockedJob {
-    /// The volume.
+    /// The id of the CSI volume, within the namespace.
     #[serde(rename = "VolumeID")]
     pub volume_id: String,
     /// The namespace of the volume and of the job.
     pub namespace: String,
-    /// The job.
+    /// The id of the waiting job.
     #[serde(rename = "JobID")]
     pub job_id: String,
     /// The evaluation that waits.
@@ -152,7 +152,7 @@ pub struct BlockedJob {
 pub struct StaticVolume {
     /// The name by which jobs request the volume.
     pub name: String,
-    /// The node.
+    /// The node whose configuration has the volume.
     #[serde(rename = "NodeID")]
     pub node_id: NodeId,
     /// Whether jobs may only read.

@@ -54,7 +54,7 @@ pub struct JobStatusRow {
     /// The periodic or parameterized job that created the job.
     #[serde(rename = "ParentID")]
     pub parent_id: JobId,
-    /// The newest deployment.
+    /// Absent for a job that never had a deployment.
     pub latest_deployment: Option<JobStatusDeployment>,
     /// Whether a user stopped the job.
     pub stop: bool,
@@ -110,7 +110,7 @@ pub struct JobStatusDeployment {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
 pub struct ClaimRow {
-    /// The volume.
+    /// The id of the CSI volume, within the namespace.
     #[serde(rename = "VolumeID")]
     pub volume_id: VolumeId,
     /// The namespace of the volume and of the allocation.

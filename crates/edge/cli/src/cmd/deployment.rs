@@ -4,7 +4,7 @@ use crate::cmd::{at_most_one, one};
 use crate::ctx::Ctx;
 use crate::error::{CliError, Doing as _, Outcome};
 use crate::format::{id, json};
-use crate::monitor::deployment::{DeploymentMonitor, details, word};
+use crate::monitor::deployment::{DeploymentMonitor, details};
 use crate::monitor::{self, pace};
 use crate::resolve::{self, Found, pick, uuid_prefix};
 use crate::table::Table;
@@ -237,7 +237,7 @@ fn table(rows: &[Deployment], verbose: bool) -> String {
             id(row.id.as_str(), verbose),
             row.job_id.to_string(),
             row.job_version.to_string(),
-            word(row.status).to_owned(),
+            row.status.as_str().to_owned(),
             row.status_description.clone(),
         ]
     });

@@ -2,7 +2,7 @@
 
 use crate::format::{Clock, id};
 use crate::table::{Pairs, Table};
-use caravan_types::deployment::{Deployment, DeploymentStatus};
+use caravan_types::deployment::Deployment;
 use caravan_types::id::DeploymentId;
 
 /// A monitor that remembers the reported state of a deployment and reports only changes.
@@ -47,26 +47,11 @@ pub(crate) fn details(clock: &Clock, deployment: &Deployment, verbose: bool) -> 
             .pair("ID", id(deployment.id.as_str(), verbose))
             .pair("Job ID", deployment.job_id.as_str())
             .pair("Job Version", deployment.job_version.to_string())
-            .pair("Status", word(deployment.status))
+            .pair("Status", deployment.status.as_str())
             .pair("Description", deployment.status_description.as_str())
             .render(),
         groups(clock, deployment)
     )
-}
-
-/// Returns the status as clients show it.
-pub(crate) fn word(status: DeploymentStatus) -> &'static str {
-    match status {
-        DeploymentStatus::Running => "running",
-        DeploymentStatus::Paused => "paused",
-        DeploymentStatus::Initializing => "initializing",
-        DeploymentStatus::Pending => "pending",
-        DeploymentStatus::Blocked => "blocked",
-        DeploymentStatus::Unblocking => "unblocking",
-        DeploymentStatus::Successful => "successful",
-        DeploymentStatus::Failed => "failed",
-        DeploymentStatus::Cancelled => "cancelled",
-    }
 }
 
 /// Renders the groups of a deployment under the heading `Deployed`, without columns that no group uses.

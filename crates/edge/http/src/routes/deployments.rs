@@ -10,7 +10,7 @@ use crate::page::{Pager, Token, object};
 use crate::reply::{Meta, Next, Reply};
 use caravan_server::{DeploymentRequest, NsCap};
 use caravan_state::Table;
-use caravan_types::deployment::{Deployment, DeploymentStatus};
+use caravan_types::deployment::Deployment;
 use caravan_types::{AllocId, DeploymentId, JobKey};
 use http::Method;
 use serde_json::json;
@@ -22,24 +22,10 @@ pub(crate) const KEYS: Keys<Deployment> = keys!(Deployment {
     "namespace" => |_, row| row.namespace.as_str(),
     "job" => |_, row| row.job_id.as_str(),
     "version" => |_, row| row.job_version,
-    "status" => |_, row| word(row.status),
+    "status" => |_, row| row.status.as_str(),
     "create" => |_, row| row.create_index,
     "modify" => |_, row| row.modify_index,
 });
-
-fn word(status: DeploymentStatus) -> &'static str {
-    match status {
-        DeploymentStatus::Running => "running",
-        DeploymentStatus::Paused => "paused",
-        DeploymentStatus::Initializing => "initializing",
-        DeploymentStatus::Pending => "pending",
-        DeploymentStatus::Blocked => "blocked",
-        DeploymentStatus::Unblocking => "unblocking",
-        DeploymentStatus::Successful => "successful",
-        DeploymentStatus::Failed => "failed",
-        DeploymentStatus::Cancelled => "cancelled",
-    }
-}
 
 pub(crate) async fn list(call: &Call) -> Result<Reply, ApiError> {
     call.only(&Method::GET)?;

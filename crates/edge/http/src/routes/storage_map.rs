@@ -111,7 +111,7 @@ struct StaticVolume {
 enum Rank {
     /// A step of the volume or of a claim failed.
     Failed,
-    /// A claim waits.
+    /// A job or a claim cannot go on before another claim is released, or before the node or plugin answers.
     Waiting,
     /// A claim waits for the end of a fence.
     Fencing,

@@ -60,7 +60,7 @@ async fn a_token_names_its_rights_as_they_are_in_effect() {
     assert_eq!(root["CaravanCapabilities"]["Management"], true);
 }
 
-/// Who may see no event is refused at once: a silent stream cannot be told from a slow one.
+/// A caller without the right to any event is refused at once: a client cannot distinguish a silent stream from a slow one.
 #[tokio::test]
 async fn a_stream_without_rights_is_refused() {
     let tenants = Tenants::start().await;

@@ -287,7 +287,7 @@ impl Detail {
         if let Some(deployment) = &self.deployment {
             let head = Pairs::new()
                 .pair("ID", id(deployment.id.as_str(), args.verbose))
-                .pair("Status", deployment::word(deployment.status))
+                .pair("Status", deployment.status.as_str())
                 .pair("Description", deployment.status_description.as_str())
                 .render();
             out.push(format!("Latest Deployment\n{head}"));
