@@ -359,13 +359,16 @@ fn end_target(entry: &Entry, observed: &Observed<'_>) -> NodeAction {
     act(gone, NodeCall::Unpublish, Spot::Target, Proof::TargetGone)
 }
 
-/// Detaches a broken mount from the tree and calls the plugin, whose response does not matter.
+/// Detaches a broken mount from the tree and calls the plugin. A refusal does not matter, but without a response the next
+/// attempt calls again: a late NodeUnpublish would end the new mount, and a plugin that was restarting must not receive
+/// NodeUnstage first.
 fn renew_target(observed: &Observed<'_>) -> NodeAction {
     match observed.tries.unpublish {
         _ if observed.target != Place::Empty => NodeAction::Unmount(Spot::Target, How::Lazily),
         None => NodeAction::Call(NodeCall::Unpublish),
         Some(Answer::Done | Answer::NotFound) => NodeAction::Record(Proof::TargetGone(Because::Undone)),
-        Some(_) => NodeAction::Record(Proof::TargetGone(Because::Absent)),
+        Some(Answer::Unclear) => NodeAction::GiveUp,
+        Some(Answer::OutOfOrder | Answer::Refused) => NodeAction::Record(Proof::TargetGone(Because::Absent)),
     }
 }
 

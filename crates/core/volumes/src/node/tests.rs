@@ -204,6 +204,10 @@ fn users_of_a_dead_stage_that_mount_anew_do_not_wait_for_each_other() {
     assert_eq!(next(Goal::Mount, &renewing, &dead), Unmount(Spot::Target, How::Lazily));
     let ended = Observed { target: Place::Empty, ..dead };
     assert_eq!(next(Goal::Mount, &renewing, &ended), Call(Unpublish));
+    let unanswered = Observed { tries: tried(&[(Unpublish, Answer::Unclear)]), ..ended };
+    assert_eq!(next(Goal::Mount, &renewing, &unanswered), GiveUp, "the call may still take effect");
+    let refused = Observed { tries: tried(&[(Unpublish, Answer::Refused)]), ..ended };
+    assert_eq!(next(Goal::Mount, &renewing, &refused), Record(Proof::TargetGone(Because::Absent)));
     let after = Entry { publish: Reach::Never, ..renewing };
     assert_eq!(next(Goal::Mount, &after, &ended), Unmount(Spot::Stage, How::Lazily), "its stage is held");
     let both = [after];
