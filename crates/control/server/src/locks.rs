@@ -75,7 +75,7 @@ impl Locks {
     async fn settle(&self) -> Option<Instant> {
         let root = self.core.snapshot();
         let locked: BTreeMap<VariableKey, VariableLock> =
-            root.variables().filter_map(|row| Some((row.key.clone(), row.lock.clone()?))).collect();
+            root.locked_variables().map(|(key, lock)| (key.clone(), lock.clone())).collect();
         let (now, mut over) = (runtime::now(), Vec::new());
         let next = {
             let mut held = self.held();

@@ -8,6 +8,7 @@ use caravan_types::host_volume::{HostVolume, HostVolumeClaim};
 use caravan_types::job::Job;
 use caravan_types::node::Node;
 use caravan_types::service::ServiceRegistration;
+use caravan_types::variable::{Variable, VariableKey};
 use caravan_types::volume::{Claim, ClaimId, Volume};
 use caravan_types::{
     AllocId, DeploymentId, EvalId, HostVolumeId, JobKey, Namespace, NodeId, PluginId, ServiceId, VolumeKey,
@@ -51,6 +52,8 @@ pub(crate) struct Indexes {
     pub(crate) services_by_alloc: OrdSet<(AllocId, ServiceId)>,
     pub(crate) services_by_node: OrdSet<(NodeId, ServiceId)>,
     pub(crate) services_by_job: OrdSet<(JobKey, ServiceId)>,
+    /// Variables with a lock.
+    pub(crate) locked_variables: OrdSet<VariableKey>,
 }
 
 /// Inserts or removes an entry.
@@ -175,6 +178,14 @@ impl Indexes {
         set(&mut self.services_by_job, (row.job_key(), row.id.clone()), present);
     }
 
+    /// Updates the index for a written variable, which may have had a row before.
+    pub(crate) fn variable(&mut self, row: &Variable, present: bool) {
+        let locked = present && row.lock.is_some();
+        if locked != self.locked_variables.contains(&row.key) {
+            set(&mut self.locked_variables, row.key.clone(), locked);
+        }
+    }
+
     /// Builds all indexes from the primary tables.
     pub(crate) fn rebuilt(root: &Root) -> Self {
         let mut all = Self::default();
@@ -188,6 +199,7 @@ impl Indexes {
         root.host_volumes.values().for_each(|row| all.host_volume(row, true));
         root.host_claims.values().for_each(|row| all.host_claim(row, true));
         root.services.values().for_each(|row| all.service(row, true));
+        root.variables.values().for_each(|row| all.variable(row, true));
         all
     }
 }

@@ -10,7 +10,7 @@ use caravan_types::job::Job;
 use caravan_types::node::Node;
 use caravan_types::plugin::Plugin;
 use caravan_types::service::ServiceRegistration;
-use caravan_types::variable::{Variable, VariableKey};
+use caravan_types::variable::{Variable, VariableKey, VariableLock};
 use caravan_types::volume::{Claim, ClaimId, Volume};
 use caravan_types::{
     AllocId, DeploymentId, EvalId, HostVolumeId, JobId, JobKey, Namespace, NodeId, PluginId, ServiceId,
@@ -375,6 +375,11 @@ impl Root {
     /// Returns all variables, by namespace and path.
     pub fn variables(&self) -> impl Iterator<Item = &Arc<Variable>> {
         self.variables.values()
+    }
+    /// Returns the variables with a lock, and their locks.
+    pub fn locked_variables(&self) -> impl Iterator<Item = (&VariableKey, &VariableLock)> {
+        let rows = self.secondary.locked_variables.iter();
+        rows.filter_map(|key| Some((key, self.variables.get(key)?.lock.as_ref()?)))
     }
     /// Returns the variables of a namespace (`None`: of all namespaces) whose path begins with a text.
     pub fn variables_with_prefix<'a>(

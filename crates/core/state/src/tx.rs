@@ -408,12 +408,14 @@ impl Tx {
             None => (self.index, self.now),
         };
         let key = row.key.clone();
+        self.root.secondary.variable(&row, true);
         self.root.variables.insert(key.clone(), Arc::new(row));
         self.changed(Changed::Variable(key));
     }
 
     pub(crate) fn remove_variable(&mut self, key: &VariableKey) {
-        if self.root.variables.remove(key).is_some() {
+        if let Some(old) = self.root.variables.remove(key) {
+            self.root.secondary.variable(&old, false);
             self.changed(Changed::VariableRemoved(key.clone()));
         }
     }

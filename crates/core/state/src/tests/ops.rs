@@ -10,6 +10,7 @@ use caravan_types::host_volume::{HostVolume, HostVolumeClaim, HostVolumeIntent};
 use caravan_types::job::{CsiPluginType, Job, JobType};
 use caravan_types::node::{DrainStrategy, Eligibility, HostVolumeInfo, NodeEvent, NodeStatus};
 use caravan_types::plan::StopAlloc;
+use caravan_types::variable::{LockUse, Variable, VariableKey, VariableLock};
 use caravan_types::volume::{
     AccessMode, Capability, Claim, ClaimMode, ClaimPhase, ConfirmedOff, MountProof, Volume, VolumePhase,
 };
@@ -50,6 +51,22 @@ fn prelude() -> Vec<Op> {
         ops.push(Op { what: 7, a: n, b: 0, c: 1, d: n });
     }
     ops
+}
+
+/// Writes, locks, unlocks or deletes one of three variables.
+fn variable(op: Op) -> Change {
+    let key = VariableKey::new("default", format!("v{}", op.a % 3));
+    let id = format!("lock{}", op.c % 2);
+    let lock = match op.b {
+        0 => return Change::VariableDelete { key, check_index: None },
+        1 => LockUse::None,
+        2 | 3 => LockUse::Acquire,
+        4 => LockUse::Held(id.clone()),
+        _ => LockUse::Release(id.clone()),
+    };
+    let held = (lock == LockUse::Acquire).then(|| VariableLock { id, ..VariableLock::default() });
+    let variable = Box::new(Variable { key, lock: held, ..Variable::default() });
+    Change::VariableWrite { variable, check_index: None, lock }
 }
 
 fn pick<T: Copy>(from: &[T], n: u8) -> T {
@@ -352,6 +369,7 @@ pub(super) fn change(root: &Root, op: Op) -> Change {
             force: op.b.is_multiple_of(2),
         },
         37 => Change::HostClaimDelete { id: format!("c{}", op.d) },
+        38 | 39 => variable(op),
         _ => Change::Noop,
     }
 }
