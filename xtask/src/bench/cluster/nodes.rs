@@ -4,7 +4,7 @@ use super::super::volumes::Ghost;
 use super::print;
 use anyhow::{Result, bail};
 use caravan_testkit::{Servers, eventually_within};
-use futures::StreamExt;
+use futures::{StreamExt, TryStreamExt};
 use serde_json::Value;
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
@@ -21,18 +21,18 @@ pub(super) fn run(count: usize) -> Result<()> {
     let leader = servers.wait_leader()?;
     let others: Vec<usize> = servers.running().into_iter().filter(|number| *number != leader).collect();
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
-    let ghosts: Vec<Ghost> = {
-        let _guard = runtime.enter();
-        (0..count).map(|n| Ghost::new(servers.get(others[n % others.len()]), n)).collect()
-    };
     let begun = Instant::now();
-    runtime.block_on(async {
-        let mut joined = futures::stream::iter(ghosts.iter().map(Ghost::register)).buffer_unordered(JOINING);
-        while let Some(answer) = joined.next().await {
-            answer?;
-        }
-        ghosts.iter().for_each(Ghost::stay_alive);
-        anyhow::Ok(())
+    let ghosts: Vec<Ghost> = runtime.block_on(async {
+        let servers = &servers;
+        let others = &others;
+        // A server limits the connections of nodes that it does not know: connect, register, and stay alive one by one.
+        let join = |n: usize| async move {
+            let ghost = Ghost::new(servers.get(others[n % others.len()]), n);
+            ghost.register().await?;
+            ghost.stay_alive();
+            anyhow::Ok(ghost)
+        };
+        futures::stream::iter((0..count).map(join)).buffer_unordered(JOINING).try_collect().await
     })?;
     print(&format!("{count} nodes register"), begun.elapsed().as_secs_f64(), "s");
     let connections = |servers: &Servers| -> Result<Vec<BTreeSet<String>>> {
@@ -60,7 +60,7 @@ pub(super) fn run(count: usize) -> Result<()> {
     let new: usize = before.iter().zip(&after).map(|(before, after)| after.difference(before).count()).sum();
     print("the same, nodes that are not ready a minute later", f64::from(u32::try_from(down)?), "");
     print("the same, connections that nodes opened again", f64::from(u32::try_from(new)?), "");
-    drop(runtime);
+    drop((ghosts, runtime));
     Ok(())
 }
 

@@ -20,7 +20,8 @@ const SINGLE: usize = 500;
 const VALUE: usize = 1024;
 
 pub(super) fn run() -> Result<()> {
-    let servers = Servers::start(3)?;
+    // As an operator runs them: servers of tests log every detail.
+    let servers = Servers::with(3, "log_level = \"INFO\"\n")?;
     servers.wait_voters(3)?;
     let (leader, follower) = (servers.wait_leader()?, servers.follower()?);
     let (leader, follower) = (servers.get(leader), servers.get(follower));
