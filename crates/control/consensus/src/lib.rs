@@ -1,4 +1,4 @@
-//! Replicated log: openraft with its log and votes in redb, and snapshots as files.
+//! Replicated log: openraft with its log and votes in segments, and snapshots as files.
 //!
 //! Only this crate uses openraft. Commands are opaque bytes, which the caller's [`StateMachine`] interprets. The life
 //! of a command:

@@ -4,9 +4,16 @@
 //! [`Storage::Memory`](crate::Storage::Memory) all entries are only in memory.
 
 mod disk;
+mod files;
+mod old;
+mod record;
+mod segment;
+mod store;
 
 use self::disk::Disk;
 pub(crate) use self::disk::{Offline, make_dir, open_offline};
+#[cfg(feature = "simulation")]
+pub(crate) use self::files::{SegmentFile, Segments};
 use crate::raft::{Entry, LogId, TypeConfig, Vote};
 use crate::runtime::now;
 use crate::{Error, Identity};

@@ -16,8 +16,8 @@ pub struct AtRest {
     pub commands: Vec<(u64, Bytes)>,
 }
 
-/// Reads the log and the newest readable snapshot in a server's directory. Changes nothing, except for the repair
-/// when a file is opened after a crash.
+/// Reads the log and the newest readable snapshot in a server's directory. Changes nothing,
+/// except that a log of the form before segments is converted.
 ///
 /// All entries count: with a single voter, a start would apply all entries on disk.
 ///

@@ -71,7 +71,7 @@ impl Opened {
 
     /// Appends a membership under a new cluster id.
     fn write(
-        &self,
+        &mut self,
         cluster: ClusterId,
         number: ServerId,
         members: BTreeMap<ServerId, (Peer, bool)>,
@@ -87,7 +87,8 @@ impl Opened {
         // Newer than every vote that this server gave, so that nothing old counts.
         let voted = self.log.vote.map_or(0, |vote| vote.leader_id().term);
         let vote = Vote::new(voted.max(term + 1) + 1, number.0);
-        self.log.append(&entry, vote, Identity { cluster: Some(cluster), number: Some(number) })
+        let identity = Identity { cluster: Some(cluster), number: Some(number) };
+        self.log.append(&entry, self.last, vote, identity)
     }
 }
 
@@ -111,7 +112,7 @@ pub fn survivor(dir: &Path) -> Result<Survivor, Error> {
 /// # Errors
 /// As [`survivor`]; [`Error::NotAdmitted`] if the server was never a member.
 pub fn recover_alone(dir: &Path, cluster: ClusterId) -> Result<(), Error> {
-    let opened = open(dir)?;
+    let mut opened = open(dir)?;
     let number = opened.log.identity.number.ok_or(Error::NotAdmitted)?;
     let mut members = opened.members();
     let (peer, _) = members.remove(&number).ok_or(MembershipError::NotMember(number))?;
@@ -136,10 +137,10 @@ pub struct RecoveryPeer {
 /// # Errors
 /// As [`recover_alone`]; [`Error::Membership`] if a server was no member before, or if `own` is not in the list.
 pub fn recover_with(dir: &Path, own: Uuid, peers: &[RecoveryPeer]) -> Result<ClusterId, Error> {
-    recover_opened(&open(dir)?, own, peers)
+    recover_opened(&mut open(dir)?, own, peers)
 }
 
-fn recover_opened(opened: &Opened, own: Uuid, peers: &[RecoveryPeer]) -> Result<ClusterId, Error> {
+fn recover_opened(opened: &mut Opened, own: Uuid, peers: &[RecoveryPeer]) -> Result<ClusterId, Error> {
     let number = opened.log.identity.number.ok_or(Error::NotAdmitted)?;
     let known = opened.members();
     let mut members = BTreeMap::new();

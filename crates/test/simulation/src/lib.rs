@@ -1,7 +1,7 @@
 //! Several servers in one thread: the real replicated log (`caravan_consensus`) over a virtual network, virtual disks
 //! and virtual clocks. A seed decides everything, so that a failure can be repeated.
 //!
-//! The log, its membership, its reads, its files (redb on a [`VirtualDisk`](caravan_consensus::sim::VirtualDisk)), the
+//! The log, its membership, its reads, its files (segments on a [`VirtualDisk`](caravan_consensus::sim::VirtualDisk)), the
 //! founding and the arithmetic of the fence are the real ones. The commands are few and small, and the work of the
 //! leader is a short form of what `caravan_server` does (docs/adr/0015-simulation.md has the reason).
 

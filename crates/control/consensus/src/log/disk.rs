@@ -1,45 +1,33 @@
-//! The log on disk: one redb file with one writer thread.
+//! The log on disk: segments with one writer thread.
 //!
 //! The thread executes all writes in the order of their requests. It combines all waiting writes (up to a limit) into
 //! one transaction. So many writes under load need one flush, while a single write is executed at once.
 
+use super::files::Directory;
+use super::old;
+use super::record::{Fact, Malformed, Record};
+use super::store::{Index, Reader, Store};
 use super::{Cache, Progress, lock, next};
 use crate::raft::{Entry, LogId, TypeConfig, Vote};
 use crate::runtime::{now, planted};
-use crate::{BoxError, ClusterId, Error, Identity, ServerId};
+use crate::{BoxError, Error, Identity};
 use openraft::storage::IOFlushed;
 use parking_lot::Mutex;
-use redb::{Database, ReadableDatabase, ReadableTable, TableDefinition};
-use serde::Serialize;
-use serde::de::DeserializeOwned;
-use std::fs::{self, File, OpenOptions};
+use std::fs::File;
 use std::io;
-use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::sync::{oneshot, watch};
 use tokio_util::sync::{CancellationToken, DropGuard};
 
-const LOG: TableDefinition<'_, u64, &[u8]> = TableDefinition::new("log");
-const META: TableDefinition<'_, &str, &[u8]> = TableDefinition::new("meta");
-const VOTE: &str = "vote";
-const PURGED: &str = "purged";
-const COMMITTED: &str = "committed";
-/// The server's number; absent until the server has one.
-const SERVER: &str = "server";
-/// The cluster's id; absent in directories that are older than clusters.
-const CLUSTER: &str = "cluster";
-
-/// Size of redb's page cache in bytes. It is small, because [`Cache`] holds the recent entries.
-const PAGE_CACHE: usize = 2 * 1024 * 1024;
 /// Maximum bytes of commands in one transaction.
 const MAX_TRANSACTION: usize = 8 * 1024 * 1024;
 
-/// An open and locked log file without a running writer.
+/// An open and locked log without a running writer.
 #[derive(Debug)]
 pub(super) struct Opened {
-    db: Database,
+    store: Store,
     /// The lock of the directory; a virtual disk needs none.
     lock: Option<File>,
     #[cfg(feature = "simulation")]
@@ -47,9 +35,9 @@ pub(super) struct Opened {
 }
 
 impl Opened {
-    fn new(db: Database, lock: File) -> Self {
+    fn new(store: Store, lock: File) -> Self {
         Self {
-            db,
+            store,
             lock: Some(lock),
             #[cfg(feature = "simulation")]
             simulated: None,
@@ -57,7 +45,7 @@ impl Opened {
     }
 }
 
-/// The content of the file when it was opened.
+/// The content of the log when it was opened.
 #[derive(Debug, Default)]
 pub(super) struct Recovered {
     pub(super) identity: Identity,
@@ -67,11 +55,11 @@ pub(super) struct Recovered {
     pub(super) last: Option<LogId>,
 }
 
-/// A handle to the open file and its writer. The order of the fields matters: the database must be dropped before the
-/// sender that ends the writer. The writer then drops the last reference, and `closed` means that the file is closed.
+/// A handle to the open log and its writer. The order of the fields matters: the reader must be dropped before the
+/// sender that ends the writer. The writer then drops the last reference, and `closed` means that the files are closed.
 #[derive(Debug)]
 pub(super) struct Disk {
-    db: Arc<Database>,
+    reader: Reader,
     jobs: UnboundedSender<Job>,
     cache: Arc<Mutex<Cache>>,
 }
@@ -105,44 +93,45 @@ fn lock_dir(dir: &Path) -> Result<File, Error> {
 pub(super) fn open(dir: &Path) -> Result<(Opened, Recovered), Error> {
     make_dir(dir)?;
     let lock = lock_dir(dir)?;
-    let path = dir.join("raft.redb");
-    let log_error = |source: BoxError| Error::Log { path: path.clone(), source };
-    if !path.try_exists().map_err(Error::data_dir(&path))? {
-        // Create it under another name, so that a crash in between leaves no partial file.
-        let fresh = dir.join("raft.redb.new");
-        let _ = fs::remove_file(&fresh);
-        let db = open_file(&fresh).map_err(open_error(&fresh))?;
-        init(&db).map_err(log_error)?;
-        drop(db);
-        fs::rename(&fresh, &path).and_then(|()| lock.sync_all()).map_err(Error::data_dir(&path))?;
+    let store = open_store(dir, &lock)?;
+    let recovered = recover(&store).map_err(log_error(dir))?;
+    Ok((Opened::new(store, lock), recovered))
+}
+
+/// Opens the segments in a locked directory. A log of the older form is converted.
+fn open_store(dir: &Path, lock: &File) -> Result<Store, Error> {
+    let open = || Store::open(Box::new(Directory::open(dir)?));
+    let found = old::find(dir).map_err(open_error(dir))?;
+    if matches!(found, old::Found::Database) {
+        // The first store finds the segments of a conversion that did not end, and removes them.
+        old::convert(dir, lock).map_err(open_error(dir))?;
     }
-    let db = open_file(&path).map_err(open_error(&path))?;
-    let recovered = recover(&db).map_err(log_error)?;
-    Ok((Opened::new(db, lock), recovered))
+    let mut store = open().map_err(open_error(dir))?;
+    if matches!(found, old::Found::Nothing) {
+        // In this order: the sentence means that there are segments.
+        store.begin().and_then(|()| old::mark(dir, lock)).map_err(Error::data_dir(dir))?;
+    } else if store.is_empty() {
+        return Err(log_error(dir)(Malformed::NoSegments.into()));
+    }
+    Ok(store)
 }
 
 /// Opens the log on a virtual disk, and creates it if the disk is empty.
 #[cfg(feature = "simulation")]
 pub(super) fn open_virtual(disk: &crate::sim::VirtualDisk) -> Result<(Opened, Recovered), Error> {
     let open = || -> Result<_, BoxError> {
-        let fresh = disk.is_empty();
-        let db = Database::builder().set_cache_size(PAGE_CACHE).create_with_backend(disk.open())?;
-        if fresh {
-            init(&db)?;
-            // As a file that gets its name once it is complete.
-            disk.settle();
-        }
-        let recovered = recover(&db)?;
-        Ok((Opened { db, lock: None, simulated: Some(disk.clone()) }, recovered))
+        let store = Store::open(Box::new(disk.open()))?;
+        let recovered = recover(&store)?;
+        Ok((Opened { store, lock: None, simulated: Some(disk.clone()) }, recovered))
     };
-    open().map_err(|source| Error::Log { path: PathBuf::from("virtual"), source })
+    open().map_err(log_error(Path::new("virtual")))
 }
 
 /// The log of a server that is not running.
 #[derive(Debug)]
 pub(crate) struct Offline {
-    db: Database,
-    path: PathBuf,
+    store: Store,
+    dir: PathBuf,
     pub(crate) identity: Identity,
     pub(crate) vote: Option<Vote>,
     /// The last removed entry.
@@ -150,121 +139,67 @@ pub(crate) struct Offline {
     pub(crate) committed: Option<LogId>,
     /// All entries after it.
     pub(crate) entries: Vec<Entry>,
-    /// Declared last: released after the file is closed.
+    /// Declared last: released after the files are closed.
     _lock: File,
 }
 
-/// Opens the log of a server that is not running. Changes nothing, except for the repair when the file is opened after
-/// a crash.
+/// Opens the log of a server that is not running. Changes nothing, except that a log of the older form is converted.
 pub(crate) fn open_offline(dir: &Path) -> Result<Offline, Error> {
     let lock = lock_dir(dir)?;
-    let path = dir.join("raft.redb");
-    let file = OpenOptions::new().read(true).write(true).open(&path).map_err(Error::data_dir(&path))?;
-    let read = || -> Result<_, BoxError> {
-        let db = Database::builder().set_cache_size(PAGE_CACHE).create_file(file)?;
-        let facts = recover(&db)?;
-        let mut entries = Vec::new();
-        for row in db.begin_read()?.open_table(LOG)?.iter()? {
-            entries.push(decode(row?.1.value())?);
-        }
-        Ok((db, facts, entries))
-    };
-    let (db, facts, entries) = read().map_err(|source| Error::Log { path: path.clone(), source })?;
+    if matches!(old::find(dir).map_err(open_error(dir))?, old::Found::Nothing) {
+        return Err(Error::data_dir(&dir.join(old::FILE))(io::ErrorKind::NotFound.into()));
+    }
+    let store = open_store(dir, &lock)?;
+    let read =
+        || -> Result<_, BoxError> { Ok((recover(&store)?, store.reader().read(0, u64::MAX, usize::MAX)?)) };
+    let (facts, entries) = read().map_err(log_error(dir))?;
     let Recovered { identity, committed, vote, purged, .. } = facts;
-    Ok(Offline { db, path, identity, vote, purged, committed, entries, _lock: lock })
+    Ok(Offline { store, dir: dir.into(), identity, vote, purged, committed, entries, _lock: lock })
 }
 
 impl Offline {
-    /// Appends one entry with a new identity and a new vote, in one transaction.
-    pub(crate) fn append(&self, entry: &Entry, vote: Vote, identity: Identity) -> Result<(), Error> {
-        let write = || -> Result<(), BoxError> {
-            let transaction = self.db.begin_write()?;
-            {
-                transaction.open_table(LOG)?.insert(entry.log_id.index, encode(entry)?.as_slice())?;
-                let mut meta = transaction.open_table(META)?;
-                meta.insert(VOTE, encode(&vote)?.as_slice())?;
-                write_identity(&mut meta, identity)?;
-            }
-            transaction.commit()?;
-            Ok(())
-        };
-        write().map_err(|source| Error::Log { path: self.path.clone(), source })
+    /// Appends one entry with a new identity and a new vote, in one transaction. `last` is the entry before it, which may
+    /// be in a snapshot only.
+    pub(crate) fn append(
+        &mut self,
+        entry: &Entry,
+        last: Option<LogId>,
+        vote: Vote,
+        identity: Identity,
+    ) -> Result<(), Error> {
+        let next = self.store.reader().with(Index::next);
+        let purged = last.filter(|last| last.index >= next).map(Fact::Purged);
+        let facts = Fact::identity(identity).chain([Fact::Vote(vote)]).map(Record::Fact);
+        let records = purged.map(Record::Fact).into_iter().chain([Record::Entry(entry)]).chain(facts);
+        self.store.write(records).map_err(|error| log_error(&self.dir)(error.into()))
     }
 }
 
-/// Distinguishes a file that the system refuses to open from a file that is not a log.
-fn open_error(path: &Path) -> impl FnOnce(BoxError) -> Error {
-    let path = path.to_path_buf();
+fn log_error(dir: &Path) -> impl FnOnce(BoxError) -> Error {
+    let path = dir.to_path_buf();
+    move |source| Error::Log { path, source }
+}
+
+/// Distinguishes files that the system refuses to open from files that are not a log.
+fn open_error(dir: &Path) -> impl FnOnce(BoxError) -> Error {
+    let path = dir.to_path_buf();
     move |error| match error.downcast::<io::Error>() {
-        Ok(source) => Error::DataDir { path, source: *source },
+        Ok(source) if source.kind() != io::ErrorKind::InvalidData => Error::DataDir { path, source: *source },
+        Ok(source) => Error::Log { path, source },
         Err(source) => Error::Log { path, source },
     }
 }
 
-fn open_file(path: &Path) -> Result<Database, BoxError> {
-    let file =
-        OpenOptions::new().read(true).write(true).create(true).truncate(false).mode(0o600).open(path)?;
-    Ok(Database::builder().set_cache_size(PAGE_CACHE).create_file(file)?)
-}
-
-fn init(db: &Database) -> Result<(), BoxError> {
-    let transaction = db.begin_write()?;
-    transaction.open_table(LOG)?;
-    transaction.open_table(META)?;
-    transaction.commit()?;
-    Ok(())
-}
-
-fn write_identity(
-    meta: &mut redb::Table<'_, &'static str, &'static [u8]>,
-    identity: Identity,
-) -> Result<(), BoxError> {
-    if let Some(ServerId(number)) = identity.number {
-        meta.insert(SERVER, encode(&number)?.as_slice())?;
-    }
-    if let Some(cluster) = identity.cluster {
-        meta.insert(CLUSTER, encode(&cluster)?.as_slice())?;
-    }
-    Ok(())
-}
-
-fn recover(db: &Database) -> Result<Recovered, BoxError> {
-    let transaction = db.begin_read()?;
-    let meta = transaction.open_table(META)?;
-    let log = transaction.open_table(LOG)?;
-    let identity = Identity {
-        cluster: read_meta::<ClusterId>(&meta, CLUSTER)?,
-        number: read_meta(&meta, SERVER)?.map(ServerId),
-    };
-    let last = match log.last()? {
-        Some((_, bytes)) => Some(decode::<Entry>(bytes.value())?.log_id),
-        None => None,
-    };
-    Ok(Recovered {
-        identity,
-        committed: read_meta(&meta, COMMITTED)?,
-        vote: read_meta(&meta, VOTE)?,
-        purged: read_meta(&meta, PURGED)?,
+fn recover(store: &Store) -> Result<Recovered, BoxError> {
+    let reader = store.reader();
+    let last = reader.last()?.map(|entry| entry.log_id);
+    Ok(reader.with(|index| Recovered {
+        identity: index.identity,
+        committed: index.committed,
+        vote: index.vote,
+        purged: index.purged,
         last,
-    })
-}
-
-fn read_meta<T: DeserializeOwned>(
-    meta: &impl ReadableTable<&'static str, &'static [u8]>,
-    key: &str,
-) -> Result<Option<T>, BoxError> {
-    match meta.get(key)? {
-        Some(bytes) => Ok(Some(decode(bytes.value())?)),
-        None => Ok(None),
-    }
-}
-
-fn encode(value: &impl Serialize) -> Result<Vec<u8>, BoxError> {
-    Ok(rmp_serde::to_vec_named(value)?)
-}
-
-fn decode<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, BoxError> {
-    Ok(rmp_serde::from_slice(bytes)?)
+    }))
 }
 
 impl Disk {
@@ -275,11 +210,11 @@ impl Disk {
         progress: watch::Sender<Progress>,
         closed: CancellationToken,
     ) -> io::Result<Self> {
-        let db = Arc::new(opened.db);
+        let reader = opened.store.reader();
         let (jobs, queue) = unbounded_channel();
         let last = next(lock(&cache).last);
         let writer = Writer {
-            db: Arc::clone(&db),
+            store: opened.store,
             _lock: opened.lock,
             _closed: closed.drop_guard(),
             cache: Arc::clone(&cache),
@@ -292,10 +227,10 @@ impl Disk {
         #[cfg(feature = "simulation")]
         if let Some(disk) = opened.simulated {
             crate::sim::spawn(writer.run_virtual(disk));
-            return Ok(Self { db, jobs, cache });
+            return Ok(Self { reader, jobs, cache });
         }
         std::thread::Builder::new().name(String::from("raft-log")).spawn(move || writer.run())?;
-        Ok(Self { db, jobs, cache })
+        Ok(Self { reader, jobs, cache })
     }
 
     /// Appends entries to the cache and requests that they are written.
@@ -342,11 +277,7 @@ impl Disk {
 
     /// Returns the entries on disk from `start` to before `end`, as many as `limit` permits.
     pub(super) fn read(&self, start: u64, end: u64, limit: usize) -> io::Result<Vec<Entry>> {
-        let read = || -> Result<Vec<Entry>, BoxError> {
-            let log = self.db.begin_read()?.open_table(LOG)?;
-            super::take_bytes(log.range(start..end)?.map(|row| decode(row?.1.value())), limit)
-        };
-        read().map_err(io::Error::other)
+        self.reader.read(start, end, limit).map_err(io::Error::other)
     }
 }
 
@@ -379,9 +310,9 @@ impl Job {
     }
 }
 
-/// The writer. Its fields are dropped in this order: the file, the lock, then the guard that reports both as released.
+/// The writer. Its fields are dropped in this order: the files, the lock, then the guard that reports both as released.
 struct Writer {
-    db: Arc<Database>,
+    store: Store,
     _lock: Option<File>,
     _closed: DropGuard,
     cache: Arc<Mutex<Cache>>,
@@ -446,7 +377,7 @@ impl Writer {
     fn execute(&mut self, batch: &[Job]) -> io::Result<()> {
         match &self.failed {
             Some(reason) => Err(io::Error::other(reason.clone())),
-            None => self.commit(batch).map_err(io::Error::other),
+            None => self.commit(batch),
         }
     }
 
@@ -468,51 +399,42 @@ impl Writer {
         }
     }
 
-    fn commit(&mut self, batch: &[Job]) -> Result<(), BoxError> {
-        // redb's default durability: commit returns after the file was flushed.
-        let transaction = self.db.begin_write()?;
+    fn commit(&mut self, batch: &[Job]) -> io::Result<()> {
         let mut written = self.written;
         // An entry may be committed by other servers before this disk has it. What is recorded must be in the log.
         let committed = lock(&self.cache).committed;
-        {
-            let mut log = transaction.open_table(LOG)?;
-            let mut meta = transaction.open_table(META)?;
-            for job in batch {
-                match job {
-                    Job::Append(entries, _) => {
-                        for entry in entries {
-                            log.insert(entry.log_id.index, encode(entry)?.as_slice())?;
-                            written = entry.log_id.index + 1;
-                        }
+        let mut records = Vec::with_capacity(batch.len() + 1);
+        for job in batch {
+            match job {
+                Job::Append(entries, _) => {
+                    records.extend(entries.iter().map(Record::Entry));
+                    written = entries.last().map_or(written, |entry| entry.log_id.index + 1);
+                }
+                Job::Vote(..) if planted!(VoteNotSaved) => {}
+                Job::Vote(vote, _) => records.push(Record::Fact(Fact::Vote(*vote))),
+                Job::TruncateFrom(index, _) => {
+                    if !planted!(TruncationLost) {
+                        records.push(Record::Fact(Fact::TruncatedFrom(*index)));
                     }
-                    Job::Vote(..) if planted!(VoteNotSaved) => {}
-                    Job::Vote(vote, _) => {
-                        meta.insert(VOTE, encode(vote)?.as_slice())?;
-                    }
-                    Job::TruncateFrom(index, _) if planted!(TruncationLost) => {
-                        written = written.min(*index);
-                    }
-                    Job::TruncateFrom(index, _) => {
-                        log.retain_in(*index.., |_, _| false)?;
-                        written = written.min(*index);
-                    }
-                    Job::Purge(upto) => {
-                        log.retain_in(..=upto.index, |_, _| false)?;
-                        meta.insert(PURGED, encode(upto)?.as_slice())?;
-                        written = written.max(upto.index + 1);
-                    }
-                    Job::Identity(identity, _) => write_identity(&mut meta, *identity)?,
+                    written = written.min(*index);
+                }
+                Job::Purge(upto) => {
+                    records.push(Record::Fact(Fact::Purged(*upto)));
+                    written = written.max(upto.index + 1);
+                }
+                Job::Identity(identity, _) => {
+                    records.extend(Fact::identity(*identity).map(Record::Fact));
                 }
             }
-            if let Some(id) = committed
-                && id.index < written
-                && self.committed != committed
-            {
-                meta.insert(COMMITTED, encode(&id)?.as_slice())?;
-                self.committed = committed;
-            }
         }
-        transaction.commit()?;
+        if let Some(id) = committed
+            && id.index < written
+            && self.committed != committed
+        {
+            records.push(Record::Fact(Fact::Committed(id)));
+            self.committed = committed;
+        }
+        self.store.write(records.into_iter())?;
         self.written = written;
         Ok(())
     }

@@ -120,13 +120,13 @@ pub fn apply_peers_file(dir: &Path, own: Uuid) -> Result<Option<PeersFile>, Erro
     if !dir.join("raft.redb").try_exists().map_err(Error::data_dir(dir))? {
         return Ok(Some(PeersFile::Ignored { renamed: rename(dir, IGNORED)? }));
     }
-    let opened = open(dir)?;
+    let mut opened = open(dir)?;
     if opened.log.identity.number.is_none() {
         return Ok(Some(PeersFile::Ignored { renamed: rename(dir, IGNORED)? }));
     }
     let refused = |fault| Error::PeersFile { path: path.clone(), fault };
     let members = read(&bytes).and_then(|entries| resolve(&opened, own, entries)).map_err(refused)?;
-    let cluster = recover_opened(&opened, own, &members)?;
+    let cluster = recover_opened(&mut opened, own, &members)?;
     let last = opened.last.map(|id| (id.committed_leader_id().term, id.index));
     Ok(Some(PeersFile::Applied { cluster, members, last, renamed: rename(dir, APPLIED)? }))
 }

@@ -2,10 +2,11 @@
 
 use super::lots::Lots;
 use super::runtime;
+use crate::log::{SegmentFile, Segments};
 use crate::raft::SnapshotMeta;
 use bytes::Bytes;
 use parking_lot::Mutex;
-use redb::StorageBackend;
+use std::collections::BTreeMap;
 use std::fmt;
 use std::io;
 use std::sync::Arc;
@@ -28,18 +29,24 @@ pub enum DiskFault {
     Full,
 }
 
+/// A change of the segment with this id.
 #[derive(Debug)]
 enum Write {
-    Bytes(u64, Vec<u8>),
-    Length(u64),
+    Bytes { id: u64, offset: u64, bytes: Vec<u8> },
+    Size { id: u64, size: u64 },
+    Create { id: u64, bytes: Vec<u8> },
+    Remove { id: u64 },
 }
+
+/// The segments' content by id.
+type Files = BTreeMap<u64, Vec<u8>>;
 
 #[derive(Default)]
 struct State {
     /// The content that survives a power loss.
-    durable: Vec<u8>,
+    durable: Files,
     /// The content that reads return.
-    cached: Vec<u8>,
+    cached: Files,
     /// The writes that are not durable, in groups that are separated by flushes.
     pending: Vec<Vec<Write>>,
     fault: Option<DiskFault>,
@@ -69,15 +76,27 @@ impl PartialEq for VirtualDisk {
 }
 impl Eq for VirtualDisk {}
 
-fn apply(content: &mut Vec<u8>, write: &Write) {
+fn apply(files: &mut Files, write: &Write) {
     match write {
-        Write::Length(length) => content.resize(*length as usize, 0),
-        Write::Bytes(offset, bytes) => {
-            let offset = *offset as usize;
-            if content.len() < offset + bytes.len() {
-                content.resize(offset + bytes.len(), 0);
+        Write::Create { id, bytes } => {
+            files.insert(*id, bytes.clone());
+        }
+        Write::Remove { id } => {
+            files.remove(id);
+        }
+        Write::Size { id, size } => {
+            if let Some(content) = files.get_mut(id) {
+                content.resize(*size as usize, 0);
             }
-            content[offset..offset + bytes.len()].copy_from_slice(bytes);
+        }
+        Write::Bytes { id, offset, bytes } => {
+            let offset = *offset as usize;
+            if let Some(content) = files.get_mut(id) {
+                if content.len() < offset + bytes.len() {
+                    content.resize(offset + bytes.len(), 0);
+                }
+                content[offset..offset + bytes.len()].copy_from_slice(bytes);
+            }
         }
     }
 }
@@ -119,16 +138,16 @@ impl VirtualDisk {
         if let Some(torn) = std::mem::take(&mut state.pending).into_iter().next() {
             for write in torn {
                 match write {
-                    Write::Bytes(offset, bytes) => {
+                    Write::Bytes { id, offset, bytes } => {
                         for (n, sector) in bytes.chunks(SECTOR).enumerate() {
                             if lots.chance(50) {
-                                let at = offset + (n * SECTOR) as u64;
-                                apply(&mut state.durable, &Write::Bytes(at, sector.to_vec()));
+                                let (offset, bytes) = (offset + (n * SECTOR) as u64, sector.to_vec());
+                                apply(&mut state.durable, &Write::Bytes { id, offset, bytes });
                             }
                         }
                     }
-                    // The length of a file is changed with the file system's journal.
-                    length @ Write::Length(_) => apply(&mut state.durable, &length),
+                    // Names and sizes are changed with the file system's journal.
+                    other => apply(&mut state.durable, &other),
                 }
             }
         }
@@ -148,20 +167,9 @@ impl VirtualDisk {
         self.state.lock().flushes
     }
 
-    pub(crate) fn is_empty(&self) -> bool {
-        self.state.lock().cached.is_empty()
-    }
-
     /// Opens the disk for one start of a server.
     pub(crate) fn open(&self) -> Opened {
         Opened { disk: self.clone(), start: self.state.lock().start }
-    }
-
-    /// Makes all writes durable at once.
-    pub(crate) fn settle(&self) {
-        let mut state = self.state.lock();
-        let all = state.pending.len();
-        state.make_durable(all);
     }
 
     /// Waits until everything that was written is durable.
@@ -211,8 +219,8 @@ fn writable(state: &State) -> io::Result<()> {
     }
 }
 
-/// The log's file on a virtual disk, as one start of the server has opened it.
-#[derive(Debug)]
+/// The log's segments on a virtual disk, as one start of the server has opened them.
+#[derive(Clone, Debug)]
 pub(crate) struct Opened {
     disk: VirtualDisk,
     start: u64,
@@ -240,28 +248,9 @@ impl Opened {
             Ok(())
         })
     }
-}
-
-impl StorageBackend for Opened {
-    fn len(&self) -> io::Result<u64> {
-        self.with(|state| Ok(state.cached.len() as u64))
-    }
-
-    fn read(&self, offset: u64, out: &mut [u8]) -> io::Result<()> {
-        self.with(|state| {
-            let offset = offset as usize;
-            let found = state.cached.get(offset..offset + out.len());
-            out.copy_from_slice(found.ok_or(io::ErrorKind::UnexpectedEof)?);
-            Ok(())
-        })
-    }
-
-    fn set_len(&self, len: u64) -> io::Result<()> {
-        self.write(Write::Length(len))
-    }
 
     /// Begins another group of writes. The log's writer waits with [`VirtualDisk::flush`] before it goes on.
-    fn sync_data(&self) -> io::Result<()> {
+    fn separate(&self) -> io::Result<()> {
         self.with(|state| {
             if state.fault == Some(DiskFault::Broken) {
                 return Err(io::Error::other("the disk failed"));
@@ -270,8 +259,65 @@ impl StorageBackend for Opened {
             Ok(())
         })
     }
+}
 
-    fn write(&self, offset: u64, data: &[u8]) -> io::Result<()> {
-        self.write(Write::Bytes(offset, data.to_vec()))
+impl Segments for Opened {
+    fn list(&self) -> io::Result<Vec<u64>> {
+        self.with(|state| Ok(state.cached.keys().copied().collect()))
+    }
+
+    fn open(&self, id: u64) -> io::Result<Arc<dyn SegmentFile>> {
+        Ok(Arc::new(Segment { opened: self.clone(), id }))
+    }
+
+    fn create(&mut self, id: u64, start: &[u8], _size: u64) -> io::Result<Arc<dyn SegmentFile>> {
+        self.separate()?;
+        self.write(Write::Create { id, bytes: start.to_vec() })?;
+        self.separate()?;
+        self.open(id)
+    }
+
+    fn remove(&mut self, id: u64, _file: Arc<dyn SegmentFile>) -> io::Result<()> {
+        self.write(Write::Remove { id })
+    }
+
+    fn salt(&self) -> u64 {
+        // Equal in each run of a seed.
+        self.start
+    }
+}
+
+/// A segment on a virtual disk.
+#[derive(Debug)]
+struct Segment {
+    opened: Opened,
+    id: u64,
+}
+
+impl SegmentFile for Segment {
+    fn size(&self) -> io::Result<u64> {
+        self.opened.with(|state| Ok(state.cached.get(&self.id).map_or(0, |content| content.len() as u64)))
+    }
+
+    fn read_at(&self, offset: u64, out: &mut [u8]) -> io::Result<()> {
+        self.opened.with(|state| {
+            let offset = offset as usize;
+            let content = state.cached.get(&self.id).ok_or(io::ErrorKind::NotFound)?;
+            let found = content.get(offset..offset + out.len());
+            out.copy_from_slice(found.ok_or(io::ErrorKind::UnexpectedEof)?);
+            Ok(())
+        })
+    }
+
+    fn write_at(&self, offset: u64, bytes: &[u8]) -> io::Result<()> {
+        self.opened.write(Write::Bytes { id: self.id, offset, bytes: bytes.to_vec() })
+    }
+
+    fn set_size(&self, size: u64) -> io::Result<()> {
+        self.opened.write(Write::Size { id: self.id, size })
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        self.opened.separate()
     }
 }

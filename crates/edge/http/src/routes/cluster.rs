@@ -353,7 +353,7 @@ pub(super) fn stats(call: &Call, groups: &mut Map<String, Value>) {
             "fsm_pending": metrics.last_log_index.saturating_sub(metrics.applied_index).to_string(),
             "latest_configuration": format!("[{}]", configuration.join(" ")),
             "latest_configuration_index": "0",
-            "logstore_backend": if info.dev { "memory" } else { "redb" },
+            "logstore_backend": if info.dev { "memory" } else { "wal" },
             "protocol_version": "3",
             "protocol_version_min": "0",
             "protocol_version_max": "3",

@@ -1,51 +1,81 @@
 //! Tests of the log on a disk that fails.
 
 use super::*;
+use crate::log::files::{SegmentFile, Segments};
 use openraft::entry::EntryPayload;
 use openraft::testing::log_id;
 use openraft::type_config::TypeConfigExt;
-use redb::StorageBackend;
-use redb::backends::InMemoryBackend;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// A disk whose flushes fail while the flag is set.
+/// Segments in a directory, whose flushes fail while the flag is set.
 #[derive(Debug)]
 struct Failing {
-    inner: InMemoryBackend,
+    inner: Directory,
+    _dir: tempfile::TempDir,
     broken: Arc<AtomicBool>,
 }
 
-impl StorageBackend for Failing {
-    fn len(&self) -> io::Result<u64> {
-        self.inner.len()
+#[derive(Debug)]
+struct FailingFile {
+    inner: Arc<dyn SegmentFile>,
+    broken: Arc<AtomicBool>,
+}
+
+impl Segments for Failing {
+    fn list(&self) -> io::Result<Vec<u64>> {
+        self.inner.list()
     }
 
-    fn read(&self, offset: u64, out: &mut [u8]) -> io::Result<()> {
-        self.inner.read(offset, out)
+    fn open(&self, id: u64) -> io::Result<Arc<dyn SegmentFile>> {
+        let (inner, broken) = (self.inner.open(id)?, Arc::clone(&self.broken));
+        Ok(Arc::new(FailingFile { inner, broken }))
     }
 
-    fn set_len(&self, len: u64) -> io::Result<()> {
-        self.inner.set_len(len)
+    fn create(&mut self, id: u64, start: &[u8], size: u64) -> io::Result<Arc<dyn SegmentFile>> {
+        let (inner, broken) = (self.inner.create(id, start, size)?, Arc::clone(&self.broken));
+        Ok(Arc::new(FailingFile { inner, broken }))
     }
 
-    fn sync_data(&self) -> io::Result<()> {
+    fn remove(&mut self, id: u64, file: Arc<dyn SegmentFile>) -> io::Result<()> {
+        self.inner.remove(id, file)
+    }
+
+    fn salt(&self) -> u64 {
+        self.inner.salt()
+    }
+}
+
+impl SegmentFile for FailingFile {
+    fn size(&self) -> io::Result<u64> {
+        self.inner.size()
+    }
+
+    fn read_at(&self, offset: u64, out: &mut [u8]) -> io::Result<()> {
+        self.inner.read_at(offset, out)
+    }
+
+    fn write_at(&self, offset: u64, bytes: &[u8]) -> io::Result<()> {
+        self.inner.write_at(offset, bytes)
+    }
+
+    fn set_size(&self, size: u64) -> io::Result<()> {
+        self.inner.set_size(size)
+    }
+
+    fn sync(&self) -> io::Result<()> {
         if self.broken.load(Ordering::SeqCst) {
             return Err(io::Error::other("no space left"));
         }
-        self.inner.sync_data()
-    }
-
-    fn write(&self, offset: u64, data: &[u8]) -> io::Result<()> {
-        self.inner.write(offset, data)
+        self.inner.sync()
     }
 }
 
 /// Returns an empty log on a disk that fails when the flag is set.
 pub(in crate::log) fn breakable(broken: &Arc<AtomicBool>) -> Opened {
-    let backend = Failing { inner: InMemoryBackend::new(), broken: Arc::clone(broken) };
-    let db = Database::builder().create_with_backend(backend).unwrap();
-    init(&db).unwrap();
-    Opened::new(db, tempfile::tempfile().unwrap())
+    let dir = tempfile::tempdir().unwrap();
+    let inner = Directory::open(dir.path()).unwrap();
+    let failing = Failing { inner, _dir: dir, broken: Arc::clone(broken) };
+    Opened::new(Store::open(Box::new(failing)).unwrap(), tempfile::tempfile().unwrap())
 }
 
 #[tokio::test]
