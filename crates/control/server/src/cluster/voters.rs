@@ -12,7 +12,7 @@ use super::{Cluster, Lane};
 use crate::core::Core;
 use crate::error::ServerError;
 use crate::runtime::{self, Interval, select};
-use caravan_consensus::{MemberState, Members, Peer};
+use caravan_consensus::{MemberState, Members, Peer, ServerId};
 use caravan_members::{Member, Status, View};
 use caravan_messages::cluster::{Admit, AskStatus, ServerStatus};
 use caravan_rpc::methods;
@@ -20,6 +20,7 @@ use caravan_types::command::FIRST_LEVEL;
 use caravan_types::{BootInstant, Nanos};
 use caravan_volumes::seen::FirstSeen;
 use decide::{Change, Facts, Server, decide};
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio_util::sync::CancellationToken;
@@ -42,13 +43,30 @@ pub(crate) struct Voters {
     began: BootInstant,
     /// Since when each server has its status in the member table, as this term observed it.
     statuses: FirstSeen<Uuid, Option<Status>>,
+    /// The servers that the member table has shown in this term.
+    known: BTreeSet<Uuid>,
+    /// The change that failed last, with the reason that the log has.
+    failure: Option<(String, String)>,
+    /// The last entry that each server had acknowledged at the measurement before.
+    acknowledged: BTreeMap<ServerId, u64>,
+    /// The servers that were reported because their logs lack what they acknowledged.
+    reverted: BTreeSet<ServerId>,
 }
 
 impl Voters {
     pub(crate) fn new(core: Core, cluster: Cluster) -> Self {
         let began = core.boot();
         cluster.health.clear();
-        Self { core, cluster, began, statuses: FirstSeen::default() }
+        Self {
+            core,
+            cluster,
+            began,
+            statuses: FirstSeen::default(),
+            known: BTreeSet::new(),
+            failure: None,
+            acknowledged: BTreeMap::new(),
+            reverted: BTreeSet::new(),
+        }
     }
 
     /// Runs until cancelled.
@@ -56,30 +74,57 @@ impl Voters {
         let mut view = self.cluster.config.directory.changes();
         let mut measure = Interval::new(MEASURE_INTERVAL);
         loop {
-            let round = async {
-                self.measure().await;
-                self.raise_level().await;
-                while let Some(change) = self.due() {
-                    let text = change.to_string();
-                    if let Err(error) = self.make(change).await {
-                        tracing::warn!(change = text, %error, "the membership of the cluster was not changed");
-                        runtime::sleep(RETRY_INTERVAL).await;
-                        break;
-                    }
-                    tracing::info!(change = text, "the membership of the cluster has changed");
-                }
-            };
-            select! {
+            let is_done = select! {
                 () = cancel.cancelled() => return,
-                () = round => {}
+                is_done = self.round() => is_done,
+            };
+            if !is_done {
+                select! {
+                    () = cancel.cancelled() => return,
+                    () = runtime::sleep(RETRY_INTERVAL) => {}
+                }
+                continue;
             }
             select! {
                 () = cancel.cancelled() => return,
                 Ok(()) = view.changed() => {}
                 // A server that runs alone has nobody to measure.
-                _ = measure.tick(), if self.cluster.log.members().members.len() > 1 => {}
+                _ = measure.tick(), if self.has_others() => {}
             }
         }
+    }
+
+    /// Returns whether the membership has other servers, or waits for the return of some.
+    fn has_others(&self) -> bool {
+        self.cluster.log.members().members.len() > 1 || self.cluster.removals.is_waiting()
+    }
+
+    /// Measures the servers and makes all changes that are due. Returns whether none is left.
+    async fn round(&mut self) -> bool {
+        self.measure().await;
+        self.raise_level().await;
+        while let Some(change) = self.due() {
+            let text = change.to_string();
+            match self.make(change).await {
+                Ok(true) => tracing::info!(change = text, "the membership of the cluster has changed"),
+                Ok(false) => return false,
+                Err(error) => {
+                    let failure = (text, error.to_string());
+                    if self.failure.as_ref() != Some(&failure) {
+                        let (change, error) = &failure;
+                        tracing::warn!(
+                            change,
+                            error,
+                            "the membership of the cluster was not changed; trying again"
+                        );
+                        self.failure = Some(failure);
+                    }
+                    return false;
+                }
+            }
+        }
+        self.failure = None;
+        true
     }
 
     /// Raises the feature level of the cluster to that of its oldest server. A server that is down counts with the level
@@ -123,6 +168,7 @@ impl Voters {
 
     /// Combines the member table with the membership of the log.
     fn servers(&mut self, view: &View, members: &Members, boot: BootInstant) -> Vec<Server> {
+        self.cluster.removals.sweep(boot);
         let (mut servers, region) = (Vec::new(), self.cluster.region.clone());
         for member in view.in_region(&region) {
             let recorded = members.members.iter().find(|state| state.peer.server == member.id);
@@ -134,6 +180,7 @@ impl Voters {
             }
         }
         self.statuses.sweep(|id| servers.iter().any(|server| server.id == *id));
+        self.known.retain(|id| servers.iter().any(|server| server.id == *id));
         servers
     }
 
@@ -147,14 +194,22 @@ impl Voters {
         let tags = member.map(Member::server_tags).unwrap_or_default();
         let status = member.map(|member| member.status);
         let address = member.and_then(Member::server_rpc_addr).map(|address| address.to_string());
+        if member.is_some() {
+            self.known.insert(id);
+        }
+        if status != Some(Status::Alive) {
+            self.cluster.removals.end(id);
+        }
         Server {
             id,
             name: member.map(|member| member.name.clone()).unwrap_or_default(),
             address: address.unwrap_or_default(),
             status,
             status_age: boot.since(self.statuses.since(&id, status, boot)),
+            was_known: self.known.contains(&id),
+            is_held: self.cluster.removals.holds(id, boot),
             cluster: tags.cluster,
-            number: tags.number.map(caravan_consensus::ServerId),
+            number: tags.number.map(ServerId),
             level: tags.level,
             never_votes: tags.nonvoter,
             healthy_for: self.cluster.health.healthy_for(id, boot),
@@ -162,7 +217,8 @@ impl Voters {
         }
     }
 
-    async fn make(&self, change: Change) -> Result<(), ServerError> {
+    /// Makes a change. Returns false if the change cannot be made yet.
+    async fn make(&self, change: Change) -> Result<bool, ServerError> {
         let log = &self.cluster.log;
         let members = log.members();
         match change {
@@ -170,14 +226,18 @@ impl Voters {
                 let (Some(cluster), Some(key)) =
                     (self.cluster.identity().cluster, self.cluster.keyring.cluster_key())
                 else {
-                    return Ok(());
+                    return Ok(false);
                 };
                 let channel = self.cluster.config.channels.channel(&peer, Lane::Calls);
                 // The server may have been admitted in the meantime, or by an earlier leader.
                 let status =
                     runtime::call::<methods::ServerStatus>(&channel, AskStatus {}, STATUS_TIMEOUT).await?;
-                let number = match status.number {
-                    Some(number) if status.cluster == Some(cluster.0) => caravan_consensus::ServerId(number),
+                let number = match status.number.map(ServerId) {
+                    // The server has just restarted, and its row does not show its cluster yet.
+                    Some(number) if status.cluster == Some(cluster.0) && Some(number) == replaces => {
+                        return Ok(false);
+                    }
+                    Some(number) if status.cluster == Some(cluster.0) => number,
                     _ => log.next_number().await?,
                 };
                 let admit =
@@ -200,11 +260,11 @@ impl Voters {
             }
             Change::Leave { name } => self.cluster.config.directory.force_leave(name).await,
         }
-        Ok(())
+        Ok(true)
     }
 
     /// Measures the health of all servers in the membership.
-    async fn measure(&self) {
+    async fn measure(&mut self) {
         let (view, members) = (self.view(), self.cluster.log.members());
         let own = self.cluster.identity().number;
         let leader = self.cluster.status();
@@ -225,18 +285,52 @@ impl Voters {
         let answers = futures::future::join_all(asked).await;
         let (boot, wall) = (self.core.boot(), self.core.now());
         let config = self.core.snapshot().autopilot_config().clone();
-        let servers = members.members.iter().zip(answers).map(|(state, (status, sent, received))| {
+        let before = std::mem::take(&mut self.acknowledged);
+        let mut all = Vec::new();
+        for (state, (status, sent, received)) in members.members.iter().zip(answers) {
             let is_own = Some(state.number) == own;
+            let has_lost = !is_own && self.has_lost_entries(state, status.as_ref(), &before);
             // The other clock was read between the sending and the reception.
             let skew = status.as_ref().map(|status| {
                 let middle = wall.plus(Nanos(-(boot.since(sent).0 + boot.since(received).0) / 2));
                 status.now.since(middle)
             });
             let observed = observed(&view, state, status, skew.unwrap_or_default(), is_own);
-            let healthy = is_healthy(&observed, &leader, &config);
-            ServerHealth { healthy, ..observed.health }
-        });
-        self.cluster.health.record(servers.collect(), boot, wall);
+            let healthy = is_healthy(&observed, &leader, &config) && !has_lost;
+            all.push(ServerHealth { healthy, ..observed.health });
+        }
+        self.cluster.health.record(all, boot, wall);
+    }
+
+    /// Returns whether the log of a server lacks entries that the server had acknowledged before, and reports that once. Such a
+    /// server receives no entries, because it may vote against what it acknowledged. Example: its data directory was
+    /// restored from a backup.
+    fn has_lost_entries(
+        &mut self,
+        state: &MemberState,
+        status: Option<&ServerStatus>,
+        before: &BTreeMap<ServerId, u64>,
+    ) -> bool {
+        if let Some(index) = state.matched {
+            self.acknowledged.insert(state.number, index);
+        }
+        // A server that starts has no positions yet.
+        let status = status.filter(|status| status.number == Some(state.number.0) && status.last_index > 0);
+        // The positions in the status are a copy, so the entries of the measurement before count.
+        let (Some(status), Some(index)) = (status, before.get(&state.number)) else { return false };
+        if status.last_index >= *index {
+            self.reverted.remove(&state.number);
+            return false;
+        }
+        if self.reverted.insert(state.number) {
+            tracing::error!(
+                "the log of server {} ends with entry {}, although the server acknowledged entry {index}: its data directory is \
+                 an older copy. Stop the server, move its directory \"server\" away, and start it again",
+                state.peer.name,
+                status.last_index
+            );
+        }
+        true
     }
 }
 
