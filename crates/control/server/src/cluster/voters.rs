@@ -272,14 +272,14 @@ impl Voters {
             let at = known(&view, state);
             let channel = self.cluster.config.channels.channel(&at, Lane::Calls);
             let is_own = Some(state.number) == own;
-            let (leader, sent) = (&leader, self.core.boot());
+            let (leader, core, sent) = (&leader, &self.core, self.core.boot());
             async move {
                 if is_own {
                     return (Some(leader.clone()), sent, sent);
                 }
                 let status =
                     runtime::call::<methods::ServerStatus>(&channel, AskStatus {}, STATUS_TIMEOUT).await;
-                (status.ok(), sent, self.core.boot())
+                (status.ok(), sent, core.boot())
             }
         });
         let answers = futures::future::join_all(asked).await;
