@@ -45,8 +45,8 @@ pub(crate) struct Voters {
     statuses: FirstSeen<Uuid, Option<Status>>,
     /// The servers that the member table has shown in this term.
     known: BTreeSet<Uuid>,
-    /// The change that failed last, with the reason that the log has.
-    failure: Option<(String, String)>,
+    /// The changes that failed in the last round, each with its reason. The log has them already.
+    failures: BTreeMap<String, String>,
     /// The last entry that each server had acknowledged at the measurement before.
     acknowledged: BTreeMap<ServerId, u64>,
     /// The servers that were reported because their logs lack what they acknowledged.
@@ -63,7 +63,7 @@ impl Voters {
             began,
             statuses: FirstSeen::default(),
             known: BTreeSet::new(),
-            failure: None,
+            failures: BTreeMap::new(),
             acknowledged: BTreeMap::new(),
             reverted: BTreeSet::new(),
         }
@@ -99,32 +99,43 @@ impl Voters {
         self.cluster.log.members().members.len() > 1 || self.cluster.removals.is_waiting()
     }
 
-    /// Measures the servers and makes all changes that are due. Returns whether none is left.
+    /// Measures the servers and makes all changes that are due. Returns whether none is left. A server that cannot be
+    /// admitted, for example because it refuses the connection, delays no change of another one.
     async fn round(&mut self) -> bool {
         self.measure().await;
         self.raise_level().await;
-        while let Some(change) = self.due() {
+        let before = std::mem::take(&mut self.failures);
+        let mut stuck = BTreeSet::new();
+        while let Some(change) = self.due(&stuck) {
             let text = change.to_string();
+            let candidate = match &change {
+                Change::Admit { server, .. } => Some(*server),
+                _ => None,
+            };
             match self.make(change).await {
-                Ok(true) => tracing::info!(change = text, "the membership of the cluster has changed"),
-                Ok(false) => return false,
+                Ok(true) => {
+                    tracing::info!(change = text, "the membership of the cluster has changed");
+                    continue;
+                }
+                Ok(false) => {}
                 Err(error) => {
-                    let failure = (text, error.to_string());
-                    if self.failure.as_ref() != Some(&failure) {
-                        let (change, error) = &failure;
+                    let error = error.to_string();
+                    if before.get(&text) != Some(&error) {
                         tracing::warn!(
-                            change,
+                            change = text,
                             error,
                             "the membership of the cluster was not changed; trying again"
                         );
-                        self.failure = Some(failure);
                     }
-                    return false;
+                    self.failures.insert(text, error);
                 }
             }
+            match candidate {
+                Some(server) => drop(stuck.insert(server)),
+                None => return false,
+            }
         }
-        self.failure = None;
-        true
+        stuck.is_empty()
     }
 
     /// Raises the feature level of the cluster to that of its oldest server. A server that is down counts with the level
@@ -143,15 +154,16 @@ impl Voters {
         }
     }
 
-    /// Returns the next change of the membership.
-    fn due(&mut self) -> Option<Change> {
+    /// Returns the next change of the membership. Servers that are `stuck` are not admitted in this round.
+    fn due(&mut self, stuck: &BTreeSet<Uuid>) -> Option<Change> {
         let (members, boot) = (self.cluster.log.members(), self.core.boot());
         if !members.committed {
             return None;
         }
         let view = self.view();
         let config = self.core.snapshot().autopilot_config().clone();
-        let servers: Vec<Server> = self.servers(&view, &members, boot);
+        let mut servers = self.servers(&view, &members, boot);
+        servers.iter_mut().for_each(|server| server.is_stuck = stuck.contains(&server.id));
         decide(&Facts {
             own: self.cluster.identity().number?,
             level: self.core.snapshot().level(),
@@ -208,6 +220,7 @@ impl Voters {
             status_age: boot.since(self.statuses.since(&id, status, boot)),
             was_known: self.known.contains(&id),
             is_held: self.cluster.removals.holds(id, boot),
+            is_stuck: false,
             cluster: tags.cluster,
             number: tags.number.map(ServerId),
             level: tags.level,

@@ -30,6 +30,8 @@ pub(super) struct Server {
     pub(super) was_known: bool,
     /// Whether an operator removed the server from the log a short while ago.
     pub(super) is_held: bool,
+    /// Whether the admission of the server has just failed.
+    pub(super) is_stuck: bool,
     /// The cluster that the server shows.
     pub(super) cluster: Option<Uuid>,
     /// The number that the server shows.
@@ -154,7 +156,7 @@ fn remove_left(facts: &Facts<'_>, server: &Server) -> Option<Change> {
 
 fn admit(facts: &Facts<'_>, server: &Server) -> Option<Change> {
     let can_read = server.level.is_none_or(|level| level >= facts.level);
-    if !server.is_alive() || !can_read || server.address.is_empty() {
+    if !server.is_alive() || !can_read || server.is_stuck || server.address.is_empty() {
         return None;
     }
     match (server.cluster, &server.recorded) {

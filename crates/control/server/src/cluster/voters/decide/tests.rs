@@ -16,6 +16,7 @@ fn server(n: u64, voter: bool) -> Server {
         status_age: Nanos::from_secs(100),
         was_known: true,
         is_held: false,
+        is_stuck: false,
         cluster: Some(CLUSTER),
         number: Some(ServerId(n)),
         level: Some(2),
@@ -77,6 +78,19 @@ fn a_server_without_a_log_is_admitted_and_later_promoted() {
     assert_eq!(due(&servers), Some(Change::Promote { number: ServerId(4) }));
     servers[3].never_votes = true;
     assert_eq!(due(&servers), None);
+}
+
+#[test]
+fn a_server_that_cannot_be_admitted_delays_no_other_one() {
+    let mut servers = three();
+    servers.extend([Server { is_stuck: true, ..new(4) }, server(5, false)]);
+    assert_eq!(due(&servers), Some(Change::Promote { number: ServerId(5) }));
+    servers[4] = new(5);
+    assert!(matches!(due(&servers), Some(Change::Admit { server, .. }) if server == servers[4].id));
+    servers[4] = failed(5);
+    servers[4].recorded.as_mut().unwrap().voter = false;
+    servers[4].status_age = Nanos::from_secs(100);
+    assert!(matches!(due(&servers), Some(Change::Remove { number: ServerId(5), forced: true, .. })));
 }
 
 #[test]
