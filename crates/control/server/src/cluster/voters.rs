@@ -4,6 +4,7 @@
 //! [`decide`] is pure and returns one change at a time. Each change is one entry of the log, made only if the membership
 //! is still the one on which the decision rests.
 
+mod acknowledged;
 mod decide;
 
 use super::founder::peer;
@@ -12,6 +13,7 @@ use super::{Cluster, Lane};
 use crate::core::Core;
 use crate::error::ServerError;
 use crate::runtime::{self, Interval, select};
+use acknowledged::{Acknowledged, Found};
 use caravan_consensus::{MemberState, Members, Peer, ServerId};
 use caravan_members::{Member, Status, View};
 use caravan_messages::cluster::{Admit, AskStatus, ServerStatus};
@@ -47,10 +49,8 @@ pub(crate) struct Voters {
     known: BTreeSet<Uuid>,
     /// The changes that failed in the last round, each with its reason. The log has them already.
     failures: BTreeMap<String, String>,
-    /// The last entry that each server had acknowledged at the measurement before.
-    acknowledged: BTreeMap<ServerId, u64>,
-    /// The servers that were reported because their logs lack what they acknowledged.
-    reverted: BTreeSet<ServerId>,
+    /// What each server has acknowledged.
+    acknowledged: Acknowledged,
 }
 
 impl Voters {
@@ -64,8 +64,7 @@ impl Voters {
             statuses: FirstSeen::default(),
             known: BTreeSet::new(),
             failures: BTreeMap::new(),
-            acknowledged: BTreeMap::new(),
-            reverted: BTreeSet::new(),
+            acknowledged: Acknowledged::default(),
         }
     }
 
@@ -298,11 +297,11 @@ impl Voters {
         let answers = futures::future::join_all(asked).await;
         let (boot, wall) = (self.core.boot(), self.core.now());
         let config = self.core.snapshot().autopilot_config().clone();
-        let before = std::mem::take(&mut self.acknowledged);
+        self.acknowledged.begin();
         let mut all = Vec::new();
         for (state, (status, sent, received)) in members.members.iter().zip(answers) {
             let is_own = Some(state.number) == own;
-            let has_lost = !is_own && self.has_lost_entries(state, status.as_ref(), &before);
+            let has_lost = !is_own && self.has_lost_entries(state, status.as_ref());
             // The other clock was read between the sending and the reception.
             let skew = status.as_ref().map(|status| {
                 let middle = wall.plus(Nanos(-(boot.since(sent).0 + boot.since(received).0) / 2));
@@ -315,35 +314,20 @@ impl Voters {
         self.cluster.health.record(all, boot, wall);
     }
 
-    /// Returns whether the log of a server lacks entries that the server had acknowledged before, and reports that once. Such a
-    /// server receives no entries, because it may vote against what it acknowledged. Example: its data directory was
-    /// restored from a backup.
-    fn has_lost_entries(
-        &mut self,
-        state: &MemberState,
-        status: Option<&ServerStatus>,
-        before: &BTreeMap<ServerId, u64>,
-    ) -> bool {
-        if let Some(index) = state.matched {
-            self.acknowledged.insert(state.number, index);
-        }
-        // A server that starts has no positions yet.
+    /// Returns whether the log of a server lacks entries that the server had acknowledged, and reports that once.
+    fn has_lost_entries(&mut self, state: &MemberState, status: Option<&ServerStatus>) -> bool {
         let status = status.filter(|status| status.number == Some(state.number.0) && status.last_index > 0);
-        // The positions in the status are a copy, so the entries of the measurement before count.
-        let (Some(status), Some(index)) = (status, before.get(&state.number)) else { return false };
-        if status.last_index >= *index {
-            self.reverted.remove(&state.number);
-            return false;
-        }
-        if self.reverted.insert(state.number) {
+        let last = status.map(|status| status.last_index);
+        let found = self.acknowledged.compare(state.number, state.matched, last);
+        if let Found::Lost(index) = found {
             tracing::error!(
                 "the log of server {} ends with entry {}, although the server acknowledged entry {index}: its data directory is \
                  an older copy. Stop the server, move its directory \"server\" away, and start it again",
                 state.peer.name,
-                status.last_index
+                last.unwrap_or_default()
             );
         }
-        true
+        !found.is_complete()
     }
 }
 

@@ -198,38 +198,6 @@ fn a_removed_server_returns_after_its_restart() -> Result<()> {
     Ok(())
 }
 
-/// A server whose data directory is an older copy lacks what it acknowledged: the leader names it.
-#[test]
-fn a_server_with_an_older_copy_of_its_data_is_named() -> Result<()> {
-    let mut servers = Servers::start(3)?;
-    servers.wait_voters(3)?;
-    let (leader, follower) = (servers.wait_leader()?, servers.follower()?);
-    put(servers.get(leader), "first", "v")?;
-    servers.wait_level()?;
-    servers.get_mut(follower).kill_9()?;
-    let dir = servers.get(follower).data_dir();
-    let (data, copy) = (text(&dir.join("server"))?, text(&dir.join("copy"))?);
-    std::process::Command::new("cp").args(["-a", &data, &copy]).status()?;
-    servers.get_mut(follower).spawn()?;
-    for number in 0..20 {
-        put(servers.get(leader), &format!("later/{number}"), "v")?;
-    }
-    servers.wait_level()?;
-    servers.get_mut(follower).kill_9()?;
-    std::fs::rename(&data, dir.join("newer"))?;
-    std::fs::rename(&copy, &data)?;
-    servers.get_mut(follower).spawn()?;
-    let agent = servers.get(leader);
-    agent.wait_log(&format!("the log of server server-{}.global ends with entry", follower + 1))?;
-    eventually("an unhealthy cluster", || {
-        let sick = agent.caravan(&["operator", "autopilot", "health"])?;
-        ensure!(sick.code == 1, "{}", sick.all());
-        Ok(())
-    })?;
-    put(agent, "later/on", "v")?;
-    Ok(())
-}
-
 #[test]
 fn leadership_is_not_passed_on_to_a_dead_server() -> Result<()> {
     let mut servers = Servers::start(3)?;
