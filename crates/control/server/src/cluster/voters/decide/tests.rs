@@ -202,7 +202,7 @@ fn a_dead_server_is_removed_after_proof_of_its_death() {
     let min = AutopilotConfig { min_quorum: 3, ..AutopilotConfig::default() };
     assert_eq!(due_with(&min, &servers(failed(3)), 100), None);
     // A server that the table does not know, long after the term began.
-    let unknown = Server { status: None, name: String::new(), ..failed(3) };
+    let unknown = Server { status: None, was_known: false, name: String::new(), ..failed(3) };
     let removed = Some(Change::Remove { number: ServerId(3), name: String::new(), forced: true });
     assert_eq!(due(&servers(unknown.clone())), removed);
     assert_eq!(due_with(&AutopilotConfig::default(), &servers(unknown), 59), None);
