@@ -352,7 +352,7 @@ impl Agent<'_> {
     }
 }
 
-/// Returns the configured addresses of servers, and those that programs print.
+/// Returns the configured addresses of servers, and the addresses that programs print.
 async fn first_servers(settings: &ClientSettings) -> Result<Vec<String>, AgentError> {
     let mut servers = settings.servers.clone();
     if settings.server_programs.is_empty() {

@@ -65,7 +65,7 @@ fn a_server_without_a_majority_shows_no_leader_and_still_reads_its_state() -> Re
     let age: u64 = contact.header("x-nomad-lastcontact").unwrap_or_default().parse()?;
     ensure!(age > 1000, "{:?}", contact.headers);
 
-    // The last server restarts: its state has what was committed, and can be saved.
+    // The last server restarts: its state has all committed writes, and can be saved.
     servers.get_mut(leader).kill_9()?;
     servers.get_mut(leader).spawn()?;
     shows_no_leader(servers.get(leader))?;
