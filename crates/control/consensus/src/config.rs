@@ -140,6 +140,12 @@ impl Timing {
         Duration::from_millis(self.election_millis().1)
     }
 
+    /// Returns the age up to which a sign of a leader is evidence that the leader exists. A follower without a sign has
+    /// started an election by then.
+    pub(crate) fn evidence(self) -> Duration {
+        self.lease() * 3
+    }
+
     /// Returns the age up to which an acknowledgement by a quorum proves leadership for a read: half a lease, which
     /// leaves the other half for clocks of different rates.
     pub fn read_lease(self) -> Duration {

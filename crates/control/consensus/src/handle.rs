@@ -9,6 +9,7 @@ use crate::runtime::timeout;
 use crate::start::{Inner, Running, fatal, initialize, not_leader, why_stopped};
 use crate::{ClusterId, Error, MembershipError, Peer, PeerAddress, ServerId};
 use bytes::Bytes;
+use openraft::Instant as _;
 use openraft::async_runtime::WatchReceiver;
 use openraft::errors::{ChangeMembershipError, ClientWriteError, ForwardReason};
 use openraft::impls::ProgressResponder;
@@ -277,6 +278,32 @@ impl Handle {
     /// Returns the time since the last message of a leader; `None` before the first.
     pub fn last_contact(&self) -> Option<Duration> {
         self.inner.contact.age()
+    }
+
+    /// Returns the time since the last evidence of a leader: at the leader, since the last acknowledgement by a quorum; at
+    /// other servers, since the last message of a leader. `None` before the first.
+    pub fn leader_contact(&self) -> Option<Duration> {
+        if !self.is_leader() {
+            return self.last_contact();
+        }
+        let running = self.inner.running().ok()?;
+        if running.is_only_voter() {
+            return Some(Duration::ZERO);
+        }
+        let metrics = running.raft.metrics();
+        let acked = metrics.borrow_watched().last_quorum_acked;
+        acked.map(|acked| acked.into_inner().elapsed())
+    }
+
+    /// Returns whether this server knows a leader and had evidence of the leader a moment ago. A leader that lost its quorum
+    /// keeps its term until another server is elected, and a server that is cut off keeps the name of its last leader: both
+    /// know no leader.
+    pub fn knows_leader(&self) -> bool {
+        if *self.inner.leadership.borrow() == Leadership::Unknown {
+            return false;
+        }
+        let limit = self.inner.config().timing.evidence();
+        self.leader_contact().is_some_and(|age| age < limit)
     }
 
     /// Returns whether the disk below the log keeps up.

@@ -350,7 +350,8 @@ pub(crate) fn fatal(error: Fatal<TypeConfig>) -> Error {
 /// Returns why openraft's core has stopped.
 pub(crate) fn why_stopped(raft: &Core) -> Error {
     match raft.metrics().borrow_watched().running_state.clone() {
-        Ok(()) => Error::Stopped,
+        // An ordered end leaves its reason. A server without its log must not go on.
+        Ok(()) => Error::fatal("the replicated log ended without a reason: its task panicked"),
         Err(error) => fatal(error),
     }
 }

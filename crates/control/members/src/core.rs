@@ -102,6 +102,8 @@ pub(crate) enum Output {
 pub(crate) enum Notice {
     /// Two alive servers have one name.
     SameName { name: String, one: SocketAddr, other: SocketAddr },
+    /// An alive server of the own region belongs to another cluster.
+    OtherCluster { name: String, at: SocketAddr, cluster: String, own: String },
     /// Another process uses the own UUID.
     SameId { at: SocketAddr },
     /// The own server was forced to leave and returns.
@@ -146,6 +148,8 @@ pub(crate) struct Core {
     version: u64,
     /// Pairs of servers with one name that were reported.
     same_names: BTreeMap<String, Duration>,
+    /// The clusters that servers had when they were reported.
+    other_clusters: BTreeMap<Uuid, (String, Duration)>,
 }
 
 impl Core {
@@ -169,6 +173,7 @@ impl Core {
             has_changed: true,
             version: 0,
             same_names: BTreeMap::new(),
+            other_clusters: BTreeMap::new(),
         };
         core.settle(now);
         core

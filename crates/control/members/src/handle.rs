@@ -3,7 +3,7 @@
 use crate::error::Stopped;
 use crate::frame::{KeyList, KeyOperation, MAX_TAG_BYTES, Message};
 use crate::key::KeyError;
-use crate::member::{Event, Member, ServerTags, Status, View};
+use crate::member::{CLUSTER_TAG, Event, Member, ServerTags, Status, View};
 use crate::net::{CallError, Net, call};
 use crate::resolve::{AddressError, JoinAddress};
 use crate::service::Input;
@@ -242,7 +242,22 @@ impl Handle {
         for answer in answers {
             writer.write(net, &answer).await.map_err(text)?;
         }
-        Ok(())
+        self.refuse_foreign(target)
+    }
+
+    /// Refuses a server of the own region that belongs to another cluster. The table shows the server, and the log does not
+    /// take it in.
+    fn refuse_foreign(&self, target: SocketAddr) -> Result<(), String> {
+        let (Some(own), view) = (self.own(), self.view()) else { return Ok(()) };
+        let joined = view.members.iter().find(|member| member.addr == target && member.is_foreign(&own));
+        let Some(joined) = joined else { return Ok(()) };
+        let cluster = |member: &Member| member.tag(CLUSTER_TAG).unwrap_or_default().to_owned();
+        Err(format!(
+            "server {} belongs to cluster {}, and this server to cluster {}: they stay apart",
+            joined.name,
+            cluster(joined),
+            cluster(&own)
+        ))
     }
 
     /// Leaves the cluster: the other servers show this one as left. It joins again only after a restart.

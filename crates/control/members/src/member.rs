@@ -61,6 +61,9 @@ pub struct Protocol {
     pub delegate_current: u8,
 }
 
+/// The tag with the cluster's UUID.
+pub(crate) const CLUSTER_TAG: &str = "caravan_cluster";
+
 /// The protocol numbers of all members (docs/reference/cluster.md, section 5.1).
 pub const PROTOCOL: Protocol =
     Protocol { min: 1, max: 5, current: 2, delegate_min: 2, delegate_max: 5, delegate_current: 4 };
@@ -89,6 +92,13 @@ impl Member {
     /// Returns the region; empty without the tag.
     pub fn region(&self) -> &str {
         self.tag("region").unwrap_or_default()
+    }
+
+    /// Returns whether the member and another one are servers of one region, but of two clusters. A server without a cluster
+    /// is foreign to none.
+    pub fn is_foreign(&self, other: &Self) -> bool {
+        let (cluster, its) = (self.tag(CLUSTER_TAG), other.tag(CLUSTER_TAG));
+        self.region() == other.region() && cluster.is_some() && its.is_some() && cluster != its
     }
 
     /// Returns whether the member is alive.
@@ -136,6 +146,13 @@ impl View {
     /// Returns the members of a region, with any status.
     pub fn in_region<'a>(&'a self, region: &'a str) -> impl Iterator<Item = &'a Member> {
         self.members.iter().filter(move |member| member.region() == region)
+    }
+
+    /// Returns the alive servers of a region, without those of another cluster than server `own`.
+    pub fn peers<'a>(&'a self, own: Uuid, region: &'a str) -> impl Iterator<Item = &'a Member> {
+        let own = self.by_id(own);
+        let is_foreign = move |member: &Member| own.is_some_and(|own| member.is_foreign(own));
+        self.in_region(region).filter(move |member| member.is_alive() && !is_foreign(member))
     }
 
     /// Returns a member by the server's UUID.
@@ -256,7 +273,7 @@ impl ServerTags {
         let optional = [
             ("ap_zone", self.zone.clone()),
             ("ap_version", self.upgrade_version.clone()),
-            ("caravan_cluster", self.cluster.map(|id| id.to_string())),
+            (CLUSTER_TAG, self.cluster.map(|id| id.to_string())),
             ("caravan_number", self.number.map(|number| number.to_string())),
             ("caravan_level", self.level.map(|level| level.to_string())),
         ];
@@ -288,7 +305,7 @@ impl ServerTags {
             nonvoter: take("nonvoter").is_some_and(|value| value == "1"),
             zone: take("ap_zone"),
             upgrade_version: take("ap_version"),
-            cluster: take("caravan_cluster").and_then(|id| id.parse().ok()),
+            cluster: take(CLUSTER_TAG).and_then(|id| id.parse().ok()),
             number: take("caravan_number").and_then(|number| number.parse().ok()),
             level: take("caravan_level").and_then(|level| level.parse().ok()),
             other,

@@ -15,6 +15,7 @@ mod leave;
 mod nodes;
 mod promise;
 mod regions;
+mod removals;
 mod transport;
 mod voters;
 
@@ -31,6 +32,7 @@ pub(crate) use leader::{LEADER_TIMEOUT, Origin, Place};
 pub(crate) use leave::Named;
 pub(crate) use nodes::NodePaths;
 pub(crate) use promise::Promises;
+pub(crate) use removals::Removals;
 pub(crate) use transport::Transport;
 pub(crate) use voters::Voters;
 
@@ -111,6 +113,8 @@ pub(crate) struct Cluster {
     pub(crate) health: HealthBook,
     /// The status of the replication from the authoritative region.
     pub(crate) replication: StatusBook,
+    /// The servers that an operator removed a short while ago.
+    pub(crate) removals: Removals,
 }
 
 impl Cluster {

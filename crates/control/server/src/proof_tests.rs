@@ -84,7 +84,12 @@ impl World {
         let nodes = Nodes {
             core: core.clone(),
             heartbeats: Heartbeats::new(core.clone(), HeartbeatConfig::default()),
-            addresses: Addresses::new(Vec::new(), "global", Arc::new(NoDirectory::default())),
+            addresses: Addresses::new(
+                Vec::new(),
+                uuid::Uuid::nil(),
+                "global",
+                Arc::new(NoDirectory::default()),
+            ),
             lease_ttl: Nanos::from_secs(1),
             reports: Reports::new(core.clone()),
             region: "global".to_owned(),

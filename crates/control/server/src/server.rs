@@ -10,7 +10,7 @@ use crate::absence::Absences;
 use crate::acl::AclConfig;
 use crate::admin::KeyLoader;
 use crate::aging::Aging;
-use crate::cluster::{Cluster, ClusterConfig, Founder, HealthBook, Promises, Transport};
+use crate::cluster::{Cluster, ClusterConfig, Founder, HealthBook, Promises, Removals, Transport};
 use crate::core::{Clock, Core, Machine, Term};
 use crate::error::ServerError;
 use crate::gc::GcConfig;
@@ -130,6 +130,7 @@ impl Service {
             keyring: keyring.clone(),
             health: HealthBook::default(),
             replication: StatusBook::default(),
+            removals: Removals::default(),
         };
         cluster.settle().await?;
         let (meters, clock, absences) = (Meters::default(), Clock::default(), Absences::default());

@@ -12,6 +12,7 @@ use caravan_types::{NodeId, UnixNanos};
 use parking_lot::{Mutex, MutexGuard};
 use std::fmt;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use tokio::sync::{broadcast, watch};
 
 /// Number of change sets that a subscriber may lag behind before it must read the whole state again.
@@ -25,6 +26,8 @@ pub struct Store {
     index: watch::Sender<u64>,
     feed: broadcast::Sender<Arc<ChangeSet>>,
     events: Arc<EventLog>,
+    /// The number of replacements of the whole state since the start.
+    restores: AtomicU64,
 }
 
 impl fmt::Debug for Store {
@@ -54,12 +57,19 @@ impl Store {
             writer: Mutex::new(()),
             registry: Arc::default(),
             feed: broadcast::Sender::new(FEED_CAPACITY),
+            restores: AtomicU64::new(0),
         }
     }
 
     /// Returns the newest root.
     pub fn snapshot(&self) -> Snapshot {
         self.root.load_full()
+    }
+
+    /// Returns how often the whole state was replaced since the start. A waiting query ends when the number changes, because
+    /// indexes of single rows may have decreased.
+    pub fn restores(&self) -> u64 {
+        self.restores.load(Ordering::SeqCst)
     }
 
     fn lock(&self) -> MutexGuard<'_, ()> {
@@ -76,6 +86,7 @@ impl Store {
         let after = Arc::new(root);
         self.root.store(after.clone());
         if changes.is_restore() {
+            self.restores.fetch_add(1, Ordering::SeqCst);
             self.events.reset();
             self.registry.wake_all();
         } else {
@@ -99,6 +110,7 @@ impl Store {
         let _writer = self.lock();
         let index = root.index();
         self.root.store(Arc::new(root));
+        self.restores.fetch_add(1, Ordering::SeqCst);
         self.events.reset();
         self.registry.wake_all();
         self.index.send_replace(index);

@@ -31,7 +31,8 @@ pub(crate) fn is_level(level: &str) -> bool {
 fn filter(level: &str) -> EnvFilter {
     // Records of libraries at these levels are for the libraries' developers.
     // bollard writes whole answers of an engine, which contain the environment of tasks.
-    let quiet = "bollard=off,openraft=warn,h2=warn,hyper=warn,hyper_util=warn,tonic=warn,tower=warn";
+    // openraft warns ten times a second about each server that is down, which the membership reports once.
+    let quiet = "bollard=off,openraft=error,h2=warn,hyper=warn,hyper_util=warn,tonic=warn,tower=warn";
     EnvFilter::new(format!("{},{quiet}", directive(level).unwrap_or("info")))
 }
 

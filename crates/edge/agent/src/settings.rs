@@ -25,7 +25,8 @@ use caravan_client::Neighbours;
 use caravan_hcl::config::AgentConfig;
 use caravan_server::{AclConfig, FEATURE_LEVEL};
 use caravan_templates::sockaddr::Address;
-use net::{HTTP_PORT, RPC_PORT, advertised, ip, port};
+pub(crate) use net::RPC_PORT;
+use net::{HTTP_PORT, advertised, ip, port};
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
@@ -218,7 +219,7 @@ pub(crate) fn resolve(flags: &Flags, file: AgentConfig, host: &Host) -> Result<S
         level: FEATURE_LEVEL,
         dev,
         region: non_empty(&file.region).unwrap_or_else(|| "global".into()),
-        datacenter: non_empty(&file.datacenter).unwrap_or_else(|| "dc1".into()),
+        datacenter: datacenter(&file)?,
         name: non_empty(&file.name).unwrap_or_else(|| host.hostname.clone()),
         data_dir,
         log_level,
@@ -250,6 +251,17 @@ pub(crate) fn resolve(flags: &Flags, file: AgentConfig, host: &Host) -> Result<S
 }
 
 /// Reads the metrics settings; development mode enables all of them, as in Nomad.
+/// Reads the name of the datacenter, without characters that jobs use as wildcards.
+fn datacenter(file: &AgentConfig) -> Result<String, AgentError> {
+    match non_empty(&file.datacenter) {
+        Some(name) if name.contains(['\0', '*']) => {
+            Err(bad("datacenter", format!("{name:?} contains NUL or *, which is the wildcard of jobs")))
+        }
+        Some(name) => Ok(name),
+        None => Ok("dc1".into()),
+    }
+}
+
 fn metrics(file: &AgentConfig, dev: bool) -> caravan_http::MetricsConfig {
     let reported = file.telemetry.clone().unwrap_or_default();
     caravan_http::MetricsConfig {

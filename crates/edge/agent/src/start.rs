@@ -7,7 +7,7 @@ use crate::known_nodes::KnownNodes;
 use crate::reload::Reloader;
 use crate::run::{Agent, now};
 use crate::servers::ServerPart;
-use crate::settings::{ClientSettings, ServerSettings};
+use crate::settings::{ClientSettings, RPC_PORT, ServerSettings};
 use arc_swap::ArcSwap;
 use caravan_client::{Client, ClientConfig, KnownServers, RpcServers};
 use caravan_http::{AgentInfo, HttpState, Listener, TaskRoutes};
@@ -137,8 +137,8 @@ impl Agent<'_> {
         let (channel, remote) = match server {
             Some(server) => (Channel::local(server.rpc().build(), identity), None),
             None => {
-                let mut options =
-                    ConnectOptions::new(settings.servers.clone(), identity, &self.settings.region);
+                let servers = first_servers(settings).await?;
+                let mut options = ConnectOptions::new(servers, identity, &self.settings.region);
                 if let Some(connector) = self.tls.connecting() {
                     options.connector = Arc::new(connector);
                 }
@@ -350,4 +350,24 @@ impl Agent<'_> {
             config: shown.into(),
         }
     }
+}
+
+/// Returns the configured addresses of servers, and the addresses that programs print.
+async fn first_servers(settings: &ClientSettings) -> Result<Vec<String>, AgentError> {
+    let mut servers = settings.servers.clone();
+    if settings.server_programs.is_empty() {
+        return Ok(servers);
+    }
+    let found = caravan_members::discover(&settings.server_programs, RPC_PORT).await;
+    servers.extend(found.addresses.iter().map(ToString::to_string));
+    let reasons: Vec<String> = found.failures.iter().map(|failure| failure.reason.clone()).collect();
+    let reasons = reasons.join("; ");
+    if servers.is_empty() {
+        let setting = "client.server_join.retry_join";
+        return Err(AgentError::Join(Box::new(caravan_members::JoinError { setting, reasons })));
+    }
+    if !reasons.is_empty() {
+        tracing::warn!(reasons, "a program printed no addresses of servers");
+    }
+    Ok(servers)
 }

@@ -32,7 +32,7 @@ pub(crate) async fn read<T>(
     let mut watch = None;
     let guards = server.admin().acl_enabled();
     let mut rights = guards.then(|| access::watched(server, &call.caller()));
-    let mut seen = 0;
+    let (mut seen, restores) = (0, store.restores());
     // The caller's rights are checked again before each answer: they may have ended during the wait.
     let judged = |root: &Root| {
         access::check_again(call, server, root)?;
@@ -52,8 +52,9 @@ pub(crate) async fn read<T>(
                 Err(ApiError { indexed: Indexed::Meta(meta), .. }) if meta.index <= wait.index => meta.index,
                 Err(error) => return Err(error),
             };
-            // A decreased index means that the whole state was replaced.
-            if root.index() < seen || call.state.stopping.is_cancelled() {
+            // The index of the result may have decreased: the caller must see that.
+            let is_replaced = root.index() < seen || store.restores() != restores;
+            if is_replaced || call.state.stopping.is_cancelled() {
                 return answer(&reads);
             }
             seen = root.index();

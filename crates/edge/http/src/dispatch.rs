@@ -208,7 +208,7 @@ async fn answer(
                 let fresh = begun.elapsed() > leader::LOST_TIMEOUT;
                 let until = give_up.filter(|_| !fresh).unwrap_or(Instant::now() + leader::LOST_TIMEOUT);
                 if Instant::now() >= until {
-                    return Err(ApiError::no_leader());
+                    return Err(leader::no_leader(&call));
                 }
                 give_up = Some(until);
                 again.wait().await;
@@ -331,7 +331,7 @@ async fn placed(call: &Call, is_current: bool) -> Result<Response<Body>, ApiErro
         (Destination::Here, Some(server)) => Box::pin(cached(call, server)).await?,
         (Destination::Here, None) => run(call).await?.into_response(call.query.pretty()),
     };
-    Ok(leader::described(response, call.state.server.as_ref(), is_current))
+    Ok(leader::described(response, call.state.server.as_ref(), is_current, leader::is_stale(call)))
 }
 
 /// Calls the handler of a request's line. The future of a handler is on the heap: a waiting request then occupies the

@@ -15,7 +15,7 @@ use caravan_api::{ErrorReason, REASON_HEADER};
 use caravan_rpc::{Channel, Code};
 use caravan_server::{Handle, LeaderPlace};
 use futures::future::BoxFuture;
-use http::{HeaderValue, Response};
+use http::{HeaderValue, Response, StatusCode};
 use std::time::Duration;
 
 /// The longest pause before a request is sent again. Pauses are random, so that thousands of waiting queries do not return
@@ -73,16 +73,42 @@ fn is_waiting(call: &Call) -> bool {
 
 /// Finds the leader for a request; a stale read is answered by any server.
 pub(crate) async fn find(call: &Call, server: &Handle, is_forwarded: bool) -> Result<Found, ApiError> {
-    if call.is_get() && call.query.is_stale() {
-        server.cluster().recovered().await.map_err(|error| ApiError::internal(error.to_string()))?;
+    if is_stale(call) {
+        if !is_about_log(call) && server.cluster().is_member() {
+            // Without a leader, the state stays as the restart left it. The headers then name no leader.
+            match tokio::time::timeout(LOST_TIMEOUT, server.cluster().recovered()).await {
+                Ok(Err(error)) => return Err(ApiError::internal(error.to_string())),
+                Ok(Ok(())) | Err(_) => {}
+            }
+        }
         return Ok(Found::Here);
     }
     match server.cluster().place(is_forwarded, call.is_get()).await {
         Ok(LeaderPlace::Here) => Ok(Found::Here),
         Ok(LeaderPlace::There(_)) if stays(call) && server.cluster().catches_up().await => Ok(Found::Current),
         Ok(LeaderPlace::There(channel)) => Ok(Found::There(channel)),
-        Err(_) => Err(ApiError::no_leader()),
+        Err(_) => Err(no_leader(call)),
     }
+}
+
+/// Creates the error for a request without a leader. A transfer of leadership is answered with 503
+/// (docs/reference/cluster.md, section 9).
+pub(crate) fn no_leader(call: &Call) -> ApiError {
+    let error = ApiError::no_leader();
+    match call.line.path {
+        "operator/raft/transfer-leadership" => ApiError { status: StatusCode::SERVICE_UNAVAILABLE, ..error },
+        _ => error,
+    }
+}
+
+/// Returns whether the receiving server answers a read, without a proof of leadership.
+pub(crate) fn is_stale(call: &Call) -> bool {
+    call.is_get() && call.query.is_stale()
+}
+
+/// Returns whether a request asks for facts about the log, which need no recovered state.
+fn is_about_log(call: &Call) -> bool {
+    matches!(call.line.path, "status/leader" | "status/peers" | "operator/raft/configuration")
 }
 
 /// Returns whether a follower with a current state may answer: reads that wait for a change belong to the leader, whose
@@ -118,14 +144,15 @@ pub(crate) async fn pass_on(call: &Call, leader: &Channel) -> Passed {
     }
 }
 
-/// Corrects the headers about the leader in the answer of a server that does not lead. An answer from a current state has
-/// those of the leader's answer.
+/// Corrects the headers about the leader in the answer of a server that has not proved its leadership: it does not lead, or
+/// the read is stale. An answer from a current state has those of the leader's answer.
 pub(crate) fn described(
     mut response: Response<Body>,
     server: Option<&Handle>,
     is_current: bool,
+    is_stale: bool,
 ) -> Response<Body> {
-    let Some(server) = server.filter(|server| !server.is_leader()) else { return response };
+    let Some(server) = server.filter(|server| is_stale || !server.is_leader()) else { return response };
     let headers = response.headers_mut();
     if is_current && headers.contains_key(&LAST_CONTACT) {
         headers.insert(LAST_CONTACT, HeaderValue::from_static("0"));

@@ -105,7 +105,7 @@ impl Query {
 
     /// Whether any server may answer, from a state that may lag behind the leader's. A parameter without a value counts.
     pub(crate) fn is_stale(&self) -> bool {
-        matches!(self.get("stale"), Some("" | "true" | "1"))
+        self.get("stale").is_some_and(|text| text.is_empty() || go_bool(text) == Some(true))
     }
 
     /// Checks `stale`.

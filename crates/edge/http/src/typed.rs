@@ -117,7 +117,16 @@ const MAPS: &[&str] = &[
 
 /// Parses a row from a required body.
 pub(crate) fn row<T: DeserializeOwned>(body: &[u8]) -> Result<T, ApiError> {
-    of_value(&decode::<Value>(body)?)
+    let value = decode::<Value>(body)?;
+    // The parser takes an array for an object whose first fields it lists.
+    let kind = match value {
+        Value::Array(_) => "array",
+        Value::String(_) => "string",
+        Value::Number(_) => "number",
+        Value::Bool(_) => "bool",
+        Value::Object(_) | Value::Null => return of_value(&value),
+    };
+    Err(ApiError::bad_request(format!("json: cannot unmarshal {kind} into Go value of an object")))
 }
 
 /// Parses a row from a value.
@@ -179,6 +188,14 @@ mod tests {
             row(br#"{"Name":"m","config":{"claimmappings":{"Sub":"Name"},"jwksurl":"http://x"}}"#).unwrap();
         let config = method.config.unwrap();
         assert_eq!((config.jwks_url.as_str(), config.claim_mappings["Sub"].as_str()), ("http://x", "Name"));
+    }
+
+    #[test]
+    fn a_body_that_is_no_object_is_refused() {
+        for (body, kind) in [("[]", "array"), ("\"x\"", "string"), ("7", "number"), ("true", "bool")] {
+            let error = row::<Token>(body.as_bytes()).unwrap_err();
+            assert_eq!(error.message, format!("json: cannot unmarshal {kind} into Go value of an object"));
+        }
     }
 
     #[test]

@@ -136,6 +136,11 @@ impl SharedCredential {
     pub fn set(&self, credential: Credential) {
         self.0.store(Some(Arc::new(credential)));
     }
+
+    /// Removes the credential: the cluster for which the server received it does not exist.
+    pub fn clear(&self) {
+        self.0.store(None);
+    }
 }
 
 /// The part of a greeting that only servers send to servers.

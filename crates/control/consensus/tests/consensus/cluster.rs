@@ -151,6 +151,33 @@ async fn a_leader_that_is_cut_off_answers_no_read_and_takes_no_write() {
     cluster.stop_all().await;
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn servers_that_are_cut_off_know_no_leader() {
+    let cluster = Cluster::founded(3).await;
+    let leader = cluster.leader(&[]).await;
+    let others: Vec<u64> = (1..=3).filter(|number| *number != leader).collect();
+    cluster.follows(others[0], leader).await;
+    for number in [leader, others[0]] {
+        let handle = cluster.server(number);
+        eventually("evidence of the leader", || handle.knows_leader().then_some(())).await;
+        assert!(handle.leader_contact().is_some());
+    }
+    // Neither of them leaves its term, because nobody reaches them.
+    for number in 1..=3 {
+        cluster.isolate(number);
+    }
+    for number in [leader, others[0]] {
+        let handle = cluster.server(number);
+        eventually("no evidence of a leader", || (!handle.knows_leader()).then_some(())).await;
+        assert!(handle.leader_contact() > Some(Duration::from_secs(1)));
+    }
+    cluster.heal();
+    let next = cluster.leader(&[]).await;
+    let handle = cluster.server(next);
+    eventually("evidence of the next leader", || handle.knows_leader().then_some(())).await;
+    cluster.stop_all().await;
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn a_read_at_the_leader_has_what_a_follower_has_shown() {
     let cluster = Cluster::founded(3).await;

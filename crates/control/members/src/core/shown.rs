@@ -2,14 +2,14 @@
 
 use super::{Core, Entry, Notice, Output, Phase, Seen};
 use crate::frame::{Intent, Message};
-use crate::member::{Event, Member, Status, Tags};
+use crate::member::{CLUSTER_TAG, Event, Member, Status, Tags};
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::time::Duration;
 use uuid::Uuid;
 
-/// Two alive servers of one name are reported once per interval.
-const SAME_NAME_INTERVAL: Duration = Duration::from_secs(300);
+/// Two alive servers of one name, and servers of two clusters, are reported once per interval.
+const REPORT_INTERVAL: Duration = Duration::from_secs(300);
 
 impl Core {
     /// Sends what failure detection wants to send, and compares the statuses with the shown ones.
@@ -46,6 +46,7 @@ impl Core {
         if !events.is_empty() {
             self.version += 1;
             self.out.extend(events.into_iter().map(Output::Event));
+            self.report_other_clusters(now);
         }
         self.ask_for_unknown(&seen);
     }
@@ -59,6 +60,27 @@ impl Core {
         let addresses: Vec<SocketAddr> = unknown.map(|seen| seen.peer.addr).collect();
         for to in addresses {
             self.out.push_back(Output::Send { to, message: self.sync_message() });
+        }
+    }
+
+    /// Reports the alive servers of the region that belong to another cluster than the own server.
+    fn report_other_clusters(&mut self, now: Duration) {
+        let shown = |entry: &Entry| entry.shown.clone();
+        let Some(own) = self.rows.get(&self.id).and_then(shown) else { return };
+        let Some(cluster) = own.tag(CLUSTER_TAG) else { return };
+        let others = self.rows.values().filter_map(shown);
+        for other in others.filter(|other| other.is_alive() && other.is_foreign(&own)) {
+            let Some(its) = other.tag(CLUSTER_TAG) else { continue };
+            let last = self.other_clusters.get(&other.id);
+            if last.is_none_or(|(cluster, at)| cluster != its || now.saturating_sub(*at) >= REPORT_INTERVAL) {
+                self.other_clusters.insert(other.id, (its.to_owned(), now));
+                self.out.push_back(Output::Notice(Notice::OtherCluster {
+                    name: other.name.clone(),
+                    at: other.addr,
+                    cluster: its.to_owned(),
+                    own: cluster.to_owned(),
+                }));
+            }
         }
     }
 
@@ -85,7 +107,7 @@ impl Core {
         }
         for (name, one, other) in twice {
             let last = self.same_names.get(&name);
-            if last.is_none_or(|last| now.saturating_sub(*last) >= SAME_NAME_INTERVAL) {
+            if last.is_none_or(|last| now.saturating_sub(*last) >= REPORT_INTERVAL) {
                 self.same_names.insert(name.clone(), now);
                 self.out.push_back(Output::Notice(Notice::SameName { name, one, other }));
             }

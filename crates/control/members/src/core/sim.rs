@@ -2,7 +2,7 @@
 
 mod basics;
 
-use super::{Core, Output, Own, Timing};
+use super::{Core, Notice, Output, Own, Timing};
 use crate::frame::Message;
 use crate::member::{Event, Member, ROLE, ServerTags, Status, Tags};
 use rand_010::rngs::StdRng;
@@ -22,6 +22,13 @@ struct Server {
     stopped: bool,
     inbox: Vec<(SocketAddr, Vec<u8>)>,
     events: Vec<Event>,
+    notices: Vec<Notice>,
+}
+
+impl Server {
+    fn new(core: Core, addr: SocketAddr) -> Self {
+        Self { core, addr, stopped: false, inbox: Vec::new(), events: Vec::new(), notices: Vec::new() }
+    }
 }
 
 /// A network of servers.
@@ -117,7 +124,7 @@ impl Sim {
         *epoch += 1000;
         let own = Own { id: id(n), name: name(n), addr, tags: tags(n), epoch: *epoch };
         let core = Core::new(own, self.timing, self.rng.random(), self.now);
-        let server = Server { core, addr, stopped: false, inbox: Vec::new(), events: Vec::new() };
+        let server = Server::new(core, addr);
         self.servers.insert(n, server);
         self.drain(n);
     }
@@ -172,7 +179,7 @@ impl Sim {
                     (n, event.as_str(), event.member().id).hash(&mut self.hash);
                     self.servers.get_mut(&n).unwrap().events.push(event);
                 }
-                Output::Notice(_) => {}
+                Output::Notice(notice) => self.servers.get_mut(&n).unwrap().notices.push(notice),
             }
         }
     }
@@ -276,6 +283,10 @@ impl Sim {
     fn events(&self, at: u16, of: u16) -> Vec<&'static str> {
         let events = self.servers[&at].events.iter().filter(|event| event.member().id == id(of));
         events.map(Event::as_str).collect()
+    }
+
+    fn notices(&self, at: u16) -> &[Notice] {
+        &self.servers[&at].notices
     }
 
     fn describe(&self) -> String {

@@ -162,6 +162,13 @@ fn log(notice: &Notice) {
         Notice::SameName { name, one, other } => {
             tracing::error!(name, %one, %other, "two servers have one name: rename one of them");
         }
+        Notice::OtherCluster { name, at, cluster, own } => {
+            tracing::error!(
+                %at,
+                "server {name} belongs to cluster {cluster}, and this server to cluster {own}: they stay apart. To let one of \
+                 them join the other cluster, stop the server and move its data directory away"
+            );
+        }
         Notice::SameId { at } => {
             tracing::error!(%at, "another server has the id of this one: its data directory may be a copy");
         }

@@ -3,26 +3,28 @@
 use super::Directory;
 use caravan_members::Member;
 use std::sync::Arc;
+use uuid::Uuid;
 
 /// The addresses of the servers for clients; cheap to clone.
 #[derive(Clone, Debug)]
 pub(crate) struct Addresses {
     own: Arc<[String]>,
+    server: Uuid,
     region: Arc<str>,
     directory: Arc<dyn Directory>,
 }
 
 impl Addresses {
-    pub(crate) fn new(own: Vec<String>, region: &str, directory: Arc<dyn Directory>) -> Self {
-        Self { own: own.into(), region: region.into(), directory }
+    /// `own` are the addresses of server `server`.
+    pub(crate) fn new(own: Vec<String>, server: Uuid, region: &str, directory: Arc<dyn Directory>) -> Self {
+        Self { own: own.into(), server, region: region.into(), directory }
     }
 
-    /// Returns the addresses of all alive servers of the region, `host:port`; those of this server alone before it knows
-    /// others.
+    /// Returns the addresses of all alive servers of the region, `host:port`, without those of another cluster; those of
+    /// this server alone before it knows others.
     pub(crate) fn list(&self) -> Vec<String> {
         let view = self.directory.changes().borrow().clone();
-        let alive = view.in_region(&self.region).filter(|member| member.is_alive());
-        let known: Vec<String> = alive.filter_map(for_clients).collect();
+        let known: Vec<String> = view.peers(self.server, &self.region).filter_map(for_clients).collect();
         if known.is_empty() { self.own.to_vec() } else { known }
     }
 }

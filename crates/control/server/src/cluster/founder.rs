@@ -106,7 +106,7 @@ impl Founder {
                 Ok(Again::Never)
             }
             Step::Wait(wait) => {
-                self.say(wait);
+                self.say(wait, &view);
                 Ok(Again::Changed)
             }
             Step::Propose { servers } => {
@@ -128,7 +128,7 @@ impl Founder {
             }
             Step::Withdraw { because } => {
                 tracing::info!(%because, "this server withdraws its proposal to found a cluster");
-                promises.store(None)?;
+                self.withdraw()?;
                 self.answers.clear();
                 Ok(Again::Later)
             }
@@ -145,15 +145,33 @@ impl Founder {
         }
     }
 
-    fn say(&mut self, wait: Wait) {
-        if self.said.as_ref() != Some(&wait) {
-            tracing::info!(reason = %wait, "this server waits for a cluster");
-            self.said = Some(wait);
+    fn say(&mut self, wait: Wait, view: &View) {
+        if self.said.as_ref() == Some(&wait) {
+            return;
         }
+        match &wait {
+            // Nothing changes before a user corrects one of the configurations.
+            Wait::Expect { server, theirs, own } => {
+                let name = view.by_id(server.0).map(|member| member.name.as_str()).unwrap_or_default();
+                tracing::error!(
+                    "no cluster is founded: server {name} has bootstrap_expect = {theirs}, and this server has {own}"
+                );
+            }
+            _ => tracing::info!(reason = %wait, "this server waits for a cluster"),
+        }
+        self.said = Some(wait);
     }
 
     fn promise(&self, founding: Founding, key: ClusterKey) -> Result<(), ServerError> {
         promise(&self.cluster, founding, key)
+    }
+
+    /// Deletes the promise, and the credential of its cluster: with the credential, this server would refuse the cluster that
+    /// admits it.
+    fn withdraw(&self) -> Result<(), ServerError> {
+        self.cluster.promises.store(None)?;
+        self.cluster.config.own.credential.clear();
+        Ok(())
     }
 
     /// Asks servers for their promises, all at once.
@@ -201,7 +219,7 @@ impl Founder {
                 let is_same = |promised: Promised| promised.promise.founding == *founding;
                 if promises.promised().is_some_and(is_same) && self.cluster.identity().cluster.is_none() {
                     tracing::info!(cluster = %founding.cluster, "the proposed cluster is not founded");
-                    promises.store(None)?;
+                    self.withdraw()?;
                 }
                 Ok(Again::Now)
             }

@@ -12,6 +12,9 @@ use uuid::Uuid;
 /// How long this server waits until the leader has removed it (docs/reference/cluster.md, section 8).
 const REMOVAL_TIMEOUT: Duration = Duration::from_secs(5);
 
+/// How long a server may have been silent to become the leader. The leader sends a heartbeat each second or more often.
+const SILENCE: Duration = Duration::from_secs(3);
+
 /// Why a request about the membership failed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum MembershipFault {
@@ -30,6 +33,9 @@ pub enum MembershipFault {
     /// No other server can lead.
     #[error("no other server votes, so none can lead")]
     NoOther,
+    /// The new leader would be a server that the leader does not reach.
+    #[error("server \"{0}\" does not answer the leader and cannot take over")]
+    Silent(String),
     /// The new leader did not take over in time.
     #[error("server \"{0}\" did not take over leadership in time")]
     NotTaken(String),
@@ -40,7 +46,7 @@ impl MembershipFault {
         match self {
             Self::UnknownAddress(_) | Self::NoVoter(_) | Self::NoOther => Kind::BadRequest,
             Self::UnknownId(_) | Self::LastVoter(_) => Kind::Refused,
-            Self::NotTaken(_) => Kind::Unavailable,
+            Self::Silent(_) | Self::NotTaken(_) => Kind::Unavailable,
         }
     }
 }
@@ -70,7 +76,7 @@ impl Cluster {
             known.map_or_else(|| state.peer.addr.clone(), |address| address.to_string())
         };
         let found = members.members.iter().find(|state| match named {
-            Named::Id(id) => state.peer.server.to_string() == *id,
+            Named::Id(id) => state.peer.server.to_string().eq_ignore_ascii_case(id),
             Named::Address(wanted) => address(state) == *wanted || state.peer.addr == *wanted,
         });
         match (found, named) {
@@ -82,8 +88,14 @@ impl Cluster {
 
     /// Removes a server from the log. The leader calls this.
     pub(crate) async fn remove(&self, id: &str) -> Result<(), ServerError> {
-        let (number, ..) = self.find(&Named::Id(id.to_owned()))?;
-        self.remove_number(number).await
+        let (number, server, _) = self.find(&Named::Id(id.to_owned()))?;
+        // Before the removal, after which the server could be taken back at once.
+        self.removals.record(server, runtime::boot());
+        let removed = self.remove_number(number).await;
+        if removed.is_err() {
+            self.removals.end(server);
+        }
+        removed
     }
 
     pub(crate) async fn remove_number(&self, number: ServerId) -> Result<(), ServerError> {
@@ -109,10 +121,18 @@ impl Cluster {
         if !members.get(number).is_some_and(|state| state.voter) {
             return Err(MembershipFault::NoVoter(id.to_string()).into());
         }
+        // The transfer would end this term, and the cluster would wait for an election.
+        let contact = members.get(number).and_then(|state| state.last_contact);
+        if contact.is_some_and(|age| age >= SILENCE) {
+            return Err(MembershipFault::Silent(id.to_string()).into());
+        }
         let from = self.find(&Named::Id(self.config.id.to_string()))?;
         match self.log.transfer(Some(number)).await {
-            Ok(_) => Ok(Some(Transferred { from: (from.1, from.2), to: (id, address) })),
-            Err(caravan_consensus::Error::NotTransferred { .. }) => {
+            Ok(leader) if leader == number => {
+                Ok(Some(Transferred { from: (from.1, from.2), to: (id, address) }))
+            }
+            // Another server was elected meanwhile.
+            Ok(_) | Err(caravan_consensus::Error::NotTransferred { .. }) => {
                 Err(MembershipFault::NotTaken(id.to_string()).into())
             }
             Err(error) => Err(error.into()),

@@ -158,8 +158,8 @@ impl NodePaths {
 }
 
 fn others(view: &View, cluster: &Cluster) -> BTreeSet<Uuid> {
-    let alive = view.in_region(&cluster.region).filter(|member| member.is_alive());
-    alive.map(|member| member.id).filter(|id| *id != cluster.config.id).collect()
+    let own = cluster.config.id;
+    view.peers(own, &cluster.region).map(|member| member.id).filter(|id| *id != own).collect()
 }
 
 /// Returns the nodes that are connected to this server: first all of them, then changes.

@@ -4,6 +4,7 @@
 //! [`decide`] is pure and returns one change at a time. Each change is one entry of the log, made only if the membership
 //! is still the one on which the decision rests.
 
+mod acknowledged;
 mod decide;
 
 use super::founder::peer;
@@ -12,7 +13,8 @@ use super::{Cluster, Lane};
 use crate::core::Core;
 use crate::error::ServerError;
 use crate::runtime::{self, Interval, select};
-use caravan_consensus::{MemberState, Members, Peer};
+use acknowledged::{Acknowledged, Found};
+use caravan_consensus::{MemberState, Members, Peer, ServerId};
 use caravan_members::{Member, Status, View};
 use caravan_messages::cluster::{Admit, AskStatus, ServerStatus};
 use caravan_rpc::methods;
@@ -20,6 +22,7 @@ use caravan_types::command::FIRST_LEVEL;
 use caravan_types::{BootInstant, Nanos};
 use caravan_volumes::seen::FirstSeen;
 use decide::{Change, Facts, Server, decide};
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio_util::sync::CancellationToken;
@@ -42,13 +45,27 @@ pub(crate) struct Voters {
     began: BootInstant,
     /// Since when each server has its status in the member table, as this term observed it.
     statuses: FirstSeen<Uuid, Option<Status>>,
+    /// The servers that the member table has shown in this term.
+    known: BTreeSet<Uuid>,
+    /// The changes that failed in the last round, each with its reason. The log has them already.
+    failures: BTreeMap<String, String>,
+    /// What each server has acknowledged.
+    acknowledged: Acknowledged,
 }
 
 impl Voters {
     pub(crate) fn new(core: Core, cluster: Cluster) -> Self {
         let began = core.boot();
         cluster.health.clear();
-        Self { core, cluster, began, statuses: FirstSeen::default() }
+        Self {
+            core,
+            cluster,
+            began,
+            statuses: FirstSeen::default(),
+            known: BTreeSet::new(),
+            failures: BTreeMap::new(),
+            acknowledged: Acknowledged::default(),
+        }
     }
 
     /// Runs until cancelled.
@@ -56,30 +73,68 @@ impl Voters {
         let mut view = self.cluster.config.directory.changes();
         let mut measure = Interval::new(MEASURE_INTERVAL);
         loop {
-            let round = async {
-                self.measure().await;
-                self.raise_level().await;
-                while let Some(change) = self.due() {
-                    let text = change.to_string();
-                    if let Err(error) = self.make(change).await {
-                        tracing::warn!(change = text, %error, "the membership of the cluster was not changed");
-                        runtime::sleep(RETRY_INTERVAL).await;
-                        break;
-                    }
-                    tracing::info!(change = text, "the membership of the cluster has changed");
-                }
-            };
-            select! {
+            let is_done = select! {
                 () = cancel.cancelled() => return,
-                () = round => {}
+                is_done = self.round() => is_done,
+            };
+            if !is_done {
+                select! {
+                    () = cancel.cancelled() => return,
+                    () = runtime::sleep(RETRY_INTERVAL) => {}
+                }
+                continue;
             }
             select! {
                 () = cancel.cancelled() => return,
                 Ok(()) = view.changed() => {}
                 // A server that runs alone has nobody to measure.
-                _ = measure.tick(), if self.cluster.log.members().members.len() > 1 => {}
+                _ = measure.tick(), if self.has_others() => {}
             }
         }
+    }
+
+    /// Returns whether the membership has other servers, or waits for the return of some.
+    fn has_others(&self) -> bool {
+        self.cluster.log.members().members.len() > 1 || self.cluster.removals.is_waiting()
+    }
+
+    /// Measures the servers and makes all changes that are due. Returns whether none is left. A server that cannot be
+    /// admitted, for example because it refuses the connection, delays no change of another one.
+    async fn round(&mut self) -> bool {
+        self.measure().await;
+        self.raise_level().await;
+        let before = std::mem::take(&mut self.failures);
+        let mut stuck = BTreeSet::new();
+        while let Some(change) = self.due(&stuck) {
+            let text = change.to_string();
+            let candidate = match &change {
+                Change::Admit { server, .. } => Some(*server),
+                _ => None,
+            };
+            match self.make(change).await {
+                Ok(true) => {
+                    tracing::info!(change = text, "the membership of the cluster has changed");
+                    continue;
+                }
+                Ok(false) => {}
+                Err(error) => {
+                    let error = error.to_string();
+                    if before.get(&text) != Some(&error) {
+                        tracing::warn!(
+                            change = text,
+                            error,
+                            "the membership of the cluster was not changed; trying again"
+                        );
+                    }
+                    self.failures.insert(text, error);
+                }
+            }
+            match candidate {
+                Some(server) => drop(stuck.insert(server)),
+                None => return false,
+            }
+        }
+        stuck.is_empty()
     }
 
     /// Raises the feature level of the cluster to that of its oldest server. A server that is down counts with the level
@@ -98,15 +153,16 @@ impl Voters {
         }
     }
 
-    /// Returns the next change of the membership.
-    fn due(&mut self) -> Option<Change> {
+    /// Returns the next change of the membership. Servers that are `stuck` are not admitted in this round.
+    fn due(&mut self, stuck: &BTreeSet<Uuid>) -> Option<Change> {
         let (members, boot) = (self.cluster.log.members(), self.core.boot());
         if !members.committed {
             return None;
         }
         let view = self.view();
         let config = self.core.snapshot().autopilot_config().clone();
-        let servers: Vec<Server> = self.servers(&view, &members, boot);
+        let mut servers = self.servers(&view, &members, boot);
+        servers.iter_mut().for_each(|server| server.is_stuck = stuck.contains(&server.id));
         decide(&Facts {
             own: self.cluster.identity().number?,
             level: self.core.snapshot().level(),
@@ -123,6 +179,7 @@ impl Voters {
 
     /// Combines the member table with the membership of the log.
     fn servers(&mut self, view: &View, members: &Members, boot: BootInstant) -> Vec<Server> {
+        self.cluster.removals.sweep(boot);
         let (mut servers, region) = (Vec::new(), self.cluster.region.clone());
         for member in view.in_region(&region) {
             let recorded = members.members.iter().find(|state| state.peer.server == member.id);
@@ -134,6 +191,7 @@ impl Voters {
             }
         }
         self.statuses.sweep(|id| servers.iter().any(|server| server.id == *id));
+        self.known.retain(|id| servers.iter().any(|server| server.id == *id));
         servers
     }
 
@@ -147,14 +205,23 @@ impl Voters {
         let tags = member.map(Member::server_tags).unwrap_or_default();
         let status = member.map(|member| member.status);
         let address = member.and_then(Member::server_rpc_addr).map(|address| address.to_string());
+        if member.is_some() {
+            self.known.insert(id);
+        }
+        if status != Some(Status::Alive) {
+            self.cluster.removals.end(id);
+        }
         Server {
             id,
             name: member.map(|member| member.name.clone()).unwrap_or_default(),
             address: address.unwrap_or_default(),
             status,
             status_age: boot.since(self.statuses.since(&id, status, boot)),
+            was_known: self.known.contains(&id),
+            is_held: self.cluster.removals.holds(id, boot),
+            is_stuck: false,
             cluster: tags.cluster,
-            number: tags.number.map(caravan_consensus::ServerId),
+            number: tags.number.map(ServerId),
             level: tags.level,
             never_votes: tags.nonvoter,
             healthy_for: self.cluster.health.healthy_for(id, boot),
@@ -162,7 +229,8 @@ impl Voters {
         }
     }
 
-    async fn make(&self, change: Change) -> Result<(), ServerError> {
+    /// Makes a change. Returns false if the change cannot be made yet.
+    async fn make(&self, change: Change) -> Result<bool, ServerError> {
         let log = &self.cluster.log;
         let members = log.members();
         match change {
@@ -170,14 +238,18 @@ impl Voters {
                 let (Some(cluster), Some(key)) =
                     (self.cluster.identity().cluster, self.cluster.keyring.cluster_key())
                 else {
-                    return Ok(());
+                    return Ok(false);
                 };
                 let channel = self.cluster.config.channels.channel(&peer, Lane::Calls);
                 // The server may have been admitted in the meantime, or by an earlier leader.
                 let status =
                     runtime::call::<methods::ServerStatus>(&channel, AskStatus {}, STATUS_TIMEOUT).await?;
-                let number = match status.number {
-                    Some(number) if status.cluster == Some(cluster.0) => caravan_consensus::ServerId(number),
+                let number = match status.number.map(ServerId) {
+                    // The server has just restarted, and its row does not show its cluster yet.
+                    Some(number) if status.cluster == Some(cluster.0) && Some(number) == replaces => {
+                        return Ok(false);
+                    }
+                    Some(number) if status.cluster == Some(cluster.0) => number,
                     _ => log.next_number().await?,
                 };
                 let admit =
@@ -200,11 +272,11 @@ impl Voters {
             }
             Change::Leave { name } => self.cluster.config.directory.force_leave(name).await,
         }
-        Ok(())
+        Ok(true)
     }
 
     /// Measures the health of all servers in the membership.
-    async fn measure(&self) {
+    async fn measure(&mut self) {
         let (view, members) = (self.view(), self.cluster.log.members());
         let own = self.cluster.identity().number;
         let leader = self.cluster.status();
@@ -212,31 +284,50 @@ impl Voters {
             let at = known(&view, state);
             let channel = self.cluster.config.channels.channel(&at, Lane::Calls);
             let is_own = Some(state.number) == own;
-            let (leader, sent) = (&leader, self.core.boot());
+            let (leader, core, sent) = (&leader, &self.core, self.core.boot());
             async move {
                 if is_own {
                     return (Some(leader.clone()), sent, sent);
                 }
                 let status =
                     runtime::call::<methods::ServerStatus>(&channel, AskStatus {}, STATUS_TIMEOUT).await;
-                (status.ok(), sent, self.core.boot())
+                (status.ok(), sent, core.boot())
             }
         });
         let answers = futures::future::join_all(asked).await;
         let (boot, wall) = (self.core.boot(), self.core.now());
         let config = self.core.snapshot().autopilot_config().clone();
-        let servers = members.members.iter().zip(answers).map(|(state, (status, sent, received))| {
+        self.acknowledged.begin();
+        let mut all = Vec::new();
+        for (state, (status, sent, received)) in members.members.iter().zip(answers) {
             let is_own = Some(state.number) == own;
+            let has_lost = !is_own && self.has_lost_entries(state, status.as_ref());
             // The other clock was read between the sending and the reception.
             let skew = status.as_ref().map(|status| {
                 let middle = wall.plus(Nanos(-(boot.since(sent).0 + boot.since(received).0) / 2));
                 status.now.since(middle)
             });
             let observed = observed(&view, state, status, skew.unwrap_or_default(), is_own);
-            let healthy = is_healthy(&observed, &leader, &config);
-            ServerHealth { healthy, ..observed.health }
-        });
-        self.cluster.health.record(servers.collect(), boot, wall);
+            let healthy = is_healthy(&observed, &leader, &config) && !has_lost;
+            all.push(ServerHealth { healthy, ..observed.health });
+        }
+        self.cluster.health.record(all, boot, wall);
+    }
+
+    /// Returns whether the log of a server lacks entries that the server had acknowledged, and reports that once.
+    fn has_lost_entries(&mut self, state: &MemberState, status: Option<&ServerStatus>) -> bool {
+        let status = status.filter(|status| status.number == Some(state.number.0) && status.last_index > 0);
+        let last = status.map(|status| status.last_index);
+        let found = self.acknowledged.compare(state.number, state.matched, last);
+        if let Found::Lost(index) = found {
+            tracing::error!(
+                "the log of server {} ends with entry {}, although the server acknowledged entry {index}: its data directory is \
+                 an older copy. Stop the server, move its directory \"server\" away, and start it again",
+                state.peer.name,
+                last.unwrap_or_default()
+            );
+        }
+        !found.is_complete()
     }
 }
 

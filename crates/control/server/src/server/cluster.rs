@@ -122,19 +122,26 @@ impl ClusterRequests<'_> {
         Ok(self.cluster().log.recovered().await?)
     }
 
+    /// Returns whether this server has a number in the log. Another server has no state to recover.
+    pub fn is_member(self) -> bool {
+        self.cluster().identity().number.is_some()
+    }
+
     /// Returns the id of the cluster, once this server belongs to one.
     pub fn id(self) -> Option<Uuid> {
         self.cluster().identity().cluster.map(|id| id.0)
     }
 
-    /// Whether this server knows a leader.
+    /// Returns whether this server has recent evidence of a leader. A leader without a quorum knows none.
     pub fn knows_leader(self) -> bool {
-        self.0.is_leader() || !matches!(*self.cluster().log.leadership().borrow(), Leadership::Unknown)
+        self.cluster().log.knows_leader()
     }
 
-    /// Returns the time since the last message of the leader; zero on the leader, `None` before the first message.
+    /// Returns the time since the last message of the leader, or on the leader, since the last acknowledgement by a quorum;
+    /// zero on a leader with a quorum, `None` before the first message.
     pub fn last_contact(self) -> Option<Duration> {
-        if self.0.is_leader() { Some(Duration::ZERO) } else { self.cluster().log.last_contact() }
+        let log = &self.cluster().log;
+        if self.0.is_leader() && log.knows_leader() { Some(Duration::ZERO) } else { log.leader_contact() }
     }
 
     /// Returns the servers in the membership of the log.

@@ -76,6 +76,7 @@ impl Blueprint {
             usage: UsageBook::default(),
             addresses: Addresses::new(
                 config.addresses.clone(),
+                config.cluster.id,
                 &config.region,
                 config.cluster.directory.clone(),
             ),

@@ -1,10 +1,12 @@
 //! The settings of the client.
 
+use super::cluster::entries;
 use super::net::{RPC_PORT, port, with_port};
 use super::{absolute, bad};
 use crate::error::AgentError;
 use crate::reserved;
 use caravan_client::{AddressFamily, BridgeConfig, BridgeConfigFault};
+use caravan_members::JoinEntry;
 use caravan_types::node::{HostNetwork, ReservedResources};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::RangeInclusive;
@@ -22,6 +24,8 @@ const DYNAMIC_USERS: (u32, u32) = (80_000, 89_999);
 #[derive(Clone, Debug)]
 pub(crate) struct ClientSettings {
     pub(crate) servers: Vec<String>,
+    /// The programs that print the addresses of servers.
+    pub(crate) server_programs: Vec<JoinEntry>,
     pub(crate) state_dir: PathBuf,
     pub(crate) alloc_dir: PathBuf,
     pub(crate) alloc_mounts_dir: PathBuf,
@@ -138,12 +142,22 @@ pub(super) fn client(
     is_server: bool,
 ) -> Result<ClientSettings, AgentError> {
     let mut servers = file.servers.clone().unwrap_or_default();
+    let mut server_programs = Vec::new();
     if let Some(join) = &file.server_join {
-        servers.extend(join.start_join.clone().unwrap_or_default());
-        servers.extend(join.retry_join.clone().unwrap_or_default());
+        if join.start_join.as_ref().is_some_and(|entries| !entries.is_empty()) {
+            return Err(bad("client.server_join.start_join", "a client has no start_join: use retry_join"));
+        }
+        let texts = join.retry_join.as_deref().unwrap_or_default();
+        let entries = entries("client.server_join.retry_join", Some(texts))?;
+        for (entry, text) in entries.into_iter().zip(texts) {
+            match entry {
+                JoinEntry::Exec { .. } => server_programs.push(entry),
+                JoinEntry::Address(_) => servers.push(text.clone()),
+            }
+        }
     }
     let servers: Vec<String> = servers.into_iter().map(|s| with_port(&s, RPC_PORT)).collect();
-    if servers.is_empty() && !is_server {
+    if servers.is_empty() && server_programs.is_empty() && !is_server {
         return Err(bad("client.servers", "a client without a server of its own needs the address of one"));
     }
     let dir = |field, supplied: Option<String>, default: &str| match supplied {
@@ -162,6 +176,7 @@ pub(super) fn client(
     }
     Ok(ClientSettings {
         servers,
+        server_programs,
         state_dir: dir("client.state_dir", file.state_dir.clone(), "client")?,
         alloc_dir: dir("client.alloc_dir", file.alloc_dir.clone(), "alloc")?,
         alloc_mounts_dir: dir("client.alloc_mounts_dir", file.alloc_mounts_dir.clone(), "alloc_mounts")?,

@@ -13,6 +13,8 @@ use std::time::Duration;
 
 /// The largest accepted number of founders.
 const MAX_EXPECT: i64 = 100;
+/// The version of the Raft protocol that the reference has had since 1.4.
+const RAFT_PROTOCOL: i64 = 3;
 /// The default of `raft_snapshot_threshold`.
 const SNAPSHOT_THRESHOLD: u64 = 8192;
 /// The default of `raft_trailing_logs`.
@@ -58,6 +60,10 @@ impl ClusterSettings {
         let addresses = file.addresses.clone().unwrap_or_default();
         let ports = file.ports.clone().unwrap_or_default();
         let advertise = file.advertise.clone().unwrap_or_default();
+        if let Some(version) = server.raft_protocol.filter(|version| ![0, RAFT_PROTOCOL].contains(version)) {
+            let reason = format!("{version} is not supported: the only version is {RAFT_PROTOCOL}");
+            return Err(bad("server.raft_protocol", reason));
+        }
         let address = addresses.serf.as_deref().map_or(Ok(bind), |text| ip("addresses.serf", text))?;
         let serf = SocketAddr::new(address, port("ports.serf", ports.serf, SERF_PORT)?);
         let join = joins(server)?;

@@ -5,7 +5,7 @@ use crate::error::AgentError;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 pub(super) const HTTP_PORT: u16 = 4646;
-pub(super) const RPC_PORT: u16 = 4647;
+pub(crate) const RPC_PORT: u16 = 4647;
 pub(super) const SERF_PORT: u16 = 4648;
 
 pub(super) fn port(field: &'static str, supplied: Option<i64>, default: u16) -> Result<u16, AgentError> {

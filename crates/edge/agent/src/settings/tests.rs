@@ -181,6 +181,33 @@ fn what_is_missing_is_named() {
     assert!(error(&["-server", "-bind", "127.0.0.1"], file).contains("advertise.http"));
 }
 
+#[test]
+fn settings_of_a_cluster_that_cannot_work_are_named() {
+    for (text, field, words) in [
+        ("server { raft_protocol = 2 }", "server.raft_protocol", "2 is not supported"),
+        ("datacenter = \"dc*\"", "datacenter", "\"dc*\""),
+        (
+            "client { enabled = true server_join { start_join = [\"a\"] } }",
+            "client.server_join.start_join",
+            "retry_join",
+        ),
+        (
+            "client { enabled = true server_join { retry_join = [\"provider=aws tag_key=a\"] } }",
+            "client.server_join.retry_join",
+            "\"aws\" is not supported",
+        ),
+    ] {
+        let error = resolve(&flags(&["-dev"]), files(&[("a.hcl", text)]), &host()).unwrap_err().to_string();
+        assert!(error.contains(&format!("{field}: ")) && error.contains(words), "{text}: {error}");
+    }
+    let file = files(&[(
+        "a.hcl",
+        "data_dir = \"/d\"\nclient { enabled = true server_join { retry_join = [\"exec=/bin/echo 10.0.0.1\", \"b\"] } }",
+    )]);
+    let client = resolve(&flags(&[]), file, &host()).unwrap().client.unwrap();
+    assert_eq!((client.servers.len(), client.server_programs.len()), (1, 1));
+}
+
 fn files(texts: &[(&str, &str)]) -> AgentConfig {
     let sources: Vec<_> =
         texts.iter().map(|(name, text)| caravan_hcl::Source::new((*name).to_owned(), *text)).collect();

@@ -63,6 +63,10 @@ pub(crate) async fn run(ctx: &Ctx, verb: &ServerVerb) -> Outcome {
                 "" => {
                     let n = done.value["num_joined"].as_u64().unwrap_or(0);
                     ctx.out.line(&format!("Joined {n} servers successfully"));
+                    let warning = done.value["warning"].as_str().unwrap_or_default();
+                    if !warning.is_empty() {
+                        ctx.out.note(&format!("Warning: {warning}"));
+                    }
                     Ok(0)
                 }
                 error => Err(CliError::failed(format!("Error joining: failed joining: {error}"))),

@@ -4,10 +4,11 @@
 use crate::body::{bodies, optional};
 use crate::call::Call;
 use crate::error::ApiError;
+use crate::leader::{is_stale, no_leader};
 use crate::reply::Reply;
 use crate::typed::refused;
 use caravan_members::{KeyringAnswer, Member, Status};
-use caravan_server::{Kind, ReplicationState, ServerError};
+use caravan_server::{ClusterMember, Kind, ReplicationState, ServerError};
 use caravan_types::Nanos;
 use http::{Method, StatusCode};
 use serde_json::{Map, Value, json};
@@ -68,15 +69,28 @@ pub(crate) fn regions(call: &Call) -> Result<Reply, ApiError> {
     }
 }
 
+/// Returns the servers in the membership of the log. A stale read proves no leadership, so its answer names a leader only with
+/// recent evidence.
+fn recorded(call: &Call) -> Result<Vec<ClusterMember>, ApiError> {
+    let cluster = call.server()?.cluster();
+    let mut members = cluster.members();
+    if is_stale(call) && !cluster.knows_leader() {
+        members.iter_mut().for_each(|member| member.leader = false);
+    }
+    Ok(members)
+}
+
 pub(crate) fn leader(call: &Call) -> Result<Reply, ApiError> {
     call.only(&Method::GET)?;
-    Reply::json(call.server()?.cluster().leader_address().unwrap_or_default())
+    let leader = recorded(call)?.into_iter().find(|member| member.leader);
+    Reply::json(leader.map(|leader| leader.address).unwrap_or_default())
 }
 
 pub(crate) fn peers(call: &Call) -> Result<Reply, ApiError> {
     call.only(&Method::GET)?;
-    let members = call.server()?.cluster().members();
-    Reply::json(members.into_iter().map(|member| member.address).collect::<Vec<_>>())
+    let mut addresses: Vec<String> = recorded(call)?.into_iter().map(|member| member.address).collect();
+    addresses.sort();
+    Reply::json(addresses)
 }
 
 pub(crate) async fn join(call: &Call) -> Result<Reply, ApiError> {
@@ -87,10 +101,14 @@ pub(crate) async fn join(call: &Call) -> Result<Reply, ApiError> {
         return Err(ApiError::bad_request("missing address to join"));
     }
     let result = table.join(&addresses).await;
+    let failures = result.error().unwrap_or_default();
+    // A join that reached a server is not an error: the member table brings the others.
+    let (error, warning) =
+        if result.joined == 0 { (failures, String::new()) } else { (String::new(), failures) };
     Ok(Reply::value(json!({
         "num_joined": result.joined,
-        "error": result.error().unwrap_or_default(),
-        "warning": "",
+        "error": error,
+        "warning": warning,
     })))
 }
 
@@ -100,7 +118,8 @@ pub(crate) async fn force_leave(call: &Call) -> Result<Reply, ApiError> {
     if node.is_empty() {
         return Err(ApiError::bad_request("missing node to force leave"));
     }
-    let prune = call.query.flag("prune")?.unwrap_or(false);
+    let prune = call.query.flag("prune").map_err(|error| ApiError::bad_request(error.message))?;
+    let prune = prune.unwrap_or(false);
     // An unknown name is no error, as in Nomad.
     table.force_leave(node, prune).await.map_err(|error| ApiError::internal(error.to_string()))?;
     Ok(Reply::empty())
@@ -147,7 +166,7 @@ pub(crate) fn raft(call: &Call) -> Result<Reply, ApiError> {
     if !call.is_get() {
         return Err(ApiError::new(StatusCode::METHOD_NOT_ALLOWED, ""));
     }
-    let server = |member: caravan_server::ClusterMember| {
+    let server = |member: ClusterMember| {
         json!({
             "ID": id(member.id),
             "RaftProtocol": if member.name.is_some() { "3" } else { "unknown" },
@@ -157,7 +176,7 @@ pub(crate) fn raft(call: &Call) -> Result<Reply, ApiError> {
             "Voter": member.voter,
         })
     };
-    let servers: Vec<Value> = call.server()?.cluster().members().into_iter().map(server).collect();
+    let servers: Vec<Value> = recorded(call)?.into_iter().map(server).collect();
     Ok(Reply::value(json!({"Index": 0, "Servers": servers})))
 }
 
@@ -177,6 +196,9 @@ pub(crate) async fn remove_peer(call: &Call) -> Result<Reply, ApiError> {
 
 pub(crate) async fn transfer(call: &Call) -> Result<Reply, ApiError> {
     let (id, address) = (call.query.text("id"), call.query.text("address"));
+    if call.query.all("id").count() > 1 || call.query.all("address").count() > 1 {
+        return Err(ApiError::bad_request("must provide id or address only once"));
+    }
     match (id, address) {
         ("", "") => return Err(ApiError::bad_request("must provide id or address")),
         (_, "") | ("", _) => {}
@@ -187,8 +209,11 @@ pub(crate) async fn transfer(call: &Call) -> Result<Reply, ApiError> {
     }
     let chosen = |text: &str| (!text.is_empty()).then(|| text.to_owned());
     let cluster = call.server()?.cluster();
+    if !cluster.knows_leader() {
+        return Err(no_leader(call));
+    }
     let done =
-        cluster.transfer(chosen(id), chosen(address)).await.map_err(|error| transfer_failed(&error))?;
+        cluster.transfer(chosen(id), chosen(address)).await.map_err(|error| transfer_failed(call, &error))?;
     let side = |(id, address): &(Uuid, String)| json!({"ID": id.to_string(), "Address": address});
     Ok(Reply::value(match done {
         Some(done) => json!({"From": side(&done.from), "To": side(&done.to), "Noop": false}),
@@ -201,12 +226,12 @@ pub(crate) async fn transfer(call: &Call) -> Result<Reply, ApiError> {
     }))
 }
 
-fn transfer_failed(error: &ServerError) -> ApiError {
+fn transfer_failed(call: &Call, error: &ServerError) -> ApiError {
     match (error, error.kind()) {
         (ServerError::Membership(fault), Kind::BadRequest | Kind::Refused) => {
             ApiError::bad_request(fault.to_string())
         }
-        (_, Kind::NotLeader) => ApiError::no_leader(),
+        (_, Kind::NotLeader) => no_leader(call),
         _ => refused(error),
     }
 }
@@ -307,6 +332,8 @@ pub(super) fn stats(call: &Call, groups: &mut Map<String, Value>) {
     let Some(server) = &call.state.server else { return };
     let (info, metrics, cluster) = (&call.state.info, server.log_metrics(), server.cluster());
     let members = cluster.members();
+    let (knows_leader, leads) = (cluster.knows_leader(), metrics.is_leader && cluster.knows_leader());
+    let leader = members.iter().find(|member| member.leader && knows_leader);
     let table = call.state.members.as_ref();
     let own = table.and_then(caravan_members::Handle::own);
     let expect = own.map_or(1, |own| own.server_tags().expect);
@@ -315,8 +342,8 @@ pub(super) fn stats(call: &Call, groups: &mut Map<String, Value>) {
         "nomad".into(),
         json!({
             "server": "true",
-            "leader": metrics.is_leader.to_string(),
-            "leader_addr": cluster.leader_address().unwrap_or_default(),
+            "leader": leads.to_string(),
+            "leader_addr": leader.map(|leader| leader.address.clone()).unwrap_or_default(),
             "bootstrap": (expect == 1).to_string(),
             "known_regions": regions.to_string(),
         }),
@@ -328,13 +355,13 @@ pub(super) fn stats(call: &Call, groups: &mut Map<String, Value>) {
             format!("{{Suffrage:{suffrage} ID:{} Address:{}}}", id(member.id), member.address)
         })
         .collect();
-    let state = match (metrics.is_leader, cluster.knows_leader()) {
+    let state = match (leads, knows_leader) {
         (true, _) => "Leader",
         (false, true) => "Follower",
         (false, false) => "Candidate",
     };
     let contact = match cluster.last_contact() {
-        _ if metrics.is_leader => "0".to_owned(),
+        _ if leads => "0".to_owned(),
         Some(age) => Nanos::from_std(age).to_string(),
         None => "never".to_owned(),
     };

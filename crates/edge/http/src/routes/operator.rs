@@ -15,8 +15,8 @@ use caravan_messages::cluster::ClusterKey;
 use caravan_server::SnapshotKeys;
 use caravan_state::Table;
 use caravan_state::archive::{self, Archive, ArchiveKey, ArchiveMeta};
-use caravan_types::UnixNanos;
 use caravan_types::operator::{AutopilotConfig, SchedulerConfig};
+use caravan_types::{Nanos, UnixNanos};
 use http::{HeaderName, HeaderValue, Method, StatusCode};
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
@@ -48,6 +48,15 @@ pub(crate) async fn autopilot(call: &Call) -> Result<Reply, ApiError> {
         }
         Method::PUT => {
             let row: AutopilotConfig = typed::row(&call.body).map_err(|e| unread("autopilot", e))?;
+            for (field, time) in [
+                ("LastContactThreshold", row.last_contact_threshold.0),
+                ("ServerStabilizationTime", row.server_stabilization_time.0),
+            ] {
+                if time < Nanos::ZERO {
+                    let negative = ApiError::bad_request(format!("{field} is {time}, which is below 0"));
+                    return Err(unread("autopilot", negative));
+                }
+            }
             let done = call.server()?.admin().set_autopilot(row, check_index(call)?).await;
             Ok(Reply::value(json!(done.map_err(|e| refused(&e))?.0)))
         }

@@ -1,6 +1,7 @@
 //! What operators do with a cluster of servers: recovery, snapshots, verbs, upgrades.
 
 mod guide;
+mod minority;
 mod recover;
 mod snapshots;
 mod upgrade;

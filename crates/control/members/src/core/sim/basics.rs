@@ -187,10 +187,30 @@ fn another_server_of_the_same_name_replaces_a_failed_one() {
     sim.kill(3);
     let own = Own { id: id(77), name: name(3), addr: addr(77), tags: tags(3), epoch: 1 };
     let core = Core::new(own, Timing::default(), 5, sim.now);
-    let server = Server { core, addr: addr(77), stopped: false, inbox: Vec::new(), events: Vec::new() };
-    sim.servers.insert(77, server);
+    sim.servers.insert(77, Server::new(core, addr(77)));
     sim.join(77, 0);
     sim.wait("replaced", secs(20), |sim| {
         sim.all_show(77, ALIVE) && (0..3).all(|n| sim.status(n, 3).is_none())
     });
+}
+
+/// Members of one region that belong to two clusters report each other; a member of another region is no concern.
+#[test]
+fn servers_of_two_clusters_are_reported_on_both_sides() {
+    let mut sim = Sim::cluster(3, 3);
+    let tags_of = |n: u16, cluster: Option<u128>| {
+        let cluster = cluster.map(Uuid::from_u128);
+        ServerTags { region: region(n).into(), id: id(n), cluster, ..ServerTags::default() }.to_tags()
+    };
+    // Server 0 is in the west, 1 and 2 are in the east.
+    for (n, cluster) in [(0, Some(7)), (1, Some(8)), (2, None)] {
+        sim.act(n, |core, now| core.set_tags(now, tags_of(n, cluster)));
+    }
+    sim.wait("tags", secs(5), |sim| sim.agrees());
+    assert!(sim.notices(1).is_empty(), "{:?}", sim.notices(1));
+    sim.act(2, |core, now| core.set_tags(now, tags_of(2, Some(9))));
+    sim.wait("reports", secs(5), |sim| !sim.notices(1).is_empty() && !sim.notices(2).is_empty());
+    let (own, cluster) = (Uuid::from_u128(8).to_string(), Uuid::from_u128(9).to_string());
+    let report = Notice::OtherCluster { name: name(2), at: addr(2), cluster, own };
+    assert_eq!(sim.notices(1), [report]);
 }

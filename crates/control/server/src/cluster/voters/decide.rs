@@ -9,6 +9,8 @@ use uuid::Uuid;
 
 /// How long a server must have failed, and been out of contact, before it is removed.
 const DEAD_AFTER: Nanos = Nanos::from_secs(30);
+/// How long a server that was removed from the member table must have been out of contact before it is removed.
+const GONE_AFTER: Nanos = Nanos::from_secs(5);
 /// How long a term waits before it removes a server that the member table does not know: the table may still fill.
 const UNKNOWN_AFTER: Nanos = Nanos::from_secs(60);
 
@@ -24,6 +26,12 @@ pub(super) struct Server {
     pub(super) status: Option<Status>,
     /// For how long it has this status.
     pub(super) status_age: Nanos,
+    /// Whether the member table has known the server in this term.
+    pub(super) was_known: bool,
+    /// Whether an operator removed the server from the log a short while ago.
+    pub(super) is_held: bool,
+    /// Whether the admission of the server has just failed.
+    pub(super) is_stuck: bool,
     /// The cluster that the server shows.
     pub(super) cluster: Option<Uuid>,
     /// The number that the server shows.
@@ -50,10 +58,16 @@ impl Server {
         Peer { server: self.id, name: self.name.clone(), addr: self.address.clone() }
     }
 
-    /// Whether the leader has not been in contact for long.
-    fn is_silent(&self) -> bool {
+    /// Whether the leader has not been in contact for a time.
+    fn is_silent(&self, time: Nanos) -> bool {
         let contact = self.recorded.as_ref().and_then(|state| state.last_contact);
-        contact.is_none_or(|age| Nanos::from_std(age) >= DEAD_AFTER)
+        contact.is_none_or(|age| Nanos::from_std(age) >= time)
+    }
+
+    /// Whether the server was removed from the member table: by a user, or because another server has its name. One that
+    /// runs returns to the table and stays.
+    fn is_gone(&self) -> bool {
+        self.status.is_none() && self.was_known && self.is_silent(GONE_AFTER)
     }
 }
 
@@ -132,7 +146,8 @@ fn describe(facts: &Facts<'_>, server: &Server) -> Option<Change> {
 
 fn remove_left(facts: &Facts<'_>, server: &Server) -> Option<Change> {
     let recorded = server.recorded.as_ref().filter(|state| state.number != facts.own)?;
-    (server.status == Some(Status::Left) && can_lose(facts, server)).then(|| Change::Remove {
+    let has_left = server.status == Some(Status::Left) || server.is_gone();
+    (has_left && can_lose(facts, server)).then(|| Change::Remove {
         number: recorded.number,
         name: server.name.clone(),
         forced: false,
@@ -141,7 +156,7 @@ fn remove_left(facts: &Facts<'_>, server: &Server) -> Option<Change> {
 
 fn admit(facts: &Facts<'_>, server: &Server) -> Option<Change> {
     let can_read = server.level.is_none_or(|level| level >= facts.level);
-    if !server.is_alive() || !can_read || server.address.is_empty() {
+    if !server.is_alive() || !can_read || server.is_stuck || server.address.is_empty() {
         return None;
     }
     match (server.cluster, &server.recorded) {
@@ -160,11 +175,20 @@ fn admit(facts: &Facts<'_>, server: &Server) -> Option<Change> {
             let namesake = namesake.and_then(|other| other.recorded.as_ref()).map(|state| state.number);
             Some(Change::Admit { server: server.id, peer: server.peer(), replaces: own.or(namesake) })
         }
-        (Some(cluster), None) if cluster == facts.cluster => {
+        // The member table shows a replaced server until its failure is noticed.
+        (Some(cluster), None)
+            if cluster == facts.cluster && !server.is_held && !is_replaced(facts, server) =>
+        {
             Some(Change::Return { number: server.number?, peer: server.peer() })
         }
         _ => None,
     }
+}
+
+/// Whether a member of the log has the address of a server that is none.
+fn is_replaced(facts: &Facts<'_>, server: &Server) -> bool {
+    let has_its_address = |other: &Server| other.id != server.id && other.address == server.address;
+    facts.servers.iter().any(|other| other.recorded.is_some() && other.is_alive() && has_its_address(other))
 }
 
 fn promote(facts: &Facts<'_>, server: &Server) -> Option<Change> {
@@ -221,9 +245,9 @@ fn is_dead(facts: &Facts<'_>, server: &Server) -> bool {
         _ if is_own => false,
         // Only what the log knows concerns the quorum; others stay in the table until they are reaped.
         Some(Status::Failed) if server.recorded.is_some() => {
-            server.status_age >= DEAD_AFTER && server.is_silent()
+            server.status_age >= DEAD_AFTER && server.is_silent(DEAD_AFTER)
         }
-        None => server.recorded.is_some() && facts.term_age >= UNKNOWN_AFTER && server.is_silent(),
+        None => server.recorded.is_some() && facts.term_age >= UNKNOWN_AFTER && server.is_silent(DEAD_AFTER),
         _ => false,
     }
 }

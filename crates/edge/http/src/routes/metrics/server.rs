@@ -68,9 +68,19 @@ fn of_log(figures: &mut Figures, server: &Handle) {
     figures.gauge("nomad.raft.lastIndex", whole(log.last_log_index), &none);
     figures.gauge("nomad.raft.term", whole(log.term), &none);
     figures.gauge("nomad.raft.isLeader", if log.is_leader { 1.0 } else { 0.0 }, &none);
-    // A cluster of one server is healthy while it answers, and tolerates no failure.
-    figures.gauge("nomad.nomad.autopilot.healthy", if log.is_leader { 1.0 } else { 0.0 }, &none);
-    figures.gauge("nomad.nomad.autopilot.failure_tolerance", 0.0, &none);
+    // Only the leader measures the servers. A leader without a quorum may be one of several.
+    if log.is_leader {
+        let (cluster, health) = (server.cluster(), server.cluster().health());
+        let is_healthy = cluster.knows_leader() && health.servers.iter().all(|server| server.healthy);
+        figures.gauge("nomad.nomad.autopilot.healthy", if is_healthy { 1.0 } else { 0.0 }, &none);
+        figures.gauge("nomad.nomad.autopilot.failure_tolerance", count(health.failure_tolerance()), &none);
+        let contact = cluster.last_contact().unwrap_or_default().as_millis();
+        figures.gauge(
+            "nomad.raft.leader.lastContact",
+            whole(u64::try_from(contact).unwrap_or(u64::MAX)),
+            &none,
+        );
+    }
 }
 
 fn of_jobs(figures: &mut Figures, root: &Root) {

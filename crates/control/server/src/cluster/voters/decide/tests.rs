@@ -14,6 +14,9 @@ fn server(n: u64, voter: bool) -> Server {
         address: addr,
         status: Some(Status::Alive),
         status_age: Nanos::from_secs(100),
+        was_known: true,
+        is_held: false,
+        is_stuck: false,
         cluster: Some(CLUSTER),
         number: Some(ServerId(n)),
         level: Some(2),
@@ -78,6 +81,19 @@ fn a_server_without_a_log_is_admitted_and_later_promoted() {
 }
 
 #[test]
+fn a_server_that_cannot_be_admitted_delays_no_other_one() {
+    let mut servers = three();
+    servers.extend([Server { is_stuck: true, ..new(4) }, server(5, false)]);
+    assert_eq!(due(&servers), Some(Change::Promote { number: ServerId(5) }));
+    servers[4] = new(5);
+    assert!(matches!(due(&servers), Some(Change::Admit { server, .. }) if server == servers[4].id));
+    servers[4] = failed(5);
+    servers[4].recorded.as_mut().unwrap().voter = false;
+    servers[4].status_age = Nanos::from_secs(100);
+    assert!(matches!(due(&servers), Some(Change::Remove { number: ServerId(5), forced: true, .. })));
+}
+
+#[test]
 fn a_server_of_another_cluster_or_an_older_version_is_not_admitted() {
     let mut servers = three();
     servers.push(Server { cluster: Some(Uuid::from_u128(5)), ..new(4) });
@@ -122,6 +138,32 @@ fn a_server_that_was_removed_returns_under_its_number() {
     servers.push(Server { recorded: None, ..server(4, false) });
     let peer = servers[3].peer();
     assert_eq!(due(&servers), Some(Change::Return { number: ServerId(4), peer }));
+    servers[3].is_held = true;
+    assert_eq!(due(&servers), None, "an operator has just removed it");
+}
+
+#[test]
+fn a_replaced_server_that_still_shows_as_alive_does_not_return() {
+    let mut servers = three();
+    let replaced = Server { recorded: None, ..server(3, true) };
+    servers[2] = Server { address: replaced.address.clone(), ..server(4, true) };
+    servers[2].recorded.as_mut().unwrap().peer = servers[2].peer();
+    servers.push(replaced);
+    assert_eq!(due(&servers), None);
+    // The server at the address has failed: the other one may be the one that runs.
+    servers[2] = Server { address: servers[2].address.clone(), status_age: Nanos::ZERO, ..failed(4) };
+    assert!(matches!(due(&servers), Some(Change::Return { number: ServerId(3), .. })));
+}
+
+#[test]
+fn a_server_that_was_pruned_is_removed_once_it_is_silent() {
+    let mut servers = three();
+    servers[2] = Server { status: None, healthy_for: None, status_age: Nanos::ZERO, ..server(3, true) };
+    assert_eq!(due(&servers), None, "the server runs, and returns to the table");
+    servers[2].recorded.as_mut().unwrap().last_contact = Some(Duration::from_secs(5));
+    assert!(matches!(due(&servers), Some(Change::Remove { number: ServerId(3), forced: false, .. })));
+    servers[2].was_known = false;
+    assert_eq!(due_with(&AutopilotConfig::default(), &servers, 5), None, "the table may still fill");
 }
 
 #[test]
@@ -160,7 +202,7 @@ fn a_dead_server_is_removed_after_proof_of_its_death() {
     let min = AutopilotConfig { min_quorum: 3, ..AutopilotConfig::default() };
     assert_eq!(due_with(&min, &servers(failed(3)), 100), None);
     // A server that the table does not know, long after the term began.
-    let unknown = Server { status: None, name: String::new(), ..failed(3) };
+    let unknown = Server { status: None, was_known: false, name: String::new(), ..failed(3) };
     let removed = Some(Change::Remove { number: ServerId(3), name: String::new(), forced: true });
     assert_eq!(due(&servers(unknown.clone())), removed);
     assert_eq!(due_with(&AutopilotConfig::default(), &servers(unknown), 59), None);
