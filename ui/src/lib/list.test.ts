@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest';
-import { all, chosen, contains, isOneOf, order, own, paged, place } from './list';
+import { all, chosen, contains, fitsText, isOneOf, order, own, paged, place } from './list';
 
 const query = (text: string) => new URLSearchParams(text);
 const KEYS = ['name', 'modify'];
@@ -48,4 +48,10 @@ describe('lists in pages', () => {
     expect(isOneOf('Name', '[x')).toBe('Name == "[x"');
     expect(own('  ')).toBe('');
   });
+});
+
+it('finds a text in words', () => {
+  expect(fitsText(null, 'a')).toBe(true);
+  expect(fitsText(' WEB ', 'my-web', undefined)).toBe(true);
+  expect(fitsText('x', 'a', undefined)).toBe(false);
 });

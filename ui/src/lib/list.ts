@@ -93,3 +93,9 @@ export function contains(fields: string[], value: string | null): string {
 export function own(value: string | null): string {
   return value?.trim() ? `(${value.trim()})` : '';
 }
+
+/** Returns whether one of some words contains a text that the user looks for, whatever its case. */
+export function fitsText(text: string | null, ...words: (string | undefined)[]): boolean {
+  const desired = (text ?? '').trim().toLowerCase();
+  return desired === '' || words.some((word) => word?.toLowerCase().includes(desired));
+}
