@@ -68,3 +68,42 @@ async fn a_stream_without_rights_is_refused() {
     let refused = tenants.ask(&Method::GET, path, &Value::Null, &tenants.b).await.expect("an answer");
     assert_eq!((refused.status.as_u16(), refused.text().trim()), (403, "Permission denied"));
 }
+
+/// The usage of nodes has disks and states, and names only what changed after an index.
+#[tokio::test]
+async fn usage_of_nodes_is_narrowed_to_changes() {
+    let tenants = Tenants::start().await;
+    let all = ask(&tenants, "/v1/caravan/nodes/usage", &tenants.root).await;
+    let number = all["ID"].as_array().map_or(0, Vec::len);
+    assert!(number > 0 && all["Total"] == number, "{all}");
+    for column in ["DiskMB", "DiskMBUsed", "States"] {
+        assert_eq!(all[column].as_array().map(Vec::len), Some(number), "{column}: {all}");
+    }
+    let none = ask(&tenants, "/v1/caravan/nodes/usage?since=99999999", &tenants.root).await;
+    assert_eq!((&none["ID"], &none["Total"]), (&json!([]), &json!(number)), "{none}");
+    let since = ask(&tenants, "/v1/caravan/nodes/usage?since=0", &tenants.root).await;
+    assert_eq!(since["ID"], all["ID"]);
+    let path = "/v1/caravan/nodes/usage?since=yesterday";
+    let wrong = tenants.ask(&Method::GET, path, &Value::Null, &tenants.root).await.expect("an answer");
+    assert_eq!((wrong.status.as_u16(), wrong.text().contains("`since`")), (400, true), "{}", wrong.text());
+}
+
+/// Claims are narrowed to a node, which its id, the beginning of its id and its name can name, and to a plugin.
+#[tokio::test]
+async fn claims_are_narrowed_to_a_node_and_a_plugin() {
+    let tenants = Tenants::start().await;
+    let all = ask(&tenants, "/v1/caravan/claims?namespace=*&ended=true", &tenants.root).await;
+    let claim = all[0].clone();
+    let (node, plugin) = (claim["NodeID"].as_str().unwrap(), claim["PluginID"].as_str().unwrap());
+    for (query, some) in [
+        (format!("node={node}"), true),
+        (format!("node={}", &node[..8]), true),
+        ("node=elsewhere".to_owned(), false),
+        (format!("plugin={plugin}"), true),
+        ("plugin=other".to_owned(), false),
+    ] {
+        let path = format!("/v1/caravan/claims?namespace=*&ended=true&{query}");
+        let rows = ask(&tenants, &path, &tenants.root).await;
+        assert_eq!(rows.as_array().is_some_and(|rows| !rows.is_empty()), some, "{query}: {rows}");
+    }
+}
