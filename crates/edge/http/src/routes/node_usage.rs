@@ -72,10 +72,9 @@ pub(crate) async fn columns(call: &Call) -> Result<Reply, ApiError> {
 fn since(call: &Call) -> Result<Option<u64>, ApiError> {
     match call.query.text("since") {
         "" => Ok(None),
-        text => text
-            .parse()
-            .map(Some)
-            .map_err(|_| ApiError::bad_request(format!("`since` is {text:?}; expected an index of the state"))),
+        text => text.parse().map(Some).map_err(|_| {
+            ApiError::bad_request(format!("`since` is {text:?}; expected an index of the state"))
+        }),
     }
 }
 

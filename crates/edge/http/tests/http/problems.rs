@@ -220,11 +220,16 @@ async fn problems_have_places_in_the_submitted_file() {
 async fn a_caller_that_accepts_json_only_gets_problems_as_data() {
     let api = Api::start().await;
     let body = json!({"JobHCL": "job \"x\" {\n  priority = \n}\n"}).to_string();
-    for (accepts, code) in
-        [("application/json", "E0110"), ("application/json; charset=utf-8", "E0110"), ("*/*", ""), ("text/plain", "")]
-    {
-        let got =
-            api.web.send_body(Method::PUT, "/v1/jobs/parse", body.clone().into_bytes(), &[("Accept", accepts)]).await;
+    for (accepts, code) in [
+        ("application/json", "E0110"),
+        ("application/json; charset=utf-8", "E0110"),
+        ("*/*", ""),
+        ("text/plain", ""),
+    ] {
+        let got = api
+            .web
+            .send_body(Method::PUT, "/v1/jobs/parse", body.clone().into_bytes(), &[("Accept", accepts)])
+            .await;
         assert_eq!(got.status, 400, "{accepts}");
         let answer = serde_json::from_slice::<Value>(&got.body).unwrap_or_default();
         assert_eq!(answer["CaravanDiagnostics"][0]["Code"].as_str().unwrap_or_default(), code, "{accepts}");
