@@ -30,5 +30,7 @@ it('drops rows that are gone', () => {
 it('draws the rows in the window', () => {
   expect(span(1000, 10, 50, 100, 2)).toEqual({ first: 0, until: 7 });
   expect(span(1000, 10, -500, 100, 2)).toEqual({ first: 48, until: 62 });
-  expect(span(10, 10, -5000, 100, 2)).toEqual({ first: 10, until: 10 });
+  expect(span(10, 10, -5000, 100, 2)).toEqual({ first: 8, until: 10 });
+  expect(span(1000, 10, 5000, 100, 2)).toEqual({ first: 0, until: 2 });
+  expect(span(1, 10, 0, 100, 2)).toEqual({ first: 0, until: 1 });
 });

@@ -33,8 +33,8 @@ export interface Span {
 }
 
 /** Returns the rows that a window shows of a list whose upper edge is `top` pixels below the upper edge of the window, and some
- * before and after them. */
+ * before and after them. A list outside of the window has some rows too: assistive technology and keys reach them. */
 export function span(count: number, height: number, top: number, space: number, margin: number): Span {
-  const first = Math.min(count, Math.max(0, Math.floor(-top / height) - margin));
-  return { first, until: Math.min(count, Math.max(first, Math.ceil((space - top) / height) + margin)) };
+  const first = Math.max(0, Math.min(count - margin, Math.floor(-top / height) - margin));
+  return { first, until: Math.min(count, Math.max(first + margin, Math.ceil((space - top) / height) + margin)) };
 }

@@ -135,10 +135,13 @@ export function staged<T>(rows: () => T[], key?: (row: T) => string): Staged<T> 
       element = section;
       const stop = new AbortController();
       const { signal } = stop;
-      section.addEventListener('pointerover', (event) => (pointed = keyOf(event.target)), { signal });
-      section.addEventListener('pointerleave', () => (pointed = ''), { signal });
-      section.addEventListener('focusin', (event) => (focused = keyOf(event.target)), { signal });
-      section.addEventListener('focusout', () => (focused = ''), { signal });
+      // A row that is removed under the pointer or the focus reports that while the list is drawn: the state changes after it.
+      const on = (name: string, change: (key: string) => void) =>
+        section.addEventListener(name, (event) => queueMicrotask(() => change(name.endsWith('leave') || name === 'focusout' ? '' : keyOf(event.target))), { signal });
+      on('pointerover', (found) => (pointed = found));
+      on('pointerleave', (found) => (pointed = found));
+      on('focusin', (found) => (focused = found));
+      on('focusout', (found) => (focused = found));
       return () => stop.abort();
     },
   };
