@@ -87,23 +87,3 @@ async fn usage_of_nodes_is_narrowed_to_changes() {
     let wrong = tenants.ask(&Method::GET, path, &Value::Null, &tenants.root).await.expect("an answer");
     assert_eq!((wrong.status.as_u16(), wrong.text().contains("`since`")), (400, true), "{}", wrong.text());
 }
-
-/// Claims are narrowed to a node, which its id, the beginning of its id and its name can name, and to a plugin.
-#[tokio::test]
-async fn claims_are_narrowed_to_a_node_and_a_plugin() {
-    let tenants = Tenants::start().await;
-    let all = ask(&tenants, "/v1/caravan/claims?namespace=*&ended=true", &tenants.root).await;
-    let claim = all[0].clone();
-    let (node, plugin) = (claim["NodeID"].as_str().unwrap(), claim["PluginID"].as_str().unwrap());
-    for (query, some) in [
-        (format!("node={node}"), true),
-        (format!("node={}", &node[..8]), true),
-        ("node=elsewhere".to_owned(), false),
-        (format!("plugin={plugin}"), true),
-        ("plugin=other".to_owned(), false),
-    ] {
-        let path = format!("/v1/caravan/claims?namespace=*&ended=true&{query}");
-        let rows = ask(&tenants, &path, &tenants.root).await;
-        assert_eq!(rows.as_array().is_some_and(|rows| !rows.is_empty()), some, "{query}: {rows}");
-    }
-}
