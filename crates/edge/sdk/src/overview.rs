@@ -200,7 +200,7 @@ pub struct NodeColumns {
     pub disk_mb_used: Vec<i64>,
     /// The number of allocations that have not ended.
     pub allocations: Vec<u32>,
-    /// The number of allocations by client status, also of those that have ended and are kept.
+    /// The number of allocations by client status, also of ended ones that are kept.
     pub states: Vec<BTreeMap<String, u32>>,
     /// The number of all nodes, also of those without a row in an answer about changes.
     pub total: u64,

@@ -42,7 +42,7 @@ struct Columns {
     disk_used: Vec<i64>,
     /// The number of allocations that have not ended.
     allocations: Vec<u32>,
-    /// The number of allocations by client status, also of those that have ended and are kept.
+    /// The number of allocations by client status, also of ended ones that are kept.
     states: Vec<BTreeMap<&'static str, u32>>,
     /// The number of all nodes.
     total: usize,
