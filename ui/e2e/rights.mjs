@@ -83,12 +83,12 @@ const steps = {
     await page.getByRole('alert').waitFor();
     await field('Rules').fill('namespace "default" { policy = "read" }');
     await save();
-    await page.getByRole('heading', { level: 2, name: 'readers' }).waitFor();
+    await page.getByRole('heading', { level: 1, name: 'readers' }).waitFor();
     await tab('Roles', 'role');
     await field('Name').fill('team');
     await field('Policies').fill('readers');
     await save();
-    await page.getByRole('heading', { level: 2, name: 'team' }).waitFor();
+    await page.getByRole('heading', { level: 1, name: 'team' }).waitFor();
     await tab('Tokens', 'token');
     await field('Name').fill('robot');
     await field('Roles').fill('team');
@@ -129,7 +129,7 @@ const steps = {
       }),
     );
     await page.getByRole('button', { name: 'Save' }).click();
-    await page.getByRole('heading', { level: 2, name: 'work' }).waitFor();
+    await page.getByRole('heading', { level: 1, name: 'work' }).waitFor();
     await page.goto(`${address}/ui/administration/binding-rules/new`);
     await page.getByRole('textbox', { name: 'Auth method' }).fill('work');
     await page.getByRole('combobox', { name: 'Binds' }).selectOption('policy');
@@ -196,7 +196,7 @@ const steps = {
     await other.goto(`${address}/ui/clients`);
     await other.getByText('node:read').waitFor();
     await page.getByRole('button', { name: 'Sign out' }).click();
-    await other.getByRole('link', { name: 'Sign in' }).first().waitFor();
+    await other.getByRole('banner').getByRole('button', { name: 'Sign in' }).waitFor();
     await context.close();
   },
 

@@ -172,6 +172,7 @@ const steps = {
       ['server', `servers/${server}/monitor`, server],
       ['settings', 'settings/user-settings', 'Settings'],
       ['sign-in', 'settings/tokens', 'Sign in'],
+      ['error', 'errors/E0110', 'E0110: Expression expected'],
       ['missing', 'no/such/page', 'Nothing is here'],
       ...['/clients', '/dispatch'].map((tab) => ['job', `jobs/writer@default${tab}`, 'writer']),
       ['missing', 'optimize', 'Recommendations'],

@@ -305,7 +305,7 @@ const steps = {
     await page.getByRole('textbox', { name: 'Metadata' }).fill('owner=ada');
     await accessible(page, 'a new namespace');
     await page.getByRole('button', { name: 'Save' }).click();
-    await page.getByRole('heading', { level: 2, name: 'team' }).waitFor();
+    await page.getByRole('heading', { level: 1, name: 'team' }).waitFor();
     await page.getByRole('button', { name: 'Edit' }).click();
     await page.getByRole('textbox', { name: 'Description' }).fill('of the team');
     await page.getByRole('button', { name: 'Save' }).click();
@@ -320,7 +320,7 @@ const steps = {
     await page.getByRole('button', { name: 'New node pool' }).click();
     await page.getByRole('textbox', { name: 'Name' }).fill('fast');
     await page.getByRole('button', { name: 'Save' }).click();
-    await page.getByRole('heading', { level: 2, name: 'fast' }).waitFor();
+    await page.getByRole('heading', { level: 1, name: 'fast' }).waitFor();
     await page.close();
   },
 };

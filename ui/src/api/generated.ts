@@ -993,7 +993,11 @@ export interface NodeColumns {
   CPUUsed: number[];
   MemoryMB: number[];
   MemoryMBUsed: number[];
+  DiskMB: number[];
+  DiskMBUsed: number[];
   Allocations: number[];
+  States: Record<string, number>[];
+  Total: number;
 }
 
 export interface NodeCpu {

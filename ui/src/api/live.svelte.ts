@@ -18,9 +18,34 @@ class Connection {
   denied = $state.raw<string[]>([]);
   /** When the state began, in milliseconds. */
   since = $state(Date.now());
+  /** Whether the browser has a network. A stream that is open may notice its end late. */
+  hasNetwork = $state(navigator.onLine);
+  /** When the oldest reported change was reported that no read shows yet; 0 without one. */
+  behind = $state(0);
+  private readonly late = new Map<object, number>();
   private readonly listeners = new Set<Listener>();
   private leave: () => void = () => {};
   private nudgeStream: () => void = () => {};
+
+  /** Notes that a reader lacks a reported change. */
+  lacks(reader: object): void {
+    if (!this.late.has(reader)) this.late.set(reader, Date.now());
+    this.behind = Math.min(...this.late.values());
+  }
+
+  /** Notes that a reader shows all that was reported, or ended. */
+  shows(reader: object): void {
+    if (!this.late.delete(reader)) return;
+    this.behind = this.late.size ? Math.min(...this.late.values()) : 0;
+  }
+
+  /** Notes that the browser lost its network, or has it again. */
+  network(isThere: boolean): void {
+    if (this.hasNetwork === isThere) return;
+    this.hasNetwork = isThere;
+    this.since = Date.now();
+    if (isThere) this.nudge();
+  }
 
   listen(listener: Listener): () => void {
     this.listeners.add(listener);
@@ -136,7 +161,8 @@ let policy: Policy | undefined;
 
 export const connection = new Connection();
 
-addEventListener('online', () => connection.nudge());
+addEventListener('online', () => connection.network(true));
+addEventListener('offline', () => connection.network(false));
 document.addEventListener('visibilitychange', () => !document.hidden && connection.nudge());
 
 class First {
@@ -219,6 +245,7 @@ export function live<T>(query: () => Query | null): Live<T> {
 
 function follow<T>(query: Query, out: Live<T>, name: string): () => void {
   const abort = new AbortController();
+  const reader = {};
   const pace = new Pace();
   let busy = false;
   /** Whether a read is due. */
@@ -262,7 +289,10 @@ function follow<T>(query: Query, out: Live<T>, name: string): () => void {
     const behind = lacks(query, reported, out.index);
     reported = {};
     if (due || behind) schedule(pace.after(performance.now()));
-    else later();
+    else {
+      if (out.error === undefined || out.error.denied || out.error.status === 404) connection.shows(reader);
+      later();
+    }
   };
 
   const schedule = (ms: number) => {
@@ -280,6 +310,7 @@ function follow<T>(query: Query, out: Live<T>, name: string): () => void {
 
   /** Schedules a read that shows a change. A read that is due stays when it is: changes that never end do not put it off. */
   const changed = () => {
+    if (!document.hidden) connection.lacks(reader);
     if (!due) schedule(pace.after(performance.now()));
   };
 
@@ -324,6 +355,7 @@ function follow<T>(query: Query, out: Live<T>, name: string): () => void {
   void read(false);
   return () => {
     away();
+    connection.shows(reader);
     abort.abort();
     clearTimeout(timer);
     document.removeEventListener('visibilitychange', seen);

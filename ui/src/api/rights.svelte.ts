@@ -1,6 +1,6 @@
 // The rights of the signed-in user, as the servers compute them.
 
-import { lacks, lacksLevel } from '../lib/rights';
+import { lacks, lacksEverywhere, lacksLevel } from '../lib/rights';
 import type { Capabilities } from './types';
 
 class Rights {
@@ -10,6 +10,11 @@ class Rights {
   /** Returns the capability that the user lacks in a namespace; empty if one of them is there. */
   missing(ns: string, ...caps: string[]): string {
     return lacks(this.own, ns, caps);
+  }
+
+  /** Returns the capability that the user lacks in the namespaces of lists: in one of them, or for `*` in all. */
+  missingIn(ns: string, ...caps: string[]): string {
+    return ns === '*' ? lacksEverywhere(this.own, caps) : lacks(this.own, ns, caps);
   }
 
   /** Returns `management` if the user lacks it. */

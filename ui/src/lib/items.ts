@@ -19,3 +19,18 @@ export function readItems(text: string): Record<string, string> | string {
   if (wrong) return `The value of ${JSON.stringify(wrong[0])} must be a text.`;
   return read as Record<string, string>;
 }
+
+/** A key of two versions of a variable. */
+export interface Side {
+  key: string;
+  /** Absent if the version has no such key. */
+  mine: string | undefined;
+  theirs: string | undefined;
+}
+
+/** Returns the keys of two versions, sorted, those that differ first. */
+export function sides(mine: Record<string, string>, theirs: Record<string, string>): Side[] {
+  const keys = [...new Set([...Object.keys(mine), ...Object.keys(theirs)])].toSorted();
+  const all = keys.map((key) => ({ key, mine: mine[key], theirs: theirs[key] }));
+  return [...all.filter((side) => side.mine !== side.theirs), ...all.filter((side) => side.mine === side.theirs)];
+}

@@ -1,5 +1,5 @@
 import { expect, it } from 'vitest';
-import { Sequence } from './keys';
+import { neighbourTab, Sequence } from './keys';
 
 it('completes sequences within their time', () => {
   const keys = new Sequence();
@@ -24,4 +24,9 @@ it('begins again with a key that does not continue', () => {
   expect(keys.press('x', 10)).toBeUndefined();
   expect(keys.press('g', 20)).toBeUndefined();
   expect(keys.press('?', 30)).toBe('!help');
+});
+
+it('moves along tabs', () => {
+  expect([neighbourTab(3, 2, 'ArrowRight'), neighbourTab(3, 0, 'ArrowLeft'), neighbourTab(3, 1, 'Home'), neighbourTab(3, 1, 'End')]).toEqual([0, 2, 0, 2]);
+  expect([neighbourTab(3, 1, 'a'), neighbourTab(3, -1, 'End')]).toEqual([undefined, undefined]);
 });

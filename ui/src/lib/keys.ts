@@ -55,3 +55,31 @@ export class Sequence {
     return undefined;
   }
 }
+
+/** Moves the focus along tabs: arrows to the next and the one before, `Home` and `End` to the first and the last. */
+export function tabKey(event: KeyboardEvent): void {
+  const list = event.currentTarget as HTMLElement;
+  const tabs = [...list.querySelectorAll<HTMLElement>('[role=tab]')];
+  const at = tabs.indexOf(event.target as HTMLElement);
+  const next = neighbourTab(tabs.length, at, event.key);
+  if (next === undefined) return;
+  event.preventDefault();
+  tabs[next]?.focus();
+}
+
+/** Returns the tab to which a key leads from one of some tabs. */
+export function neighbourTab(count: number, at: number, key: string): number | undefined {
+  if (at < 0 || count === 0) return undefined;
+  switch (key) {
+    case 'ArrowRight':
+      return (at + 1) % count;
+    case 'ArrowLeft':
+      return (at + count - 1) % count;
+    case 'Home':
+      return 0;
+    case 'End':
+      return count - 1;
+    default:
+      return undefined;
+  }
+}

@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest';
-import { all, chosen, contains, isOneOf, order, own, paged, place } from './list';
+import { all, chosen, contains, fitsText, isOneOf, onNode, order, own, paged, place, version } from './list';
 
 const query = (text: string) => new URLSearchParams(text);
 const KEYS = ['name', 'modify'];
@@ -48,4 +48,18 @@ describe('lists in pages', () => {
     expect(isOneOf('Name', '[x')).toBe('Name == "[x"');
     expect(own('  ')).toBe('');
   });
+});
+
+it('finds a text in words', () => {
+  expect(fitsText(null, 'a')).toBe(true);
+  expect(fitsText(' WEB ', 'my-web', undefined)).toBe(true);
+  expect(fitsText('x', 'a', undefined)).toBe(false);
+});
+
+it('reads what addresses of the reference name', () => {
+  expect(onNode('["1a2b3c4d"]')).toBe('(NodeName == "1a2b3c4d" or NodeID matches "^1a2b3c4d")');
+  expect(onNode('web-1')).toBe('NodeName == "web-1"');
+  expect(onNode(null)).toBe('');
+  expect(version('["2","3"]')).toBe('(Job.Version == 2 or Job.Version == 3)');
+  expect(version('x')).toBe('Job.Version == -1');
 });

@@ -65,21 +65,23 @@ export function all(...parts: (string | false | null | undefined)[]): string {
 
 const text = (value: string) => JSON.stringify(value);
 
-/** Returns the expression that a field has one of the values of a parameter. Nomad's page writes several as a JSON list. */
-export function isOneOf(field: string, value: string | null): string {
-  if (!value) return '';
-  let values = [value];
-  if (value.startsWith('[')) {
-    try {
-      const read: unknown = JSON.parse(value);
-      if (Array.isArray(read)) values = read.map(String);
-    } catch {
-      // A value that begins with a bracket.
-    }
+/** Returns the values of a parameter. Nomad's page writes several as a JSON list. */
+export function values(value: string | null): string[] {
+  if (!value) return [];
+  if (!value.startsWith('[')) return [value];
+  try {
+    const read: unknown = JSON.parse(value);
+    return Array.isArray(read) ? read.map(String) : [value];
+  } catch {
+    // A value that begins with a bracket.
+    return [value];
   }
-  if (values.length === 0) return '';
-  const parts = values.map((one) => `${field} == ${text(one)}`);
-  return parts.length === 1 ? (parts[0] ?? '') : `(${parts.join(' or ')})`;
+}
+
+/** Returns the expression that a field has one of the values of a parameter. */
+export function isOneOf(field: string, value: string | null): string {
+  const parts = values(value).map((one) => `${field} == ${text(one)}`);
+  return parts.length > 1 ? `(${parts.join(' or ')})` : (parts[0] ?? '');
 }
 
 /** Returns the expression that one of some fields contains a text. */
@@ -89,7 +91,27 @@ export function contains(fields: string[], value: string | null): string {
   return parts.length === 1 ? (parts[0] ?? '') : `(${parts.join(' or ')})`;
 }
 
+/** Returns the expression that an allocation is on a node. Addresses of Nomad's page name nodes by the beginnings of their ids, several
+ * as a JSON list. */
+export function onNode(value: string | null): string {
+  const nodes = values(value);
+  const parts = nodes.flatMap((one) => [`NodeName == ${text(one)}`, ...(/^[0-9a-f-]{4,36}$/.test(one) ? [`NodeID matches ${text(`^${one}`)}`] : [])]);
+  return parts.length > 1 ? `(${parts.join(' or ')})` : (parts[0] ?? '');
+}
+
+/** Returns the expression that an allocation is of a version of its job; a value that is no version finds nothing. */
+export function version(value: string | null): string {
+  const parts = values(value).map((one) => `Job.Version == ${/^\d+$/.test(one) ? one : -1}`);
+  return parts.length > 1 ? `(${parts.join(' or ')})` : (parts[0] ?? '');
+}
+
 /** Returns an expression that the user typed, as part of a longer one. */
 export function own(value: string | null): string {
   return value?.trim() ? `(${value.trim()})` : '';
+}
+
+/** Returns whether one of some words contains a text that the user looks for, whatever its case. */
+export function fitsText(text: string | null, ...words: (string | undefined)[]): boolean {
+  const desired = (text ?? '').trim().toLowerCase();
+  return desired === '' || words.some((word) => word?.toLowerCase().includes(desired));
 }

@@ -13,6 +13,13 @@ const STATES: [name: string, expression: string][] = [
   ['draining', 'DrainStrategy is nil'],
 ];
 
+/** Returns the expression that an agent has a version. Agents name two: their own, which lists show, and that of Nomad whose API
+ * they have. */
+function isVersion(value: string | null): string {
+  const parts = ['caravan.version', 'nomad.version'].map((name) => isOneOf(`Attributes["${name}"]`, value)).filter((part) => part);
+  return parts.length ? `(${parts.join(' or ')})` : '';
+}
+
 /** Returns the filter expression of an address. */
 export function nodeFilter(query: URLSearchParams): string {
   const volume = query.get('volume');
@@ -22,8 +29,7 @@ export function nodeFilter(query: URLSearchParams): string {
     isOneOf('NodeClass', query.get('class')),
     isOneOf('Datacenter', query.get('dc')),
     isOneOf('NodePool', query.get('nodePool')),
-    // Nomad's agents write their version under `nomad.version`, and this cluster's too.
-    isOneOf('Attributes["nomad.version"]', query.get('version')),
+    isVersion(query.get('version')),
     volume ? `${JSON.stringify(volume)} in HostVolumes` : '',
     ...STATES.map(([name, expression]) => query.get(`state_${name}`) === 'false' && expression),
     own(query.get('filter')),

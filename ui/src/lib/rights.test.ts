@@ -1,6 +1,6 @@
 import { expect, it } from 'vitest';
 import type { Capabilities } from '../api/types';
-import { lacks, lacksLevel } from './rights';
+import { lacks, lacksEverywhere, lacksLevel } from './rights';
 
 const own: Capabilities = {
   Management: false,
@@ -24,4 +24,11 @@ it('compares levels', () => {
   expect(lacksLevel(own, 'Node', 'write')).toBe('node:write');
   expect(lacksLevel(own, 'Agent', 'read')).toBe('agent:read');
   expect(lacksLevel(own, 'Operator', 'write')).toBe('');
+});
+
+it('finds a capability in any namespace', () => {
+  const rights = { Management: false, Namespaces: { a: ['list-jobs'], b: ['submit-job'] }, Node: '', Agent: '', Operator: '', Plugin: '' };
+  expect(lacksEverywhere(rights, ['register-job', 'submit-job'])).toBe('');
+  expect(lacksEverywhere(rights, ['csi-write-volume'])).toBe('csi-write-volume');
+  expect(lacksEverywhere(undefined, ['x'])).toBe('');
 });

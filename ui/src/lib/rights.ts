@@ -9,6 +9,12 @@ export function lacks(own: Capabilities | undefined, ns: string, caps: string[])
   return caps.some((cap) => has.includes(cap)) ? '' : (caps[0] ?? '');
 }
 
+/** Returns the first of several capabilities, if none of them is there in any namespace; empty if one is, or if the rights are unknown. */
+export function lacksEverywhere(own: Capabilities | undefined, caps: string[]): string {
+  if (!own || own.Management) return '';
+  return Object.keys(own.Namespaces).some((ns) => lacks(own, ns, caps) === '') ? '' : (caps[0] ?? '');
+}
+
 /** Returns the right that is missing for a level, such as `node:write`. */
 export function lacksLevel(own: Capabilities | undefined, part: 'Node' | 'Agent' | 'Operator' | 'Plugin', level: 'read' | 'write'): string {
   if (!own || own.Management) return '';

@@ -26,6 +26,7 @@ export type Page =
   | 'exec'
   | 'sign-in'
   | 'settings'
+  | 'error'
   | 'missing';
 
 /** An address, taken apart. */
@@ -128,6 +129,8 @@ export function parse(path: string, namespace = ''): Route {
       return route('exec', { ...split(second ?? ''), tab: third ?? '', rest });
     case 'settings':
       return second === 'user-settings' ? route('settings') : route('sign-in');
+    case 'errors':
+      return second === undefined ? route('missing', { id: path }) : route('error', { id: second });
     case 'sign-in':
       return route('sign-in');
     default:
@@ -149,6 +152,7 @@ export const to = {
   hostVolume: (id: string, ns: string) => `storage/volumes/dynamic/${enc(id)}@${enc(ns)}`,
   plugin: (id: string) => `storage/plugins/${enc(id)}`,
   eval: (id: string) => `evaluations?currentEval=${enc(id)}`,
+  error: (code: string) => `errors/${enc(code)}`,
   variable: (path: string, ns: string) => `variables/var/${path.split('/').map(enc).join('/')}@${enc(ns)}`,
 };
 
@@ -158,6 +162,7 @@ export function section(page: Page): string {
     case 'job':
     case 'group':
     case 'run':
+    case 'error':
     case 'exec':
       return 'jobs';
     case 'allocation':

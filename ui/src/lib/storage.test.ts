@@ -1,6 +1,6 @@
 import { expect, it } from 'vitest';
 import type { Claim, PluginRow, VolumeExplain } from '../api/types';
-import { mapFilter, rank, tree, withBlocked } from './storage';
+import { advice, mapFilter, rank, tree, withBlocked } from './storage';
 
 const claim = (more: Partial<Claim>) => ({ JobID: 'w', NodeID: 'n', AllocID: 'a', Phase: 'mounted', WaitsFor: '', LastError: '', ...more }) as Claim;
 const volume = (ID: string, PluginID: string, claims: Claim[] = [], more = {}) =>
@@ -68,4 +68,10 @@ it('ranks a volume for which a job waits, and finds the job', () => {
   const ids = (filters: object) => tree(plugins, rows, { ...any, ...filters }).flatMap((branch) => branch.volumes.map((row) => row.ID));
   expect(ids({ waits: true })).toEqual(['1']);
   expect(ids({ search: 'READER' })).toEqual(['1']);
+});
+
+it('names what ends a wait', () => {
+  expect(advice(claim({ WaitsFor: 'the holder', Holder: 'a' }))).toEqual(['holder']);
+  expect(advice(claim({ LastError: 'no', Phase: 'fencing' }))).toEqual(['plugin', 'node']);
+  expect(advice(claim({ Phase: 'attaching' }))).toEqual(['step']);
 });

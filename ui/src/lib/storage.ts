@@ -34,6 +34,16 @@ export function held(volume: VolumeExplain): Claim[] {
   return (volume.Claims ?? []).filter((claim) => claim.Phase !== 'gone');
 }
 
+/** Returns what ends the wait of a claim: `holder` for the end of the allocation that holds the volume, `plugin` for a look at the
+ * plugin, `node` for its node, `step` for the step under way. */
+export function advice(claim: Claim): ('holder' | 'plugin' | 'node' | 'step')[] {
+  const out: ('holder' | 'plugin' | 'node')[] = [];
+  if (claim.Holder) out.push('holder');
+  if (claim.LastError) out.push('plugin');
+  if (claim.Phase === 'fencing' || claim.FenceUntil > 0) out.push('node');
+  return out.length ? out : ['step'];
+}
+
 /** Returns how much a claim needs attention: higher is worse. */
 export function claimRank(claim: Claim): number {
   if (claim.LastError) return 5;

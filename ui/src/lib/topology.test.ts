@@ -1,6 +1,6 @@
 import { expect, it } from 'vitest';
 import type { NodeColumns } from '../api/types';
-import { CELL, Cells, fill, hit, isSame, layout, moved, state, TITLE } from './topology';
+import { CELL, Cells, fill, hit, isChosen, isSame, layout, moved, state, TITLE } from './topology';
 
 const nodes = {
   ID: ['1', '2', '3', '4'],
@@ -15,6 +15,10 @@ const nodes = {
   CPUUsed: [50, 200, 10, 0],
   MemoryMB: [10, 10, 10, 10],
   MemoryMBUsed: [1, 2, 3, 4],
+  DiskMB: [100, 100, 100, 0],
+  DiskMBUsed: [25, 0, 0, 0],
+  States: [{ running: 1 }, { running: 0 }, { running: 0 }, { running: 0 }],
+  Total: 4,
   Allocations: [1, 2, 3, 4],
 } satisfies NodeColumns;
 
@@ -92,4 +96,12 @@ it('draws only cells that look different, within the time of a frame', () => {
   cells.clear();
   cells.touch([5]);
   expect(draw()).toBe(1);
+});
+
+it('selects nodes by text and by columns', () => {
+  const chosen = (search: string, selected: Parameters<typeof isChosen>[3]) => nodes.ID.filter((_, at) => isChosen(nodes, at, search, selected));
+  expect(chosen('', {})).toEqual(['1', '2', '3', '4']);
+  expect(chosen('k', {})).toEqual(['2']);
+  expect(chosen('', { Datacenter: ['dc1'], Status: ['ready'], NodePool: [] })).toEqual(['1', '2', '4']);
+  expect(fill(nodes, 0, 'disk', 1)).toBe(0.25);
 });

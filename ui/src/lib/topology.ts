@@ -2,7 +2,7 @@
 
 import type { NodeColumns } from '../api/types';
 
-export type Measure = 'cpu' | 'memory' | 'allocations';
+export type Measure = 'cpu' | 'memory' | 'disk' | 'allocations';
 export type GroupBy = 'datacenter' | 'pool' | 'class' | 'status';
 
 /** The side of a cell with its gap, and the height of a group's title, in CSS pixels. */
@@ -44,6 +44,20 @@ export function state(nodes: NodeColumns, at: number): string {
   if (status !== 'ready') return status;
   if (nodes.Draining[at]) return 'draining';
   return nodes.Eligible[at] ? 'ready' : 'ineligible';
+}
+
+/** Returns whether a node has a text in its names, and for each column that selects nodes one of its values. */
+export function isChosen(
+  nodes: NodeColumns,
+  at: number,
+  search: string,
+  selected: Partial<Record<'Datacenter' | 'NodePool' | 'NodeClass' | 'Status', string[]>>,
+): boolean {
+  const words = [nodes.Name[at], nodes.ID[at], nodes.NodeClass[at]];
+  if (search && !words.some((word) => word?.toLowerCase().includes(search))) return false;
+  return (Object.entries(selected) as ['Datacenter' | 'NodePool' | 'NodeClass' | 'Status', string[]][]).every(
+    ([column, values]) => values.length === 0 || values.includes(nodes[column][at] ?? ''),
+  );
 }
 
 /** Compares by code units: the rules of a language take tens of milliseconds for 10,000 names. */
@@ -145,6 +159,8 @@ export function fill(nodes: NodeColumns, at: number, measure: Measure, most: num
   const value = {
     cpu: () => share(nodes.CPUUsed, nodes.CPU),
     memory: () => share(nodes.MemoryMBUsed, nodes.MemoryMB),
+    // An agent of an older version does not know the disks.
+    disk: () => share(nodes.DiskMBUsed ?? [], nodes.DiskMB ?? []),
     allocations: () => (nodes.Allocations[at] ?? 0) / Math.max(1, most),
   }[measure]();
   return Math.min(1, Math.max(0, value));

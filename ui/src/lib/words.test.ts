@@ -1,5 +1,5 @@
 import { expect, it } from 'vitest';
-import { count, millis, quoted, size, span } from './words';
+import { clockTime, count, millis, quoted, size, span } from './words';
 
 it('shows the two largest units of a span', () => {
   expect(span(0)).toBe('0s');
@@ -33,4 +33,10 @@ it('quotes words for a shell', () => {
   expect(quoted('web')).toBe('web');
   expect(quoted("it's")).toBe(`'it'\\''s'`);
   expect(quoted('$(rm)')).toBe(`'$(rm)'`);
+});
+
+it('shows the time of the clock, with the day unless it is today', () => {
+  const now = new Date(2026, 10, 27, 18, 5, 0).getTime();
+  expect(clockTime(new Date(2026, 10, 27, 9, 4, 3).getTime(), now)).toBe('09:04:03');
+  expect(clockTime(new Date(2026, 0, 2, 9, 4, 3).getTime(), now)).toBe('2026-01-02 09:04:03');
 });

@@ -29,6 +29,15 @@ export function millis(at: number | string | null | undefined): number {
   return Number.isNaN(time) ? 0 : time;
 }
 
+/** Returns a time of the user's clock, with the day unless it is today. */
+export function clockTime(time: number, now: number): string {
+  const at = new Date(time);
+  const two = (number: number) => String(number).padStart(2, '0');
+  const text = `${two(at.getHours())}:${two(at.getMinutes())}:${two(at.getSeconds())}`;
+  if (at.toDateString() === new Date(now).toDateString()) return text;
+  return `${at.getFullYear()}-${two(at.getMonth() + 1)}-${two(at.getDate())} ${text}`;
+}
+
 /** Returns a size with a binary unit. */
 export function size(bytes: number): string {
   const units = ['B', 'KiB', 'MiB', 'GiB', 'TiB', 'PiB'];

@@ -286,6 +286,12 @@ pub(crate) fn page<'r, T>(
     Pager::new(query, keys)?.cut(root, rows, token, object)
 }
 
+/// Returns what a list without pages leaves out: nothing; with the number of its rows, if the request asks for that.
+pub(crate) fn whole(query: &Query, number: usize) -> Result<Next, ApiError> {
+    let total = query.bool("count")?.unwrap_or(false).then_some(number);
+    Ok(Next { token: String::new(), total })
+}
+
 /// Refuses the parameters of other lists on a list whose pages a plugin makes.
 pub(crate) fn of_plugin(query: &Query) -> Result<(), ApiError> {
     match ["sort", "count"].into_iter().find(|name| !query.text(name).is_empty()) {

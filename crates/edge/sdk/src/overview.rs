@@ -192,8 +192,18 @@ pub struct NodeColumns {
     /// MB that allocations have.
     #[serde(rename = "MemoryMBUsed")]
     pub memory_mb_used: Vec<i64>,
+    /// MB of disk that allocations may have.
+    #[serde(rename = "DiskMB")]
+    pub disk_mb: Vec<i64>,
+    /// MB of disk that allocations have.
+    #[serde(rename = "DiskMBUsed")]
+    pub disk_mb_used: Vec<i64>,
     /// The number of allocations that have not ended.
     pub allocations: Vec<u32>,
+    /// The number of allocations by client status, also of ended ones that are kept.
+    pub states: Vec<BTreeMap<String, u32>>,
+    /// The number of all nodes, also of those without a row in an answer about changes.
+    pub total: u64,
 }
 
 /// The state of a plugin.

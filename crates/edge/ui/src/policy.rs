@@ -19,17 +19,18 @@ pub struct PolicyError {
     source_text: String,
 }
 
-/// The directives in the order of the header. Operators can replace the sources of the first seven.
+/// The directives in the order of the header. Operators can replace those of [`SETTABLE`].
 const DIRECTIVES: &[(&str, &[&str])] = &[
     ("default-src", &["'none'"]),
     ("connect-src", &["'self'"]),
     ("img-src", &["'self'", "data:"]),
+    // Also governs the shared worker: without `worker-src`, browsers use this directive.
     ("script-src", &["'self'"]),
     ("style-src", &["'self'"]),
+    ("font-src", &["'self'"]),
+    ("base-uri", &["'self'"]),
     ("form-action", &["'none'"]),
     ("frame-ancestors", &["'none'"]),
-    ("worker-src", &["'self'"]),
-    ("base-uri", &["'self'"]),
     ("require-trusted-types-for", &["'script'"]),
     // The policies of the library that renders the page, and of the page for the address of its worker.
     ("trusted-types", &["svelte-trusted-html", "caravan-worker"]),

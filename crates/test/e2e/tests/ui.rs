@@ -61,7 +61,26 @@ fn a_user_sees_storage_as_a_picture_and_acts_in_rows() -> Result<()> {
     let agent = agent_with_reader()?;
     let map = agent.get("/v1/caravan/storage?namespace=*&ranked=true")?;
     ensure!(map["Blocked"][0]["JobID"] == "reader" && map["Facts"]["hostpath"]["Waiting"] == 1, "{map}");
+    // A node has three names: its id, the beginning of its id, and its name.
+    let node = agent.get("/v1/nodes")?[0].clone();
+    let (id, name) = (node["ID"].as_str().context("an id")?, node["Name"].as_str().context("a name")?);
+    for (query, number) in [
+        (format!("node={id}&plugin=hostpath"), 1),
+        (format!("node={}", &id[..8]), 1),
+        (format!("node={name}&phase=mounted"), 1),
+        ("node=elsewhere".to_owned(), 0),
+        ("plugin=other".to_owned(), 0),
+    ] {
+        let claims = agent.get(&format!("/v1/caravan/claims?{query}"))?;
+        ensure!(claims.as_array().map(Vec::len) == Some(number), "{query}: {claims}");
+    }
     session(&agent, "storage.mjs", &[])
+}
+
+/// The names, texts and keys that users and their tools rely on.
+#[test]
+fn the_page_keeps_its_names() -> Result<()> {
+    session(&agent_with_reader()?, "names.mjs", &[])
 }
 
 #[test]

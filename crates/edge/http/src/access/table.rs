@@ -57,6 +57,7 @@ pub(super) static TABLE: &[Line] = &[
     slash("/ui"),
     line(Any, "/ui/**", Open, at_once!(ui::page)).at(Place::Page),
     line(Get, "caravan/ui", Open, at_once!(ui::settings)).at(Place::Agent),
+    line(Get, "caravan/errors/*", Open, at_once!(ui::error_page)).at(Place::Agent),
     line(Get, "caravan/overview", Shown, run!(overview::overview)).cached(),
     line(Get, "caravan/storage", Shown, run!(storage_map::map)).cached().sorted_by(volumes::KEYS.names),
     line(Get, "caravan/claims", Shown, run!(claims::list)).cached().sorted_by(claims::KEYS.names),

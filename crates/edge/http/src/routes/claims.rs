@@ -7,7 +7,7 @@ use crate::order::{Keys, keys};
 use crate::page::{Token, object, page};
 use crate::reply::Reply;
 use caravan_server::{Handle, NsCap};
-use caravan_state::Table;
+use caravan_state::{Root, Table};
 use caravan_types::volume::{Claim, ClaimMode, ClaimPhase};
 use caravan_types::{AllocId, JobId, Namespace, NodeId, PluginId, UnixNanos, VolumeId};
 use serde::Serialize;
@@ -94,6 +94,12 @@ fn row(server: &Handle, claim: &Claim) -> Row {
     }
 }
 
+/// Returns whether a node is the one that a parameter names by its id, the beginning of its id, or its name; an empty
+/// parameter names every node.
+fn is_on(root: &Root, named: &str, node: &NodeId) -> bool {
+    node.as_str().starts_with(named) || root.node(node).is_some_and(|node| node.name.as_str() == named)
+}
+
 /// Lists the claims that hold volumes which the caller may read; with `ended=true`, ended ones too.
 pub(crate) async fn list(call: &Call) -> Result<Reply, ApiError> {
     let server = call.server()?;
@@ -108,7 +114,9 @@ pub(crate) async fn list(call: &Call) -> Result<Reply, ApiError> {
             .filter(|claim| namespace.as_ref().is_none_or(|only| claim.id.volume.namespace == *only))
             .filter(|claim| call.may(&claim.id.volume.namespace, NsCap::CsiReadVolume))
             .filter(|claim| is("node_id", claim.node_id.as_str()))
+            .filter(|claim| is_on(root, call.query.text("node"), &claim.node_id))
             .filter(|claim| is("plugin_id", claim.plugin_id.as_str()))
+            .filter(|claim| is("plugin", claim.plugin_id.as_str()))
             .filter(|claim| is("volume_id", claim.id.volume.id.as_str()))
             .filter(|claim| is("job_id", claim.job_id.as_str()))
             .filter(|claim| is("phase", claim.phase.as_str()))

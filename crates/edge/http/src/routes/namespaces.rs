@@ -3,6 +3,7 @@
 use crate::blocking;
 use crate::call::Call;
 use crate::error::ApiError;
+use crate::page::whole;
 use crate::reply::Reply;
 use crate::typed::{self, refused};
 use caravan_state::Table;
@@ -13,7 +14,7 @@ use http::Method;
 pub(crate) async fn list(call: &Call) -> Result<Reply, ApiError> {
     call.only(&Method::GET)?;
     let prefix = call.query.text("prefix");
-    let (meta, rows) = blocking::read(call, |reads| {
+    let (mut meta, rows) = blocking::read(call, |reads| {
         let seen = |row: &NamespaceSpec| {
             row.name.as_str().starts_with(prefix) && call.caller().acl.sees_namespace(row.name.as_str())
         };
@@ -21,6 +22,7 @@ pub(crate) async fn list(call: &Call) -> Result<Reply, ApiError> {
         Ok((reads.table_index(Table::Namespaces), rows))
     })
     .await?;
+    meta.next = whole(&call.query, rows.len())?;
     Ok(Reply::json(rows)?.meta(meta))
 }
 

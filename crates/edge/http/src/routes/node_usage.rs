@@ -7,6 +7,7 @@ use crate::reply::Reply;
 use caravan_state::{Root, Table};
 use caravan_types::node::{Eligibility, Node};
 use serde::Serialize;
+use std::collections::BTreeMap;
 
 /// The columns; the same position in each of them is the same node.
 #[derive(Clone, Debug, Default, Serialize)]
@@ -33,18 +34,33 @@ struct Columns {
     /// MB that allocations have.
     #[serde(rename = "MemoryMBUsed")]
     memory_used: Vec<i64>,
+    /// MB of disk that allocations may have.
+    #[serde(rename = "DiskMB")]
+    disk: Vec<i64>,
+    /// MB of disk that allocations have.
+    #[serde(rename = "DiskMBUsed")]
+    disk_used: Vec<i64>,
     /// The number of allocations that have not ended.
     allocations: Vec<u32>,
+    /// The number of allocations by client status, also of ended ones that are kept.
+    states: Vec<BTreeMap<&'static str, u32>>,
+    /// The number of all nodes.
+    total: usize,
 }
 
-/// Answers with the columns. The sums include allocations that the caller may not read: the right to nodes includes the
-/// free resources of nodes.
+/// Answers with the columns; with `since=<index>`, only of the nodes that changed after that index, by themselves or by an
+/// allocation. The sums include allocations that the caller may not read: the right to nodes includes the free resources of
+/// nodes.
 pub(crate) async fn columns(call: &Call) -> Result<Reply, ApiError> {
+    let since = since(call)?;
     let (meta, columns) = blocking::read(call, |reads| {
         let root = reads.snapshot();
         let mut out = Columns::default();
         for node in root.nodes() {
-            out.add(root, node);
+            out.total += 1;
+            if since.is_none_or(|index| has_changed(root, node, index)) {
+                out.add(root, node);
+            }
         }
         Ok((reads.tables_index(&[Table::Nodes, Table::Allocs]), out))
     })
@@ -52,11 +68,35 @@ pub(crate) async fn columns(call: &Call) -> Result<Reply, ApiError> {
     Ok(Reply::parsed(columns)?.meta(meta))
 }
 
+/// Reads the parameter `since`.
+fn since(call: &Call) -> Result<Option<u64>, ApiError> {
+    match call.query.text("since") {
+        "" => Ok(None),
+        text => text.parse().map(Some).map_err(|_| {
+            ApiError::bad_request(format!("`since` is {text:?}; expected an index of the state"))
+        }),
+    }
+}
+
+/// Returns whether a node, or an allocation on the node, changed after an index.
+fn has_changed(root: &Root, node: &Node, index: u64) -> bool {
+    node.modify_index > index || root.allocs_by_node(&node.id).any(|alloc| alloc.modify_index > index)
+}
+
 impl Columns {
     fn add(&mut self, root: &Root, node: &Node) {
-        let (mut cpu, mut memory, mut number) = (0_i64, 0_i64, 0_u32);
-        for alloc in root.allocs_by_node(&node.id).filter(|alloc| !alloc.client_status.is_terminal()) {
+        let (mut cpu, mut memory, mut disk, mut number) = (0_i64, 0_i64, 0_i64, 0_u32);
+        let mut states = BTreeMap::<&'static str, u32>::new();
+        for alloc in root.allocs_by_node(&node.id) {
+            let state = states.entry(alloc.client_status.as_str()).or_default();
+            *state = state.saturating_add(1);
+            if alloc.client_status.is_terminal() {
+                continue;
+            }
             number = number.saturating_add(1);
+            disk = disk.saturating_add(
+                alloc.allocated_resources.as_ref().map_or(0, |resources| resources.shared.disk_mb),
+            );
             for task in alloc.allocated_resources.iter().flat_map(|resources| resources.tasks.values()) {
                 cpu = cpu.saturating_add(task.cpu.cpu_shares);
                 memory = memory.saturating_add(task.memory.memory_mb);
@@ -75,6 +115,9 @@ impl Columns {
         self.cpu_used.push(cpu);
         self.memory.push(has.memory.memory_mb.saturating_sub(kept.memory.memory_mb));
         self.memory_used.push(memory);
+        self.disk.push(has.disk.disk_mb.saturating_sub(kept.disk.disk_mb));
+        self.disk_used.push(disk);
         self.allocations.push(number);
+        self.states.push(states);
     }
 }

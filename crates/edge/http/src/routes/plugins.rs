@@ -4,6 +4,7 @@ use super::allocs;
 use crate::blocking;
 use crate::call::Call;
 use crate::error::ApiError;
+use crate::page::whole;
 use crate::reply::{Meta, Next, Reply};
 use caravan_server::Level;
 use caravan_state::{Root, Table};
@@ -21,13 +22,14 @@ pub(crate) async fn list(call: &Call) -> Result<Reply, ApiError> {
         _ => return Ok(Reply::empty()),
     }
     let prefix = call.query.text("prefix");
-    let (meta, stubs) = blocking::read(call, |reads| {
+    let (mut meta, stubs) = blocking::read(call, |reads| {
         let rows =
             reads.snapshot().plugins_with_prefix(prefix).filter(|_| call.caller().acl.plugin(Level::List));
         let stubs: Vec<_> = rows.map(|plugin| plugin.stub()).collect();
         Ok((reads.table_index(Table::Plugins), stubs))
     })
     .await?;
+    meta.next = whole(&call.query, stubs.len())?;
     Ok(Reply::json(stubs)?.meta(meta))
 }
 

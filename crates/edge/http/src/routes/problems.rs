@@ -8,6 +8,7 @@ use caravan_api::{self as api, JobProblem};
 use caravan_hcl::diag::{Diagnostic, Diagnostics, Severity};
 use caravan_hcl::job::locate::{Place, locate};
 use caravan_hcl::source::{Source, SourceId, Sources};
+use http::header::ACCEPT;
 use serde::Serialize;
 use serde_json::{Value, json};
 
@@ -29,6 +30,12 @@ bodies! {
         source: String = "Source";
         format: String = "Format";
     }
+}
+
+/// Returns whether the request names JSON as the only form that its caller understands. The clients of Nomad name none.
+fn accepts_json(call: &Call) -> bool {
+    let accepted = call.headers.get(ACCEPT).and_then(|value| value.to_str().ok()).unwrap_or_default();
+    accepted.split(';').next().unwrap_or_default().trim().eq_ignore_ascii_case("application/json")
 }
 
 /// Returns whether the request asks for refusals as JSON.
@@ -81,7 +88,7 @@ impl<'d> Mark<'d> {
 /// Answers a job file that cannot be parsed: as JSON with the place of each problem if the request asks for that, else
 /// as the text alone.
 pub(super) fn unparsed(call: &Call, error: ApiError, found: &Diagnostics) -> Result<Reply, ApiError> {
-    if !asks(call) {
+    if !asks(call) && !accepts_json(call) {
         return Err(error);
     }
     // People are not shown repetitions of earlier problems.

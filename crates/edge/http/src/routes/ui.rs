@@ -32,6 +32,17 @@ pub(crate) fn page(call: &Call) -> Result<Reply, ApiError> {
     Ok(reply)
 }
 
+/// Answers with the page of an error code of job files, in Markdown.
+pub(crate) fn error_page(call: &Call) -> Result<Reply, ApiError> {
+    let code = call.star(0);
+    let page = caravan_hcl::explain::page(&code)
+        .ok_or_else(|| ApiError::not_found(format!("there is no error code {code:?}")))?;
+    let (line, text) = page.split_once('\n').unwrap_or((page, ""));
+    let title = line.trim_start_matches(['#', ' ']);
+    let (code, title) = title.split_once(": ").unwrap_or((&code, title));
+    Reply::json(json!({ "Code": code, "Title": title, "Text": text.trim() }))
+}
+
 /// Answers with the facts that the page shows before anyone has signed in. Nothing here depends on a token, and nothing
 /// is a secret: the page's label stands on every page, and the version is part of the page's files.
 pub(crate) fn settings(call: &Call) -> Result<Reply, ApiError> {

@@ -68,3 +68,22 @@ async fn a_stream_without_rights_is_refused() {
     let refused = tenants.ask(&Method::GET, path, &Value::Null, &tenants.b).await.expect("an answer");
     assert_eq!((refused.status.as_u16(), refused.text().trim()), (403, "Permission denied"));
 }
+
+/// The usage of nodes has disks and states, and names only what changed after an index.
+#[tokio::test]
+async fn usage_of_nodes_is_narrowed_to_changes() {
+    let tenants = Tenants::start().await;
+    let all = ask(&tenants, "/v1/caravan/nodes/usage", &tenants.root).await;
+    let number = all["ID"].as_array().map_or(0, Vec::len);
+    assert!(number > 0 && all["Total"] == number, "{all}");
+    for column in ["DiskMB", "DiskMBUsed", "States"] {
+        assert_eq!(all[column].as_array().map(Vec::len), Some(number), "{column}: {all}");
+    }
+    let none = ask(&tenants, "/v1/caravan/nodes/usage?since=99999999", &tenants.root).await;
+    assert_eq!((&none["ID"], &none["Total"]), (&json!([]), &json!(number)), "{none}");
+    let since = ask(&tenants, "/v1/caravan/nodes/usage?since=0", &tenants.root).await;
+    assert_eq!(since["ID"], all["ID"]);
+    let path = "/v1/caravan/nodes/usage?since=yesterday";
+    let wrong = tenants.ask(&Method::GET, path, &Value::Null, &tenants.root).await.expect("an answer");
+    assert_eq!((wrong.status.as_u16(), wrong.text().contains("`since`")), (400, true), "{}", wrong.text());
+}

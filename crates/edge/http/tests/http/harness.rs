@@ -100,12 +100,22 @@ impl Web {
     }
     /// Sends a request with headers.
     pub(crate) async fn send_with(&self, method: Method, path: &str, headers: &[(&str, &str)]) -> Got {
+        self.send_body(method, path, Vec::new(), headers).await
+    }
+    /// Sends a request with a body and headers.
+    pub(crate) async fn send_body(
+        &self,
+        method: Method,
+        path: &str,
+        body: Vec<u8>,
+        headers: &[(&str, &str)],
+    ) -> Got {
         let uri = format!("http://{}{path}", self.address);
         let mut request = Request::builder().method(method).uri(uri);
         for (name, value) in headers {
             request = request.header(*name, *value);
         }
-        let response = self.client.request(request.body(Full::default()).unwrap()).await.unwrap();
+        let response = self.client.request(request.body(Full::from(body)).unwrap()).await.unwrap();
         let (parts, body) = response.into_parts();
         let body = body.collect().await.unwrap().to_bytes();
         Got { status: parts.status, headers: parts.headers, body }

@@ -87,6 +87,10 @@ async fn a_total_counts_what_the_caller_may_see_and_the_filter_accepts() {
         assert_ne!(total(list, tenants.a.clone()).await, "0", "{list}");
         assert_eq!(total(list, tenants.b.clone()).await, "0", "{list}");
     }
+    // Lists without pages have totals too.
+    for list in ["/v1/plugins?type=csi&count=true", "/v1/namespaces?count=true"] {
+        assert_ne!(total(list, tenants.root.clone()).await, "0", "{list}");
+    }
     assert_eq!(
         total("/v1/jobs?namespace=*&count=true&filter=Priority%20%3D%3D%201", tenants.root.clone()).await,
         "0"

@@ -2,6 +2,7 @@
 
 use crate::harness::Api;
 use caravan_api::{JobPath, JobProblem};
+use http::Method;
 use serde_json::{Value, json};
 
 /// A job with faults on every level; some are inherited, and a mount without a volume stands before the wrong one.
@@ -212,4 +213,35 @@ async fn problems_have_places_in_the_submitted_file() {
         "{}",
         parse.text()
     );
+}
+
+/// A caller that names JSON as the form of its answer gets the problems of a file as data; the status stays.
+#[tokio::test]
+async fn a_caller_that_accepts_json_only_gets_problems_as_data() {
+    let api = Api::start().await;
+    let body = json!({"JobHCL": "job \"x\" {\n  priority = \n}\n"}).to_string();
+    for (accepts, code) in [
+        ("application/json", "E0110"),
+        ("application/json; charset=utf-8", "E0110"),
+        ("*/*", ""),
+        ("text/plain", ""),
+    ] {
+        let got = api
+            .web
+            .send_body(Method::PUT, "/v1/jobs/parse", body.clone().into_bytes(), &[("Accept", accepts)])
+            .await;
+        assert_eq!(got.status, 400, "{accepts}");
+        let answer = serde_json::from_slice::<Value>(&got.body).unwrap_or_default();
+        assert_eq!(answer["CaravanDiagnostics"][0]["Code"].as_str().unwrap_or_default(), code, "{accepts}");
+    }
+}
+
+#[tokio::test]
+async fn an_error_code_has_a_page() {
+    let api = Api::start().await;
+    let page = api.web.get("/v1/caravan/errors/e0110").await.json();
+    assert_eq!((&page["Code"], &page["Title"]), (&json!("E0110"), &json!("Expression expected")));
+    assert!(page["Text"].as_str().is_some_and(|text| text.contains("```")), "{page}");
+    let missing = api.web.get("/v1/caravan/errors/E9999").await;
+    assert_eq!((missing.status.as_u16(), missing.text().contains("E9999")), (404, true));
 }
