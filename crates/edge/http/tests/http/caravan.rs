@@ -42,6 +42,26 @@ async fn a_tenant_sees_its_own_objects_and_the_missing_rights() {
 }
 
 #[tokio::test]
+async fn the_logs_of_a_group_need_a_job_and_rights() {
+    let tenants = Tenants::start().await;
+    let (a, root) = (tenants.a.clone(), tenants.root.clone());
+    for (query, secret, status, text) in [
+        ("namespace=team-a", &root, 400, "`job_id` is missing"),
+        ("job_id=none&namespace=*", &root, 400, "`namespace`"),
+        ("job_id=none&namespace=team-a&type=all", &root, 400, "`type` is \"all\""),
+        ("job_id=none&namespace=team-a&offset=-1", &root, 400, "`offset` is \"-1\""),
+        ("job_id=none&namespace=team-a&follow=2", &root, 400, "`follow` is \"2\""),
+        ("job_id=none&namespace=team-a", &a, 404, "job not found"),
+        ("job_id=none&namespace=team-b", &a, 403, "Permission denied"),
+    ] {
+        let path = format!("/v1/caravan/logs?{query}");
+        let got = tenants.ask(&Method::GET, &path, &Value::Null, secret).await.expect("an answer");
+        assert_eq!(got.status.as_u16(), status, "{query}: {}", got.text());
+        assert!(got.text().contains(text), "{query}: {}", got.text());
+    }
+}
+
+#[tokio::test]
 async fn a_token_names_its_rights_as_they_are_in_effect() {
     let tenants = Tenants::start().await;
     let own = ask(&tenants, "/v1/acl/token/self?capabilities=true", &tenants.b).await;
