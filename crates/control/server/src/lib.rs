@@ -73,4 +73,4 @@ pub use server::{
 };
 pub use storage::{HostVolumeRequests, SnapshotRequests, VariableRequests, VolumeRequests};
 pub use variables::VariableWritten;
-pub use volume::{CALLS_PER_PLUGIN, CallFigures, ReasonChanges, VolumeFigures};
+pub use volume::{CALLS_PER_PLUGIN, CallFigures, LaneUse, ReasonChanges, VolumeFigures};

@@ -15,7 +15,7 @@ mod snapshots;
 mod spec;
 mod usage;
 
-pub use calls::{CALLS_PER_PLUGIN, CallFigures};
+pub use calls::{CALLS_PER_PLUGIN, CallFigures, LaneUse};
 pub(crate) use claims::Claims;
 pub(crate) use controller::Controllers;
 pub use fault::VolumeFault;

@@ -139,6 +139,11 @@ impl VolumeRequests {
         self.0.volumes.reconciler.controllers.calls.of_plugin(plugin)
     }
 
+    /// Returns the use of the lanes in which the servers call a plugin. Only the leader calls plugins.
+    pub fn lanes_of(self, plugin: &PluginId) -> Vec<crate::LaneUse> {
+        self.0.volumes.reconciler.controllers.calls.lanes(plugin)
+    }
+
     /// Returns how full a volume is, as reported by the nodes that use it.
     pub fn usage(self, root: &Root, key: &VolumeKey) -> BTreeMap<NodeId, VolumeUsage> {
         self.0.usage.of(root, key)
