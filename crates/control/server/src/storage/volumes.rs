@@ -123,9 +123,11 @@ impl VolumeRequests {
         self.0.claims.waits.get(claim)
     }
 
-    /// Returns the volumes whose wait reasons change from now on. Only the leader has reasons.
-    pub fn reason_changes(self) -> crate::ReasonChanges {
-        self.0.claims.waits.follow()
+    /// Returns why a claim waits, as the sentence that users read. A server that does not lead has the sentences of the
+    /// leader while somebody reads [`crate::Handle::reason_changes`].
+    pub fn wait_sentence(self, claim: &ClaimId) -> Option<String> {
+        let own = self.0.claims.waits.get(claim).map(|wait| wait.to_string());
+        own.or_else(|| self.0.mirror.sentence(claim))
     }
 
     /// Explains the state of a volume and each of its claims; `None` if there is neither such a volume nor a claim on

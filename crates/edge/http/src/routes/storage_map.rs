@@ -188,7 +188,8 @@ pub(crate) async fn map(call: &Call) -> Result<Reply, ApiError> {
             }
             None => {
                 let rows = rows.iter().map(|row| row.volume).collect();
-                Pager::new(&call.query, &volumes::KEYS)?.cut(root, rows, place, |row| object(&explain(row)))?
+                Pager::new(&call.query, &volumes::KEYS)?
+                    .cut(root, rows, place, |row| object(&explain(row)))?
             }
         };
         for row in &page {
@@ -207,7 +208,8 @@ pub(crate) async fn map(call: &Call) -> Result<Reply, ApiError> {
             for plugin in root.plugins() {
                 let facts = map.facts.entry(plugin.id.clone()).or_default();
                 facts.calls = server.volumes().calls_of(&plugin.id).len();
-                facts.lanes = lanes(server, &plugin.id).filter(|lane| lane.running + lane.waiting > 0).collect();
+                facts.lanes =
+                    lanes(server, &plugin.id).filter(|lane| lane.running + lane.waiting > 0).collect();
                 facts.sick = sick(plugin).take(MAX_SICK).cloned().collect();
             }
         } else {

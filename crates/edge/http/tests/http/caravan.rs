@@ -33,13 +33,22 @@ async fn a_tenant_sees_its_own_objects_and_the_missing_rights() {
     let path = "/v1/caravan/storage?namespace=*&ranked=true&home=none&calm=8";
     let ranked = ask(&tenants, path, &tenants.root).await;
     let place = ranked["Places"][0].as_str().expect("a place").to_owned();
-    assert_eq!((&ranked["Listed"], &ranked["Facts"]["disk"]["Homes"][""]["Rest"]), (&json!(1), &json!(1)), "{ranked}");
+    assert_eq!(
+        (&ranked["Listed"], &ranked["Facts"]["disk"]["Homes"][""]["Rest"]),
+        (&json!(1), &json!(1)),
+        "{ranked}"
+    );
     let again = ask(&tenants, &format!("{path}&next_token={place}"), &tenants.root).await;
-    assert_eq!((&again["Volumes"][0]["ID"], &again["Before"]), (&ranked["Volumes"][0]["ID"], &json!(0)), "{again}");
+    assert_eq!(
+        (&again["Volumes"][0]["ID"], &again["Before"]),
+        (&ranked["Volumes"][0]["ID"], &json!(0)),
+        "{again}"
+    );
     let other = ask(&tenants, "/v1/caravan/storage?namespace=*&ranked=true&home=other", &tenants.root).await;
     assert_eq!((&other["Volumes"], &other["Listed"]), (&json!([]), &json!(0)), "{other}");
     let explained = ask(&tenants, "/v1/plugin/csi/disk/explain", &tenants.root).await;
-    let lanes: Vec<&Value> = explained["Lanes"].as_array().expect("lanes").iter().map(|lane| &lane["Lane"]).collect();
+    let lanes: Vec<&Value> =
+        explained["Lanes"].as_array().expect("lanes").iter().map(|lane| &lane["Lane"]).collect();
     assert_eq!(lanes, ["attach", "detach", "grow", "manage"], "{explained}");
     let path = "/v1/caravan/storage?ranked=true&sort=id";
     let refused = tenants.ask(&Method::GET, path, &Value::Null, &tenants.root).await.expect("an answer");

@@ -225,8 +225,9 @@ impl<'q> Ranking<'q> {
     }
 
     fn is_open(&self, row: &Row<'_>) -> bool {
-        let is_it =
-            |(plugin, node): &(&str, Option<NodeId>)| row.volume.plugin_id == **plugin && node.as_ref() == row.home;
+        let is_it = |(plugin, node): &(&str, Option<NodeId>)| {
+            row.volume.plugin_id == **plugin && node.as_ref() == row.home
+        };
         self.open.iter().any(is_it)
     }
 
@@ -391,7 +392,13 @@ mod tests {
             rows.iter().filter(|row| ranking.takes(row, || Value::Null).unwrap_or_default()).count()
         };
         assert_eq!((on_none("ranked=true&home=none"), on_none("ranked=true&home=a")), (20, 20));
-        for bad in ["ranked=true&sort=id", "ranked=true&calm=x", "ranked=true&next_token=x", "ranked=true&open=x", "calm=8"] {
+        for bad in [
+            "ranked=true&sort=id",
+            "ranked=true&calm=x",
+            "ranked=true&next_token=x",
+            "ranked=true&open=x",
+            "calm=8",
+        ] {
             let query = Query::parse(bad);
             assert!(Ranking::read(&query).is_err(), "{bad}");
         }
@@ -401,7 +408,8 @@ mod tests {
 
     #[test]
     fn the_nodes_with_the_worst_need_are_counted() {
-        let (volumes, nodes) = (volumes(400), (0..400).map(|at| NodeId::new(format!("n{at:03}"))).collect::<Vec<_>>());
+        let (volumes, nodes) =
+            (volumes(400), (0..400).map(|at| NodeId::new(format!("n{at:03}"))).collect::<Vec<_>>());
         let row = |(at, volume)| Row {
             rank: if at == 399 { Rank::Failed } else { Rank::Rest },
             home: Some(&nodes[at]),
@@ -410,6 +418,10 @@ mod tests {
         let rows: Vec<Row<'_>> = volumes.iter().enumerate().map(row).collect();
         let (found, omitted) = homes(rows.iter());
         assert_eq!((found.len(), omitted), (MAX_HOMES, 100));
-        assert!(found.contains_key(&nodes[399]) && found.contains_key(&nodes[0]) && !found.contains_key(&nodes[398]));
+        assert!(
+            found.contains_key(&nodes[399])
+                && found.contains_key(&nodes[0])
+                && !found.contains_key(&nodes[398])
+        );
     }
 }
