@@ -170,8 +170,10 @@ const steps = {
     await picture(page).getByRole('link', { name: 'data', exact: true }).waitFor();
     await picture(page).getByRole('link', { name: 'bulk000', exact: true }).waitFor();
     await drawn();
-    await picture(page).getByRole('link', { name: '342 more volumes without trouble' }).click();
+    await picture(page).getByRole('link', { name: '342 more volumes without trouble' }).focus();
+    await page.keyboard.press('Enter');
     await picture(page).getByRole('link', { name: 'bulk200', exact: true }).waitFor();
+    await until('the focus within the picture', async () => (await focused(page)) !== '' && page.evaluate(() => document.activeElement !== document.body));
     await drawn();
     await accessible(page, 'an open group of the picture');
     await picture(page).getByRole('link', { name: /more volumes without trouble$/ }).click();
