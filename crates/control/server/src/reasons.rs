@@ -16,7 +16,6 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::broadcast::error::{RecvError, TryRecvError};
 use tokio::sync::{broadcast, watch};
-use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 /// Pause before the leader is followed again after its stream ended.

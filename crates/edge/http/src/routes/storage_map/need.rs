@@ -205,7 +205,7 @@ impl<'q> Ranking<'q> {
         };
         let node = |text: &str| (text != NO_HOME).then(|| NodeId::new(text));
         let home = Some(query.text("home")).filter(|text| !text.is_empty()).map(node);
-        let opened = |text: &'q str| {
+        let opened = |text: &'q str| -> Result<(&'q str, Option<NodeId>), ApiError> {
             let (plugin, id) = text.split_once('/').ok_or_else(|| {
                 ApiError::bad_request(format!("`open` is {text:?}; expected a plugin, `/` and a node"))
             })?;
