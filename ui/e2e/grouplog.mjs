@@ -22,7 +22,7 @@ const steps = {
   async 'a group leads to one log of all its tasks, with labels'() {
     const page = await open('jobs/web@default/front');
     await heading(page, 'web');
-    await page.getByRole('link', { name: 'Log of the group' }).click();
+    await page.getByRole('link', { name: 'Log of the group', exact: true }).click();
     await heading(page, 'web');
     await page.getByRole('tab', { name: 'Logs', selected: true }).waitFor();
     expect(page.url().includes('/allocations/logs?taskGroup=front'), `the group in ${page.url()}`);

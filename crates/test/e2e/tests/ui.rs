@@ -76,11 +76,12 @@ fn talking_group(name: &str, count: usize, tasks: &[&str]) -> String {
     let task = |task: &&str| {
         format!(
             "task \"{task}\" {{\n driver = \"raw_exec\"\n config {{\n command = \"/bin/sh\"\n args = [\"-c\", {script:?}]\n }}\n \
-             kill_timeout = \"1s\"\n resources {{\n cpu = 10\n memory = 10\n }}\n }}\n"
+             kill_timeout = \"1s\"\n logs {{\n max_files = 1\n max_file_size = 1\n }}\n \
+             resources {{\n cpu = 10\n memory = 10\n }}\n }}\n"
         )
     };
     let tasks: String = tasks.iter().map(task).collect();
-    format!("group \"{name}\" {{\n count = {count}\n {tasks} }}\n")
+    format!("group \"{name}\" {{\n count = {count}\n ephemeral_disk {{\n size = 10\n }}\n {tasks} }}\n")
 }
 
 #[test]

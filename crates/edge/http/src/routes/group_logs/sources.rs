@@ -270,7 +270,7 @@ mod tests {
         // `b` ends, and `c` takes its place. The end of `b` is requested once.
         let now = || vec![of("old", 1, false), of("a", 2, true), of("b", 3, false), of("c", 11, true)];
         let step = sources.update(now(), 12);
-        assert_eq!((opened(&step), step.close), (vec![("c", true)], vec![0]));
+        assert_eq!((opened(&step), step.close.clone()), (vec![("c", true)], vec![0]));
         assert_eq!(sources.update(now(), 13), Step::default());
         sources.end(0, None);
         assert_eq!(sources.open(), 2);

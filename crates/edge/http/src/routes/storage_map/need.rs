@@ -378,7 +378,7 @@ mod tests {
         assert!(seen.is_sorted() && seen.len() == 60, "{seen:?}");
         // A page may begin at the place of any row.
         let page = ranking("ranked=true&next_token=6.default.v010").unwrap().page(&rows);
-        assert_eq!(page.rows[0].volume.id, "v010".into());
+        assert_eq!(page.rows[0].volume.id, "v010");
         // At most two calm volumes of a node, but all that wait.
         let page = ranking("ranked=true&calm=2").unwrap().page(&rows);
         let waiting = page.rows.iter().filter(|row| row.rank == Rank::Waiting).count();
