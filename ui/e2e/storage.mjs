@@ -31,7 +31,7 @@ const steps = {
     const page = await open('storage');
     const lane = picture(page).getByRole('link', { name: 'Nodes', exact: true });
     await lane.waitFor();
-    await picture(page).locator('.thing.lane').getByText(/^healthy · 1 of 1$/).waitFor();
+    for (const part of ['Controllers', 'Nodes']) await picture(page).locator('.thing.lane').filter({ hasText: `${part} healthy · 1 of 1` }).waitFor();
     await lane.focus();
     await page.keyboard.press('ArrowLeft');
     expect((await focused(page)) === 'hostpath', `the plugin, not ${await focused(page)}`);
