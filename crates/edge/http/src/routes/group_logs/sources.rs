@@ -1,4 +1,4 @@
-//! The outputs that a stream reads: decisions about what joins, what ends and what is left out.
+//! The outputs that a stream reads: decisions about which ones join, end or are left out.
 
 use caravan_client::fs::LogKind;
 use caravan_types::AllocId;
@@ -114,7 +114,7 @@ pub(super) struct Sources {
 }
 
 impl Sources {
-    /// Compares the outputs with those that can be read now. `index` is that of the state.
+    /// Compares the outputs with the ones that can be read now. `index` is that of the state.
     ///
     /// At the beginning, the newest running outputs are chosen, then the newest ended ones. Later, running ones join, and
     /// ended ones only if their allocation is newer than the beginning. Example: with room for one output, `a` runs and
