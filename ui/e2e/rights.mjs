@@ -191,6 +191,10 @@ const steps = {
     const stop = other.getByRole('button', { name: 'Stop' });
     await other.locator('button[disabled]', { hasText: 'Stop' }).waitFor();
     expect(/submit-job|deregister-job/.test(await stop.getAttribute('title')), 'the missing right as the reason');
+    await other.getByRole('tab', { name: 'Logs' }).click();
+    await other.getByRole('tabpanel').getByText('This needs the right read-logs.').waitFor();
+    await accessible(other, 'a refused log');
+    await other.getByRole('tab', { name: 'Status' }).click();
     await api('job/web', asManager('DELETE'));
     await other.getByText('stopped').waitFor();
     await other.goto(`${address}/ui/clients`);

@@ -2,7 +2,7 @@
 // with its volume `data`; the job `reader` waits for the same volume. Prints `the session is over`.
 
 import { accessible } from './accessible.mjs';
-import { api, expect, heading, live, open, session, until } from './browser.mjs';
+import { address, api, expect, heading, live, open, session, until } from './browser.mjs';
 
 const map = (page) => page.getByRole('region', { name: 'Storage map' });
 const picture = (page) => map(page).getByRole('group', { name: 'Plugins, nodes, volumes and claims' });
@@ -24,6 +24,25 @@ const steps = {
     const wide = await page.evaluate(() => document.documentElement.scrollWidth);
     expect(wide <= 321, `no sideways scrolling of the page, which is ${wide} px wide`);
     await page.setViewportSize({ width: 1280, height: 720 });
+    await page.close();
+  },
+
+  async 'a plugin has lanes for its parts and its calls'() {
+    const page = await open('storage');
+    const lane = picture(page).getByRole('link', { name: 'Nodes', exact: true });
+    await lane.waitFor();
+    for (const part of ['Controllers', 'Nodes']) await picture(page).locator('.thing.lane').filter({ hasText: `${part} healthy · 1 of 1` }).waitFor();
+    await lane.focus();
+    await page.keyboard.press('ArrowLeft');
+    expect((await focused(page)) === 'hostpath', `the plugin, not ${await focused(page)}`);
+    await page.keyboard.press('ArrowDown');
+    await page.keyboard.press('Enter');
+    await heading(page, 'hostpath');
+    const lanes = page.getByRole('table', { name: 'Lanes' });
+    for (const name of ['attach', 'detach', 'grow', 'manage']) await lanes.getByRole('cell', { name, exact: true }).waitFor();
+    await accessible(page, 'the lanes of a plugin');
+    await page.goto(`${address}/ui/storage?view=tree`);
+    await map(page).getByText(/Nodes: 1 of 1/).waitFor();
     await page.close();
   },
 
@@ -114,6 +133,16 @@ const steps = {
     const page = await open('storage');
     await picture(page).getByRole('link', { name: 'cache', exact: true }).waitFor();
     await picture(page).getByText('Host volumes').waitFor();
+    await page.goto(`${address}/ui/storage?view=tree`);
+    const tree = map(page).locator('.tree');
+    await tree.getByText('host volumes', { exact: true }).waitFor();
+    await tree.getByRole('link', { name: 'cache', exact: true }).waitFor();
+    await tree.getByRole('button', { name: 'Verbs of cache' }).click();
+    await page.getByRole('dialog').getByRole('button', { name: 'Cancel' }).click();
+    await accessible(page, 'the tree with host volumes');
+    await page.goto(`${address}/ui/storage?view=table&search=nothing`);
+    await page.getByRole('table', { name: 'Host volumes' }).getByText('No host volume matches.').waitFor();
+    await page.goto(`${address}/ui/storage?view=table`);
     await page.getByRole('table', { name: 'Host volumes' }).getByRole('button', { name: 'Verbs of cache' }).click();
     await page.getByRole('dialog').getByRole('button', { name: 'Delete' }).click();
     const dialog = page.getByRole('dialog', { name: 'Delete the host volume cache?' });
@@ -121,6 +150,47 @@ const steps = {
     await dialog.getByRole('textbox').fill('cache');
     await dialog.getByRole('button', { name: 'Delete the volume' }).click();
     await page.getByRole('table', { name: 'Host volumes' }).getByRole('link', { name: 'cache' }).waitFor({ state: 'detached' });
+    await page.close();
+  },
+
+  async 'the picture leads to each of more volumes than it draws'() {
+    const RequestedCapabilities = [{ AccessMode: 'single-node-writer', AttachmentMode: 'file-system' }];
+    const Volumes = Array.from({ length: 350 }, (_, at) => {
+      const ID = `bulk${String(at).padStart(3, '0')}`;
+      return { ID, Name: ID, Namespace: 'default', PluginID: 'hostpath', RequestedCapacityMin: 1048576, RequestedCapabilities };
+    });
+    await api('volume/csi/bulk/create', { method: 'PUT', body: JSON.stringify({ Volumes }) });
+    await until('the volumes', async () => (await api('volumes?type=csi&plugin_id=hostpath')).length >= 351);
+    const page = await open('storage');
+    const drawn = async () => {
+      const number = await picture(page).locator('.thing').count();
+      expect(number <= 300, `at most 300 things, were ${number}`);
+    };
+    // What waits comes first, the others are a group.
+    await picture(page).getByRole('link', { name: 'data', exact: true }).waitFor();
+    await picture(page).getByRole('link', { name: 'bulk000', exact: true }).waitFor();
+    await drawn();
+    await picture(page).getByRole('link', { name: '342 more volumes without trouble' }).focus();
+    await page.keyboard.press('Enter');
+    await picture(page).getByRole('link', { name: 'bulk200', exact: true }).waitFor();
+    await until('the focus within the picture', async () => (await focused(page)) !== '' && page.evaluate(() => document.activeElement !== document.body));
+    await drawn();
+    await accessible(page, 'an open group of the picture');
+    await picture(page).getByRole('link', { name: /more volumes without trouble$/ }).click();
+    await map(page).getByText('The picture shows the volumes on no node.').waitFor();
+    await drawn();
+    expect(page.url().includes('home=none'), `the node in ${page.url()}`);
+    await picture(page).getByRole('link', { name: /^\d+ more volumes$/ }).click();
+    await picture(page).getByRole('link', { name: 'bulk349', exact: true }).waitFor();
+    await drawn();
+    await map(page).getByText(/It begins after the first \d+ volumes of 350/).waitFor();
+    const shared = await open(page.url());
+    await picture(shared).getByRole('link', { name: 'bulk349', exact: true }).waitFor();
+    await shared.close();
+    await map(page).getByRole('link', { name: 'Begin with the worst' }).click();
+    await picture(page).getByRole('link', { name: 'bulk000', exact: true }).waitFor();
+    await map(page).getByRole('link', { name: 'All nodes' }).click();
+    await picture(page).getByRole('link', { name: 'data', exact: true }).waitFor();
     await page.close();
   },
 };

@@ -874,6 +874,13 @@ export interface JobUiLink {
   URL: string | null;
 }
 
+export interface Lane {
+  Lane: string;
+  Running: number;
+  Waiting: number;
+  Limit: number;
+}
+
 export interface LastDrain {
   StartedAt: string | null;
   UpdatedAt: string | null;
@@ -912,6 +919,14 @@ export interface MigrateStrategy {
 export interface MountOptions {
   FSType: string;
   MountFlags: string[] | null;
+}
+
+export interface Needs {
+  Failed: number;
+  Waiting: number;
+  Fencing: number;
+  Changing: number;
+  Rest: number;
 }
 
 export interface Network {
@@ -1163,6 +1178,7 @@ export interface PluginExplain {
   Volumes: Record<string, number>;
   Calls: PluginCall[];
   Omitted: number;
+  Lanes: Lane[];
 }
 
 export interface PluginFacts {
@@ -1172,7 +1188,10 @@ export interface PluginFacts {
   Changing: number;
   Rest: number;
   Calls: number;
+  Lanes: Lane[];
   Sick: string[];
+  Homes: Record<string, Needs>;
+  OmittedHomes: number;
 }
 
 export interface PluginJob {
@@ -1354,8 +1373,12 @@ export interface StaticVolume {
 export interface StorageMap {
   Plugins: PluginListStub[];
   Volumes: VolumeExplain[];
+  Places: string[];
+  Before: number;
+  Listed: number;
   Facts: Record<string, PluginFacts>;
   HostVolumes: HostVolumeStub[];
+  OmittedHostVolumes: number;
   Holders: Record<string, HostVolumeHolder[]>;
   StaticVolumes: StaticVolume[];
   Blocked: BlockedJob[];

@@ -48,9 +48,17 @@ export function drawing(picture: Picture, space: number): Drawing {
   return { ...picture, columns, width, height: Math.ceil(picture.rows * ROW) };
 }
 
+/** How far a lane stands to the right of its plugin, in pixels. */
+const INDENT = 18;
+const indent = (thing: Thing) => (thing.kind === 'lane' ? INDENT : 0);
+
 /** Returns the left edge of a thing. */
 export function left(of: Drawing, thing: Thing): number {
-  return of.columns[thing.column]?.left ?? 0;
+  return (of.columns[thing.column]?.left ?? 0) + indent(thing);
+}
+/** Returns the width of a thing. */
+export function width(of: Drawing, thing: Thing): number {
+  return (of.columns[thing.column]?.width ?? 0) - indent(thing);
 }
 /** Returns the right edge of a thing. */
 function right(of: Drawing, thing: Thing): number {
@@ -69,6 +77,10 @@ export function lines(of: Drawing): string {
   for (const thing of of.things) {
     const parent = by.get(thing.parent);
     if (!parent) continue;
+    if (parent.column === thing.column) {
+      parts.push(`M${left(of, parent) + INDENT / 2} ${top(parent) + BOX}V${middle(thing)}H${left(of, thing)}`);
+      continue;
+    }
     const from = right(of, parent);
     const bend = Math.round((from + left(of, thing)) / 2);
     parts.push(`M${from} ${middle(parent)}H${bend}V${middle(thing)}H${left(of, thing)}`);
@@ -99,14 +111,14 @@ export function arrows(of: Drawing): string[] {
 
 export type Direction = 'ArrowUp' | 'ArrowDown' | 'ArrowLeft' | 'ArrowRight';
 
-/** Returns the thing to which an arrow key leads: up and down within the column, left to the whole, right to the first part. */
+/** Returns the thing to which an arrow key leads: up and down within the column, left to the whole, right to the first part in another column. */
 export function neighbour(picture: Picture, key: string, direction: Direction): Thing | undefined {
   const { things } = picture;
   const at = things.findIndex((thing) => thing.key === key);
   const thing = things[at];
   if (!thing) return things[0];
   if (direction === 'ArrowLeft') return things.find((other) => other.key === thing.parent);
-  if (direction === 'ArrowRight') return things.find((other) => other.parent === key);
+  if (direction === 'ArrowRight') return things.find((other) => other.parent === key && other.column > thing.column);
   const step = direction === 'ArrowDown' ? 1 : -1;
   for (let next = at + step; next >= 0 && next < things.length; next += step) {
     if (things[next]?.column === thing.column) return things[next];

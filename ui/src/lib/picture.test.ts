@@ -1,7 +1,7 @@
 import { describe, expect, it } from 'vitest';
 import type { Claim, PluginRow, VolumeExplain } from '../api/types';
 import { arrows, drawing, lines, neighbour } from './drawing';
-import { CALM, CLAIMS, DRAWN, ordered, picture, volumeNote, type Content } from './picture';
+import { CALM, CLAIMS, DRAWN, home, lanesOf, ordered, picture, volumeNote, type Content } from './picture';
 
 const claim = (AllocID: string, more: Partial<Claim> = {}) =>
   ({ AllocID, JobID: 'w', NodeID: 'n1', Mode: 'write', Phase: 'mounted', WaitsFor: '', LastError: '', Holder: '', FenceUntil: 0, ...more }) as Claim;
@@ -9,7 +9,7 @@ const volume = (ID: string, PluginID: string, Claims: Claim[] = [], more = {}) =
   ({ ID, PluginID, Namespace: 'default', Phase: 'ready', LastError: '', Claims, Usage: {}, ...more }) as unknown as VolumeExplain;
 const plugin = (ID: string, more: Partial<PluginRow> = {}) =>
   ({ ID, ControllerRequired: false, ControllersHealthy: 0, ControllersExpected: 0, NodesHealthy: 1, NodesExpected: 1, ...more }) as PluginRow;
-const facts = (more = {}) => ({ Failed: 0, Waiting: 0, Fencing: 0, Changing: 0, Rest: 0, Calls: 0, Sick: [], ...more });
+const facts = (more = {}) => ({ Failed: 0, Waiting: 0, Fencing: 0, Changing: 0, Rest: 0, Calls: 0, Lanes: [], Sick: [], Homes: {}, OmittedHomes: 0, ...more });
 const any = { search: '', plugin: '', phase: '', trouble: false };
 const content = (more: Partial<Content>): Content => ({
   plugins: [], volumes: [], facts: {}, hostVolumes: [], holders: {}, statics: [], nodes: { n1: 'berlin', n2: 'oslo' }, ...more,
@@ -31,6 +31,7 @@ it('draws plugins, nodes, volumes and claims in columns, trouble first', () => {
   );
   expect(shape(found)).toEqual([
     'calm: healthy',
+    'Nodes: healthy',
     '  oslo: healthy',
     '    b: ready',
     '      w 22222222: failed',
@@ -38,9 +39,11 @@ it('draws plugins, nodes, volumes and claims in columns, trouble first', () => {
     '    a: ready',
     '      w 11111111: mounted',
     'sick: unhealthy',
+    'Nodes: unhealthy',
     '  on no node: ',
     '    c: ready',
     'idle: healthy',
+    'Nodes: healthy',
   ]);
   const rows = found.things.filter((thing) => thing.column === 3).map((thing) => thing.row);
   expect(new Set(rows).size).toBe(rows.length);
@@ -67,7 +70,7 @@ it('draws an arrow from a claim in the way to the one that waits', () => {
 it('draws a job without a claim as waiting for the one that holds the volume', () => {
   const blocked = { ...volume('v', 'p', [claim('1111111111')]), Blocked: [{ VolumeID: 'v', Namespace: 'default', JobID: 'reader', EvalID: 'e', Since: 1 }] };
   const found = picture(content({ plugins: [plugin('p')], volumes: [volume('u', 'p'), blocked] }), any);
-  expect(shape(found).slice(2, 5)).toEqual(['    v: ready', '      w 11111111: mounted', '      reader: blocked']);
+  expect(shape(found).slice(3, 6)).toEqual(['    v: ready', '      w 11111111: mounted', '      reader: blocked']);
   expect(found.arrows).toEqual([{ from: 'volume/default/v/1111111111/write', to: 'volume/default/v/e' }]);
 });
 
@@ -135,6 +138,94 @@ it('hangs host volumes below their nodes with the groups that hold them', () => 
   expect(picture(all, { ...any, phase: 'fencing' }).things).toEqual([]);
 });
 
+it('shows the lanes of a plugin: its health by part, and the calls to it', () => {
+  const one = plugin('p', { ControllerRequired: true, ControllersHealthy: 1, ControllersExpected: 2, NodesHealthy: 3, NodesExpected: 8 });
+  const fact = facts({
+    Sick: ['n1', 'n2', 'n3', 'n4', 'n5'],
+    Lanes: [{ Lane: 'attach', Running: 8, Waiting: 3, Limit: 8 }, { Lane: 'manage', Running: 1, Waiting: 0, Limit: 8 }],
+  });
+  expect(lanesOf(one, fact, { n1: 'berlin', n2: 'oslo', n3: 'rome' })).toEqual([
+    { name: 'Controllers', word: 'unhealthy', note: '1 of 2' },
+    { name: 'Nodes', word: 'unhealthy', note: '3 of 8, not on berlin, oslo, rome and 2 more' },
+    { name: 'Calls: attach', word: 'waits', note: '8 of 8, 3 calls behind' },
+    { name: 'Calls: manage', word: 'running', note: '1 of 8' },
+  ]);
+  const found = picture(content({ plugins: [one], volumes: [volume('v', 'p')], facts: { p: fact } }), any);
+  const lanes = found.things.filter((thing) => thing.kind === 'lane');
+  expect(lanes.map((lane) => [lane.parent, lane.row])).toEqual([['plugin/p', 1], ['plugin/p', 2], ['plugin/p', 3], ['plugin/p', 4]]);
+  expect(found.rows).toBeGreaterThan(5);
+  // Lanes of many plugins without trouble are left out, those with trouble stay.
+  const many = Array.from({ length: 40 }, (_, at) => plugin(`p${at}`, { NodesHealthy: at === 7 ? 0 : 1 }));
+  const drawn = picture(content({ plugins: many }), any).things;
+  expect(drawn.filter((thing) => thing.kind === 'lane').map((lane) => lane.parent)).toEqual(['plugin/p7']);
+});
+
+it('says how many plugins it leaves out', () => {
+  const many = Array.from({ length: 400 }, (_, at) => plugin(`p${at}`));
+  const found = picture(content({ plugins: many }), any);
+  expect(found.things.length).toBeLessThanOrEqual(DRAWN);
+  const plugins = found.things.filter((thing) => thing.kind === 'plugin').length;
+  expect(found.things.at(-1)).toMatchObject({ name: `${400 - plugins} more plugins`, query: { view: 'tree' } });
+});
+
+it('reaches each of a thousand volumes by its groups, and never draws more than its budget', () => {
+  // One node has more volumes than a picture draws, and there are more nodes than a picture draws.
+  const volumes = Array.from({ length: 1000 }, (_, at) => {
+    const node = at % 2 === 0 ? 'crowd' : `far${at % 150}`;
+    const claims = at % 13 === 0 ? [] : [claim(`a${at}`, { NodeID: node, ...(at % 50 === 1 ? { WaitsFor: 'a node' } : {}) })];
+    return volume(`v${10_000 + at}`, at % 2 === 0 ? 'p0' : `p${at % 3}`, claims);
+  });
+  const needs = (row: VolumeExplain) => (row.Claims?.[0]?.WaitsFor ? 'Waiting' : 'Rest');
+  /** Answers as the servers do. */
+  const serve = (query: URLSearchParams): Content => {
+    const [chosen, at, start] = [query.get('plugin'), query.get('home'), query.get('from') ?? ''];
+    const open = query.getAll('open');
+    const rows = volumes.filter((row) => (!chosen || row.PluginID === chosen) && (!at || (home(row) || 'none') === at));
+    const place = (row: VolumeExplain) => `${needs(row) === 'Waiting' ? 1 : open.includes(`node/${row.PluginID}/${home(row)}`) ? 4 : 6}.default.${row.ID}`;
+    const numbers = new Map<string, number>();
+    const sorted = rows.toSorted((one, two) => (place(one) < place(two) ? -1 : 1));
+    const listed = sorted.filter((row) => {
+      if (needs(row) === 'Waiting' || at || place(row)[0] === '4') return true;
+      const key = `${row.PluginID}/${home(row)}`;
+      numbers.set(key, (numbers.get(key) ?? 0) + 1);
+      return (numbers.get(key) ?? 0) <= CALM;
+    });
+    const before = start ? listed.findIndex((row) => place(row) >= start) : 0;
+    const page = listed.slice(before, before + DRAWN);
+    const counted: Record<string, ReturnType<typeof facts>> = {};
+    for (const row of rows) {
+      const fact = (counted[row.PluginID] ??= facts({ Homes: {} }));
+      const homes = fact.Homes as Record<string, Record<string, number>>;
+      const own = (homes[home(row)] ??= { Failed: 0, Waiting: 0, Fencing: 0, Changing: 0, Rest: 0 });
+      for (const part of [fact, own] as Record<string, number>[]) part[needs(row)] = (part[needs(row)] ?? 0) + 1;
+    }
+    return content({
+      plugins: ['p0', 'p1', 'p2'].map((id) => plugin(id)), volumes: page, facts: counted as Content['facts'], places: page.map(place), before, listed: listed.length,
+    });
+  };
+  const seen = new Set<string>();
+  const asked = new Set<string>();
+  const queue = [new URLSearchParams()];
+  for (let query = queue.pop(); query; query = queue.pop()) {
+    if (asked.has(query.toString())) continue;
+    asked.add(query.toString());
+    const filters = { ...any, plugin: query.get('plugin') ?? '', home: query.get('home') ?? '' };
+    const found = picture(serve(query), filters, new Set(query.getAll('open')));
+    expect(found.things.length).toBeLessThanOrEqual(DRAWN);
+    expect(new Set(found.things.map((thing) => thing.key)).size).toBe(found.things.length);
+    for (const thing of found.things) {
+      if (thing.volume) seen.add(thing.volume.ID);
+      const next = new URLSearchParams(query);
+      // One open group at a time: a person opens a group, looks, and goes on.
+      if (thing.opens) next.set('open', thing.opens);
+      else if (thing.query) for (const [name, value] of Object.entries(thing.query)) value ? next.set(name, value) : next.delete(name);
+      else continue;
+      queue.push(next);
+    }
+  }
+  expect(seen.size).toBe(volumes.length);
+});
+
 it('describes a volume', () => {
   const usage = { n1: { TotalBytes: 100, UsedBytes: 73 } };
   expect(volumeNote(volume('v', 'p', [claim('a')], { Capacity: { actual: 1024, accepted: 2048 }, Usage: usage }))).toBe('1.0 KiB of 2.0 KiB, 73 % full, write');
@@ -148,7 +239,9 @@ describe('arrow keys', () => {
     expect(way('plugin/p', 'ArrowRight')).toBe('node/p/n1');
     expect(way('volume/default/v/1/write', 'ArrowDown')).toBe('volume/default/v/2/write');
     expect(way('volume/default/v/2/write', 'ArrowLeft')).toBe('volume/default/v');
-    expect(way('plugin/p', 'ArrowDown')).toBe('plugin/q');
+    expect(way('plugin/p', 'ArrowDown')).toBe('plugin/p/lane/Nodes');
+    expect(way('plugin/p/lane/Nodes', 'ArrowLeft')).toBe('plugin/p');
+    expect(way('plugin/p/lane/Nodes', 'ArrowDown')).toBe('plugin/q');
     expect(way('plugin/p', 'ArrowUp')).toBeUndefined();
     expect(way('gone', 'ArrowUp')).toBe('plugin/p');
   });

@@ -143,6 +143,9 @@ const enc = encodeURIComponent;
 /** The addresses of objects, relative to `/ui/`. */
 export const to = {
   job: (id: string, ns: string, tab = '') => `jobs/${enc(id)}@${enc(ns)}${tab && `/${tab}`}`,
+  /** The log of a group, or of the whole job. */
+  groupLog: (id: string, ns: string, group = '') =>
+    `jobs/${enc(id)}@${enc(ns)}/allocations/logs${group && `?taskGroup=${enc(group)}`}`,
   alloc: (id: string, tab = '') => `allocations/${enc(id)}${tab && `/${tab}`}`,
   files: (id: string, task: string) => `allocations/${enc(id)}/${task && `${enc(task)}/`}fs`,
   logs: (id: string, task: string) => `allocations/${enc(id)}/${enc(task)}/logs`,

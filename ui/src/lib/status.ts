@@ -3,7 +3,7 @@
 export type Tone = 'good' | 'busy' | 'wait' | 'bad' | 'done';
 
 const LOOKS: Record<Tone, { sign: string; words: string[] }> = {
-  good: { sign: '●', words: ['running', 'ready', 'healthy', 'mounted', 'successful', 'eligible', 'alive', 'run', 'attached', 'in use'] },
+  good: { sign: '●', words: ['running', 'ready', 'healthy', 'mounted', 'successful', 'eligible', 'alive', 'run', 'attached', 'in use', 'followed'] },
   busy: {
     sign: '◐',
     words: [
@@ -13,7 +13,7 @@ const LOOKS: Record<Tone, { sign: string; words: string[] }> = {
   },
   wait: { sign: '◔', words: ['pending', 'blocked', 'paused', 'fencing', 'waits', 'ineligible', 'unknown', 'disconnected'] },
   bad: { sign: '✕', words: ['failed', 'lost', 'down', 'unhealthy', 'unavailable', 'leaving'] },
-  done: { sign: '○', words: ['complete', 'dead', 'gone', 'cancelled', 'canceled', 'stopped', 'left'] },
+  done: { sign: '○', words: ['complete', 'dead', 'gone', 'cancelled', 'canceled', 'stopped', 'left', 'ended'] },
 };
 
 /** Returns the look of a state. */

@@ -19,6 +19,8 @@ export interface Filters {
   failed?: boolean;
   /** Only volumes with a claim that waits. */
   waits?: boolean;
+  /** Only volumes that are drawn below this node; `none` for those on no node. The servers select them. */
+  home?: string;
 }
 
 export interface Branch {

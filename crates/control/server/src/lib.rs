@@ -34,6 +34,7 @@ mod plant;
 mod pool;
 #[cfg(test)]
 mod proof_tests;
+mod reasons;
 mod replication;
 mod reports;
 mod runtime;
@@ -67,10 +68,11 @@ pub use plan::RejectionConfig;
 #[cfg(feature = "simulation")]
 pub use plant::{Plant, Written, plant, take_written};
 pub use pool::{MAX_WORKERS, Scheduler, UnknownScheduler, Workers, WorkersError};
+pub use reasons::ReasonChanges;
 pub use replication::{ReplicationState, ReplicationStatus};
 pub use server::{
     ClusterMember, ClusterRequests, Handle, LeaderPlace, NoPath, Scheduling, ServerConfig, Service,
 };
 pub use storage::{HostVolumeRequests, SnapshotRequests, VariableRequests, VolumeRequests};
 pub use variables::VariableWritten;
-pub use volume::{CALLS_PER_PLUGIN, CallFigures, ReasonChanges, VolumeFigures};
+pub use volume::{CALLS_PER_PLUGIN, CallFigures, LaneUse, VolumeFigures};

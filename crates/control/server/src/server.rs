@@ -162,6 +162,8 @@ impl Service {
         let registry = handle.blueprint.paths.registry().clone();
         runtime::spawn_in(&tracker, WaysBack { core, registry }.run(stop.clone()));
         runtime::spawn_in(&tracker, handle.blueprint.paths.clone().run(stop.clone()));
+        let mirror = handle.blueprint.mirror.clone();
+        runtime::spawn_in(&tracker, mirror.run(handle.clone(), stop.clone()));
         runtime::spawn_in(&tracker, KeyLoader::new(handle.blueprint.admin.clone()).run(stop.clone()));
         runtime::spawn_in(&tracker, Founder::new(handle.blueprint.cluster.clone()).run(stop.clone()));
         runtime::spawn_in(&tracker, handle.lead(begun, gc, stop.clone()));

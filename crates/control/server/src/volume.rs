@@ -15,13 +15,12 @@ mod snapshots;
 mod spec;
 mod usage;
 
-pub use calls::{CALLS_PER_PLUGIN, CallFigures};
+pub use calls::{CALLS_PER_PLUGIN, CallFigures, LaneUse};
 pub(crate) use claims::Claims;
 pub(crate) use controller::Controllers;
 pub use fault::VolumeFault;
 pub use metrics::VolumeFigures;
-pub use reconciler::ReasonChanges;
-pub(crate) use reconciler::{Reconciler, Waits as ClaimWaits};
+pub(crate) use reconciler::{Reconciler, WaitChanges, Waits as ClaimWaits};
 pub use snapshot_fault::SnapshotFault;
 pub(crate) use usage::UsageBook;
 

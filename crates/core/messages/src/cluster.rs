@@ -1,9 +1,9 @@
 //! Messages between servers.
 
 use caravan_founding::{Answer, Founding};
-use caravan_types::NodeId;
 use caravan_types::packed::{PackError, Packed, UnpackError};
 use caravan_types::time::UnixNanos;
+use caravan_types::{AllocId, NodeId, VolumeKey};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use uuid::Uuid;
@@ -122,6 +122,37 @@ pub struct NodesChanged {
     pub gone: Vec<NodeId>,
 }
 
+/// Follows the wait reasons of claims, which only the leader has.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FollowReasons {}
+
+/// A change of the wait reasons of claims.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ReasonsChanged {
+    /// Whether volumes that this message does not name have no reasons, until a later message names them.
+    pub is_whole: bool,
+    /// The volumes with other reasons.
+    pub volumes: Vec<VolumeReasons>,
+}
+
+/// The wait reasons of the claims on a volume.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct VolumeReasons {
+    /// The volume.
+    pub volume: VolumeKey,
+    /// The claims that wait; empty if none does any more.
+    pub reasons: Vec<ClaimReason>,
+}
+
+/// The reason of a claim's wait.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ClaimReason {
+    /// The allocation of the claim.
+    pub alloc: AllocId,
+    /// The reason, as the sentence that users read. No server parses it.
+    pub reason: String,
+}
+
 /// A server asks the leader to remove it from the cluster, because it leaves for good.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AskRemoval {
@@ -169,9 +200,11 @@ caravan_types::packed!(
     AskRemoval,
     AskStatus,
     FollowNodes,
+    FollowReasons,
     FoundingStands,
     NodesChanged,
     PromiseAnswer,
+    ReasonsChanged,
     ServerStatus,
 );
 

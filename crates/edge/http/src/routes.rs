@@ -17,6 +17,7 @@ pub(crate) mod exec;
 pub(crate) mod explain;
 pub(crate) mod files;
 pub(crate) mod fuzzy;
+pub(crate) mod group_logs;
 pub(crate) mod host_volumes;
 mod interfaces;
 pub(crate) mod job;

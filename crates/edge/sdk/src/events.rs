@@ -7,6 +7,7 @@ use bytes::{Buf as _, Bytes, BytesMut};
 use http::Method;
 use http_body_util::BodyExt as _;
 use hyper::body::Incoming;
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::time::Duration;
@@ -25,8 +26,13 @@ pub struct EventBatch {
 
 /// A stream of event batches, from [`Client::events`].
 #[derive(Debug)]
-pub struct EventStream {
+pub struct EventStream(JsonLines);
+
+/// A stream with one JSON value in each line.
+#[derive(Debug)]
+pub(crate) struct JsonLines {
     client: Client,
+    path: &'static str,
     body: Incoming,
     buffer: BytesMut,
 }
@@ -68,7 +74,7 @@ impl Client {
             query = query.param("index", index.to_string());
         }
         let answer = self.send(Method::GET, PATH, &query, &[], Bytes::new()).await?;
-        Ok(EventStream { client: self.clone(), body: answer.into_body(), buffer: BytesMut::new() })
+        Ok(EventStream(JsonLines::new(self.clone(), PATH, answer.into_body())))
     }
 }
 
@@ -78,12 +84,23 @@ impl EventStream {
     /// # Errors
     /// Fails if the connection breaks or the stream does not consist of events.
     pub async fn next(&mut self) -> Result<Option<EventBatch>, Error> {
+        self.0.next().await
+    }
+}
+
+impl JsonLines {
+    pub(crate) fn new(client: Client, path: &'static str, body: Incoming) -> Self {
+        Self { client, path, body, buffer: BytesMut::new() }
+    }
+
+    /// Returns the next value; `None` at the end. Cancel safe.
+    pub(crate) async fn next<T: DeserializeOwned>(&mut self) -> Result<Option<T>, Error> {
         loop {
             if let Some(end) = self.buffer.iter().position(|byte| *byte == b'\n') {
                 let line = self.buffer.copy_to_bytes(end + 1);
                 return match serde_json::from_slice(&line) {
-                    Ok(batch) => Ok(Some(batch)),
-                    Err(source) => Err(Error::Decode { path: PATH.to_owned(), source }),
+                    Ok(value) => Ok(Some(value)),
+                    Err(source) => Err(Error::Decode { path: self.path.to_owned(), source }),
                 };
             }
             match self.body.frame().await {
@@ -92,7 +109,7 @@ impl EventStream {
                         self.buffer.extend_from_slice(&data);
                     }
                 }
-                Some(Err(source)) => return Err(self.client.broken(PATH, source)),
+                Some(Err(source)) => return Err(self.client.broken(self.path, source)),
                 None => return Ok(None),
             }
         }

@@ -107,6 +107,7 @@ mod events;
 mod exec;
 mod fetch;
 mod files;
+mod group_logs;
 mod host_volumes;
 mod job_verbs;
 mod jobs;
@@ -138,6 +139,7 @@ pub use fetch::{FetchError, fetch};
 pub use files::{
     AllocFile, ExportOptions, MonitorOptions, NodeMetadata, OnNode, ServiceName, ServiceNames, Services,
 };
+pub use group_logs::{GroupLogMessage, GroupLogOmitted, GroupLogSource, GroupLogStream};
 pub use host_volumes::{HostVolumeResponse, HostVolumes};
 pub use job_verbs::{GroupEvents, ScalingEvent, ScalingEvents, VersionsOf};
 pub use jobs::{
@@ -155,8 +157,8 @@ pub use operator::{
     AutopilotHealth, AutopilotServer, Operator, RaftConfiguration, RaftServer, SchedulerSettings,
 };
 pub use overview::{
-    AttentionItem, BlockedJob, Caravan, HostVolumeExplain, HostVolumeHolder, HostVolumeUser, NodeColumns,
-    Overview, PluginCall, PluginExplain, PluginFacts, StaticVolume, StorageMap,
+    AttentionItem, BlockedJob, Caravan, HostVolumeExplain, HostVolumeHolder, HostVolumeUser, Lane, Needs,
+    NodeColumns, Overview, PluginCall, PluginExplain, PluginFacts, StaticVolume, StorageMap,
 };
 pub use query::{Meta, QueryOptions, Response, Watch};
 pub use retry::Retry;

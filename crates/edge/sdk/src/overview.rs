@@ -74,10 +74,18 @@ pub struct StorageMap {
     pub plugins: Vec<PluginListStub>,
     /// The volumes of this page, with their claims.
     pub volumes: Vec<VolumeExplain>,
+    /// The place of each volume in a ranked answer, which `next_token` takes.
+    pub places: Vec<String>,
+    /// The number of volumes before the page of a ranked answer.
+    pub before: u64,
+    /// The number of volumes on all pages of a ranked answer.
+    pub listed: u64,
     /// The volumes of each plugin by what they need, and its work.
     pub facts: BTreeMap<PluginId, PluginFacts>,
     /// Host volumes that users created.
     pub host_volumes: Vec<HostVolumeStub>,
+    /// The number of host volumes that the answer leaves out.
+    pub omitted_host_volumes: u64,
     /// The groups that hold a host volume, by its id.
     pub holders: BTreeMap<String, Vec<HostVolumeHolder>>,
     /// The volumes of the nodes' configurations.
@@ -93,7 +101,7 @@ pub struct StorageMap {
 }
 
 /// The volumes of a plugin by what they need, and its work. The numbers are those of the volumes that the request selects
-/// without its filter expression and its page.
+/// without its page, and without its filter expression if the answer is not ranked.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
 pub struct PluginFacts {
@@ -109,8 +117,44 @@ pub struct PluginFacts {
     pub rest: u64,
     /// The number of the servers' calls in progress.
     pub calls: u64,
+    /// The lanes with a call in progress or a call that waits.
+    pub lanes: Vec<Lane>,
     /// The nodes with a part of the plugin that is not healthy.
     pub sick: Vec<NodeId>,
+    /// The volumes below each node by what they need, in ranked answers; an empty id for volumes on no node.
+    pub homes: BTreeMap<NodeId, Needs>,
+    /// The number of nodes that `homes` leaves out.
+    pub omitted_homes: u64,
+}
+
+/// The numbers of volumes by what they need.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "PascalCase", default)]
+pub struct Needs {
+    /// Volumes with a failed step.
+    pub failed: u64,
+    /// Volumes with a claim that waits.
+    pub waiting: u64,
+    /// Volumes with a claim that waits for the end of a fence.
+    pub fencing: u64,
+    /// Volumes between two states.
+    pub changing: u64,
+    /// All other volumes.
+    pub rest: u64,
+}
+
+/// The use of a lane: calls of one kind from the servers to one plugin.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "PascalCase", default)]
+pub struct Lane {
+    /// `attach`, `detach`, `grow`, or `manage`, which creates and deletes.
+    pub lane: String,
+    /// The number of calls in progress.
+    pub running: u64,
+    /// The number of calls that wait for one of them to end.
+    pub waiting: u64,
+    /// The most calls that run at once.
+    pub limit: u64,
 }
 
 /// A group that holds a host volume.
@@ -223,6 +267,8 @@ pub struct PluginExplain {
     pub calls: Vec<PluginCall>,
     /// The number of calls that the list omits.
     pub omitted: u64,
+    /// The use of each lane of calls.
+    pub lanes: Vec<Lane>,
 }
 
 /// A call of the servers to a plugin.

@@ -1,9 +1,9 @@
 //! Several servers as processes: founding, leader changes, admission, leaving.
 
-use crate::run_job;
 use crate::streams::{Lines, events};
+use crate::{create_volume, run_job};
 use anyhow::{Result, bail, ensure};
-use caravan_testkit::{Agent, AgentOptions, Servers, eventually};
+use caravan_testkit::{Agent, AgentOptions, Plugin, Servers, Writer, eventually, plugin_job, writer_job};
 use nix::sys::signal::Signal;
 use serde_json::{Value, json};
 
@@ -117,6 +117,56 @@ fn a_stream_stays_with_its_follower() -> Result<()> {
     put(servers.get(third), "later", "one")?;
     let index = servers.get(third).get("/v1/var/later")?["ModifyIndex"].clone();
     ensure!(newest(&mut lines, "later", &index, &mut last)? == 1);
+    Ok(())
+}
+
+/// Reasons of waits are in the leader's memory. Streams of all servers have their changes, also under the next leader.
+#[test]
+fn reasons_of_waits_are_on_the_streams_of_followers() -> Result<()> {
+    let mut servers = Servers::start(3)?;
+    servers.wait_voters(3)?;
+    let leader = servers.wait_leader()?;
+    let addresses = (0..3).map(|number| servers.get(number).rpc_address()).collect();
+    let mut client =
+        Agent::with(AgentOptions { server: false, servers: addresses, ..AgentOptions::default() })?;
+    let first = servers.get(leader);
+    run_job(first, "hostpath", &plugin_job(&Plugin { driver: "raw_exec".into(), args: Vec::new() }))?;
+    first.wait_plugin("hostpath")?;
+    create_volume(first, "data", "single-node-writer")?;
+    let job = writer_job(&Writer {
+        id: "writer".into(),
+        driver: "raw_exec".into(),
+        volume: "data".into(),
+        access_mode: "single-node-writer".into(),
+        word: "written by allocation".into(),
+    });
+    run_job(first, "writer", &job)?;
+    first.wait_alloc("writer", "running")?;
+    let followers = (0..3).filter(|number| *number != leader);
+    let path = "/v1/event/stream?topic=CSIVolume:data&caravan=true&coalesce=50ms";
+    let mut streams =
+        followers.map(|number| Lines::open(servers.get(number), path)).collect::<Result<Vec<_>>>()?;
+    // The client ends without a word, so the claim waits for it.
+    client.kill_9()?;
+    first.caravan(&["job", "stop", "-detach", "writer"])?.ok()?;
+    /// Returns the reasons of an event about them.
+    fn reasons(line: &Value) -> Option<Vec<String>> {
+        let found = events(line);
+        let event = found.iter().find(|event| event["Type"] == "CSIVolumeReason")?;
+        let claims = event["Payload"]["Volume"]["CaravanClaims"].as_array()?;
+        let text = |claim: &Value| claim["WaitsFor"].as_str().map(str::to_owned);
+        Some(claims.iter().filter_map(text).filter(|text| !text.is_empty()).collect())
+    }
+    for stream in &mut streams {
+        stream.until("a reason", |line| reasons(line).filter(|found| !found.is_empty()))?;
+    }
+    servers.get_mut(leader).kill_9()?;
+    servers.wait_leader()?;
+    client.spawn()?;
+    // Under the next leader, the client releases the volume, and the reason ends.
+    for stream in &mut streams {
+        stream.until("the end of the reason", |line| reasons(line).filter(Vec::is_empty))?;
+    }
     Ok(())
 }
 

@@ -88,6 +88,39 @@ fn a_terminal_goes_on_while_other_pages_are_looked_at() -> Result<()> {
     session(&agent_with_writer()?, "drawer.mjs", &[])
 }
 
+/// Returns a group whose tasks write a line to each output, then a tick each second.
+fn talking_group(name: &str, count: usize, tasks: &[&str]) -> String {
+    let script = "echo hello from $NOMAD_TASK_NAME of $NOMAD_GROUP_NAME; \
+                  echo warning of $NOMAD_TASK_NAME of $NOMAD_GROUP_NAME >&2; while sleep 1; do echo tick; done";
+    let task = |task: &&str| {
+        format!(
+            "task \"{task}\" {{\n driver = \"raw_exec\"\n config {{\n command = \"/bin/sh\"\n args = [\"-c\", {script:?}]\n }}\n \
+             kill_timeout = \"1s\"\n logs {{\n max_files = 1\n max_file_size = 1\n }}\n \
+             resources {{\n cpu = 10\n memory = 10\n }}\n }}\n"
+        )
+    };
+    let tasks: String = tasks.iter().map(task).collect();
+    format!("group \"{name}\" {{\n count = {count}\n ephemeral_disk {{\n size = 10\n }}\n {tasks} }}\n")
+}
+
+#[test]
+fn a_user_follows_the_log_of_a_group() -> Result<()> {
+    let agent = Agent::with(AgentOptions { dev: true, ..AgentOptions::default() })?;
+    let groups = talking_group("front", 2, &["server", "helper"]) + &talking_group("back", 1, &["server"]);
+    run_job(&agent, "web", &format!("job \"web\" {{\n {groups} }}\n"))?;
+    run_job(&agent, "many", &format!("job \"many\" {{\n {} }}\n", talking_group("g", 9, &["t"])))?;
+    eventually("all allocations to run", || {
+        let running = |job: &str| -> Result<usize> {
+            let allocs = agent.get(&format!("/v1/job/{job}/allocations"))?;
+            let rows = allocs.as_array().context("a list")?;
+            Ok(rows.iter().filter(|row| row["ClientStatus"] == "running").count())
+        };
+        ensure!((running("web")?, running("many")?) == (3, 9), "some allocations do not run");
+        Ok(())
+    })?;
+    session(&agent, "grouplog.mjs", &[])
+}
+
 /// The page's own routes: an overview with reasons, the storage map, the usage of nodes, the caller's rights.
 #[test]
 fn one_call_answers_what_waits() -> Result<()> {

@@ -166,6 +166,10 @@ method!(
     ServerNodes = "Server.Nodes", cluster::FollowNodes => stream cluster::NodesChanged
 );
 method!(
+    /// Streams the wait reasons of claims from the leader. Served to members of the cluster.
+    ServerReasons = "Server.Reasons", cluster::FollowReasons => stream cluster::ReasonsChanged
+);
+method!(
     /// Streams the rows that other regions replicate: first all of a kind, then changes.
     FollowRows = "Region.FollowRows", region::FollowRows => stream region::RowsPart
 );

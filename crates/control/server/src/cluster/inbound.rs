@@ -94,6 +94,11 @@ impl Cluster {
         })
     }
 
+    /// Refuses callers that have not proved that they belong to the cluster.
+    pub(crate) fn only_members(&self, context: &Context) -> Result<(), RpcError> {
+        self.only(context, Callers::Members)
+    }
+
     /// Returns the refusal of a caller that may not call a method.
     fn only(&self, context: &Context, callers: Callers) -> Result<(), RpcError> {
         let is_right = match &context.peer {

@@ -1,6 +1,6 @@
 //! The requests that other parts make of a server, by subject.
 
-use super::{ClusterRequests, Handle};
+use super::{ClusterRequests, Handle, Parts};
 use crate::admin::Admin;
 use crate::broker::{BrokerDepth, QueueFigures};
 use crate::deployment::Deployments;
@@ -9,8 +9,10 @@ use crate::error::ServerError;
 use crate::gc;
 use crate::node_identity;
 use crate::pool::Workers;
+use crate::reasons::ReasonChanges;
 use crate::runtime::{self, select};
 use crate::storage::{HostVolumeRequests, SnapshotRequests, VariableRequests, VolumeRequests};
+use caravan_consensus::Leadership;
 use caravan_meters::Meters;
 use caravan_rpc::Channel;
 use caravan_state::Store;
@@ -19,6 +21,7 @@ use caravan_types::command::Change;
 use caravan_types::node::{NodeSecret, NodeStatus};
 use std::sync::Arc;
 use std::time::Duration;
+use tokio::sync::watch;
 
 /// How long a request waits for the connection of its node.
 const PATH_TIMEOUT: Duration = Duration::from_secs(5);
@@ -111,6 +114,24 @@ impl Handle {
         let mut parts = self.current.subscribe();
         // The sender lives in this handle.
         let _ = parts.wait_for(|parts| parts.core.term.is_none()).await;
+    }
+
+    /// Waits until this server has other parts, because a term began or ended.
+    pub(crate) async fn replaced(&self, parts: &Arc<Parts>) {
+        let mut current = self.current.subscribe();
+        // The sender lives in this handle.
+        let _ = current.wait_for(|now| !Arc::ptr_eq(now, parts)).await;
+    }
+
+    /// Returns what the log reports about the leader.
+    pub(crate) fn leadership(&self) -> watch::Receiver<Leadership> {
+        self.blueprint.core.log.leadership()
+    }
+
+    /// Returns the volumes whose wait reasons change from now on, also if another server leads. While the result lives, this
+    /// server follows the leader's reasons.
+    pub fn reason_changes(&self) -> ReasonChanges {
+        ReasonChanges::new(self.current.subscribe(), self.blueprint.mirror.clone())
     }
 
     /// Whether this server is the leader.

@@ -15,6 +15,7 @@ use crate::host_volume::HostVolumes;
 use crate::locks::Locks;
 use crate::lookups::Lookups;
 use crate::plan::{Planner, PlannerService, RejectionConfig};
+use crate::reasons::Mirror;
 use crate::reports::Reports;
 use crate::volume::{Claims, Controllers, Reconciler, UsageBook, Volumes};
 use caravan_rpc::ReverseRegistry;
@@ -30,6 +31,7 @@ pub(crate) struct Blueprint {
     pub(crate) paths: NodePaths,
     pub(crate) cluster: Cluster,
     pub(crate) usage: UsageBook,
+    pub(crate) mirror: Mirror,
     pub(crate) addresses: Addresses,
     region: String,
     heartbeat: HeartbeatConfig,
@@ -50,6 +52,7 @@ pub struct Parts {
     pub(crate) host_volumes: HostVolumes,
     pub(crate) claims: Claims,
     pub(crate) usage: UsageBook,
+    pub(crate) mirror: Mirror,
     pub(crate) lookups: Lookups,
     pub(crate) broker: Broker,
     pub(crate) planner: Planner,
@@ -74,6 +77,7 @@ impl Blueprint {
             paths: NodePaths::new(registry, cluster.clone()),
             cluster,
             usage: UsageBook::default(),
+            mirror: Mirror::default(),
             addresses: Addresses::new(
                 config.addresses.clone(),
                 config.cluster.id,
@@ -115,6 +119,7 @@ impl Blueprint {
             },
             claims: Claims { core: core.clone(), waits: reconciler.waits.clone() },
             usage: self.usage.clone(),
+            mirror: self.mirror.clone(),
             volumes: Volumes { core: core.clone(), reconciler },
             host_volumes: HostVolumes::new(core.clone(), controllers),
             broker: Broker::new(core.clone()),

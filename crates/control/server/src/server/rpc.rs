@@ -8,6 +8,7 @@ use super::parts::Parts;
 use crate::cluster::{LEADER_TIMEOUT, Origin, Place, leader};
 use crate::error::ServerError;
 use crate::node_identity;
+use crate::reasons;
 use crate::replication;
 use crate::runtime;
 use caravan_messages::Done;
@@ -80,6 +81,20 @@ impl Handle {
         let builder = builder.stream::<methods::WatchAllocs, _, _, _>(move |_, request| {
             let parts = this.parts();
             async move { parts.nodes.watch(request).await.map_err(RpcError::from) }
+        });
+        let this = self.clone();
+        let builder = builder.stream::<methods::ServerReasons, _, _, _>(move |context, _| {
+            let this = this.clone();
+            async move {
+                this.blueprint.cluster.only_members(&context)?;
+                let parts = this.parts();
+                if parts.core.term.is_none() {
+                    return Err(ServerError::NotLeader.into());
+                }
+                let reasons = reasons::source(parts.claims.waits.clone());
+                let ended = async move { this.replaced(&parts).await };
+                Ok(reasons.take_until(Box::pin(ended)))
+            }
         });
         let this = self.clone();
         let builder = builder.stream::<methods::FetchDisk, _, _, _>(move |_, request| {

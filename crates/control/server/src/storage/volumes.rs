@@ -123,9 +123,11 @@ impl VolumeRequests {
         self.0.claims.waits.get(claim)
     }
 
-    /// Returns the volumes whose wait reasons change from now on. Only the leader has reasons.
-    pub fn reason_changes(self) -> crate::ReasonChanges {
-        self.0.claims.waits.follow()
+    /// Returns why a claim waits, as the sentence that users read. A server that does not lead has the sentences of the
+    /// leader while somebody reads [`crate::Handle::reason_changes`].
+    pub fn wait_sentence(self, claim: &ClaimId) -> Option<String> {
+        let own = self.0.claims.waits.get(claim).map(|wait| wait.to_string());
+        own.or_else(|| self.0.mirror.sentence(claim))
     }
 
     /// Explains the state of a volume and each of its claims; `None` if there is neither such a volume nor a claim on
@@ -137,6 +139,11 @@ impl VolumeRequests {
     /// Returns the servers' calls to a plugin that are in progress, with the volumes that they are about.
     pub fn calls_of(self, plugin: &PluginId) -> Vec<(Option<VolumeKey>, CallInFlight)> {
         self.0.volumes.reconciler.controllers.calls.of_plugin(plugin)
+    }
+
+    /// Returns the use of the lanes in which the servers call a plugin. Only the leader calls plugins.
+    pub fn lanes_of(self, plugin: &PluginId) -> Vec<crate::LaneUse> {
+        self.0.volumes.reconciler.controllers.calls.lanes(plugin)
     }
 
     /// Returns how full a volume is, as reported by the nodes that use it.

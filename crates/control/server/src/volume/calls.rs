@@ -10,6 +10,7 @@ use caravan_types::{AllocId, Nanos, NodeId, PluginId, VolumeKey};
 use parking_lot::{Mutex, MutexGuard};
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
@@ -30,6 +31,18 @@ pub(crate) enum Lane {
 }
 
 impl Lane {
+    const ALL: [Self; 4] = [Self::Attach, Self::Detach, Self::Grow, Self::Manage];
+
+    /// Returns the word that users see.
+    fn name(self) -> &'static str {
+        match self {
+            Self::Attach => "attach",
+            Self::Detach => "detach",
+            Self::Grow => "grow",
+            Self::Manage => "manage",
+        }
+    }
+
     /// Returns the lane that the call acquires itself. Attach and detach acquire theirs before the intent is written,
     /// and queries need none.
     pub(super) fn of(operation: &ControllerOperation) -> Option<Self> {
@@ -46,6 +59,42 @@ impl Lane {
             | Op::List { .. }
             | Op::ListSnapshots { .. } => None,
         }
+    }
+}
+
+/// The use of a lane of a plugin.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LaneUse {
+    /// `attach`, `detach`, `grow` or `manage`.
+    pub name: &'static str,
+    /// Number of calls that have a permit.
+    pub running: usize,
+    /// Number of calls that wait for a permit.
+    pub waiting: usize,
+    /// Number of permits.
+    pub limit: usize,
+}
+
+/// The permits of a lane, and the number of calls that wait for one.
+#[derive(Clone, Debug)]
+struct Permits {
+    free: Arc<Semaphore>,
+    waiting: Arc<AtomicUsize>,
+}
+
+/// Counts a call that waits, until dropped.
+struct Waiting(Arc<AtomicUsize>);
+
+impl Waiting {
+    fn new(number: Arc<AtomicUsize>) -> Self {
+        number.fetch_add(1, Ordering::Relaxed);
+        Self(number)
+    }
+}
+
+impl Drop for Waiting {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
@@ -76,7 +125,7 @@ struct Book {
     next: u64,
     running: BTreeMap<u64, Running>,
     figures: BTreeMap<(PluginId, &'static str), CallFigures>,
-    lanes: HashMap<(PluginId, Lane), Arc<Semaphore>>,
+    lanes: HashMap<(PluginId, Lane), Permits>,
 }
 
 /// All calls of this server; cheap to clone.
@@ -110,10 +159,28 @@ impl Calls {
         let lane = {
             let mut book = self.book();
             let lane = book.lanes.entry((plugin.clone(), lane));
-            lane.or_insert_with(|| Arc::new(Semaphore::new(self.width))).clone()
+            let new = || Permits { free: Arc::new(Semaphore::new(self.width)), waiting: Arc::default() };
+            lane.or_insert_with(new).clone()
         };
+        let _waiting = Waiting::new(lane.waiting);
         // The semaphore is never closed.
-        lane.acquire_owned().await.ok()
+        lane.free.acquire_owned().await.ok()
+    }
+
+    /// Returns the use of each lane of a plugin.
+    pub(crate) fn lanes(&self, plugin: &PluginId) -> Vec<LaneUse> {
+        let book = self.book();
+        let used = |lane: Lane| {
+            let permits = book.lanes.get(&(plugin.clone(), lane));
+            let free = permits.map_or(self.width, |permits| permits.free.available_permits());
+            LaneUse {
+                name: lane.name(),
+                running: self.width.saturating_sub(free),
+                waiting: permits.map_or(0, |permits| permits.waiting.load(Ordering::Relaxed)),
+                limit: self.width,
+            }
+        };
+        Lane::ALL.into_iter().map(used).collect()
     }
 
     /// Records the beginning of a call.
@@ -234,5 +301,15 @@ mod tests {
         let _other = calls.permit(&PluginId::new("q"), Lane::Attach).await.unwrap();
         let second = calls.permit(&plugin, Lane::Attach);
         assert!(tokio::time::timeout(Duration::from_millis(1), second).await.is_err());
+        let mut second = Box::pin(calls.permit(&plugin, Lane::Attach));
+        assert!(futures::poll!(second.as_mut()).is_pending());
+        let of = |calls: &Calls| {
+            let lanes = calls.lanes(&plugin).into_iter();
+            lanes.map(|lane| (lane.name, lane.running, lane.waiting)).collect::<Vec<_>>()
+        };
+        let rest = [("detach", 1, 0), ("grow", 0, 0), ("manage", 0, 0)];
+        assert_eq!(of(&calls), [&[("attach", 1, 1)][..], &rest].concat());
+        drop(second);
+        assert_eq!(of(&calls), [&[("attach", 1, 0)][..], &rest].concat());
     }
 }

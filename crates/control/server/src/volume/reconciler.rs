@@ -11,8 +11,7 @@ mod steps;
 mod waits;
 
 pub(crate) use own::{Own, Owners};
-pub use waits::ReasonChanges;
-pub(crate) use waits::Waits;
+pub(crate) use waits::{WaitChanges, Waits};
 
 use crate::core::Core;
 use crate::runtime::{self, select};

@@ -7,10 +7,10 @@
 use super::line::{Asks, BodyLimit, Line, Need, Object, On, Place, Scope, To, line, session, slash};
 use crate::routes::{
     acl, actions, agent, agent_admin, allocs, children, claims, client, cluster, deployments, evals, event,
-    exec, explain, files, fuzzy, host_volumes, job, job_versions, jobs, metrics, monitor, monitor_export,
-    namespaces, node_changes, node_pools, node_usage, nodes, operator, overview, plan, plugins, profiles,
-    scaling, search, services, snapshots, statuses, storage_map, system, tags, ui, vars, volume, volumes,
-    what_if,
+    exec, explain, files, fuzzy, group_logs, host_volumes, job, job_versions, jobs, metrics, monitor,
+    monitor_export, namespaces, node_changes, node_pools, node_usage, nodes, operator, overview, plan,
+    plugins, profiles, scaling, search, services, snapshots, statuses, storage_map, system, tags, ui, vars,
+    volume, volumes, what_if,
 };
 use Need::{
     Action, Agent, Alloc, AnyPool, Body, Deployment, Deregister, Eval, Exec, Held, HiddenAlloc, HostClaim,
@@ -61,6 +61,8 @@ pub(super) static TABLE: &[Line] = &[
     line(Get, "caravan/overview", Shown, run!(overview::overview)).cached(),
     line(Get, "caravan/storage", Shown, run!(storage_map::map)).cached().sorted_by(volumes::KEYS.names),
     line(Get, "caravan/claims", Shown, run!(claims::list)).cached().sorted_by(claims::KEYS.names),
+    line(Get, "caravan/logs", Namespace(&[N::ReadLogs, N::ReadFs]), at_once!(group_logs::stream))
+        .at(Place::AnyServer),
     line(Get, "caravan/nodes/usage", Node(Level::Read), run!(node_usage::columns)).cached(),
     line(Get, "caravan/what-if", Node(Level::Read), run!(what_if::answer)),
     line(Any, "/.well-known/*", Open, run!(operator::well_known)),

@@ -1,5 +1,6 @@
 //! What goes on at host volumes and at plugins, and why (docs/design/http-api.md).
 
+use super::storage_map::{self, LaneFacts};
 use crate::blocking;
 use crate::call::Call;
 use crate::error::ApiError;
@@ -162,6 +163,8 @@ struct PluginExplain {
     calls: Vec<PluginCall>,
     /// The number of calls that the list omits.
     omitted: usize,
+    /// The use of each lane of calls.
+    lanes: Vec<LaneFacts>,
 }
 
 /// A call of the servers to a plugin.
@@ -216,6 +219,7 @@ pub(crate) async fn plugin(call: &Call) -> Result<Reply, ApiError> {
                 }
             })
             .collect();
+        out.lanes = storage_map::lanes(server, &id).collect();
         out.reasons = reasons(root, plugin);
         out.summary = health(plugin, out.calls.len() + out.omitted);
         Ok((index, out))

@@ -1,19 +1,21 @@
 //! The storage map: plugins, volumes, and the claims on them with phases and reasons, in one answer.
 
+mod need;
+
 use super::volumes;
 use crate::blocking;
 use crate::call::Call;
 use crate::error::ApiError;
 use crate::page::{Pager, Token, object};
-use crate::query::Query;
-use crate::reply::Reply;
-use caravan_server::{Level, NsCap};
+use crate::reply::{Next, Reply};
+use caravan_server::{Handle, Level, NsCap};
 use caravan_state::{Root, Table};
 use caravan_types::eval::{EvalStatus, Evaluation, WaitsFor};
 use caravan_types::host_volume::{HostVolume, HostVolumeStub};
 use caravan_types::plugin::{Plugin, PluginListStub};
-use caravan_types::volume::{Claim, ClaimId, ClaimPhase, Volume, VolumeExplain, VolumePhase};
+use caravan_types::volume::{ClaimId, Volume, VolumeExplain};
 use caravan_types::{AllocId, EvalId, HostVolumeId, JobId, Namespace, NodeId, PluginId, UnixNanos, VolumeId};
+use need::{Needs, Rank, Ranking, Row, home, homes};
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -36,9 +38,17 @@ const MAX_SICK: usize = 100;
 struct StorageMap {
     plugins: Vec<PluginListStub>,
     volumes: Vec<VolumeExplain>,
+    /// The place of each volume in a ranked answer, which `next_token` takes.
+    places: Vec<String>,
+    /// The number of volumes before the page of a ranked answer.
+    before: usize,
+    /// The number of volumes on all pages of a ranked answer.
+    listed: usize,
     /// What the list of plugins does not report, by plugin.
     facts: BTreeMap<PluginId, PluginFacts>,
     host_volumes: Vec<HostVolumeStub>,
+    /// The number of host volumes that the answer leaves out.
+    omitted_host_volumes: usize,
     /// The groups that hold a host volume, by its id. Groups that the caller may not read are missing.
     holders: BTreeMap<HostVolumeId, Vec<HostVolumeHolder>>,
     /// The volumes of the nodes' configurations.
@@ -54,7 +64,7 @@ struct StorageMap {
 }
 
 /// The volumes of a plugin by what they need, and its work. The numbers are those of the volumes that the request selects
-/// without its filter expression and its page.
+/// without its page, and without its filter expression if the answer is not ranked.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "PascalCase")]
 struct PluginFacts {
@@ -65,8 +75,27 @@ struct PluginFacts {
     rest: usize,
     /// The number of the servers' calls in progress.
     calls: usize,
+    /// The lanes with a call in progress or a call that waits.
+    lanes: Vec<LaneFacts>,
     /// The nodes with a part of the plugin that is not healthy.
     sick: BTreeSet<NodeId>,
+    /// The volumes below each node by what they need, in ranked answers; an empty id for volumes on no node.
+    homes: BTreeMap<NodeId, Needs>,
+    /// The number of nodes that `homes` leaves out.
+    omitted_homes: usize,
+}
+
+/// The use of a lane: calls of one kind from the servers to one plugin.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "PascalCase")]
+pub(super) struct LaneFacts {
+    /// `attach`, `detach`, `grow`, or `manage`, which creates and deletes.
+    lane: &'static str,
+    running: usize,
+    /// Calls that wait for one of the running ones to end.
+    waiting: usize,
+    /// The most calls that run at once.
+    limit: usize,
 }
 
 /// A group that holds a host volume.
@@ -106,75 +135,14 @@ struct StaticVolume {
     read_only: bool,
 }
 
-/// What a volume needs, the worst first.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Rank {
-    /// A step of the volume or of a claim failed.
-    Failed,
-    /// A job or a claim cannot go on before another claim is released, or before the node or plugin answers.
-    Waiting,
-    /// A claim waits for the end of a fence.
-    Fencing,
-    /// The volume or a claim is between two states.
-    Changing,
-    /// Only the plugin has trouble.
-    Sick,
-    /// Nothing.
-    Rest,
-}
-
-impl Rank {
-    /// Parses names of ranks, separated by commas.
-    fn parse(text: &str) -> Result<Vec<Self>, ApiError> {
-        let one = |name: &str| match name {
-            "failed" => Ok(Self::Failed),
-            "waiting" => Ok(Self::Waiting),
-            "fencing" => Ok(Self::Fencing),
-            "changing" => Ok(Self::Changing),
-            _ => Err(ApiError::bad_request(format!(
-                "`rank` has {name:?}, which is none of `failed`, `waiting`, `fencing`, `changing`"
-            ))),
-        };
-        text.split(',').filter(|name| !name.is_empty()).map(one).collect()
-    }
-
-    /// Returns the rank of a volume. Each of the claims that hold the volume comes with whether a wait is recorded for it.
-    /// `is_blocked`: a job waits for a claim.
-    fn of<'a>(
-        volume: &Volume,
-        claims: impl Iterator<Item = (&'a Claim, bool)>,
-        is_blocked: bool,
-        is_sick: bool,
-    ) -> Self {
-        let own = match volume.phase {
-            _ if !volume.last_error.is_empty() => Self::Failed,
-            _ if is_blocked => Self::Waiting,
-            VolumePhase::Ready if is_sick => Self::Sick,
-            VolumePhase::Ready => Self::Rest,
-            _ => Self::Changing,
-        };
-        let worst = claims.map(|(claim, waits)| match claim.phase {
-            _ if !claim.last_error.is_empty() => Self::Failed,
-            ClaimPhase::Fencing => Self::Fencing,
-            _ if waits => Self::Waiting,
-            ClaimPhase::Mounted => Self::Rest,
-            _ => Self::Changing,
-        });
-        worst.fold(own, Self::min)
-    }
-}
-
 /// Answers with the storage map. `trouble=true` selects the volumes that wait, failed or are in transition. `rank`
-/// selects volumes by what they need. With `ranked=true`, the answer is one page, and the volumes with the worst trouble come
-/// first.
+/// selects volumes by what they need. With `ranked=true`, the volumes with the worst trouble come first; `calm` limits the
+/// volumes without trouble of each node, and `home` selects a node.
 pub(crate) async fn map(call: &Call) -> Result<Reply, ApiError> {
     let server = call.server()?;
     let namespace = call.list_namespace();
     let with_trouble_only = call.query.flag("trouble")?.unwrap_or(false);
-    let is_ranked = call.query.bool("ranked")?.unwrap_or(false);
-    if is_ranked {
-        check_ranked(&call.query)?;
-    }
+    let ranking = Ranking::read(&call.query)?;
     let ranks = Rank::parse(call.query.text("rank"))?;
     let plugin = call.query.text("plugin_id");
     let (mut meta, (map, next)) = blocking::read(call, |reads| {
@@ -183,8 +151,7 @@ pub(crate) async fn map(call: &Call) -> Result<Reply, ApiError> {
         let explain = |volume: &Volume| server.volumes().explain(&volume.key()).unwrap_or_default();
         let mut map = StorageMap::default();
         let blocked = Blocked::new(root);
-        let mut rows: Vec<(Rank, &Arc<Volume>)> = Vec::new();
-        let may_list = caller.acl.plugin(Level::List);
+        let mut rows: Vec<Row<'_>> = Vec::new();
         for volume in root.volumes().filter(|volume| is_in(&volume.namespace)) {
             if !plugin.is_empty() && volume.plugin_id != *plugin {
                 continue;
@@ -200,30 +167,32 @@ pub(crate) async fn map(call: &Call) -> Result<Reply, ApiError> {
             let is_sick = root.plugin(&volume.plugin_id).is_some_and(|plugin| !is_healthy(plugin));
             let waits = |id: &ClaimId| server.volumes().claim_wait(id).is_some();
             let key = volume.key();
-            let claims = root.claims_of(&key).filter(|claim| claim.phase.holds());
-            let claims = claims.map(|claim| (&**claim, waits(&claim.id)));
-            let rank = Rank::of(volume, claims, is_blocked, is_sick);
+            let held = || root.claims_of(&key).filter(|claim| claim.phase.holds()).map(|claim| &**claim);
+            let rank = Rank::of(volume, held().map(|claim| (claim, waits(&claim.id))), is_blocked, is_sick);
             let is_selected = ranks.is_empty() || ranks.contains(&rank);
             if !is_selected || (with_trouble_only && rank >= Rank::Sick) {
                 continue;
             }
-            map.facts.entry(volume.plugin_id.clone()).or_default().count(rank);
-            rows.push((rank, volume));
+            let row = Row { rank, home: home(held()), volume };
+            let takes = |ranking: &Ranking<'_>| ranking.takes(&row, || object(&explain(volume)));
+            if ranking.as_ref().map_or(Ok(true), takes)? {
+                rows.push(row);
+            }
         }
-        if is_ranked {
-            rows.sort_by(|(one, a), (two, b)| (one, &a.namespace, &a.id).cmp(&(two, &b.namespace, &b.id)));
-        }
-        let rows: Vec<&Arc<Volume>> = rows.into_iter().map(|(_, volume)| volume).collect();
-        let pager = Pager::new(&call.query, &volumes::KEYS)?;
-        let shown = |row: &&'_ Arc<Volume>| object(&explain(row));
-        let (rows, next) = if is_ranked {
-            let (rows, mut next) = pager.take(root, rows, place, shown)?;
-            next.token.clear();
-            (rows, next)
-        } else {
-            pager.cut(root, rows, place, shown)?
+        map.count(&rows, ranking.is_some());
+        let (page, next): (Vec<&Arc<Volume>>, Next) = match &ranking {
+            Some(ranking) => {
+                let page = ranking.page(&rows);
+                (map.before, map.listed, map.places) = (page.before, page.listed, page.places);
+                (page.rows.iter().map(|row| row.volume).collect(), Next { token: page.next, total: None })
+            }
+            None => {
+                let rows = rows.iter().map(|row| row.volume).collect();
+                Pager::new(&call.query, &volumes::KEYS)?
+                    .cut(root, rows, place, |row| object(&explain(row)))?
+            }
         };
-        for row in &rows {
+        for row in &page {
             let seen = blocked.on(row).iter().filter(|eval| call.may(&eval.namespace, NsCap::ReadJob));
             map.blocked.extend(seen.take(MAX_HOLDERS).map(|eval| BlockedJob {
                 volume_id: row.id.clone(),
@@ -233,12 +202,14 @@ pub(crate) async fn map(call: &Call) -> Result<Reply, ApiError> {
                 since: eval.create_time,
             }));
         }
-        map.volumes = rows.into_iter().map(|volume| explain(volume)).collect();
-        if may_list {
+        map.volumes = page.into_iter().map(|volume| explain(volume)).collect();
+        if caller.acl.plugin(Level::List) {
             map.plugins = root.plugins().map(|plugin| plugin.stub()).collect();
             for plugin in root.plugins() {
                 let facts = map.facts.entry(plugin.id.clone()).or_default();
                 facts.calls = server.volumes().calls_of(&plugin.id).len();
+                facts.lanes =
+                    lanes(server, &plugin.id).filter(|lane| lane.running + lane.waiting > 0).collect();
                 facts.sick = sick(plugin).take(MAX_SICK).cloned().collect();
             }
         } else {
@@ -247,7 +218,11 @@ pub(crate) async fn map(call: &Call) -> Result<Reply, ApiError> {
         let host = root
             .host_volumes()
             .filter(|row| is_in(&row.namespace) && call.may(&row.namespace, NsCap::HostVolumeRead));
-        for row in host.take(MAX_HOST_VOLUMES) {
+        for row in host {
+            if map.host_volumes.len() >= MAX_HOST_VOLUMES {
+                map.omitted_host_volumes += 1;
+                continue;
+            }
             map.host_volumes.push(row.stub());
             let holders =
                 if call.may(&row.namespace, NsCap::ReadJob) { holders(root, row) } else { Vec::new() };
@@ -272,32 +247,39 @@ pub(crate) async fn map(call: &Call) -> Result<Reply, ApiError> {
     Ok(Reply::parsed(map)?.meta(meta))
 }
 
+impl StorageMap {
+    /// Counts the selected volumes by plugin, and by node if the answer is ranked.
+    fn count(&mut self, rows: &[Row<'_>], is_ranked: bool) {
+        let mut by: BTreeMap<&PluginId, Vec<&Row<'_>>> = BTreeMap::new();
+        for row in rows {
+            by.entry(&row.volume.plugin_id).or_default().push(row);
+        }
+        for (plugin, own) in by {
+            let facts = self.facts.entry(plugin.clone()).or_default();
+            let mut needs = Needs::default();
+            own.iter().for_each(|row| needs.count(row.rank));
+            let Needs { failed, waiting, fencing, changing, rest } = needs;
+            *facts = PluginFacts { failed, waiting, fencing, changing, rest, ..PluginFacts::default() };
+            if is_ranked {
+                (facts.homes, facts.omitted_homes) = homes(own.into_iter());
+            }
+        }
+    }
+}
+
+/// Returns the use of the lanes of a plugin.
+pub(super) fn lanes(server: &Handle, plugin: &PluginId) -> impl Iterator<Item = LaneFacts> + use<> {
+    server.volumes().lanes_of(plugin).into_iter().map(|lane| LaneFacts {
+        lane: lane.name,
+        running: lane.running,
+        waiting: lane.waiting,
+        limit: lane.limit,
+    })
+}
+
 /// Returns the position of a volume in the list.
 fn place<'r>(row: &&'r Arc<Volume>) -> Token<'r> {
     Token::Key(row.namespace.as_str(), row.id.as_str())
-}
-
-/// Refuses what a ranked answer does not have.
-fn check_ranked(query: &Query) -> Result<(), ApiError> {
-    match ["next_token", "sort", "reverse"].into_iter().find(|name| !query.text(name).is_empty()) {
-        None => Ok(()),
-        Some(name) => Err(ApiError::bad_request(format!(
-            "`{name}` is not available with `ranked`, which has one page in an order of its own"
-        ))),
-    }
-}
-
-impl PluginFacts {
-    fn count(&mut self, rank: Rank) {
-        let number = match rank {
-            Rank::Failed => &mut self.failed,
-            Rank::Waiting => &mut self.waiting,
-            Rank::Fencing => &mut self.fencing,
-            Rank::Changing => &mut self.changing,
-            Rank::Sick | Rank::Rest => &mut self.rest,
-        };
-        *number += 1;
-    }
 }
 
 /// The blocked evaluations by the texts of what they wait for.
@@ -384,45 +366,8 @@ fn names(root: &Root, map: &StorageMap) -> BTreeMap<NodeId, String> {
         .chain(map.host_volumes.iter().map(|row| &row.node_id))
         .chain(map.static_volumes.iter().map(|row| &row.node_id))
         .chain(map.facts.values().flat_map(|facts| &facts.sick))
+        .chain(map.facts.values().flat_map(|facts| facts.homes.keys()))
         .collect();
     let named = ids.into_iter().filter_map(|id| Some((id.clone(), root.node(id)?.name.to_string())));
     named.collect()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn claim(phase: ClaimPhase, last_error: &str) -> Claim {
-        Claim { phase, last_error: last_error.into(), ..Claim::default() }
-    }
-
-    #[test]
-    fn trouble_has_an_order() {
-        let ready = Volume { phase: VolumePhase::Ready, ..Volume::default() };
-        let mounted = claim(ClaimPhase::Mounted, "");
-        let rank = |volume: &Volume, claims: &[(&Claim, bool)], is_sick| {
-            Rank::of(volume, claims.iter().copied(), false, is_sick)
-        };
-        let failed = claim(ClaimPhase::Attaching, "no");
-        let fencing = claim(ClaimPhase::Fencing, "");
-        let moving = claim(ClaimPhase::Attaching, "");
-        assert_eq!(rank(&ready, &[(&mounted, false)], false), Rank::Rest);
-        assert_eq!(rank(&ready, &[(&mounted, false)], true), Rank::Sick);
-        assert_eq!(rank(&ready, &[(&mounted, false), (&moving, false)], true), Rank::Changing);
-        assert_eq!(rank(&ready, &[(&fencing, true), (&moving, false)], false), Rank::Fencing);
-        assert_eq!(rank(&ready, &[(&fencing, true), (&moving, true)], false), Rank::Waiting);
-        assert_eq!(rank(&ready, &[(&moving, true), (&failed, true)], false), Rank::Failed);
-        let broken = Volume { last_error: "full".into(), ..ready.clone() };
-        assert_eq!(rank(&broken, &[], false), Rank::Failed);
-        let claims = [(&mounted, false)];
-        assert_eq!(Rank::of(&ready, claims.iter().copied(), true, false), Rank::Waiting);
-        assert!(Rank::Failed < Rank::Waiting && Rank::Sick < Rank::Rest);
-        assert_eq!(Rank::parse("waiting,fencing").ok(), Some(vec![Rank::Waiting, Rank::Fencing]));
-        assert!(Rank::parse("").is_ok_and(|ranks| ranks.is_empty()) && Rank::parse("bad").is_err());
-        let mut facts = PluginFacts::default();
-        facts.count(Rank::Waiting);
-        facts.count(Rank::Sick);
-        assert_eq!(facts, PluginFacts { waiting: 1, rest: 1, ..PluginFacts::default() });
-    }
 }

@@ -86,7 +86,7 @@ pub(super) fn claims<'c>(server: &Handle, held: impl Iterator<Item = &'c Claim>)
             "Tries": claim.tries,
             "LastError": claim.last_error,
             "NextTry": claim.next_try,
-            "WaitsFor": server.volumes().claim_wait(&claim.id).map(|wait| wait.to_string()),
+            "WaitsFor": server.volumes().wait_sentence(&claim.id),
             "ModifyTime": claim.modify_time,
         })
     };

@@ -26,10 +26,30 @@ async fn a_tenant_sees_its_own_objects_and_the_missing_rights() {
     let path = "/v1/caravan/storage?namespace=*&ranked=true&filter=ID+%3D%3D+%22none%22";
     let ranked = ask(&tenants, path, &tenants.root).await;
     let facts = &ranked["Facts"]["disk"];
-    assert_eq!((&ranked["Volumes"], &facts["Rest"]), (&json!([]), &json!(1)), "{ranked}");
+    assert_eq!((&ranked["Volumes"], &facts["Rest"]), (&json!([]), &json!(0)), "{ranked}");
     assert_eq!(ranked["StaticVolumes"][0]["Name"], "scratch", "{ranked}");
     let failed = ask(&tenants, "/v1/caravan/storage?namespace=*&rank=failed,waiting", &tenants.root).await;
     assert_eq!((&failed["Volumes"], &failed["Facts"]["disk"]["Rest"]), (&json!([]), &json!(0)), "{failed}");
+    let path = "/v1/caravan/storage?namespace=*&ranked=true&home=none&calm=8";
+    let ranked = ask(&tenants, path, &tenants.root).await;
+    let place = ranked["Places"][0].as_str().expect("a place").to_owned();
+    assert_eq!(
+        (&ranked["Listed"], &ranked["Facts"]["disk"]["Homes"][""]["Rest"]),
+        (&json!(1), &json!(1)),
+        "{ranked}"
+    );
+    let again = ask(&tenants, &format!("{path}&next_token={place}"), &tenants.root).await;
+    assert_eq!(
+        (&again["Volumes"][0]["ID"], &again["Before"]),
+        (&ranked["Volumes"][0]["ID"], &json!(0)),
+        "{again}"
+    );
+    let other = ask(&tenants, "/v1/caravan/storage?namespace=*&ranked=true&home=other", &tenants.root).await;
+    assert_eq!((&other["Volumes"], &other["Listed"]), (&json!([]), &json!(0)), "{other}");
+    let explained = ask(&tenants, "/v1/plugin/csi/disk/explain", &tenants.root).await;
+    let lanes: Vec<&Value> =
+        explained["Lanes"].as_array().expect("lanes").iter().map(|lane| &lane["Lane"]).collect();
+    assert_eq!(lanes, ["attach", "detach", "grow", "manage"], "{explained}");
     let path = "/v1/caravan/storage?ranked=true&sort=id";
     let refused = tenants.ask(&Method::GET, path, &Value::Null, &tenants.root).await.expect("an answer");
     assert!(
@@ -39,6 +59,26 @@ async fn a_tenant_sees_its_own_objects_and_the_missing_rights() {
     );
     let refused = tenants.ask(&Method::GET, "/v1/caravan/nodes/usage", &Value::Null, &tenants.b).await;
     assert_eq!(refused.map(|got| got.status.as_u16()), Some(403));
+}
+
+#[tokio::test]
+async fn the_logs_of_a_group_need_a_job_and_rights() {
+    let tenants = Tenants::start().await;
+    let (a, root) = (tenants.a.clone(), tenants.root.clone());
+    for (query, secret, status, text) in [
+        ("namespace=team-a", &root, 400, "`job_id` is missing"),
+        ("job_id=none&namespace=*", &root, 400, "`namespace`"),
+        ("job_id=none&namespace=team-a&type=all", &root, 400, "`type` is \"all\""),
+        ("job_id=none&namespace=team-a&offset=-1", &root, 400, "`offset` is \"-1\""),
+        ("job_id=none&namespace=team-a&follow=2", &root, 400, "`follow` is \"2\""),
+        ("job_id=none&namespace=team-a", &a, 404, "job not found"),
+        ("job_id=none&namespace=team-b", &a, 403, "Permission denied"),
+    ] {
+        let path = format!("/v1/caravan/logs?{query}");
+        let got = tenants.ask(&Method::GET, &path, &Value::Null, secret).await.expect("an answer");
+        assert_eq!(got.status.as_u16(), status, "{query}: {}", got.text());
+        assert!(got.text().contains(text), "{query}: {}", got.text());
+    }
 }
 
 #[tokio::test]

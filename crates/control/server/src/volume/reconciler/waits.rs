@@ -29,14 +29,14 @@ impl Default for Waits {
 
 /// The volumes whose reasons change, from [`Waits::follow`].
 #[derive(Debug)]
-pub struct ReasonChanges {
+pub(crate) struct WaitChanges {
     waits: Waits,
     volumes: broadcast::Receiver<VolumeKey>,
 }
 
-impl ReasonChanges {
+impl WaitChanges {
     /// Waits for a change of reasons and returns its volume; after a lag, all volumes that have reasons. Cancel safe.
-    pub async fn next(&mut self) -> Vec<VolumeKey> {
+    pub(crate) async fn next(&mut self) -> Vec<VolumeKey> {
         match self.volumes.recv().await {
             Ok(volume) => vec![volume],
             Err(broadcast::error::RecvError::Lagged(_)) => self.waits.volumes(),
@@ -73,8 +73,18 @@ impl Waits {
     }
 
     /// Returns the volumes whose reasons change after this call.
-    pub(crate) fn follow(&self) -> ReasonChanges {
-        ReasonChanges { waits: self.clone(), volumes: self.volumes.subscribe() }
+    pub(crate) fn follow(&self) -> WaitChanges {
+        WaitChanges { waits: self.clone(), volumes: self.subscribe() }
+    }
+
+    /// Returns the volumes whose reasons change after this call, with the error of a lag.
+    pub(crate) fn subscribe(&self) -> broadcast::Receiver<VolumeKey> {
+        self.volumes.subscribe()
+    }
+
+    /// Returns the reasons of a volume's claims.
+    pub(crate) fn of(&self, volume: &VolumeKey) -> BTreeMap<AllocId, Wait> {
+        self.reasons().get(volume).cloned().unwrap_or_default()
     }
 
     /// Reports that the reasons of a volume changed.
@@ -87,7 +97,7 @@ impl Waits {
     }
 
     /// Records what the claim waits for; none when it does not wait any more.
-    pub(super) fn set(&self, id: &ClaimId, wait: Option<Wait>) {
+    pub(crate) fn set(&self, id: &ClaimId, wait: Option<Wait>) {
         {
             let mut reasons = self.reasons();
             let of_volume = reasons.get(&id.volume);
@@ -127,7 +137,7 @@ impl Waits {
     }
 
     /// Returns the volumes with reasons.
-    pub(super) fn volumes(&self) -> Vec<VolumeKey> {
+    pub(crate) fn volumes(&self) -> Vec<VolumeKey> {
         self.reasons().keys().cloned().collect()
     }
 }

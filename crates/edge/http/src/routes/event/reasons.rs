@@ -1,4 +1,5 @@
-//! Changes of wait reasons. They are in the leader's memory and change without a command, so the log has no event for them.
+//! Changes of wait reasons. They are in the leader's memory and change without a command, so the log has no event for them. Other
+//! servers follow the leader's reasons while they have such a stream.
 
 use caravan_server::{Handle, ReasonChanges};
 use caravan_state::{Event, EventRow, Root, VolumeUse};
@@ -24,7 +25,7 @@ pub(super) struct Reasons {
 
 impl Reasons {
     pub(super) fn follow(server: &Handle) -> Self {
-        let changes = server.volumes().reason_changes();
+        let changes = server.reason_changes();
         Self { changes, volumes: BTreeSet::new(), next: Instant::now() }
     }
 

@@ -1,0 +1,326 @@
+//! The outputs that a stream reads: decisions about which ones join, end or are left out.
+
+use caravan_client::fs::LogKind;
+use caravan_types::AllocId;
+use serde::{Serialize, Serializer};
+use std::cmp::Reverse;
+
+/// The most outputs that a stream reads at once. Each one is a stream from a node.
+pub(super) const MAX_OPEN: usize = 16;
+/// The most outputs that have ended and are still listed.
+const MAX_ENDED: usize = 100;
+
+/// An output of a task.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Output(pub(super) LogKind);
+
+impl Serialize for Output {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(self.0.as_str())
+    }
+}
+
+/// One output of one task of an allocation.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Source {
+    pub(super) alloc: AllocId,
+    pub(super) task: String,
+    pub(super) output: Output,
+}
+
+/// An output that can be read, because its task has started.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Candidate {
+    pub(super) source: Source,
+    pub(super) group: String,
+    /// The name of the allocation.
+    pub(super) name: String,
+    /// The name of the node.
+    pub(super) node: String,
+    /// The index at which the allocation was created.
+    pub(super) created: u64,
+    /// The index of the last change of the allocation.
+    pub(super) modified: u64,
+    /// Whether the task may still write.
+    pub(super) is_live: bool,
+}
+
+/// The state of an output in a stream.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum State {
+    Open,
+    Ended,
+    /// The output could not be read, or not to its end. The reason is a sentence.
+    Failed(String),
+}
+
+#[derive(Clone, Debug)]
+struct Row {
+    id: u32,
+    candidate: Candidate,
+    state: State,
+    /// Whether the end of the output was requested, because its task has ended.
+    is_closing: bool,
+}
+
+/// The work that follows from a change of the allocations.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Step {
+    /// The outputs to open, and whether to follow each of them.
+    pub(super) open: Vec<(u32, Source, bool)>,
+    /// The outputs whose tasks have ended.
+    pub(super) close: Vec<u32>,
+}
+
+/// The number of outputs that a stream leaves out.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "PascalCase")]
+pub(super) struct Omitted {
+    /// Outputs of tasks that run.
+    pub(super) running: usize,
+    /// Outputs of tasks that had ended.
+    pub(super) ended: usize,
+}
+
+/// An output as the stream describes it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "PascalCase")]
+pub(super) struct Shown<'r> {
+    #[serde(rename = "ID")]
+    id: u32,
+    #[serde(rename = "AllocID")]
+    alloc_id: &'r AllocId,
+    alloc_name: &'r str,
+    task_group: &'r str,
+    task: &'r str,
+    #[serde(rename = "Type")]
+    output: Output,
+    node_name: &'r str,
+    /// `open`, `ended` or `failed`.
+    state: &'static str,
+    /// Why it failed.
+    #[serde(skip_serializing_if = "str::is_empty")]
+    reason: &'r str,
+}
+
+/// The outputs of a stream.
+#[derive(Debug, Default)]
+pub(super) struct Sources {
+    rows: Vec<Row>,
+    next: u32,
+    /// Allocations up to this index join only while they run. Without an index nothing was chosen so far.
+    since: Option<u64>,
+    omitted: Omitted,
+}
+
+impl Sources {
+    /// Compares the outputs with the ones that can be read now. `index` is that of the state.
+    ///
+    /// At the beginning, the newest running outputs are chosen, then the newest ended ones. Later, running ones join, and
+    /// ended ones only if their allocation is newer than the beginning. Example: with room for one output, `a` runs and
+    /// `b` ended an hour ago. The stream reads `a`. When `a` ends, `b` does not take its place.
+    pub(super) fn update(&mut self, candidates: Vec<Candidate>, index: u64) -> Step {
+        let mut step = Step::default();
+        for row in &mut self.rows {
+            let now = candidates.iter().find(|one| one.source == row.candidate.source);
+            let is_live = now.is_some_and(|one| one.is_live);
+            if row.state == State::Open && !is_live && !row.is_closing {
+                row.is_closing = true;
+                step.close.push(row.id);
+            }
+        }
+        let since = self.since;
+        let is_new = |one: &Candidate| since.is_none_or(|since| one.created > since);
+        let mut waiting: Vec<Candidate> = Vec::new();
+        self.omitted = Omitted::default();
+        for one in candidates {
+            let is_eligible = match self.rows.iter().find(|row| row.candidate.source == one.source) {
+                None => one.is_live || is_new(&one),
+                Some(row) => {
+                    // A task that was restarted, or a node that is back.
+                    row.state != State::Open && one.is_live && one.modified > row.candidate.modified
+                }
+            };
+            match is_eligible {
+                true => waiting.push(one),
+                false if self.rows.iter().any(|row| row.candidate.source == one.source) => {}
+                false => self.omitted.ended += 1,
+            }
+        }
+        waiting.sort_by(|one, two| {
+            let key = |one: &Candidate| (Reverse(one.is_live), Reverse(one.created));
+            key(one).cmp(&key(two)).then_with(|| one.name.cmp(&two.name))
+        });
+        let room = MAX_OPEN.saturating_sub(self.open());
+        for (at, one) in waiting.into_iter().enumerate() {
+            if at >= room {
+                match one.is_live {
+                    true => self.omitted.running += 1,
+                    false => self.omitted.ended += 1,
+                }
+                continue;
+            }
+            let (source, is_live) = (one.source.clone(), one.is_live);
+            step.open.push((self.begin(one), source, is_live));
+        }
+        self.since = self.since.or(Some(index));
+        self.drop_ended();
+        step
+    }
+
+    fn begin(&mut self, candidate: Candidate) -> u32 {
+        let is_closing = !candidate.is_live;
+        if let Some(row) = self.rows.iter_mut().find(|row| row.candidate.source == candidate.source) {
+            row.state = State::Open;
+            row.is_closing = is_closing;
+            row.candidate = candidate;
+            return row.id;
+        }
+        let id = self.next;
+        self.next += 1;
+        self.rows.push(Row { id, candidate, state: State::Open, is_closing });
+        id
+    }
+
+    /// Drops the oldest outputs that have ended, beyond a limit.
+    fn drop_ended(&mut self) {
+        let ended = self.rows.len() - self.open();
+        let mut surplus = ended.saturating_sub(MAX_ENDED);
+        let mut newest = self.since;
+        self.rows.retain(|row| {
+            let is_dropped = surplus > 0 && row.state != State::Open;
+            if is_dropped {
+                surplus -= 1;
+                // Otherwise the output would join again as a new one.
+                newest = newest.max(Some(row.candidate.created));
+            }
+            !is_dropped
+        });
+        self.since = newest;
+    }
+
+    /// Records the end of an output; `failure` is the reason if it is not that of the log.
+    pub(super) fn end(&mut self, id: u32, failure: Option<String>) {
+        if let Some(row) = self.rows.iter_mut().find(|row| row.id == id) {
+            row.state = failure.map_or(State::Ended, State::Failed);
+        }
+    }
+
+    /// Returns whether nothing was chosen so far.
+    pub(super) fn is_new(&self) -> bool {
+        self.since.is_none()
+    }
+
+    /// Returns the number of outputs that are read.
+    pub(super) fn open(&self) -> usize {
+        self.rows.iter().filter(|row| row.state == State::Open).count()
+    }
+
+    /// Returns the outputs as the stream describes them, and what it leaves out.
+    pub(super) fn shown(&self) -> (Vec<Shown<'_>>, Omitted) {
+        let rows = self.rows.iter().map(|row| Shown {
+            id: row.id,
+            alloc_id: &row.candidate.source.alloc,
+            alloc_name: &row.candidate.name,
+            task_group: &row.candidate.group,
+            task: &row.candidate.source.task,
+            output: row.candidate.source.output,
+            node_name: &row.candidate.node,
+            state: match row.state {
+                State::Open => "open",
+                State::Ended => "ended",
+                State::Failed(_) => "failed",
+            },
+            reason: match &row.state {
+                State::Failed(reason) => reason,
+                State::Open | State::Ended => "",
+            },
+        });
+        (rows.collect(), self.omitted)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(alloc: &str, created: u64, is_live: bool) -> Candidate {
+        Candidate {
+            source: Source { alloc: alloc.into(), task: "web".into(), output: Output(LogKind::Stdout) },
+            group: "g".into(),
+            name: format!("job.g[{created}]"),
+            node: "n".into(),
+            created,
+            modified: created,
+            is_live,
+        }
+    }
+
+    fn opened(step: &Step) -> Vec<(&str, bool)> {
+        step.open.iter().map(|(_, source, follow)| (source.alloc.as_str(), *follow)).collect()
+    }
+
+    #[test]
+    fn outputs_join_and_end() {
+        let mut sources = Sources::default();
+        let step = sources.update(vec![of("old", 1, false), of("a", 2, true), of("b", 3, true)], 10);
+        assert_eq!(opened(&step), [("b", true), ("a", true), ("old", false)]);
+        assert_eq!((step.close.as_slice(), sources.omitted), (&[][..], Omitted::default()));
+        sources.end(2, None);
+        // `b` ends, and `c` takes its place. The end of `b` is requested once.
+        let now = || vec![of("old", 1, false), of("a", 2, true), of("b", 3, false), of("c", 11, true)];
+        let step = sources.update(now(), 12);
+        assert_eq!((opened(&step), step.close.clone()), (vec![("c", true)], vec![0]));
+        assert_eq!(sources.update(now(), 13), Step::default());
+        sources.end(0, None);
+        assert_eq!(sources.open(), 2);
+        // An allocation that started and ended between two looks is read too, an older one is not.
+        let step = sources.update(vec![of("d", 14, false), of("older", 4, false)], 15);
+        assert_eq!(opened(&step), [("d", false)]);
+        assert_eq!(sources.omitted, Omitted { running: 0, ended: 1 });
+    }
+
+    #[test]
+    fn more_outputs_than_a_stream_reads_are_counted() {
+        let mut sources = Sources::default();
+        let many = |number: usize| -> Vec<Candidate> {
+            (0..number).map(|at| of(&format!("a{at}"), at as u64 + 1, at % 2 == 0)).collect()
+        };
+        let step = sources.update(many(40), 100);
+        assert_eq!(step.open.len(), MAX_OPEN);
+        assert!(step.open.iter().all(|(_, _, follow)| *follow), "running ones come first");
+        assert_eq!(sources.omitted, Omitted { running: 4, ended: 20 });
+        // One ends: the newest running one that is left out takes its place.
+        sources.end(0, None);
+        let step = sources.update(many(40), 101);
+        assert_eq!(opened(&step), [("a6", true)]);
+        assert_eq!(sources.omitted, Omitted { running: 3, ended: 20 });
+    }
+
+    #[test]
+    fn a_task_that_runs_again_is_read_again() {
+        let mut sources = Sources::default();
+        sources.update(vec![of("a", 1, true)], 1);
+        sources.end(0, Some("the node is silent".into()));
+        assert_eq!(sources.update(vec![of("a", 1, true)], 2), Step::default(), "nothing has changed");
+        let again = Candidate { modified: 3, ..of("a", 1, true) };
+        assert_eq!(sources.update(vec![again], 3).open.len(), 1);
+        let (shown, _) = sources.shown();
+        assert_eq!((shown.len(), shown[0].state, shown[0].reason), (1, "open", ""));
+    }
+
+    #[test]
+    fn the_list_of_outputs_is_bounded() {
+        let mut sources = Sources::default();
+        sources.update(Vec::new(), 0);
+        for created in 1..=MAX_ENDED as u64 + 50 {
+            let step = sources.update(vec![of(&format!("a{created}"), created, false)], created);
+            for (id, _, _) in step.open {
+                sources.end(id, None);
+            }
+        }
+        sources.update(vec![of("a1", 1, false)], 1000);
+        assert_eq!(sources.rows.len(), MAX_ENDED);
+        assert_eq!(sources.omitted.ended, 1, "an output that was dropped does not join again");
+    }
+}
