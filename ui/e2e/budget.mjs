@@ -36,7 +36,7 @@ const steps = {
     const page = await open('topology');
     await page.getByRole('application', { name: /nodes. Arrow keys/ }).waitFor();
     const number = await elements(page);
-    expect(number <= 500, `a picture of nodes without an element for each, were ${number}`);
+    expect(number <= LIMITS.elements, `a picture and a table of nodes without an element for each, were ${number}`);
     await page.close();
   },
 

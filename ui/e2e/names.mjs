@@ -152,7 +152,7 @@ const steps = {
 
   async 'both sides of a conflict are shown'() {
     await api('var/qa/both', { method: 'PUT', body: JSON.stringify({ Path: 'qa/both', Namespace: 'default', Items: { colour: 'red' } }) });
-    const page = await open(`variables?filter=${encodeURIComponent('Path contains "qa/"')}`);
+    const page = await open(`variables?filter=${encodeURIComponent('VariableMetadata.Path contains "qa/"')}`);
     await page.getByRole('table', { name: 'Variables' }).getByRole('link', { name: 'qa/both' }).click();
     await heading(page, 'qa/both');
     await page.getByRole('button', { name: 'Edit' }).click();

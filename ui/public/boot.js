@@ -3,7 +3,7 @@
 // attempts succeed. The attempts are limited, with longer pauses.
 (() => {
   const KEY = 'caravanReload';
-  const MAX_ATTEMPTS = 10;
+  const MAX_ATTEMPTS = 24;
   // Attempts that are older than this, in milliseconds, do not count.
   const FORGET_AFTER = 60000;
   const own = document.currentScript.src;
@@ -29,7 +29,7 @@
     isLoading = true;
     // A balancer that alternates would answer the same requests in the same way again: one more request changes the turn.
     if (attempts % 2 === 1) fetch(own, { cache: 'no-store' }).catch(() => undefined);
-    setTimeout(() => location.reload(), attempts === 0 ? 0 : Math.min(2000, 50 * 2 ** attempts));
+    setTimeout(() => location.reload(), attempts === 0 ? 0 : Math.min(1000, 50 * 2 ** attempts));
   };
 
   addEventListener('vite:preloadError', again);

@@ -50,10 +50,10 @@ it('loads again until the files are there', () => {
 it('ends its attempts, and begins again later', () => {
   const tab = new Tab();
   tab.load(() => ({ tagName: 'LINK' }));
-  expect(tab.loads).toBe(11);
+  expect(tab.loads).toBe(25);
   tab.now = 61_000;
-  tab.load(() => (tab.loads < 13 ? { tagName: 'LINK' } : undefined));
-  expect(tab.loads).toBe(13);
+  tab.load(() => (tab.loads < 27 ? { tagName: 'LINK' } : undefined));
+  expect(tab.loads).toBe(27);
 });
 
 it('ignores pictures and errors of scripts', () => {

@@ -369,7 +369,7 @@ pub(super) fn change(root: &Root, op: Op) -> Change {
             force: op.b.is_multiple_of(2),
         },
         37 => Change::HostClaimDelete { id: format!("c{}", op.d) },
-        38 | 40 => variable(op),
+        38 => variable(op),
         _ => Change::Noop,
     }
 }

@@ -46,6 +46,7 @@ fn really_changed(before: &Root, after: &Root) -> BTreeSet<Changed> {
     table!(plugins, Plugin, PluginRemoved);
     table!(host_volumes, HostVolume, HostVolumeRemoved);
     table!(host_claims, HostClaim, HostClaimRemoved);
+    table!(variables, Variable, VariableRemoved);
     all
 }
 

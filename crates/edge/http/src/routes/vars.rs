@@ -13,7 +13,7 @@ use caravan_state::Table;
 use caravan_types::ser::Secrets;
 use caravan_types::variable::{LockUse, Variable, VariableDecrypted, VariableKey};
 use http::{Method, StatusCode};
-use serde_json::{Value, json};
+use serde_json::json;
 use std::sync::Arc;
 
 /// The keys by which the list of variables can be sorted.
@@ -23,13 +23,6 @@ pub(crate) const KEYS: Keys<Variable> = keys!(Variable {
     "create" => |_, row| row.create_index,
     "modify" => |_, row| row.modify_index,
 });
-
-/// Returns a variable as filter expressions see it: Nomad's name the fields as `VariableMetadata.Path`; `Path` works too.
-fn filtered(row: Value) -> Value {
-    let mut fields = row.as_object().cloned().unwrap_or_default();
-    fields.insert("VariableMetadata".into(), row);
-    Value::Object(fields)
-}
 
 pub(crate) async fn list(call: &Call) -> Result<Reply, ApiError> {
     call.only(&Method::GET)?;
@@ -48,7 +41,7 @@ pub(crate) async fn list(call: &Call) -> Result<Reply, ApiError> {
             rows,
             |row| Token::Key(row.key.namespace.as_str(), row.key.path.as_str()),
             // A stored variable has its metadata in a field of its own.
-            |row| filtered(object(&row.metadata())),
+            |row| json!({"VariableMetadata": object(&row.metadata())}),
         )?;
         let rows: Vec<_> = rows.into_iter().map(|row| row.metadata()).collect();
         Ok((reads.table_index(Table::Variables), (rows, next)))
