@@ -5,12 +5,15 @@ use std::process::Command;
 
 /// The seeds of each run of the tests. `cargo xtask simulate servers --service --seeds N` runs others.
 const SEEDS: u64 = 8;
-/// A seed that finds each planted fault. `cargo xtask simulate servers --service --seeds 40 --fault all` prints others.
+/// The seeds among which each planted fault is found.
+const SEARCHED: u64 = 40;
+/// A seed that finds each planted fault: the first one to try. A change of the servers can change the traces of seeds.
+/// `cargo xtask simulate servers --service --seeds 40 --fault all` prints others.
 const FOUND: [(&str, u64); 8] = [
     ("no-quorum-round", 1),
     ("wall-clock-fence", 1),
-    ("no-floor", 15),
-    ("no-term", 15),
+    ("no-floor", 13),
+    ("no-term", 3),
     ("no-failover", 1),
     ("unproved-read", 9),
     ("unproved-discard", 3),
@@ -40,9 +43,10 @@ fn services_keep_their_promises_in_all_seeds() {
 #[test]
 fn each_planted_fault_of_the_services_is_found() {
     for (name, fault) in service::FAULTS {
-        let (_, seed) = FOUND.into_iter().find(|(found, _)| *found == name).unwrap();
-        let Outcome { violation, .. } = service::run(seed, Some(fault));
-        let violation = violation.unwrap_or_else(|| panic!("seed {seed} does not find {name}"));
+        let (_, first) = FOUND.into_iter().find(|(found, _)| *found == name).unwrap();
+        let mut seeds = [first].into_iter().chain((1..=SEARCHED).filter(|seed| *seed != first));
+        let found = seeds.find_map(|seed| Some((seed, service::run(seed, Some(fault)).violation?)));
+        let (seed, violation) = found.unwrap_or_else(|| panic!("{SEARCHED} seeds do not find {name}"));
         println!("{name}: seed {seed}: {violation}");
     }
 }
