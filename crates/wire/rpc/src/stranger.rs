@@ -10,8 +10,8 @@ use parking_lot::Mutex;
 use std::fmt;
 use std::io;
 use std::pin::Pin;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Weak};
 use std::task::{Context, Poll};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
@@ -32,6 +32,8 @@ pub struct Strangers(Arc<Room>);
 struct Room {
     connections: Arc<Semaphore>,
     bytes: Arc<Semaphore>,
+    /// The connections that entered as strangers.
+    inside: Mutex<Vec<Weak<Inner>>>,
 }
 
 impl Default for Strangers {
@@ -46,7 +48,14 @@ impl Strangers {
         Self(Arc::new(Room {
             connections: Arc::new(Semaphore::new(connections)),
             bytes: Arc::new(Semaphore::new(bytes)),
+            inside: Mutex::default(),
         }))
+    }
+
+    /// Releases the places of peers that have proved their identity and made no call since. For example, a node registers
+    /// through a server that has not applied the registration yet, and its next call is a heartbeat seconds later.
+    fn release_proved(&self) {
+        self.0.inside.lock().retain(|inner| inner.upgrade().is_some_and(|inner| !inner.has_proved()));
     }
 
     /// Accepts a connection. `proved` returns whether its peer has proved its identity meanwhile.
@@ -54,18 +63,29 @@ impl Strangers {
         &self,
         proved: impl Fn() -> bool + Send + Sync + 'static,
     ) -> Result<Stranger, RpcError> {
-        let connection = self.0.connections.clone().try_acquire_owned().map_err(|_| {
-            RpcError::unavailable(
-                "this server has as many connections of nodes that it does not know as it may",
-            )
+        let place = || self.0.connections.clone().try_acquire_owned();
+        let connection = place().or_else(|_| {
+            self.release_proved();
+            place().map_err(|_| {
+                RpcError::unavailable(
+                    "this server has as many connections of nodes that it does not know as it may",
+                )
+            })
         })?;
-        Ok(Stranger(Arc::new(Inner {
+        let inner = Arc::new(Inner {
             room: self.clone(),
             connection: Mutex::new(Some(connection)),
             calls: AtomicUsize::new(0),
             is_proved: AtomicBool::new(false),
             proved: Box::new(proved),
-        })))
+        });
+        let mut inside = self.0.inside.lock();
+        if inside.len() == inside.capacity() {
+            inside.retain(|inner| inner.strong_count() > 0);
+        }
+        inside.push(Arc::downgrade(&inner));
+        drop(inside);
+        Ok(Stranger(inner))
     }
 }
 
@@ -88,14 +108,26 @@ impl fmt::Debug for Stranger {
     }
 }
 
+impl Inner {
+    /// Returns whether the peer has proved its identity. It then needs no place any more.
+    fn has_proved(&self) -> bool {
+        if !self.is_proved.load(Ordering::Relaxed) {
+            if !(self.proved)() {
+                return false;
+            }
+            self.is_proved.store(true, Ordering::Relaxed);
+            // Safe after a panic: no holder of the lock leaves a partial change.
+            self.connection.lock().take();
+        }
+        true
+    }
+}
+
 impl Stranger {
     /// Begins a call. Returns `None` once the peer has proved its identity, because it then has no such limits.
     pub(crate) fn call(&self) -> Result<Option<Guest>, RpcError> {
         let inner = &self.0;
-        if inner.is_proved.load(Ordering::Relaxed) || (inner.proved)() {
-            inner.is_proved.store(true, Ordering::Relaxed);
-            // Safe after a panic: no holder of the lock leaves a partial change.
-            inner.connection.lock().take();
+        if inner.has_proved() {
             return Ok(None);
         }
         let guest = Guest { stranger: self.clone(), held: Mutex::new(Held::default()) };
@@ -246,5 +278,21 @@ mod tests {
         assert!(room.enter(|| false).is_ok(), "its place is free");
         known.store(false, Ordering::Relaxed);
         assert!(stranger.call().unwrap().is_none(), "what was proved stays");
+    }
+
+    #[test]
+    fn a_place_is_free_once_its_peer_has_proved_its_identity() {
+        let strangers = Strangers::new(1, MAX_BYTES);
+        let proof = Arc::new(AtomicBool::new(false));
+        let shown = Arc::clone(&proof);
+        let first = strangers.enter(move || shown.load(Ordering::Relaxed)).unwrap();
+        assert!(strangers.enter(|| false).is_err());
+        // The peer makes no further call.
+        proof.store(true, Ordering::Relaxed);
+        let second = strangers.enter(|| false).unwrap();
+        assert!(strangers.enter(|| false).is_err());
+        drop(second);
+        strangers.enter(|| false).unwrap();
+        assert!(first.call().unwrap().is_none());
     }
 }

@@ -11,6 +11,9 @@ use std::time::{Duration, Instant};
 
 /// The number of nodes that register at the same time.
 const JOINING: usize = 64;
+/// The time within which a node must join, and its pause before it tries again.
+const JOIN_TIMEOUT: Duration = Duration::from_secs(60);
+const RETRY_PAUSE: Duration = Duration::from_millis(100);
 /// The time after a leader change in which nodes must not be declared down: longer than a heartbeat and its grace.
 const AFTER: Duration = Duration::from_secs(60);
 
@@ -25,10 +28,16 @@ pub(super) fn run(count: usize) -> Result<()> {
     let ghosts: Vec<Ghost> = runtime.block_on(async {
         let servers = &servers;
         let others = &others;
-        // A server limits the connections of nodes that it does not know: connect, register, and stay alive one by one.
+        // A server limits the connections of nodes that it does not know. A node that is refused tries again.
         let join = |n: usize| async move {
             let ghost = Ghost::new(servers.get(others[n % others.len()]), n);
-            ghost.register().await?;
+            let begun = Instant::now();
+            while let Err(error) = ghost.register().await {
+                if begun.elapsed() > JOIN_TIMEOUT {
+                    return Err(error);
+                }
+                tokio::time::sleep(RETRY_PAUSE).await;
+            }
             ghost.stay_alive();
             anyhow::Ok(ghost)
         };

@@ -14,6 +14,8 @@ const SPAN: Duration = Duration::from_secs(10);
 /// The number of concurrent writers and readers.
 const WRITERS: usize = 64;
 const READERS: usize = 16;
+/// The number of readers under load.
+const MANY_READERS: usize = 64;
 /// The number of writes of a single writer.
 const SINGLE: usize = 500;
 /// The size of a value in bytes.
@@ -48,6 +50,10 @@ pub(super) fn run() -> Result<()> {
     }
     print("default reads through a follower, ratio to the leader", rates[1] / rates[0], "");
     print("stale reads at a follower, ratio to the leader", rates[3] / rates[2], "");
+    let read = |agent| many(agent, MANY_READERS, |connection, _, _| connection.expect("GET", path, ""));
+    let (direct, through) = (read(leader)?.0, read(follower)?.0);
+    print(&format!("default reads through a follower by {MANY_READERS} readers"), through, "1/s");
+    print("the same, ratio to the leader", through / direct, "");
     Ok(())
 }
 
