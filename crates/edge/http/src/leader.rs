@@ -76,9 +76,9 @@ pub(crate) async fn find(call: &Call, server: &Handle, is_forwarded: bool) -> Re
     if is_stale(call) {
         if !is_about_log(call) && server.cluster().is_member() {
             // Without a leader, the state stays as the restart left it. The headers then name no leader.
-            match tokio::time::timeout(LOST_TIMEOUT, server.cluster().recovered()).await {
-                Ok(Err(error)) => return Err(ApiError::internal(error.to_string())),
-                Ok(Ok(())) | Err(_) => {}
+            let recovered = tokio::time::timeout(LOST_TIMEOUT, server.cluster().recovered()).await;
+            if let Ok(Err(error)) = recovered {
+                return Err(ApiError::internal(error.to_string()));
             }
         }
         return Ok(Found::Here);
