@@ -195,7 +195,7 @@ struct Torn {
 }
 
 impl Store {
-    /// Reads all segments, and makes what was read durable: the process before may have ended between a write and its
+    /// Reads all segments, and makes the content durable: the process before may have ended between a write and its
     /// flush.
     pub(super) fn open(segments: Box<dyn Segments>) -> Result<Self, BoxError> {
         let ids = segments.list()?;
