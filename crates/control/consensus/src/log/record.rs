@@ -27,6 +27,8 @@ pub(super) enum Fact {
     Purged(LogId),
     /// The newest entry that is known to be committed.
     Committed(LogId),
+    /// Entries before this index, as far as they were not removed, are in earlier segments.
+    Follows(u64),
     Cluster(ClusterId),
     Server(ServerId),
 }
@@ -165,6 +167,7 @@ mod tests {
             Fact::TruncatedFrom(9),
             Fact::Purged(id),
             Fact::Committed(id),
+            Fact::Follows(8),
             Fact::Cluster(ClusterId(uuid::Uuid::from_u128(5))),
             Fact::Server(ServerId(3)),
         ];

@@ -31,6 +31,8 @@ pub(super) struct Index {
     first: u64,
     places: VecDeque<Place>,
     files: BTreeMap<u64, Held>,
+    /// Whether all frames since the log was created were read.
+    is_whole: bool,
 }
 
 /// A segment that is in use.
@@ -53,12 +55,19 @@ impl Index {
                 self.purged = self.purged.max(Some(upto));
             }
             Fact::Committed(id) => self.committed = Some(id),
+            // Otherwise the entries were read from those segments.
+            Fact::Follows(next) if self.places.is_empty() => self.first = self.first.max(next),
+            Fact::Follows(_) => {}
             Fact::Cluster(cluster) => self.identity.cluster = Some(cluster),
             Fact::Server(number) => self.identity.number = Some(number),
         }
     }
 
     fn truncate(&mut self, index: u64) {
+        if self.places.is_empty() {
+            // The removed entries were in segments that are gone.
+            self.first = self.first.min(index.max(self.needed()));
+        }
         let kept = self.count(index.saturating_sub(self.first));
         self.places.truncate(kept);
     }
@@ -69,11 +78,10 @@ impl Index {
     }
 
     fn entry(&mut self, index: u64, place: Place) -> Result<(), Malformed> {
-        if self.places.is_empty() {
-            self.first = index;
-        }
         let next = self.next();
-        if index != next {
+        if next == 0 {
+            self.first = index;
+        } else if index != next {
             return Err(Malformed::Gap { index, last: next.saturating_sub(1) });
         }
         self.places.push_back(place);
@@ -83,9 +91,32 @@ impl Index {
         Ok(())
     }
 
+    /// Checks that all entries follow each other, before they are on disk: a log with a gap could not be opened again.
+    fn accepts(&self, changes: &[Change]) -> Result<(), Malformed> {
+        let mut next = self.next();
+        for change in changes {
+            match change {
+                // A new log may begin with any index.
+                Change::Entry(id, _) if id.index == next || next == 0 => next = id.index + 1,
+                Change::Entry(id, _) => {
+                    return Err(Malformed::Gap { index: id.index, last: next.saturating_sub(1) });
+                }
+                Change::Fact(Fact::TruncatedFrom(index)) => next = next.min(*index),
+                Change::Fact(Fact::Purged(upto)) => next = next.max(upto.index + 1),
+                Change::Fact(_) => {}
+            }
+        }
+        Ok(())
+    }
+
     /// Returns the index after the last entry.
     pub(super) fn next(&self) -> u64 {
         self.first + self.places.len() as u64
+    }
+
+    /// Returns the index after the last removed entry.
+    fn needed(&self) -> u64 {
+        self.purged.map_or(0, |id| id.index + 1)
     }
 
     /// Returns the facts that a new segment begins with, so that older ones can be removed.
@@ -94,16 +125,17 @@ impl Index {
         facts.extend(self.vote.map(Fact::Vote));
         facts.extend(self.purged.map(Fact::Purged));
         facts.extend(self.committed.map(Fact::Committed));
+        facts.extend((self.next() > 0).then_some(Fact::Follows(self.next())));
         facts
     }
 
     /// Checks that no entry is missing after the removed ones, and that no entry is one that a later leader removed: terms
     /// never go down.
     fn check(&self) -> Result<(), Malformed> {
-        let needed = self.purged.map_or(0, |id| id.index + 1);
-        let has_committed = self.committed.is_none_or(|id| id.index < needed.max(self.next()));
-        if !(self.places.is_empty() || self.first == needed) || !has_committed {
-            return Err(Malformed::Missing { needed, next: self.next() });
+        let (needed, next) = (self.needed(), self.next());
+        let begins = self.first == needed || self.purged.is_none() && self.is_whole;
+        if !begins || self.committed.is_some_and(|id| id.index >= next) {
+            return Err(Malformed::Missing { needed, next });
         }
         let mut highest = self.purged.map_or(0, |id| id.committed_leader_id().term);
         for (index, place) in (self.first..).zip(&self.places) {
@@ -167,7 +199,7 @@ fn entry(index: u64, place: Place, file: &dyn SegmentFile) -> Result<Entry, BoxE
 pub(super) struct Store {
     segments: Box<dyn Segments>,
     index: Arc<Mutex<Index>>,
-    /// The segment that transactions are written to. After the start there is none until the first transaction.
+    /// The segment that receives transactions; `None` from the start until the first transaction.
     active: Option<Active>,
     /// The end of the newest segment from before the start.
     torn: Option<Torn>,
@@ -244,6 +276,7 @@ impl Store {
             let files = std::mem::take(index).files;
             self.stale.extend(files.into_iter().map(|(id, held)| (id, held.file)));
         }
+        index.is_whole |= header.first == 0;
         self.number = header.first;
         index.files.insert(id, Held { file: Arc::clone(&file), highest: None });
         let mut offset = HEADER;
@@ -298,6 +331,7 @@ impl Store {
         if changes.is_empty() {
             return Ok(());
         }
+        self.index.lock().accepts(&changes)?;
         let size = segment::frame_size(frame.len() - segment::body_offset()) as u64;
         self.reserve(size)?;
         let Some(active) = &mut self.active else { return Err(io::ErrorKind::NotFound.into()) };

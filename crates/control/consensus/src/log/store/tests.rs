@@ -206,6 +206,22 @@ fn a_missing_newest_segment_with_committed_entries_is_refused() {
 }
 
 #[test]
+fn damage_at_the_end_of_an_earlier_segment_is_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut store = open(dir.path()).unwrap();
+    append(&mut store, 0..10, 100);
+    let last = store.index.lock().places[9];
+    drop(store);
+    // Writing goes on in a new segment, which has no entry. Nothing is known to be committed.
+    let mut store = open(dir.path()).unwrap();
+    fact(&mut store, Fact::Vote(Vote::new(2, 1)));
+    drop(store);
+    let file = fs::OpenOptions::new().write(true).open(&segments(dir.path())[0]).unwrap();
+    SegmentFile::write_at(&file, last.offset + 60, b"!").unwrap();
+    assert!(refused(dir.path()).contains("entries are missing"), "{}", refused(dir.path()));
+}
+
+#[test]
 fn removed_segments_that_appear_again_are_removed_again() {
     let dir = tempfile::tempdir().unwrap();
     let mut store = open(dir.path()).unwrap();
@@ -243,6 +259,9 @@ fn a_gap_is_refused() {
     append(&mut store, 0..2, 10);
     let error = store.write([Record::Entry(&entry_of(3, 10))].into_iter()).unwrap_err();
     assert_eq!(error.to_string(), "entry 3 does not follow entry 1");
+    drop(store);
+    // Nothing of it is on disk.
+    assert_eq!(indexes(&open(dir.path()).unwrap()), [0, 1]);
 }
 
 #[test]
