@@ -138,7 +138,7 @@ pub struct ReasonsChanged {
 /// The wait reasons of the claims on a volume.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct VolumeReasons {
-    /// The volume.
+    /// The volume that the claims are on.
     pub volume: VolumeKey,
     /// The claims that wait; empty if none does any more.
     pub reasons: Vec<ClaimReason>,

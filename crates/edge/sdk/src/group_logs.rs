@@ -53,7 +53,7 @@ pub struct GroupLogOmitted {
 pub enum GroupLogMessage {
     /// All outputs, after each change.
     Outputs {
-        /// The outputs.
+        /// The outputs that are followed; at most 16.
         sources: Vec<GroupLogSource>,
         /// What the stream leaves out.
         omitted: GroupLogOmitted,

@@ -185,7 +185,7 @@ fn admit(facts: &Facts<'_>, server: &Server) -> Option<Change> {
     }
 }
 
-/// Whether a member of the log has the address of a server that is none.
+/// Returns whether a member of the log has the address of a server that is no member.
 fn is_replaced(facts: &Facts<'_>, server: &Server) -> bool {
     let has_its_address = |other: &Server| other.id != server.id && other.address == server.address;
     facts.servers.iter().any(|other| other.recorded.is_some() && other.is_alive() && has_its_address(other))
