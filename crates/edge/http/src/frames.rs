@@ -65,6 +65,25 @@ pub(crate) fn of_client(frames: fs::Frames) -> Frames {
     frames.map(|frame| Ok(frame?.into())).boxed()
 }
 
+/// Lets the content begin with a whole line, if it begins within a file and the first piece has the end of a line.
+pub(crate) fn whole_lines(frames: Frames) -> Frames {
+    let mut is_first = true;
+    frames
+        .map(move |frame| {
+            let mut frame = frame?;
+            if is_first && !frame.data.is_empty() {
+                is_first = false;
+                let begins_within = frame.offset > frame.data.len() as u64;
+                let end = frame.data.iter().position(|byte| *byte == b'\n');
+                if let Some(end) = end.filter(|_| begins_within) {
+                    frame.data = frame.data.slice(end + 1..);
+                }
+            }
+            Ok(frame)
+        })
+        .boxed()
+}
+
 /// Encodes frames as JSON objects without separators; `{}` is the heartbeat of an idle stream.
 pub(crate) fn framed(frames: Frames, stopping: CancellationToken) -> Body {
     let objects = frames.flat_map(|frame| {
@@ -134,6 +153,27 @@ mod tests {
             r#"{"Data":"YWxwaGEKYmV0YQpnYW1tYQo=","File":"talker/local/data/words.txt","Offset":17}"#
         );
         assert_eq!(object(&Frame::default()).unwrap(), "{}");
+    }
+
+    #[tokio::test]
+    async fn content_that_begins_within_a_line_begins_with_the_next_one() {
+        for (pieces, offset, expected) in [
+            (["ne\ntwo\n", "three\n"], 100, "two\nthree\n"),
+            // The file begins here.
+            (["one\ntwo\n", "three\n"], 8, "one\ntwo\nthree\n"),
+            // One long line: better its part than nothing.
+            (["a part", " of a line\nnext\n"], 100, "a part of a line\nnext\n"),
+        ] {
+            let mut offset = offset;
+            let frames = pieces.map(|text| {
+                let frame = Frame { data: Bytes::from(text), offset, ..Frame::default() };
+                offset += text.len() as u64;
+                Ok(frame)
+            });
+            let frames = whole_lines(stream::iter(frames).boxed());
+            let got: Vec<u8> = frames.flat_map(|frame| stream::iter(frame.unwrap().data)).collect().await;
+            assert_eq!(String::from_utf8(got).unwrap(), expected);
+        }
     }
 
     #[test]

@@ -145,8 +145,10 @@ pub(crate) async fn logs(call: &Call) -> Result<Reply, ApiError> {
     let kind = log_kind(call)?;
     let Range { offset, origin, follow } = range(call, false)?;
     let plain = boolean(call, "plain", false)?;
+    let whole_lines = boolean(call, "whole_lines", false)?;
     let opened = files(call)?.logs(call.query.text("task"), kind, offset, origin, follow);
     let (frames, stopping) = (frames::of_client(opened?), call.state.stopping.clone());
+    let frames = if whole_lines { frames::whole_lines(frames) } else { frames };
     Ok(if plain {
         Reply::raw("text/plain", frames::plain(frames, stopping))
     } else {

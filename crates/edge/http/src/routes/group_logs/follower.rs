@@ -235,7 +235,7 @@ impl Follower {
     /// Reads an output through the route of a single log.
     fn read(&self, source: &Source, follow: bool, close: CancellationToken) -> BoxStream<'static, Piece> {
         let uri = format!(
-            "/v1/client/fs/logs/{}?task={}&type={}&follow={follow}&origin=end&offset={}&plain=true",
+            "/v1/client/fs/logs/{}?task={}&type={}&follow={follow}&origin=end&offset={}&plain=true&whole_lines=true",
             percent::encode(source.alloc.as_str()),
             percent::encode(&source.task),
             source.output.0.as_str(),
