@@ -1,4 +1,4 @@
-//! Measures three servers on this machine: leader changes, writes, reads, nodes, growth.
+//! Measures three servers on this machine: leader changes, writes, reads, nodes, growth, a fleet.
 
 mod connection;
 mod failover;
@@ -12,7 +12,7 @@ use anyhow::{Context, Result, bail};
 use std::fs;
 use std::path::Path;
 
-/// The sizes of the measurements. The defaults take about ten minutes.
+/// The sizes of the measurements. The defaults take about twenty minutes.
 struct Sizes {
     /// The number of leaders that are killed.
     kills: usize,
@@ -24,11 +24,20 @@ struct Sizes {
     writes: usize,
     /// The size of the state that an empty server receives, in MB.
     state: usize,
+    /// The number of allocations of a fleet on one server; three servers get a quarter of it.
+    allocs: usize,
 }
 
 impl Sizes {
     fn from_arguments(arguments: &[String]) -> Result<Self> {
-        let mut sizes = Self { kills: 200, transfers: 20, nodes: 10_000, writes: 1_000_000, state: 500 };
+        let mut sizes = Self {
+            kills: 200,
+            transfers: 20,
+            nodes: 10_000,
+            writes: 1_000_000,
+            state: 500,
+            allocs: 2_000_000,
+        };
         let mut rest = arguments.iter().skip(1);
         while let Some(flag) = rest.next() {
             let field = match flag.as_str() {
@@ -37,6 +46,7 @@ impl Sizes {
                 "--nodes" => &mut sizes.nodes,
                 "--writes" => &mut sizes.writes,
                 "--state" => &mut sizes.state,
+                "--allocs" => &mut sizes.allocs,
                 // Flags of all benches, and the name of the part.
                 _ => continue,
             };
@@ -52,9 +62,9 @@ pub fn run(arguments: &[String], release: bool) -> Result<()> {
     let sizes = Sizes::from_arguments(arguments)?;
     let part = arguments.get(1).map(String::as_str).filter(|word| !word.starts_with("--"));
     if let Some(part) = part
-        && !["failover", "rates", "nodes", "growth"].contains(&part)
+        && !["failover", "rates", "nodes", "growth", "fleet"].contains(&part)
     {
-        bail!("there is no part {part:?}; known: failover, rates, nodes, growth");
+        bail!("there is no part {part:?}; known: failover, rates, nodes, growth, fleet");
     }
     let is_asked = |name: &str| part.is_none_or(|part| part == name);
     build(release)?;
@@ -69,6 +79,9 @@ pub fn run(arguments: &[String], release: bool) -> Result<()> {
     }
     if is_asked("growth") {
         growth::run(sizes.state, sizes.writes)?;
+    }
+    if is_asked("fleet") && sizes.allocs > 0 {
+        super::scheduler::fleet(sizes.allocs, release)?;
     }
     Ok(())
 }

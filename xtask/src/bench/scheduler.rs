@@ -25,6 +25,13 @@ pub fn run(arguments: &[String], release: bool) -> Result<()> {
     }
 }
 
+/// Measures a fleet: with this number of allocations on one server, and with a quarter of it on three servers.
+pub(super) fn fleet(allocs: usize, release: bool) -> Result<()> {
+    let nodes = "6100";
+    program("caravan-fleet", &[nodes, &allocs.to_string()], release)?;
+    program("caravan-fleet", &[nodes, &(allocs / 4).to_string(), "--servers", "3"], release)
+}
+
 fn program(name: &'static str, arguments: &[&str], release: bool) -> Result<()> {
     let mut command = caravan_testkit::cargo();
     command.args(["run", "--quiet", "--package", name, "--bin", name]);

@@ -185,6 +185,19 @@ impl Handle {
         self.write(Command::new(Bytes::from(command), meaning), Some(term)).await
     }
 
+    /// Waits until the outcome of everything that this server has appended in `term` is known: it is applied, or certainly
+    /// not in the log. A proposal without a known outcome may otherwise take effect at any later time.
+    ///
+    /// # Errors
+    /// [`Error::TermEnded`]: the next leader may still commit the entries. [`Error::Stopped`], [`Error::Fatal`].
+    pub async fn settle(&self, term: u64) -> Result<(), Error> {
+        let running = self.inner.running()?;
+        // Answered in the order of the proposals.
+        let last = running.raft.with_raft_state(|state| state.log_ids.last().map(|last| last.index));
+        let last = last.await.map_err(fatal)?.unwrap_or(0);
+        running.applied_in(term, last).await
+    }
+
     async fn write(&self, command: Command, term: Option<u64>) -> Result<Applied, Error> {
         let bytes = command.bytes.len();
         if bytes > MAX_COMMAND {

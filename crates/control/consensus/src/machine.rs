@@ -143,9 +143,16 @@ impl RaftStateMachine<TypeConfig> for Machine {
     }
 
     async fn install_snapshot(&mut self, meta: &SnapshotMeta, snapshot: SnapshotData) -> io::Result<()> {
+        // Durable before a reader sees the state: after a restart, a reader must not see an older one. At start, the
+        // snapshot is this server's own newest and need not be written again.
+        let data = if self.snapshots.newest().is_some_and(|newest| newest.meta == *meta) {
+            snapshot
+        } else {
+            let (store, meta) = (self.snapshots.clone(), meta.clone());
+            blocking(move || store.adopt(meta, snapshot)).await??.snapshot
+        };
         let mut inner =
             self.inner.get_mut().take().ok_or_else(|| io::Error::other("the state was not restored"))?;
-        let data = snapshot.clone();
         // Decoding a large state takes seconds.
         let inner = blocking(move || -> io::Result<_> {
             inner.restore(&data.load()?).map_err(io::Error::other)?;
@@ -154,11 +161,6 @@ impl RaftStateMachine<TypeConfig> for Machine {
         *self.inner.get_mut() = Some(inner.await??);
         self.set_applied(meta.last_log_id);
         self.membership = meta.last_membership.clone();
-        // At start, the snapshot is this server's own newest and need not be written again.
-        if self.snapshots.newest().is_none_or(|newest| newest.meta != *meta) {
-            let (store, meta) = (self.snapshots.clone(), meta.clone());
-            blocking(move || store.adopt(meta, snapshot)).await??;
-        }
         Ok(())
     }
 

@@ -121,6 +121,9 @@ fn next_round(begin: Arc<Begin>, previous: Option<Round>, state: Weak<Mutex<Roun
             // Its outcome is for its own callers.
             let _ = previous.await;
         }
+        // Callers whose requests have arrived and were not handled yet share this round. An idle server has none, and
+        // begins at once.
+        tokio::task::yield_now().await;
         if let Some(state) = state.upgrade() {
             state.lock().open = false;
         }
@@ -166,6 +169,26 @@ impl Running {
         });
         let proved = voters == [self.number.0] || fresh && voters.contains(&self.number.0);
         proved.then(|| self.applied.load(Ordering::SeqCst).max(self.shown.load(Ordering::SeqCst)))
+    }
+
+    /// Waits until the entry of an index is applied while this server leads in `term`.
+    pub(crate) async fn applied_in(&self, term: u64, index: u64) -> Result<(), Error> {
+        let mut metrics = self.raft.metrics();
+        loop {
+            let leads = {
+                let metrics = metrics.borrow_and_update();
+                metrics.state.is_leader() && metrics.current_term == term
+            };
+            if !leads {
+                return Err(Error::TermEnded { term });
+            }
+            if self.applied.load(Ordering::SeqCst) >= index {
+                return Ok(());
+            }
+            if metrics.changed().await.is_err() {
+                return Err(why_stopped(&self.raft));
+            }
+        }
     }
 
     /// Waits until the entry of an index is applied.

@@ -117,9 +117,11 @@ impl Supervisor<'_> {
                 () = until(hold) => hold = None,
                 () = until(again) => {}
                 () = sleep_until(look), if !alone && seen.state.is_leader() => {
+                    // A process that was stopped had no time to flush: its writes are judged at the next look.
+                    let stopped = now().saturating_duration_since(look) >= DISK_INTERVAL;
                     look = now() + DISK_INTERVAL;
                     let health = self.inner.writer.health();
-                    if is_hung(health) {
+                    if !stopped && is_hung(health) {
                         give_up(self.inner, health).await?;
                     }
                 }
@@ -208,11 +210,16 @@ impl Supervisor<'_> {
     }
 }
 
-/// Passes leadership on, because the disk below the log hangs. The process ends if no other server takes over.
+/// Passes leadership on, because the disk below the log hangs. The process ends if no other server takes over and the disk
+/// still hangs.
 async fn give_up(inner: &Arc<Inner>, health: DiskHealth) -> Result<(), Error> {
     tracing::error!(?health, "the disk below the replicated log hangs: passing leadership on");
     match (Handle { inner: inner.clone() }).transfer(None).await {
         Ok(_) | Err(Error::NotLeader { .. }) => Ok(()),
+        Err(error) if !is_hung(inner.writer.health()) => {
+            tracing::warn!(%error, "no other server took over leadership, but the disk works again");
+            Ok(())
+        }
         Err(error) => {
             tracing::error!(%error, "no other server took over leadership");
             let reason = "the disk below the replicated log hangs, and no other server took over leadership";

@@ -3,15 +3,16 @@
 use crate::log::LogStore;
 use crate::machine::{Capture, Machine, Meaning};
 use crate::raft::{Command, Entry, TypeConfig, Vote};
-use crate::snapshot::SnapshotStore;
+use crate::snapshot::{SnapshotData, SnapshotStore};
 use crate::{BoxError, Error, StateMachine};
 use bytes::Bytes;
 use openraft::entry::EntryPayload;
-use openraft::storage::{RaftLogStorage, RaftLogStorageExt};
+use openraft::storage::{RaftLogStorage, RaftLogStorageExt, RaftStateMachine};
 use openraft::testing::log::{StoreBuilder, Suite};
 use openraft::testing::log_id;
 use openraft::{RaftLogReader, StorageError};
 use std::path::Path;
+use std::sync::atomic::Ordering;
 use tempfile::TempDir;
 use tokio_util::sync::CancellationToken;
 
@@ -76,6 +77,23 @@ fn entry(index: u64, text: &str) -> Entry {
 async fn indexes(log: &mut LogStore) -> Vec<u64> {
     let entries = log.try_get_log_entries(..).await.unwrap();
     entries.iter().map(|entry| entry.log_id.index).collect()
+}
+
+/// A reader that saw the state of a snapshot must not see an older one after a restart.
+#[cfg(feature = "simulation")]
+#[tokio::test]
+async fn a_received_snapshot_is_on_disk_before_its_state_is_shown() {
+    let disk = crate::sim::VirtualDisk::new();
+    let snapshots = SnapshotStore::open_virtual(disk.clone(), None).unwrap();
+    let mut machine = Machine::new(Box::<Counter>::default(), LogStore::memory(), snapshots);
+    let (meta, applied) = (crate::snapshot::tests::meta(7), machine.applied_index());
+    let received = || SnapshotData::Memory(Bytes::copy_from_slice(&9_u64.to_le_bytes()));
+    disk.set_fault(Some(crate::sim::DiskFault::Full));
+    machine.install_snapshot(&meta, received()).await.unwrap_err();
+    assert_eq!(applied.load(Ordering::SeqCst), 0);
+    disk.set_fault(None);
+    machine.install_snapshot(&meta, received()).await.unwrap();
+    assert_eq!(applied.load(Ordering::SeqCst), 7);
 }
 
 #[tokio::test]

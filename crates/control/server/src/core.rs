@@ -2,6 +2,7 @@
 
 use crate::absence::Absences;
 use crate::aging::Aging;
+use crate::attempt;
 use crate::cluster::LEADER_TIMEOUT;
 use crate::error::ServerError;
 use crate::keyring::Keyring;
@@ -168,7 +169,10 @@ impl Core {
     /// # Errors
     /// [`ServerError::NotLeader`] if nothing was written, because this server does not lead the term.
     pub(crate) async fn propose(&self, change: Change) -> Result<Outcome, ServerError> {
-        let Some(term) = self.term else { return Err(ServerError::NotLeader) };
+        let Some(term) = self.term else {
+            attempt::refused();
+            return Err(ServerError::NotLeader);
+        };
         let level = self.snapshot().level();
         if !can_propose(&change, level) {
             return Err(ServerError::Level { command: change.kind(), needs: change.level(), level });
@@ -186,6 +190,16 @@ impl Core {
         Ok(outcome)
     }
 
+    /// Waits until the outcome of all writes of this term is known. Never returns after the end of the term, which ends its
+    /// work, because the next leader may commit the writes.
+    pub(crate) async fn settle(&self) {
+        let Some(term) = self.term else { return };
+        if let Err(error) = self.log.settle(term.number()).await {
+            tracing::debug!(%error, "the outcome of a write is left to the next leader");
+            std::future::pending().await
+        }
+    }
+
     /// Appends a command. A leader that has not heard from a quorum within its lease refuses to append, and may lead on
     /// in the same term: the command waits for a quorum then, as a request waits for a leader.
     async fn append(&self, term: u64, bytes: Vec<u8>, command: Command) -> Result<Applied, ServerError> {
@@ -199,7 +213,17 @@ impl Core {
             };
             match appended {
                 Err(caravan_consensus::Error::NotLeader { .. }) if runtime::now() < deadline => {}
-                result => return Ok(result?),
+                Err(
+                    error @ (caravan_consensus::Error::NotLeader { .. }
+                    | caravan_consensus::Error::TermEnded { .. }),
+                ) => {
+                    attempt::refused();
+                    return Err(error.into());
+                }
+                result => {
+                    attempt::wrote();
+                    return Ok(result?);
+                }
             }
             // Ends with a round of heartbeats, at the latest with a failed one.
             if self.log.read(None).await.is_err() {

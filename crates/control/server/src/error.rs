@@ -224,6 +224,7 @@ impl ServerError {
     /// Returns the reason, where clients act on it.
     pub fn reason(&self) -> Option<ErrorReason> {
         match self {
+            Self::NotLeader => Some(ErrorReason::NoLeader),
             Self::Refusal(Refusal::JobModifyIndex { .. }) => Some(ErrorReason::ModifyIndex),
             Self::Refusal(Refusal::VolumeInUse { .. }) => Some(ErrorReason::VolumeInUse),
             Self::Admin(AdminFault::SnapshotKey { .. }) => Some(ErrorReason::SnapshotKey),

@@ -47,31 +47,53 @@ pub(crate) struct Heartbeats {
     deciding: Deciding,
 }
 
-/// The node whose silence is being recorded.
+/// The decision that is being recorded.
 #[derive(Clone, Debug, Default)]
-struct Deciding(Arc<watch::Sender<Option<NodeId>>>);
+struct Deciding(Arc<watch::Sender<Pending>>);
+
+/// A decision about a silent node.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+enum Pending {
+    #[default]
+    None,
+    /// The silence of this node is being recorded.
+    About(NodeId),
+    /// The work of the term ended during a decision. The next leader may still commit it.
+    Abandoned,
+}
 
 impl Deciding {
-    /// Begins a decision, which ends with the returned value, also if the work of the term is dropped.
+    /// Begins a decision. It is abandoned unless [`Decision::end`] is called.
     fn begin(&self, node: &NodeId) -> Decision<'_> {
-        self.0.send_replace(Some(node.clone()));
-        Decision(self)
+        self.0.send_replace(Pending::About(node.clone()));
+        Decision { deciding: self, after: Pending::Abandoned }
     }
 
-    /// Waits until no decision about a node is on its way.
-    async fn ended(&self, node: &NodeId) {
+    /// Waits until no decision about a node is on its way. Returns `false` if a decision was abandoned.
+    async fn ended(&self, node: &NodeId) -> bool {
+        let about = Pending::About(node.clone());
         // The sender lives as long as this value.
-        let _ = self.0.subscribe().wait_for(|now| now.as_ref() != Some(node)).await;
+        self.0.subscribe().wait_for(|now| *now != about).await.is_ok_and(|now| *now != Pending::Abandoned)
     }
 }
 
 /// A decision about a node that is on its way.
 #[derive(Debug)]
-struct Decision<'a>(&'a Deciding);
+struct Decision<'a> {
+    deciding: &'a Deciding,
+    after: Pending,
+}
+
+impl Decision<'_> {
+    /// Ends a decision whose outcome is known.
+    fn end(mut self) {
+        self.after = Pending::None;
+    }
+}
 
 impl Drop for Decision<'_> {
     fn drop(&mut self) {
-        self.0.0.send_replace(None);
+        self.deciding.0.send_replace(std::mem::take(&mut self.after));
     }
 }
 
@@ -101,8 +123,11 @@ impl Heartbeats {
     /// Waits until no decision about a node is on its way. After [`Self::beat`] and this, the state says whether the node
     /// counts as down, and no decision from before the heartbeat follows. For example, a leader without a quorum cannot
     /// write that a node is silent. Its quorum returns, the node's heartbeat is answered, and the write arrives after it.
-    pub(crate) async fn decided(&self, node: &NodeId) {
-        self.deciding.ended(node).await;
+    ///
+    /// # Errors
+    /// If the term ended during a decision, which the next leader may still commit.
+    pub(crate) async fn decided(&self, node: &NodeId) -> Result<(), ServerError> {
+        if self.deciding.ended(node).await { Ok(()) } else { Err(ServerError::NotLeader) }
     }
 
     fn expect(&self, node: NodeId, within: Duration) {
@@ -164,7 +189,11 @@ impl Heartbeats {
     async fn miss(&self, node: NodeId) {
         let decision = self.deciding.begin(&node);
         let decided = self.decide(&node).await;
-        drop(decision);
+        if decided.is_err() {
+            // The write may be in the log. No heartbeat of the node is answered before its outcome is known.
+            self.core.settle().await;
+        }
+        decision.end();
         if let Err(error) = decided {
             tracing::error!(%node, %error, "a node that was missed could not be recorded; trying again");
             self.expect(node, self.config.grace);
@@ -228,12 +257,22 @@ mod tests {
     #[tokio::test]
     async fn a_heartbeat_waits_for_the_decision_about_its_node() {
         let (deciding, a, b) = (Deciding::default(), NodeId::from("a"), NodeId::from("b"));
-        assert!(deciding.ended(&a).now_or_never().is_some());
+        assert_eq!(deciding.ended(&a).now_or_never(), Some(true));
         let decision = deciding.begin(&a);
         let mut waiting = pin!(deciding.ended(&a));
         assert!(waiting.as_mut().now_or_never().is_none());
-        assert!(deciding.ended(&b).now_or_never().is_some());
+        assert_eq!(deciding.ended(&b).now_or_never(), Some(true));
+        decision.end();
+        assert!(waiting.await);
+    }
+
+    #[tokio::test]
+    async fn no_heartbeat_is_answered_after_an_abandoned_decision() {
+        let (deciding, a, b) = (Deciding::default(), NodeId::from("a"), NodeId::from("b"));
+        let decision = deciding.begin(&a);
+        let waiting = deciding.ended(&a);
         drop(decision);
-        waiting.await;
+        assert!(!waiting.await);
+        assert_eq!(deciding.ended(&b).now_or_never(), Some(false));
     }
 }

@@ -9,6 +9,7 @@ mod acl;
 mod admin;
 mod admission;
 mod aging;
+mod attempt;
 mod broker;
 mod cluster;
 mod core;
@@ -51,6 +52,7 @@ pub use acl::{Acl, AclConfig, Caller, Denied, HostVolumeCap, Level, NsCap, PoolC
 pub use acl::{RulesError, parse as parse_rules};
 pub use admin::{Admin, Introduction, OidcBegin, OidcDone, SnapshotKeys};
 pub use admission::{Problem, ProblemCode, Problems, Verdict, joined, joined_warnings};
+pub use attempt::attempt;
 pub use broker::{BrokerDepth, QueueFigures};
 pub use cluster::{
     AutopilotHealth, ClusterConfig, Directory, FEATURE_LEVEL, Foreign, Lane, MembershipFault, NoDirectory,

@@ -67,6 +67,7 @@ fn start(args: Vec<String>, build: Build, level: u32) -> Result<(), AgentError> 
     settings.build = build;
     settings.level = level;
     settings.place_plugins(&sources);
+    let open_files = caravan_sys::limits::raise_open_files();
     let runtime = tokio::runtime::Builder::new_multi_thread()
         // Tasks of the agent wait much more than they compute.
         .worker_threads(std::thread::available_parallelism().map_or(2, |n| n.get().clamp(2, 4)))
@@ -80,6 +81,10 @@ fn start(args: Vec<String>, build: Build, level: u32) -> Result<(), AgentError> 
     let (logs, levels) = logging::start(&settings.log_level, settings.log_json, log_file.zip(kept));
     for warning in flags.warnings() {
         tracing::warn!("{warning}");
+    }
+    match open_files {
+        Ok(limit) => tracing::debug!(?limit, "the limit on open files is the hard limit"),
+        Err(error) => tracing::warn!(error = caravan_sys::describe(&error), "the limit on open files stays"),
     }
     let result = runtime.block_on(run::run(settings, flags, signals, logs, levels));
     // Remaining tasks get one more second.

@@ -260,9 +260,16 @@ async fn once(call: &Arc<Call>, request: &Admitted) -> Answered {
             Err(error) => return error.into(),
         }
     }
-    match Box::pin(here(call, request, is_current)).await {
-        Err(error) if error.reason == Some(ErrorReason::NoLeader) && call.is_get() && !is_forwarded => {
-            Answered::LeaderLost(leader::Again::after(call, change))
+    let (result, is_undone) = caravan_server::attempt(Box::pin(here(call, request, is_current))).await;
+    match result {
+        Err(error) if error.reason == Some(ErrorReason::NoLeader) => {
+            let repeats = call.is_get() || is_undone && leader::repeats(call);
+            match (repeats, is_forwarded) {
+                (true, false) => Answered::LeaderLost(leader::Again::after(call, change)),
+                // The server that passed the request on sends it to the next leader.
+                (true, true) => error.into(),
+                (false, _) => ApiError { reason: None, ..error }.into(),
+            }
         }
         other => Answered::Done(other),
     }

@@ -6,6 +6,7 @@
 //! A read of the replicated state alone ([`Line::follows`](crate::access::Line)) stays with the server, once its state
 //! contains everything that was acknowledged before. Reads that arrive together share the question to the leader.
 
+use crate::access::Place;
 use crate::call::Call;
 use crate::error::ApiError;
 use crate::http_body::Body;
@@ -64,6 +65,12 @@ impl Again {
             }
         }
     }
+}
+
+/// Returns whether a write that this server did not make, because it leads no more, is made by the next leader. A transfer of
+/// leadership concerns only the leader that received it.
+pub(crate) fn repeats(call: &Call) -> bool {
+    call.line.place == Place::Server && call.line.path != "operator/raft/transfer-leadership"
 }
 
 /// Returns whether a query waits for a change of the state.

@@ -32,6 +32,10 @@ impl Backoff {
         self.next = (self.next * 2).min(self.ceiling);
         delay + delay.mul_f64(f64::from(jitter_permille()) / 1000.0)
     }
+    /// Returns whether no attempt has failed since the start or the last success.
+    pub(crate) fn is_fresh(&self) -> bool {
+        self.next == self.first
+    }
     /// Starts again with the first delay, after a success.
     pub(crate) fn reset(&mut self) {
         self.next = self.first;

@@ -16,6 +16,7 @@ use caravan_sys::time::BootTime;
 use caravan_types::node::NodeStatus;
 use futures::StreamExt;
 use parking_lot::Mutex;
+use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -61,11 +62,40 @@ impl Pace {
         }
     }
 
-    /// Returns the timeout of a call: a later answer would be of little use, and a new call may find a better route.
+    /// Returns the timeout of a call. After it, the call is repeated through another server: a later answer would be of
+    /// little use.
     fn patience(self) -> Duration {
         match self.lease {
             Duration::ZERO => TIMEOUT,
-            lease => (lease / 2).max(Duration::from_millis(500)).min(TIMEOUT),
+            lease => (lease / 3).max(Duration::from_millis(500)).min(TIMEOUT),
+        }
+    }
+}
+
+/// A call that proved no contact.
+#[derive(Debug)]
+enum Failure {
+    /// The servers' refusal, or no server was reached.
+    Refused(RpcError),
+    /// The server did not answer within the timeout.
+    Silent(Duration),
+}
+
+impl Failure {
+    /// Returns the pause before the next call. The first call after a silent server is made at once, because it goes to
+    /// another server.
+    fn pause(&self, pace: Pace, backoff: &mut Backoff) -> Duration {
+        let is_first = backoff.is_fresh();
+        let pause = backoff.delay().min(pace.pause());
+        if is_first && matches!(self, Self::Silent(_)) { Duration::ZERO } else { pause }
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Refused(error) => error.fmt(f),
+            Self::Silent(patience) => write!(f, "no answer within {} ms", patience.as_millis()),
         }
     }
 }
@@ -94,21 +124,24 @@ pub(crate) struct ContactParts {
     pub(crate) reporter: Reporter,
 }
 
-/// Waits for an answer; an answer renews the lease.
+/// Waits for an answer; an answer renews the lease. After a timeout, later calls use another server.
 async fn answered(
     parts: &ContactParts,
     patience: Duration,
     call: impl Future<Output = Result<NodeContact, RpcError>>,
-) -> Result<NodeContact, String> {
+) -> Result<NodeContact, Failure> {
     let sent = BootTime::now();
     let contact = match tokio::time::timeout(patience, call).await {
         Ok(Ok(answer)) => answer,
         Ok(Err(error)) => {
             // The servers may have lost the key of the identity.
             parts.link.identity.refused(&error);
-            return Err(error.to_string());
+            return Err(Failure::Refused(error));
         }
-        Err(_) => return Err(format!("no answer within {} ms", patience.as_millis())),
+        Err(_) => {
+            parts.link.servers.leave_server();
+            return Err(Failure::Silent(patience));
+        }
     };
     if let Some(signed) = contact.identity.clone() {
         parts.link.identity.signed.set(signed);
@@ -174,7 +207,7 @@ async fn keep_lease(parts: &ContactParts) {
         match answered(parts, TIMEOUT, parts.link.servers.heartbeat(heartbeat(parts))).await {
             Ok(contact) => tokio::time::sleep(Pace::of(&contact).pause()).await,
             Err(error) => {
-                tracing::debug!(error, "the servers are not reached yet");
+                tracing::debug!(%error, "the servers are not reached yet");
                 tokio::time::sleep(Duration::from_millis(500)).await;
             }
         }
@@ -202,8 +235,8 @@ async fn register(parts: &ContactParts, allocs: &Allocs, registered: &watch::Sen
                 tokio::time::sleep_until(announced + GATHER).await;
             }
             Err(error) => {
-                let pause = backoff.delay().min(pace.pause());
-                tracing::warn!(error, retry_ms = pause.as_millis(), "node cannot be registered");
+                let pause = error.pause(pace, &mut backoff);
+                tracing::warn!(%error, retry_ms = pause.as_millis(), "node cannot be registered");
                 tokio::time::sleep(pause).await;
             }
         }
@@ -245,8 +278,8 @@ async fn live(
                 in_step(&contact, allocs);
             }
             Err(error) => {
-                pause = backoff.delay().min(pace.pause());
-                tracing::warn!(error, retry_ms = pause.as_millis(), "heartbeat failed");
+                pause = error.pause(pace, &mut backoff);
+                tracing::warn!(%error, retry_ms = pause.as_millis(), "heartbeat failed");
             }
         }
     }
@@ -335,6 +368,17 @@ mod tests {
             // One lost call and the next one fit within the lease.
             assert!(pace.pause() + pace.patience() < pace.lease, "{pace:?}");
         }
+    }
+
+    #[test]
+    fn a_silent_server_is_left_at_once_and_all_of_them_are_not_pressed() {
+        let (pace, silent) = (pace(10_000, 30_000), Failure::Silent(Duration::from_secs(10)));
+        let mut backoff = Backoff::new(Duration::from_millis(250), MAX_PAUSE);
+        assert_eq!(silent.pause(pace, &mut backoff), Duration::ZERO);
+        assert!(silent.pause(pace, &mut backoff) >= Duration::from_millis(500));
+        backoff.reset();
+        let refused = Failure::Refused(RpcError::unavailable("no leader"));
+        assert!(refused.pause(pace, &mut backoff) >= Duration::from_millis(250));
     }
 
     #[test]

@@ -26,6 +26,8 @@ pub trait Servers: Debug + Send + Sync + 'static {
     fn learn(&self, addresses: &[String]) {
         let _ = addresses;
     }
+    /// Makes later calls use another server, because the current one did not answer in time.
+    fn leave_server(&self) {}
     /// Registers the node, or reports changes of it.
     async fn register(&self, request: NodeRegister) -> Result<NodeContact, RpcError>;
     /// Sends a heartbeat.
@@ -115,6 +117,9 @@ impl Servers for RpcServers {
         if let Some(known) = &self.known {
             known.learn(addresses);
         }
+    }
+    fn leave_server(&self) {
+        self.channel.leave_server();
     }
     async fn register(&self, request: NodeRegister) -> Result<NodeContact, RpcError> {
         self.channel.call::<methods::NodeRegister>(request, DEADLINE).await

@@ -12,14 +12,22 @@
 //! agent learns from the conversation which child it must reap.
 
 use crate::{Error, Machine, Result};
-use caravan_sys::{process, socket};
+use caravan_sys::{limits, process, socket};
+use std::ffi::OsString;
 use std::fs::File;
 use std::io::{self, Write};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 
-/// Serves the requests on the standard input, a socket, until its other end is closed.
-pub(crate) fn serve() -> Result<()> {
+/// Serves the requests on the standard input, a socket, until its other end is closed. `open_files` is the soft limit on
+/// open files that tasks have: the one with which the agent was started, before the agent raised its own.
+pub(crate) fn serve(open_files: Option<OsString>) -> Result<()> {
+    if let Some(soft) = open_files {
+        let number = soft.to_str().and_then(|text| text.parse().ok());
+        let number =
+            number.ok_or_else(|| Error::Message(format!("{soft:?} is not a limit on open files")))?;
+        limits::lower_open_files(number)?;
+    }
     let failed = |doing| move |source: io::Error| Error::Io { doing, source };
     let _name = process::set_name(c"caravan-fork");
     // As for a shim: signals of the agent's terminal do not end the server before the agent.

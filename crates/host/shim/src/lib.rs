@@ -48,9 +48,10 @@ pub const FORK_SERVER: &str = "fork-server";
 /// Must be called while the process has one thread. A shim reads the [`Opening`] and the [`TaskSpec`] from its standard
 /// input, and writes the [`StartReport`] to its standard output.
 pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
-    let done = match args.into_iter().next() {
+    let mut args = args.into_iter();
+    let done = match args.next() {
         None => Machine::detect().and_then(|machine| run(&machine)),
-        Some(arg) if arg == FORK_SERVER => fork_server::serve(),
+        Some(arg) if arg == FORK_SERVER => fork_server::serve(args.next()),
         Some(arg) if arg == GUARD => guard::run(),
         Some(arg) if arg == COLLECT => collect::run(),
         Some(arg) => {

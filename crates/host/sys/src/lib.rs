@@ -13,6 +13,7 @@ pub mod files;
 pub mod footprint;
 pub mod heap;
 pub mod iptables;
+pub mod limits;
 pub mod mount;
 pub mod mountinfo;
 pub mod netlink;

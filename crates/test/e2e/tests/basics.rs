@@ -2,7 +2,9 @@
 
 use crate::{DRIVERS, id_of, run_job};
 use anyhow::{Result, bail, ensure};
-use caravan_testkit::{Agent, AgentOptions, eventually};
+use caravan_testkit::{Agent, AgentOptions, eventually, program};
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
 
 fn batch(id: &str, driver: &str, script: &str) -> String {
     format!(
@@ -40,6 +42,28 @@ fn a_batch_job_completes_and_its_output_is_read() -> Result<()> {
         ensure!(err.stdout == "to stderr\n", "{err:?}");
         let status = agent.caravan(&["job", "status", &id])?.ok()?;
         ensure!(status.stdout.contains("dead") && status.stdout.contains("complete"), "{}", status.stdout);
+    }
+    Ok(())
+}
+
+#[test]
+fn an_agent_may_open_more_files_than_its_tasks() -> Result<()> {
+    let dir = tempfile::tempdir()?;
+    let limited = dir.path().join("limited");
+    let line = format!("exec prlimit --nofile=200:4096 '{}' \"$@\"", program().display());
+    fs::write(&limited, format!("#!/bin/sh\n{line}\n"))?;
+    fs::set_permissions(&limited, fs::Permissions::from_mode(0o755))?;
+    let agent = Agent::with(AgentOptions { program: Some(limited), dev: true, ..AgentOptions::default() })?;
+    let limits = fs::read_to_string(format!("/proc/{}/limits", agent.pid()))?;
+    let line = limits.lines().find(|line| line.starts_with("Max open files")).unwrap_or_default();
+    let fields: Vec<&str> = line.split_whitespace().skip(3).take(2).collect();
+    ensure!(fields == ["4096", "4096"], "{limits}");
+    for driver in DRIVERS {
+        let id = format!("files-{}", driver.replace('_', "-"));
+        run_job(&agent, &id, &batch(&id, driver, "ulimit -Sn; ulimit -Hn"))?;
+        let alloc = id_of(&agent.wait_alloc(&id, "complete")?)?;
+        let out = agent.caravan(&["alloc", "logs", &alloc])?.ok()?;
+        ensure!(out.stdout == "200\n4096\n", "{driver}: {out:?}");
     }
     Ok(())
 }

@@ -2,10 +2,11 @@
 
 use crate::streams::{Lines, events};
 use crate::{create_volume, run_job};
-use anyhow::{Result, bail, ensure};
+use anyhow::{Result, anyhow, bail, ensure};
 use caravan_testkit::{Agent, AgentOptions, Plugin, Servers, Writer, eventually, plugin_job, writer_job};
 use nix::sys::signal::Signal;
 use serde_json::{Value, json};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 fn put(agent: &Agent, path: &str, value: &str) -> Result<()> {
     let reply = agent.request("PUT", &format!("/v1/var/{path}"), Some(&json!({"Items": {"v": value}})))?;
@@ -25,6 +26,43 @@ fn members(agent: &Agent) -> Result<Vec<(String, String)>> {
         (text("Name"), text("Status"))
     };
     Ok(table["Members"].as_array().into_iter().flatten().map(member).collect())
+}
+
+/// A write that meets the end of its leader's term is made by the next leader.
+#[test]
+fn no_write_finds_no_leader_while_leadership_is_passed_on() -> Result<()> {
+    let servers = Servers::start(3)?;
+    servers.wait_voters(3)?;
+    let is_over = AtomicBool::new(false);
+    let write = &|number: usize| -> Result<usize> {
+        let mut count = 0;
+        while !is_over.load(Ordering::SeqCst) {
+            let items = json!({"Items": {"v": "x"}});
+            let reply =
+                servers.get(number).request("PUT", &format!("/v1/var/by/{number}/{count}"), Some(&items))?;
+            ensure!(!reply.text().contains("No cluster leader"), "write {count} at server {number}");
+            count += 1;
+        }
+        Ok(count)
+    };
+    let pass_on = || {
+        (0..12).try_for_each(|_| {
+            let leader = servers.wait_leader()?;
+            // Leadership may have moved since.
+            let _ = servers.get(leader).transfer_leadership();
+            Ok(())
+        })
+    };
+    std::thread::scope(|scope| {
+        let writers: Vec<_> = (0..6).map(|writer| scope.spawn(move || write(writer % 3))).collect();
+        let passed: Result<()> = pass_on();
+        is_over.store(true, Ordering::SeqCst);
+        for writer in writers {
+            let count = writer.join().map_err(|_| anyhow!("a writer panicked"))??;
+            ensure!(count > 0, "a writer wrote nothing");
+        }
+        passed
+    })
 }
 
 #[test]

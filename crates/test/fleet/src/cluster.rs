@@ -1,12 +1,11 @@
-//! A server and its clients.
+//! Servers and their clients.
 
 use crate::client::SimClient;
-use caravan_consensus::{Config as LogConfig, ServerId};
-use caravan_rpc::{ReverseRegistry, Router, RpcError};
-use caravan_server::{Handle, HeartbeatConfig, ServerConfig, ServerError, Service};
+use crate::servers::{self, Server};
+use caravan_rpc::RpcError;
+use caravan_server::{Handle, ServerError};
 use caravan_state::Snapshot;
 use caravan_types::node::{Node, NodeSecret};
-use caravan_volumes::lease::Lease;
 use futures::StreamExt;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -14,7 +13,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 use tokio::sync::mpsc;
-use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
@@ -46,6 +44,12 @@ pub enum FleetError {
     /// The listener could not be set up.
     #[error("the address cannot be used: {0}")]
     Listener(#[from] std::io::Error),
+    /// No server leads.
+    #[error("no server leads")]
+    NoLeader,
+    /// A server could not become a member.
+    #[error("the membership fails: {0}")]
+    Members(String),
     /// A task of the fleet panicked.
     #[error("a task of the fleet broke")]
     Task(#[from] tokio::task::JoinError),
@@ -56,20 +60,29 @@ pub enum FleetError {
 pub struct Setup {
     /// The number of nodes.
     pub nodes: usize,
-    /// The number of the server's scheduling workers.
+    /// The number of servers: 1, 3 or 5.
+    pub servers: usize,
+    /// The number of scheduling workers of each server.
     pub workers: usize,
-    /// The directory of the log; absent means in memory.
+    /// The directory of the logs; absent means in memory.
     pub dir: Option<PathBuf>,
     /// The least time between heartbeats, which is also the grace before a node counts as down. Absent means Nomad's
     /// value for this number of nodes.
     pub heartbeat: Option<Duration>,
 }
 
-/// A running server with clients.
+impl Default for Setup {
+    /// Returns one server in memory with two workers, without nodes.
+    fn default() -> Self {
+        Self { nodes: 0, servers: 1, workers: 2, dir: None, heartbeat: None }
+    }
+}
+
+/// Running servers with clients.
 pub struct Cluster {
-    /// The handle of the server.
+    /// The handle of the leader.
     pub handle: Handle,
-    router: Arc<Router>,
+    servers: Vec<Server>,
     /// The nodes by position, each with the token that stops its client.
     clients: BTreeMap<usize, CancellationToken>,
     tracker: TaskTracker,
@@ -77,7 +90,6 @@ pub struct Cluster {
     failed: mpsc::UnboundedReceiver<RpcError>,
     acknowledged: Arc<AtomicU64>,
     cancel: CancellationToken,
-    run: JoinHandle<Result<(), ServerError>>,
 }
 
 impl std::fmt::Debug for Cluster {
@@ -96,52 +108,24 @@ pub(crate) fn node(n: usize) -> Node {
 }
 
 impl Cluster {
-    /// Starts a server and registers all clients.
+    /// Starts the servers and registers all clients. Each server has an equal part of them.
     ///
     /// # Errors
-    /// Fails if the server cannot start, or refuses a client.
+    /// Fails if a server cannot start, or refuses a client.
     pub async fn start(setup: &Setup) -> Result<Self, FleetError> {
-        let log = match &setup.dir {
-            Some(dir) => LogConfig::dir(ServerId(1), "127.0.0.1:4647", dir),
-            // As many entries between snapshots as on disk.
-            None => LogConfig { snapshot_after_entries: 8192, ..LogConfig::memory(ServerId(1)) },
-        };
-        // As many heartbeats a second as Nomad allows: fifty.
-        let nodes = u32::try_from(setup.nodes).unwrap_or(u32::MAX);
-        let usual = Duration::from_secs(10).max(Duration::from_secs(1) * nodes / 50);
-        let heartbeat = match setup.heartbeat {
-            Some(ttl) => HeartbeatConfig { min_ttl: ttl, grace: ttl, failover: 3 * ttl },
-            None => HeartbeatConfig { min_ttl: usual, ..HeartbeatConfig::default() },
-        };
-        let config = ServerConfig {
-            cluster: caravan_server::ClusterConfig::alone("s"),
-            region: "global".into(),
-            log,
-            addresses: vec!["127.0.0.1:4647".into()],
-            workers: caravan_server::Workers::all(setup.workers),
-            heartbeat,
-            lease: Lease::default(),
-            volume_calls_per_plugin: caravan_server::CALLS_PER_PLUGIN,
-            acl: Default::default(),
-            issuer: None,
-            gc: Default::default(),
-            rejections: Default::default(),
-            keyring: setup.dir.as_ref().map(|dir| dir.join("keyring")),
-        };
-        let (handle, service) = Service::start(config, ReverseRegistry::default()).await?;
         let cancel = CancellationToken::new();
-        let run = tokio::spawn(service.run(cancel.clone()));
+        let servers = servers::start(setup, &cancel).await?;
+        let leader = servers::leader(&servers).ok_or(FleetError::NoLeader)?;
         let (failures, failed) = mpsc::unbounded_channel();
         let mut cluster = Self {
-            router: handle.rpc().build(),
-            handle,
+            handle: leader.handle.clone(),
+            servers,
             clients: BTreeMap::new(),
             tracker: TaskTracker::new(),
             failures,
             failed,
             acknowledged: Arc::default(),
             cancel,
-            run,
         };
         cluster.join(0..setup.nodes).await?;
         Ok(cluster)
@@ -169,7 +153,8 @@ impl Cluster {
             .map(|n| {
                 let mut node = node(n);
                 edit(&mut node);
-                let client = SimClient::new(node, self.router.clone(), self.acknowledged.clone());
+                let router = self.servers[n % self.servers.len()].router.clone();
+                let client = SimClient::new(node, router, self.acknowledged.clone());
                 async move {
                     let ttl = client.register().await;
                     (n, client, ttl)
@@ -201,9 +186,14 @@ impl Cluster {
         }
     }
 
-    /// Returns the newest state.
+    /// Returns the newest state of the leader.
     pub fn root(&self) -> Snapshot {
         self.handle.store().snapshot()
+    }
+
+    /// Returns the newest state of each server.
+    pub fn roots(&self) -> Vec<Snapshot> {
+        self.servers.iter().map(|server| server.handle.store().snapshot()).collect()
     }
 
     /// Returns the number of allocations that clients reported as running, and whose reports the server acknowledged.
@@ -222,10 +212,10 @@ impl Cluster {
         }
     }
 
-    /// Stops clients and server.
+    /// Stops clients and servers.
     ///
     /// # Errors
-    /// Fails if the server does not stop cleanly.
+    /// Fails if a server does not stop cleanly.
     pub async fn stop(self) -> Result<(), FleetError> {
         for client in self.clients.values() {
             client.cancel();
@@ -233,7 +223,9 @@ impl Cluster {
         self.tracker.close();
         self.tracker.wait().await;
         self.cancel.cancel();
-        self.run.await??;
+        for server in self.servers {
+            server.stopped().await?;
+        }
         Ok(())
     }
 }

@@ -1,4 +1,4 @@
-//! A real server core (log, state, broker, workers, planner) and thousands of clients in memory.
+//! Real server cores (log, state, broker, workers, planner), one or several, and thousands of clients in memory.
 //!
 //! The clients make the calls of real ones: they register, follow the stream of their allocations and report
 //! status. They run nothing. [`run`] submits jobs to such a cluster as fast as it accepts them and reports figures;
@@ -10,6 +10,7 @@ mod client;
 mod cluster;
 mod load;
 mod serve;
+mod servers;
 mod storm;
 mod survey;
 

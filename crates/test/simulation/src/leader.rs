@@ -181,8 +181,13 @@ async fn decide(
             sim.book.refused(command.id);
             return false;
         }
-        // The outcome is not known.
-        Err(_) => return false,
+        Err(_) => {
+            // The write may be in the log. No heartbeat of the node is answered before its outcome is known.
+            if handle.settle(term).await.is_err() {
+                std::future::pending::<()>().await;
+            }
+            return false;
+        }
     }
     true
 }

@@ -90,6 +90,14 @@ impl Channel {
         matches!(&*self.0, Inner::Connection { connection, .. } if connection.is_closed())
     }
 
+    /// Makes later calls use another server than the last call, if there is one. For callers that need an answer sooner
+    /// than the keep-alive notices a server that stopped answering. Calls in progress stay where they are.
+    pub fn leave_server(&self) {
+        if let Inner::Remote(remote) = &*self.0 {
+            remote.leave();
+        }
+    }
+
     /// Waits until the channel can take a call. An error means that a call would not be sent.
     ///
     /// # Errors

@@ -99,7 +99,7 @@ pub struct ServerOptions {
 }
 
 impl ServerOptions {
-    /// Returns options with plain TCP, all peers accepted, 8192 connections, five seconds for each handshake, and a
+    /// Returns options with plain TCP, all peers accepted, 65,536 connections, five seconds for each handshake, and a
     /// new registry.
     pub fn new(identity: PeerIdentity, router: Arc<Router>) -> Self {
         Self {
@@ -109,7 +109,7 @@ impl ServerOptions {
             registry: ReverseRegistry::default(),
             acceptor: Arc::new(TcpAcceptor),
             keep_alive: KeepAlive::default(),
-            max_connections: 8192,
+            max_connections: 65_536,
             limits: Limits::default(),
             strangers: Strangers::default(),
             own: ServerSide::default(),

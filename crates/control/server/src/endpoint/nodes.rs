@@ -86,7 +86,7 @@ impl Nodes {
         {
             self.prove().await?;
             let contact = self.contact(before);
-            self.heartbeats.decided(&node.id).await;
+            self.heartbeats.decided(&node.id).await?;
             let root = self.core.snapshot();
             let node = root.node(&node.id).ok_or_else(|| NodeFault::NotFound(node.id.clone()))?;
             return self.record_contact(node, contact).await;
@@ -142,7 +142,7 @@ impl Nodes {
         let unknown = || Ok(NodeContact { unknown: true, ..NodeContact::default() });
         let Some(node) = find()? else { return unknown() };
         let contact = self.contact(&node);
-        self.heartbeats.decided(&node.id).await;
+        self.heartbeats.decided(&node.id).await?;
         let Some(node) = find()? else { return unknown() };
         self.record_contact(&node, contact).await
     }

@@ -1,6 +1,7 @@
 //! The agent's side of the fork server, which forks a shim for each task (`crates/host/shim/src/fork_server.rs`).
 
 use caravan_shim::FORK_SERVER;
+use caravan_sys::limits;
 use caravan_sys::process::PidFd;
 use caravan_sys::socket::send_descriptors;
 use std::fs::File;
@@ -103,6 +104,7 @@ impl ForkServer {
         let mut child = tokio::process::Command::new(&self.command.program)
             .args(&self.command.args)
             .arg(FORK_SERVER)
+            .args(limits::inherited_open_files().map(|soft| soft.to_string()))
             .env_clear()
             .current_dir("/")
             .stdin(OwnedFd::from(far))

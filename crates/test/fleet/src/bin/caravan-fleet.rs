@@ -1,5 +1,6 @@
-//! `caravan-fleet NODES ALLOCATIONS [EACH [IN-FLIGHT [WORKERS [DIRECTORY]]]]`: prints figures of a fleet under load,
-//! one JSON object a line. Jobs have EACH allocations. With a directory the log is on disk, otherwise in memory.
+//! `caravan-fleet NODES ALLOCATIONS [EACH [IN-FLIGHT [WORKERS [DIRECTORY]]]] [--servers N]`: prints figures of a fleet
+//! under load, one JSON object a line. Jobs have EACH allocations. With a directory the logs are on disk, otherwise in
+//! memory. Several servers vote, and talk to each other over loopback.
 //! `caravan-fleet serve [--nodes N] [--allocs N] [--jobs N] [--volumes N] [--http ADDRESS]`: fills a cluster, serves its HTTP API and web
 //! page, prints the address, and ends with its standard input.
 //! `caravan-fleet storm [NODES [SEEDS]]`: nodes join, vanish and drain under jobs of all types; prints violations.
@@ -25,9 +26,10 @@ fn figure(case: &str, value: f64, unit: &str) {
 async fn bench(setup: Setup, load: Load) -> Result<(), FleetError> {
     let mut cluster = Cluster::start(&setup).await?;
     let before = HEAP.bytes();
+    let servers = if setup.servers == 1 { String::new() } else { format!(" on {} servers", setup.servers) };
     let nodes = setup.nodes;
     run(&mut cluster, &load, |now| {
-        let case = |what: &str| format!("{nodes}/{}: {what}", now.allocs);
+        let case = |what: &str| format!("{nodes}/{}{servers}: {what}", now.allocs);
         figure(&case("placed and acknowledged"), now.rate, "1/s");
         figure(&case("evaluation, p50"), now.p50, "ms");
         figure(&case("evaluation, p99"), now.p99, "ms");
@@ -36,7 +38,7 @@ async fn bench(setup: Setup, load: Load) -> Result<(), FleetError> {
     })
     .await?;
     let findings = survey(&cluster.root());
-    figure(&format!("{nodes}/{}: findings", load.allocs), float(findings.len()), "");
+    figure(&format!("{nodes}/{}{servers}: findings", load.allocs), float(findings.len()), "");
     if let Some(first) = findings.first() {
         eprintln!("{first:?}");
     }
@@ -56,7 +58,7 @@ fn float(n: usize) -> f64 {
 async fn storms(nodes: usize, seeds: std::ops::Range<u64>) -> Result<bool, FleetError> {
     let mut well = true;
     for seed in seeds {
-        let setup = Setup { nodes, workers: 2, dir: None, heartbeat: Some(Duration::from_secs(4)) };
+        let setup = Setup { nodes, heartbeat: Some(Duration::from_secs(4)), ..Setup::default() };
         let mut cluster = Cluster::start(&setup).await?;
         let found = storm(&mut cluster, nodes, Storm { seed, rounds: 10, percent: 3 }).await?;
         cluster.stop().await?;
@@ -91,7 +93,7 @@ fn flags(arguments: &[String]) -> Option<(Size, SocketAddr)> {
 
 /// Serves a filled cluster until the standard input ends.
 async fn serve(size: Size, address: SocketAddr) -> Result<(), FleetError> {
-    let setup = Setup { nodes: plain_nodes(size), workers: 2, dir: None, heartbeat: None };
+    let setup = Setup { nodes: plain_nodes(size), ..Setup::default() };
     let mut cluster = Cluster::start(&setup).await?;
     fill(&mut cluster, size).await?;
     let web = Web::start(&cluster, address).await?;
@@ -137,6 +139,14 @@ fn main() -> ExitCode {
             Err(error) => failed(&error),
         };
     }
+    let servers = match arguments.iter().position(|argument| argument == "--servers") {
+        Some(at) => {
+            let number = arguments.get(at + 1).and_then(|text| text.parse().ok());
+            arguments.drain(at..arguments.len().min(at + 2));
+            number.filter(|number| [1, 3, 5].contains(number))
+        }
+        None => Some(1),
+    };
     let numbers = (|| {
         let nodes = number(&arguments, 0, None)?;
         let allocs = number(&arguments, 1, None)? as u64;
@@ -144,6 +154,7 @@ fn main() -> ExitCode {
         let in_flight = number(&arguments, 3, Some(3))?;
         let setup = Setup {
             nodes,
+            servers: servers?,
             workers: number(&arguments, 4, Some(2))?,
             dir: arguments.get(5).map(PathBuf::from),
             heartbeat: None,
@@ -152,7 +163,9 @@ fn main() -> ExitCode {
         Some((setup, Load { allocs, each, in_flight, ahead: 20_000, step }))
     })();
     let Some((setup, load)) = numbers else {
-        eprintln!("usage: caravan-fleet NODES ALLOCATIONS [EACH [IN-FLIGHT [WORKERS [DIRECTORY]]]]");
+        eprintln!(
+            "usage: caravan-fleet NODES ALLOCATIONS [EACH [IN-FLIGHT [WORKERS [DIRECTORY]]]] [--servers 1|3|5]"
+        );
         return ExitCode::FAILURE;
     };
     match runtime.block_on(bench(setup, load)) {

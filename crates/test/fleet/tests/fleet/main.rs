@@ -4,7 +4,7 @@ use caravan_fleet::{Cluster, Load, Setup, Size, Storm, Web, fill, plain_nodes, r
 use std::time::Duration;
 
 fn setup(nodes: usize, workers: usize) -> Setup {
-    Setup { nodes, workers, dir: None, heartbeat: None }
+    Setup { nodes, workers, ..Setup::default() }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -16,6 +16,26 @@ async fn a_load_is_placed_and_acknowledged_whole() {
     assert_eq!(reported.last(), Some(&2000));
     assert_eq!(survey(&cluster.root()), []);
     assert_eq!(cluster.root().allocs().count(), 2000);
+    cluster.stop().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn three_servers_place_a_load_and_agree() {
+    let dir = tempfile::tempdir().unwrap();
+    let setup = Setup { servers: 3, dir: Some(dir.path().to_owned()), ..setup(60, 2) };
+    let mut cluster = Cluster::start(&setup).await.unwrap();
+    let load = Load { allocs: 600, each: 50, in_flight: 3, ahead: 300, step: 600 };
+    run(&mut cluster, &load, |_| ()).await.unwrap();
+    let index = cluster.root().index();
+    let begun = std::time::Instant::now();
+    while cluster.roots().iter().any(|root| root.index() < index) {
+        assert!(begun.elapsed() < Duration::from_secs(30), "a follower does not apply the load");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    for root in cluster.roots() {
+        assert_eq!(survey(&root), []);
+        assert_eq!(root.allocs().count(), 600);
+    }
     cluster.stop().await.unwrap();
 }
 

@@ -177,6 +177,15 @@ impl Remote {
         }
     }
 
+    /// Leaves the current connection to the calls in progress, if there is another server for later calls. A connection
+    /// attempt in progress is already on its way to another server.
+    pub(super) fn leave(&self) {
+        let Ok(mut state) = self.state.try_lock() else { return };
+        if self.options.targets.list().len() > 1 && state.connection.take().is_some() {
+            state.next += 1;
+        }
+    }
+
     /// Returns whether a new connection may prove more than the current one: either server may have been admitted to the
     /// cluster since.
     fn may_prove_more(&self, state: &State) -> bool {

@@ -60,6 +60,38 @@ async fn a_call_after_an_abandoned_one_tries_the_next_server() {
     well.stop().await;
 }
 
+/// A heartbeat must reach another server long before the keep-alive notices the silence of the first one.
+#[tokio::test]
+async fn a_channel_that_leaves_a_silent_server_calls_the_next_one() {
+    let (silent, well) = (router(), router());
+    let silent_server = Running::start(any_port(), ServerOptions::new(server(), silent.0)).await;
+    let proxy = Proxy::start(silent_server.addr).await;
+    let well_server = Running::start(any_port(), ServerOptions::new(server(), well.0)).await;
+    let channel = Channel::connect(options(&[proxy.addr, well_server.addr]));
+    let (mut seen_first, mut seen_next) = (silent.1, well.1);
+    let in_progress = channel.clone();
+    let in_progress = tokio::spawn(async move { in_progress.call::<Hang>((), None).await });
+    expect(&mut seen_first, &[Seen::Started("hang")]).await;
+    proxy.freeze();
+    channel.leave_server();
+    let next = channel.clone();
+    let next = tokio::spawn(async move { next.call::<Hang>((), None).await });
+    expect(&mut seen_next, &[Seen::Started("hang")]).await;
+    assert!(!in_progress.is_finished(), "a call in progress keeps its connection");
+    next.abort();
+    in_progress.abort();
+    well_server.stop().await;
+
+    // A channel with one server has no other one: it keeps its connection.
+    let alone = Running::start(any_port(), ServerOptions::new(server(), router().0)).await;
+    let proxy = Proxy::start(alone.addr).await;
+    let channel = Channel::connect(options(&[proxy.addr]));
+    channel.call::<WhoAmI>((), None).await.unwrap();
+    channel.leave_server();
+    channel.call::<WhoAmI>((), None).await.unwrap();
+    assert_eq!(proxy.connections(), 1);
+}
+
 #[tokio::test]
 async fn a_call_in_progress_fails_when_the_connection_is_cut() {
     let (router, mut seen) = router();

@@ -312,6 +312,11 @@ impl Proxy {
         self.held.send_replace(held);
     }
 
+    /// Returns the number of connections that were opened since the start or the last cut.
+    pub(crate) fn connections(&self) -> usize {
+        self.connections.lock().unwrap().len()
+    }
+
     pub(crate) fn cut(&self) {
         for connection in self.connections.lock().unwrap().drain(..) {
             connection.abort();

@@ -1,0 +1,63 @@
+//! Attempts of requests: a request that met the end of its leader's term before it wrote anything may be sent to the next
+//! leader.
+
+use std::cell::Cell;
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Seen {
+    /// A write may be in the log.
+    wrote: bool,
+    /// The log refused a write, because this server does not lead any more.
+    refused: bool,
+}
+
+tokio::task_local! {
+    static SEEN: Cell<Seen>;
+}
+
+/// Runs the work of a request. Returns its outcome, and whether the request can be repeated at the next leader: a write
+/// was refused because the term had ended, and none was made before. Writes of other tasks are not seen, and their
+/// refusals do not count.
+pub async fn attempt<T>(work: impl Future<Output = T>) -> (T, bool) {
+    let counted = async {
+        let outcome = work.await;
+        let seen = SEEN.with(Cell::get);
+        (outcome, seen.refused && !seen.wrote)
+    };
+    SEEN.scope(Cell::default(), counted).await
+}
+
+/// Records that a write of this request may be in the log.
+pub(crate) fn wrote() {
+    note(|seen| Seen { wrote: true, ..seen });
+}
+
+/// Records that the log refused a write of this request.
+pub(crate) fn refused() {
+    note(|seen| Seen { refused: true, ..seen });
+}
+
+fn note(change: impl FnOnce(Seen) -> Seen) {
+    // Work that no request asked for has no place to record it.
+    let _ = SEEN.try_with(|seen| seen.set(change(seen.get())));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn only_a_request_that_wrote_nothing_can_be_repeated() {
+        assert!(!attempt(async {}).await.1);
+        assert!(attempt(async { refused() }).await.1);
+        assert!(!attempt(async { wrote() }).await.1);
+        let both = async {
+            wrote();
+            refused();
+        };
+        assert!(!attempt(both).await.1);
+        // Another task's refusal says nothing about this request.
+        assert!(!attempt(async { tokio::spawn(async { refused() }).await.unwrap() }).await.1);
+        refused();
+    }
+}
