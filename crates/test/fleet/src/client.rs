@@ -22,6 +22,8 @@ pub struct SimClient {
     /// The status that the client reported for each allocation.
     reported: HashMap<AllocId, ClientStatus>,
     acknowledged: Arc<AtomicU64>,
+    /// The newest index of the servers' state that the client has seen.
+    seen: u64,
 }
 
 impl SimClient {
@@ -30,16 +32,17 @@ impl SimClient {
         let secret = Secret::new(node.secret_id.expose());
         let peer = PeerIdentity::Client { node_id: node.id.to_string(), secret };
         let channel = Channel::local(router, peer);
-        Self { node, channel, reported: HashMap::new(), acknowledged }
+        Self { node, channel, reported: HashMap::new(), acknowledged, seen: 0 }
     }
 
     /// Registers the client's node. Returns the TTL of its heartbeats.
     ///
     /// # Errors
     /// Returns the server's refusal.
-    pub async fn register(&self) -> Result<Duration, RpcError> {
+    pub async fn register(&mut self) -> Result<Duration, RpcError> {
         let request = NodeRegister { node: self.node.clone() };
         let contact = self.channel.call::<methods::NodeRegister>(request, None).await?;
+        self.seen = contact.state_index.max(contact.index);
         Ok(contact.heartbeat_ttl.to_std())
     }
 
@@ -58,8 +61,11 @@ impl SimClient {
     /// # Errors
     /// Fails if the server ends the stream or refuses a report.
     pub async fn run(mut self, ttl: Duration, cancel: CancellationToken) -> Result<(), RpcError> {
-        let request =
-            WatchAllocs { node_id: self.node.id.clone(), secret: self.node.secret_id.clone(), after: 0 };
+        let request = WatchAllocs {
+            node_id: self.node.id.clone(),
+            secret: self.node.secret_id.clone(),
+            after: self.seen,
+        };
         let mut deltas = self.channel.stream::<methods::WatchAllocs>(request);
         let mut cancelled = pin!(cancel.cancelled());
         let mut due = pin!(tokio::time::sleep(ttl / 2));

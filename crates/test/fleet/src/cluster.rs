@@ -154,7 +154,7 @@ impl Cluster {
                 let mut node = node(n);
                 edit(&mut node);
                 let router = self.servers[n % self.servers.len()].router.clone();
-                let client = SimClient::new(node, router, self.acknowledged.clone());
+                let mut client = SimClient::new(node, router, self.acknowledged.clone());
                 async move {
                     let ttl = client.register().await;
                     (n, client, ttl)
