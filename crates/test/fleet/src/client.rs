@@ -1,7 +1,8 @@
 //! A client that accepts all allocations, and runs nothing.
 
+use crate::load::RETRY_PAUSE;
 use caravan_messages::{AllocDelta, AllocStatus, NodeHeartbeat, NodeRegister, WatchAllocs};
-use caravan_rpc::{Channel, PeerIdentity, Router, RpcError, Secret, methods};
+use caravan_rpc::{Channel, Code, ItemStream, Method, PeerIdentity, Router, RpcError, Secret, methods};
 use caravan_sim::report;
 use caravan_types::AllocId;
 use caravan_types::alloc::{Allocation, ClientStatus, DesiredStatus};
@@ -11,8 +12,11 @@ use std::collections::HashMap;
 use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tokio_util::sync::CancellationToken;
+
+/// How long a call is repeated while no server leads.
+const TIMEOUT: Duration = Duration::from_secs(30);
 
 /// A client in memory.
 #[derive(Debug)]
@@ -52,8 +56,13 @@ impl SimClient {
             secret: self.node.secret_id.clone(),
             wants_identity: false,
         };
-        let contact = self.channel.call::<methods::NodeHeartbeat>(beat, None).await?;
+        let contact = again::<methods::NodeHeartbeat>(&self.channel, beat).await?;
         Ok(contact.heartbeat_ttl.to_std())
+    }
+
+    fn watch(&self) -> ItemStream<AllocDelta> {
+        let (node_id, secret) = (self.node.id.clone(), self.node.secret_id.clone());
+        self.channel.stream::<methods::WatchAllocs>(WatchAllocs { node_id, secret, after: self.seen })
     }
 
     /// Follows the client's allocations until cancelled, with heartbeats within `ttl`.
@@ -61,12 +70,7 @@ impl SimClient {
     /// # Errors
     /// Fails if the server ends the stream or refuses a report.
     pub async fn run(mut self, ttl: Duration, cancel: CancellationToken) -> Result<(), RpcError> {
-        let request = WatchAllocs {
-            node_id: self.node.id.clone(),
-            secret: self.node.secret_id.clone(),
-            after: self.seen,
-        };
-        let mut deltas = self.channel.stream::<methods::WatchAllocs>(request);
+        let mut deltas = self.watch();
         let mut cancelled = pin!(cancel.cancelled());
         let mut due = pin!(tokio::time::sleep(ttl / 2));
         loop {
@@ -101,9 +105,27 @@ impl SimClient {
         let began = updates.iter().filter(|update| update.client_status == ClientStatus::Running).count();
         let status =
             AllocStatus { node_id: self.node.id.clone(), secret: self.node.secret_id.clone(), updates };
-        self.channel.call::<methods::AllocStatus>(status, None).await?;
+        again::<methods::AllocStatus>(&self.channel, status).await?;
         self.acknowledged.fetch_add(began as u64, Ordering::Relaxed);
         Ok(())
+    }
+}
+
+/// Makes a call, again while no server leads.
+async fn again<M: Method>(channel: &Channel, request: M::Request) -> Result<M::Response, RpcError>
+where
+    M::Request: Clone,
+{
+    let begun = Instant::now();
+    loop {
+        match channel.call::<M>(request.clone(), None).await {
+            Err(error)
+                if matches!(error.code, Code::NotLeader | Code::Unavailable) && begun.elapsed() < TIMEOUT =>
+            {
+                tokio::time::sleep(RETRY_PAUSE).await;
+            }
+            result => return result,
+        }
     }
 }
 

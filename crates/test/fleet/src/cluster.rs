@@ -191,6 +191,11 @@ impl Cluster {
         self.handle.store().snapshot()
     }
 
+    /// Returns the handles of all servers.
+    pub(crate) fn handles(&self) -> Vec<Handle> {
+        self.servers.iter().map(|server| server.handle.clone()).collect()
+    }
+
     /// Returns the newest state of each server.
     pub fn roots(&self) -> Vec<Snapshot> {
         self.servers.iter().map(|server| server.handle.store().snapshot()).collect()

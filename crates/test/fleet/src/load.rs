@@ -1,7 +1,7 @@
 //! A load: jobs that are submitted as fast as a fleet accepts them, and its figures.
 
 use crate::cluster::{Cluster, FleetError};
-use caravan_server::{Handle, JobSubmission};
+use caravan_server::{Handle, JobRegistered, JobSubmission, Kind};
 use caravan_state::Topic;
 use caravan_types::Nanos;
 use caravan_types::eval::EvalStatus;
@@ -42,6 +42,8 @@ pub struct Figures {
 
 /// The timeout without progress.
 const TIMEOUT: Duration = Duration::from_secs(60);
+/// The pause before a request is repeated at the next leader.
+pub(crate) const RETRY_PAUSE: Duration = Duration::from_millis(50);
 
 /// Returns a job with this number of small allocations.
 pub(crate) fn job(id: &str, kind: JobType, count: u32) -> Job {
@@ -60,11 +62,26 @@ pub(crate) fn job(id: &str, kind: JobType, count: u32) -> Job {
     job
 }
 
+/// Registers a job at the leader, also if leadership moves meanwhile. Returns the leader and the result.
+async fn register(servers: &[Handle], job: &Job) -> Result<(Handle, JobRegistered), FleetError> {
+    let begun = Instant::now();
+    loop {
+        let leader = servers.iter().find(|server| server.is_leader()).unwrap_or(&servers[0]);
+        let submission = JobSubmission { draft: job.clone().into(), ..JobSubmission::default() };
+        match leader.jobs().register(submission).await {
+            Ok(registered) => return Ok((leader.clone(), registered)),
+            Err(error) if error.kind() != Kind::NotLeader || begun.elapsed() > TIMEOUT => {
+                return Err(error.into());
+            }
+            Err(_) => tokio::time::sleep(RETRY_PAUSE).await,
+        }
+    }
+}
+
 /// Registers a job and waits until its evaluation has succeeded. Returns the duration.
-async fn place(handle: Handle, job: Job) -> Result<Duration, FleetError> {
+async fn place(servers: Vec<Handle>, job: Job) -> Result<Duration, FleetError> {
     let (id, begun) = (job.id.to_string(), Instant::now());
-    let submission = JobSubmission { draft: job.into(), ..JobSubmission::default() };
-    let registered = handle.jobs().register(submission).await?;
+    let (handle, registered) = register(&servers, &job).await?;
     let mut changes = handle.store().watch().on(Topic::Eval(registered.eval_id.clone())).start();
     loop {
         let root = handle.store().snapshot();
@@ -140,7 +157,7 @@ pub async fn run(
             && placed <= running + load.ahead
         {
             let job = job(&format!("load-{first}-{submitted}"), JobType::Batch, load.each);
-            under_way.push(place(cluster.handle.clone(), job));
+            under_way.push(place(cluster.handles(), job));
             submitted += u64::from(load.each);
         }
         if moved.1 != running + placed {
