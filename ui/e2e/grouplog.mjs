@@ -68,6 +68,7 @@ async function survives(path) {
   expect(others.length === 0, `no other trouble, were ${others}`);
   await page.close();
   proxy.close();
+  return after;
 }
 
 const steps = {
@@ -139,6 +140,11 @@ const steps = {
     await followed(page).getByText('1 output followed, 1 ended.').waitFor();
     await has(page, first.ID.slice(0, 8));
     await page.close();
+  },
+
+  async 'the log of a group goes on after a broken connection'() {
+    const found = await survives('jobs/web@default/allocations/logs?taskGroup=front&type=stdout');
+    expect(found.size === 4, `the ticks of four tasks, were ${[...found.keys()]}`);
   },
 
   async 'the log of a task goes on after a broken connection'() {
