@@ -242,7 +242,7 @@ impl From<ApiError> for Answered {
 /// Answers a request, or passes it on to the leader.
 async fn once(call: &Arc<Call>, request: &Admitted) -> Answered {
     let is_forwarded = request.sender.is_some_and(|sender| sender.is_server);
-    let mut is_current = false;
+    let (mut is_current, begun) = (false, Instant::now());
     // Before the leader is found: a change after that is not missed.
     let change = call.state.server.as_ref().map(|server| server.cluster().leader_change().boxed());
     if let (Some(server), Place::Server, None) = (&call.state.server, call.line.place, &request.asks)
@@ -261,8 +261,13 @@ async fn once(call: &Arc<Call>, request: &Admitted) -> Answered {
         }
     }
     match Box::pin(here(call, request, is_current)).await {
-        // Nothing was appended, so the next leader may carry out a write as well.
-        Err(error) if error.reason == Some(ErrorReason::NoLeader) && !is_forwarded => {
+        // A write that was refused at once appended nothing, so the next leader may carry it out. Without a quorum it has
+        // waited for a leader already.
+        Err(error)
+            if error.reason == Some(ErrorReason::NoLeader)
+                && !is_forwarded
+                && (call.is_get() || begun.elapsed() < leader::HELD) =>
+        {
             Answered::LeaderLost(leader::Again::after(call, change))
         }
         other => Answered::Done(other),

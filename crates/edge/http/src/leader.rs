@@ -29,8 +29,8 @@ pub(crate) const LOST_TIMEOUT: Duration = Duration::from_secs(5);
 /// too (docs/reference/cluster.md, section 12.1).
 const PUBLIC_KEYS: &str = "/.well-known/*";
 
-/// How long an attempt of a waiting query takes at least if a leader held it.
-const HELD: Duration = Duration::from_secs(1);
+/// How long an attempt takes at least if a leader held it.
+pub(crate) const HELD: Duration = Duration::from_secs(1);
 
 /// Where a request is answered.
 pub(crate) enum Found {
