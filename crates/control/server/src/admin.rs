@@ -57,6 +57,8 @@ pub struct Admin {
     logins: oidc::Logins,
     /// Cached key sets and discovery documents of other parties.
     documents: Documents,
+    /// Held during a restore.
+    restoring: Arc<tokio::sync::Mutex<()>>,
 }
 
 /// Returns a hash that differs for different content.
@@ -79,6 +81,7 @@ impl Admin {
             is_authoritative: true,
             logins: oidc::Logins::default(),
             documents: Documents::default(),
+            restoring: Arc::default(),
         }
     }
 
@@ -230,25 +233,62 @@ impl Admin {
         Ok(self.core.keyring.cluster_key().ok_or(crate::keyring::KeyringFault::NoClusterKey)?)
     }
 
-    /// Replaces the whole state by a snapshot. Root keys of another cluster are sealed with the key of this one.
+    /// Replaces the whole state by a snapshot. Root keys of another cluster are sealed with the key of this one. One restore
+    /// follows the other, and each goes on to its end if the caller goes away.
     ///
     /// # Errors
     /// If the bytes are not a snapshot, the change cannot be made durable, or the root keys cannot be opened.
     pub async fn restore(&self, snapshot: Vec<u8>, keys: SnapshotKeys) -> Result<u64, ServerError> {
         let admin = self.clone();
+        let restored = runtime::spawn(async move { admin.restored(snapshot, keys).await }).await;
+        restored.map_err(|error| ServerError::CommandFailed(Arc::new(error)))?
+    }
+
+    async fn restored(&self, snapshot: Vec<u8>, keys: SnapshotKeys) -> Result<u64, ServerError> {
+        let _turn = self.restoring.lock().await;
+        let admin = self.clone();
         let snapshot = runtime::spawn_blocking(move || admin.adopted(snapshot, &keys)).await;
         let snapshot = snapshot.map_err(|error| ServerError::CommandFailed(Arc::new(error)))??;
-        let sha256 = Sha256::digest(&snapshot).iter().map(|byte| format!("{byte:02x}")).collect();
+        let index = match self.replace(&snapshot).await {
+            Ok(index) => index,
+            Err(error) => {
+                self.drop_parts().await;
+                return Err(error);
+            }
+        };
+        self.core.store.wait_for_index(index).await;
+        self.settle_keys().await?;
+        Ok(index)
+    }
+
+    /// Stores a snapshot in parts, which then replace the state.
+    async fn replace(&self, snapshot: &[u8]) -> Result<u64, ServerError> {
+        let sha256 = Sha256::digest(snapshot).iter().map(|byte| format!("{byte:02x}")).collect();
         let (id, mut parts) = (new_id(), 0);
         for part in snapshot.chunks(RESTORE_PART) {
             let part = Change::RestorePart { id: id.clone(), number: parts, bytes: Blob(part.to_vec()) };
             self.core.commit(part).await?;
             parts += 1;
         }
-        let index = self.core.commit(Change::RestoreCommit { id, parts, sha256 }).await?;
-        self.core.store.wait_for_index(index).await;
-        self.settle_keys().await?;
-        Ok(index)
+        self.core.commit(Change::RestoreCommit { id, parts, sha256 }).await
+    }
+
+    /// Removes the parts of a restore that came to no end, for example because its leader died. They would stay in the memory
+    /// of all servers and in each snapshot.
+    pub(crate) async fn drop_parts_of_earlier_terms(&self) {
+        if let Ok(_turn) = self.restoring.try_lock()
+            && self.core.snapshot().restore_size() > 0
+        {
+            self.drop_parts().await;
+        }
+    }
+
+    async fn drop_parts(&self) {
+        // The first part of another restore replaces them.
+        let nothing = Change::RestorePart { id: new_id(), number: 0, bytes: Blob(Vec::new()) };
+        if let Err(error) = self.core.commit(nothing).await {
+            tracing::warn!(%error, "the parts of a restore that failed were not removed; the next leader removes them");
+        }
     }
 }
 
@@ -293,5 +333,28 @@ fn set(outcome: Outcome) -> Result<(bool, u64), ServerError> {
         None => Ok((true, outcome.index)),
         Some(Refusal::Changed { .. }) => Ok((false, outcome.index)),
         Some(refusal) => Err(refusal.into()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::acl::AclConfig;
+
+    #[tokio::test]
+    async fn a_restore_that_came_to_no_end_leaves_no_parts() {
+        let core = Core::in_memory().await;
+        let admin = Admin::new(core.clone(), "r".into(), AclConfig::default(), None);
+        let part = Change::RestorePart { id: "dead".into(), number: 0, bytes: Blob(vec![1; 4]) };
+        core.commit(part).await.unwrap();
+        assert_eq!(core.snapshot().restore_size(), 4);
+        admin.drop_parts_of_earlier_terms().await;
+        assert_eq!(core.snapshot().restore_size(), 0);
+        // A restore that is under way keeps its parts.
+        let _turn = admin.restoring.lock().await;
+        let part = Change::RestorePart { id: "alive".into(), number: 0, bytes: Blob(vec![1; 4]) };
+        core.commit(part).await.unwrap();
+        admin.drop_parts_of_earlier_terms().await;
+        assert_eq!(core.snapshot().restore_size(), 4);
     }
 }

@@ -26,7 +26,7 @@ pub use leave::{MembershipFault, Transferred};
 pub use regions::RegionFault;
 
 pub(crate) use addresses::Addresses;
-pub(crate) use founder::Founder;
+pub(crate) use founder::{Founder, peer};
 pub(crate) use health::HealthBook;
 pub(crate) use leader::{LEADER_TIMEOUT, Origin, Place};
 pub(crate) use leave::Named;

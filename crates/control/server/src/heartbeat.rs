@@ -4,6 +4,7 @@ use crate::core::Core;
 use crate::error::ServerError;
 use crate::node_evals;
 use crate::runtime::{self, planted, select};
+use caravan_state::FeedItem;
 use caravan_types::command::NodeChange;
 use caravan_types::eval::Trigger;
 use caravan_types::node::{NodeEvent, NodeStatus};
@@ -140,26 +141,32 @@ impl Heartbeats {
 
     /// Watches the deadlines until cancelled.
     pub(crate) async fn run(self, cancel: CancellationToken) {
-        let nodes: Vec<NodeId> = self
-            .core
-            .snapshot()
-            .nodes()
-            .filter(|n| n.status != NodeStatus::Down)
-            .map(|n| n.id.clone())
-            .collect();
-        let failover = if planted!(NoFailover) { Duration::ZERO } else { self.config.failover };
-        let at = runtime::now() + failover;
-        for node in nodes {
-            // Some nodes may have sent a heartbeat before this task ran.
-            self.deadlines().entry(node).or_insert(at);
-        }
+        let mut feed = self.core.store.feed();
+        self.expect_all();
         loop {
             let next = self.deadlines().values().min().copied();
             select! {
                 () = cancel.cancelled() => return,
                 () = self.changed.notified() => {}
                 () = sleep_until(next) => self.expire().await,
+                item = feed.next() => match item {
+                    Some(FeedItem::Changes(_)) => {}
+                    // A restored state may have nodes that no heartbeat announced.
+                    Some(FeedItem::Resync) => self.expect_all(),
+                    None => return,
+                },
             }
+        }
+    }
+
+    /// Gives each node that is not down, and has no deadline, the time that a new leader grants.
+    fn expect_all(&self) {
+        let failover = if planted!(NoFailover) { Duration::ZERO } else { self.config.failover };
+        let (root, at) = (self.core.snapshot(), runtime::now() + failover);
+        let mut deadlines = self.deadlines();
+        for node in root.nodes().filter(|node| node.status != NodeStatus::Down) {
+            // Some nodes may have sent a heartbeat already.
+            deadlines.entry(node.id.clone()).or_insert(at);
         }
     }
 
@@ -253,6 +260,31 @@ mod tests {
     use super::*;
     use futures::FutureExt as _;
     use std::pin::pin;
+
+    /// A node that was down is ready again in the restored state. It must send heartbeats, or it counts as down again.
+    #[tokio::test]
+    async fn nodes_of_a_restored_state_have_deadlines() {
+        let core = Core::in_memory().await;
+        let heartbeats = Heartbeats::new(core.clone(), HeartbeatConfig::default());
+        let running = tokio::spawn(heartbeats.clone().run(CancellationToken::new()));
+        let node = caravan_types::node::Node {
+            id: "n".into(),
+            status: NodeStatus::Ready,
+            ..caravan_types::node::Node::default()
+        };
+        let register = NodeChange::NodeRegister { node: Box::new(node), evals: Vec::new() };
+        core.commit(register.into()).await.unwrap();
+        assert_eq!(heartbeats.active(), 0, "a registration is recorded by its endpoint");
+        let snapshot = caravan_state::encode(&core.snapshot());
+        core.commit(caravan_types::command::Change::Restore { snapshot }).await.unwrap();
+        let waiting = async {
+            while heartbeats.active() == 0 {
+                tokio::task::yield_now().await;
+            }
+        };
+        tokio::time::timeout(Duration::from_secs(30), waiting).await.unwrap();
+        running.abort();
+    }
 
     #[tokio::test]
     async fn a_heartbeat_waits_for_the_decision_about_its_node() {

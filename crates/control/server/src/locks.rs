@@ -1,19 +1,25 @@
 //! Locks on variables: held as long as their holders renew them (docs/reference/http-api.md, section 5.9).
 //!
-//! The holder of each lock is in the shared state. The renewal deadline is known to this server only, and starts again
-//! when the server starts.
+//! The holder of each lock is in the shared state. The renewal deadlines are known to one leader term only, and start again
+//! with the next term.
 
 use crate::core::Core;
+use crate::error::ServerError;
 use crate::runtime::{self, select};
+use crate::variables::VariableFault;
 use caravan_state::{Table, Topic};
 use caravan_types::command::Change;
-use caravan_types::variable::{LockUse, Variable, VariableKey, VariableLock};
+use caravan_types::variable::{LockUse, Variable, VariableKey, VariableLock, VariableMetadata};
 use parking_lot::{Mutex, MutexGuard};
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use tokio::sync::Notify;
+use std::time::Duration;
+use tokio::sync::{Notify, RwLock};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
+
+/// The pause before a release that failed is retried.
+const PAUSE: Duration = Duration::from_secs(1);
 
 #[derive(Debug)]
 struct Held {
@@ -27,21 +33,52 @@ pub(crate) struct Locks {
     core: Core,
     held: Arc<Mutex<BTreeMap<VariableKey, Held>>>,
     renewed: Arc<Notify>,
+    /// Held for writing while the release of a lock is on its way.
+    releasing: Arc<RwLock<()>>,
 }
 
 /// How long a lock is held after a renewal: its TTL, and the delay in which no other holder gets it.
-fn patience(lock: &VariableLock) -> std::time::Duration {
+fn patience(lock: &VariableLock) -> Duration {
     lock.ttl.0.to_std() + lock.lock_delay.0.to_std()
 }
 
 impl Locks {
     pub(crate) fn new(core: Core) -> Self {
-        Self { core, held: Arc::default(), renewed: Arc::default() }
+        Self { core, held: Arc::default(), renewed: Arc::default(), releasing: Arc::default() }
     }
 
     /// A panic leaves only complete entries.
     fn held(&self) -> MutexGuard<'_, BTreeMap<VariableKey, Held>> {
         self.held.lock()
+    }
+
+    /// Renews a lock for its holder. Returns `None` if another holder has the lock.
+    ///
+    /// The answer tells the holder that nobody else gets the lock for its TTL. So a quorum round that begins after the
+    /// request proves that this server leads. For example, a leader that is cut off could otherwise answer its holder while
+    /// the next leader gives the lock to another one.
+    ///
+    /// # Errors
+    /// If the variable does not exist, its lock is not held, or this server does not lead the term.
+    pub(crate) async fn extend(
+        &self,
+        key: &VariableKey,
+        id: &str,
+    ) -> Result<Option<VariableMetadata>, ServerError> {
+        self.core.log.read_quorum().await?;
+        if self.core.term.map(crate::core::Term::number) != Some(self.core.log.metrics().term) {
+            return Err(ServerError::NotLeader);
+        }
+        // A release that was decided before takes effect first.
+        let _settled = self.releasing.read().await;
+        let root = self.core.snapshot();
+        let row = root.variable(key).ok_or(VariableFault::NothingToRenew)?;
+        let lock = row.lock.as_ref().ok_or(VariableFault::NotLocked)?;
+        if lock.id != id {
+            return Ok(None);
+        }
+        self.renew(key, lock);
+        Ok(Some(row.metadata()))
     }
 
     /// Records a renewal by the holder.
@@ -77,7 +114,7 @@ impl Locks {
         let locked: BTreeMap<VariableKey, VariableLock> =
             root.locked_variables().map(|(key, lock)| (key.clone(), lock.clone())).collect();
         let (now, mut over) = (runtime::now(), Vec::new());
-        let next = {
+        {
             let mut held = self.held();
             held.retain(|key, known| locked.get(key).is_some_and(|lock| lock.id == known.id));
             for (key, lock) in &locked {
@@ -88,17 +125,97 @@ impl Locks {
                     over.push((key.clone(), lock.id.clone()));
                 }
             }
-            held.values().map(|known| known.until).filter(|until| *until > now).min()
-        };
+        }
+        let mut failed = false;
         for (key, id) in over {
-            let variable = Box::new(Variable { key: key.clone(), ..Variable::default() });
-            let lock = LockUse::Release(id);
-            let change = Change::VariableWrite { variable, check_index: None, lock };
-            match self.core.propose(change).await {
-                Ok(_) => tracing::info!(variable = %key, "the lock was not renewed and is given up"),
-                Err(error) => tracing::warn!(variable = %key, %error, "the lock cannot be given up"),
+            failed |= !self.release(key, id).await;
+        }
+        let now = runtime::now();
+        let next = self.held().values().map(|known| known.until).filter(|until| *until > now).min();
+        let retry = failed.then(|| now + PAUSE);
+        [next, retry].into_iter().flatten().min()
+    }
+
+    /// Releases a lock, unless it was renewed meanwhile. Returns whether nothing is left to do.
+    async fn release(&self, key: VariableKey, id: String) -> bool {
+        let _releasing = self.releasing.write().await;
+        let now = runtime::now();
+        let is_over = self.held().get(&key).is_some_and(|known| known.id == id && known.until <= now);
+        if !is_over {
+            return true;
+        }
+        let variable = Box::new(Variable { key: key.clone(), ..Variable::default() });
+        let change = Change::VariableWrite { variable, check_index: None, lock: LockUse::Release(id) };
+        match self.core.propose(change).await {
+            Ok(_) => tracing::info!(variable = %key, "the lock was not renewed and is given up"),
+            Err(error) => {
+                tracing::warn!(variable = %key, %error, "the lock cannot be given up; trying again");
+                return false;
             }
         }
-        next
+        true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::core::Term;
+    use caravan_types::duration::GoDuration;
+
+    /// Returns a core with a variable whose lock has a TTL, and the key of the variable.
+    async fn locked(ttl: Duration) -> (Core, VariableKey) {
+        let core = Core::in_memory().await;
+        let key = VariableKey::new("default", "v");
+        let lock = VariableLock {
+            id: "a".into(),
+            ttl: GoDuration(caravan_types::Nanos::from_std(ttl)),
+            ..VariableLock::default()
+        };
+        let variable = Variable { key: key.clone(), lock: Some(lock), ..Variable::default() };
+        let lock = LockUse::Acquire;
+        let change = Change::VariableWrite { variable: Box::new(variable), check_index: None, lock };
+        core.commit(change).await.unwrap();
+        (core, key)
+    }
+
+    fn is_held(core: &Core, key: &VariableKey) -> bool {
+        core.snapshot().variable(key).is_some_and(|row| row.lock.is_some())
+    }
+
+    /// The first release fails because it belongs to a later term.
+    #[tokio::test]
+    async fn a_release_that_failed_is_made_later() {
+        let (core, key) = locked(Duration::ZERO).await;
+        let failing = Locks::new(core.in_term(Term::new(1_000)));
+        let next = failing.settle().await.expect("the release is tried again");
+        assert!(is_held(&core, &key) && next <= runtime::now() + PAUSE);
+        let locks = Locks { core: core.clone(), ..failing };
+        assert_eq!(locks.settle().await, None);
+        assert!(!is_held(&core, &key));
+    }
+
+    #[tokio::test]
+    async fn a_lock_is_renewed_by_the_leader_of_the_term_only() {
+        let (core, key) = locked(Duration::from_secs(3600)).await;
+        let locks = Locks::new(core.clone());
+        assert!(locks.extend(&key, "a").await.unwrap().is_some());
+        assert!(locks.extend(&key, "b").await.unwrap().is_none());
+        let earlier = Locks::new(core.in_term(Term::new(1_000)));
+        assert!(matches!(earlier.extend(&key, "a").await, Err(ServerError::NotLeader)));
+    }
+
+    #[tokio::test]
+    async fn a_renewal_waits_for_a_release_that_is_on_its_way() {
+        let (core, key) = locked(Duration::from_secs(3600)).await;
+        let locks = Locks::new(core.clone());
+        let releasing = locks.releasing.clone().write_owned().await;
+        let (waiting, renewed) = (locks.clone(), key.clone());
+        let renewal = tokio::spawn(async move { waiting.extend(&renewed, "a").await });
+        let variable = Box::new(Variable { key: key.clone(), ..Variable::default() });
+        let lock = LockUse::Release("a".into());
+        core.commit(Change::VariableWrite { variable, check_index: None, lock }).await.unwrap();
+        drop(releasing);
+        assert!(renewal.await.unwrap().is_err(), "the lock is free");
     }
 }

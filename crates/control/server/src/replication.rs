@@ -22,6 +22,7 @@ use crate::runtime::{self, select};
 use caravan_members::{Member, View};
 use caravan_messages::region::{FollowRows, ReplicatedKind, ReplicatedRow, RowsPart};
 use caravan_rpc::methods;
+use caravan_state::Feed;
 use caravan_types::admin::AdminChange;
 use caravan_types::command::Change;
 use futures::StreamExt as _;
@@ -48,6 +49,8 @@ enum Fault {
     Rows { refused: usize, first: String },
     /// The log could not be written.
     Write(ServerError),
+    /// A snapshot replaced the own state, so all rows must be compared again.
+    Restored,
 }
 
 impl fmt::Display for Fault {
@@ -57,6 +60,9 @@ impl fmt::Display for Fault {
             Self::Rows { refused: 1, first } => f.write_str(first),
             Self::Rows { refused, first } => write!(f, "{refused} rows were refused; the first one: {first}"),
             Self::Write(error) => error.fmt(f),
+            Self::Restored => {
+                f.write_str("the state was restored from a snapshot: all rows are compared again")
+            }
         }
     }
 }
@@ -139,6 +145,8 @@ impl Replication {
 
     /// Follows the rows of a kind until something fails.
     async fn follow(&self, from: &str, kind: ReplicatedKind) -> Fault {
+        // Before the first row is compared: a restore after that is not missed.
+        let (mut feed, restores) = (self.core.store.feed(), self.core.store.restores());
         let channel = match self.cluster.reach(from).await {
             Ok(channel) => channel,
             Err(fault) => return Fault::Region(fault.to_string()),
@@ -149,7 +157,12 @@ impl Replication {
         };
         let mut parts = channel.stream::<methods::FollowRows>(FollowRows { kind, token });
         let mut update = Update::default();
-        while let Some(part) = parts.next().await {
+        loop {
+            let part = select! {
+                part = parts.next() => part,
+                () = self.restored(&mut feed, restores) => return Fault::Restored,
+            };
+            let Some(part) = part else { break };
             let part: RowsPart = match part {
                 Ok(part) => part,
                 Err(error) => return Fault::Region(error.message),
@@ -166,6 +179,17 @@ impl Replication {
             self.cluster.replication.succeeded(kind, index, rows, self.core.now());
         }
         Fault::Region(format!("region \"{from}\" ended the answer"))
+    }
+
+    /// Waits until the own state was replaced more often than `before`.
+    async fn restored(&self, feed: &mut Feed, before: u64) {
+        while feed.next().await.is_some() {
+            if self.core.store.restores() != before {
+                return;
+            }
+        }
+        // The server ends.
+        std::future::pending::<()>().await;
     }
 
     /// Writes an update, as far as the state permits it.

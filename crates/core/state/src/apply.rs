@@ -7,6 +7,7 @@ mod host_volume;
 mod job;
 mod node;
 mod plan;
+mod restored;
 mod scaling;
 mod service;
 mod variable;

@@ -215,6 +215,11 @@ impl Root {
         self.index
     }
 
+    /// Returns the number of bytes of a snapshot whose restore has begun and not ended.
+    pub fn restore_size(&self) -> usize {
+        self.staged.as_ref().map_or(0, |staged| staged.size())
+    }
+
     /// Returns the index that clients receive for a table: that of its last change.
     ///
     /// A table that was never written has 0, and the tables of [`Table::shows_one`] have 1, as in Nomad. Clients raise 0

@@ -27,6 +27,11 @@ impl Staged {
         Ok(staged)
     }
 
+    /// Returns the number of bytes so far.
+    pub(crate) fn size(&self) -> usize {
+        self.parts.iter().map(|part| part.0.len()).sum()
+    }
+
     /// Returns the whole snapshot, if it is complete.
     pub(crate) fn whole(&self, id: &str, parts: u32, sha256: &str) -> Result<Vec<u8>, Refusal> {
         let is_whole = self.id == id && self.parts.len() == parts as usize;

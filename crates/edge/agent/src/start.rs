@@ -13,7 +13,7 @@ use caravan_client::{Client, ClientConfig, KnownServers, RpcServers};
 use caravan_http::{AgentInfo, HttpState, Listener, TaskRoutes};
 use caravan_rpc::{
     Channel, ConnectOptions, PeerIdentity, Registration, ReverseOptions, ReverseRegistry, ReverseService,
-    RpcServer, Secret, ServerOptions, ServerPeer,
+    RpcServer, Secret, ServerList, ServerOptions, ServerPeer,
 };
 use caravan_server::{HeartbeatConfig, ServerConfig};
 use parking_lot::Mutex;
@@ -91,7 +91,7 @@ impl Agent<'_> {
             server: server.clone(),
             client: client.as_ref().map(|client| Arc::new(client.handle.clone()) as _),
             relay: remote.map(|remote| remote.channel.clone()),
-            servers: remote.map(|remote| remote.options.targets.clone()),
+            servers: remote.map(|remote| ServerList::new(remote.options.clone())),
             logs: Some(Arc::new(self.logs.clone())),
             profiler: Some(Arc::new(crate::profile::CpuProfiler::default())),
             reload: Some(reloader.clone()),

@@ -3,6 +3,7 @@
 use crate::access::{self, Place, Watched};
 use crate::call::Call;
 use crate::error::ApiError;
+use crate::leader;
 use crate::reply::{Indexed, Meta, Next};
 use caravan_state::{Reads, Root, Watch};
 use std::time::Duration;
@@ -21,7 +22,9 @@ pub(crate) async fn read<T>(
     let store = server.store();
     let answer = |reads: &Reads<'_>| {
         let (index, value) = read(reads)?;
-        let meta = Meta { index, known_leader: server.is_leader(), next: Next::default() };
+        let is_proved = server.is_leader() && !leader::is_stale(call);
+        let known_leader = is_proved || server.cluster().knows_leader();
+        let meta = Meta { index, known_leader, next: Next::default() };
         Ok((meta, value))
     };
     if wait.index == 0 {

@@ -20,7 +20,7 @@ use crate::task_api;
 use arc_swap::ArcSwap;
 use bytes::Bytes;
 use caravan_api::ErrorReason;
-use caravan_server::{Caller, Handle};
+use caravan_server::{Caller, Handle, LeaderPlace};
 use futures::FutureExt as _;
 use http::header::{CONTENT_ENCODING, HeaderName, LOCATION, ORIGIN, VARY};
 use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode};
@@ -197,16 +197,18 @@ async fn answer(
         };
     }
     let request = Admitted { sender, asks, upgrade: Mutex::new(upgrade) };
-    let mut give_up: Option<Instant> = None;
+    let (first, mut give_up) = (Instant::now(), None);
     loop {
         let begun = Instant::now();
         match Box::pin(once(&call, &request)).await {
             Answered::Done(result) => return result,
             // Nothing was done: the request is sent to the next leader, which may take an election.
             Answered::LeaderLost(again) => {
-                // A query that waited for minutes has the whole time again.
-                let fresh = begun.elapsed() > leader::LOST_TIMEOUT;
-                let until = give_up.filter(|_| !fresh).unwrap_or(Instant::now() + leader::LOST_TIMEOUT);
+                // A query that a leader has held has the whole time again, also if leaders follow each other quickly.
+                let fresh = call.is_get() && begun.elapsed() > leader::held_after(&call);
+                // A write without a quorum has waited for a leader within its first attempt.
+                let since = if call.is_get() { Instant::now() } else { first };
+                let until = give_up.filter(|_| !fresh).unwrap_or(since + leader::LOST_TIMEOUT);
                 if Instant::now() >= until {
                     return Err(leader::no_leader(&call));
                 }
@@ -282,7 +284,10 @@ async fn here(call: &Arc<Call>, request: &Admitted, is_current: bool) -> Result<
     match (&call.state.server, &call.state.relay) {
         // The refusal is sent over the websocket, whose first message may hold the token.
         _ if asks.is_none() && line.place == Place::Websocket => {}
-        (Some(server), _) => call.caller.store(Arc::new(access::check(call, server)?)),
+        (Some(server), _) => {
+            let caller = leader::surely(server, || access::check(call, server)).await?;
+            call.caller.store(Arc::new(caller));
+        }
         // The server that forwarded the request has checked it. Otherwise the agent asks a server, unless a server
         // answers anyway.
         (None, Some(channel)) if call.state.acl && !from_agent && answers_itself(call) => {
@@ -311,14 +316,15 @@ async fn here(call: &Arc<Call>, request: &Admitted, is_current: bool) -> Result<
 
 /// Answers a request at the agent where it belongs.
 async fn placed(call: &Call, is_current: bool) -> Result<Response<Body>, ApiError> {
+    let server = call.state.server.as_ref();
     let destination = match call.line.place {
         Place::Node(object) => {
             if let Some(client) = &call.state.client {
                 client_side::ready(client.as_ref()).await;
             }
-            routes::client::place(call, object)?
+            leader::surely_at(server, || routes::client::place(call, object)).await?
         }
-        Place::Named(unknown) => routes::monitor::place(call, unknown)?,
+        Place::Named(unknown) => leader::surely_at(server, || routes::monitor::place(call, unknown)).await?,
         _ if call.state.server.is_some() || is_local(call) => Destination::Here,
         _ => {
             let channel = call.state.relay.clone().filter(|_| call.hops == 0);
@@ -329,11 +335,18 @@ async fn placed(call: &Call, is_current: bool) -> Result<Response<Body>, ApiErro
         (Destination::Node(node), Some(server)) => {
             Destination::There(server.node_channel(&node).await.map_err(ApiError::no_path)?)
         }
+        (Destination::Leader, Some(server)) => match server.cluster().place(false, false).await {
+            Ok(LeaderPlace::Here) => Destination::Here,
+            Ok(LeaderPlace::There(channel)) => Destination::Server(channel),
+            Err(_) => return Err(leader::no_leader(call)),
+        },
         (destination, _) => destination,
     };
     let response = match (destination, call.state.server.as_ref().filter(|_| is_cached(call))) {
         // Only an agent with a server has such a destination.
         (Destination::Node(_), _) => return Err(ApiError::not_found("No path to node")),
+        (Destination::Leader, _) => return Err(leader::no_leader(call)),
+        (Destination::Server(channel), _) => return Ok(Box::pin(relay::to_server(call, &channel)).await?),
         (Destination::There(channel), _) => return Box::pin(relay::forward(call, &channel)).await,
         (Destination::Here, Some(server)) => Box::pin(cached(call, server)).await?,
         (Destination::Here, None) => run(call).await?.into_response(call.query.pretty()),

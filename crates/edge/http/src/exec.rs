@@ -4,6 +4,7 @@
 use crate::access;
 use crate::client_side::{self, ClientSide};
 use crate::error::{ApiError, ClientCall};
+use crate::leader;
 use crate::region;
 use crate::relay::MAX_HOPS;
 use crate::state::HttpState;
@@ -123,7 +124,7 @@ pub(crate) fn serve(
         // A connection to a server's port alone does not authorize the caller.
         let judge = state.server.clone().filter(|_| !is_foreign);
         let allowed = match &judge {
-            Some(server) => access::may_exec(server, &asked),
+            Some(server) => leader::surely(server, || access::may_exec(server, &asked)).await,
             None => Ok(()),
         };
         let opened = match allowed {

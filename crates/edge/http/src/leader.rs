@@ -26,6 +26,13 @@ const MAX_PAUSE: Duration = Duration::from_millis(400);
 /// How long a request is sent to one leader after the other before it fails.
 pub(crate) const LOST_TIMEOUT: Duration = Duration::from_secs(5);
 
+/// The route of the public keys. Other services verify identities with them, so every server answers it without a leader
+/// too (docs/reference/cluster.md, section 12.1).
+const PUBLIC_KEYS: &str = "/.well-known/*";
+
+/// How long an attempt takes at least if a leader held it.
+pub(crate) const HELD: Duration = Duration::from_secs(1);
+
 /// Where a request is answered.
 pub(crate) enum Found {
     /// At this server, which leads, or whose state may be stale.
@@ -73,6 +80,11 @@ pub(crate) fn repeats(call: &Call) -> bool {
     call.line.place == Place::Server && call.line.path != "operator/raft/transfer-leadership"
 }
 
+/// Returns how long an attempt must have taken to show that a leader held the request.
+pub(crate) fn held_after(call: &Call) -> Duration {
+    if is_waiting(call) { HELD } else { LOST_TIMEOUT }
+}
+
 /// Returns whether a query waits for a change of the state.
 fn is_waiting(call: &Call) -> bool {
     ["index", "wait"].iter().any(|name| call.query.get(name).is_some())
@@ -80,7 +92,8 @@ fn is_waiting(call: &Call) -> bool {
 
 /// Finds the leader for a request; a stale read is answered by any server.
 pub(crate) async fn find(call: &Call, server: &Handle, is_forwarded: bool) -> Result<Found, ApiError> {
-    if is_stale(call) {
+    let is_public = call.line.path == PUBLIC_KEYS && call.is_get();
+    if is_stale(call) || (is_public && server.cluster().is_member() && !server.cluster().knows_leader()) {
         if !is_about_log(call) && server.cluster().is_member() {
             // Without a leader, the state stays as the restart left it. The headers then name no leader.
             let recovered = tokio::time::timeout(LOST_TIMEOUT, server.cluster().recovered()).await;
@@ -96,6 +109,35 @@ pub(crate) async fn find(call: &Call, server: &Handle, is_forwarded: bool) -> Re
         Ok(LeaderPlace::There(channel)) => Ok(Found::There(channel)),
         Err(_) => Err(no_leader(call)),
     }
+}
+
+/// Decides about a request by this server's state. A refusal by a follower may come from a state that lags behind: then the
+/// follower catches up and decides again. For example, a token that the leader has just created is valid at all servers.
+pub(crate) async fn surely<T>(
+    server: &Handle,
+    decide: impl Fn() -> Result<T, ApiError>,
+) -> Result<T, ApiError> {
+    match decide() {
+        Err(error) if lags(&error, server) && server.cluster().catches_up().await => decide(),
+        decided => decided,
+    }
+}
+
+/// As [`surely`]; an agent without a server decides by itself.
+pub(crate) async fn surely_at<T>(
+    server: Option<&Handle>,
+    decide: impl Fn() -> Result<T, ApiError>,
+) -> Result<T, ApiError> {
+    match server {
+        Some(server) => surely(server, decide).await,
+        None => decide(),
+    }
+}
+
+/// Returns whether a refusal may come from a state that lags behind.
+fn lags(error: &ApiError, server: &Handle) -> bool {
+    let is_refusal = matches!(error.status, StatusCode::FORBIDDEN | StatusCode::NOT_FOUND);
+    is_refusal && !server.is_leader()
 }
 
 /// Creates the error for a request without a leader. A transfer of leadership is answered with 503

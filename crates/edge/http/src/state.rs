@@ -8,7 +8,7 @@ use crate::log_source::LogSource;
 use crate::profiler::Profiler;
 use crate::transport::Transport;
 use arc_swap::ArcSwap;
-use caravan_rpc::{Channel, Targets};
+use caravan_rpc::{Channel, ServerList};
 use caravan_server::Handle;
 use caravan_types::UnixNanos;
 use serde_json::Value;
@@ -98,7 +98,7 @@ pub struct HttpState {
     /// The channel to a server, on agents without one.
     pub relay: Option<Channel>,
     /// The servers that the agent uses, on agents without a server.
-    pub servers: Option<Targets>,
+    pub servers: Option<ServerList>,
     /// The agent's log, for the monitor.
     pub logs: Option<Arc<dyn LogSource>>,
     /// The source of profiles; `None` if profiles are not available.

@@ -10,6 +10,7 @@ use caravan_messages::{
 use caravan_rpc::{Channel, RpcError, Targets, methods};
 use caravan_types::lookup::{LookupsFound, WatchLookups};
 use futures::stream::{BoxStream, StreamExt};
+use rand::seq::SliceRandom as _;
 use std::collections::BTreeSet;
 use std::fmt::Debug;
 use std::path::PathBuf;
@@ -71,10 +72,12 @@ pub struct KnownServers {
 }
 
 impl KnownServers {
-    /// Reads the addresses of an earlier agent, which are tried after the configured ones.
+    /// Reads the addresses of an earlier agent, which are tried after the configured ones. Once the servers have sent their
+    /// addresses, the configured ones are tried when none of those answers.
     pub fn open(targets: Targets, file: PathBuf) -> Self {
         let stored = std::fs::read_to_string(&file).unwrap_or_default();
         let mut list = targets.list();
+        targets.set_fallback(list.clone());
         list.extend(stored.lines().map(str::to_owned).filter(|line| !line.is_empty()));
         let mut seen = BTreeSet::new();
         list.retain(|address| seen.insert(address.clone()));
@@ -88,7 +91,10 @@ impl KnownServers {
             return;
         }
         tracing::info!(servers = ?addresses, "the list of servers has changed");
-        self.targets.set(addresses.to_vec());
+        // In random order, so that the clients of a server that ends do not all go to the same one.
+        let mut list = addresses.to_vec();
+        list.shuffle(&mut rand::rng());
+        self.targets.set(list);
         let text: String = addresses.iter().map(|address| format!("{address}\n")).collect();
         if let Err(error) = caravan_sys::files::atomic_write(&self.file, text.as_bytes(), 0o600) {
             tracing::warn!(error = caravan_sys::describe(&error), "the list of servers cannot be stored");

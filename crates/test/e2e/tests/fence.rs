@@ -202,6 +202,32 @@ fn the_host_of_a_writer_is_cut_off() -> Result<()> {
     a_volume_changes_hands(Loss::CutOff, 33)
 }
 
+/// The writer is younger than a snapshot that is restored, and its host is cut off meanwhile. Nobody knows its allocation
+/// any more, but its claim still holds the volume.
+#[test]
+fn a_restored_snapshot_lets_no_second_writer_in() -> Result<()> {
+    let mut w = World::start(SHORT, 97, &stamper())?;
+    let file = w.cluster.server().dir().join("before.snap").to_string_lossy().into_owned();
+    w.cluster.stop_job("writer", true)?;
+    w.cluster.server().wait_no_claims("data")?;
+    w.cluster.server().caravan(&["operator", "snapshot", "save", &file])?.ok()?;
+    w.cluster.run_job("writer", &stamper())?;
+    (w.number, w.alloc) = w.running(None)?;
+    w.stamped(&w.alloc)?;
+    let number = w.number;
+    w.cluster.node(number).cut()?;
+    w.cluster.server().caravan(&["operator", "snapshot", "restore", &file])?.ok()?;
+    ensure!(w.cluster.server().allocs("writer")?.iter().all(|a| a["ID"] != w.alloc.as_str()));
+    w.cluster.run_job("writer", &stamper())?;
+    let (there, second) = w.taken_over()?;
+    w.cluster.node(number).mend()?;
+    w.node_is(number, "ready")?;
+    w.only(there, &second)?;
+    w.stamped(&second)?;
+    w.cluster.stop_job("writer", false)?;
+    w.cluster.server().wait_no_claims("data")
+}
+
 /// Nodes count as lost within seconds, long before their leases expire.
 const WIDE: &str = "server {\n heartbeat_grace = \"1s\"\n min_heartbeat_ttl = \"1s\"\n failover_heartbeat_ttl = \"5s\"\n \
      lease_ttl = \"15s\"\n lease_kill_grace = \"1s\"\n lease_margin = \"1s\"\n}\n";

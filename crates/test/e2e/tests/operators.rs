@@ -352,6 +352,15 @@ fn the_servers_of_a_client_are_listed() -> Result<()> {
         second.get(&format!("/v1/client/stats?node_id={id}")).map(drop)
     })?;
     let own = server.rpc_address();
+    // A server that does not answer is not taken into the list, which would cut the client off.
+    let closed = format!("127.0.0.1:{}", caravan_testkit::free_port()?);
+    let wrong = client.caravan(&["node", "config", "-update-servers", &closed])?.failed()?;
+    ensure!(wrong.stderr.contains("400") && wrong.stderr.contains(&closed), "{}", wrong.all());
+    let shown = client.caravan(&["node", "config", "-servers"])?.ok()?;
+    ensure!(shown.stdout.trim() == second.rpc_address(), "{}", shown.all());
+    client.caravan(&["node", "config", "-update-servers", &closed, &second.rpc_address()])?.ok()?;
+    let shown = client.caravan(&["node", "config", "-servers"])?.ok()?;
+    ensure!(shown.stdout.trim() == second.rpc_address(), "{}", shown.all());
     let wrong = client.caravan(&["node", "config", "-update-servers"])?.failed()?;
     ensure!(wrong.stderr.contains("at least one server"), "{}", wrong.all());
     let both = Agent::start()?;

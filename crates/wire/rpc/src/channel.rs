@@ -1,8 +1,10 @@
 //! The calling side of RPC.
 
+mod list;
 mod remote;
 mod targets;
 
+pub use self::list::ServerList;
 use self::remote::Remote;
 pub use self::remote::{Calling, ConnectOptions, RetryPolicy};
 pub use self::targets::Targets;

@@ -32,7 +32,7 @@ mod stranger;
 mod wire;
 
 pub use caravan_tls::Certificate;
-pub use channel::{Calling, Channel, ConnectOptions, ItemStream, RetryPolicy, Targets};
+pub use channel::{Calling, Channel, ConnectOptions, ItemStream, RetryPolicy, ServerList, Targets};
 pub use error::{Code, RpcError, ServeError};
 pub use gate::{Entry, Gate, Limits, Ticket};
 pub use h2::KeepAlive;

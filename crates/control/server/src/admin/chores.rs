@@ -51,6 +51,7 @@ impl Chores {
     pub(crate) async fn run(self, cancel: CancellationToken) {
         let mut keys = self.0.core.store.watch().on(Topic::Table(Table::RootKeys)).start();
         let mut round = Interval::new(ROUND);
+        self.0.drop_parts_of_earlier_terms().await;
         loop {
             select! {
                 () = cancel.cancelled() => return,

@@ -20,11 +20,16 @@ impl Addresses {
         Self { own: own.into(), server, region: region.into(), directory }
     }
 
-    /// Returns the addresses of all alive servers of the region, `host:port`, without those of another cluster; those of
-    /// this server alone before it knows others.
+    /// Returns the addresses of all alive servers of the region, `host:port`, without servers of another cluster, and without
+    /// servers that no cluster has admitted; those of this server alone before it knows others.
     pub(crate) fn list(&self) -> Vec<String> {
         let view = self.directory.changes().borrow().clone();
-        let known: Vec<String> = view.peers(self.server, &self.region).filter_map(for_clients).collect();
+        let is_admitted = |member: &&Member| member.server_tags().cluster.is_some();
+        let is_member = view.by_id(self.server).is_some_and(|own| is_admitted(&own));
+        let peers = view.peers(self.server, &self.region);
+        // A server that was refused, for example for its certificate, could not answer clients.
+        let known = peers.filter(|member| !is_member || is_admitted(member));
+        let known: Vec<String> = known.filter_map(for_clients).collect();
         if known.is_empty() { self.own.to_vec() } else { known }
     }
 }

@@ -264,7 +264,7 @@ pub(super) fn promise(cluster: &Cluster, founding: Founding, key: ClusterKey) ->
 }
 
 /// Returns a server as the log records it.
-pub(super) fn peer(view: &View, server: Uuid) -> Peer {
+pub(crate) fn peer(view: &View, server: Uuid) -> Peer {
     let member = view.by_id(server);
     let address = member.and_then(Member::server_rpc_addr).map(|address| address.to_string());
     Peer {

@@ -30,7 +30,7 @@ pub enum RegionFault {
     Unreachable {
         /// The requested region, whose servers the member table lists.
         region: String,
-        /// The error of the server that was tried last.
+        /// The errors of the servers that were tried, by their names.
         reason: String,
     },
 }
@@ -52,7 +52,7 @@ impl Cluster {
         let view = self.config.directory.changes().borrow().clone();
         let mut servers = servers(&view, region);
         servers.shuffle(&mut StdRng::seed_from_u64(runtime::random()));
-        let mut fault = RegionFault::Unknown;
+        let mut failures = Vec::new();
         for server in servers.into_iter().take(MAX_TRIES) {
             let to = peer(&view, server);
             let channel = self.config.channels.foreign(region, &to);
@@ -62,12 +62,14 @@ impl Cluster {
                 Err(_) => "it did not answer in time".to_owned(),
             };
             tracing::debug!(region, server = to.name, reason, "a server of another region is not reached");
-            fault = RegionFault::Unreachable {
-                region: region.to_owned(),
-                reason: format!("server {}: {reason}", to.name),
-            };
+            failures.push(format!("server {}: {reason}", to.name));
         }
-        Err(fault)
+        if failures.is_empty() {
+            return Err(RegionFault::Unknown);
+        }
+        // In one order, so that the same outage always has the same text.
+        failures.sort();
+        Err(RegionFault::Unreachable { region: region.to_owned(), reason: failures.join("; ") })
     }
 }
 

@@ -2,13 +2,13 @@
 
 use super::Handle;
 use crate::cluster::{
-    AutopilotHealth, Cluster, LEADER_TIMEOUT, Named, Origin, Place, RegionFault, Transferred,
+    AutopilotHealth, Cluster, LEADER_TIMEOUT, Lane, Named, Origin, Place, RegionFault, Transferred, peer,
 };
 use crate::error::ServerError;
 use crate::replication::ReplicationStatus;
 use crate::runtime::{self, planted};
 use caravan_consensus::{Leadership, MemberState};
-use caravan_members::View;
+use caravan_members::{Member, View};
 use caravan_messages::region::ReplicatedKind;
 use caravan_rpc::Channel;
 use std::collections::BTreeMap;
@@ -98,6 +98,20 @@ impl ClusterRequests<'_> {
     /// [`RegionFault`].
     pub async fn reach(self, region: &str) -> Result<Channel, RegionFault> {
         self.cluster().reach(region).await
+    }
+
+    /// Returns a channel to another server of the own region and cluster, by its name, with or without the region, or by its
+    /// UUID; `None` if no such server is known. A call fails at once if the server is not reached.
+    pub fn named(self, name: &str) -> Option<Channel> {
+        let (cluster, view) = (self.cluster(), self.view());
+        let own = view.by_id(cluster.config.id);
+        let is_named = |member: &&Member| {
+            let short = member.name.strip_suffix(&*cluster.region).and_then(|name| name.strip_suffix('.'));
+            member.name == name || short == Some(name) || member.id.to_string() == name
+        };
+        let mut found = view.in_region(&cluster.region).filter(is_named);
+        let member = found.find(|member| !own.is_some_and(|own| member.is_foreign(own)))?;
+        Some(cluster.config.channels.channel(&peer(&view, member.id), Lane::Calls))
     }
 
     /// Returns the region whose policies, roles, global tokens, namespaces and node pools apply in all regions.

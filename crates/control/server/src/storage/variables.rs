@@ -2,7 +2,7 @@
 
 use crate::error::ServerError;
 use crate::server::Parts;
-use crate::variables::{VariableFault, VariableWritten};
+use crate::variables::VariableWritten;
 use caravan_types::ser::Secrets;
 use caravan_types::variable::{
     LockUse, Variable, VariableDecrypted, VariableKey, VariableLock, VariableMetadata,
@@ -68,16 +68,13 @@ impl VariableRequests {
     /// Renews the lock of a variable for its holder. Returns `None` if another holder has the lock.
     ///
     /// # Errors
-    /// If the variable does not exist, or its lock is not held.
-    pub fn renew_lock(self, key: &VariableKey, id: &str) -> Result<Option<VariableMetadata>, ServerError> {
-        let root = self.0.core.snapshot();
-        let row = root.variable(key).ok_or(VariableFault::NothingToRenew)?;
-        let lock = row.lock.as_ref().ok_or(VariableFault::NotLocked)?;
-        if lock.id != id {
-            return Ok(None);
-        }
-        self.0.locks.renew(key, lock);
-        Ok(Some(row.metadata()))
+    /// If the variable does not exist, its lock is not held, or this server does not lead.
+    pub async fn renew_lock(
+        self,
+        key: &VariableKey,
+        id: &str,
+    ) -> Result<Option<VariableMetadata>, ServerError> {
+        self.0.locks.extend(key, id).await
     }
 
     /// Removes a variable; succeeds if the variable does not exist.

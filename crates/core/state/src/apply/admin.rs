@@ -54,9 +54,11 @@ impl Tx {
     /// Replaces everything except for the index, which continues.
     pub(super) fn restore(&mut self, snapshot: &[u8]) -> Done {
         let restored = crate::snapshot::decode(snapshot);
-        let level = self.root.level();
+        let before = self.root.clone();
+        let level = before.level();
         self.root = restored.map_err(|error| Refusal::Invalid(error.to_string()))?;
         self.root.index = self.index;
+        self.keep_claims(&before);
         // The level is that of the servers, not that of the servers that made the snapshot.
         self.set_level(level);
         Ok(())

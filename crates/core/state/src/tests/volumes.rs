@@ -1,7 +1,7 @@
 //! Volumes and claims.
 
 use super::build::{World, claim_id, job, key, node, shared, volume, writer};
-use crate::{check, check_volumes};
+use crate::{check, check_volumes, encode};
 use caravan_types::alloc::ClientStatus;
 use caravan_types::command::{Change, ClaimStep, LetGo, Refusal};
 use caravan_types::job::{JobType, VolumeRequest, VolumeType};
@@ -387,4 +387,115 @@ fn what_is_sealed_with_a_key_that_is_gone_is_refused() {
     // What is there already may be written again: the phase of a volume changes on.
     world.apply(volume("k1", at));
     world.apply(variable("k2"));
+}
+
+/// Replaces the state by a snapshot.
+fn restore(world: &mut World, snapshot: Vec<u8>) {
+    world.apply(Change::Restore { snapshot });
+}
+
+/// Ends a claim whose node has unmounted the volume.
+fn end(world: &mut World, alloc: &str) {
+    for next in [ClaimStep::Unpublished, ClaimStep::Unstaged, ClaimStep::IntendDetach, ClaimStep::Freed] {
+        step(world, alloc, next);
+    }
+}
+
+#[test]
+fn a_restore_takes_no_volume_from_a_node_that_uses_it() {
+    let mut world = World::default();
+    world.node(node("n1"));
+    world.node(node("n2"));
+    world.register(&job("web", JobType::Service, 1), "e1");
+    let row = Box::new(volume("data", "p"));
+    world.apply(Change::VolumeWrite { volume: row, expect_modify_index: 0, exclusive: true });
+    let snapshot = encode(&world.root);
+    let commit = world.commit("a1", &key("web"), "n1", vec![writer("data", "a1", &key("web"))]);
+    world.apply(Change::Plan(Box::new(commit)));
+    step(&mut world, "a1", ClaimStep::IntendAttach { external_node_id: "x1".into() });
+    let (publish_context, external_node_id) = (Default::default(), "x1".into());
+    step(&mut world, "a1", ClaimStep::Attached { publish_context, needs_attach: true, external_node_id });
+
+    restore(&mut world, snapshot);
+    assert!(world.root.alloc(&"a1".into()).is_none());
+    assert_eq!(claim(&world, "a1").phase, ClaimPhase::Releasing);
+    assert!(check(&world.root).is_empty(), "{:?}", check(&world.root));
+    let next = |world: &World| {
+        Change::Plan(Box::new(world.commit("a2", &key("web"), "n2", vec![writer("data", "a2", &key("web"))])))
+    };
+    let refused = world.try_apply(next(&world)).refused;
+    assert!(matches!(refused, Some(Refusal::ClaimRefused(_))), "{refused:?}");
+    end(&mut world, "a1");
+    world.apply(next(&world));
+}
+
+#[test]
+fn a_restore_brings_no_ended_claim_back() {
+    let mut world = mounted();
+    let snapshot = encode(&world.root);
+    world.report("a1", ClientStatus::Complete);
+    end(&mut world, "a1");
+    let commit = world.commit("a2", &key("web"), "n1", vec![writer("data", "a2", &key("web"))]);
+    world.apply(Change::Plan(Box::new(commit)));
+    step(&mut world, "a2", ClaimStep::IntendAttach { external_node_id: "x1".into() });
+    restore(&mut world, snapshot.clone());
+    assert_eq!(claim(&world, "a1").phase, ClaimPhase::Gone);
+    // The outcome of the call is unknown, so it is undone.
+    assert_eq!(claim(&world, "a2").phase, ClaimPhase::Unstaged);
+    assert!(check(&world.root).is_empty(), "{:?}", check(&world.root));
+
+    // The history of the first claim went with its allocation.
+    let mut world = mounted();
+    world.report("a1", ClientStatus::Complete);
+    end(&mut world, "a1");
+    world.apply(Change::Collect { evals: vec![], allocs: vec!["a1".into()] });
+    let commit = world.commit("a2", &key("web"), "n1", vec![writer("data", "a2", &key("web"))]);
+    world.apply(Change::Plan(Box::new(commit)));
+    step(&mut world, "a2", ClaimStep::IntendAttach { external_node_id: "x1".into() });
+    restore(&mut world, snapshot);
+    assert!(world.root.claim(&claim_id("data", "a1")).is_none());
+    assert_eq!(claim(&world, "a2").phase, ClaimPhase::Unstaged);
+}
+
+#[test]
+fn a_restore_without_the_volume_keeps_what_its_release_needs() {
+    let mut world = World::default();
+    world.node(node("n1"));
+    let snapshot = encode(&world.root);
+    let mut world = mounted();
+    restore(&mut world, snapshot);
+    let kept = claim(&world, "a1");
+    assert!(kept.forsaken && kept.phase == ClaimPhase::Releasing, "{kept:?}");
+    assert!(check(&world.root).is_empty(), "{:?}", check(&world.root));
+    end_forsaken(&mut world);
+    assert_eq!(world.root.claims().count(), 0);
+}
+
+fn end_forsaken(world: &mut World) {
+    for step in [ClaimStep::Unpublished, ClaimStep::Unstaged, ClaimStep::IntendDetach, ClaimStep::Freed] {
+        let id = claim_id("data", "a1");
+        let expect_modify_index = shared(world.root.claim(&id)).modify_index;
+        world.apply(Change::ClaimStep { id, expect_modify_index, step });
+    }
+}
+
+#[test]
+fn a_new_cluster_takes_the_claims_of_the_snapshot() {
+    let snapshot = encode(&mounted().root);
+    let mut world = World::default();
+    restore(&mut world, snapshot);
+    assert_eq!(claim(&world, "a1").phase, ClaimPhase::Mounted);
+
+    // The node fell silent before the snapshot was made, and is back since.
+    let mut world = mounted();
+    let before = encode(&world.root);
+    let (event, evals) = (None, Vec::new());
+    world.apply(Change::NodeStatus { node: "n1".into(), status: NodeStatus::Down, event, evals });
+    let silence = world.root.index();
+    world.report("a1", ClientStatus::Lost);
+    step(&mut world, "a1", ClaimStep::Fence { until: UnixNanos(9), silence: Some(silence) });
+    restore(&mut world, before);
+    let kept = claim(&world, "a1");
+    assert_eq!((kept.phase, kept.fence_index), (ClaimPhase::Fencing, Some(0)));
+    assert!(check(&world.root).is_empty(), "{:?}", check(&world.root));
 }

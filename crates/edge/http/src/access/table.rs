@@ -68,6 +68,7 @@ pub(super) static TABLE: &[Line] = &[
         .at(Place::AnyServer),
     line(Get, "caravan/nodes/usage", Node(Level::Read), run!(node_usage::columns)).cached(),
     line(Get, "caravan/what-if", Node(Level::Read), run!(what_if::answer)),
+    line(Get, "/.well-known/*", Open, run!(operator::well_known)).follows(),
     line(Any, "/.well-known/*", Open, run!(operator::well_known)),
     line(Get, "jobs", Namespace(&[N::ListJobs]), run!(jobs::list))
         .cached()
@@ -371,7 +372,7 @@ pub(super) static TABLE: &[Line] = &[
         .of(Scope::Own)
         .at(Place::AnyServer),
     line(Get, "agent/servers", Agent(Level::Read), at_once!(agent::servers)).at(Place::ServerList),
-    line(Put, "agent/servers", Agent(Level::Write), at_once!(agent_admin::set_servers)).at(Place::ServerList),
+    line(Put, "agent/servers", Agent(Level::Write), run!(agent_admin::set_servers)).at(Place::ServerList),
     line(Put, "agent/join", Agent(Level::Write), run!(cluster::join)).at(Place::Agent),
     line(Put, "agent/force-leave", Agent(Level::Write), run!(cluster::force_leave)).at(Place::Agent),
     slash("agent/keyring"),

@@ -4,6 +4,7 @@ use super::cluster;
 use crate::call::Call;
 use crate::error::ApiError;
 use crate::reply::Reply;
+use caravan_rpc::ServerList;
 use caravan_types::Nanos;
 use http::{Method, StatusCode};
 use serde_json::{Map, Value, json};
@@ -63,10 +64,11 @@ fn stats(call: &Call) -> Value {
     let mut groups = Map::new();
     cluster::stats(call, &mut groups);
     if let Some(of_client) = &call.state.client {
-        let servers = call.state.server.as_ref().map(|server| server.addresses().join(","));
+        let own = || call.state.server.as_ref().map(|server| server.addresses());
+        let servers = call.state.servers.as_ref().map(ServerList::list).or_else(own);
         let mut reported = json!({
             "node_id": of_client.node_id(),
-            "known_servers": servers.unwrap_or_default(),
+            "known_servers": servers.unwrap_or_default().join(","),
             "num_allocations": of_client.alloc_ids().len().to_string(),
         });
         if let Some((ago, ttl)) = of_client.last_heartbeat() {
@@ -101,7 +103,9 @@ fn parts(call: &Call) -> Reply {
     };
     let mut parts = Map::new();
     if call.state.client.is_some() && wants("client") {
-        parts.insert("client".into(), reported(Ok(())));
+        let is_alone = call.state.servers.as_ref().is_some_and(|servers| servers.list().is_empty());
+        let result = if is_alone { Err("no known servers".to_owned()) } else { Ok(()) };
+        parts.insert("client".into(), reported(result));
     }
     if let Some(server) = call.state.server.as_ref().filter(|_| wants("server")) {
         let leader = if server.cluster().knows_leader() { Ok(()) } else { Err("no leader".to_owned()) };

@@ -30,7 +30,7 @@ pub(crate) fn reload(call: &Call) -> Result<Reply, ApiError> {
     Ok(Reply::empty())
 }
 
-pub(crate) fn set_servers(call: &Call) -> Result<Reply, ApiError> {
+pub(crate) async fn set_servers(call: &Call) -> Result<Reply, ApiError> {
     if call.state.client.is_none() {
         return Err(ApiError::new(StatusCode::NOT_IMPLEMENTED, "Invalid method"));
     }
@@ -51,7 +51,7 @@ pub(crate) fn set_servers(call: &Call) -> Result<Reply, ApiError> {
     if let Some(bad) = desired.iter().find(|address| address.starts_with(':') || address.contains('/')) {
         return Err(ApiError::bad_request(format!("{bad:?} is not the address of a server, host:port")));
     }
-    targets.set(desired);
+    targets.replace(&desired).await.map_err(|error| ApiError::bad_request(error.message))?;
     Ok(Reply::empty())
 }
 

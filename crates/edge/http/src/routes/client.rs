@@ -26,6 +26,10 @@ pub(crate) enum Destination {
     There(Channel),
     /// A node, to which the server has a connection or expects one.
     Node(NodeId),
+    /// Another server of the region.
+    Server(Channel),
+    /// The server that leads, which is another one.
+    Leader,
 }
 
 /// Returns where a request belongs: the node that holds the allocation, or the named node.

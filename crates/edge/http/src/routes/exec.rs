@@ -4,6 +4,7 @@ use crate::access::{self, Parse};
 use crate::call::Call;
 use crate::error::ApiError;
 use crate::exec::{self, ExecSession};
+use crate::leader;
 use crate::query::go_bool;
 use crate::region;
 use crate::relay;
@@ -189,7 +190,11 @@ fn identify(call: &mut Call, token: &str) -> Result<(), ApiError> {
 /// Checks whether the caller may run a command in the task.
 async fn allowed(call: &Call) -> Result<(), ApiError> {
     match (&call.state.server, &call.state.relay) {
-        (Some(server), _) => access::check(call, server).map(|caller| call.caller.store(Arc::new(caller))),
+        (Some(server), _) => {
+            let caller = leader::surely(server, || access::check(call, server)).await?;
+            call.caller.store(Arc::new(caller));
+            Ok(())
+        }
         (None, Some(channel)) if call.state.acl => relay::authorized(call, channel).await,
         _ => Ok(()),
     }

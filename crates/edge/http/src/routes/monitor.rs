@@ -17,6 +17,9 @@ use std::collections::BTreeMap;
 /// Maximum length of a piece of the log in one frame, in bytes.
 const FRAME: usize = 1024;
 
+/// The value of `server_id` that stands for the leader.
+const LEADER: &str = "leader";
+
 /// Variables of the agent's environment that never hold secrets.
 const SHOWN: [&str; 8] = ["HOME", "LANG", "PATH", "PWD", "SHELL", "TERM", "TZ", "USER"];
 
@@ -46,18 +49,17 @@ pub(crate) fn place(call: &Call, unknown: StatusCode) -> Result<Destination, Api
     if server.is_empty() {
         return Ok(Destination::Here);
     }
+    let Some(own) = &call.state.server else { return relay() };
     let info = &call.state.info;
-    let names = [
-        info.name.clone(),
-        format!("{}.{}", info.name, info.region),
-        info.server_id.clone(),
-        "leader".into(),
-    ];
-    match &call.state.server {
-        Some(_) if names.iter().any(|name| name == server) => Ok(Destination::Here),
-        Some(_) => Err(ApiError::new(unknown, format!("unknown Nomad server {server}"))),
-        None => relay(),
+    let names = [info.name.clone(), format!("{}.{}", info.name, info.region), info.server_id.clone()];
+    if names.iter().any(|name| name == server) || (server == LEADER && own.is_leader()) {
+        return Ok(Destination::Here);
     }
+    if server == LEADER {
+        return Ok(Destination::Leader);
+    }
+    let other = own.cluster().named(server).map(Destination::Server);
+    other.ok_or_else(|| ApiError::new(unknown, format!("unknown Nomad server {server}")))
 }
 
 /// Streams the log.

@@ -170,11 +170,15 @@ async fn lock(call: &Call, path: &str, operation: Operation) -> Result<Reply, Ap
                 other => written(call, &key, other, &supplied.items).map(unindexed),
             }
         }
-        Operation::Renew => match server.variables().renew_lock(&key, &own.id) {
+        Operation::Renew => match server.variables().renew_lock(&key, &own.id).await {
             Ok(Some(metadata)) => Reply::json(metadata),
             Ok(None) => Err(ApiError::new(StatusCode::CONFLICT, "attempting to modify locked variable")),
-            Err(error) if error.kind() == Kind::NotFound => Err(ApiError::not_found(error.to_string())),
-            Err(error) => Err(ApiError::new(StatusCode::CONFLICT, error.to_string())),
+            Err(error) => match error.kind() {
+                Kind::NotFound => Err(ApiError::not_found(error.to_string())),
+                Kind::Refused => Err(ApiError::new(StatusCode::CONFLICT, error.to_string())),
+                // The holder may still have the lock.
+                _ => Err(unwritten(&error)),
+            },
         },
     }
 }

@@ -1,7 +1,7 @@
 //! Servers without a leader: what they show, and that stale reads still have their state. Servers of two clusters.
 
 use super::{put, server_id, text};
-use anyhow::{Result, bail, ensure};
+use anyhow::{Context, Result, bail, ensure};
 use caravan_testkit::{Agent, AgentOptions, Servers, eventually};
 use serde_json::{Value, json};
 
@@ -219,5 +219,94 @@ fn leadership_is_not_passed_on_to_a_dead_server() -> Result<()> {
     ensure!(refused.code == 1 && refused.stderr.contains(&words), "{}", refused.all());
     ensure!(servers.wait_leader()? == leader, "leadership stays");
     put(agent, "goes/on", "v")?;
+    Ok(())
+}
+
+/// Takes the lock of a variable, and returns its id.
+fn lock(agent: &Agent, path: &str) -> Result<String> {
+    let body = json!({"Items": {"v": "x"}, "Lock": {"TTL": "10m", "LockDelay": "1s"}});
+    let reply = agent.request("PUT", &format!("/v1/var/{path}?lock-acquire"), Some(&body))?;
+    ensure!(reply.status == 200, "{} {}", reply.status, reply.text());
+    Ok(reply.json()?["Lock"]["ID"].as_str().unwrap_or_default().to_owned())
+}
+
+/// A renewal tells the holder that nobody else gets the lock. Only a leader with a quorum knows that.
+#[test]
+fn a_leader_without_a_quorum_renews_no_lock() -> Result<()> {
+    let mut servers = Servers::start(3)?;
+    servers.wait_voters(3)?;
+    let leader = servers.wait_leader()?;
+    let body = json!({"Lock": {"ID": lock(servers.get(leader), "held")?}});
+    let renew = |agent: &Agent| agent.request("PUT", "/v1/var/held?lock-renew", Some(&body));
+    for number in 0..3 {
+        let reply = renew(servers.get(number))?;
+        ensure!(reply.status == 200, "{number}: {} {}", reply.status, reply.text());
+    }
+    for number in (0..3).filter(|number| *number != leader) {
+        servers.get_mut(number).kill_9()?;
+    }
+    let refused = renew(servers.get(leader))?;
+    ensure!(
+        refused.status == 500 && refused.text() == "No cluster leader",
+        "{} {}",
+        refused.status,
+        refused.text()
+    );
+    for number in (0..3).filter(|number| *number != leader) {
+        servers.get_mut(number).spawn()?;
+    }
+    servers.wait_leader()?;
+    eventually("the lock to be renewed", || {
+        let reply = renew(servers.get(leader))?;
+        if reply.status == 200 { Ok(()) } else { bail!("{} {}", reply.status, reply.text()) }
+    })?;
+    let other = json!({"Lock": {"ID": "another"}});
+    let refused = servers.get(leader).request("PUT", "/v1/var/held?lock-renew", Some(&other))?;
+    ensure!(refused.status == 409, "{} {}", refused.status, refused.text());
+    Ok(())
+}
+
+/// Servers that cannot answer take no lock away. A lock that was not renewed for its TTL ends the program.
+#[test]
+fn the_verb_holds_its_lock_without_a_leader_for_as_long_as_the_lock_lives() -> Result<()> {
+    let mut servers = Servers::start(3)?;
+    servers.wait_voters(3)?;
+    let leader = servers.wait_leader()?;
+    let others: Vec<usize> = (0..3).filter(|number| *number != leader).collect();
+    let mut verb = std::process::Command::new(caravan_testkit::program())
+        .args(["var", "lock", "-ttl=20s", "held", "sleep", "120"])
+        .env("CARAVAN_ADDR", format!("http://{}", servers.get(others[0]).address()))
+        .env_remove("NOMAD_ADDR")
+        .stdin(std::process::Stdio::null())
+        .stderr(std::process::Stdio::piped())
+        .spawn()?;
+    let held = |servers: &Servers, number: usize| -> Result<Value> {
+        Ok(servers.get(number).get("/v1/var/held?stale")?["Lock"]["ID"].clone())
+    };
+    let id = eventually("the lock to be held", || {
+        let id = held(&servers, others[0])?;
+        if id.is_string() { Ok(id) } else { bail!("{id}") }
+    })?;
+    servers.get_mut(leader).kill_9()?;
+    servers.get_mut(others[1]).kill_9()?;
+    let refused = json!({"Lock": {"ID": id}});
+    let refused = servers.get(others[0]).request("PUT", "/v1/var/held?lock-renew", Some(&refused))?;
+    ensure!(refused.status == 500, "{} {}", refused.status, refused.text());
+    ensure!(verb.try_wait()?.is_none(), "the program was ended");
+    servers.get_mut(leader).spawn()?;
+    servers.get_mut(others[1]).spawn()?;
+    servers.wait_leader()?;
+    ensure!(held(&servers, others[0])? == id);
+    ensure!(verb.try_wait()?.is_none(), "the program was ended");
+    for number in 0..3 {
+        servers.get_mut(number).kill_9()?;
+    }
+    let status = eventually("the program to be ended", || match verb.try_wait()? {
+        Some(status) => Ok(status),
+        None => bail!("it runs"),
+    })?;
+    let mut words = String::new();
+    std::io::Read::read_to_string(&mut verb.stderr.take().context("the output")?, &mut words)?;
+    ensure!(status.code() == Some(1) && words.contains("no renewal was answered within 20s"), "{words}");
     Ok(())
 }

@@ -2,6 +2,7 @@
 
 mod guide;
 mod minority;
+mod named;
 mod recover;
 mod snapshots;
 mod upgrade;

@@ -193,35 +193,48 @@ impl Remote {
         has_key && state.unproved.is_some_and(|since| since.elapsed() >= UNPROVED_TIMEOUT)
     }
 
-    /// Tries every server once.
+    /// Tries every server once, then the fallback addresses.
     async fn round(&self, state: &mut State) -> Result<Connection, RpcError> {
         let targets = self.options.targets.list();
-        let count = targets.len();
+        let (count, first) = (targets.len(), state.next);
         let mut last = RpcError::unavailable("no server is configured to connect to");
         for offset in 0..count {
-            let index = (state.next + offset) % count;
-            let target = &targets[index];
+            let index = (first + offset) % count;
             // The caller may give up before this server answers; the next call then begins with another server.
             state.next = index + 1;
-            let attempt = async {
-                let (io, peer) = self.options.dial(target, self.options.role).await?;
-                Ok::<_, RpcError>((Connection::handshake(io, self.options.keep_alive).await?, peer))
-            };
-            match attempt.await {
-                Ok((connection, peer)) => {
-                    tracing::debug!(target_server = %target, "connected");
-                    let unproved = (self.options.server.is_some() && !peer.is_member()).then(Instant::now);
-                    let (target, kept) = (target.clone(), Some(connection.clone()));
-                    *state = State { connection: kept, target, next: index, failures: 0, unproved };
-                    return Ok(connection);
-                }
-                Err(error) => {
-                    tracing::debug!(target_server = %target, %error, "a server cannot be reached");
-                    last = error;
-                }
+            match self.attempt(&targets[index], index, state).await {
+                Ok(connection) => return Ok(connection),
+                Err(error) => last = error,
+            }
+        }
+        for target in self.options.targets.others() {
+            if let Ok(connection) = self.attempt(&target, 0, state).await {
+                self.options.targets.adopt(&target);
+                return Ok(connection);
             }
         }
         Err(last)
+    }
+
+    /// Connects to a server, whose position in the list is `index`.
+    async fn attempt(&self, target: &str, index: usize, state: &mut State) -> Result<Connection, RpcError> {
+        let connecting = async {
+            let (io, peer) = self.options.dial(target, self.options.role).await?;
+            Ok::<_, RpcError>((Connection::handshake(io, self.options.keep_alive).await?, peer))
+        };
+        match connecting.await {
+            Ok((connection, peer)) => {
+                tracing::debug!(target_server = %target, "connected");
+                let unproved = (self.options.server.is_some() && !peer.is_member()).then(Instant::now);
+                let (target, kept) = (target.to_owned(), Some(connection.clone()));
+                *state = State { connection: kept, target, next: index, failures: 0, unproved };
+                Ok(connection)
+            }
+            Err(error) => {
+                tracing::debug!(target_server = %target, %error, "a server cannot be reached");
+                Err(error)
+            }
+        }
     }
 }
 

@@ -42,6 +42,45 @@ async fn a_channel_goes_to_the_next_server() {
     assert!(error.message.contains("cannot connect to 127.0.0.1"), "{error}");
 }
 
+/// Returns addresses on which nothing listens.
+async fn closed(count: usize) -> Vec<std::net::SocketAddr> {
+    let mut addresses = Vec::new();
+    for _ in 0..count {
+        let listener = tokio::net::TcpListener::bind(any_port()).await.unwrap();
+        addresses.push(listener.local_addr().unwrap());
+    }
+    addresses
+}
+
+/// One round reaches each server, wherever the one that answers is in the list.
+#[tokio::test]
+async fn a_call_tries_each_server_once() {
+    let well = Running::start(any_port(), ServerOptions::new(server(), router().0)).await;
+    for (before, after) in [(1, 0), (1, 1), (2, 0), (2, 2), (4, 0)] {
+        let mut servers = closed(before).await;
+        servers.push(well.addr);
+        servers.extend(closed(after).await);
+        let channel = Channel::connect(impatient(&servers));
+        channel.call::<WhoAmI>((), None).await.unwrap();
+    }
+    well.stop().await;
+}
+
+/// The servers have moved, and only an address of the configuration leads to them.
+#[tokio::test]
+async fn a_fallback_is_used_when_no_server_of_the_list_answers() {
+    let well = Running::start(any_port(), ServerOptions::new(server(), router().0)).await;
+    let options = impatient(&closed(2).await);
+    let before = options.targets.list();
+    options.targets.set_fallback(vec![before[0].clone(), well.addr.to_string()]);
+    let channel = Channel::connect(options.clone());
+    channel.call::<WhoAmI>((), None).await.unwrap();
+    let expected: Vec<String> = [vec![well.addr.to_string()], before].concat();
+    assert_eq!(options.targets.list(), expected);
+    channel.call::<WhoAmI>((), None).await.unwrap();
+    well.stop().await;
+}
+
 /// A caller with a timeout shorter than that of the greeting must not try a server that hangs again and again.
 #[tokio::test]
 async fn a_call_after_an_abandoned_one_tries_the_next_server() {

@@ -13,6 +13,7 @@ use std::process::Stdio;
 use std::time::Duration;
 use tokio::process::{Child, Command};
 use tokio::signal::unix::{SignalKind, signal};
+use tokio::time::{Instant, sleep_until};
 
 /// The interval between two attempts to take a lock that another holder has.
 const AGAIN: Duration = Duration::from_secs(1);
@@ -88,31 +89,33 @@ pub(super) async fn run(ctx: &Ctx, args: &LockArgs) -> Outcome {
     };
     let lock =
         VariableLock { ttl: span(&args.ttl)?, lock_delay: span(&args.delay)?, ..VariableLock::default() };
-    let held = acquire(ctx, args, path, &lock).await?;
+    let (held, sent) = acquire(ctx, args, path, &lock).await?;
     let lock = held.metadata.lock.ok_or_else(|| CliError::failed("The servers gave no lock"))?;
     if args.verbose {
         ctx.out.note(&format!("Holding the lock {} of variable {path:?}", lock.id));
     }
     let child = start(args, program, rest)?;
-    let done = watch(ctx, path, &lock, child).await;
+    let done = watch(ctx, path, &lock, sent, child).await;
     let released = ctx.client.variables().release_lock(path, &lock.id, &ctx.query()).await;
     let status = done?;
     released.doing("Error releasing the lock")?;
     Ok(status)
 }
 
+/// Takes the lock. Returns the variable, and when the request was sent.
 async fn acquire(
     ctx: &Ctx,
     args: &LockArgs,
     path: &str,
     lock: &VariableLock,
-) -> Result<VariableDecrypted, CliError> {
+) -> Result<(VariableDecrypted, Instant), CliError> {
     let mut tries = 0;
     // A variable that is created for its lock needs at least one item.
     let mut items = Secrets::default();
     loop {
+        let sent = Instant::now();
         match ctx.client.variables().acquire_lock(path, &items, lock, &ctx.query()).await {
-            Ok(Written::Done(variable)) => return Ok(*variable),
+            Ok(Written::Done(variable)) => return Ok((*variable, sent)),
             Ok(Written::Conflict(_)) if args.verbose => {
                 ctx.out.note(&format!("Somebody else holds variable {path:?}"));
             }
@@ -121,7 +124,9 @@ async fn acquire(
                 items = Secrets::new(BTreeMap::from([("lock".to_owned(), "held".to_owned())]));
                 continue;
             }
-            Err(error @ Error::Status { .. }) => return Err(error).doing("Error acquiring the lock"),
+            Err(error @ Error::Status { code: ..500, .. }) => {
+                return Err(error).doing("Error acquiring the lock");
+            }
             Err(error) => {
                 tries += 1;
                 if tries > args.max_retry {
@@ -152,15 +157,30 @@ fn start(args: &LockArgs, program: &str, rest: &[String]) -> Result<Child, CliEr
     command.spawn().doing(format!("Error starting {program:?}"))
 }
 
-/// Renews the lock until the program ends; stops the program if the lock is lost.
-async fn watch(ctx: &Ctx, path: &str, lock: &VariableLock, mut child: Child) -> Outcome {
+/// Why the lock is lost, although the program still runs.
+fn lost(path: &str, reason: &str) -> CliError {
+    CliError::failed(format!("The lock of variable {path:?} was lost: {reason}"))
+}
+
+/// Renews the lock until the program ends. Stops the program if another holder may get the lock: a renewal was refused, or
+/// none was answered for the TTL. A server that cannot answer, for example during an election, takes no lock away.
+async fn watch(ctx: &Ctx, path: &str, lock: &VariableLock, sent: Instant, mut child: Child) -> Outcome {
     let failed = |error| CliError::Io { doing: "Error waiting for the program".into(), source: error };
     let mut interrupt = signal(SignalKind::interrupt()).map_err(failed)?;
     let mut terminate = signal(SignalKind::terminate()).map_err(failed)?;
-    let period = lock.ttl.0.to_std() / 2;
-    let mut renewal = tokio::time::interval_at(tokio::time::Instant::now() + period, period);
+    let ttl = lock.ttl.0.to_std();
+    let (mut next, mut held_until) = (sent + ttl / 2, sent + ttl);
+    let query = ctx.query();
+    let mut failure = String::from("no renewal was sent");
     loop {
-        tokio::select! {
+        // A renewal that a signal interrupts is sent again.
+        let at = next;
+        let renewal = async {
+            sleep_until(at).await;
+            let sent = Instant::now();
+            (sent, ctx.client.variables().renew_lock(path, &lock.id, &query).await)
+        };
+        let error = tokio::select! {
             status = child.wait() => {
                 let status = status.map_err(failed)?;
                 let code = status.code().or_else(|| status.signal().map(|signal| 128 + signal));
@@ -168,16 +188,29 @@ async fn watch(ctx: &Ctx, path: &str, lock: &VariableLock, mut child: Child) -> 
             }
             // The program receives the same signal, because it is in the same process group. The lock is released
             // after it ends.
-            _ = interrupt.recv() => {}
-            _ = terminate.recv() => child.start_kill().map_err(failed)?,
-            _ = renewal.tick() => {
-                let renewed = ctx.client.variables().renew_lock(path, &lock.id, &ctx.query()).await;
-                if let Err(Error::Status { body, .. }) = renewed {
-                    child.start_kill().map_err(failed)?;
-                    let _ = child.wait().await;
-                    return Err(CliError::failed(format!("The lock of variable {path:?} was lost: {body}")));
-                }
+            _ = interrupt.recv() => continue,
+            _ = terminate.recv() => {
+                child.start_kill().map_err(failed)?;
+                continue;
             }
-        }
+            (sent, renewed) = renewal => match renewed {
+                Ok(_) => {
+                    (next, held_until) = (sent + ttl / 2, sent + ttl);
+                    continue;
+                }
+                Err(Error::Status { code: 404 | 409, body, .. }) => lost(path, &body),
+                Err(error) => {
+                    failure = error.to_string();
+                    next = Instant::now() + AGAIN.min(ttl / 2);
+                    continue;
+                }
+            },
+            () = sleep_until(held_until) => {
+                lost(path, &format!("no renewal was answered within {}: {failure}", lock.ttl.0))
+            }
+        };
+        child.start_kill().map_err(failed)?;
+        let _ = child.wait().await;
+        return Err(error);
     }
 }

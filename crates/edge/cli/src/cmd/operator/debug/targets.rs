@@ -21,7 +21,10 @@ pub(super) struct Targets {
 
 /// Selects the agents. A named server or node that does not exist is an error.
 pub(super) async fn find(ctx: &Ctx, args: &DebugArgs, query: &QueryOptions) -> Result<Targets, CliError> {
-    let members = ctx.client.agent().members().await.doing("Failed to retrieve server list")?.members;
+    let known = ctx.client.agent().members().await.doing("Failed to retrieve server list")?;
+    // The member table spans all regions, and an agent captures from servers of one.
+    let region = query.region.as_ref().or(ctx.client.config().region.as_ref());
+    let members = in_region(known.members, region.map_or(&known.server_region, |region| region));
     let leader = ctx.client.status().leader(query).await.unwrap_or_default();
     let servers = servers(&args.server_id, &members, &leader)?;
     let nodes = ctx.client.nodes().list(query).await.doing("Error querying node info")?.value;
@@ -38,6 +41,15 @@ pub(super) async fn find(ctx: &Ctx, args: &DebugArgs, query: &QueryOptions) -> R
 
 fn words(text: &str) -> Vec<&str> {
     text.split(',').map(str::trim).filter(|word| !word.is_empty() && *word != "none").collect()
+}
+
+/// Returns the servers of a region; all of them without a region.
+fn in_region(mut members: Vec<Member>, region: &str) -> Vec<Member> {
+    members.retain(|member| {
+        let own = member.tags.get("region").map(String::as_str);
+        region.is_empty() || own.is_none_or(|own| own == region)
+    });
+    members
 }
 
 fn servers(desired: &str, members: &[Member], leader: &str) -> Result<Vec<String>, CliError> {
@@ -113,5 +125,17 @@ mod tests {
         assert_eq!(found("leader").unwrap(), ["s2.global"]);
         assert_eq!(found("id-s1.global,s2.global").unwrap(), ["s1.global", "s2.global"]);
         assert!(found("s3").is_err());
+    }
+
+    #[test]
+    fn servers_of_other_regions_are_left_out() {
+        let member = |name: &str, region: &str| Member {
+            name: name.to_owned(),
+            tags: [("region".to_owned(), region.to_owned())].into(),
+            ..Member::default()
+        };
+        let members = vec![member("a.east", "east"), member("a.west", "west")];
+        assert_eq!(in_region(members.clone(), "west"), [member("a.west", "west")]);
+        assert_eq!(in_region(members, "").len(), 2);
     }
 }
