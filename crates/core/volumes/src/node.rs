@@ -89,7 +89,7 @@ pub struct Tries {
     publish: Option<Answer>,
     unpublish: Option<Answer>,
     unstage: Option<Answer>,
-    /// The number of consecutive refusals of the call that undoes the current place.
+    /// The number of refusals of the call that undoes the current place, since its last success.
     refusals: u8,
     /// Whether this attempt ended an earlier stage.
     stage_ended: bool,
@@ -107,7 +107,12 @@ impl Tries {
             NodeCall::Unstage => self.unstage = Some(answer),
         }
         if matches!(call, NodeCall::Unpublish | NodeCall::Unstage) {
-            self.refusals = if answer.is_refusal() { (self.refusals + 1).min(undo::MAX_REFUSALS) } else { 0 };
+            self.refusals = match answer {
+                answer if answer.is_refusal() => (self.refusals + 1).min(undo::MAX_REFUSALS),
+                // A plugin that restarts between two refusals has not changed its response.
+                Answer::Unclear => self.refusals,
+                _ => 0,
+            };
         }
     }
 

@@ -64,7 +64,13 @@ fn a_target_is_gone_with_proof_only() {
     let gone = |because| Record(Proof::TargetGone(because));
     let (refused, target) = (Wait(NodeWait::Refused(Unpublish)), Spot::Target);
     let patient: Vec<_> = vec![(Unpublish, A::Refused); usize::from(undo::MAX_REFUSALS)];
+    let restarted = {
+        let mut calls = patient.clone();
+        calls.insert(2, (Unpublish, A::Unclear));
+        calls
+    };
     let table = [
+        (Reach::Made, Place::Empty, restarted, gone(Because::Absent)),
         (Reach::Unclear, Place::Empty, vec![], Call(Unpublish)),
         (Reach::Unclear, Place::Empty, vec![(Unpublish, A::Refused)], gone(Because::Absent)),
         (Reach::Unclear, Place::Empty, vec![(Unpublish, A::Unclear)], Wait(NodeWait::Unanswered(Unpublish))),

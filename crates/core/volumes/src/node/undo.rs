@@ -2,8 +2,8 @@
 
 use super::{Answer, Because, How, Observed, Place, Reach};
 
-/// The number of consecutive refusals after which the plugin's refusal alone does not keep a claim. A plugin that fails
-/// only for a short time succeeds before.
+/// The number of refusals without a success after which the plugin's refusal alone does not keep a claim. A plugin that
+/// fails only for a short time succeeds before.
 pub(super) const MAX_REFUSALS: u8 = 5;
 
 /// The remaining work until a place is empty.
