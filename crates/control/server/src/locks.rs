@@ -65,7 +65,10 @@ impl Locks {
         key: &VariableKey,
         id: &str,
     ) -> Result<Option<VariableMetadata>, ServerError> {
-        self.core.log.read_quorum().await?;
+        self.core.log.read_quorum().await.map_err(|error| match error {
+            caravan_consensus::Error::NoQuorum => ServerError::NotLeader,
+            error => error.into(),
+        })?;
         if self.core.term.map(crate::core::Term::number) != Some(self.core.log.metrics().term) {
             return Err(ServerError::NotLeader);
         }

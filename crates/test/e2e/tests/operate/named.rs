@@ -71,7 +71,9 @@ fn each_agent_passes_a_request_on_to_the_server_that_it_names() -> Result<()> {
         }
     }
     // A bundle has the data of all servers.
-    let bundle = super::text(&servers.get(0).dir().join("bundle"))?;
+    let bundle = servers.get(0).dir().join("bundle");
+    std::fs::create_dir(&bundle)?;
+    let bundle = super::text(&bundle)?;
     let made = servers.get(0).caravan(&[
         "operator",
         "debug",
