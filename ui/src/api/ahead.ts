@@ -3,20 +3,18 @@
 /** The pause after the first content, in milliseconds: reads of the page come first. */
 const PAUSE = 800;
 
-/** Loads a part before it is needed. A missing file, of an agent of another version, changes nothing until then. */
-export function preload(load: () => Promise<unknown>): void {
+/** Loads a part while the browser has nothing else to do. A missing file, of an agent of another version, changes nothing until
+ * the part is needed. Returns a function that gives up. */
+export function ahead(load: () => Promise<unknown>): () => void {
+  let timer: ReturnType<typeof setTimeout> | undefined;
   // boot.js loads the page again for a missing file; the user may be writing.
   const hush = (event: Event) => event.stopImmediatePropagation();
-  addEventListener('vite:preloadError', hush, true);
-  load()
-    .catch(() => undefined)
-    .finally(() => removeEventListener('vite:preloadError', hush, true));
-}
-
-/** Loads parts while the browser has nothing else to do. Returns a function that gives up. */
-export function ahead(...parts: (() => Promise<unknown>)[]): () => void {
-  let timer: ReturnType<typeof setTimeout> | undefined;
-  const begin = () => parts.forEach(preload);
+  const begin = () => {
+    addEventListener('vite:preloadError', hush, true);
+    load()
+      .catch(() => undefined)
+      .finally(() => removeEventListener('vite:preloadError', hush, true));
+  };
   timer = setTimeout(() => {
     if ('requestIdleCallback' in window) requestIdleCallback(begin, { timeout: 2000 });
     else begin();

@@ -14,7 +14,6 @@ export type {
   DriverInfo as Driver,
   HostVolume,
   HostVolumeExplain,
-  HostVolumeRow,
   Job,
   JobListStub,
   JobStatusRow as JobRow,

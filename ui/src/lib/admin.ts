@@ -22,11 +22,6 @@ export interface Kind {
   /** One object in words. */
   one: string;
   list: string;
-  /** The topics of events about the objects. */
-  topics: string[];
-  /** The keys by which the servers sort the list, and the fields in which a text is found. */
-  sorts: string[];
-  finds: string[];
   /** The route of one object, without its id. */
   route: string;
   /** The field that names an object in routes. */
@@ -49,9 +44,6 @@ export const KINDS: Kind[] = [
     title: 'Namespaces',
     one: 'namespace',
     list: 'namespaces',
-    topics: ['Namespace'],
-    sorts: ['name', 'description'],
-    finds: ['Name', 'Description'],
     route: 'namespace',
     id: 'Name',
     method: 'PUT',
@@ -72,9 +64,6 @@ export const KINDS: Kind[] = [
     title: 'Policies',
     one: 'policy',
     list: 'acl/policies',
-    topics: ['ACLPolicy'],
-    sorts: ['name', 'description'],
-    finds: ['Name', 'Description'],
     route: 'acl/policy',
     id: 'Name',
     method: 'PUT',
@@ -95,9 +84,6 @@ export const KINDS: Kind[] = [
     title: 'Roles',
     one: 'role',
     list: 'acl/roles',
-    topics: ['ACLRole'],
-    sorts: ['name', 'description'],
-    finds: ['Name', 'Description'],
     route: 'acl/role',
     id: 'ID',
     method: 'PUT',
@@ -115,9 +101,6 @@ export const KINDS: Kind[] = [
     title: 'Tokens',
     one: 'token',
     list: 'acl/tokens',
-    topics: ['ACLToken'],
-    sorts: ['name', 'type', 'expires'],
-    finds: ['Name', 'AccessorID'],
     route: 'acl/token',
     id: 'AccessorID',
     method: 'PUT',
@@ -138,9 +121,6 @@ export const KINDS: Kind[] = [
     title: 'Auth methods',
     one: 'auth method',
     list: 'acl/auth-methods',
-    topics: ['ACLAuthMethod'],
-    sorts: ['name', 'type'],
-    finds: ['Name', 'Type'],
     route: 'acl/auth-method',
     id: 'Name',
     method: 'PUT',
@@ -162,9 +142,6 @@ export const KINDS: Kind[] = [
     title: 'Binding rules',
     one: 'binding rule',
     list: 'acl/binding-rules',
-    topics: ['ACLBindingRule'],
-    sorts: ['description', 'method'],
-    finds: ['ID', 'Description', 'AuthMethod'],
     route: 'acl/binding-rule',
     id: 'ID',
     method: 'PUT',
@@ -184,9 +161,6 @@ export const KINDS: Kind[] = [
     title: 'Node pools',
     one: 'node pool',
     list: 'node/pools',
-    topics: ['NodePool'],
-    sorts: ['name', 'description'],
-    finds: ['Name', 'Description'],
     route: 'node/pool',
     id: 'Name',
     method: 'PUT',

@@ -185,7 +185,6 @@ fn lists_of_the_state_are_cached() {
     let paths = [
         "caravan/overview",
         "caravan/storage",
-        "caravan/host-volumes",
         "caravan/claims",
         "caravan/nodes/usage",
         "jobs",
