@@ -190,14 +190,11 @@ impl Core {
         Ok(outcome)
     }
 
-    /// Waits until the outcome of all writes of this term is known. Never returns after the end of the term, which ends its
-    /// work, because the next leader may commit the writes.
-    pub(crate) async fn settle(&self) {
-        let Some(term) = self.term else { return };
-        if let Err(error) = self.log.settle(term.number()).await {
-            tracing::debug!(%error, "the outcome of a write is left to the next leader");
-            std::future::pending().await
-        }
+    /// Waits until the outcome of all writes of this term is known. Returns `false` at the end of the term: the next leader
+    /// may commit the writes.
+    pub(crate) async fn settle(&self) -> bool {
+        let Some(term) = self.term else { return true };
+        self.log.settle(term.number()).await.is_ok()
     }
 
     /// Appends a command. A leader that has not heard from a quorum within its lease refuses to append, and may lead on

@@ -4,7 +4,6 @@ use crate::core::Core;
 use crate::error::ServerError;
 use crate::node_evals;
 use crate::runtime::{self, planted, select};
-use caravan_state::FeedItem;
 use caravan_types::command::NodeChange;
 use caravan_types::eval::Trigger;
 use caravan_types::node::{NodeEvent, NodeStatus};
@@ -139,22 +138,25 @@ impl Heartbeats {
         }
     }
 
-    /// Watches the deadlines until cancelled.
+    /// Watches the deadlines until cancelled, or until a decision is left to the next leader.
     pub(crate) async fn run(self, cancel: CancellationToken) {
-        let mut feed = self.core.store.feed();
+        let mut restores = self.core.store.restores();
         self.expect_all();
         loop {
             let next = self.deadlines().values().min().copied();
             select! {
                 () = cancel.cancelled() => return,
                 () = self.changed.notified() => {}
-                () = sleep_until(next) => self.expire().await,
-                item = feed.next() => match item {
-                    Some(FeedItem::Changes(_)) => {}
-                    // A restored state may have nodes that no heartbeat announced.
-                    Some(FeedItem::Resync) => self.expect_all(),
-                    None => return,
+                () = sleep_until(next) => select! {
+                    // A decision may wait for a quorum that does not return.
+                    () = cancel.cancelled() => return,
+                    known = self.expire() => if !known { return },
                 },
+                // A restored state may have nodes that no heartbeat announced.
+                () = self.core.store.replaced(restores) => {
+                    restores = self.core.store.restores();
+                    self.expect_all();
+                }
             }
         }
     }
@@ -170,7 +172,8 @@ impl Heartbeats {
         }
     }
 
-    async fn expire(&self) {
+    /// Records the nodes whose deadline is over. Returns `false` if a decision is left to the next leader.
+    async fn expire(&self) -> bool {
         let proved = self.core.log.read(None).await;
         let now = runtime::now();
         let late: Vec<NodeId> = {
@@ -186,25 +189,30 @@ impl Heartbeats {
             // Without a quorum this server answers no heartbeat, so the silence is not the nodes'.
             tracing::warn!(%error, nodes = late.len(), "no quorum: nodes that were missed get more time");
             late.into_iter().for_each(|node| self.expect(node, self.config.grace));
-            return;
+            return true;
         }
         for node in late {
-            self.miss(node).await;
+            if !self.miss(node).await {
+                return false;
+            }
         }
+        true
     }
 
-    async fn miss(&self, node: NodeId) {
+    async fn miss(&self, node: NodeId) -> bool {
         let decision = self.deciding.begin(&node);
         let decided = self.decide(&node).await;
-        if decided.is_err() {
-            // The write may be in the log. No heartbeat of the node is answered before its outcome is known.
-            self.core.settle().await;
+        // The write may be in the log. No heartbeat of the node is answered before its outcome is known.
+        if decided.is_err() && !self.core.settle().await {
+            tracing::warn!(%node, "whether a node counts as down is left to the next leader");
+            return false;
         }
         decision.end();
         if let Err(error) = decided {
             tracing::error!(%node, %error, "a node that was missed could not be recorded; trying again");
             self.expect(node, self.config.grace);
         }
+        true
     }
 
     /// Marks a node whose heartbeat is overdue as down, or as disconnected while an allocation on it may come back.
@@ -296,6 +304,25 @@ mod tests {
         assert_eq!(deciding.ended(&b).now_or_never(), Some(true));
         decision.end();
         assert!(waiting.await);
+    }
+
+    /// The end of a term waits for its tasks. A decision without a known outcome must not keep it.
+    #[tokio::test]
+    async fn the_watch_ends_when_a_decision_is_left_to_the_next_leader() {
+        let core = Core::in_memory().await;
+        let node = caravan_types::node::Node {
+            id: "n".into(),
+            status: NodeStatus::Ready,
+            ..caravan_types::node::Node::default()
+        };
+        let register = NodeChange::NodeRegister { node: Box::new(node), evals: Vec::new() };
+        core.commit(register.into()).await.unwrap();
+        let config = HeartbeatConfig { failover: Duration::ZERO, ..HeartbeatConfig::default() };
+        let of_another_term = core.in_term(crate::core::Term::new(1_000));
+        let heartbeats = Heartbeats::new(of_another_term, config);
+        let run = heartbeats.clone().run(CancellationToken::new());
+        tokio::time::timeout(Duration::from_secs(30), run).await.unwrap();
+        assert!(heartbeats.decided(&"n".into()).await.is_err());
     }
 
     #[tokio::test]

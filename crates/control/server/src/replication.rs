@@ -22,7 +22,6 @@ use crate::runtime::{self, select};
 use caravan_members::{Member, View};
 use caravan_messages::region::{FollowRows, ReplicatedKind, ReplicatedRow, RowsPart};
 use caravan_rpc::methods;
-use caravan_state::Feed;
 use caravan_types::admin::AdminChange;
 use caravan_types::command::Change;
 use futures::StreamExt as _;
@@ -146,7 +145,7 @@ impl Replication {
     /// Follows the rows of a kind until something fails.
     async fn follow(&self, from: &str, kind: ReplicatedKind) -> Fault {
         // Before the first row is compared: a restore after that is not missed.
-        let (mut feed, restores) = (self.core.store.feed(), self.core.store.restores());
+        let restores = self.core.store.restores();
         let channel = match self.cluster.reach(from).await {
             Ok(channel) => channel,
             Err(fault) => return Fault::Region(fault.to_string()),
@@ -160,7 +159,7 @@ impl Replication {
         loop {
             let part = select! {
                 part = parts.next() => part,
-                () = self.restored(&mut feed, restores) => return Fault::Restored,
+                () = self.core.store.replaced(restores) => return Fault::Restored,
             };
             let Some(part) = part else { break };
             let part: RowsPart = match part {
@@ -179,17 +178,6 @@ impl Replication {
             self.cluster.replication.succeeded(kind, index, rows, self.core.now());
         }
         Fault::Region(format!("region \"{from}\" ended the answer"))
-    }
-
-    /// Waits until the own state was replaced more often than `before`.
-    async fn restored(&self, feed: &mut Feed, before: u64) {
-        while feed.next().await.is_some() {
-            if self.core.store.restores() != before {
-                return;
-            }
-        }
-        // The server ends.
-        std::future::pending::<()>().await;
     }
 
     /// Writes an update, as far as the state permits it.

@@ -12,7 +12,6 @@ use caravan_types::{NodeId, UnixNanos};
 use parking_lot::{Mutex, MutexGuard};
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use tokio::sync::{broadcast, watch};
 
 /// Number of change sets that a subscriber may lag behind before it must read the whole state again.
@@ -27,7 +26,7 @@ pub struct Store {
     feed: broadcast::Sender<Arc<ChangeSet>>,
     events: Arc<EventLog>,
     /// The number of replacements of the whole state since the start.
-    restores: AtomicU64,
+    restores: watch::Sender<u64>,
 }
 
 impl fmt::Debug for Store {
@@ -57,7 +56,7 @@ impl Store {
             writer: Mutex::new(()),
             registry: Arc::default(),
             feed: broadcast::Sender::new(FEED_CAPACITY),
-            restores: AtomicU64::new(0),
+            restores: watch::Sender::new(0),
         }
     }
 
@@ -69,7 +68,14 @@ impl Store {
     /// Returns how often the whole state was replaced since the start. A waiting query ends when the number changes, because
     /// indexes of single rows may have decreased.
     pub fn restores(&self) -> u64 {
-        self.restores.load(Ordering::SeqCst)
+        *self.restores.borrow()
+    }
+
+    /// Waits until the whole state was replaced after [`Store::restores`] returned `before`. Cancel safe.
+    pub async fn replaced(&self, before: u64) {
+        let mut restores = self.restores.subscribe();
+        // The sender lives in `self`, so the wait can only end by success.
+        let _ = restores.wait_for(|now| *now != before).await;
     }
 
     fn lock(&self) -> MutexGuard<'_, ()> {
@@ -86,7 +92,7 @@ impl Store {
         let after = Arc::new(root);
         self.root.store(after.clone());
         if changes.is_restore() {
-            self.restores.fetch_add(1, Ordering::SeqCst);
+            self.restores.send_modify(|count| *count += 1);
             self.events.reset();
             self.registry.wake_all();
         } else {
@@ -110,7 +116,7 @@ impl Store {
         let _writer = self.lock();
         let index = root.index();
         self.root.store(Arc::new(root));
-        self.restores.fetch_add(1, Ordering::SeqCst);
+        self.restores.send_modify(|count| *count += 1);
         self.events.reset();
         self.registry.wake_all();
         self.index.send_replace(index);

@@ -50,7 +50,7 @@ impl Authenticator for Loopback {
     }
 }
 
-/// A running server.
+/// A server with its tasks. They end with the token of the fleet.
 pub(crate) struct Server {
     pub(crate) handle: Handle,
     pub(crate) router: Arc<Router>,
@@ -177,7 +177,7 @@ async fn one_of_several(
         caravan_members::start_join(&members, &join).await.map_err(|error| failed(&error))?;
     }
     let mut calling = ConnectOptions::new(Vec::new(), PeerIdentity::Server(peer.clone()), REGION);
-    // The callers retry.
+    // A call fails at once if the server is not reached, as between agents.
     calling.retry = RetryPolicy { patience: Duration::ZERO, ..RetryPolicy::default() };
     let foreign = Foreign::new(|_| Arc::new(TcpConnector::default()));
     let cluster = ClusterConfig {
