@@ -1,6 +1,6 @@
 // Figures of a page: what it loads before its first content, its elements, its requests and its memory.
 
-import { address, context, expect, watch } from './browser.mjs';
+import { address, browser, context, expect, watch } from './browser.mjs';
 
 /** The budgets of docs/design/web-page.md that no busy machine changes. */
 export const LIMITS = { firstLoad: 120 * 1024, requests: 6, calls: 4, elements: 2000 };
@@ -31,6 +31,32 @@ export async function firstContent(path, selector, within = context) {
   // Data in the address of the icon is no request.
   const requests = entries.filter((entry) => entry.url.startsWith('http'));
   return { page, took: at, requests, calls: requests.filter((entry) => new URL(entry.url).pathname.startsWith('/v1/')) };
+}
+
+/**
+ * Opens a page in a context of its own and holds the answers of all calls until every one of `urls` has been made. Returns the
+ * addresses that the page did not call within the deadline: these calls wait for the answer of another call.
+ */
+export async function callsAfterAnswers(path, urls, timeout = 20_000) {
+  const own = await browser.newContext();
+  const page = await own.newPage();
+  const missing = new Set(urls);
+  let release;
+  const complete = new Promise((resolve) => (release = resolve));
+  await page.route('**/v1/**', async (route) => {
+    missing.delete(route.request().url());
+    if (missing.size === 0) release();
+    await complete;
+    // The context can be closed before the page needs the answer.
+    await route.continue().catch(() => {});
+  });
+  await page.goto(`${address}/ui/${path}`);
+  const deadline = setTimeout(release, timeout);
+  await complete;
+  clearTimeout(deadline);
+  await page.unrouteAll({ behavior: 'ignoreErrors' });
+  await own.close();
+  return [...missing];
 }
 
 export const elements = (page) => page.evaluate(() => document.querySelectorAll('*').length);
