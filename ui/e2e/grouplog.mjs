@@ -1,10 +1,11 @@
 // The log of a group: node grouplog.mjs ADDRESS. The job `web` has the groups `front`, two allocations with the tasks `server` and
 // `helper`, and `back`, one allocation with the task `server`. The job `many` has 9 allocations. Each task writes a line to each
-// output, then a tick each second. Prints `the session is over`.
+// output, then ticks with numbers. Prints `the session is over`.
 
 import { readFileSync } from 'node:fs';
 import { accessible } from './accessible.mjs';
-import { api, expect, heading, open, session, until } from './browser.mjs';
+import { address, api, expect, heading, open, session, takeTroubles, until } from './browser.mjs';
+import { fragile } from './proxy.mjs';
 
 const log = (page) => page.getByRole('log', { name: 'Log' });
 const followed = (page) => page.getByRole('status', { name: 'Followed outputs' });
@@ -16,6 +17,58 @@ async function search(page, text) {
   await page.getByRole('textbox', { name: 'Search in log' }).fill(text);
   const only = page.getByRole('checkbox', { name: 'only these' });
   await only.check();
+}
+
+/** Returns the lines that the page keeps, without colours. */
+async function kept(page) {
+  const download = page.waitForEvent('download');
+  await page.getByRole('button', { name: 'Download', exact: true }).click();
+  return readFileSync(await (await download).path(), 'utf8').split('\n');
+}
+
+/** Waits until the log has a tick of at least this number, and returns the numbers of the ticks by their labels. */
+async function ticks(page, least) {
+  return until(`tick ${least}`, async () => {
+    const found = new Map();
+    for (const line of await kept(page)) {
+      const [, label, number] = /^(.*?)tick (\d+)$/.exec(line) ?? [];
+      if (label !== undefined) found.set(label, [...(found.get(label) ?? []), Number(number)]);
+    }
+    return found.size > 0 && [...found.values()].every((numbers) => numbers.at(-1) >= least) && found;
+  });
+}
+
+/** Expects that each label has each tick once, in order. */
+function whole(found) {
+  for (const [label, numbers] of found) {
+    const first = numbers[0];
+    expect(numbers.every((number, at) => number === first + at), `each tick of "${label}" once, were ${numbers}`);
+  }
+}
+
+/** Cuts the connections of a page again and again; its log goes on without gaps and repetitions. */
+async function survives(path) {
+  const proxy = await fragile(address);
+  const page = await open(`${proxy.address}/ui/${path}`);
+  let last = 0;
+  for (let round = 0; round < 3; round += 1) {
+    const before = await ticks(page, last + 5);
+    whole(before);
+    last = Math.max(...[...before.values()].map((numbers) => numbers.at(-1)));
+    proxy.cut();
+    await page.getByText('The page tries to go on.').waitFor();
+    // Some ticks pass meanwhile.
+    await page.waitForTimeout(1200);
+    proxy.mend();
+  }
+  const after = await ticks(page, last + 8);
+  whole(after);
+  await page.getByText('The page tries to go on.').waitFor({ state: 'detached' });
+  const others = takeTroubles().filter((text) => !/ERR_|Failed to load resource/.test(text));
+  expect(others.length === 0, `no other trouble, were ${others}`);
+  await page.close();
+  proxy.close();
+  return after;
 }
 
 const steps = {
@@ -87,6 +140,17 @@ const steps = {
     await followed(page).getByText('1 output followed, 1 ended.').waitFor();
     await has(page, first.ID.slice(0, 8));
     await page.close();
+  },
+
+  async 'the log of a group goes on after a broken connection'() {
+    const found = await survives('jobs/web@default/allocations/logs?taskGroup=front&type=stdout');
+    expect(found.size === 4, `the ticks of four tasks, were ${[...found.keys()]}`);
+  },
+
+  async 'the log of a task goes on after a broken connection'() {
+    const [row] = await allocs('web', 'front');
+    await survives(`allocations/${row.ID}/server/logs`);
+    await survives(`allocations/${row.ID}/server/logs?type=both`);
   },
 
   async 'too many outputs are counted in a sentence'() {

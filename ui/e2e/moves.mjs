@@ -30,7 +30,7 @@ const steps = {
     await page.close();
   },
 
-  async 'a change that was reported meanwhile is not shown in its old state'() {
+  async 'a change that was reported meanwhile is shown'() {
     const page = await open('clients');
     await live(page);
     const first = rows(page, 'Nodes').first();
@@ -74,6 +74,24 @@ const steps = {
     await page.goBack();
     await page.waitForFunction((wanted) => document.activeElement?.textContent?.trim() === wanted, name);
     await page.waitForFunction(() => scrollY > 500);
+    await page.close();
+  },
+
+  async 'each move sets the focus on the heading, also on a page that loads first'() {
+    const page = await open('jobs');
+    await rows(page, 'Jobs').first().waitFor();
+    const isFocused = () => page.waitForFunction(() => document.activeElement?.tagName === 'H1' && document.querySelectorAll('h1').length === 1);
+    for (const name of ['Topology', 'Nodes', 'Administration', 'Overview', 'Topology']) {
+      await main(page, name);
+      await heading(page, name);
+      await isFocused();
+      expect((await page.evaluate(() => document.activeElement.textContent)).includes(name), `the focus on the heading of ${name}`);
+    }
+    await main(page, 'Nodes');
+    const node = await rows(page, 'Nodes').first().innerText();
+    await rows(page, 'Nodes').first().click();
+    await heading(page, node);
+    await isFocused();
     await page.close();
   },
 

@@ -27,7 +27,7 @@ async function start(agent, place, answer) {
   });
   await new Promise((resolve) => server.listen(0, '127.0.0.1', resolve));
   const address = `http://127.0.0.1:${server.address().port}`;
-  return { address, close: () => (server.closeAllConnections(), server.close()) };
+  return { address, server, close: () => (server.closeAllConnections(), server.close()) };
 }
 
 function pass(agent, path, from, to) {
@@ -47,6 +47,26 @@ export async function prefixed(agent, prefix) {
   return start(agent, place, (from, to) => {
     if (from.url.startsWith(`${prefix}/`)) pass(agent, place(from.url), from, to);
     else to.writeHead(404).end('outside of the prefix');
+  });
+}
+
+/** Starts a proxy whose connections can be cut. While it is `down`, it ends each connection without an answer. */
+export async function fragile(agent) {
+  const sockets = new Set();
+  const proxy = { isDown: false };
+  const own = await start(agent, (url) => url, (from, to) => (proxy.isDown ? from.socket.destroy() : pass(agent, from.url, from, to)));
+  own.server.on('connection', (socket) => {
+    sockets.add(socket);
+    socket.on('close', () => sockets.delete(socket));
+  });
+  return Object.assign(proxy, {
+    address: own.address,
+    close: own.close,
+    cut() {
+      proxy.isDown = true;
+      for (const socket of sockets) socket.destroy();
+    },
+    mend: () => (proxy.isDown = false),
   });
 }
 

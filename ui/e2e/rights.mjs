@@ -108,6 +108,31 @@ const steps = {
     await context.close();
   },
 
+  async 'policies have pages, and a change elsewhere is seen'() {
+    const context = await browser.newContext();
+    const page = await open('', context);
+    await signIn(page, management);
+    await page.getByRole('button', { name: 'Sign out' }).waitFor();
+    const write = (Name) =>
+      fetch(`${address}/v1/acl/policy/${Name}`, { ...asManager('PUT'), body: JSON.stringify({ Name, Rules: 'namespace "default" { policy = "read" }' }) });
+    for (const name of ['paged-a', 'paged-B']) await write(name);
+    await page.goto(`${address}/ui/administration/policies?pageSize=1&search=PAGED`);
+    await live(page);
+    const table = page.getByRole('table', { name: 'Policies' });
+    const pages = page.getByRole('navigation', { name: 'Pages' });
+    await pages.getByText('1–1 of 2 policies').waitFor();
+    await pages.getByRole('button', { name: 'Next page' }).click();
+    await pages.getByText('2–2 of 2 policies').waitFor();
+    await pages.getByRole('button', { name: 'Previous page' }).click();
+    await pages.getByText('1–1 of 2 policies').waitFor();
+    await page.goto(`${address}/ui/administration/policies?search=paged`);
+    await live(page);
+    await table.locator('tbody a').nth(1).waitFor();
+    await write('paged-c');
+    await table.getByRole('link', { name: 'paged-c' }).waitFor();
+    await context.close();
+  },
+
   async 'a login by another service'() {
     const service = await provider();
     const context = await browser.newContext();

@@ -153,6 +153,33 @@ const steps = {
     await page.close();
   },
 
+  async 'host volumes have pages, an order and filters'() {
+    const node = (await api('nodes'))[0];
+    for (const Name of ['alpha', 'Beta', 'gamma']) {
+      await api('volume/host/create', { method: 'PUT', body: JSON.stringify({ Volume: { Name, PluginID: 'mkdir', NodeID: node.ID } }) });
+    }
+    const page = await open('storage?view=table&pageSize=2&dhvSortProperty=name&dhvSortDescending=true');
+    const table = page.getByRole('table', { name: 'Host volumes' });
+    const names = () => table.locator('tbody tr > td:first-child').allInnerTexts();
+    const pages = page.getByRole('navigation', { name: 'Pages of host volumes' });
+    await pages.getByText('1–2 of 3 host volumes').waitFor();
+    expect((await names()).join() === 'gamma,alpha', `the last ones first, were ${await names()}`);
+    await pages.getByRole('button', { name: 'Next page' }).click();
+    await pages.getByText('3–3 of 3 host volumes').waitFor();
+    expect((await names()).join() === 'Beta', `the second page, was ${await names()}`);
+    await page.reload();
+    await table.getByRole('link', { name: 'Beta' }).waitFor();
+    await pages.getByRole('button', { name: 'Previous page' }).click();
+    await table.getByRole('link', { name: 'gamma' }).waitFor();
+    await page.getByRole('searchbox', { name: 'Find' }).fill('beta');
+    await pages.getByText('1–1 of 1 host volumes').waitFor();
+    expect((await names()).join() === 'Beta', `any case, were ${await names()}`);
+    await page.goto(`${address}/ui/storage?view=tree&node=${node.Name.slice(0, 4)}`);
+    await map(page).locator('.tree').getByRole('link', { name: 'gamma', exact: true }).waitFor();
+    for (const row of (await api('volumes?type=host')).filter((one) => one.Name !== 'cache')) await fetch(`${address}/v1/volume/host/${row.ID}`, { method: 'DELETE' });
+    await page.close();
+  },
+
   async 'the picture leads to each of more volumes than it draws'() {
     const RequestedCapabilities = [{ AccessMode: 'single-node-writer', AttachmentMode: 'file-system' }];
     const Volumes = Array.from({ length: 350 }, (_, at) => {

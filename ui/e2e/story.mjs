@@ -316,6 +316,16 @@ const steps = {
     await page.getByRole('textbox', { name: 'Value 1' }).fill('green');
     await page.getByRole('button', { name: 'Save' }).click();
     await page.getByRole('alert').getByText('Someone else').waitFor();
+    // The address of the form is left without a change too.
+    await page.goto(`${address}/ui/variables/var/app/settings@default/edit`);
+    await page.getByRole('textbox', { name: 'Value 1' }).waitFor();
+    await page.getByRole('button', { name: 'Cancel' }).click();
+    await page.getByRole('button', { name: 'Edit', exact: true }).waitFor();
+    expect(page.url().endsWith('app/settings@default'), `the address of the variable, not ${page.url()}`);
+    const lock = { Namespace: 'default', Path: 'app/lock', Items: { a: 'b' }, Lock: { TTL: '30s', LockDelay: '15s' } };
+    await api('var/app/lock?lock-acquire', { method: 'PUT', body: JSON.stringify(lock) });
+    await page.goto(`${address}/ui/variables/var/app/lock@default`);
+    await page.getByText('A client holds a lock on the variable').waitFor();
     await page.close();
   },
 

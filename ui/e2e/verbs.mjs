@@ -44,6 +44,9 @@ const steps = {
     await page.getByRole('log', { name: 'Log' }).getByText('grünto ada').waitFor();
     await page.goto(`${address}/ui/jobs/mail@default`);
     await page.getByRole('table', { name: 'Dispatched jobs' }).getByRole('link').first().waitFor();
+    // The list of jobs has children only if the filter asks for them.
+    await page.goto(`${address}/ui/jobs?filter=${encodeURIComponent('ParentID == "mail"')}`);
+    await page.getByRole('table', { name: 'Jobs' }).getByRole('link', { name: /^mail\/dispatch-/ }).waitFor();
     await page.close();
   },
 

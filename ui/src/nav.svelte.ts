@@ -76,8 +76,22 @@ function move(to: string, instead = false): void {
   show();
   if (location.pathname !== before) {
     scrollTo(0, 0);
-    void tick().then(() => document.querySelector('h1')?.focus({ preventScroll: true }));
+    isFocusDue = true;
   }
+}
+
+/** Whether the page of the last move has not got the focus so far. */
+let isFocusDue = false;
+
+/** Sets the focus on the heading after a move, once the page is there: its part may load first. */
+export function focusHeading(): void {
+  if (!isFocusDue) return;
+  void tick().then(() => {
+    const heading = document.querySelector('h1');
+    if (!isFocusDue || !heading) return;
+    isFocusDue = false;
+    heading.focus({ preventScroll: true });
+  });
 }
 
 /** How long a page may take until it is as long as it was, in milliseconds. */

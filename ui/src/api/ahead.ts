@@ -3,18 +3,20 @@
 /** The pause after the first content, in milliseconds: reads of the page come first. */
 const PAUSE = 800;
 
-/** Loads a part while the browser has nothing else to do. A missing file, of an agent of another version, changes nothing until
- * the part is needed. Returns a function that gives up. */
-export function ahead(load: () => Promise<unknown>): () => void {
-  let timer: ReturnType<typeof setTimeout> | undefined;
+/** Loads a part before it is needed. A missing file, of an agent of another version, changes nothing until then. */
+export function preload(load: () => Promise<unknown>): void {
   // boot.js loads the page again for a missing file; the user may be writing.
   const hush = (event: Event) => event.stopImmediatePropagation();
-  const begin = () => {
-    addEventListener('vite:preloadError', hush, true);
-    load()
-      .catch(() => undefined)
-      .finally(() => removeEventListener('vite:preloadError', hush, true));
-  };
+  addEventListener('vite:preloadError', hush, true);
+  load()
+    .catch(() => undefined)
+    .finally(() => removeEventListener('vite:preloadError', hush, true));
+}
+
+/** Loads parts while the browser has nothing else to do. Returns a function that gives up. */
+export function ahead(...parts: (() => Promise<unknown>)[]): () => void {
+  let timer: ReturnType<typeof setTimeout> | undefined;
+  const begin = () => parts.forEach(preload);
   timer = setTimeout(() => {
     if ('requestIdleCallback' in window) requestIdleCallback(begin, { timeout: 2000 });
     else begin();

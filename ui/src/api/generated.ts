@@ -711,6 +711,25 @@ export interface HostVolumeInfo {
 
 export type HostVolumeIntent = 'none' | 'create' | 'delete';
 
+export interface HostVolumeRow {
+  Namespace: string;
+  ID: string;
+  Name: string;
+  PluginID: string;
+  NodePool: string;
+  NodeID: string;
+  NodeName: string;
+  CapacityBytes: number;
+  State: HostVolumeState;
+  Configured: boolean;
+  ReadOnly: boolean;
+  Holders: HostVolumeHolder[];
+  CreateIndex: number;
+  CreateTime: number;
+  ModifyIndex: number;
+  ModifyTime: number;
+}
+
 export type HostVolumeState = 'pending' | 'ready' | 'unavailable';
 
 export interface HostVolumeStub {
@@ -1381,6 +1400,7 @@ export interface StorageMap {
   OmittedHostVolumes: number;
   Holders: Record<string, HostVolumeHolder[]>;
   StaticVolumes: StaticVolume[];
+  OmittedStaticVolumes: number;
   Blocked: BlockedJob[];
   Nodes: Record<string, string>;
   Hidden: number;

@@ -68,7 +68,7 @@ class Connection {
         if (message.state !== this.state) this.since = Date.now();
         this.state = message.state;
         this.denied = message.denied;
-      } else if (message.kind === 'notes') shelf.changed(message.notes);
+      } else if (message.kind === 'notes') shelf.changed(message.notes, Date.now());
       else if (message.kind === 'begun') shelf.begun(message.indexes);
       else shelf.clear();
       for (const listener of this.listeners) listener(message);
@@ -225,10 +225,12 @@ export function live<T>(query: () => Query | null): Live<T> {
       return;
     }
     const name = `${epoch}\n${desired.path}`;
+    let isOld = false;
     if (name !== shown) {
       // Another object: the old one must not be shown under the new name.
       // A page that was left shortly before begins with its last answer, which is read again at once.
       const kept = untrack(() => shelf.take(name, Date.now(), connection.covers(desired.topics)));
+      isOld = kept?.changed !== undefined;
       out.data = kept?.data as T | undefined;
       out.next = kept?.next ?? '';
       out.total = kept?.total;
@@ -238,12 +240,13 @@ export function live<T>(query: () => Query | null): Live<T> {
       out.index = 0;
       shown = name;
     }
-    return follow(desired, out, name);
+    return follow(desired, out, name, isOld);
   });
   return out;
 }
 
-function follow<T>(query: Query, out: Live<T>, name: string): () => void {
+/** Follows a query. `isOld`: what is shown lacks a change that was reported. */
+function follow<T>(query: Query, out: Live<T>, name: string, isOld: boolean): () => void {
   const abort = new AbortController();
   const reader = {};
   const pace = new Pace();
@@ -352,6 +355,7 @@ function follow<T>(query: Query, out: Live<T>, name: string): () => void {
   };
   document.addEventListener('visibilitychange', seen);
   out.refresh = () => schedule(0);
+  if (isOld) connection.lacks(reader);
   void read(false);
   return () => {
     away();

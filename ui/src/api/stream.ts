@@ -16,6 +16,11 @@ const TOPICS = [
   'NodePool',
   'Variable',
   'Namespace',
+  'ACLPolicy',
+  'ACLToken',
+  'ACLRole',
+  'ACLAuthMethod',
+  'ACLBindingRule',
 ];
 
 /** The agent sends the newest row of each object at most once in this time, and never ends the stream of a slow reader. */

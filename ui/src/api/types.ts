@@ -14,6 +14,7 @@ export type {
   DriverInfo as Driver,
   HostVolume,
   HostVolumeExplain,
+  HostVolumeRow,
   Job,
   JobListStub,
   JobStatusRow as JobRow,

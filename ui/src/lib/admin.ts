@@ -22,6 +22,11 @@ export interface Kind {
   /** One object in words. */
   one: string;
   list: string;
+  /** The topics of events about the objects. */
+  topics: string[];
+  /** The keys by which the servers sort the list, and the fields in which a text is found. */
+  sorts: string[];
+  finds: string[];
   /** The route of one object, without its id. */
   route: string;
   /** The field that names an object in routes. */
@@ -44,6 +49,9 @@ export const KINDS: Kind[] = [
     title: 'Namespaces',
     one: 'namespace',
     list: 'namespaces',
+    topics: ['Namespace'],
+    sorts: ['name', 'description'],
+    finds: ['Name', 'Description'],
     route: 'namespace',
     id: 'Name',
     method: 'PUT',
@@ -64,6 +72,9 @@ export const KINDS: Kind[] = [
     title: 'Policies',
     one: 'policy',
     list: 'acl/policies',
+    topics: ['ACLPolicy'],
+    sorts: ['name', 'description'],
+    finds: ['Name', 'Description'],
     route: 'acl/policy',
     id: 'Name',
     method: 'PUT',
@@ -84,6 +95,9 @@ export const KINDS: Kind[] = [
     title: 'Roles',
     one: 'role',
     list: 'acl/roles',
+    topics: ['ACLRole'],
+    sorts: ['name', 'description'],
+    finds: ['Name', 'Description'],
     route: 'acl/role',
     id: 'ID',
     method: 'PUT',
@@ -101,6 +115,9 @@ export const KINDS: Kind[] = [
     title: 'Tokens',
     one: 'token',
     list: 'acl/tokens',
+    topics: ['ACLToken'],
+    sorts: ['name', 'type', 'expires'],
+    finds: ['Name', 'AccessorID'],
     route: 'acl/token',
     id: 'AccessorID',
     method: 'PUT',
@@ -121,6 +138,9 @@ export const KINDS: Kind[] = [
     title: 'Auth methods',
     one: 'auth method',
     list: 'acl/auth-methods',
+    topics: ['ACLAuthMethod'],
+    sorts: ['name', 'type'],
+    finds: ['Name', 'Type'],
     route: 'acl/auth-method',
     id: 'Name',
     method: 'PUT',
@@ -142,6 +162,9 @@ export const KINDS: Kind[] = [
     title: 'Binding rules',
     one: 'binding rule',
     list: 'acl/binding-rules',
+    topics: ['ACLBindingRule'],
+    sorts: ['description', 'method'],
+    finds: ['ID', 'Description', 'AuthMethod'],
     route: 'acl/binding-rule',
     id: 'ID',
     method: 'PUT',
@@ -161,6 +184,9 @@ export const KINDS: Kind[] = [
     title: 'Node pools',
     one: 'node pool',
     list: 'node/pools',
+    topics: ['NodePool'],
+    sorts: ['name', 'description'],
+    finds: ['Name', 'Description'],
     route: 'node/pool',
     id: 'Name',
     method: 'PUT',

@@ -25,9 +25,14 @@ interface Message {
   Sources?: Source[];
   Omitted?: Omitted;
   Most?: number;
+  Since?: number | null;
   ID?: number;
   Lines?: string[];
+  At?: string;
 }
+
+/** The most characters of the places in the address of a stream that goes on. */
+const MOST_PLACES = 6000;
 
 /** The codes of SGR that colour labels. Red stays the colour of trouble. */
 const COLOURS = [36, 32, 35, 33, 34, 96, 92, 95, 93, 94];
@@ -44,6 +49,10 @@ export class GroupLog {
   sources: Source[] = [];
   omitted: Omitted = { Running: 0, Ended: 0 };
   most = 0;
+  /** The index at which the stream began; 0 from an agent of an older version. */
+  private since = 0;
+  /** The place after the last line of each output. */
+  private readonly places = new Map<string, string>();
   /** The number of each allocation's colour, in the order in which they joined. */
   private colours = new Map<string, number>();
 
@@ -62,6 +71,19 @@ export class GroupLog {
     return COLOURS[at % COLOURS.length] ?? 36;
   }
 
+  /** Returns the parameters with which a broken stream goes on; `undefined` if it cannot. */
+  resume(): string | undefined {
+    if (this.since === 0) return undefined;
+    const rank = (source: Source) => Number(source.State === 'ended');
+    let query = `since=${this.since}`;
+    for (const source of this.sources.toSorted((one, two) => rank(one) - rank(two))) {
+      const place = this.places.get(outputOf(source));
+      const next = place && new URLSearchParams({ after: `${outputOf(source)}/${place}` }).toString();
+      if (next && query.length + next.length < MOST_PLACES) query += `&${next}`;
+    }
+    return query;
+  }
+
   /** Takes a line of the stream. Returns the lines of the log that it has, with coloured labels. */
   take(text: string): string[] {
     let message: Message;
@@ -74,6 +96,9 @@ export class GroupLog {
       this.sources = message.Sources;
       this.omitted = message.Omitted ?? { Running: 0, Ended: 0 };
       this.most = message.Most ?? 0;
+      this.since = message.Since ?? 0;
+      const listed = new Set(this.sources.map(outputOf));
+      for (const name of this.places.keys()) if (!listed.has(name)) this.places.delete(name);
       for (const source of this.sources) this.code(source);
       // The colours of outputs that the servers no longer list are free again; those of the others stay.
       if (this.colours.size > 1000) this.colours.clear();
@@ -81,9 +106,15 @@ export class GroupLog {
     }
     const source = this.sources.find((row) => row.ID === message.ID);
     if (!source || !message.Lines) return [];
+    if (message.At) this.places.set(outputOf(source), message.At);
     const prefix = `${ESCAPE}1;${this.code(source)}m${label(source, this.both)}${ESCAPE}0m `;
     return message.Lines.map((line) => prefix + line);
   }
+}
+
+/** Returns the name of an output in requests. */
+function outputOf(source: Source): string {
+  return `${source.AllocID}/${source.Task}/${source.Type}`;
 }
 
 /** Returns what is followed and what is left out, in a sentence or two. */

@@ -1,5 +1,5 @@
 import { expect, it } from 'vitest';
-import { hostRows, hostTree, isNarrow, type HostContent } from './hosts';
+import { hostQuery, hostRows, hostTree, isNarrow, listed, type HostContent } from './hosts';
 
 const host = (ID: string, NodeID: string, more = {}) =>
   ({ ID, Name: `name-${ID}`, Namespace: 'default', NodeID, PluginID: 'mkdir', State: 'ready', CapacityBytes: 1024, ...more }) as HostContent['hostVolumes'][number];
@@ -35,4 +35,18 @@ it('groups by node', () => {
     ['n2', ['name-h2', 'certs']],
     ['n1', ['name-h1', 'name-h3']],
   ]);
+});
+
+it('asks the servers for the same selection', () => {
+  expect(hostQuery({ ...any, plugin: 'lvm', node: 'ber' })).toMatchObject({ plugin_id: 'lvm', node: 'ber', trouble: false, filter: '' });
+  expect(hostQuery({ ...any, search: 'a.b' }, 'x')?.filter).toBe(
+    '((Name matches "(?i)a\\\\.b" or Namespace matches "(?i)a\\\\.b") or any Holders as h { (h.JobID matches "(?i)a\\\\.b") }) and (Name matches "(?i)x")',
+  );
+  expect(hostQuery({ ...any, phase: 'mounted' })).toBeUndefined();
+});
+
+it('reads rows of the list', () => {
+  const row = { ...host('h1', 'n1'), NodeName: 'oslo', Configured: false, ReadOnly: false, Holders: [], NodePool: '', CreateIndex: 1, CreateTime: 1, ModifyIndex: 1, ModifyTime: 1 };
+  expect(listed(row)).toMatchObject({ key: 'host/n1/h1', note: '1.0 KiB, mkdir', word: 'ready', row: { ID: 'h1' } });
+  expect(listed({ ...row, ID: '', Configured: true, ReadOnly: true })).toMatchObject({ key: 'static/n1/name-h1', note: 'configured, read only', row: undefined });
 });

@@ -1,6 +1,7 @@
 // Host volumes: those that users created and those of the nodes' configurations, with the groups that hold them.
 
-import type { HostVolumeHolder, HostVolumeStub, StaticVolume } from '../api/generated';
+import type { HostVolumeHolder, HostVolumeRow, HostVolumeStub, StaticVolume } from '../api/generated';
+import { finds, all } from './list';
 import type { Filters } from './storage';
 import { size } from './words';
 
@@ -74,6 +75,36 @@ export function hostRows(content: HostContent, filters: Filters): HostRow[] {
   return [...dynamic, ...fixed]
     .filter(fit)
     .toSorted((one, two) => trouble(one) - trouble(two) || Number(!one.row) - Number(!two.row) || compare(one.node, two.node) || compare(one.name, two.name));
+}
+
+/** The keys by which the servers sort host volumes, and the order without a choice. */
+export const HOST_KEYS = ['name', 'namespace', 'node', 'plugin', 'state', 'capacity'];
+export const HOST_ORDER = 'trouble,configured,node,name';
+
+/** Returns a row of the servers' list. */
+export function listed(row: HostVolumeRow): HostRow {
+  const own = row.Configured ? undefined : row;
+  const note = own
+    ? [row.CapacityBytes > 0 && size(row.CapacityBytes), row.PluginID].filter((part) => part).join(', ')
+    : `configured${row.ReadOnly ? ', read only' : ''}`;
+  return {
+    key: own ? `host/${row.NodeID}/${row.ID}` : `static/${row.NodeID}/${row.Name}`, name: row.Name, ns: row.Namespace, plugin: row.PluginID,
+    node: row.NodeID, word: row.State, note, capacity: row.CapacityBytes, row: own, holders: row.Holders,
+  };
+}
+
+/** Returns the parameters of the servers' list for filters; `undefined` if no host volume can match. */
+export function hostQuery(filters: Filters, filter = ''): Record<string, string | boolean | undefined> | undefined {
+  // Host volumes have no claims, and no phases of these.
+  if (filters.phase || filters.failed || filters.waits || filters.home) return undefined;
+  const holder = finds(['h.JobID'], filters.search);
+  const text = finds(['Name', 'Namespace'], filters.search);
+  return {
+    plugin_id: filters.plugin,
+    node: filters.node,
+    trouble: filters.trouble,
+    filter: all(text && `(${text} or any Holders as h { ${holder} })`, finds(['Name'], filter)),
+  };
 }
 
 /** Returns host volumes by node. The nodes have the order of their names. */

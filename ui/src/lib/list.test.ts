@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest';
-import { all, chosen, contains, fitsText, isOneOf, onNode, order, own, paged, place, version } from './list';
+import { all, chosen, contains, finds, fitsText, HOSTS, isOneOf, onNode, order, own, paged, place, version } from './list';
 
 const query = (text: string) => new URLSearchParams(text);
 const KEYS = ['name', 'modify'];
@@ -19,6 +19,20 @@ describe('lists in pages', () => {
     expect(paged(query('pageSize=-3'), KEYS).per_page).toBe(100);
     expect(paged(query('pageSize=99999'), KEYS).per_page).toBe(1000);
     expect(paged(query('nextToken=12.a'), KEYS).next_token).toBe('12.a');
+  });
+
+  it('pages a second list by parameters of its own', () => {
+    const address = query('cursorAt=a&page=3&sort=modify&dhvCursorAt=b&dhvPage=2&dhvSortProperty=name&dhvSortDescending=true');
+    expect(paged(address, KEYS, false, HOSTS)).toEqual({ per_page: 100, next_token: 'b', count: true, sort: '-name' });
+    expect(place(address, 100, 450, HOSTS)).toBe('101–200 of 450');
+    expect(place(address, 100, 450)).toBe('201–300 of 450');
+    expect(paged(query('nextToken=x'), KEYS, false, HOSTS).next_token).toBe('');
+  });
+
+  it('finds a text in any case, as it is', () => {
+    expect(finds(['Name', 'ID'], ' a+b ')).toBe('(Name matches "(?i)a\\\\+b" or ID matches "(?i)a\\\\+b")');
+    expect(finds(['Name'], ' ')).toBe('');
+    expect(finds(['Name'], null)).toBe('');
   });
 
   it('goes from a column through both directions to the usual order', () => {

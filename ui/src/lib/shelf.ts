@@ -2,10 +2,10 @@
 
 import { concerns, lacks, type Indexes, type Interest, type Note } from './events';
 
-/** The most answers that are kept. */
-export const KEPT = 12;
-/** How long an answer counts as current while the stream reports changes, and without its reports, in milliseconds. */
-export const COVERED = 60_000;
+/** The most answers that are kept: those of all main pages. */
+export const KEPT = 40;
+/** How long an answer is shown again after a change that the stream reported, and without its reports, in milliseconds. */
+export const CHANGED = 10_000;
 export const UNCOVERED = 5_000;
 
 export interface Answered {
@@ -16,6 +16,8 @@ export interface Answered {
   index: number;
   /** When the answer was read, in milliseconds. */
   at: number;
+  /** When the first change after the answer was reported, in milliseconds; absent without one. */
+  changed?: number;
 }
 
 /** Keeps the newest answers by the names of their queries. */
@@ -29,20 +31,22 @@ export class Shelf {
     if (this.kept.size > KEPT && oldest !== undefined) this.kept.delete(oldest);
   }
 
-  /** Returns an answer that is still current. `isCovered`: the stream reports every change of its topics. */
+  /** Returns an answer that a page may begin with, because it was current moments ago. `isCovered`: the stream reports every
+   * change of its topics. */
   take(name: string, now: number, isCovered: boolean): Answered | undefined {
     const answer = this.kept.get(name);
     if (!answer) return undefined;
     const covered = isCovered && answer.interest.topics.length > 0;
-    if (now - answer.at <= (covered ? COVERED : UNCOVERED)) return answer;
+    const isFresh = covered ? answer.changed === undefined || now - answer.changed <= CHANGED : now - answer.at <= UNCOVERED;
+    if (isFresh) return answer;
     this.kept.delete(name);
     return undefined;
   }
 
-  /** Drops the answers that changes concern. */
-  changed(notes: Note[]): void {
-    for (const [name, answer] of this.kept) {
-      if (notes.some((note) => concerns(answer.interest, note, answer.index))) this.kept.delete(name);
+  /** Notes which answers lack changes. */
+  changed(notes: Note[], now: number): void {
+    for (const answer of this.kept.values()) {
+      if (answer.changed === undefined && notes.some((note) => concerns(answer.interest, note, answer.index))) answer.changed = now;
     }
   }
 

@@ -91,6 +91,7 @@ pub(super) fn file() -> anyhow::Result<String> {
         sdk::Capabilities,
         sdk::ClaimRow,
         sdk::HostVolumeExplain,
+        sdk::HostVolumeRow,
         sdk::JobStatusRow,
         sdk::NodeColumns,
         sdk::Overview,

@@ -5,11 +5,11 @@ use crate::http_body::Body;
 use crate::reply;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use bytes::Bytes;
+use bytes::{Buf as _, Bytes, BytesMut};
 use caravan_client::fs;
 use futures::stream::{self, BoxStream};
 use futures::{Stream, StreamExt};
-use serde::{Serialize, Serializer};
+use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 
@@ -82,6 +82,51 @@ pub(crate) fn whole_lines(frames: Frames) -> Frames {
             Ok(frame)
         })
         .boxed()
+}
+
+/// A piece of a stream that another route or agent encoded.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "PascalCase", default)]
+pub(crate) struct Received {
+    #[serde(deserialize_with = "from_base64")]
+    pub(crate) data: Vec<u8>,
+    pub(crate) file: String,
+    pub(crate) file_event: String,
+    /// The position after the content.
+    pub(crate) offset: u64,
+}
+
+fn from_base64<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<u8>, D::Error> {
+    let text = String::deserialize(deserializer)?;
+    STANDARD.decode(text).map_err(|_| de::Error::custom("Data is not base64"))
+}
+
+/// Reads frames that [`framed`] encoded, from bytes that arrive in pieces.
+#[derive(Debug, Default)]
+pub(crate) struct Decoder {
+    buffer: BytesMut,
+}
+
+impl Decoder {
+    /// Returns the frames that are complete with some more bytes.
+    pub(crate) fn add(&mut self, bytes: &[u8]) -> Result<Vec<Received>, serde_json::Error> {
+        self.buffer.extend_from_slice(bytes);
+        let mut frames = Vec::new();
+        let mut found = serde_json::Deserializer::from_slice(&self.buffer).into_iter::<Received>();
+        let mut used = 0;
+        while let Some(frame) = found.next() {
+            match frame {
+                Ok(frame) => {
+                    used = found.byte_offset();
+                    frames.push(frame);
+                }
+                Err(error) if error.is_eof() => break,
+                Err(error) => return Err(error),
+            }
+        }
+        self.buffer.advance(used);
+        Ok(frames)
+    }
 }
 
 /// Encodes frames as JSON objects without separators; `{}` is the heartbeat of an idle stream.
@@ -174,6 +219,32 @@ mod tests {
             let got: Vec<u8> = frames.flat_map(|frame| stream::iter(frame.unwrap().data)).collect().await;
             assert_eq!(String::from_utf8(got).unwrap(), expected);
         }
+    }
+
+    #[test]
+    fn encoded_frames_are_read_wherever_their_bytes_are_cut() {
+        let frame = Frame {
+            data: Bytes::from_static(b"one\n"),
+            file: "alloc/logs/t.stdout.3".into(),
+            offset: 9,
+            file_event: "",
+        };
+        let text =
+            [object(&frame).unwrap(), object(&Frame::default()).unwrap(), object(&frame).unwrap()].concat();
+        let expected =
+            Received { data: b"one\n".to_vec(), file: frame.file, file_event: String::new(), offset: 9 };
+        for step in 1..text.len() {
+            let mut decoder = Decoder::default();
+            let found: Vec<Received> =
+                text.chunks(step).flat_map(|piece| decoder.add(piece).unwrap()).collect();
+            assert_eq!(
+                found,
+                [expected.clone(), Received::default(), expected.clone()],
+                "pieces of {step} bytes"
+            );
+        }
+        assert!(Decoder::default().add(b"<html>").is_err());
+        assert!(Decoder::default().add(br#"{"Data":"%"}"#).is_err());
     }
 
     #[test]

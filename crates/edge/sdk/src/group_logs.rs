@@ -59,6 +59,8 @@ pub enum GroupLogMessage {
         omitted: GroupLogOmitted,
         /// The most outputs that the stream reads at once.
         most: u64,
+        /// The value of the parameter `since` with which a later stream goes on.
+        since: u64,
     },
     /// Lines of one output.
     Lines {
@@ -66,6 +68,8 @@ pub enum GroupLogMessage {
         id: u32,
         /// The lines, without their ends.
         lines: Vec<String>,
+        /// The place after the lines: the end of the parameter `after` with which a later stream goes on.
+        at: String,
     },
     /// A sign of life.
     Alive,
@@ -82,14 +86,20 @@ struct Raw {
     #[serde(rename = "ID")]
     id: Option<u32>,
     #[serde(default)]
+    since: u64,
+    #[serde(default)]
     lines: Vec<String>,
+    #[serde(default)]
+    at: String,
 }
 
 impl From<Raw> for GroupLogMessage {
     fn from(raw: Raw) -> Self {
         match (raw.sources, raw.id) {
-            (Some(sources), _) => Self::Outputs { sources, omitted: raw.omitted, most: raw.most },
-            (None, Some(id)) => Self::Lines { id, lines: raw.lines },
+            (Some(sources), _) => {
+                Self::Outputs { sources, omitted: raw.omitted, most: raw.most, since: raw.since }
+            }
+            (None, Some(id)) => Self::Lines { id, lines: raw.lines, at: raw.at },
             (None, None) => Self::Alive,
         }
     }
@@ -111,7 +121,8 @@ impl GroupLogStream {
 
 impl Caravan<'_> {
     /// Follows the logs of a job: outputs of tasks join as the tasks start. Parameters: `group`, `task`, `type`
-    /// (`stdout`, `stderr`, `both`), `offset`, and `follow=false` for the logs so far.
+    /// (`stdout`, `stderr`, `both`), `offset`, and `follow=false` for the logs so far. A stream goes on without gaps and
+    /// repetitions with `since` and, for each output, `after` (`<allocation>/<task>/<type>/<at>`).
     ///
     /// # Errors
     /// As [`crate::Client::get`].
@@ -129,14 +140,15 @@ mod tests {
     #[test]
     fn messages_are_read() {
         let read = |text: &str| serde_json::from_str::<GroupLogMessage>(text).unwrap();
-        let GroupLogMessage::Outputs { sources, omitted, most } = read(
-            r#"{"Sources":[{"ID":3,"AllocID":"a","Type":"stderr","State":"open"}],"Omitted":{"Running":2},"Most":16}"#,
+        let GroupLogMessage::Outputs { sources, omitted, most, since } = read(
+            r#"{"Sources":[{"ID":3,"AllocID":"a","Type":"stderr","State":"open"}],"Omitted":{"Running":2},"Most":16,"Since":7}"#,
         ) else {
             panic!("outputs were expected");
         };
-        assert_eq!((sources[0].id, sources[0].output.as_str(), omitted.running, most), (3, "stderr", 2, 16));
-        let lines = GroupLogMessage::Lines { id: 0, lines: vec!["x".into()] };
-        assert_eq!(read(r#"{"ID":0,"Lines":["x"]}"#), lines);
+        assert_eq!((sources[0].id, sources[0].output.as_str(), omitted.running), (3, "stderr", 2));
+        assert_eq!((most, since), (16, 7));
+        let lines = GroupLogMessage::Lines { id: 0, lines: vec!["x".into()], at: "3.1200".into() };
+        assert_eq!(read(r#"{"ID":0,"Lines":["x"],"At":"3.1200"}"#), lines);
         assert_eq!(read("{}"), GroupLogMessage::Alive);
     }
 }

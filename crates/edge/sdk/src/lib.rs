@@ -157,8 +157,8 @@ pub use operator::{
     AutopilotHealth, AutopilotServer, Operator, RaftConfiguration, RaftServer, SchedulerSettings,
 };
 pub use overview::{
-    AttentionItem, BlockedJob, Caravan, HostVolumeExplain, HostVolumeHolder, HostVolumeUser, Lane, Needs,
-    NodeColumns, Overview, PluginCall, PluginExplain, PluginFacts, StaticVolume, StorageMap,
+    AttentionItem, BlockedJob, Caravan, HostVolumeExplain, HostVolumeHolder, HostVolumeRow, HostVolumeUser,
+    Lane, Needs, NodeColumns, Overview, PluginCall, PluginExplain, PluginFacts, StaticVolume, StorageMap,
 };
 pub use query::{Meta, QueryOptions, Response, Watch};
 pub use retry::Retry;

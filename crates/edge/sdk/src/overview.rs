@@ -5,10 +5,10 @@ use crate::client::Client;
 use crate::error::Error;
 use crate::jobs::WhatIf;
 use crate::query::{QueryOptions, Response, path};
-use caravan_types::host_volume::HostVolumeStub;
+use caravan_types::host_volume::{HostVolumeState, HostVolumeStub};
 use caravan_types::plugin::PluginListStub;
 use caravan_types::volume::VolumeExplain;
-use caravan_types::{NodeId, PluginId, UnixNanos};
+use caravan_types::{HostVolumeId, Namespace, NodeId, PluginId, UnixNanos};
 use serde::Deserialize;
 use std::collections::BTreeMap;
 
@@ -90,6 +90,8 @@ pub struct StorageMap {
     pub holders: BTreeMap<String, Vec<HostVolumeHolder>>,
     /// The volumes of the nodes' configurations.
     pub static_volumes: Vec<StaticVolume>,
+    /// The number of volumes of the nodes' configurations that the answer leaves out.
+    pub omitted_static_volumes: u64,
     /// The jobs that wait for a claim on a volume of the answer.
     pub blocked: Vec<BlockedJob>,
     /// The names of the nodes that the answer names.
@@ -169,6 +171,47 @@ pub struct HostVolumeHolder {
     /// The allocation; empty while the group keeps its place without one.
     #[serde(rename = "AllocID")]
     pub alloc_id: String,
+}
+
+/// A host volume: one that users created, or one of a node's configuration.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(rename_all = "PascalCase", default)]
+pub struct HostVolumeRow {
+    /// The namespace; empty for a volume of a node's configuration, as are `id` and `plugin_id`.
+    pub namespace: Namespace,
+    /// The id.
+    #[serde(rename = "ID")]
+    pub id: HostVolumeId,
+    /// The name by which jobs request the volume.
+    pub name: String,
+    /// The plugin that created the volume.
+    #[serde(rename = "PluginID")]
+    pub plugin_id: String,
+    /// The pool of the node.
+    pub node_pool: String,
+    /// The node that has the volume.
+    #[serde(rename = "NodeID")]
+    pub node_id: NodeId,
+    /// The name of that node; empty for a caller who may not read nodes.
+    pub node_name: String,
+    /// The capacity in bytes; 0 if it is not known.
+    pub capacity_bytes: i64,
+    /// The state.
+    pub state: HostVolumeState,
+    /// Whether the volume is one of its node's configuration.
+    pub configured: bool,
+    /// Whether groups may only read a volume of a node's configuration.
+    pub read_only: bool,
+    /// The groups that hold the volume; empty for a caller who may not read jobs.
+    pub holders: Vec<HostVolumeHolder>,
+    /// The index at which the volume was created.
+    pub create_index: u64,
+    /// When the volume was created.
+    pub create_time: UnixNanos,
+    /// The index of the last change.
+    pub modify_index: u64,
+    /// When the volume changed last.
+    pub modify_time: UnixNanos,
 }
 
 /// A job whose evaluation waits until a claim on a volume is released.
@@ -349,6 +392,12 @@ impl Caravan<'_> {
     /// asks for one page with the worst trouble first.
     pub async fn storage(&self, query: &QueryOptions) -> Result<Response<StorageMap>, Error> {
         self.0.get("/v1/caravan/storage", query).await
+    }
+
+    /// Returns the host volumes of users and of the nodes' configurations, in pages. Parameters besides those of lists:
+    /// `node` (the beginning of its id, or a part of its name), `plugin_id`, and `trouble=true` for volumes that are not ready.
+    pub async fn host_volumes(&self, query: &QueryOptions) -> Result<Response<Vec<HostVolumeRow>>, Error> {
+        self.0.get("/v1/caravan/host-volumes", query).await
     }
 
     /// Returns the usage of all nodes.

@@ -7,7 +7,7 @@ mod frames;
 pub(crate) mod pack;
 mod snapshot;
 
-pub use frames::{FileEvent, Frame, Frames, LogKind, Origin};
+pub use frames::{FileEvent, Frame, Frames, LogKind, LogPlace, LogStart, Origin};
 pub use snapshot::Archive;
 
 use crate::runner::users::Users;
@@ -176,18 +176,11 @@ impl AllocFs {
     ///
     /// # Errors
     /// See [`FsError`]; returned before the first frame.
-    pub fn logs(
-        &self,
-        task: &str,
-        kind: LogKind,
-        offset: u64,
-        origin: Origin,
-        follow: bool,
-    ) -> Result<Frames, FsError> {
+    pub fn logs(&self, task: &str, kind: LogKind, start: LogStart, follow: bool) -> Result<Frames, FsError> {
         if !self.tasks.iter().any(|t| t == task) {
             return Err(FsError::UnknownTask(task.to_owned()));
         }
-        frames::of_logs(self, task, kind, offset, origin, follow)
+        frames::of_logs(self, task, kind, start, follow)
     }
 
     fn open_file(&self, path: &str) -> Result<File, FsError> {

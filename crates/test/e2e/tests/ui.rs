@@ -88,10 +88,10 @@ fn a_terminal_goes_on_while_other_pages_are_looked_at() -> Result<()> {
     session(&agent_with_writer()?, "drawer.mjs", &[])
 }
 
-/// Returns a group whose tasks write a line to each output, then a tick each second.
+/// Returns a group whose tasks write a line to each output, then ticks with numbers.
 fn talking_group(name: &str, count: usize, tasks: &[&str]) -> String {
     let script = "echo hello from $NOMAD_TASK_NAME of $NOMAD_GROUP_NAME; \
-                  echo warning of $NOMAD_TASK_NAME of $NOMAD_GROUP_NAME >&2; while sleep 1; do echo tick; done";
+                  echo warning of $NOMAD_TASK_NAME of $NOMAD_GROUP_NAME >&2; n=0; while sleep 0.3; do n=$((n + 1)); echo tick $n; done";
     let task = |task: &&str| {
         format!(
             "task \"{task}\" {{\n driver = \"raw_exec\"\n config {{\n command = \"/bin/sh\"\n args = [\"-c\", {script:?}]\n }}\n \

@@ -60,6 +60,9 @@ pub(super) static TABLE: &[Line] = &[
     line(Get, "caravan/errors/*", Open, at_once!(ui::error_page)).at(Place::Agent),
     line(Get, "caravan/overview", Shown, run!(overview::overview)).cached(),
     line(Get, "caravan/storage", Shown, run!(storage_map::map)).cached().sorted_by(volumes::KEYS.names),
+    line(Get, "caravan/host-volumes", Shown, run!(storage_map::hosts::list))
+        .cached()
+        .sorted_by(storage_map::hosts::KEYS.names),
     line(Get, "caravan/claims", Shown, run!(claims::list)).cached().sorted_by(claims::KEYS.names),
     line(Get, "caravan/logs", Namespace(&[N::ReadLogs, N::ReadFs]), at_once!(group_logs::stream))
         .at(Place::AnyServer),
@@ -327,7 +330,7 @@ pub(super) static TABLE: &[Line] = &[
     // The handler checks the right for each topic, and each event. A caller without the right gets an empty stream, with
     // `caravan=true` a refusal. With `coalesce`, the stream sends the newest row of each object at most once in that time.
     line(Get, "event/stream", Open, at_once!(event::stream)).at(Place::AnyServer),
-    line(Get, "namespaces", Shown, run!(namespaces::list)).follows(),
+    line(Get, "namespaces", Shown, run!(namespaces::list)).sorted_by(namespaces::KEYS.names).follows(),
     line(Get, "namespace/**", Shown, run!(namespaces::get)).follows(),
     line(Put, "namespace", Management, run!(namespaces::create)).of(Scope::Authoritative),
     line(Put, "namespace/**", Management, run!(namespaces::update)).of(Scope::Authoritative),
@@ -344,19 +347,19 @@ pub(super) static TABLE: &[Line] = &[
     line(Get, "acl/token/**", Shown, run!(acl::token)),
     line(Put, "acl/token/**", Management, run!(acl::token)).of(Scope::Token),
     line(Delete, "acl/token/**", Management, run!(acl::token)).of(Scope::Token),
-    line(Get, "acl/auth-methods", Open, run!(acl::auth::methods)),
+    line(Get, "acl/auth-methods", Open, run!(acl::auth::methods)).sorted_by(acl::auth::METHOD_KEYS.names),
     line(Put, "acl/auth-method", Management, run!(acl::auth::create_method)).of(Scope::Authoritative),
     line(Any, "acl/auth-method/**", Management, run!(acl::auth::method)).of(Scope::Authoritative),
-    line(Get, "acl/binding-rules", Management, run!(acl::auth::rules)),
+    line(Get, "acl/binding-rules", Management, run!(acl::auth::rules)).sorted_by(acl::auth::RULE_KEYS.names),
     line(Put, "acl/binding-rule", Management, run!(acl::auth::create_rule)).of(Scope::Authoritative),
     line(Any, "acl/binding-rule/**", Management, run!(acl::auth::rule)).of(Scope::Authoritative),
-    line(Get, "acl/policies", Shown, run!(acl::policies)),
+    line(Get, "acl/policies", Shown, run!(acl::policies)).sorted_by(acl::POLICY_KEYS.names),
     slash("acl/policy"),
-    line(Get, "acl/policy/self", Shown, run!(acl::own_policies)),
+    line(Get, "acl/policy/self", Shown, run!(acl::own_policies)).sorted_by(acl::POLICY_KEYS.names),
     line(Get, "acl/policy/**", Shown, run!(acl::policy)),
     line(Put, "acl/policy/**", Management, run!(acl::policy)).of(Scope::Authoritative),
     line(Delete, "acl/policy/**", Management, run!(acl::policy)).of(Scope::Authoritative),
-    line(Get, "acl/roles", Shown, run!(acl::roles)),
+    line(Get, "acl/roles", Shown, run!(acl::roles)).sorted_by(acl::ROLE_KEYS.names),
     line(Get, "acl/role/name/**", Shown, run!(acl::role_named)),
     line(Put, "acl/role", Management, run!(acl::create_role)).of(Scope::Authoritative),
     line(Get, "acl/role/**", Shown, run!(acl::role)),

@@ -185,6 +185,7 @@ fn lists_of_the_state_are_cached() {
     let paths = [
         "caravan/overview",
         "caravan/storage",
+        "caravan/host-volumes",
         "caravan/claims",
         "caravan/nodes/usage",
         "jobs",

@@ -62,6 +62,22 @@ fn shown(token: &Token) -> Result<Reply, ApiError> {
     Ok(Reply::value(value))
 }
 
+/// The keys by which the list of policies can be sorted.
+pub(crate) const POLICY_KEYS: Keys<Policy> = keys!(Policy {
+    "name" => |_, row| &row.name,
+    "description" => |_, row| &row.description,
+    "create" => |_, row| row.create_index,
+    "modify" => |_, row| row.modify_index,
+});
+
+/// The keys by which the list of roles can be sorted.
+pub(crate) const ROLE_KEYS: Keys<Role> = keys!(Role {
+    "name" => |_, row| &row.name,
+    "description" => |_, row| &row.description,
+    "create" => |_, row| row.create_index,
+    "modify" => |_, row| row.modify_index,
+});
+
 pub(crate) async fn policies(call: &Call) -> Result<Reply, ApiError> {
     list_policies(call, false).await
 }
@@ -75,14 +91,19 @@ async fn list_policies(call: &Call, own: bool) -> Result<Reply, ApiError> {
     enabled(call)?;
     call.only(&Method::GET)?;
     let prefix = call.query.text("prefix");
-    let (meta, rows) = blocking::read(call, |reads| {
+    let (mut meta, (rows, next)) = blocking::read(call, |reads| {
+        let root = reads.snapshot();
         let all = call.caller().is_management() && !own;
-        let names = call.caller().policies(reads.snapshot());
+        let names = call.caller().policies(root);
         let seen = |row: &&Arc<Policy>| row.name.starts_with(prefix) && (all || names.contains(&row.name));
-        let rows: Vec<_> = reads.snapshot().acl_policies().filter(seen).map(|row| row.stub()).collect();
-        Ok((reads.table_index(Table::AclPolicies), rows))
+        let rows = root.acl_policies().filter(seen).collect();
+        let (rows, next) =
+            page(&call.query, &POLICY_KEYS, root, rows, |row| At::Id(&row.name), |row| object(&row.stub()))?;
+        let rows: Vec<_> = rows.into_iter().map(|row| row.stub()).collect();
+        Ok((reads.table_index(Table::AclPolicies), (rows, next)))
     })
     .await?;
+    meta.next = next;
     Ok(Reply::json(rows)?.meta(meta))
 }
 
@@ -307,12 +328,16 @@ pub(crate) async fn roles(call: &Call) -> Result<Reply, ApiError> {
     enabled(call)?;
     call.only(&Method::GET)?;
     let prefix = call.query.text("prefix");
-    let (meta, rows) = blocking::read(call, |reads| {
+    let (mut meta, (rows, next)) = blocking::read(call, |reads| {
+        let root = reads.snapshot();
         let rows =
-            reads.snapshot().acl_roles().filter(|row| row.id.starts_with(prefix) && sees_role(call, row));
-        Ok((reads.table_index(Table::AclRoles), rows.cloned().collect::<Vec<_>>()))
+            root.acl_roles().filter(|row| row.id.starts_with(prefix) && sees_role(call, row)).collect();
+        let (rows, next) =
+            page(&call.query, &ROLE_KEYS, root, rows, |row| At::Id(&row.id), |row| object(&**row))?;
+        Ok((reads.table_index(Table::AclRoles), (rows.into_iter().cloned().collect::<Vec<_>>(), next)))
     })
     .await?;
+    meta.next = next;
     Ok(Reply::json(rows)?.meta(meta))
 }
 

@@ -248,6 +248,11 @@ fn tables(topic: &str) -> &'static [Table] {
         "CSIPlugin" => &[Table::Plugins],
         "HostVolume" => &[Table::HostVolumes],
         "Namespace" => &[Table::Namespaces],
+        "ACLPolicy" => &[Table::AclPolicies],
+        "ACLToken" => &[Table::AclTokens],
+        "ACLRole" => &[Table::AclRoles],
+        "ACLAuthMethod" => &[Table::AuthMethods],
+        "ACLBindingRule" => &[Table::BindingRules],
         _ => &[],
     }
 }

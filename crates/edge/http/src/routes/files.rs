@@ -8,7 +8,7 @@ use crate::http_body::Body;
 use crate::query::go_bool;
 use crate::reply::{JSON, Reply, TEXT};
 use bytes::Bytes;
-use caravan_client::fs::{AllocFs, FileInfo, FsError, LogKind, Origin};
+use caravan_client::fs::{AllocFs, FileInfo, FsError, LogKind, LogPlace, LogStart, Origin};
 use caravan_types::Time;
 use futures::stream::{self, BoxStream};
 use futures::{StreamExt, future};
@@ -146,7 +146,12 @@ pub(crate) async fn logs(call: &Call) -> Result<Reply, ApiError> {
     let Range { offset, origin, follow } = range(call, false)?;
     let plain = boolean(call, "plain", false)?;
     let whole_lines = boolean(call, "whole_lines", false)?;
-    let opened = files(call)?.logs(call.query.text("task"), kind, offset, origin, follow);
+    let (start, whole_lines) = match call.query.text("position") {
+        "" => (LogStart::Offset(offset, origin), whole_lines),
+        // The reader has the beginning of the line.
+        text => (LogStart::After(place(text)?), false),
+    };
+    let opened = files(call)?.logs(call.query.text("task"), kind, start, follow);
     let (frames, stopping) = (frames::of_client(opened?), call.state.stopping.clone());
     let frames = if whole_lines { frames::whole_lines(frames) } else { frames };
     Ok(if plain {
@@ -161,6 +166,15 @@ pub(crate) async fn snapshot(call: &Call) -> Result<Reply, ApiError> {
     let pieces = ReceiverStream::new(files(call)?.snapshot()?);
     let pieces = pieces.map(|piece| piece.map_err(ApiError::from));
     Ok(Reply::raw("application/x-tar", Body::from_stream(pieces)))
+}
+
+/// Parses the place in a log at which an earlier stream ended.
+pub(super) fn place(text: &str) -> Result<LogPlace, ApiError> {
+    LogPlace::parse(text).ok_or_else(|| {
+        ApiError::bad_request(format!(
+            "the position in the log is {text:?}; expected the number of a file and a position in it, such as 3.1200"
+        ))
+    })
 }
 
 fn boolean(call: &Call, name: &str, otherwise: bool) -> Result<bool, ApiError> {

@@ -10,7 +10,7 @@ use crate::call::Call;
 use crate::error::ApiError;
 use crate::http_body::Body;
 use crate::reply::{JSON, Reply};
-use caravan_client::fs::LogKind;
+use caravan_client::fs::{LogKind, LogPlace};
 use caravan_server::NsCap;
 use caravan_state::Root;
 use caravan_types::JobKey;
@@ -22,6 +22,9 @@ use sources::{Candidate, Output, Source};
 const TAIL: u64 = 10_000;
 /// The most bytes before the end of each output.
 const MAX_TAIL: u64 = 10 * 1024 * 1024;
+
+/// The most outputs of an earlier stream that a request names.
+const MAX_AFTER: usize = 200;
 
 /// The outputs that a caller selects.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -35,6 +38,9 @@ struct Selection {
     /// The bytes before the end of each output.
     tail: u64,
     follow: bool,
+    /// The index at which an earlier stream began, and the places up to which it has read outputs.
+    since: Option<u64>,
+    after: Vec<(Source, LogPlace)>,
 }
 
 impl Selection {
@@ -69,6 +75,15 @@ impl Selection {
             outputs,
             tail,
             follow: call.query.bool("follow")?.unwrap_or(true),
+            since: match call.query.text("since") {
+                "" => None,
+                text => Some(text.parse().map_err(|_| {
+                    ApiError::bad_request(format!(
+                        "`since` is {text:?}; expected the `Since` of an earlier stream"
+                    ))
+                })?),
+            },
+            after: read_places(call)?,
         })
     }
 
@@ -113,6 +128,28 @@ impl Selection {
                 })
             })
             .collect()
+    }
+}
+
+/// Reads the places of `after`: `<allocation>/<task>/<output>/<place>`.
+fn read_places(call: &Call) -> Result<Vec<(Source, LogPlace)>, ApiError> {
+    let places = call.query.all("after").take(MAX_AFTER + 1).map(|text| {
+        let parts = || {
+            let (alloc, rest) = text.split_once('/')?;
+            let (rest, place) = rest.rsplit_once('/')?;
+            let (task, output) = rest.rsplit_once('/')?;
+            let output = Output(LogKind::parse(output)?);
+            Some((Source { alloc: alloc.into(), task: task.to_owned(), output }, place))
+        };
+        let (source, place) = parts().ok_or_else(|| {
+            ApiError::bad_request(format!("`after` is {text:?}; expected allocation/task/output/position"))
+        })?;
+        Ok((source, super::files::place(place)?))
+    });
+    let places: Vec<_> = places.collect::<Result<_, ApiError>>()?;
+    match places.len() > MAX_AFTER {
+        true => Err(ApiError::bad_request(format!("`after` occurs more than {MAX_AFTER} times"))),
+        false => Ok(places),
     }
 }
 

@@ -3,7 +3,8 @@
 use crate::blocking;
 use crate::call::Call;
 use crate::error::ApiError;
-use crate::page::whole;
+use crate::order::{Keys, keys};
+use crate::page::{Token, object, page};
 use crate::reply::Reply;
 use crate::typed::{self, refused};
 use caravan_state::Table;
@@ -11,18 +12,29 @@ use caravan_types::Namespace;
 use caravan_types::namespace::NamespaceSpec;
 use http::Method;
 
+/// The keys by which the list can be sorted.
+pub(crate) const KEYS: Keys<NamespaceSpec> = keys!(NamespaceSpec {
+    "name" => |_, row| row.name.as_str(),
+    "description" => |_, row| &row.description,
+    "create" => |_, row| row.create_index,
+    "modify" => |_, row| row.modify_index,
+});
+
 pub(crate) async fn list(call: &Call) -> Result<Reply, ApiError> {
     call.only(&Method::GET)?;
     let prefix = call.query.text("prefix");
-    let (mut meta, rows) = blocking::read(call, |reads| {
+    let (mut meta, (rows, next)) = blocking::read(call, |reads| {
+        let root = reads.snapshot();
         let seen = |row: &NamespaceSpec| {
             row.name.as_str().starts_with(prefix) && call.caller().acl.sees_namespace(row.name.as_str())
         };
-        let rows: Vec<_> = reads.snapshot().namespaces().filter(|row| seen(row)).cloned().collect();
-        Ok((reads.table_index(Table::Namespaces), rows))
+        let rows = root.namespaces().filter(|row| seen(row)).collect();
+        let (rows, next) =
+            page(&call.query, &KEYS, root, rows, |row| Token::Id(row.name.as_str()), |row| object(&**row))?;
+        Ok((reads.table_index(Table::Namespaces), (rows.into_iter().cloned().collect::<Vec<_>>(), next)))
     })
     .await?;
-    meta.next = whole(&call.query, rows.len())?;
+    meta.next = next;
     Ok(Reply::json(rows)?.meta(meta))
 }
 

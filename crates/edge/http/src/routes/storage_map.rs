@@ -1,5 +1,6 @@
 //! The storage map: plugins, volumes, and the claims on them with phases and reasons, in one answer.
 
+pub(crate) mod hosts;
 mod need;
 
 use super::volumes;
@@ -11,10 +12,11 @@ use crate::reply::{Next, Reply};
 use caravan_server::{Handle, Level, NsCap};
 use caravan_state::{Root, Table};
 use caravan_types::eval::{EvalStatus, Evaluation, WaitsFor};
-use caravan_types::host_volume::{HostVolume, HostVolumeStub};
+use caravan_types::host_volume::{HostVolume, HostVolumeState, HostVolumeStub};
 use caravan_types::plugin::{Plugin, PluginListStub};
 use caravan_types::volume::{ClaimId, Volume, VolumeExplain};
-use caravan_types::{AllocId, EvalId, HostVolumeId, JobId, Namespace, NodeId, PluginId, UnixNanos, VolumeId};
+use caravan_types::{EvalId, HostVolumeId, JobId, Namespace, NodeId, PluginId, UnixNanos, VolumeId};
+use hosts::{Holder, StaticVolume};
 use need::{Needs, Rank, Ranking, Row, home, homes};
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
@@ -27,8 +29,8 @@ const TABLES: [Table; 6] =
 const MAX_HOST_VOLUMES: usize = 500;
 /// The most volumes of nodes' configurations that an answer lists.
 const MAX_STATIC_VOLUMES: usize = 500;
-/// The most holders of a host volume, and the most jobs that wait for a volume, that an answer lists.
-const MAX_HOLDERS: usize = 10;
+/// The most jobs that wait for a volume that an answer lists.
+const MAX_WAITING: usize = 10;
 /// The most nodes with an unhealthy part that an answer lists for a plugin.
 const MAX_SICK: usize = 100;
 
@@ -46,13 +48,16 @@ struct StorageMap {
     listed: usize,
     /// What the list of plugins does not report, by plugin.
     facts: BTreeMap<PluginId, PluginFacts>,
+    /// The host volumes that users created. Volumes that are not ready come first; `caravan/host-volumes` has pages.
     host_volumes: Vec<HostVolumeStub>,
     /// The number of host volumes that the answer leaves out.
     omitted_host_volumes: usize,
     /// The groups that hold a host volume, by its id. Groups that the caller may not read are missing.
-    holders: BTreeMap<HostVolumeId, Vec<HostVolumeHolder>>,
+    holders: BTreeMap<HostVolumeId, Vec<Holder>>,
     /// The volumes of the nodes' configurations.
     static_volumes: Vec<StaticVolume>,
+    /// The number of volumes of the nodes' configurations that the answer leaves out.
+    omitted_static_volumes: usize,
     /// The jobs that wait for a claim on a volume of the answer. Jobs that the caller may not read are missing.
     blocked: Vec<BlockedJob>,
     /// The names of the nodes that the volumes and claims of the answer name.
@@ -98,18 +103,6 @@ pub(super) struct LaneFacts {
     limit: usize,
 }
 
-/// A group that holds a host volume.
-#[derive(Clone, Debug, Serialize)]
-#[serde(rename_all = "PascalCase")]
-struct HostVolumeHolder {
-    #[serde(rename = "JobID")]
-    job_id: JobId,
-    task_group: String,
-    /// Empty while the group keeps its place without an allocation.
-    #[serde(rename = "AllocID")]
-    alloc_id: AllocId,
-}
-
 /// A job whose evaluation waits until a claim on a volume is released.
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "PascalCase")]
@@ -123,16 +116,6 @@ struct BlockedJob {
     #[serde(rename = "EvalID")]
     eval_id: EvalId,
     since: UnixNanos,
-}
-
-/// A volume of a node's configuration.
-#[derive(Clone, Debug, Serialize)]
-#[serde(rename_all = "PascalCase")]
-struct StaticVolume {
-    name: String,
-    #[serde(rename = "NodeID")]
-    node_id: NodeId,
-    read_only: bool,
 }
 
 /// Answers with the storage map. `trouble=true` selects the volumes that wait, failed or are in transition. `rank`
@@ -194,7 +177,7 @@ pub(crate) async fn map(call: &Call) -> Result<Reply, ApiError> {
         };
         for row in &page {
             let seen = blocked.on(row).iter().filter(|eval| call.may(&eval.namespace, NsCap::ReadJob));
-            map.blocked.extend(seen.take(MAX_HOLDERS).map(|eval| BlockedJob {
+            map.blocked.extend(seen.take(MAX_WAITING).map(|eval| BlockedJob {
                 volume_id: row.id.clone(),
                 namespace: eval.namespace.clone(),
                 job_id: eval.job_id.clone(),
@@ -215,23 +198,25 @@ pub(crate) async fn map(call: &Call) -> Result<Reply, ApiError> {
         } else {
             map.denied.push("plugin:list");
         }
-        let host = root
-            .host_volumes()
-            .filter(|row| is_in(&row.namespace) && call.may(&row.namespace, NsCap::HostVolumeRead));
-        for row in host {
+        let is_seen =
+            |row: &&Arc<HostVolume>| is_in(&row.namespace) && call.may(&row.namespace, NsCap::HostVolumeRead);
+        let (ready, other): (Vec<_>, Vec<_>) =
+            root.host_volumes().filter(is_seen).partition(|row| row.state == HostVolumeState::Ready);
+        for row in other.into_iter().chain(ready) {
             if map.host_volumes.len() >= MAX_HOST_VOLUMES {
                 map.omitted_host_volumes += 1;
                 continue;
             }
             map.host_volumes.push(row.stub());
             let holders =
-                if call.may(&row.namespace, NsCap::ReadJob) { holders(root, row) } else { Vec::new() };
+                if call.may(&row.namespace, NsCap::ReadJob) { hosts::holders(root, row) } else { Vec::new() };
             if !holders.is_empty() {
                 map.holders.insert(row.id.clone(), holders);
             }
         }
         if caller.acl.node(Level::Read) {
-            map.static_volumes = static_volumes(root);
+            (map.static_volumes, map.omitted_static_volumes) =
+                hosts::static_volumes(root, MAX_STATIC_VOLUMES);
             map.nodes = names(root, &map);
         } else {
             map.denied.push("node:read");
@@ -318,42 +303,6 @@ fn is_healthy(plugin: &Plugin) -> bool {
 fn sick(plugin: &Plugin) -> impl Iterator<Item = &NodeId> {
     let parts = plugin.controllers.iter().chain(&plugin.nodes);
     parts.filter(|(_, report)| !report.healthy).map(|(node, _)| node)
-}
-
-/// Returns the groups that hold a host volume: those with an allocation first.
-fn holders(root: &Root, volume: &HostVolume) -> Vec<HostVolumeHolder> {
-    let mut out: Vec<HostVolumeHolder> = root
-        .host_volume_users(volume)
-        .map(|alloc| HostVolumeHolder {
-            job_id: alloc.job_id.clone(),
-            task_group: alloc.task_group.to_string(),
-            alloc_id: alloc.id.clone(),
-        })
-        .collect();
-    for claim in root.host_claims_of(&volume.id) {
-        let is_claim =
-            |row: &HostVolumeHolder| row.job_id == claim.job_id && row.task_group == claim.task_group_name;
-        if !out.iter().any(is_claim) {
-            out.push(HostVolumeHolder {
-                job_id: claim.job_id.clone(),
-                task_group: claim.task_group_name.clone(),
-                alloc_id: AllocId::default(),
-            });
-        }
-    }
-    out.truncate(MAX_HOLDERS);
-    out
-}
-
-/// Returns the volumes of the nodes' configurations.
-fn static_volumes(root: &Root) -> Vec<StaticVolume> {
-    let all = root.nodes().flat_map(|node| node.host_volumes.values().map(move |info| (node, info)));
-    let fixed = all.filter(|(_, info)| info.id.is_empty()).map(|(node, info)| StaticVolume {
-        name: info.name.clone(),
-        node_id: node.id.clone(),
-        read_only: info.read_only,
-    });
-    fixed.take(MAX_STATIC_VOLUMES).collect()
 }
 
 /// Returns the names of the nodes that occur in an answer.

@@ -71,6 +71,10 @@ async fn the_logs_of_a_group_need_a_job_and_rights() {
         ("job_id=none&namespace=team-a&type=all", &root, 400, "`type` is \"all\""),
         ("job_id=none&namespace=team-a&offset=-1", &root, 400, "`offset` is \"-1\""),
         ("job_id=none&namespace=team-a&follow=2", &root, 400, "`follow` is \"2\""),
+        ("job_id=none&namespace=team-a&since=x", &root, 400, "`since` is \"x\""),
+        ("job_id=none&namespace=team-a&after=a/t/stdout", &root, 400, "`after` is \"a/t/stdout\""),
+        ("job_id=none&namespace=team-a&after=a/t/stdout/3", &root, 400, "such as 3.1200"),
+        ("job_id=none&namespace=team-a&after=a/t/stdout/3.12&since=7", &a, 404, "job not found"),
         ("job_id=none&namespace=team-a", &a, 404, "job not found"),
         ("job_id=none&namespace=team-b", &a, 403, "Permission denied"),
     ] {
@@ -126,4 +130,62 @@ async fn usage_of_nodes_is_narrowed_to_changes() {
     let path = "/v1/caravan/nodes/usage?since=yesterday";
     let wrong = tenants.ask(&Method::GET, path, &Value::Null, &tenants.root).await.expect("an answer");
     assert_eq!((wrong.status.as_u16(), wrong.text().contains("`since`")), (400, true), "{}", wrong.text());
+}
+
+/// Host volumes of users need the right in their namespace, those of configurations the right to nodes.
+#[tokio::test]
+async fn host_volumes_are_listed_in_pages() {
+    let tenants = Tenants::start().await;
+    let list = "/v1/caravan/host-volumes?namespace=*";
+    let all = ask(&tenants, list, &tenants.root).await;
+    let row = &all[0];
+    assert_eq!((&row["Name"], &row["Configured"], &row["ID"]), (&json!("scratch"), &json!(true), &json!("")));
+    assert!(
+        row["NodeName"].as_str().is_some_and(|name| !name.is_empty()) && row["Holders"] == json!([]),
+        "{all}"
+    );
+    assert_eq!(ask(&tenants, list, &tenants.b).await, json!([]));
+    for (query, number) in [
+        ("node=nothing", 0),
+        ("plugin_id=mkdir", 0),
+        ("trouble=true", 0),
+        ("filter=Name+matches+%22(%3Fi)SCR%22", 1),
+        ("filter=Name+%3D%3D+%22x%22+or+any+Holders+as+h+%7B+h.JobID+%3D%3D+%22x%22+%7D", 0),
+        ("sort=trouble,configured,node,name&count=true&per_page=1", 1),
+    ] {
+        let rows = ask(&tenants, &format!("{list}&{query}"), &tenants.root).await;
+        assert_eq!(rows.as_array().map(Vec::len), Some(number), "{query}: {rows}");
+    }
+}
+
+/// Lists of access control and of namespaces have pages, with the rows that the caller may see.
+#[tokio::test]
+async fn objects_of_access_control_are_listed_in_pages() {
+    let tenants = Tenants::start().await;
+    for number in 1..=3 {
+        let rules = "namespace \"default\" { policy = \"read\" }";
+        let policy = json!({"Name": format!("zz-{number}"), "Rules": rules});
+        tenants.good(&format!("/v1/acl/policy/zz-{number}"), &policy, &tenants.root).await;
+        let role = json!({"Name": format!("role-{number}"), "Policies": [{"Name": format!("zz-{number}")}]});
+        tenants.good("/v1/acl/role", &role, &tenants.root).await;
+    }
+    for (list, filter, number) in [
+        ("acl/policies", "Name+matches+%22%5Ezz-%22", 3),
+        ("acl/roles", "Name+matches+%22%5Erole-%22", 3),
+        ("namespaces", "Name+contains+%22team%22", 2),
+    ] {
+        let path = format!("/v1/{list}?filter={filter}&per_page=2&count=true&sort=-name");
+        let first = tenants.ask(&Method::GET, &path, &Value::Null, &tenants.root).await.expect("an answer");
+        assert_eq!(first.header("x-caravan-total"), Some(number.to_string().as_str()), "{list}");
+        let rows = first.json();
+        assert_eq!(rows.as_array().map(Vec::len), Some(2), "{list}: {rows}");
+        let next = first.header("x-nomad-nexttoken").unwrap_or_default().to_owned();
+        assert_eq!(next.is_empty(), number == 2, "{list}");
+        if number == 3 {
+            let rest = ask(&tenants, &format!("{path}&next_token={next}"), &tenants.root).await;
+            assert!(rest[0]["Name"].as_str().is_some_and(|name| name.ends_with("-1")), "{list}: {rest}");
+        }
+    }
+    let own = ask(&tenants, "/v1/acl/policies?per_page=10", &tenants.b).await;
+    assert_eq!(own.as_array().map(Vec::len), Some(1), "{own}");
 }

@@ -49,7 +49,7 @@ impl Tenants {
         self.api.web.put_as(path, body, secret).await
     }
 
-    async fn good(&self, path: &str, body: &Value, secret: &str) -> Value {
+    pub(crate) async fn good(&self, path: &str, body: &Value, secret: &str) -> Value {
         let got = self.put(path, body, secret).await;
         assert_eq!(got.status, 200, "{path}: {}", got.text());
         if got.body.is_empty() { Value::Null } else { got.json() }

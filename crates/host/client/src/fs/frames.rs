@@ -5,6 +5,7 @@ use caravan_drivers::DirWatch;
 use caravan_sys::user::effective_uid;
 use futures::stream::{BoxStream, StreamExt, unfold};
 use rustix::fs::FileType;
+use std::fmt;
 use std::fs::File;
 use std::os::unix::fs::{FileExt, MetadataExt};
 
@@ -38,6 +39,48 @@ impl LogKind {
             Self::Stderr => "stderr",
         }
     }
+
+    /// Parses the name in requests.
+    pub fn parse(name: &str) -> Option<Self> {
+        [Self::Stdout, Self::Stderr].into_iter().find(|kind| kind.as_str() == name)
+    }
+}
+
+/// A position in a log, which consists of numbered files.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct LogPlace {
+    /// The number of the file.
+    pub number: u64,
+    /// The position in the file, in bytes.
+    pub offset: u64,
+}
+
+impl LogPlace {
+    /// Returns the place of a position in a file of a log; `None` if the file has no number.
+    pub fn of(file: &str, offset: u64) -> Option<Self> {
+        Some(Self { number: file.rsplit_once('.')?.1.parse().ok()?, offset })
+    }
+
+    /// Parses a place such as `3.1200`: position 1,200 in file 3.
+    pub fn parse(text: &str) -> Option<Self> {
+        let (number, offset) = text.split_once('.')?;
+        Some(Self { number: number.parse().ok()?, offset: offset.parse().ok()? })
+    }
+}
+
+impl fmt::Display for LogPlace {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}.{}", self.number, self.offset)
+    }
+}
+
+/// The place at which the stream of a log begins.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LogStart {
+    /// A distance in bytes from the beginning or the end of the log.
+    Offset(u64, Origin),
+    /// The place at which an earlier stream ended.
+    After(LogPlace),
 }
 
 /// An event of a streamed file.
@@ -81,6 +124,8 @@ struct Reading {
     open: Option<(String, File)>,
     offset: u64,
     follow: Option<DirWatch>,
+    /// Whether the log began again after the place at which the stream goes on. The first frame reports that.
+    is_other: bool,
     over: bool,
 }
 
@@ -107,16 +152,15 @@ pub(super) fn of_file(
     let dir = path.rsplit_once('/').map_or("/", |(dir, _)| dir);
     let follow = follow.then(|| watch(fs, dir)).transpose()?;
     let source = Source::File(path.to_owned());
-    Ok(Reading { fs: fs.clone(), open: Some((path.to_owned(), file)), source, offset, follow, over: false }
-        .frames())
+    let open = Some((path.to_owned(), file));
+    Ok(Reading { fs: fs.clone(), open, source, offset, follow, is_other: false, over: false }.frames())
 }
 
 pub(super) fn of_logs(
     fs: &AllocFs,
     task: &str,
     kind: LogKind,
-    offset: u64,
-    origin: Origin,
+    start: LogStart,
     follow: bool,
 ) -> Result<Frames, FsError> {
     let dir = "alloc/logs".to_owned();
@@ -127,10 +171,14 @@ pub(super) fn of_logs(
         other => other?,
     };
     let files = numbered(fs, &dir, &prefix)?;
-    let (number, offset) =
-        position(&files, offset, origin).ok_or_else(|| FsError::NoLogs(task.to_owned()))?;
+    let found = match start {
+        LogStart::Offset(offset, origin) => position(&files, offset, origin),
+        LogStart::After(place) => resumed(&files, place),
+    };
+    let (number, offset) = found.ok_or_else(|| FsError::NoLogs(task.to_owned()))?;
     let source = Source::Log { dir, prefix, number };
-    Ok(Reading { fs: fs.clone(), source, open: None, offset, follow, over: false }.frames())
+    let is_other = matches!(start, LogStart::After(place) if number < place.number);
+    Ok(Reading { fs: fs.clone(), source, open: None, offset, follow, is_other, over: false }.frames())
 }
 
 fn watch(fs: &AllocFs, dir: &str) -> Result<DirWatch, FsError> {
@@ -178,6 +226,17 @@ fn position(files: &[(u64, u64)], offset: u64, origin: Origin) -> Option<(u64, u
     None
 }
 
+/// Returns the file and the position in it that follow a place. A file that was rotated away is followed by the next one.
+/// If all files are older than the place, the log began again, and the stream begins with it.
+fn resumed(files: &[(u64, u64)], place: LogPlace) -> Option<(u64, u64)> {
+    let (first, _) = *files.first()?;
+    match files.iter().map(|(number, _)| *number).find(|number| *number >= place.number) {
+        Some(number) if number == place.number => Some((number, place.offset)),
+        Some(later) => Some((later, 0)),
+        None => Some((first, 0)),
+    }
+}
+
 impl Reading {
     fn frames(self) -> Frames {
         unfold(self, |mut this| async move {
@@ -209,6 +268,10 @@ impl Reading {
     /// Returns the next frame of the current file, if there is one.
     fn step(&mut self) -> Result<Option<Frame>, FsError> {
         let path = self.path();
+        if std::mem::take(&mut self.is_other) {
+            let event = Some(FileEvent::Truncated);
+            return Ok(Some(Frame { file: path, event, ..Frame::default() }));
+        }
         if self.open.as_ref().is_none_or(|(name, _)| *name != path) {
             self.open = match self.fs.open_file(&path) {
                 Ok(file) => Some((path.clone(), file)),
@@ -280,6 +343,23 @@ mod tests {
         assert_eq!(position(&files, 0, Origin::End), Some((6, 5)));
         assert_eq!(position(&files, 99, Origin::End), Some((3, 0)));
         assert_eq!(position(&[], 0, Origin::Start), None);
+    }
+
+    #[test]
+    fn a_stream_goes_on_after_a_place() {
+        let files = [(3, 10), (4, 10), (6, 5)];
+        let after = |text| resumed(&files, LogPlace::parse(text).unwrap());
+        assert_eq!(after("4.2"), Some((4, 2)));
+        assert_eq!(after("5.9"), Some((6, 0)), "the file was removed");
+        assert_eq!(after("1.9"), Some((3, 0)), "the file was rotated away");
+        assert_eq!(after("7.9"), Some((3, 0)), "the log began again");
+        assert_eq!(resumed(&[], LogPlace::default()), None);
+        let place = LogPlace::of("alloc/logs/t.1.stdout.12", 7).unwrap();
+        assert_eq!((place.to_string().as_str(), LogPlace::parse("12.7")), ("12.7", Some(place)));
+        assert_eq!(
+            (LogPlace::of("alloc/logs/t", 7), LogPlace::parse("12"), LogPlace::parse("x.1")),
+            (None, None, None)
+        );
     }
 
     proptest! {

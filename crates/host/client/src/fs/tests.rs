@@ -84,7 +84,7 @@ async fn log_files_are_those_that_the_agent_wrote() {
     std::fs::create_dir(log(11)).unwrap();
     let (fifo, mode) = (rustix::fs::FileType::Fifo, rustix::fs::Mode::RWXU);
     rustix::fs::mknodat(rustix::fs::CWD, log(12), fifo, mode, 0).unwrap();
-    let mut frames = fs.logs("web", LogKind::Stdout, 0, Origin::Start, true).unwrap();
+    let mut frames = fs.logs("web", LogKind::Stdout, LogStart::Offset(0, Origin::Start), true).unwrap();
     assert_eq!(text(&mut frames, "ours\n").await, "ours\n");
     std::fs::write(log(4), "more\n").unwrap();
     assert_eq!(text(&mut frames, "more\n").await, "more\n");
@@ -105,10 +105,16 @@ async fn text(frames: &mut Frames, until: &str) -> String {
 async fn logs_are_followed_across_rotations() {
     let (dir, fs) = alloc();
     let log = |n: u32| dir.path().join(format!("alloc/logs/web.stdout.{n}"));
-    assert!(matches!(fs.logs("web", LogKind::Stdout, 0, Origin::Start, false), Err(FsError::NoLogs(_))));
-    assert!(matches!(fs.logs("db", LogKind::Stdout, 0, Origin::Start, false), Err(FsError::UnknownTask(_))));
+    assert!(matches!(
+        fs.logs("web", LogKind::Stdout, LogStart::Offset(0, Origin::Start), false),
+        Err(FsError::NoLogs(_))
+    ));
+    assert!(matches!(
+        fs.logs("db", LogKind::Stdout, LogStart::Offset(0, Origin::Start), false),
+        Err(FsError::UnknownTask(_))
+    ));
     std::fs::write(log(0), "one\n").unwrap();
-    let mut frames = fs.logs("web", LogKind::Stdout, 0, Origin::Start, true).unwrap();
+    let mut frames = fs.logs("web", LogKind::Stdout, LogStart::Offset(0, Origin::Start), true).unwrap();
     assert_eq!(text(&mut frames, "one\n").await, "one\n");
     let mut file = std::fs::OpenOptions::new().append(true).open(log(0)).unwrap();
     file.write_all(b"two\n").unwrap();
@@ -116,7 +122,7 @@ async fn logs_are_followed_across_rotations() {
     file.write_all(b"three\n").unwrap();
     std::fs::write(log(1), "four\n").unwrap();
     assert_eq!(text(&mut frames, "four\n").await, "three\nfour\n");
-    let tail = fs.logs("web", LogKind::Stdout, 7, Origin::End, false).unwrap();
+    let tail = fs.logs("web", LogKind::Stdout, LogStart::Offset(7, Origin::End), false).unwrap();
     let tail: Vec<_> = tail.map(|f| f.unwrap().data).collect().await;
     assert_eq!(tail.concat(), b"e\nfour\n");
 }

@@ -1,7 +1,7 @@
 //! Tasks under real drivers: run, stop, restart policy, lifecycle order.
 
 use crate::support::{Agent, alloc, kinds, poll, shell, task};
-use caravan_client::fs::{LogKind, Origin};
+use caravan_client::fs::{LogKind, LogStart, Origin};
 use caravan_types::alloc::ClientStatus;
 use caravan_types::job::{JobType, Lifecycle};
 use futures::StreamExt;
@@ -17,7 +17,7 @@ async fn a_task_runs_is_stopped_and_leaves_nothing() {
     let update = agent.servers.status("a1", ClientStatus::Running).await;
     assert_eq!(kinds(&update.task_states["web"]), ["Received", "Task Setup", "Started"]);
     let fs = agent.handle.fs(&"a1".into()).unwrap();
-    let mut log = fs.logs("web", LogKind::Stdout, 0, Origin::Start, true).unwrap();
+    let mut log = fs.logs("web", LogKind::Stdout, LogStart::Offset(0, Origin::Start), true).unwrap();
     let frame = log.next().await.unwrap().unwrap();
     assert!(String::from_utf8(frame.data).unwrap().starts_with("web in a1"));
     assert!(agent.handle.stats(&"a1".into(), "web").await.unwrap().pids >= 1);

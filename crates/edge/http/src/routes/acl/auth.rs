@@ -4,6 +4,8 @@ use super::enabled;
 use crate::blocking;
 use crate::call::Call;
 use crate::error::ApiError;
+use crate::order::{Keys, keys};
+use crate::page::{Token as At, object, page};
 use crate::reply::Reply;
 use crate::typed::{self, coded, refused};
 use caravan_server::{Admin, Introduction, OidcBegin, OidcDone, joined};
@@ -14,16 +16,37 @@ use http::Method;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
+/// The keys by which the list of authentication methods can be sorted.
+pub(crate) const METHOD_KEYS: Keys<AuthMethod> = keys!(AuthMethod {
+    "name" => |_, row| &row.name,
+    "type" => |_, row| &row.kind,
+    "create" => |_, row| row.create_index,
+    "modify" => |_, row| row.modify_index,
+});
+
+/// The keys by which the list of binding rules can be sorted.
+pub(crate) const RULE_KEYS: Keys<BindingRule> = keys!(BindingRule {
+    "id" => |_, row| &row.id,
+    "description" => |_, row| &row.description,
+    "method" => |_, row| &row.auth_method,
+    "create" => |_, row| row.create_index,
+    "modify" => |_, row| row.modify_index,
+});
+
 pub(crate) async fn methods(call: &Call) -> Result<Reply, ApiError> {
     enabled(call)?;
     call.only(&Method::GET)?;
     let prefix = call.query.text("prefix");
-    let (meta, rows) = blocking::read(call, |reads| {
-        let rows =
-            reads.snapshot().auth_methods().filter(|row| row.name.starts_with(prefix)).map(|row| row.stub());
-        Ok((reads.table_index(Table::AuthMethods), rows.collect::<Vec<_>>()))
+    let (mut meta, (rows, next)) = blocking::read(call, |reads| {
+        let root = reads.snapshot();
+        let rows = root.auth_methods().filter(|row| row.name.starts_with(prefix)).collect();
+        let (rows, next) =
+            page(&call.query, &METHOD_KEYS, root, rows, |row| At::Id(&row.name), |row| object(&row.stub()))?;
+        let rows: Vec<_> = rows.into_iter().map(|row| row.stub()).collect();
+        Ok((reads.table_index(Table::AuthMethods), (rows, next)))
     })
     .await?;
+    meta.next = next;
     Ok(Reply::json(rows)?.meta(meta))
 }
 
@@ -73,12 +96,16 @@ pub(crate) async fn rules(call: &Call) -> Result<Reply, ApiError> {
     enabled(call)?;
     call.only(&Method::GET)?;
     let prefix = call.query.text("prefix");
-    let (meta, rows) = blocking::read(call, |reads| {
-        let rows =
-            reads.snapshot().binding_rules().filter(|row| row.id.starts_with(prefix)).map(|row| row.stub());
-        Ok((reads.table_index(Table::BindingRules), rows.collect::<Vec<_>>()))
+    let (mut meta, (rows, next)) = blocking::read(call, |reads| {
+        let root = reads.snapshot();
+        let rows = root.binding_rules().filter(|row| row.id.starts_with(prefix)).collect();
+        let (rows, next) =
+            page(&call.query, &RULE_KEYS, root, rows, |row| At::Id(&row.id), |row| object(&row.stub()))?;
+        let rows: Vec<_> = rows.into_iter().map(|row| row.stub()).collect();
+        Ok((reads.table_index(Table::BindingRules), (rows, next)))
     })
     .await?;
+    meta.next = next;
     Ok(Reply::json(rows)?.meta(meta))
 }
 

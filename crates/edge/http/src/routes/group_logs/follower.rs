@@ -1,12 +1,14 @@
 //! The stream of a selection: opens outputs, cuts them into lines, and reports what joins and ends.
 
 use super::Selection;
-use super::sources::{Omitted, Shown, Source, Sources};
+use super::sources::{Begin, Omitted, Opening, Shown, Sources};
 use crate::dispatch;
+use crate::frames::{Decoder, Received};
 use crate::http_body::Body;
 use crate::state::HttpState;
 use bytes::Bytes;
 use caravan_base::percent;
+use caravan_client::fs::{FileEvent, LogPlace};
 use caravan_server::{Handle, NsCap};
 use caravan_state::{Reads, Watch};
 use futures::stream::{self, BoxStream, SelectAll};
@@ -27,6 +29,9 @@ const HEARTBEAT: Duration = Duration::from_secs(30);
 const LOOK_PAUSE: Duration = Duration::from_millis(200);
 /// The time for the last lines of a task that has ended: its log may be written a moment after the report of its end.
 const CLOSE_PAUSE: Duration = Duration::from_secs(2);
+/// The shortest and the longest pause before an output that broke off is opened again.
+const RETRY_PAUSE: Duration = Duration::from_millis(500);
+const MAX_RETRY_PAUSE: Duration = Duration::from_secs(15);
 /// The longest line, in bytes. A longer one is sent in pieces.
 const MAX_LINE: usize = 16 * 1024;
 /// The most bytes of a refusal that are read.
@@ -38,13 +43,16 @@ const MAX_REFUSAL: usize = 4096;
 enum Message<'r> {
     /// All outputs, after each change.
     #[serde(rename_all = "PascalCase")]
-    Outputs { sources: Vec<Shown<'r>>, omitted: Omitted, most: usize },
+    Outputs { sources: Vec<Shown<'r>>, omitted: Omitted, most: usize, since: Option<u64> },
     /// Lines of one output.
     #[serde(rename_all = "PascalCase")]
     Lines {
         #[serde(rename = "ID")]
         id: u32,
         lines: Vec<String>,
+        /// The place after the lines, with which a later stream goes on.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        at: Option<String>,
     },
     /// A sign of life.
     Alive {},
@@ -61,22 +69,63 @@ impl Message<'_> {
 
 /// A piece of an output.
 enum Piece {
-    Data(Bytes),
-    /// The end; the reason if it is not that of the log.
-    End(Option<String>),
+    /// Bytes, and the place after them.
+    Data(Vec<u8>, LogPlace),
+    /// The log begins again: what follows has not been read.
+    Again,
+    End(End),
+}
+
+/// The end of an output.
+struct End {
+    /// The reason, if it is not the end of the log.
+    failure: Option<String>,
+    /// Whether the output may be readable later: its node or its agent ended the stream.
+    may_return: bool,
+}
+
+impl End {
+    /// Returns the piece that reports a failure.
+    fn failed(reason: String, may_return: bool) -> Piece {
+        Piece::End(Self { failure: Some(reason), may_return })
+    }
 }
 
 /// Cuts bytes that arrive in pieces into lines.
 #[derive(Debug, Default)]
 struct Cutter {
     open: Vec<u8>,
+    /// The place after the lines that were cut.
+    cut: Option<LogPlace>,
+    /// The place after all bytes.
+    end: Option<LogPlace>,
 }
 
 impl Cutter {
-    fn add(&mut self, data: &[u8]) -> Vec<String> {
+    /// Returns a cutter for what follows a place.
+    fn after(place: Option<LogPlace>) -> Self {
+        Self { open: Vec::new(), cut: place, end: place }
+    }
+
+    /// Adds bytes, and returns the lines that are whole. An agent of an older version begins before the place at which it
+    /// is to go on.
+    fn add(&mut self, data: &[u8], end: LogPlace) -> Vec<String> {
+        let from = |length: usize| LogPlace { offset: end.offset.saturating_sub(length as u64), ..end };
+        let known = match self.end {
+            Some(before) if before >= end => data.len(),
+            Some(before) if before > from(data.len()) => {
+                usize::try_from(before.offset - from(data.len()).offset).unwrap_or(data.len())
+            }
+            _ => 0,
+        };
+        let mut rest = data.get(known..).unwrap_or_default();
         let mut lines = Vec::new();
-        for part in data.split_inclusive(|byte| *byte == b'\n') {
+        while !rest.is_empty() {
+            let length = rest.iter().position(|byte| *byte == b'\n').map_or(rest.len(), |at| at + 1);
+            let (part, others) = rest.split_at(length);
+            rest = others;
             self.open.extend_from_slice(part);
+            self.end = Some(from(rest.len()));
             if part.ends_with(b"\n") || self.open.len() >= MAX_LINE {
                 lines.extend(self.rest());
             }
@@ -89,6 +138,7 @@ impl Cutter {
         if self.open.is_empty() {
             return None;
         }
+        self.cut = self.end;
         let line = std::mem::take(&mut self.open);
         let line = line.strip_suffix(b"\n").unwrap_or(&line);
         Some(String::from_utf8_lossy(line.strip_suffix(b"\r").unwrap_or(line)).into_owned())
@@ -114,6 +164,11 @@ pub(super) struct Follower {
     /// Whether allocations have changed since the last look.
     is_due: bool,
     next_look: Instant,
+    has_looked: bool,
+    /// When outputs that broke off are opened again.
+    retry: Option<Instant>,
+    /// How often outputs broke off without any bytes between.
+    failures: u32,
     /// Lines of the stream that are not sent yet. Nothing is read while there are some, so they stay few.
     out: VecDeque<Bytes>,
 }
@@ -128,17 +183,21 @@ impl Follower {
         };
         // The first look follows the registration, so that no change between the two is missed.
         let watch = server.store().watch().on_all(topics).start();
+        let sources = Sources::resume(selection.since, selection.after.clone());
         Self {
             state,
             server,
             secret,
             selection,
-            sources: Sources::default(),
+            sources,
             pieces: SelectAll::new(),
             open: BTreeMap::new(),
             watch,
             is_due: true,
             next_look: Instant::now(),
+            has_looked: false,
+            retry: None,
+            failures: 0,
             out: VecDeque::new(),
         }
     }
@@ -165,6 +224,11 @@ impl Follower {
                 Some((id, piece)) = self.pieces.next(), if !self.pieces.is_empty() => self.take(id, piece),
                 () = self.watch.changed(), if !self.is_due && self.selection.follow => self.is_due = true,
                 () = sleep_until(self.next_look), if self.is_due => self.look()?,
+                () = sleep_until(self.retry.unwrap_or(deadline)), if self.retry.is_some() => {
+                    self.retry = None;
+                    self.sources.retry();
+                    self.is_due = true;
+                }
                 () = sleep_until(deadline) => return Some(Message::Alive {}.encoded()),
             }
         }
@@ -172,14 +236,29 @@ impl Follower {
 
     fn take(&mut self, id: u32, piece: Piece) {
         match piece {
-            Piece::Data(data) => {
-                let lines = self.open.get_mut(&id).map(|open| open.cutter.add(&data)).unwrap_or_default();
+            Piece::Data(data, end) => {
+                self.failures = 0;
+                let lines =
+                    self.open.get_mut(&id).map(|open| open.cutter.add(&data, end)).unwrap_or_default();
                 self.send(id, lines);
             }
-            Piece::End(failure) => {
-                let rest = self.open.remove(&id).and_then(|mut open| open.cutter.rest());
+            Piece::Again => {
+                if let Some(open) = self.open.get_mut(&id) {
+                    open.cutter = Cutter::default();
+                }
+            }
+            Piece::End(End { failure, may_return }) => {
+                let is_closing = self.open.get(&id).is_some_and(|open| open.close.is_cancelled());
+                // A line without an end continues where the output goes on.
+                let is_over = is_closing || !may_return;
+                let rest = self.open.get_mut(&id).filter(|_| is_over).and_then(|open| open.cutter.rest());
                 self.send(id, rest.into_iter().collect());
-                self.sources.end(id, failure);
+                self.open.remove(&id);
+                if self.sources.end(id, failure, may_return) && self.selection.follow {
+                    self.failures = self.failures.saturating_add(1);
+                    let pause = RETRY_PAUSE.saturating_mul(1 << self.failures.min(6)).min(MAX_RETRY_PAUSE);
+                    self.retry.get_or_insert(Instant::now() + pause);
+                }
                 self.describe();
                 // An output that was left out may take the place.
                 self.is_due |= self.selection.follow;
@@ -188,14 +267,20 @@ impl Follower {
     }
 
     fn send(&mut self, id: u32, lines: Vec<String>) {
-        if !lines.is_empty() {
-            self.out.push_back(Message::Lines { id, lines }.encoded());
+        if lines.is_empty() {
+            return;
         }
+        let at = self.open.get(&id).and_then(|open| open.cutter.cut);
+        if let Some(at) = at {
+            self.sources.reach(id, at);
+        }
+        self.out.push_back(Message::Lines { id, lines, at: at.map(|at| at.to_string()) }.encoded());
     }
 
     fn describe(&mut self) {
         let (sources, omitted) = self.sources.shown();
-        let message = Message::Outputs { sources, omitted, most: super::sources::MAX_OPEN };
+        let since = self.sources.since();
+        let message = Message::Outputs { sources, omitted, most: super::sources::MAX_OPEN, since };
         self.out.push_back(message.encoded());
     }
 
@@ -212,7 +297,8 @@ impl Follower {
             (self.selection.candidates(&root), root.index())
         };
         let before = self.sources.shown().1;
-        let is_first = self.sources.is_new();
+        let is_first = !self.has_looked;
+        self.has_looked = true;
         let step = self.sources.update(candidates, index);
         for id in &step.close {
             if let Some(open) = self.open.get(id) {
@@ -220,10 +306,15 @@ impl Follower {
             }
         }
         let has_new = !step.open.is_empty();
-        for (id, source, is_live) in step.open {
+        for opening in step.open {
             let close = CancellationToken::new();
-            let pieces = self.read(&source, is_live && self.selection.follow, close.clone());
-            self.open.insert(id, Open { cutter: Cutter::default(), close });
+            let pieces = self.read(&opening, close.clone());
+            let place = match opening.begin {
+                Begin::After(place) => Some(place),
+                Begin::Tail | Begin::Start => None,
+            };
+            let id = opening.id;
+            self.open.insert(id, Open { cutter: Cutter::after(place), close });
             self.pieces.push(pieces.map(move |piece| (id, piece)).boxed());
         }
         if has_new || is_first || before != self.sources.shown().1 {
@@ -233,13 +324,21 @@ impl Follower {
     }
 
     /// Reads an output through the route of a single log.
-    fn read(&self, source: &Source, follow: bool, close: CancellationToken) -> BoxStream<'static, Piece> {
+    fn read(&self, opening: &Opening, close: CancellationToken) -> BoxStream<'static, Piece> {
+        let Opening { source, begin, is_live, .. } = opening;
+        let follow = *is_live && self.selection.follow;
+        let tail = self.selection.tail;
+        let start = match begin {
+            Begin::Tail => format!("origin=end&offset={tail}&whole_lines=true"),
+            Begin::Start => "origin=start".to_owned(),
+            // An agent of an older version knows no position.
+            Begin::After(place) => format!("position={place}&origin=end&offset={tail}"),
+        };
         let uri = format!(
-            "/v1/client/fs/logs/{}?task={}&type={}&follow={follow}&origin=end&offset={}&plain=true&whole_lines=true",
+            "/v1/client/fs/logs/{}?task={}&type={}&follow={follow}&{start}",
             percent::encode(source.alloc.as_str()),
             percent::encode(&source.task),
             source.output.0.as_str(),
-            self.selection.tail,
         );
         let (state, secret) = (self.state.clone(), self.secret.clone());
         let opened = stream::once(opened(state, uri, secret)).flatten();
@@ -248,7 +347,8 @@ impl Follower {
             sleep(CLOSE_PAUSE).await;
         };
         // The end that the stream itself reports is the last piece; after a request to close, this one is.
-        let pieces = opened.take_until(Box::pin(closed)).chain(stream::once(future::ready(Piece::End(None))));
+        let end = Piece::End(End { failure: None, may_return: follow });
+        let pieces = opened.take_until(Box::pin(closed)).chain(stream::once(future::ready(end)));
         let until_end = pieces.scan(false, |is_over, piece| {
             let item = (!*is_over).then_some(piece);
             *is_over |= matches!(item, Some(Piece::End(_)));
@@ -260,7 +360,8 @@ impl Follower {
 
 /// Opens an output.
 async fn opened(state: Arc<HttpState>, uri: String, secret: String) -> BoxStream<'static, Piece> {
-    let failed = |reason: String| stream::once(future::ready(Piece::End(Some(reason)))).boxed();
+    let failed =
+        |reason: String, may_return| stream::once(future::ready(End::failed(reason, may_return))).boxed();
     let mut request = Request::new(Body::empty());
     *request.method_mut() = Method::GET;
     match (uri.parse(), HeaderValue::from_str(&secret)) {
@@ -268,19 +369,33 @@ async fn opened(state: Arc<HttpState>, uri: String, secret: String) -> BoxStream
             *request.uri_mut() = uri;
             request.headers_mut().insert("x-nomad-token", secret);
         }
-        _ => return failed("the request cannot be made".into()),
+        _ => return failed("the request cannot be made".into(), false),
     }
     let response = Box::pin(dispatch::handle(state, request)).await;
-    if !response.status().is_success() {
+    let status = response.status();
+    if !status.is_success() {
         let text = Limited::new(response.into_body(), MAX_REFUSAL).collect().await;
         let text = text.map(Collected::to_bytes).unwrap_or_default();
-        return failed(String::from_utf8_lossy(&text).trim().to_owned());
+        return failed(String::from_utf8_lossy(&text).trim().to_owned(), status.is_server_error());
     }
-    let pieces = response.into_body().into_data_stream().map(|piece| match piece {
-        Ok(data) => Piece::Data(data),
-        Err(error) => Piece::End(Some(format!("the log broke off: {error}"))),
+    let frames = response.into_body().into_data_stream().scan(Decoder::default(), |decoder, bytes| {
+        let pieces = match bytes.map(|bytes| decoder.add(&bytes)) {
+            Ok(Ok(frames)) => frames.into_iter().filter_map(piece).collect(),
+            Ok(Err(error)) => vec![End::failed(format!("the log cannot be read: {error}"), false)],
+            Err(error) => vec![End::failed(format!("the log broke off: {error}"), true)],
+        };
+        future::ready(Some(stream::iter(pieces)))
     });
-    pieces.boxed()
+    frames.flatten().boxed()
+}
+
+/// Returns the piece of a frame; `None` for signs of life.
+fn piece(frame: Received) -> Option<Piece> {
+    if frame.file_event == FileEvent::Truncated.as_str() {
+        return Some(Piece::Again);
+    }
+    let end = LogPlace::of(&frame.file, frame.offset)?;
+    (!frame.data.is_empty()).then_some(Piece::Data(frame.data, end))
 }
 
 #[cfg(test)]
@@ -291,23 +406,56 @@ mod tests {
     #[test]
     fn lines_are_whole_and_bounded() {
         let mut cutter = Cutter::default();
-        assert_eq!(cutter.add(b"one\r\ntw"), ["one"]);
-        assert_eq!(cutter.add(b"o\n\nthree"), ["two", ""]);
+        let mut at = 0;
+        let mut add = |cutter: &mut Cutter, data: &[u8]| {
+            at += data.len() as u64;
+            cutter.add(data, place(0, at))
+        };
+        assert_eq!(add(&mut cutter, b"one\r\ntw"), ["one"]);
+        assert_eq!(add(&mut cutter, b"o\n\nthree"), ["two", ""]);
         assert_eq!((cutter.rest(), cutter.rest()), (Some("three".into()), None));
-        let pieces: Vec<String> = (0..5).flat_map(|_| cutter.add(&vec![b'x'; MAX_LINE / 2])).collect();
+        let pieces: Vec<String> = (0..5).flat_map(|_| add(&mut cutter, &vec![b'x'; MAX_LINE / 2])).collect();
         assert_eq!((pieces.len(), cutter.open.len()), (2, MAX_LINE / 2));
-        assert_eq!(cutter.add(&[0xff, b'\n']).len(), 1, "bytes that are no text are replaced");
+        assert_eq!(add(&mut cutter, &[0xff, b'\n']).len(), 1, "bytes that are no text are replaced");
+    }
+
+    fn place(number: u64, offset: u64) -> LogPlace {
+        LogPlace { number, offset }
+    }
+
+    #[test]
+    fn the_place_is_after_the_lines_that_were_cut() {
+        let mut cutter = Cutter::default();
+        assert_eq!((cutter.add(b"tw", place(3, 90)), cutter.cut), (vec![], None));
+        assert_eq!(cutter.add(b"o\nthree\nfo", place(4, 10)), ["two", "three"]);
+        assert_eq!(cutter.cut, Some(place(4, 8)));
+        assert_eq!((cutter.rest(), cutter.cut), (Some("fo".into()), Some(place(4, 10))));
+    }
+
+    #[test]
+    fn what_an_earlier_stream_has_read_is_skipped() {
+        let mut cutter = Cutter::after(Some(place(4, 4)));
+        assert!(cutter.add(b"one\n", place(3, 20)).is_empty());
+        assert_eq!(cutter.add(b"two\nthree\n", place(4, 10)), ["three"]);
+        assert_eq!(cutter.add(b"four\n", place(5, 5)), ["four"]);
     }
 
     proptest! {
         #[test]
         fn lines_do_not_depend_on_the_pieces(text in "[ab\n]{0,60}", at in 0usize..60) {
             let at = at.min(text.len());
+            let end = |at: usize| place(0, at as u64);
             let mut whole = Cutter::default();
-            let lines: Vec<String> = whole.add(text.as_bytes()).into_iter().chain(whole.rest()).collect();
+            let lines: Vec<String> = whole.add(text.as_bytes(), end(text.len())).into_iter().chain(whole.rest()).collect();
             let mut parts = Cutter::default();
-            let mut got = parts.add(&text.as_bytes()[..at]);
-            got.extend(parts.add(&text.as_bytes()[at..]));
+            let mut got = parts.add(&text.as_bytes()[..at], end(at));
+            // A stream that goes on after the last whole line has neither gaps nor repetitions.
+            let cut = parts.cut.unwrap_or_default();
+            let mut later = Cutter::after(Some(cut));
+            let rest = text.get(usize::try_from(cut.offset).unwrap()..).unwrap();
+            let resumed: Vec<String> = got.iter().cloned().chain(later.add(rest.as_bytes(), end(text.len()))).chain(later.rest()).collect();
+            prop_assert_eq!(&resumed, &lines);
+            got.extend(parts.add(&text.as_bytes()[at..], end(text.len())));
             got.extend(parts.rest());
             prop_assert_eq!(got, lines);
         }

@@ -1,6 +1,6 @@
 //! The outputs that a stream reads: decisions about which ones join, end or are left out.
 
-use caravan_client::fs::LogKind;
+use caravan_client::fs::{LogKind, LogPlace};
 use caravan_types::AllocId;
 use serde::{Serialize, Serializer};
 use std::cmp::Reverse;
@@ -45,6 +45,27 @@ pub(super) struct Candidate {
     pub(super) is_live: bool,
 }
 
+/// The part of an output with which a stream begins.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Begin {
+    /// The bytes before its end that the request names.
+    Tail,
+    /// The whole output: it began after the stream.
+    Start,
+    /// What follows a place: a stream has read the output up to there.
+    After(LogPlace),
+}
+
+/// An output to open.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Opening {
+    pub(super) id: u32,
+    pub(super) source: Source,
+    pub(super) begin: Begin,
+    /// Whether its task may still write.
+    pub(super) is_live: bool,
+}
+
 /// The state of an output in a stream.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum State {
@@ -61,13 +82,18 @@ struct Row {
     state: State,
     /// Whether the end of the output was requested, because its task has ended.
     is_closing: bool,
+    /// The place after the lines that were sent.
+    place: Option<LogPlace>,
+    /// Whether the output broke off and may be readable again.
+    is_broken: bool,
+    /// Whether a broken output is opened again at the next look.
+    is_due: bool,
 }
 
 /// The work that follows from a change of the allocations.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Step {
-    /// The outputs to open, and whether to follow each of them.
-    pub(super) open: Vec<(u32, Source, bool)>,
+    pub(super) open: Vec<Opening>,
     /// The outputs whose tasks have ended.
     pub(super) close: Vec<u32>,
 }
@@ -110,10 +136,21 @@ pub(super) struct Sources {
     next: u32,
     /// Allocations up to this index join only while they run. Without an index nothing was chosen so far.
     since: Option<u64>,
+    /// The places up to which an earlier stream has read outputs.
+    resumed: Vec<(Source, LogPlace)>,
     omitted: Omitted,
 }
 
 impl Sources {
+    /// Continues an earlier stream, which began at an index and has read some outputs up to places.
+    pub(super) fn resume(since: Option<u64>, resumed: Vec<(Source, LogPlace)>) -> Self {
+        Self { since, resumed, ..Self::default() }
+    }
+
+    fn resumed(&self, source: &Source) -> Option<LogPlace> {
+        self.resumed.iter().find(|(one, _)| one == source).map(|(_, place)| *place)
+    }
+
     /// Compares the outputs with the ones that can be read now. `index` is that of the state.
     ///
     /// At the beginning, the newest running outputs are chosen, then the newest ended ones. Later, running ones join, and
@@ -135,10 +172,11 @@ impl Sources {
         self.omitted = Omitted::default();
         for one in candidates {
             let is_eligible = match self.rows.iter().find(|row| row.candidate.source == one.source) {
-                None => one.is_live || is_new(&one),
+                None => one.is_live || is_new(&one) || self.resumed(&one.source).is_some(),
                 Some(row) => {
                     // A task that was restarted, or a node that is back.
-                    row.state != State::Open && one.is_live && one.modified > row.candidate.modified
+                    let is_changed = one.modified > row.candidate.modified;
+                    row.state != State::Open && one.is_live && (is_changed || row.is_due)
                 }
             };
             match is_eligible {
@@ -147,10 +185,11 @@ impl Sources {
                 false => self.omitted.ended += 1,
             }
         }
-        waiting.sort_by(|one, two| {
-            let key = |one: &Candidate| (Reverse(one.is_live), Reverse(one.created));
-            key(one).cmp(&key(two)).then_with(|| one.name.cmp(&two.name))
-        });
+        // The outputs of an earlier stream come before others.
+        let key = |one: &Candidate| {
+            (Reverse(one.is_live), Reverse(self.resumed(&one.source).is_some()), Reverse(one.created))
+        };
+        waiting.sort_by(|one, two| key(one).cmp(&key(two)).then_with(|| one.name.cmp(&two.name)));
         let room = MAX_OPEN.saturating_sub(self.open());
         for (at, one) in waiting.into_iter().enumerate() {
             if at >= room {
@@ -160,26 +199,38 @@ impl Sources {
                 }
                 continue;
             }
-            let (source, is_live) = (one.source.clone(), one.is_live);
-            step.open.push((self.begin(one), source, is_live));
+            let is_new = since.is_some_and(|since| one.created > since);
+            step.open.push(self.begin(one, if is_new { Begin::Start } else { Begin::Tail }));
         }
         self.since = self.since.or(Some(index));
         self.drop_ended();
         step
     }
 
-    fn begin(&mut self, candidate: Candidate) -> u32 {
-        let is_closing = !candidate.is_live;
-        if let Some(row) = self.rows.iter_mut().find(|row| row.candidate.source == candidate.source) {
-            row.state = State::Open;
-            row.is_closing = is_closing;
-            row.candidate = candidate;
-            return row.id;
+    /// Records an output as open. `otherwise` is where an output begins that no stream has read.
+    fn begin(&mut self, candidate: Candidate, otherwise: Begin) -> Opening {
+        let (source, is_live) = (candidate.source.clone(), candidate.is_live);
+        let at = self.rows.iter().position(|row| row.candidate.source == source);
+        let id = at.and_then(|at| self.rows.get(at)).map_or(self.next, |row| row.id);
+        let known = at.and_then(|at| self.rows.get(at)).and_then(|row| row.place);
+        let place = known.or_else(|| self.resumed(&source));
+        let row = Row {
+            id,
+            candidate,
+            state: State::Open,
+            is_closing: !is_live,
+            place,
+            is_broken: false,
+            is_due: false,
+        };
+        match at.and_then(|at| self.rows.get_mut(at)) {
+            Some(before) => *before = row,
+            None => {
+                self.next += 1;
+                self.rows.push(row);
+            }
         }
-        let id = self.next;
-        self.next += 1;
-        self.rows.push(Row { id, candidate, state: State::Open, is_closing });
-        id
+        Opening { id, source, begin: place.map_or(otherwise, Begin::After), is_live }
     }
 
     /// Drops the oldest outputs that have ended, beyond a limit.
@@ -199,16 +250,30 @@ impl Sources {
         self.since = newest;
     }
 
-    /// Records the end of an output; `failure` is the reason if it is not that of the log.
-    pub(super) fn end(&mut self, id: u32, failure: Option<String>) {
+    /// Records the end of an output; `failure` is the reason if it is not that of the log. Returns whether the output
+    /// broke off: it may be readable again.
+    pub(super) fn end(&mut self, id: u32, failure: Option<String>, may_return: bool) -> bool {
+        let Some(row) = self.rows.iter_mut().find(|row| row.id == id) else { return false };
+        row.state = failure.map_or(State::Ended, State::Failed);
+        row.is_broken = may_return && !row.is_closing;
+        row.is_broken
+    }
+
+    /// Records the place after the lines of an output that were sent.
+    pub(super) fn reach(&mut self, id: u32, place: LogPlace) {
         if let Some(row) = self.rows.iter_mut().find(|row| row.id == id) {
-            row.state = failure.map_or(State::Ended, State::Failed);
+            row.place = Some(place);
         }
     }
 
-    /// Returns whether nothing was chosen so far.
-    pub(super) fn is_new(&self) -> bool {
-        self.since.is_none()
+    /// Lets outputs that broke off be opened again at the next look.
+    pub(super) fn retry(&mut self) {
+        self.rows.iter_mut().filter(|row| row.is_broken).for_each(|row| row.is_due = true);
+    }
+
+    /// Returns the index at which the stream began: older allocations join only while they run.
+    pub(super) fn since(&self) -> Option<u64> {
+        self.since
     }
 
     /// Returns the number of outputs that are read.
@@ -257,7 +322,7 @@ mod tests {
     }
 
     fn opened(step: &Step) -> Vec<(&str, bool)> {
-        step.open.iter().map(|(_, source, follow)| (source.alloc.as_str(), *follow)).collect()
+        step.open.iter().map(|one| (one.source.alloc.as_str(), one.is_live)).collect()
     }
 
     #[test]
@@ -266,13 +331,13 @@ mod tests {
         let step = sources.update(vec![of("old", 1, false), of("a", 2, true), of("b", 3, true)], 10);
         assert_eq!(opened(&step), [("b", true), ("a", true), ("old", false)]);
         assert_eq!((step.close.as_slice(), sources.omitted), (&[][..], Omitted::default()));
-        sources.end(2, None);
+        sources.end(2, None, true);
         // `b` ends, and `c` takes its place. The end of `b` is requested once.
         let now = || vec![of("old", 1, false), of("a", 2, true), of("b", 3, false), of("c", 11, true)];
         let step = sources.update(now(), 12);
         assert_eq!((opened(&step), step.close.clone()), (vec![("c", true)], vec![0]));
         assert_eq!(sources.update(now(), 13), Step::default());
-        sources.end(0, None);
+        sources.end(0, None, true);
         assert_eq!(sources.open(), 2);
         // An allocation that started and ended between two looks is read too, an older one is not.
         let step = sources.update(vec![of("d", 14, false), of("older", 4, false)], 15);
@@ -288,10 +353,10 @@ mod tests {
         };
         let step = sources.update(many(40), 100);
         assert_eq!(step.open.len(), MAX_OPEN);
-        assert!(step.open.iter().all(|(_, _, follow)| *follow), "running ones come first");
+        assert!(step.open.iter().all(|one| one.is_live), "running ones come first");
         assert_eq!(sources.omitted, Omitted { running: 4, ended: 20 });
         // One ends: the newest running one that is left out takes its place.
-        sources.end(0, None);
+        sources.end(0, None, true);
         let step = sources.update(many(40), 101);
         assert_eq!(opened(&step), [("a6", true)]);
         assert_eq!(sources.omitted, Omitted { running: 3, ended: 20 });
@@ -301,7 +366,7 @@ mod tests {
     fn a_task_that_runs_again_is_read_again() {
         let mut sources = Sources::default();
         sources.update(vec![of("a", 1, true)], 1);
-        sources.end(0, Some("the node is silent".into()));
+        sources.end(0, Some("the node is silent".into()), false);
         assert_eq!(sources.update(vec![of("a", 1, true)], 2), Step::default(), "nothing has changed");
         let again = Candidate { modified: 3, ..of("a", 1, true) };
         assert_eq!(sources.update(vec![again], 3).open.len(), 1);
@@ -315,12 +380,62 @@ mod tests {
         sources.update(Vec::new(), 0);
         for created in 1..=MAX_ENDED as u64 + 50 {
             let step = sources.update(vec![of(&format!("a{created}"), created, false)], created);
-            for (id, _, _) in step.open {
-                sources.end(id, None);
+            for one in step.open {
+                sources.end(one.id, None, true);
             }
         }
         sources.update(vec![of("a1", 1, false)], 1000);
         assert_eq!(sources.rows.len(), MAX_ENDED);
         assert_eq!(sources.omitted.ended, 1, "an output that was dropped does not join again");
+    }
+
+    #[test]
+    fn an_output_that_broke_off_goes_on_after_its_last_line() {
+        let mut sources = Sources::default();
+        let step = sources.update(vec![of("a", 1, true)], 1);
+        assert_eq!(step.open[0].begin, Begin::Tail);
+        let place = LogPlace { number: 3, offset: 1200 };
+        sources.reach(0, place);
+        assert!(sources.end(0, Some("the log broke off".into()), true));
+        assert_eq!(sources.update(vec![of("a", 1, true)], 2), Step::default(), "not before it is due");
+        sources.retry();
+        let step = sources.update(vec![of("a", 1, true)], 3);
+        let opening =
+            Opening { id: 0, begin: Begin::After(place), is_live: true, source: of("a", 1, true).source };
+        assert_eq!(step.open, [opening]);
+        // An output that ends with its task does not return.
+        sources.update(vec![of("a", 1, false)], 4);
+        assert!(!sources.end(0, None, true));
+        sources.retry();
+        assert_eq!(sources.update(vec![of("a", 1, false)], 5), Step::default());
+    }
+
+    #[test]
+    fn a_stream_continues_an_earlier_one() {
+        let place = LogPlace { number: 0, offset: 70 };
+        let read = ["a", "ended", "ended-since"].map(|name| (of(name, 1, true).source, place));
+        let mut sources = Sources::resume(Some(10), read.to_vec());
+        let step = sources.update(
+            vec![
+                of("a", 1, true),
+                of("never-read", 2, true),
+                of("ended-since", 3, false),
+                of("long-ended", 4, false),
+                of("new", 11, false),
+            ],
+            20,
+        );
+        let begun: Vec<(&str, Begin)> =
+            step.open.iter().map(|one| (one.source.alloc.as_str(), one.begin)).collect();
+        assert_eq!(
+            begun,
+            [
+                ("a", Begin::After(place)),
+                ("never-read", Begin::Tail),
+                ("ended-since", Begin::After(place)),
+                ("new", Begin::Start),
+            ]
+        );
+        assert_eq!((sources.omitted, sources.since()), (Omitted { running: 0, ended: 1 }, Some(10)));
     }
 }
