@@ -258,10 +258,18 @@ const steps = {
     await accessible(page, 'a wrong file');
     // What the servers find stands at its line too.
     const bad = 'job "wrong" {\n  priority = 500\n  group "g" {\n    task "t" {\n      driver = "raw_exec"\n      config { command = "true" }\n      resources { cpu = 0 }\n    }\n  }\n}\n';
+    // The check that follows the last key by itself is due after the plan, and must not remove what the plan found.
+    await page.clock.install();
+    await page.clock.pauseAt(Date.now() + 1000);
     await page.getByRole('textbox', { name: 'Job file' }).fill(bad);
+    const parsed = [];
+    page.on('request', (request) => request.url().includes('jobs/parse') && parsed.push(request.url()));
     await page.getByRole('button', { name: 'Plan' }).click();
     await problems.getByRole('button', { name: 'Line 2, column 3' }).waitFor();
     await problems.getByRole('button', { name: /^Line 7/ }).waitFor();
+    await page.clock.fastForward(2000);
+    expect(parsed.length === 1, `one reading of the file, were ${parsed.length}`);
+    await page.clock.resume();
     const place = () => page.evaluate(() => {
       const area = document.activeElement;
       return area instanceof HTMLTextAreaElement ? area.value.slice(area.selectionStart, area.selectionEnd) : '';
