@@ -184,10 +184,8 @@ impl Core {
         let applied = self.append(term.number(), bytes, command).await?;
         #[cfg(feature = "simulation")]
         crate::plant::record(term.number(), applied.index);
-        let mut outcome: Outcome = Outcome::unpack(&applied.response)
-            .map_err(|error| ServerError::Outcome { command: kind, error: Arc::new(error) })?;
-        outcome.index = applied.index;
-        Ok(outcome)
+        Outcome::unpack(&applied.response)
+            .map_err(|error| ServerError::Outcome { command: kind, error: Arc::new(error) })
     }
 
     /// Waits until the outcome of all writes of this term is known. Returns `false` at the end of the term: the next leader

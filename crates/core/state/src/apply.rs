@@ -26,7 +26,7 @@ use caravan_types::{AllocId, EvalId};
 type Done = Result<(), Refusal>;
 
 impl Root {
-    /// Applies a command: returns the next root, the outcome for the proposer, and the changes.
+    /// Applies a command: returns the next root, the outcome for the proposer, and the changes. The index is that of the state.
     ///
     /// The result depends on the arguments only. A refused command changes only the root's index.
     pub fn apply(&self, index: u64, command: &Command) -> (Self, Outcome, ChangeSet) {
@@ -46,6 +46,8 @@ impl Root {
             None => job_modify_index(&tx.root, &command.change),
             Some(_) => None,
         };
+        // A restore can raise the index.
+        let index = tx.index;
         let changes = ChangeSet {
             index,
             now: command.now,

@@ -183,6 +183,8 @@ impl Table {
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Root {
     pub(crate) index: u64,
+    /// By how much indexes of the state exceed those of the log. Zero until a snapshot with higher indexes is restored.
+    pub(crate) ahead: u64,
     pub(crate) nodes: OrdMap<NodeId, Arc<Node>>,
     pub(crate) jobs: OrdMap<JobKey, Arc<Job>>,
     pub(crate) versions: OrdMap<(JobKey, u64), Arc<Job>>,
@@ -213,6 +215,14 @@ impl Root {
     /// Index of the last applied command; 0 before the first.
     pub fn index(&self) -> u64 {
         self.index
+    }
+
+    /// Returns the index in the state of a command at an index of the log.
+    ///
+    /// A snapshot can be restored in a new cluster, whose log is short. Indexes of the state never decrease: a client that
+    /// waits for a change after index 5000 must not wait until the new log has 5000 entries.
+    pub fn index_of(&self, log_index: u64) -> u64 {
+        log_index + self.ahead
     }
 
     /// Returns the number of bytes of a snapshot whose restore has begun and not ended.

@@ -80,7 +80,14 @@ pub enum SnapshotError {
 #[derive(Serialize, Deserialize)]
 struct Head {
     index: u64,
+    #[serde(default, skip_serializing_if = "is_zero")]
+    ahead: u64,
     tables: BTreeMap<String, u64>,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "the signature that serde calls")]
+fn is_zero(number: &u64) -> bool {
+    *number == 0
 }
 
 caravan_types::packed!(Head, Settings, Staged);
@@ -121,7 +128,7 @@ pub(crate) fn sizes(root: &Root) -> Vec<(&'static str, u64, u64)> {
 fn written(root: &Root) -> Writer {
     let mut out = Writer { bytes: vec![0; HEADER], sizes: Vec::new() };
     let tables = Table::ALL.iter().map(|t| (t.as_str().to_owned(), root.table_index[*t as usize]));
-    out.value(&Head { index: root.index, tables: tables.collect() });
+    out.value(&Head { index: root.index, ahead: root.ahead, tables: tables.collect() });
     out.table(Table::Nodes.as_str(), root.nodes.values());
     out.table(Table::Jobs.as_str(), root.jobs.values());
     out.table(Table::JobVersions.as_str(), root.versions.iter().map(|(at, row)| keyed(at, row)));
@@ -296,7 +303,7 @@ fn body(bytes: &[u8]) -> Result<&[u8], SnapshotError> {
 pub fn decode(bytes: &[u8]) -> Result<Root, SnapshotError> {
     let mut from = Reader(body(bytes)?);
     let head: Head = from.value("head")?;
-    let mut root = Root { index: head.index, ..Root::default() };
+    let mut root = Root { index: head.index, ahead: head.ahead, ..Root::default() };
     for table in Table::ALL {
         root.table_index[table as usize] = head.tables.get(table.as_str()).copied().unwrap_or(0);
     }

@@ -82,13 +82,15 @@ impl Store {
         self.writer.lock()
     }
 
-    /// Applies the command of an index, publishes the result, and wakes the waiters.
+    /// Applies the command of an index of the log, publishes the result, and wakes the waiters. The outcome has the index of
+    /// the state.
     ///
     /// The log is the only caller, and calls in order.
-    pub fn apply(&self, index: u64, command: &Command) -> Outcome {
+    pub fn apply(&self, log_index: u64, command: &Command) -> Outcome {
         let _writer = self.lock();
         let before = self.root.load_full();
-        let (root, outcome, changes) = before.apply(index, command);
+        let (root, outcome, changes) = before.apply(before.index_of(log_index), command);
+        let index = root.index();
         let after = Arc::new(root);
         self.root.store(after.clone());
         if changes.is_restore() {

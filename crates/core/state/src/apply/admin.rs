@@ -51,13 +51,16 @@ macro_rules! remove {
 }
 
 impl Tx {
-    /// Replaces everything except for the index, which continues.
+    /// Replaces everything except for the index, which continues after that of the snapshot and after that of the state before.
     pub(super) fn restore(&mut self, snapshot: &[u8]) -> Done {
         let restored = crate::snapshot::decode(snapshot);
         let before = self.root.clone();
         let level = before.level();
         self.root = restored.map_err(|error| Refusal::Invalid(error.to_string()))?;
+        let log_index = self.index - before.ahead;
+        self.index = self.index.max(self.root.index + 1);
         self.root.index = self.index;
+        self.root.ahead = self.index - log_index;
         self.keep_claims(&before);
         // The level is that of the servers, not that of the servers that made the snapshot.
         self.set_level(level);

@@ -121,6 +121,34 @@ fn damaged_snapshots_are_refused_with_a_reason() {
 }
 
 #[tokio::test]
+async fn indexes_continue_after_those_of_a_restored_snapshot() {
+    let old = Store::default();
+    for index in 1..=60 {
+        old.apply(index, &register("n1"));
+    }
+    let snapshot = encode(&old.snapshot());
+    let new = Store::default();
+    assert_eq!(new.apply(1, &register("n2")).index, 1);
+    let mut feed = new.subscribe();
+    let restored = new.apply(2, &command(Change::Restore { snapshot: snapshot.clone() }));
+    assert_eq!((restored.index, new.snapshot().index()), (61, 61));
+    assert_eq!(feed.recv().await.unwrap().index, 61);
+    assert_eq!(new.apply(3, &register("n4")).index, 62);
+    assert_eq!(new.snapshot().node(&"n4".into()).unwrap().modify_index, 62);
+    assert_eq!(new.wait_for_index(62).await.index(), 62);
+
+    // Another server receives the state as a snapshot of the log, and the log goes on.
+    let other = Store::default();
+    other.restore(&encode(&new.snapshot())).unwrap();
+    assert_eq!(other.apply(4, &register("n3")).index, new.apply(4, &register("n3")).index);
+    assert_eq!(*other.snapshot(), *new.snapshot());
+
+    // A snapshot with lower indexes changes nothing about the count.
+    let low = new.apply(5, &command(Change::Restore { snapshot }));
+    assert_eq!((low.index, new.snapshot().index_of(6)), (64, 65));
+}
+
+#[tokio::test]
 async fn a_follower_of_a_node_hears_what_the_servers_write_there() {
     let store = Store::default();
     let mut world = World::default();

@@ -480,6 +480,21 @@ fn end_forsaken(world: &mut World) {
 }
 
 #[test]
+fn a_new_cluster_takes_the_claims_of_the_snapshot() {
+    let snapshot = encode(&mounted().root);
+    let mut world = World::default();
+    restore(&mut world, snapshot);
+    assert_eq!(claim(&world, "a1").phase, ClaimPhase::Mounted);
+    end_after_release(&mut world);
+    assert_eq!(claim(&world, "a1").phase, ClaimPhase::Gone);
+}
+
+fn end_after_release(world: &mut World) {
+    world.report("a1", ClientStatus::Complete);
+    end(world, "a1");
+}
+
+#[test]
 fn a_restored_claim_waits_out_no_silence_that_the_state_does_not_have() {
     let mut world = mounted();
     let before = encode(&world.root);

@@ -60,6 +60,9 @@ fn another_cluster_needs_the_key_of_the_cluster() -> Result<()> {
     servers.wait_voters(3)?;
     let agent = servers.get(servers.follower()?);
     put(agent, "app", "secret")?;
+    for number in 0..60 {
+        put(agent, "many", &number.to_string())?;
+    }
     let dir = agent.dir().to_owned();
     let file = |name: &str| text(&dir.join(name));
     for (name, phrase) in [("right", "correct horse\n"), ("wrong", "battery\n")] {
@@ -118,12 +121,21 @@ fn another_cluster_needs_the_key_of_the_cluster() -> Result<()> {
     fs::copy(file("clear")?, &copy)?;
     let redacted = agent.caravan(&["operator", "snapshot", "redact", &copy])?.ok()?;
     ensure!(redacted.stdout.contains("holds no key material"), "{}", redacted.all());
-    let third = Agent::with(AgentOptions { client: false, ..AgentOptions::default() })?;
+    let mut third = Agent::with(AgentOptions { client: false, ..AgentOptions::default() })?;
     let restore = |args: &[&str]| third.caravan(&[&["operator", "snapshot", "restore"], args].concat());
     restore(&[&copy])?.failed()?;
     restore(&["-without-key", &copy])?.ok()?;
     let unreadable = third.request("GET", "/v1/var/app", None)?;
     ensure!(unreadable.status == 500, "{} {}", unreadable.status, unreadable.text());
     put(&third, "app", "new")?;
+    let index = |agent: &Agent, path: &str| Ok::<_, anyhow::Error>(agent.get(path)?["ModifyIndex"].as_u64());
+    let (old, new) = (index(agent, "/v1/var/many")?, index(&third, "/v1/var/app")?);
+    ensure!(new > old, "indexes go on after those of the snapshot: {new:?} after {old:?}");
+    // A restarted server counts on.
+    third.kill_9()?;
+    third.run()?;
+    put(&third, "app", "newer")?;
+    let newer = index(&third, "/v1/var/app")?;
+    ensure!(newer > new, "indexes go on after a restart: {newer:?} after {new:?}");
     Ok(())
 }
