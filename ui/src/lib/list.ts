@@ -10,6 +10,9 @@ export const ALLOC_KEYS = ['id', 'job', 'group', 'status', 'version', 'node', 'm
 /** The keys of lists of evaluations that tables show. */
 export const EVAL_KEYS = ['id', 'job', 'status', 'triggered', 'priority', 'create'];
 
+/** The keys of lists of the services of a job that tables show. */
+export const SERVICE_KEYS = ['service', 'address', 'allocation'];
+
 /** How a list is ordered: a key of the API, and whether it descends. */
 export interface Order {
   key: string;

@@ -1,7 +1,7 @@
 //! Services of the servers' catalog: registered while they run, found, checked, and deregistered.
 
 use crate::{id_of, run_job};
-use anyhow::{Result, anyhow, bail, ensure};
+use anyhow::{Context, Result, anyhow, bail, ensure};
 use caravan_testkit::{Agent, AgentOptions, eventually};
 use serde_json::Value;
 
@@ -99,6 +99,13 @@ fn services_are_found_while_they_run_and_their_checks_are_told() -> Result<()> {
     let names = agent.get("/v1/services")?;
     ensure!(names[0]["Services"].as_array().map(Vec::len) == Some(2), "{names}");
     ensure!(agent.get("/v1/job/web/services")?.as_array().map(Vec::len) == Some(4));
+    // The same in pages.
+    let page = agent.request("GET", "/v1/job/web/services?per_page=3&sort=service", None)?;
+    let next = page.header("x-nomad-nexttoken").context("a next page")?;
+    let rest = agent.get(&format!("/v1/job/web/services?per_page=3&sort=service&next_token={next}"))?;
+    let lengths = (page.json()?.as_array().map(Vec::len), rest.as_array().map(Vec::len));
+    ensure!(lengths == (Some(3), Some(1)), "{lengths:?}");
+    ensure!(agent.request("GET", "/v1/job/web/services?sort=colour", None)?.status == 400);
     ensure!(agent.get(&format!("/v1/allocation/{alloc}/services"))?.as_array().map(Vec::len) == Some(2));
     // The same caller gets the same instance.
     let one = agent.get("/v1/service/web-http?choose=1%7Cme")?;

@@ -106,7 +106,7 @@ pub(super) static TABLE: &[Line] = &[
     line(Get, "job/**/versions", Namespace(READ), run!(job::versions)).follows(),
     line(Get, "job/**/submission", Namespace(READ), run!(job::submission)).follows(),
     line(Get, "job/**/actions", Namespace(READ), run!(actions::list)),
-    line(Get, "job/**/services", Namespace(READ), run!(services::of_job)),
+    line(Get, "job/**/services", Namespace(READ), run!(services::of_job)).sorted_by(services::KEYS.names),
     line(Get, "job/**", Namespace(READ), run!(job::get)).follows(),
     line(Put, "job/**", Job(&[N::SubmitJob, N::RegisterJob]), run!(job::register)).of(Scope::Job).registers(),
     line(Delete, "job/**", Deregister, run!(job::deregister)),

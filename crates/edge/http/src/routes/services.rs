@@ -54,6 +54,7 @@ pub(crate) async fn list(call: &Call) -> Result<Reply, ApiError> {
 /// The keys by which the registrations of a service can be sorted.
 pub(crate) const KEYS: Keys<ServiceRegistration> = keys!(ServiceRegistration {
     "id" => |_, row| row.id.as_str(),
+    "service" => |_, row| &row.service_name,
     "job" => |_, row| row.job_id.as_str(),
     "allocation" => |_, row| row.alloc_id.as_str(),
     "node" => |_, row| row.node_id.as_str(),
@@ -132,20 +133,30 @@ pub(crate) async fn delete(call: &Call) -> Result<Reply, ApiError> {
     Ok(Reply::empty().index(done.map_err(|e| ApiError::of_change(&e))?))
 }
 
-/// Lists the registrations of a job.
+/// Lists the registrations of a job; in pages, if asked to.
 pub(crate) async fn of_job(call: &Call) -> Result<Reply, ApiError> {
     call.only(&Method::GET)?;
     let key = jobs::named(call);
-    let (meta, rows) = blocking::read(call, |reads| {
+    let (mut meta, (rows, next)) = blocking::read(call, |reads| {
         let index = reads.part_index(&[Table::Services]);
         if reads.job(&key).is_none() {
             let meta = Meta { index: 0, known_leader: true, next: Next::default() };
             return Err(ApiError::not_found("job not found").with_meta(meta));
         }
-        let rows: Vec<_> = reads.services_by_job(&key).cloned().collect();
-        Ok((index, rows))
+        let rows: Vec<_> = reads.services_by_job(&key).collect();
+        let (rows, next) = page(
+            &call.query,
+            &KEYS,
+            reads.snapshot(),
+            rows,
+            |row| Token::Key(row.namespace.as_str(), row.id.as_str()),
+            object,
+        )?;
+        let rows: Vec<_> = rows.into_iter().cloned().collect();
+        Ok((index, (rows, next)))
     })
     .await?;
+    meta.next = next;
     Ok(Reply::json(rows)?.meta(meta))
 }
 

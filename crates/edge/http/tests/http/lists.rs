@@ -11,6 +11,7 @@ use serde_json::{Value, json};
 fn request(path: &str) -> Option<String> {
     let path = match path {
         "/v1/volumes" => return Some("/v1/volumes?type=csi&namespace=*".into()),
+        "/v1/job/**/services" => return Some("/v1/job/secret-job/services?namespace=team-a".into()),
         "/v1/service/*" => "/v1/service/web".to_owned(),
         "/v1/node/pool/**/nodes" => "/v1/node/pool/default/nodes".to_owned(),
         "/v1/node/pool/**/jobs" => "/v1/node/pool/default/jobs".to_owned(),
