@@ -131,6 +131,7 @@ async fn answered(
     call: impl Future<Output = Result<NodeContact, RpcError>>,
 ) -> Result<NodeContact, Failure> {
     let sent = BootTime::now();
+    let before = parts.seen.load(Ordering::Relaxed);
     let contact = match tokio::time::timeout(patience, call).await {
         Ok(Ok(answer)) => answer,
         Ok(Err(error)) => {
@@ -149,14 +150,26 @@ async fn answered(
     *parts.heartbeat.lock() = Some((std::time::Instant::now(), contact.heartbeat_ttl.to_std()));
     parts.link.servers.learn(&contact.servers);
     if !contact.unknown {
-        // The leader's state is never older than what its followers have sent, unless the servers lost their data.
-        parts.seen.store(contact.state_index, Ordering::Relaxed);
+        adopt(&parts.seen, before, contact.state_index);
     }
     let lease = contact.lease_ttl.to_std();
     if !contact.unknown && !lease.is_zero() {
         parts.lease.renew(sent, lease);
     }
     Ok(contact)
+}
+
+/// Takes over the index of the leader's state. `before` is the highest index that this node had seen when it sent its call.
+///
+/// The leader has applied everything that its followers showed before the call, so a lower index means that the servers lost
+/// data. A list can arrive during the call. For example, the answer of a leader with a slow disk has index 44, and meanwhile a
+/// follower sends a list of index 45. With 44 as the floor, the next list could lack an allocation of 45, which would end.
+fn adopt(seen: &AtomicU64, before: u64, shown: u64) {
+    if shown < before {
+        seen.store(shown, Ordering::Relaxed);
+    } else {
+        seen.fetch_max(shown, Ordering::Relaxed);
+    }
 }
 
 fn heartbeat(parts: &ContactParts) -> NodeHeartbeat {
@@ -379,6 +392,20 @@ mod tests {
         backoff.reset();
         let refused = Failure::Refused(RpcError::unavailable("no leader"));
         assert!(refused.pause(pace, &mut backoff) >= Duration::from_millis(250));
+    }
+
+    #[test]
+    fn an_answer_lowers_the_floor_only_if_the_servers_lost_data() {
+        let seen = AtomicU64::new(44);
+        // A list of index 45 arrives during the call.
+        let before = seen.load(Ordering::Relaxed);
+        seen.fetch_max(45, Ordering::Relaxed);
+        adopt(&seen, before, 44);
+        assert_eq!(seen.load(Ordering::Relaxed), 45);
+        adopt(&seen, 45, 50);
+        assert_eq!(seen.load(Ordering::Relaxed), 50);
+        adopt(&seen, 50, 7);
+        assert_eq!(seen.load(Ordering::Relaxed), 7);
     }
 
     #[test]

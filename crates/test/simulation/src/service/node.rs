@@ -121,7 +121,10 @@ impl Agent {
     async fn contact(self) {
         loop {
             let (sent, sent_at) = (boot(), elapsed());
-            let registered = self.shared.lock().registered;
+            let (registered, before) = {
+                let shared = self.shared.lock();
+                (shared.registered, shared.seen)
+            };
             let answer = if registered {
                 let beat = NodeHeartbeat {
                     node_id: self.row.id.clone(),
@@ -134,7 +137,7 @@ impl Agent {
             };
             match answer {
                 Ok(contact) => {
-                    let pause = self.answered(&contact, sent, sent_at);
+                    let pause = self.answered(&contact, sent, sent_at, before);
                     sleep(pause).await;
                 }
                 Err(_) => sleep(RETRY).await,
@@ -143,14 +146,16 @@ impl Agent {
     }
 
     /// Uses the answer to a heartbeat; returns the pause before the next one.
-    fn answered(&self, contact: &NodeContact, sent: u64, sent_at: Duration) -> Duration {
+    fn answered(&self, contact: &NodeContact, sent: u64, sent_at: Duration, before: u64) -> Duration {
         let mut shared = self.shared.lock();
         shared.registered = !contact.unknown;
         if contact.unknown {
             return RETRY;
         }
         self.sim.book.heartbeat_answered(self.number, sent_at);
-        shared.seen = contact.state_index;
+        // As clients do: a list may have arrived during the call.
+        let floor = if contact.state_index < before { 0 } else { shared.seen };
+        shared.seen = contact.state_index.max(floor);
         shared.term += u64::from(shared.lease.is_none_or(|until| boot() >= until));
         shared.lease = Some(sent + contact.lease_ttl.to_std().as_nanos() as u64);
         drop(shared);
