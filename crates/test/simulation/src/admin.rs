@@ -40,8 +40,9 @@ async fn step(sim: &Sim, leader: HostId, handle: &Handle) -> Result<(), Error> {
     for member in &members.members {
         let host = host_of(&member.peer);
         let number = sim.handle(host).and_then(|handle| handle.identity().number);
-        // The server lost its log, and got another number or none.
-        let replaced = sim.handle(host).is_some() && number != Some(member.number);
+        // The server lost its log, and got another number or none. A founder that the log has not reached yet has a promise.
+        let is_founder = sim.with(host, |server| server.promise.is_some());
+        let replaced = sim.handle(host).is_some() && !is_founder && number != Some(member.number);
         let is_due = removal == Some(host) || replaced;
         if is_due && (members.voters().count() > 2 || !member.voter) {
             sim.book.note(format!("server {} removes number {}", leader.0, member.number));

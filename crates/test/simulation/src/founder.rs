@@ -16,8 +16,10 @@ use uuid::Uuid;
 const PAUSE: Duration = Duration::from_millis(200);
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(1);
 
-pub(crate) fn uuid(host: HostId) -> ServerUuid {
-    ServerUuid(Uuid::from_u128(u128::from(host.0)))
+/// Returns the id of a server. The id is on the disk, so a server that lost its disk has another one.
+fn uuid(sim: &Sim, host: HostId) -> ServerUuid {
+    let wipes = sim.with(host, |server| server.wipes);
+    ServerUuid(Uuid::from_u128(u128::from(wipes) << 32 | u128::from(host.0)))
 }
 
 fn host(server: ServerUuid) -> HostId {
@@ -28,7 +30,7 @@ fn host(server: ServerUuid) -> HostId {
 pub(crate) fn own(sim: &Sim, at: HostId, handle: &Handle) -> Own {
     let cluster = handle.identity().cluster.map(|id| caravan_founding::ClusterId(id.0));
     let expect = if at.0 as usize <= sim.expect { sim.expect } else { 0 };
-    Own { server: uuid(at), expect, cluster, promise: sim.with(at, |server| server.promise.clone()) }
+    Own { server: uuid(sim, at), expect, cluster, promise: sim.with(at, |server| server.promise.clone()) }
 }
 
 /// Runs until the server belongs to a cluster.
@@ -61,7 +63,7 @@ pub(crate) async fn run(sim: Sim, at: HostId, handle: Handle) {
             }
             Step::Ask { founding, missing } => {
                 for server in missing {
-                    let answer = ask(&sim, at, host(server), founding.clone()).await;
+                    let answer = ask(&sim, at, server, founding.clone()).await;
                     let passes = matches!(answer.as_ref().and_then(Answer::refusal),
                         Some(caravan_founding::Refusal::Promised(other)) if other.proposer > founding.proposer);
                     if let Some(answer) = answer.filter(|_| !passes) {
@@ -76,7 +78,7 @@ pub(crate) async fn run(sim: Sim, at: HostId, handle: Handle) {
                 sleep(PAUSE).await;
             }
             Step::Inquire { founding } => {
-                let stands = inquire(&sim, at, host(founding.proposer), founding.clone()).await;
+                let stands = inquire(&sim, at, founding.clone()).await;
                 let same = own.promise.is_some_and(|promise| promise.founding == founding);
                 if stands == Some(false) && same && handle.identity().cluster.is_none() {
                     store(None);
@@ -136,12 +138,16 @@ fn candidates(sim: &Sim, at: HostId) -> Vec<Candidate> {
     .collect()
 }
 
-async fn ask(sim: &Sim, from: HostId, to: HostId, founding: Founding) -> Option<Answer> {
-    let target = sim.clone();
+/// Asks a server for its promise. Servers prove their ids, so one that lost its disk since does not answer.
+async fn ask(sim: &Sim, from: HostId, server: ServerUuid, founding: Founding) -> Option<Answer> {
+    let (target, to) = (sim.clone(), host(server));
     let work: Work<Answer> = Arc::new(move || {
         let (sim, founding) = (target.clone(), founding.clone());
         Box::pin(async move {
             let own = own(&sim, to, &sim.handle(to)?);
+            if own.server != server {
+                return None;
+            }
             Some(match reply(&own, &founding) {
                 Reply::Send(answer) => answer,
                 Reply::Store(promise) => {
@@ -154,11 +160,15 @@ async fn ask(sim: &Sim, from: HostId, to: HostId, founding: Founding) -> Option<
     sim.call(from, to, ANSWER_TIMEOUT, work).await
 }
 
-async fn inquire(sim: &Sim, from: HostId, to: HostId, founding: Founding) -> Option<bool> {
-    let target = sim.clone();
+/// Asks the proposer whether its founding stands, as [`ask`] does.
+async fn inquire(sim: &Sim, from: HostId, founding: Founding) -> Option<bool> {
+    let (target, to) = (sim.clone(), host(founding.proposer));
     let work: Work<bool> = Arc::new(move || {
         let (sim, founding) = (target.clone(), founding.clone());
-        Box::pin(async move { Some(stands(&own(&sim, to, &sim.handle(to)?), &founding)) })
+        Box::pin(async move {
+            let own = own(&sim, to, &sim.handle(to)?);
+            (own.server == founding.proposer).then(|| stands(&own, &founding))
+        })
     });
     sim.call(from, to, ANSWER_TIMEOUT, work).await
 }

@@ -5,14 +5,13 @@ use crate::command::NodeId;
 use crate::leader::heartbeat;
 use crate::net::Work;
 use crate::server::Sim;
-use caravan_consensus::sim::{HostId, Lots, elapsed, now, sleep, spawn_on};
+use caravan_consensus::sim::{HostId, Lots, elapsed, since_boot, sleep, spawn_on};
 use caravan_types::Nanos;
 use caravan_volumes::lease::Lease;
 use parking_lot::Mutex;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::time::Instant;
 
 /// How long a node may be silent.
 pub(crate) const TTL: Duration = Duration::from_secs(2);
@@ -26,8 +25,8 @@ pub(crate) const LEASE: Lease =
 
 #[derive(Default)]
 struct Shared {
-    /// The number of the claim, and until when the node may write.
-    lease: Option<(u64, Instant)>,
+    /// The number of the claim, and until when the node may write, in nanoseconds of the clock that counts suspended time.
+    lease: Option<(u64, u64)>,
     allocs: BTreeSet<u64>,
     /// The highest index that a server has shown.
     index: u64,
@@ -46,10 +45,16 @@ pub(crate) fn spawn(sim: &Sim, node: NodeId, mut lots: Lots) {
     spawn_on(host(node), writer(sim.clone(), node, shared));
 }
 
+/// Reads `CLOCK_BOOTTIME` of the current host, as clients do. For example, a node is suspended until another one has the volume:
+/// by `CLOCK_MONOTONIC`, its lease would still last.
+fn boot() -> u64 {
+    since_boot().unwrap_or_default()
+}
+
 async fn beats(sim: Sim, node: NodeId, mut lots: Lots, shared: Arc<Mutex<Shared>>) {
     let mut server = None;
     loop {
-        let (sent, sent_at) = (now(), elapsed());
+        let (sent, sent_at) = (boot(), elapsed());
         let to = server.or_else(|| lots.pick(&sim.hosts()).copied());
         if let Some(to) = to {
             let target = sim.clone();
@@ -58,7 +63,7 @@ async fn beats(sim: Sim, node: NodeId, mut lots: Lots, shared: Arc<Mutex<Shared>
                 Some(renewed) => {
                     server = Some(to);
                     sim.book.heartbeat_answered(node, sent_at);
-                    let until = sent + LEASE.ttl.to_std();
+                    let until = sent + LEASE.ttl.to_std().as_nanos() as u64;
                     shared.lock().lease = renewed.claim.map(|epoch| (epoch, until));
                 }
                 None => {
@@ -77,7 +82,7 @@ async fn writer(sim: Sim, node: NodeId, shared: Arc<Mutex<Shared>>) {
     loop {
         let lease = shared.lock().lease;
         if let Some((epoch, until)) = lease
-            && now() < until
+            && boot() < until
         {
             sim.book.wrote(node, epoch);
         }

@@ -53,6 +53,8 @@ pub(crate) struct Server {
     /// The difference between the wall clock and the time of the world, in nanoseconds.
     pub(crate) wall: i64,
     pub(crate) promise: Option<Promise>,
+    /// How often the server lost its disk.
+    pub(crate) wipes: u32,
     /// The place in the cluster that the server had before it lost its disk.
     pub(crate) before: Identity,
     pub(crate) desk: Arc<Mutex<Desk>>,
@@ -75,6 +77,7 @@ impl Server {
             running: level,
             wall,
             promise: None,
+            wipes: 0,
             before: Identity::default(),
             desk: Arc::default(),
             replica: Replica::default(),

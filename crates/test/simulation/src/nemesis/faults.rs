@@ -301,6 +301,7 @@ impl Nemesis<'_> {
         self.sim.with(host, |server| {
             server.disk.wipe();
             server.promise = None;
+            server.wipes += 1;
             server.before = identity;
         });
         let pause = self.lots.between(Duration::from_millis(300), Duration::from_secs(2));
