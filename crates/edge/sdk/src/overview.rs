@@ -177,14 +177,14 @@ pub struct HostVolumeHolder {
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
 pub struct HostVolumeRow {
-    /// The namespace; empty for a volume of a node's configuration, as are `id` and `plugin_id`.
+    /// Empty for a volume of a node's configuration.
     pub namespace: Namespace,
-    /// The id.
+    /// Empty for a volume of a node's configuration.
     #[serde(rename = "ID")]
     pub id: HostVolumeId,
     /// The name by which jobs request the volume.
     pub name: String,
-    /// The plugin that created the volume.
+    /// The plugin that created the volume; empty for a volume of a node's configuration.
     #[serde(rename = "PluginID")]
     pub plugin_id: String,
     /// The pool of the node.
@@ -196,7 +196,7 @@ pub struct HostVolumeRow {
     pub node_name: String,
     /// The capacity in bytes; 0 if it is not known.
     pub capacity_bytes: i64,
-    /// The state.
+    /// Always `ready` for a volume of a node's configuration.
     pub state: HostVolumeState,
     /// Whether the volume is one of its node's configuration.
     pub configured: bool,
