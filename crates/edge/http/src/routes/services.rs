@@ -8,7 +8,7 @@ use crate::order::{Keys, keys};
 use crate::page::{Token, object, page};
 use crate::reply::{Meta, Next, Reply};
 use caravan_server::NsCap;
-use caravan_state::Table;
+use caravan_state::{Root, Table};
 use caravan_types::service::ServiceRegistration;
 use caravan_types::{AllocId, ServiceId};
 use http::Method;
@@ -65,6 +65,23 @@ pub(crate) const KEYS: Keys<ServiceRegistration> = keys!(ServiceRegistration {
     "modify" => |_, row| row.modify_index,
 });
 
+/// Filters and sorts registrations, and returns the page that the request names.
+fn in_pages<'a>(
+    call: &Call,
+    root: &'a Root,
+    rows: Vec<&'a Arc<ServiceRegistration>>,
+) -> Result<(Vec<Arc<ServiceRegistration>>, Next), ApiError> {
+    let (rows, next) = page(
+        &call.query,
+        &KEYS,
+        root,
+        rows,
+        |row| Token::Key(row.namespace.as_str(), row.id.as_str()),
+        object,
+    )?;
+    Ok((rows.into_iter().cloned().collect(), next))
+}
+
 /// Lists the registrations of a service.
 pub(crate) async fn get(call: &Call) -> Result<Reply, ApiError> {
     call.only(&Method::GET)?;
@@ -76,15 +93,7 @@ pub(crate) async fn get(call: &Call) -> Result<Reply, ApiError> {
     };
     let (mut meta, (rows, next)) = blocking::read(call, |reads| {
         let rows: Vec<&Arc<ServiceRegistration>> = reads.services_by_name(&namespace, name).collect();
-        let (rows, next) = page(
-            &call.query,
-            &KEYS,
-            reads.snapshot(),
-            rows,
-            |row| Token::Key(row.namespace.as_str(), row.id.as_str()),
-            object,
-        )?;
-        let mut rows: Vec<Arc<ServiceRegistration>> = rows.into_iter().cloned().collect();
+        let (mut rows, next) = in_pages(call, reads.snapshot(), rows)?;
         if let Some((count, key)) = &choice {
             rows = chosen(rows, *count, key);
         }
@@ -144,16 +153,7 @@ pub(crate) async fn of_job(call: &Call) -> Result<Reply, ApiError> {
             return Err(ApiError::not_found("job not found").with_meta(meta));
         }
         let rows: Vec<_> = reads.services_by_job(&key).collect();
-        let (rows, next) = page(
-            &call.query,
-            &KEYS,
-            reads.snapshot(),
-            rows,
-            |row| Token::Key(row.namespace.as_str(), row.id.as_str()),
-            object,
-        )?;
-        let rows: Vec<_> = rows.into_iter().cloned().collect();
-        Ok((index, (rows, next)))
+        Ok((index, in_pages(call, reads.snapshot(), rows)?))
     })
     .await?;
     meta.next = next;
