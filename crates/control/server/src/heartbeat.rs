@@ -269,12 +269,7 @@ mod tests {
     use futures::FutureExt as _;
     use std::pin::pin;
 
-    /// A node that was down is ready again in the restored state. It must send heartbeats, or it counts as down again.
-    #[tokio::test]
-    async fn nodes_of_a_restored_state_have_deadlines() {
-        let core = Core::in_memory().await;
-        let heartbeats = Heartbeats::new(core.clone(), HeartbeatConfig::default());
-        let running = tokio::spawn(heartbeats.clone().run(CancellationToken::new()));
+    async fn register_a_ready_node(core: &Core) {
         let node = caravan_types::node::Node {
             id: "n".into(),
             status: NodeStatus::Ready,
@@ -282,6 +277,15 @@ mod tests {
         };
         let register = NodeChange::NodeRegister { node: Box::new(node), evals: Vec::new() };
         core.commit(register.into()).await.unwrap();
+    }
+
+    /// A node that was down is ready again in the restored state. It must send heartbeats, or it counts as down again.
+    #[tokio::test]
+    async fn nodes_of_a_restored_state_have_deadlines() {
+        let core = Core::in_memory().await;
+        let heartbeats = Heartbeats::new(core.clone(), HeartbeatConfig::default());
+        let running = tokio::spawn(heartbeats.clone().run(CancellationToken::new()));
+        register_a_ready_node(&core).await;
         assert_eq!(heartbeats.active(), 0, "a registration is recorded by its endpoint");
         let snapshot = caravan_state::encode(&core.snapshot());
         core.commit(caravan_types::command::Change::Restore { snapshot }).await.unwrap();
@@ -310,13 +314,7 @@ mod tests {
     #[tokio::test]
     async fn the_watch_ends_when_a_decision_is_left_to_the_next_leader() {
         let core = Core::in_memory().await;
-        let node = caravan_types::node::Node {
-            id: "n".into(),
-            status: NodeStatus::Ready,
-            ..caravan_types::node::Node::default()
-        };
-        let register = NodeChange::NodeRegister { node: Box::new(node), evals: Vec::new() };
-        core.commit(register.into()).await.unwrap();
+        register_a_ready_node(&core).await;
         let config = HeartbeatConfig { failover: Duration::ZERO, ..HeartbeatConfig::default() };
         let of_another_term = core.in_term(crate::core::Term::new(1_000));
         let heartbeats = Heartbeats::new(of_another_term, config);
