@@ -66,6 +66,11 @@ pub(super) fn run(count: usize) -> Result<()> {
         Ok(all.iter().filter(|node| node["Status"] != "ready").count())
     })?;
     let after = connections(&servers)?;
+    print(
+        "the same, connections of nodes",
+        f64::from(u32::try_from(before.iter().map(BTreeSet::len).sum::<usize>())?),
+        "",
+    );
     let new: usize = before.iter().zip(&after).map(|(before, after)| after.difference(before).count()).sum();
     print("the same, nodes that are not ready a minute later", f64::from(u32::try_from(down)?), "");
     print("the same, connections that nodes opened again", f64::from(u32::try_from(new)?), "");
@@ -73,15 +78,30 @@ pub(super) fn run(count: usize) -> Result<()> {
     Ok(())
 }
 
-/// Returns the local addresses of the TCP connections to a server's port.
+/// Returns the local addresses of this program's TCP connections to a server's port. Servers have connections to each other
+/// too, which they open again for a new leader.
 fn connected(address: &str) -> Result<BTreeSet<String>> {
     let port: u16 = address.rsplit(':').next().unwrap_or_default().parse()?;
     let suffix = format!(":{port:04X}");
+    let own = own_sockets()?;
     let table = std::fs::read_to_string("/proc/net/tcp")?;
+    // Columns of proc(5): number, local address, remote address, …, and the inode as the tenth.
     let local = |line: &str| {
-        let mut fields = line.split_whitespace().skip(1);
-        let (local, remote) = (fields.next()?, fields.next()?);
-        remote.ends_with(&suffix).then(|| local.to_owned())
+        let fields: Vec<&str> = line.split_whitespace().collect();
+        let (local, remote, inode) = (fields.get(1)?, fields.get(2)?, fields.get(9)?);
+        (remote.ends_with(&suffix) && own.contains(*inode)).then(|| (*local).to_owned())
     };
     Ok(table.lines().skip(1).filter_map(local).collect())
+}
+
+/// Returns the inodes of this program's sockets.
+fn own_sockets() -> Result<BTreeSet<String>> {
+    let mut inodes = BTreeSet::new();
+    for entry in std::fs::read_dir("/proc/self/fd")? {
+        // A descriptor may be closed meanwhile.
+        let Ok(target) = std::fs::read_link(entry?.path()) else { continue };
+        let inode = target.to_str().and_then(|text| text.strip_prefix("socket:[")?.strip_suffix(']'));
+        inodes.extend(inode.map(str::to_owned));
+    }
+    Ok(inodes)
 }
