@@ -116,8 +116,11 @@ impl Timing {
         millis * u64::from(self.multiplier)
     }
 
+    /// Returns the interval of heartbeats. Three of them may be lost before the earliest election. openraft sends them at
+    /// ticks of a fifth of the interval, so up to a fifth later; the last acknowledgement is then still younger than
+    /// [`Self::read_lease`]. A longer interval would make reads wait, a shorter one costs idle followers more wakeups.
     pub(crate) fn heartbeat_millis(self) -> u64 {
-        self.times(100)
+        self.times(180)
     }
 
     pub(crate) fn election_millis(self) -> (u64, u64) {
@@ -125,13 +128,13 @@ impl Timing {
     }
 
     /// Returns for how long after a message of its leader a follower cannot have a reason for an election. openraft waits
-    /// for the end of the lease, and then for an election timeout; this is four fifths of the shortest such wait.
+    /// for the end of the lease, and then for an election timeout; this is three fifths of the shortest such wait.
     ///
     /// Example: the leader's last message arrives at 0 ms. The lease ends at 500 ms, so the earliest election is at
-    /// 750 ms. Without ticks until 600 ms, no election is late.
+    /// 750 ms. Without ticks until 450 ms, no election is late.
     pub(crate) fn certainty(self) -> Duration {
         let shortest = self.lease() + Duration::from_millis(self.election_millis().0);
-        shortest * 4 / 5
+        shortest * 3 / 5
     }
 
     /// Returns for how long a follower that received a message of its leader votes for no other server. openraft
@@ -232,6 +235,8 @@ mod tests {
             assert!(
                 heartbeat < timing.certainty() && timing.certainty() + heartbeat < timing.lease() + election
             );
+            // Otherwise reads of an idle cluster wait for a round.
+            assert!(heartbeat * 6 / 5 < timing.read_lease());
         }
     }
 

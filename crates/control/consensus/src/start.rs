@@ -158,13 +158,11 @@ async fn open(
 fn openraft_config(config: &Config) -> Result<Arc<openraft::Config>, Error> {
     let timing = config.timing;
     let (election_timeout_min, election_timeout_max) = timing.election_millis();
-    let heartbeat_interval = timing.heartbeat_millis();
     let raft = openraft::Config {
         cluster_name: String::from("caravan"),
         election_timeout_min,
         election_timeout_max,
-        heartbeat_interval,
-        heartbeat_min_interval: Some(heartbeat_interval / 2),
+        heartbeat_interval: timing.heartbeat_millis(),
         // A leader without a quorum keeps silent for this time, in turns, so that its followers can elect another one.
         quorum_loss_probe_interval: Some(3 * election_timeout_max),
         // Only shown to the transport, which has its own rule.
