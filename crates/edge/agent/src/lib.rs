@@ -2,6 +2,7 @@
 //! process.
 
 mod api_socket;
+mod client_join;
 mod data_dir;
 mod drivers;
 mod error;

@@ -1,19 +1,20 @@
 //! The start of an agent's parts. Each part gets what it needs when it is created: the server first, then the node's state,
 //! whose identity opens the connection to the servers, then the client, then the listeners.
 
+use crate::client_join;
 use crate::drivers;
 use crate::error::AgentError;
 use crate::known_nodes::KnownNodes;
 use crate::reload::Reloader;
 use crate::run::{Agent, now};
 use crate::servers::ServerPart;
-use crate::settings::{ClientSettings, RPC_PORT, ServerSettings};
+use crate::settings::{ClientSettings, ServerSettings};
 use arc_swap::ArcSwap;
 use caravan_client::{Client, ClientConfig, KnownServers, RpcServers};
 use caravan_http::{AgentInfo, HttpState, Listener, TaskRoutes};
 use caravan_rpc::{
     Channel, ConnectOptions, PeerIdentity, Registration, ReverseOptions, ReverseRegistry, ReverseService,
-    RpcServer, Secret, ServerList, ServerOptions, ServerPeer,
+    RpcServer, Secret, ServerList, ServerOptions, ServerPeer, Targets,
 };
 use caravan_server::{HeartbeatConfig, ServerConfig};
 use parking_lot::Mutex;
@@ -103,7 +104,9 @@ impl Agent<'_> {
             stopping: self.stop.clone(),
             ..HttpState::default()
         };
-        let way_back = client.and_then(|client| self.run_client(client, &registry, &state));
+        let way_back = client
+            .zip(self.settings.client.as_ref())
+            .and_then(|(client, settings)| self.run_client(client, settings, &registry, &state));
         if let (Some(server), Some(listener), Some(part)) = (server.clone(), rpc, &part) {
             self.serve_rpc(listener, server, part, registry, &state)?;
         }
@@ -137,8 +140,8 @@ impl Agent<'_> {
         let (channel, remote) = match server {
             Some(server) => (Channel::local(server.rpc().build(), identity), None),
             None => {
-                let servers = first_servers(settings).await?;
-                let mut options = ConnectOptions::new(servers, identity, &self.settings.region);
+                let mut options =
+                    ConnectOptions::new(settings.servers.clone(), identity, &self.settings.region);
                 if let Some(connector) = self.tls.connecting() {
                     options.connector = Arc::new(connector);
                 }
@@ -165,6 +168,7 @@ impl Agent<'_> {
     fn run_client(
         &self,
         client: ClientPart,
+        settings: &ClientSettings,
         registry: &ReverseRegistry,
         state: &HttpState,
     ) -> Option<Registration> {
@@ -172,6 +176,7 @@ impl Agent<'_> {
         let router = handle.routes(caravan_http::rpc(state.clone())).build();
         let way_back = match remote {
             Some(Remote { options, .. }) => {
+                self.join_servers(settings, options.targets.clone(), handle.clone());
                 let (reverse, _) = ReverseService::new(ReverseOptions { connect: options, router });
                 self.clients.spawn(reverse.run(self.stop.clone()));
                 None
@@ -184,6 +189,21 @@ impl Agent<'_> {
         handle.serve_tasks(Arc::new(TaskRoutes::new(state.clone())));
         self.clients.spawn(service.run(self.stop.clone()));
         way_back
+    }
+
+    /// Retries the first contact with servers of other agents. An error ends the agent.
+    fn join_servers(&self, settings: &ClientSettings, targets: Targets, client: caravan_client::Handle) {
+        let (settings, stop, failures) = (settings.clone(), self.stop.clone(), self.failed.0.clone());
+        self.clients.spawn(async move {
+            let joined = tokio::select! {
+                () = stop.cancelled() => return,
+                joined = client_join::join(&settings, &targets, &client) => joined,
+            };
+            if let Err(error) = joined {
+                // The receiver lives as long as the agent.
+                let _ = failures.send(AgentError::Join(Box::new(error))).await;
+            }
+        });
     }
 
     fn serve_rpc(
@@ -350,24 +370,4 @@ impl Agent<'_> {
             config: shown.into(),
         }
     }
-}
-
-/// Returns the configured addresses of servers, and the addresses that programs print.
-async fn first_servers(settings: &ClientSettings) -> Result<Vec<String>, AgentError> {
-    let mut servers = settings.servers.clone();
-    if settings.server_programs.is_empty() {
-        return Ok(servers);
-    }
-    let found = caravan_members::discover(&settings.server_programs, RPC_PORT).await;
-    servers.extend(found.addresses.iter().map(ToString::to_string));
-    let reasons: Vec<String> = found.failures.iter().map(|failure| failure.reason.clone()).collect();
-    let reasons = reasons.join("; ");
-    if servers.is_empty() {
-        let setting = "client.server_join.retry_join";
-        return Err(AgentError::Join(Box::new(caravan_members::JoinError { setting, reasons })));
-    }
-    if !reasons.is_empty() {
-        tracing::warn!(reasons, "a program printed no addresses of servers");
-    }
-    Ok(servers)
 }

@@ -465,8 +465,13 @@ impl Handle {
     /// Returns the time since the last answered heartbeat and the TTL that the servers returned; `None` before the
     /// first.
     pub fn last_heartbeat(&self) -> Option<(Duration, Duration)> {
-        let last = *self.heartbeat.lock();
+        let last = *self.heartbeat.borrow();
         last.map(|(at, ttl)| (at.elapsed(), ttl))
+    }
+    /// Waits until a server has answered this agent.
+    pub async fn answered(&self) {
+        // This value owns the sender, so it is never dropped.
+        let _ = self.heartbeat.subscribe().wait_for(Option::is_some).await;
     }
     /// Returns the ids of the allocations on this node.
     pub fn alloc_ids(&self) -> Vec<AllocId> {

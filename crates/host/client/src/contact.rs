@@ -15,7 +15,6 @@ use caravan_rpc::RpcError;
 use caravan_sys::time::BootTime;
 use caravan_types::node::NodeStatus;
 use futures::StreamExt;
-use parking_lot::Mutex;
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -101,7 +100,7 @@ impl fmt::Display for Failure {
 }
 
 /// When the servers last answered a heartbeat, and the TTL that they returned. Clones share the time.
-pub(crate) type LastHeartbeat = Arc<Mutex<Option<(std::time::Instant, Duration)>>>;
+pub(crate) type LastHeartbeat = Arc<watch::Sender<Option<(std::time::Instant, Duration)>>>;
 
 /// What the contact with the servers needs.
 #[derive(Debug)]
@@ -147,7 +146,7 @@ async fn answered(
     if let Some(signed) = contact.identity.clone() {
         parts.link.identity.signed.set(signed);
     }
-    *parts.heartbeat.lock() = Some((std::time::Instant::now(), contact.heartbeat_ttl.to_std()));
+    parts.heartbeat.send_replace(Some((std::time::Instant::now(), contact.heartbeat_ttl.to_std())));
     parts.link.servers.learn(&contact.servers);
     if !contact.unknown {
         adopt(&parts.seen, before, contact.state_index);

@@ -129,6 +129,42 @@ fn one_data_directory_serves_one_agent() -> Result<()> {
     Ok(())
 }
 
+#[test]
+fn a_client_without_an_answer_ends_after_its_attempts() -> Result<()> {
+    // Nothing listens here.
+    let nobody = format!("127.0.0.1:{}", caravan_testkit::free_port()?);
+    let join = |entry: &str, max: u32| {
+        let retry = format!("retry_join = [\"{entry}\"]\n retry_max = {max}\n retry_interval = \"300ms\"");
+        AgentOptions {
+            server: false,
+            extra: format!("client {{\n server_join {{\n {retry}\n }}\n}}\n"),
+            ..AgentOptions::default()
+        }
+    };
+    for (entry, word) in [(nobody.as_str(), nobody.as_str()), ("exec=/bin/false", "exit status: 1")] {
+        let mut agent = Agent::launch(join(entry, 2))?;
+        let code = agent.wait_end()?;
+        let log = agent.log();
+        ensure!(code == 1, "{entry}: exit code {code}\n{log}");
+        for word in ["client.server_join.retry_join", "no server could be joined", word] {
+            ensure!(log.contains(word), "{entry}: no {word:?} in\n{log}");
+        }
+    }
+    // A program may know its servers later than the agent starts.
+    let server = Agent::with(AgentOptions { client: false, ..AgentOptions::default() })?;
+    let list = server.dir().join("servers.txt");
+    let client = Agent::launch(join(&format!("exec=/bin/cat {}", list.display()), 0))?;
+    eventually("the warning", || match client.log().contains("no server answers") {
+        true => Ok(()),
+        false => bail!("{}", client.log()),
+    })?;
+    fs::write(&list, server.rpc_address())?;
+    eventually("the node", || match server.get("/v1/nodes")?.as_array().map(Vec::len) {
+        Some(1) => Ok(()),
+        _ => bail!("{}", client.log_tail()),
+    })
+}
+
 /// Returns all paths at and below a directory, without following links.
 fn tree(dir: &Path) -> Result<Vec<PathBuf>> {
     let mut found = vec![dir.to_owned()];

@@ -1,12 +1,12 @@
 //! The settings of the client.
 
-use super::cluster::entries;
+use super::cluster::{self, entries};
 use super::net::{RPC_PORT, port, with_port};
 use super::{absolute, bad};
 use crate::error::AgentError;
 use crate::reserved;
 use caravan_client::{AddressFamily, BridgeConfig, BridgeConfigFault};
-use caravan_members::JoinEntry;
+use caravan_members::{JoinEntry, RetryPlan};
 use caravan_types::node::{HostNetwork, ReservedResources};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::RangeInclusive;
@@ -26,6 +26,8 @@ pub(crate) struct ClientSettings {
     pub(crate) servers: Vec<String>,
     /// The programs that print the addresses of servers.
     pub(crate) server_programs: Vec<JoinEntry>,
+    /// How the first contact with a server is retried.
+    pub(crate) retry: RetryPlan,
     pub(crate) state_dir: PathBuf,
     pub(crate) alloc_dir: PathBuf,
     pub(crate) alloc_mounts_dir: PathBuf,
@@ -142,11 +144,13 @@ pub(super) fn client(
     is_server: bool,
 ) -> Result<ClientSettings, AgentError> {
     let mut servers = file.servers.clone().unwrap_or_default();
-    let mut server_programs = Vec::new();
+    let (mut server_programs, mut retry) = (Vec::new(), RetryPlan::default());
     if let Some(join) = &file.server_join {
         if join.start_join.as_ref().is_some_and(|entries| !entries.is_empty()) {
             return Err(bad("client.server_join.start_join", "a client has no start_join: use retry_join"));
         }
+        let fields = ["client.server_join.retry_max", "client.server_join.retry_interval"];
+        retry = cluster::retry(join, fields)?;
         let texts = join.retry_join.as_deref().unwrap_or_default();
         let entries = entries("client.server_join.retry_join", Some(texts))?;
         for (entry, text) in entries.into_iter().zip(texts) {
@@ -177,6 +181,7 @@ pub(super) fn client(
     Ok(ClientSettings {
         servers,
         server_programs,
+        retry,
         state_dir: dir("client.state_dir", file.state_dir.clone(), "client")?,
         alloc_dir: dir("client.alloc_dir", file.alloc_dir.clone(), "alloc")?,
         alloc_mounts_dir: dir("client.alloc_mounts_dir", file.alloc_mounts_dir.clone(), "alloc_mounts")?,

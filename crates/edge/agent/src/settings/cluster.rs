@@ -90,7 +90,7 @@ impl ClusterSettings {
             rejoin_after_leave: server.rejoin_after_leave.unwrap_or(false),
             start_join,
             retry_join,
-            retry: retry(&join)?,
+            retry: retry(&join, ["server_join.retry_max", "server_join.retry_interval"])?,
             raft_multiplier: multiplier(server.raft_multiplier)?,
             snapshot_threshold: at_least_one(
                 "server.raft_snapshot_threshold",
@@ -213,16 +213,17 @@ fn key(server: &ServerConfig) -> Result<Option<Key>, AgentError> {
     Key::parse(text).map(Some).map_err(|error| bad("server.encrypt", error.to_string()))
 }
 
-fn retry(join: &ServerJoin) -> Result<RetryPlan, AgentError> {
+/// Reads how joining is retried. The fields are the names of `retry_max` and `retry_interval` in errors.
+pub(super) fn retry(join: &ServerJoin, fields: [&'static str; 2]) -> Result<RetryPlan, AgentError> {
     let default = RetryPlan::default();
     let max = match join.retry_max.unwrap_or(0) {
         max @ 0.. => u32::try_from(max).unwrap_or(u32::MAX),
-        max => return Err(bad("server_join.retry_max", format!("{max} is below 0"))),
+        max => return Err(bad(fields[0], format!("{max} is below 0"))),
     };
     let interval = match join.retry_interval {
         None | Some(Nanos::ZERO) => default.interval,
         Some(interval) if interval > Nanos::ZERO => interval.to_std().max(Duration::from_millis(10)),
-        Some(interval) => return Err(bad("server_join.retry_interval", format!("{interval} is below 0"))),
+        Some(interval) => return Err(bad(fields[1], format!("{interval} is below 0"))),
     };
     Ok(RetryPlan { interval, max, ..default })
 }

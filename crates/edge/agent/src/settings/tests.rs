@@ -192,6 +192,11 @@ fn settings_of_a_cluster_that_cannot_work_are_named() {
             "retry_join",
         ),
         (
+            "client { enabled = true server_join { retry_max = -1 } }",
+            "client.server_join.retry_max",
+            "-1 is below 0",
+        ),
+        (
             "client { enabled = true server_join { retry_join = [\"provider=aws tag_key=a\"] } }",
             "client.server_join.retry_join",
             "\"aws\" is not supported",

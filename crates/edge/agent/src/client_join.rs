@@ -1,0 +1,61 @@
+//! The first contact of a client with servers of other agents: `retry_join` of its configuration, until a server answers
+//! (docs/reference/cluster.md, section 4).
+
+use crate::settings::{ClientSettings, RPC_PORT};
+use caravan_members::{JoinError, Next};
+use caravan_rpc::Targets;
+use std::time::Duration;
+
+const SETTING: &str = "client.server_join.retry_join";
+
+/// Runs the programs that print addresses of servers, and adds these to the servers that the client tries. Each attempt
+/// lasts `retry_interval`, in which the client tries all servers.
+///
+/// # Errors
+/// After `retry_max` attempts in which no server answered. The agent then ends with exit code 1.
+pub(crate) async fn join(
+    settings: &ClientSettings,
+    targets: &Targets,
+    client: &caravan_client::Handle,
+) -> Result<(), JoinError> {
+    let mut plan = settings.retry;
+    loop {
+        let reasons = discover(settings, targets).await;
+        let is_answered = within(plan.interval, client.answered()).await;
+        match plan.after(is_answered) {
+            Next::Done => return Ok(()),
+            // The attempt has lasted as long as the pause.
+            Next::After(_) => tracing::warn!(reasons, servers = ?targets.list(), "no server answers"),
+            Next::GiveUp => {
+                let servers = targets.list().join(", ");
+                let reasons = if reasons.is_empty() { format!("{servers}: no answer") } else { reasons };
+                return Err(JoinError { setting: SETTING, reasons });
+            }
+        }
+    }
+}
+
+async fn within(limit: Duration, answered: impl Future<Output = ()>) -> bool {
+    tokio::time::timeout(limit, answered).await.is_ok()
+}
+
+/// Adds the addresses that programs print, and returns why programs printed none.
+async fn discover(settings: &ClientSettings, targets: &Targets) -> String {
+    if settings.server_programs.is_empty() {
+        return String::new();
+    }
+    let found = caravan_members::discover(&settings.server_programs, RPC_PORT).await;
+    let mut list = targets.list();
+    let before = list.len();
+    for address in found.addresses.iter().map(ToString::to_string) {
+        if !list.contains(&address) {
+            list.push(address);
+        }
+    }
+    if list.len() > before {
+        targets.set(list.clone());
+        targets.set_fallback(list);
+    }
+    let reasons: Vec<String> = found.failures.into_iter().map(|failure| failure.reason).collect();
+    reasons.join("; ")
+}
