@@ -6,6 +6,25 @@ import { accessible } from './accessible.mjs';
 import { address, api, expect, heading, main, open, session } from './browser.mjs';
 import { requestsAtRest } from './measure.mjs';
 
+/** Reads the versions of a job page by page. */
+async function versions() {
+  const job = await api('job/zebra');
+  await api('jobs', { method: 'POST', body: JSON.stringify({ Job: { ...job, Priority: 60 } }) });
+  const page = await open('jobs/zebra@default/versions?pageSize=1');
+  const pages = page.getByRole('navigation', { name: 'Pages' });
+  await page.getByRole('heading', { name: 'Version 1' }).waitFor();
+  await pages.getByText('1–1 of 2 versions').waitFor();
+  await page.getByText('Priority').first().waitFor();
+  await page.getByRole('button', { name: 'Next page' }).click();
+  await page.getByRole('heading', { name: 'Version 0' }).waitFor();
+  await page.getByText('The oldest version that is kept.').waitFor();
+  await page.getByRole('combobox', { name: 'Compare with' }).selectOption('0');
+  await page.getByRole('button', { name: 'First page' }).click();
+  await page.getByRole('heading', { name: 'Version 1' }).waitFor();
+  expect(page.url().includes('diffVersion=0'), `the version to compare with in ${page.url()}`);
+  await page.close();
+}
+
 const steps = {
   async 'the overview names what waits and why'() {
     const page = await open('');
@@ -87,6 +106,7 @@ const steps = {
     await accessible(page, 'a sorted list');
     await page.goto(`${address}/ui/clients?filter=${encodeURIComponent('Nme == 1')}`);
     await page.getByText(/Nme/).first().waitFor();
+    await versions();
     for (const name of ['zebra', 'ant']) await api(`job/${name}?purge=true`, { method: 'DELETE' });
     await page.close();
   },

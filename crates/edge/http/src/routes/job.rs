@@ -7,6 +7,8 @@ use crate::body::{bodies, optional};
 use crate::call::Call;
 use crate::error::ApiError;
 use crate::jobdiff;
+use crate::order::{Keys, keys};
+use crate::page::{Pager, Token, object};
 use crate::reply::{Meta, Next, Reply};
 use caravan_state::{Root, Table};
 use caravan_types::JobKey;
@@ -175,25 +177,36 @@ pub(crate) async fn summary(call: &Call) -> Result<Reply, ApiError> {
 pub(crate) async fn versions(call: &Call) -> Result<Reply, ApiError> {
     let key = jobs::named(call);
     let diffs = call.query.flag("diffs")?.unwrap_or(false);
-    let (meta, versions) = blocking::read(call, |reads| {
-        let versions: Vec<_> = reads.job_versions(&key).cloned().collect();
+    let (mut meta, (versions, shown, next)) = blocking::read(call, |reads| {
+        let versions: Vec<_> = reads.job_versions(&key).collect();
         let Some(newest) = versions.iter().map(|job| job.modify_index).max() else {
             return Err(missing(reads.snapshot(), Table::JobVersions, "job versions not found"));
         };
-        Ok((newest, versions))
+        let mut pager = Pager::new(&call.query, &VERSION_KEYS)?;
+        // The newest version is always first.
+        pager.reverse = true;
+        let token = |job: &&Arc<Job>| Token::Modified(job.version);
+        let (shown, next) = pager.cut(reads.snapshot(), versions.clone(), token, object)?;
+        let owned = |rows: Vec<&Arc<Job>>| -> Vec<Arc<Job>> { rows.into_iter().cloned().collect() };
+        Ok((newest, (owned(versions), owned(shown), next)))
     })
     .await?;
+    meta.next = next;
     let base = base_version(call, &key, &versions)?;
     let diffs: Option<Vec<Value>> = diffs.then(|| match base {
-        Some(base) => versions.iter().map(|job| jobdiff::job(Some(&base), job, None)).collect(),
+        Some(base) => shown.iter().map(|job| jobdiff::job(Some(&base), job, None)).collect(),
         None => {
-            let pairs = versions.windows(2);
+            let pairs =
+                versions.windows(2).filter(|pair| shown.iter().any(|job| job.version == pair[0].version));
             pairs.map(|pair| jobdiff::job(Some(&pair[1]), &pair[0], None)).collect()
         }
     });
-    let body = json!({"Versions": versions, "Diffs": diffs});
+    let body = json!({"Versions": shown, "Diffs": diffs});
     Ok(Reply::value(meta.merge_into(body)).meta(meta))
 }
+
+/// Versions have one order, the newest first, so that each stands beside its difference.
+const VERSION_KEYS: Keys<Job> = keys!(Job {});
 
 /// Returns the version with which all versions are compared, if the query names one.
 fn base_version(call: &Call, key: &JobKey, versions: &[Arc<Job>]) -> Result<Option<Arc<Job>>, ApiError> {

@@ -100,6 +100,28 @@ async fn a_tagged_version_is_kept_and_compared_with() {
     );
     let versions = api.web.get("/v1/job/web/versions").await.json();
     assert_eq!(versions["Versions"].as_array().unwrap().len(), 6);
+    versions_have_pages(&api, &versions["Versions"]).await;
+}
+
+/// Reads all versions in pages of two, with their differences.
+async fn versions_have_pages(api: &Api, all: &Value) {
+    let (mut seen, mut differences, mut token) = (Vec::new(), 0, String::new());
+    loop {
+        let path = format!("/v1/job/web/versions?diffs=true&count=true&per_page=2&next_token={token}");
+        let page = api.web.get(&path).await;
+        assert_eq!((page.status.as_u16(), page.header("x-caravan-total")), (200, Some("6")));
+        let rows = page.json();
+        seen.extend(rows["Versions"].as_array().unwrap().clone());
+        differences += rows["Diffs"].as_array().unwrap().len();
+        match page.header("x-nomad-nexttoken") {
+            Some(next) => token = next.to_owned(),
+            None => break,
+        }
+        assert_eq!(differences, seen.len(), "each version has its difference");
+    }
+    assert_eq!((&Value::Array(seen), differences), (all, 5), "nothing is older than the last version");
+    let sorted = api.web.get("/v1/job/web/versions?sort=version").await;
+    assert_eq!(sorted.status, 400, "{}", sorted.text());
 }
 
 #[tokio::test]
