@@ -145,7 +145,7 @@ impl Chaos {
         never(cluster, schedule)?;
         calls(cluster, schedule, &journal.notes)?;
         for volume in &schedule.volumes {
-            self.cluster.server().caravan(&["volume", "delete", &volume.id])?.ok()?;
+            eventually_within(QUIET, "the volume to be deleted", || delete(cluster, &volume.id))?;
         }
         for job in &schedule.jobs {
             self.cluster.stop_job(&job.id, true)?;
@@ -392,4 +392,13 @@ pub fn render(seed: u64, result: &Result<Passed>) -> serde_json::Value {
         }),
         Err(error) => json!({ "seed": seed, "passed": false, "error": error.root_cause().to_string() }),
     }
+}
+
+/// Deletes a volume. The first call may meet a connection that an earlier step cut, or a leader change on a busy machine. The
+/// servers finish a deletion that they accepted.
+fn delete(cluster: &Cluster, volume: &str) -> Result<()> {
+    let Err(error) = cluster.server().caravan(&["volume", "delete", volume])?.ok() else { return Ok(()) };
+    let rows = cluster.server().get("/v1/volumes?type=csi")?;
+    let is_listed = rows.as_array().is_none_or(|rows| rows.iter().any(|row| row["ID"] == volume));
+    if is_listed { Err(error) } else { Ok(()) }
 }
