@@ -3,15 +3,20 @@
 use crate::log::LogStore;
 use crate::machine::{Capture, Machine, Meaning};
 use crate::raft::{Command, Entry, TypeConfig, Vote};
-use crate::snapshot::{SnapshotData, SnapshotStore};
+#[cfg(feature = "simulation")]
+use crate::snapshot::SnapshotData;
+use crate::snapshot::SnapshotStore;
 use crate::{BoxError, Error, StateMachine};
 use bytes::Bytes;
 use openraft::entry::EntryPayload;
-use openraft::storage::{RaftLogStorage, RaftLogStorageExt, RaftStateMachine};
+#[cfg(feature = "simulation")]
+use openraft::storage::RaftStateMachine;
+use openraft::storage::{RaftLogStorage, RaftLogStorageExt};
 use openraft::testing::log::{StoreBuilder, Suite};
 use openraft::testing::log_id;
 use openraft::{RaftLogReader, StorageError};
 use std::path::Path;
+#[cfg(feature = "simulation")]
 use std::sync::atomic::Ordering;
 use tempfile::TempDir;
 use tokio_util::sync::CancellationToken;
