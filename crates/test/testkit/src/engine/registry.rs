@@ -4,6 +4,8 @@ use super::ContainerEngine;
 use crate::agent::free_port;
 use crate::eventually;
 use anyhow::{Context, Result, bail};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 use std::fs::{self, File};
 use std::net::TcpStream;
 use std::process::{Child, Command, Stdio};
@@ -68,6 +70,26 @@ impl Registry {
     /// Returns the host and port, as in the name of an image.
     pub fn address(&self) -> &str {
         &self.address
+    }
+
+    /// Suspends the registry: requests wait until [`Self::resume`].
+    ///
+    /// # Errors
+    /// Fails if the registry has ended.
+    pub fn suspend(&self) -> Result<()> {
+        self.signal(Signal::SIGSTOP)
+    }
+
+    /// Continues the registry after [`Self::suspend`].
+    ///
+    /// # Errors
+    /// Fails if the registry has ended.
+    pub fn resume(&self) -> Result<()> {
+        self.signal(Signal::SIGCONT)
+    }
+
+    fn signal(&self, signal: Signal) -> Result<()> {
+        Ok(kill(Pid::from_raw(i32::try_from(self.process.id())?), signal)?)
     }
 
     /// Uploads an image of an engine as `<address>/<name>`, and removes it from the engine. Returns that name.
