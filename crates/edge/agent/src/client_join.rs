@@ -4,7 +4,7 @@
 use crate::settings::{ClientSettings, RPC_PORT};
 use caravan_members::{JoinError, Next};
 use caravan_rpc::Targets;
-use std::time::Duration;
+use tokio::time::timeout;
 
 const SETTING: &str = "client.server_join.retry_join";
 
@@ -20,30 +20,21 @@ pub(crate) async fn join(
 ) -> Result<(), JoinError> {
     let mut plan = settings.retry;
     loop {
-        let reasons = discover(settings, targets).await;
-        let is_answered = within(plan.interval, client.answered()).await;
+        let failures = discover(settings, targets).await;
+        let is_answered = timeout(plan.interval, client.answered()).await.is_ok();
+        let silent = targets.list().into_iter().map(|server| format!("{server}: no answer"));
+        let reasons = || silent.chain(failures).collect::<Vec<_>>().join("; ");
         match plan.after(is_answered) {
             Next::Done => return Ok(()),
             // The attempt has lasted as long as the pause.
-            Next::After(_) => tracing::warn!(reasons, servers = ?targets.list(), "no server answers"),
-            Next::GiveUp => {
-                let servers = targets.list().join(", ");
-                let reasons = if reasons.is_empty() { format!("{servers}: no answer") } else { reasons };
-                return Err(JoinError { setting: SETTING, reasons });
-            }
+            Next::After(_) => tracing::warn!(reasons = reasons(), "no server answers"),
+            Next::GiveUp => return Err(JoinError { setting: SETTING, reasons: reasons() }),
         }
     }
 }
 
-async fn within(limit: Duration, answered: impl Future<Output = ()>) -> bool {
-    tokio::time::timeout(limit, answered).await.is_ok()
-}
-
 /// Adds the addresses that programs print, and returns why programs printed none.
-async fn discover(settings: &ClientSettings, targets: &Targets) -> String {
-    if settings.server_programs.is_empty() {
-        return String::new();
-    }
+async fn discover(settings: &ClientSettings, targets: &Targets) -> Vec<String> {
     let found = caravan_members::discover(&settings.server_programs, RPC_PORT).await;
     let mut list = targets.list();
     let before = list.len();
@@ -56,6 +47,5 @@ async fn discover(settings: &ClientSettings, targets: &Targets) -> String {
         targets.set(list.clone());
         targets.set_fallback(list);
     }
-    let reasons: Vec<String> = found.failures.into_iter().map(|failure| failure.reason).collect();
-    reasons.join("; ")
+    found.failures.into_iter().map(|failure| failure.reason).collect()
 }
