@@ -151,14 +151,9 @@ async fn allocations_of_jobs_are_counted() {
     api.register_node().await;
     assert_eq!(api.web.put("/v1/jobs", &job(2, "a")).await.status, 200);
     let web = |rows: Value| rows.as_array().unwrap().iter().find(|row| row["ID"] == "web").cloned().unwrap();
-    let mut found = Value::Null;
-    for _ in 0..500 {
-        found = web(api.web.get("/v1/jobs/statuses?allocs=counts").await.json());
-        if found["CaravanAllocs"] == json!({"pending": 2}) {
-            break;
-        }
-        tokio::time::sleep(std::time::Duration::from_millis(10)).await;
-    }
+    let path = "/v1/jobs/statuses?allocs=counts";
+    let is_pending = |rows: &Value| web(rows.clone())["CaravanAllocs"] == json!({"pending": 2});
+    let found = web(api.web.until(path, "two allocations", is_pending).await);
     assert_eq!((&found["CaravanAllocs"], &found["Allocs"]), (&json!({"pending": 2}), &Value::Null));
     let listed = web(api.web.get("/v1/jobs/statuses").await.json());
     assert_eq!(listed["Allocs"].as_array().unwrap().len(), 2);
