@@ -51,6 +51,13 @@ job "{id}" {{
     )
 }
 
+/// Restarts a task. After a start of the agent, its client may not have taken up the task yet.
+fn restart(agent: &Agent, alloc: &str, task: &str) -> Result<()> {
+    eventually("the restart of the task", || {
+        agent.caravan(&["alloc", "restart", alloc, task])?.ok().map(drop)
+    })
+}
+
 fn lines(agent: &Agent, alloc: &str, task: &str, at_least: usize) -> Result<Vec<String>> {
     eventually(&format!("the output of {task}"), || {
         let text = agent.logs(alloc, task, "stdout")?;

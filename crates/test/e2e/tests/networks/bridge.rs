@@ -1,5 +1,6 @@
 //! Networks of mode `bridge`, on hosts in network namespaces of their own.
 
+use super::restart;
 use crate::run_job;
 use anyhow::{Context, Result, ensure};
 use caravan_testkit::{Agent, AgentOptions, Host, Switch, eventually};
@@ -211,7 +212,7 @@ fn tasks_share_a_network_whose_port_answers_through_flushes_and_restarts() -> Re
         ensure!(text.ends_with("here\n"), "{text:?}");
         let after = world.agent.get(&format!("/v1/allocation/{id}"))?;
         ensure!(after["NetworkStatus"] == *status, "{after}");
-        world.agent.caravan(&["alloc", "restart", &id, "other"])?.ok()?;
+        restart(&world.agent, &id, "other")?;
         eventually("the restarted task", || {
             let text = world.agent.logs(&id, "other", "stdout")?;
             ensure!(text.lines().count() == 2 && text.lines().all(|line| line == inside), "{text}");

@@ -1,7 +1,7 @@
 //! Networks of mode `bridge` that a container engine holds, which tasks of other drivers join.
 
 use super::bridge::{FIXED, World};
-use super::{held, id_of};
+use super::{held, id_of, restart};
 use crate::external::with_examples;
 use crate::run_job;
 use anyhow::{Context, Result, ensure};
@@ -221,7 +221,7 @@ fn a_group_has_its_ports_with_other_engines() -> Result<()> {
         let mut text = String::new();
         open.read_to_string(&mut text)?;
         ensure!(text.ends_with("here\n"), "{kind:?}: {text:?}");
-        node.world.agent.caravan(&["alloc", "restart", &id, "beside"])?.ok()?;
+        restart(&node.world.agent, &id, "beside")?;
         ensure!(node.until_joined(&id, &others, None)? == shared, "{kind:?}");
         // Another program removes the container that holds the network. Podman refuses while others use it.
         if matches!(kind, EngineKind::Live) {

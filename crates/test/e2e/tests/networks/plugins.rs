@@ -1,7 +1,7 @@
 //! What external drivers get from the client: networks that they make themselves, users, and directories.
 
 use super::bridge::{FIXED, World};
-use super::{held, id_of};
+use super::{held, id_of, restart};
 use crate::external::with_examples;
 use crate::run_job;
 use anyhow::{Context, Result, ensure};
@@ -108,7 +108,7 @@ fn a_driver_makes_the_network_and_destroys_it_once() -> Result<()> {
     world.agent.run()?;
     world.agent.wait_alloc("made", "running")?;
     world.until_answered()?;
-    world.agent.caravan(&["alloc", "restart", &id, "server"])?.ok()?;
+    restart(&world.agent, &id, "server")?;
     let printed = lines(&world.agent, &id, "server", 3)?;
     ensure!(printed.iter().all(|line| *line == inside), "{printed:?} is not only {inside}");
 
@@ -185,7 +185,7 @@ fn tasks_run_as_users_of_their_own_and_see_their_directories() -> Result<()> {
     agent.kill_9()?;
     agent.run()?;
     agent.wait_alloc("users", "running")?;
-    agent.caravan(&["alloc", "restart", &id, "one"])?.ok()?;
+    restart(&agent, &id, "one")?;
     let printed = lines(&agent, &id, "one", 12)?;
     ensure!(printed[8] == users[0].0.to_string(), "{printed:?}");
     // A second allocation has others.
