@@ -355,6 +355,10 @@ impl Core {
             entry.row.version += 1;
             entry.row.intent = intent;
             self.announce(&[self.id]);
+            // A failed member may have just returned. After this server has ended, that member would show it as failed
+            // until its next sync with a third server.
+            let failed = self.others(Status::Failed).collect();
+            self.send_rows(&[self.id], failed);
         }
     }
 

@@ -81,19 +81,22 @@ pub(crate) fn writes(machine: &Machine, name: &str) -> Result<usize> {
 
 /// Returns the process ids of the plugin and of the tasks' shells, in order.
 pub(crate) fn task_pids(machine: &Machine) -> Result<Vec<u32>> {
-    let processes = machine.processes()?;
-    let pids_of = |text: &str| -> Result<u32> {
-        // The shim names its task, too, so the begin counts.
-        let mut found = processes.iter().filter(|(_, line)| {
-            line.contains(text)
-                && (line.starts_with("/bin/sh -c") || line.starts_with("/usr/bin/caravan plugin"))
-        });
-        match (found.next(), found.next()) {
-            (Some((id, _)), None) => Ok(*id),
-            _ => bail!("not one process of {text}: {processes:#?}"),
-        }
-    };
-    ["caravan plugin hostpath", "echo w-raw", "echo w-exec"].into_iter().map(pids_of).collect()
+    // A shell that starts a program is two processes of one command line until the second one runs the program.
+    eventually_within(TIMEOUT, "one process of each task", || {
+        let processes = machine.processes()?;
+        let pids_of = |text: &str| -> Result<u32> {
+            // The shim names its task, too, so the begin counts.
+            let mut found = processes.iter().filter(|(_, line)| {
+                line.contains(text)
+                    && (line.starts_with("/bin/sh -c") || line.starts_with("/usr/bin/caravan plugin"))
+            });
+            match (found.next(), found.next()) {
+                (Some((id, _)), None) => Ok(*id),
+                _ => bail!("not one process of {text}: {processes:#?}"),
+            }
+        };
+        ["caravan plugin hostpath", "echo w-raw", "echo w-exec"].into_iter().map(pids_of).collect()
+    })
 }
 
 /// Returns how many calls have published volumes, from the log of the plugin.

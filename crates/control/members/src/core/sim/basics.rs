@@ -66,6 +66,19 @@ fn a_member_that_leaves_is_left_and_not_failed() {
     sim.wait("back", secs(5), |sim| sim.agrees());
 }
 
+/// A server returns, and another leaves before it has seen that.
+#[test]
+fn a_member_that_leaves_informs_failed_members_that_have_returned() {
+    let mut sim = Sim::cluster(1, 4);
+    sim.kill(2);
+    sim.wait("failed", secs(15), |sim| sim.all_show(2, FAILED));
+    sim.start(2);
+    sim.act(3, |core, now| core.leave(now));
+    sim.act(3, |core, now| core.left(now));
+    sim.kill(3);
+    sim.wait("left", secs(1), |sim| sim.status(2, 3) == Some(Status::Left));
+}
+
 #[test]
 fn absent_members_are_reaped_and_do_not_return() {
     let mut sim = Sim::new(1);
