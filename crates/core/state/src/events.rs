@@ -25,7 +25,7 @@ use caravan_types::job::Job;
 use caravan_types::namespace::NamespaceSpec;
 use caravan_types::node::{Node, NodeStatus};
 use caravan_types::node_pool::NodePool;
-use caravan_types::plugin::Plugin;
+use caravan_types::plugin::{Plugin, Reports};
 use caravan_types::service::ServiceRegistration;
 use caravan_types::variable::Variable;
 use caravan_types::volume::{Claim, Volume};
@@ -78,7 +78,11 @@ pub enum EventRow {
         /// The rows that belong to it, after the command.
         used: Arc<VolumeUse>,
     },
-    CsiPlugin(Arc<Plugin>),
+    CsiPlugin {
+        row: Arc<Plugin>,
+        /// The reports that the command wrote. The row shares all other reports with the state.
+        written: usize,
+    },
     Variable {
         row: Arc<Variable>,
         deleted: bool,
@@ -108,7 +112,7 @@ impl EventRow {
             Self::Service(_) => "Service",
             Self::HostVolume(_) => "HostVolume",
             Self::CsiVolume { .. } => "CSIVolume",
-            Self::CsiPlugin(_) => "CSIPlugin",
+            Self::CsiPlugin { .. } => "CSIPlugin",
             Self::Variable { .. } => "Variable",
             Self::Namespace { .. } => "Namespace",
             Self::NodePool(_) => "NodePool",
@@ -132,7 +136,7 @@ impl EventRow {
             // Nomad leaves this key empty: subscribers find the event by the other keys.
             Self::HostVolume(_) => String::new(),
             Self::CsiVolume { row, .. } => row.id.to_string(),
-            Self::CsiPlugin(row) => row.id.to_string(),
+            Self::CsiPlugin { row, .. } => row.id.to_string(),
             Self::Variable { row, .. } => row.key.path.clone(),
             Self::Namespace { row, .. } => row.name.to_string(),
             Self::NodePool(row) => row.name.clone(),
@@ -155,7 +159,7 @@ impl EventRow {
             Self::CsiVolume { row, .. } => {
                 vec![row.id.to_string(), row.name.clone(), row.plugin_id.to_string()]
             }
-            Self::CsiPlugin(row) => vec![row.id.to_string()],
+            Self::CsiPlugin { row, .. } => vec![row.id.to_string()],
             Self::AclRole(row) => vec![row.name.clone()],
             Self::AclBindingRule(row) => vec![row.auth_method.clone()],
             Self::Job { .. }
@@ -184,7 +188,7 @@ impl EventRow {
             Self::Namespace { row, .. } => row.name.as_str(),
             Self::Node(_)
             | Self::NodeReport { .. }
-            | Self::CsiPlugin(_)
+            | Self::CsiPlugin { .. }
             | Self::NodePool(_)
             | Self::AclPolicy(_)
             | Self::AclToken(_)
@@ -282,6 +286,14 @@ fn operators_row(root: &Root, id: &AdminRow, deleted: bool) -> Option<EventRow> 
     }
 }
 
+/// Returns the row of an event about a plugin, which had another row before.
+fn plugin(before: Option<&Arc<Plugin>>, after: &Arc<Plugin>) -> EventRow {
+    let none = Reports::new();
+    let (controllers, nodes) = before.map_or((&none, &none), |row| (&row.controllers, &row.nodes));
+    let written = controllers.diff(&after.controllers).chain(nodes.diff(&after.nodes)).count();
+    EventRow::CsiPlugin { row: after.clone(), written }
+}
+
 /// Returns the events of a command: one for each row, in the order of the set.
 pub fn events(set: &ChangeSet, before: &Root, after: &Snapshot) -> Vec<Event> {
     let volume = |row: Arc<Volume>| {
@@ -317,8 +329,8 @@ pub fn events(set: &ChangeSet, before: &Root, after: &Snapshot) -> Vec<Event> {
                 let row = after.volume(&id.volume).filter(|_| volumes.insert(id.volume.clone()));
                 (row.cloned().map(volume), false)
             }
-            Changed::Plugin(id) => (after.plugin(id).cloned().map(EventRow::CsiPlugin), false),
-            Changed::PluginRemoved(id) => (before.plugin(id).cloned().map(EventRow::CsiPlugin), true),
+            Changed::Plugin(id) => (after.plugin(id).map(|row| plugin(before.plugin(id), row)), false),
+            Changed::PluginRemoved(id) => (before.plugin(id).map(|row| plugin(Some(row), row)), true),
             Changed::Variable(key) => {
                 (after.variable(key).cloned().map(|row| EventRow::Variable { row, deleted: false }), false)
             }

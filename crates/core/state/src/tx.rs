@@ -7,6 +7,7 @@ mod storage;
 use crate::changes::Changed;
 use crate::claim;
 use crate::index::{plugins_of_job, plugins_of_node};
+use crate::plugins::Touched;
 use crate::root::{Root, Table};
 use caravan_types::alloc::Allocation;
 use caravan_types::command::{ClaimStep, JobSource};
@@ -21,7 +22,7 @@ use caravan_types::volume::{Claim, ClaimId};
 use caravan_types::{
     AllocId, DeploymentId, EvalId, HostVolumeId, JobKey, NodeId, PluginId, ServiceId, UnixNanos,
 };
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 /// The origin of a change of an allocation: clients are notified only of changes by servers.
@@ -44,7 +45,7 @@ pub(crate) struct Tx {
     /// Jobs whose specification this command wrote.
     pub(crate) registered: BTreeSet<JobKey>,
     /// Plugins whose row may change.
-    pub(crate) plugins: BTreeSet<PluginId>,
+    pub(crate) plugins: BTreeMap<PluginId, Touched>,
 }
 
 impl Tx {
@@ -59,7 +60,7 @@ impl Tx {
             jobs: BTreeSet::new(),
             collected: BTreeSet::new(),
             registered: BTreeSet::new(),
-            plugins: BTreeSet::new(),
+            plugins: BTreeMap::new(),
         }
     }
 
@@ -72,14 +73,34 @@ impl Tx {
         self.changes.insert(changed);
     }
 
+    /// Marks plugins whose jobs, or the expected instances of these, may have changed.
     fn touch_plugins<'p>(&mut self, ids: impl IntoIterator<Item = &'p PluginId>) {
-        self.plugins.extend(ids.into_iter().cloned());
+        for id in ids {
+            self.plugins.entry(id.clone()).or_default().jobs = true;
+        }
+    }
+
+    /// Marks plugins of which a node may report something else.
+    fn touch_reports<'p>(&mut self, node: &NodeId, ids: impl IntoIterator<Item = &'p PluginId>) {
+        for id in ids {
+            self.plugins.entry(id.clone()).or_default().nodes.insert(node.clone());
+        }
+    }
+
+    /// Marks the plugins that an allocation runs: their expected instances, and the reports about an ended instance.
+    fn touch_plugins_of_alloc(&mut self, alloc: &Allocation) {
+        if let Some(job) = &alloc.job {
+            let ids = plugins_of_job(job);
+            self.touch_plugins(ids.iter().copied());
+            self.touch_reports(&alloc.node_id, ids);
+        }
     }
 
     /// Marks the plugins that jobs run: their expected number of instances may depend on the eligible nodes.
     fn touch_job_plugins(&mut self) {
-        let run = self.root.secondary.jobs_by_plugin.iter().map(|(plugin, _)| plugin.clone());
-        self.plugins.extend(run);
+        let run: Vec<PluginId> =
+            self.root.secondary.jobs_by_plugin.iter().map(|(plugin, _)| plugin.clone()).collect();
+        self.touch_plugins(&run);
     }
 
     /// Writes a node, and sets its indexes.
@@ -87,13 +108,13 @@ impl Tx {
         node.modify_index = self.index;
         let old = self.root.nodes.get(&node.id).cloned();
         node.create_index = old.as_ref().map_or(self.index, |o| o.create_index);
-        self.touch_plugins(plugins_of_node(&node));
+        self.touch_reports(&node.id, plugins_of_node(&node));
         let reach = |n: &Node| (n.is_schedulable(), n.datacenter.clone(), n.node_pool.clone());
         if old.as_ref().is_none_or(|old| reach(old) != reach(&node)) {
             self.touch_job_plugins();
         }
         if let Some(old) = &old {
-            self.touch_plugins(plugins_of_node(old));
+            self.touch_reports(&old.id, plugins_of_node(old));
             self.root.secondary.node(old, false);
         }
         self.root.secondary.node(&node, true);
@@ -109,7 +130,7 @@ impl Tx {
 
     pub(crate) fn remove_node(&mut self, id: &NodeId) {
         if let Some(old) = self.root.nodes.remove(id) {
-            self.touch_plugins(plugins_of_node(&old));
+            self.touch_reports(id, plugins_of_node(&old));
             self.touch_job_plugins();
             self.root.secondary.node(&old, false);
             self.changed(Changed::NodeRemoved(id.clone()));
@@ -298,7 +319,7 @@ impl Tx {
             old.client_status != alloc.client_status || old.desired_status != alloc.desired_status
         });
         if moved {
-            self.touch_plugins(alloc.job.iter().flat_map(|job| plugins_of_job(job)));
+            self.touch_plugins_of_alloc(&alloc);
             self.counts_moved(&key);
         }
         match &old {
@@ -327,7 +348,7 @@ impl Tx {
     pub(crate) fn remove_alloc(&mut self, id: &AllocId) {
         let Some(old) = self.root.allocs.remove(id) else { return };
         self.root.secondary.alloc(&old, false);
-        self.touch_plugins(old.job.iter().flat_map(|job| plugins_of_job(job)));
+        self.touch_plugins_of_alloc(&old);
         self.counts_moved(&old.job_key());
         self.changed(Changed::AllocRemoved(id.clone()));
         self.remove_services_of_alloc(id);

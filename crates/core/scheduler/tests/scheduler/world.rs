@@ -165,8 +165,8 @@ impl World {
         let ids: Vec<NodeId> = self.nodes.keys().cloned().collect();
         for id in ids {
             let (info, controller) = caravan_sim::plugin_on(id.as_str(), "p", max_volumes);
-            plugin.nodes.insert(id.clone(), info.clone());
-            plugin.controllers.insert(id.clone(), controller);
+            plugin.nodes.insert(id.clone(), info.clone().into());
+            plugin.controllers.insert(id.clone(), controller.into());
             self.change_node(id.as_str(), |node| drop(node.csi_node_plugins.insert("p".into(), info)));
         }
         self.plugins.insert("p".into(), Arc::new(plugin));

@@ -5,6 +5,7 @@
 
 use super::{Event, EventRow};
 use caravan_types::alloc::Allocation;
+use caravan_types::plugin::{Plugin, Reports};
 use serde::de::value::Error;
 use serde::ser::{self, Serialize};
 use std::collections::HashMap;
@@ -20,6 +21,8 @@ const HEADER: usize = 32;
 const ABSENT: usize = 24;
 /// Bytes of an allocation that several owners share: its two counts and the allocator's header.
 const SHARED: usize = 32;
+/// Bytes of a report of a plugin: itself, and the path to it, which is copied. A path has up to four steps of sixteen entries.
+const WRITTEN_REPORT: usize = 4 << 10;
 
 /// The values that kept events hold.
 #[derive(Debug, Default)]
@@ -89,9 +92,11 @@ fn parts(row: &EventRow, part: &mut dyn FnMut(usize, &dyn Fn() -> usize)) {
                 whole(claim, part);
                 alloc.iter().for_each(|alloc| allocation(alloc, part));
             }
-            used.plugin.iter().for_each(|plugin| whole(plugin, part));
+            used.plugin.iter().for_each(|plugin| part(address(plugin), &|| plugin_size(plugin)));
         }
-        EventRow::CsiPlugin(row) => whole(row, part),
+        EventRow::CsiPlugin { row, written } => {
+            part(address(row), &|| plugin_size(row) + written * WRITTEN_REPORT);
+        }
         EventRow::Variable { row, .. } => whole(row, part),
         EventRow::Namespace { row, .. } => whole(row, part),
         EventRow::NodePool(row) => whole(row, part),
@@ -109,6 +114,12 @@ fn address<T>(value: &Arc<T>) -> usize {
 
 fn whole<T: Serialize>(row: &Arc<T>, part: &mut dyn FnMut(usize, &dyn Fn() -> usize)) {
     part(address(row), &|| SHARED + size(&**row));
+}
+
+/// Returns the bytes of a plugin's row without the reports.
+fn plugin_size(row: &Plugin) -> usize {
+    let row = Plugin { controllers: Reports::new(), nodes: Reports::new(), ..row.clone() };
+    SHARED + size(&row)
 }
 
 fn allocation(row: &Arc<Allocation>, part: &mut dyn FnMut(usize, &dyn Fn() -> usize)) {

@@ -2,6 +2,7 @@
 
 use super::build::{claim_id, eval, job, periodic, plugin_job, plugin_node, update, volume, writer};
 use crate::Root;
+use crate::index::plugins_of_job;
 use caravan_types::alloc::{Allocation, ClientStatus, DesiredTransition};
 use caravan_types::command::{Change, ClaimStep, JobSource, LetGo, PlanCommit};
 use caravan_types::deployment::{Deployment, DeploymentStatus};
@@ -14,7 +15,7 @@ use caravan_types::variable::{LockUse, Variable, VariableKey, VariableLock};
 use caravan_types::volume::{
     AccessMode, Capability, Claim, ClaimMode, ClaimPhase, ConfirmedOff, MountProof, Volume, VolumePhase,
 };
-use caravan_types::{JobKey, UnixNanos, VolumeKey};
+use caravan_types::{JobKey, PluginId, UnixNanos, VolumeKey};
 use proptest::prelude::*;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -244,7 +245,18 @@ pub(super) fn change(root: &Root, op: Op) -> Change {
     let evals = vec![moved_eval(root, op.d, op.a, op)];
     match op.what {
         0 | 1 => {
-            let mut node = plugin_node(&nodes(op.a), pick(&["p0", "p1"], op.b), op.c.is_multiple_of(2));
+            let plugin = pick(&["p0", "p1"], op.b);
+            let mut node = plugin_node(&nodes(op.a), plugin, op.c.is_multiple_of(2));
+            // A plugin without a controller, which an allocation of any node runs.
+            let runs = |alloc: &&Arc<Allocation>| {
+                alloc.job.iter().any(|job| plugins_of_job(job).contains(&PluginId::from(plugin)))
+            };
+            let alloc = root.allocs().filter(runs).nth(usize::from(op.d % 3)).map(|alloc| alloc.id.clone());
+            let infos = node.csi_node_plugins.values_mut().chain(node.csi_controller_plugins.values_mut());
+            for info in infos {
+                info.requires_controller_plugin = op.d.is_multiple_of(2);
+                info.alloc_id = alloc.clone().unwrap_or_default();
+            }
             node.status = pick(&NODE_STATUSES, op.d / 3);
             if op.c > 9 {
                 node.csi_controller_plugins.clear();

@@ -150,6 +150,7 @@ pub fn known_before_used(before: &Claim, after: &Claim, plugin: Option<&Plugin>)
 mod tests {
     use super::*;
     use caravan_types::VolumeKey;
+    use caravan_types::plugin::Reports;
     use caravan_types::volume::{AccessMode, ClaimId, MountProof};
 
     fn claim(alloc: &str, node: &str, phase: ClaimPhase) -> Claim {
@@ -223,7 +224,7 @@ mod tests {
         assert_eq!(known_before_used(&before, &after, None).len(), 1);
         let unknown = Plugin { controller_required: true, ..Plugin::default() };
         assert_eq!(known_before_used(&before, &after, Some(&unknown)).len(), 1);
-        let plain = Plugin { nodes: [("n1".into(), Default::default())].into(), ..Plugin::default() };
+        let plain = Plugin { nodes: Reports::unit("n1".into(), Default::default()), ..Plugin::default() };
         assert_eq!(known_before_used(&before, &after, Some(&plain)), []);
     }
 }

@@ -1,7 +1,7 @@
 use super::*;
 use crate::claim;
 use caravan_types::command::{ClaimStep, LetGo};
-use caravan_types::plugin::{CsiControllerInfo, CsiInfo, CsiNodeInfo};
+use caravan_types::plugin::{CsiControllerInfo, CsiInfo, CsiNodeInfo, Reports};
 use caravan_types::volume::{AccessMode, AttachmentMode, ClaimId, MountProof};
 use caravan_types::{NodeId, UnixNanos, VolumeKey};
 use proptest::prelude::*;
@@ -27,13 +27,13 @@ fn plugin(attaches: Option<bool>) -> Plugin {
     let mut plugin = Plugin {
         id: "p".into(),
         controller_required: true,
-        nodes: BTreeMap::from([("n1".into(), node), ("n2".into(), other)]),
+        nodes: Reports::unit("n1".into(), node.into()).update("n2".into(), other.into()),
         ..Default::default()
     };
     if let Some(supports_attach_detach) = attaches {
         let info = CsiControllerInfo { supports_attach_detach, ..Default::default() };
         let report = CsiInfo { healthy: true, controller_info: Some(info), ..Default::default() };
-        plugin.controllers.insert("n1".into(), report);
+        plugin.controllers.insert("n1".into(), report.into());
     }
     plugin
 }
@@ -192,9 +192,7 @@ fn detaching_needs_a_healthy_controller_and_says_so() {
     let claim = held("a", "n1", ClaimPhase::Detaching);
     let mut plugin = plugin(Some(true));
     assert_eq!(decide(&claim, &[], Some(&plugin), Presence::Here), Action::Detach);
-    for report in plugin.controllers.values_mut() {
-        report.healthy = false;
-    }
+    plugin.controllers.insert("n1".into(), CsiInfo::default().into());
     let action = decide(&claim, &[], Some(&plugin), Presence::Here);
     let reason = WaitReason::NoHealthyController { plugin: "p".into(), step: ControllerStep::Detach };
     assert_eq!(action, Action::WaitForPlugin(reason.into()));

@@ -3,17 +3,18 @@
 use crate::state::*;
 use caravan_messages::ClaimReportStep;
 use caravan_types::command::{ClaimStep, LetGo};
-use caravan_types::plugin::{CsiControllerInfo, CsiInfo, CsiNodeInfo, Plugin};
+use caravan_types::plugin::{CsiControllerInfo, CsiInfo, CsiNodeInfo, Plugin, Reports};
 use caravan_types::volume::{
     AccessMode, AttachmentMode, Claim, ClaimId, ClaimMode, ClaimPhase, ConfirmedOff, MountProof, Volume,
 };
-use caravan_types::{BootInstant, Nanos, UnixNanos, VolumeKey};
+use caravan_types::{BootInstant, Nanos, NodeId, UnixNanos, VolumeKey};
 use caravan_volumes::detach::{AfterRefusal, Listed, Refusal, after_refusal};
 use caravan_volumes::invariants::{self, Call, Needs, Rule, Verb, Violation};
 use caravan_volumes::lease::Lease;
 use caravan_volumes::reconcile::{self, Action, Facts, Presence, Seen};
 use caravan_volumes::{claim, modes};
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 /// A unit of the model's time, in nanoseconds.
 const UNIT: i64 = 1_000_000_000;
@@ -54,10 +55,13 @@ impl Servers {
             create_index: a as u64 + 1,
             ..Claim::default()
         };
-        let node = |n: &str| CsiInfo {
-            healthy: true,
-            node_info: Some(CsiNodeInfo { id: n.into(), ..Default::default() }),
-            ..Default::default()
+        let node = |n: &str| {
+            let info = CsiInfo {
+                healthy: true,
+                node_info: Some(CsiNodeInfo { id: n.into(), ..Default::default() }),
+                ..Default::default()
+            };
+            (NodeId::from(n), Arc::new(info))
         };
         let controller = CsiInfo {
             healthy: true,
@@ -70,11 +74,11 @@ impl Servers {
         let unreported = Plugin {
             id: "p".into(),
             controller_required: true,
-            nodes: BTreeMap::from([("n0".into(), node("n0")), ("n1".into(), node("n1"))]),
+            nodes: [node("n0"), node("n1")].into_iter().collect(),
             ..Plugin::default()
         };
         let plugin =
-            Plugin { controllers: BTreeMap::from([("n0".into(), controller)]), ..unreported.clone() };
+            Plugin { controllers: Reports::unit("n0".into(), controller.into()), ..unreported.clone() };
         Self {
             setting: setting.clone(),
             claims: (0..TWO).map(|a| (0..TWO).map(|n| claim(a, n)).collect()).collect(),

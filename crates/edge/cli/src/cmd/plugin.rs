@@ -7,7 +7,7 @@ use crate::error::{CliError, Doing as _, Outcome};
 use crate::format::{Clock, json};
 use crate::resolve::{Found, pick};
 use crate::table::{Pairs, Table};
-use caravan_types::plugin::{CsiControllerInfo, CsiInfo, CsiNodeInfo, Plugin, PluginListStub};
+use caravan_types::plugin::{CsiControllerInfo, CsiNodeInfo, Plugin, PluginListStub};
 use clap::Subcommand;
 use std::collections::BTreeSet;
 
@@ -152,7 +152,7 @@ fn troubles(plugin: &Plugin) -> Option<String> {
         .iter()
         .map(|(node, info)| (node, "controller", info))
         .chain(plugin.nodes.iter().map(|(node, info)| (node, "node", info)));
-    for (node, part, info) in parts.filter(|(_, _, info): &(_, _, &CsiInfo)| !info.healthy) {
+    for (node, part, info) in parts.filter(|(_, _, info)| !info.healthy) {
         if seen.insert((node, part)) {
             table.row(vec![node.short().to_owned(), part.to_owned(), info.health_description.clone()]);
         }
@@ -233,7 +233,7 @@ fn topologies(plugin: &Plugin) -> Option<String> {
 mod tests {
     use super::*;
     use crate::format::tests::clock;
-    use caravan_types::plugin::LeftMount;
+    use caravan_types::plugin::{CsiInfo, LeftMount, Reports};
     use std::collections::BTreeMap;
 
     fn plugin(healthy: bool) -> Plugin {
@@ -248,7 +248,7 @@ mod tests {
             provider: "csi-hostpath".into(),
             version: "v1".into(),
             controller_required: true,
-            controllers: BTreeMap::from([("63126d9d-dd5a".into(), info)]),
+            controllers: Reports::unit("63126d9d-dd5a".into(), info.into()),
             nodes_healthy: 1,
             nodes_expected: 1,
             ..Default::default()

@@ -9,7 +9,7 @@ use caravan_server::NsCap;
 use caravan_state::{Root, Table, Topic};
 use caravan_types::host_volume::{HostVolume, HostVolumeIntent, HostVolumeState};
 use caravan_types::node::NodeStatus;
-use caravan_types::plugin::{CsiInfo, Plugin};
+use caravan_types::plugin::{Plugin, Reports};
 use caravan_types::volume::VolumePhase;
 use caravan_types::{
     AllocId, HostVolumeId, JobId, Namespace, NodeId, PluginId, UnixNanos, VolumeId, VolumeKey,
@@ -260,8 +260,8 @@ fn health(plugin: &Plugin, calls: usize) -> String {
 /// Returns why parts of a plugin are not healthy, and which mounts the plugin left.
 fn reasons(root: &Root, plugin: &Plugin) -> Vec<String> {
     let name = |id: &NodeId| root.node(id).map_or_else(|| id.to_string(), |node| node.name.to_string());
-    let sick = |part: &'static str, reports: &BTreeMap<NodeId, CsiInfo>| {
-        let sick = reports.iter().filter(|(_, report)| !report.healthy);
+    let sick = |part: &'static str, reports: &Reports| {
+        let sick = reports.iter().filter(|(_, report)| !report.healthy).take(MAX_REASONS);
         let texts: Vec<String> = sick
             .map(|(node, report)| match report.health_description.as_str() {
                 "" => format!("the {part} on the node {} is not healthy", name(node)),
@@ -295,6 +295,7 @@ fn reasons(root: &Root, plugin: &Plugin) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use caravan_types::plugin::CsiInfo;
 
     #[test]
     fn a_host_volume_has_one_reason() {
@@ -316,8 +317,8 @@ mod tests {
         let report =
             |healthy, why: &str| CsiInfo { healthy, health_description: why.into(), ..CsiInfo::default() };
         let mut plugin = Plugin { nodes_expected: 3, nodes_healthy: 1, ..Plugin::default() };
-        plugin.nodes.insert("a".into(), report(true, ""));
-        plugin.nodes.insert("b".into(), report(false, "no socket"));
+        plugin.nodes.insert("a".into(), report(true, "").into());
+        plugin.nodes.insert("b".into(), report(false, "no socket").into());
         assert_eq!(health(&plugin, 2), "1 of 3 nodes are healthy; 2 calls are in progress");
         assert_eq!(
             reasons(&Root::default(), &plugin),

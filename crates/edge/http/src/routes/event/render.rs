@@ -119,7 +119,7 @@ fn payload(row: &EventRow, facts: Option<&Handle>) -> Value {
             }
             put("Volume", value);
         }
-        EventRow::CsiPlugin(row) => {
+        EventRow::CsiPlugin { row, .. } => {
             put("Plugin", shaped(&**row));
         }
         EventRow::Variable { row, deleted } => {
