@@ -8,10 +8,11 @@ const steps = {
   async 'the first load is small and asks little'() {
     for (const [path, selector] of [['', 'section .attention, section p .status'], ...LISTS.map(([path, , selector]) => [path, selector])]) {
       const own = await browser.newContext();
-      const { page, requests, calls } = await firstContent(path, selector, own);
+      const { page, requests, calls: all } = await firstContent(path, selector, own);
       // The picture of storage asks a second time when its first answer has reported volumes on other pages. That call may be
       // made before or after the first content is measured.
       const isFirst = (entry) => !entry.url.includes('ranked=true');
+      const calls = all.filter(isFirst);
       const names = requests.filter(isFirst).map((entry) => new URL(entry.url).pathname);
       const bytes = requests.filter((entry) => !entry.url.includes('/v1/')).reduce((sum, entry) => sum + entry.bytes, 0);
       expect(bytes > 10_000 && bytes <= LIMITS.firstLoad, `at most ${LIMITS.firstLoad} bytes on ${path}, were ${bytes}: ${names.join(' ')}`);
@@ -22,7 +23,7 @@ const steps = {
       expect(page.url().startsWith(address), 'the page');
       await own.close();
       // Times of the calls depend on the machine, so a second load shows that no call needs the answer of another one.
-      const urls = new Set(calls.filter(isFirst).map((entry) => entry.url));
+      const urls = new Set(calls.map((entry) => entry.url));
       const missing = await callsAfterAnswers(path, [...urls]);
       expect(missing.length === 0, `calls beside each other on ${path}, waited for an answer: ${missing.join(' ')}`);
     }

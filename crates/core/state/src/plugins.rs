@@ -1,4 +1,5 @@
-//! Plugin rows, derived from nodes' reports and from jobs; never counted up or down.
+//! Plugin rows, derived from nodes' reports and from jobs. A command updates the parts of a row that it touched; the result
+//! equals the derivation from all records, as [`crate::check()`] verifies.
 
 use crate::changes::Changed;
 use crate::root::Root;
