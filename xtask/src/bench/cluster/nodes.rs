@@ -2,7 +2,7 @@
 
 use super::super::volumes::Ghost;
 use super::print;
-use anyhow::{Result, bail};
+use anyhow::{Result, bail, ensure};
 use caravan_testkit::{Servers, eventually_within};
 use futures::{StreamExt, TryStreamExt};
 use serde_json::Value;
@@ -48,6 +48,8 @@ pub(super) fn run(count: usize) -> Result<()> {
         others.iter().map(|number| connected(&servers.get(*number).rpc_address())).collect()
     };
     let before = connections(&servers)?;
+    // All nodes are connected to the other servers.
+    ensure!(servers.wait_leader()? == leader, "the leader changed while nodes registered");
     servers.get_mut(leader).kill_9()?;
     let begun = Instant::now();
     servers.wait_leader()?;
