@@ -13,6 +13,7 @@ const steps = {
       // made before or after the first content is measured.
       const isFirst = (entry) => !entry.url.includes('ranked=true');
       const calls = all.filter(isFirst);
+      expect(all.length - calls.length <= (path === 'storage' ? 1 : 0), `one second call at most, and only on storage: ${path}`);
       const names = requests.filter(isFirst).map((entry) => new URL(entry.url).pathname);
       const bytes = requests.filter((entry) => !entry.url.includes('/v1/')).reduce((sum, entry) => sum + entry.bytes, 0);
       expect(bytes > 10_000 && bytes <= LIMITS.firstLoad, `at most ${LIMITS.firstLoad} bytes on ${path}, were ${bytes}: ${names.join(' ')}`);

@@ -150,8 +150,9 @@ fn requires_controller(row: &Plugin) -> bool {
 
 /// Sets the provider to that of the first healthy report, or else of the first one that names it.
 fn set_provider(row: &mut Plugin) {
-    let speaker = all_reports(row).find(|info| info.healthy);
-    let speaker = speaker.or_else(|| all_reports(row).find(|info| !info.provider.is_empty()));
+    let is_healthy = row.controllers_healthy + row.nodes_healthy > 0;
+    let speaker =
+        all_reports(row).find(|info| if is_healthy { info.healthy } else { !info.provider.is_empty() });
     let (provider, version) =
         speaker.map(|info| (info.provider.clone(), info.provider_version.clone())).unwrap_or_default();
     row.provider = provider;
@@ -178,37 +179,33 @@ pub(crate) fn derive(root: &Root, id: &PluginId) -> Option<Plugin> {
     if row.is_empty() { None } else { Some(row) }
 }
 
-/// What the replacement of a report changes.
-#[derive(Clone, Copy, Debug, Default)]
+/// What the replacement of reports changes.
+#[derive(Debug, Default)]
 struct Replaced {
-    /// Whether more than the time of the report differs.
+    /// Whether more than the times of reports differ.
     is_changed: bool,
-    /// Whether the old report required a controller.
+    /// Whether an old report required a controller.
     required: bool,
 }
 
 impl Replaced {
-    fn and(self, other: Self) -> Self {
-        Self { is_changed: self.is_changed || other.is_changed, required: self.required || other.required }
+    /// Replaces a node's report, and updates the number of healthy ones.
+    fn put(&mut self, reports: &mut Reports, healthy: &mut u32, node: &NodeId, new: Option<CsiInfo>) {
+        match (reports.get(node), &new) {
+            (None, None) => return,
+            (Some(old), Some(new)) if **old == *new => return,
+            (Some(old), Some(new)) => self.is_changed |= !old.same(new),
+            _ => self.is_changed = true,
+        }
+        let gains = u32::from(new.as_ref().is_some_and(|info| info.healthy));
+        let old = match new {
+            Some(info) => reports.insert(node.clone(), Arc::new(info)),
+            None => reports.remove(node),
+        };
+        let loses = u32::from(old.as_ref().is_some_and(|info| info.healthy));
+        *healthy = healthy.saturating_add(gains).saturating_sub(loses);
+        self.required |= old.is_some_and(|info| info.requires_controller_plugin);
     }
-}
-
-/// Replaces a node's report, and updates the number of healthy ones.
-fn replace(reports: &mut Reports, healthy: &mut u32, node: &NodeId, new: Option<CsiInfo>) -> Replaced {
-    let is_changed = match (reports.get(node), &new) {
-        (None, None) => return Replaced::default(),
-        (Some(old), Some(new)) if **old == *new => return Replaced::default(),
-        (Some(old), Some(new)) => !old.same(new),
-        _ => true,
-    };
-    let gains = u32::from(new.as_ref().is_some_and(|info| info.healthy));
-    let old = match new {
-        Some(info) => reports.insert(node.clone(), Arc::new(info)),
-        None => reports.remove(node),
-    };
-    let loses = u32::from(old.as_ref().is_some_and(|info| info.healthy));
-    *healthy = healthy.saturating_add(gains).saturating_sub(loses);
-    Replaced { is_changed, required: old.is_some_and(|info| info.requires_controller_plugin) }
 }
 
 /// Updates a row for what a command touched. Returns whether more than times of reports changed. The result is that of
@@ -219,9 +216,8 @@ fn update(root: &Root, row: &mut Plugin, touched: &Touched) -> bool {
     for node in &touched.nodes {
         let Part { controller, node: own, left_mounts } = part(root, &row.id, node);
         requires |= [&controller, &own].into_iter().flatten().any(|info| info.requires_controller_plugin);
-        replaced =
-            replaced.and(replace(&mut row.controllers, &mut row.controllers_healthy, node, controller));
-        replaced = replaced.and(replace(&mut row.nodes, &mut row.nodes_healthy, node, own));
+        replaced.put(&mut row.controllers, &mut row.controllers_healthy, node, controller);
+        replaced.put(&mut row.nodes, &mut row.nodes_healthy, node, own);
         if row.left_mounts.get(node).map_or(&[][..], Vec::as_slice) != left_mounts {
             replaced.is_changed = true;
             if left_mounts.is_empty() {

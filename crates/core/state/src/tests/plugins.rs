@@ -2,14 +2,16 @@
 
 use super::build::{World, info, job, key, node, plugin_job, plugin_node, shared};
 use crate::Table;
-use caravan_types::Time;
+use crate::events::{EventRow, events};
 use caravan_types::alloc::ClientStatus;
-use caravan_types::command::Change;
+use caravan_types::command::{Change, Command};
 use caravan_types::eval::EvalStatus;
 use caravan_types::job::{CsiPluginType, JobType, TaskGroup};
 use caravan_types::node::NodeStatus;
 use caravan_types::plugin::{CsiInfo, Plugin};
+use caravan_types::{NodeId, Time, UnixNanos};
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 fn row(world: &World) -> &Plugin {
     shared(world.root.plugin(&"p".into()))
@@ -38,6 +40,31 @@ fn health_follows_reports_and_the_nodes_themselves() {
         world.apply(Change::NodeDelete { node: id.into(), evals: vec![] });
     }
     assert!(world.root.plugin(&"p".into()).is_none());
+}
+
+/// The cost of a report must not grow with the number of nodes.
+#[test]
+fn a_report_leaves_those_of_other_nodes_as_they_are() {
+    let mut world = World::default();
+    for id in ["n1", "n2", "n3"] {
+        world.node(plugin_node(id, "p", true));
+    }
+    let (before, old) = (world.root.clone(), row(&world).clone());
+    let node = Box::new(plugin_node("n2", "p", false));
+    let command = Command { now: UnixNanos(9), change: Change::NodeRegister { node, evals: vec![] } };
+    let (after, _, changes) = before.apply(before.index() + 1, &command);
+    let new = shared(after.plugin(&"p".into())).clone();
+    for (old, new) in [(&old.nodes, &new.nodes), (&old.controllers, &new.controllers)] {
+        let kept = |id: &str| Arc::ptr_eq(&old[&NodeId::from(id)], &new[&NodeId::from(id)]);
+        assert_eq!(["n1", "n2", "n3"].map(kept), [true, false, true]);
+    }
+    assert_eq!((new.nodes_healthy, new.controllers_healthy), (2, 2));
+    let events = events(&changes, &before, &Arc::new(after));
+    let written = events.iter().find_map(|event| match event.row {
+        EventRow::CsiPlugin { written, .. } => Some(written),
+        _ => None,
+    });
+    assert_eq!(written, Some(2), "the controller and the node service of one node");
 }
 
 #[test]
