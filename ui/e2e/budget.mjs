@@ -8,13 +8,8 @@ const steps = {
   async 'the first load is small and asks little'() {
     for (const [path, selector] of [['', 'section .attention, section p .status'], ...LISTS.map(([path, , selector]) => [path, selector])]) {
       const own = await browser.newContext();
-      const { page, requests, calls: all } = await firstContent(path, selector, own);
-      // The picture of storage asks a second time when its first answer has reported volumes on other pages. That call may be
-      // made before or after the first content is measured.
-      const isFirst = (entry) => !entry.url.includes('ranked=true');
-      const calls = all.filter(isFirst);
-      expect(all.length - calls.length <= (path === 'storage' ? 1 : 0), `one second call at most, and only on storage: ${path}`);
-      const names = requests.filter(isFirst).map((entry) => new URL(entry.url).pathname);
+      const { page, requests, calls } = await firstContent(path, selector, own);
+      const names = requests.map((entry) => new URL(entry.url).pathname);
       const bytes = requests.filter((entry) => !entry.url.includes('/v1/')).reduce((sum, entry) => sum + entry.bytes, 0);
       expect(bytes > 10_000 && bytes <= LIMITS.firstLoad, `at most ${LIMITS.firstLoad} bytes on ${path}, were ${bytes}: ${names.join(' ')}`);
       // Lists come with the first load, and ask for their rows and namespaces beside the overview's call.

@@ -1395,6 +1395,7 @@ export interface StorageMap {
   Places: string[];
   Before: number;
   Listed: number;
+  Worst: Worst | null;
   Facts: Record<string, PluginFacts>;
   HostVolumes: HostVolumeStub[];
   OmittedHostVolumes: number;
@@ -1678,4 +1679,13 @@ export interface WhatIfMove {
   From: string;
   To: string;
   Volumes: string[];
+}
+
+export interface Worst {
+  Volumes: VolumeExplain[];
+  Places: string[];
+  Before: number;
+  Listed: number;
+  Facts: Record<string, PluginFacts>;
+  Blocked: BlockedJob[];
 }

@@ -190,6 +190,8 @@ export interface Query extends Interest {
   path: string;
   /** Changes without an event are found by reading again after this time, in milliseconds. */
   every?: number | undefined;
+  /** Queries with the same table differ in parts beside it: the old answer stays until the new one is there. */
+  table?: string;
 }
 
 /** The newest data of a query. */
@@ -210,6 +212,7 @@ export class Live<T> {
 export function live<T>(query: () => Query | null): Live<T> {
   const out = new Live<T>();
   let shown = '';
+  let table: string | undefined;
   // The same query is not read again because an address changed that does not concern it, such as that of the next page.
   const text = $derived(JSON.stringify(query()));
   $effect(() => {
@@ -222,6 +225,7 @@ export function live<T>(query: () => Query | null): Live<T> {
       out.error = undefined;
       out.loading = false;
       shown = '';
+      table = undefined;
       return;
     }
     const name = `${epoch}\n${desired.path}`;
@@ -231,12 +235,17 @@ export function live<T>(query: () => Query | null): Live<T> {
       // A page that was left shortly before begins with its last answer, which is read again at once.
       const kept = untrack(() => shelf.take(name, Date.now(), connection.covers(desired.topics)));
       isOld = kept?.changed !== undefined;
-      out.data = kept?.data as T | undefined;
-      out.next = kept?.next ?? '';
-      out.total = kept?.total;
-      out.at = kept?.at ?? 0;
+      const own = desired.table === undefined ? undefined : `${epoch}\n${desired.table}`;
+      const stays = kept === undefined && own !== undefined && own === table;
+      table = own;
+      if (!stays) {
+        out.data = kept?.data as T | undefined;
+        out.next = kept?.next ?? '';
+        out.total = kept?.total;
+        out.at = kept?.at ?? 0;
+        out.loading = kept === undefined;
+      }
       out.error = undefined;
-      out.loading = kept === undefined;
       out.index = 0;
       shown = name;
     }

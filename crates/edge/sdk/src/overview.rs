@@ -80,6 +80,9 @@ pub struct StorageMap {
     pub before: u64,
     /// The number of volumes on all pages of a ranked answer.
     pub listed: u64,
+    /// The volumes of all pages with the worst trouble, if the request asks for them with `worst=<number>` and the page does
+    /// not have all volumes.
+    pub worst: Option<Worst>,
     /// The volumes of each plugin by what they need, and its work.
     pub facts: BTreeMap<PluginId, PluginFacts>,
     /// Host volumes that users created.
@@ -100,6 +103,24 @@ pub struct StorageMap {
     pub hidden: u64,
     /// The rights that the caller lacks; their objects are missing.
     pub denied: Vec<String>,
+}
+
+/// A page of the ranked list beside a page in another order.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(rename_all = "PascalCase", default)]
+pub struct Worst {
+    /// The volumes, with their claims.
+    pub volumes: Vec<VolumeExplain>,
+    /// The place of each volume, which `worst_token` takes.
+    pub places: Vec<String>,
+    /// The number of volumes before this page.
+    pub before: u64,
+    /// The number of volumes on all pages.
+    pub listed: u64,
+    /// As in a ranked answer.
+    pub facts: BTreeMap<PluginId, PluginFacts>,
+    /// The jobs that wait for a claim on one of the volumes.
+    pub blocked: Vec<BlockedJob>,
 }
 
 /// The volumes of a plugin by what they need, and its work. The numbers are those of the volumes that the request selects
@@ -389,7 +410,7 @@ impl Caravan<'_> {
 
     /// Returns the storage map, in pages of volumes. The parameter `trouble=true` selects volumes that wait, failed or are
     /// in transition. The parameter `rank=failed,waiting,fencing,changing` selects volumes by what they need, and `ranked=true`
-    /// asks for one page with the worst trouble first.
+    /// asks for one page with the worst trouble first. `worst=<number>` adds such a page to a page in another order.
     pub async fn storage(&self, query: &QueryOptions) -> Result<Response<StorageMap>, Error> {
         self.0.get("/v1/caravan/storage", query).await
     }

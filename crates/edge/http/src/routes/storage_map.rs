@@ -46,6 +46,8 @@ struct StorageMap {
     before: usize,
     /// The number of volumes on all pages of a ranked answer.
     listed: usize,
+    /// The volumes of all pages with the worst trouble, if the request asks for them and the page does not have all volumes.
+    worst: Option<Worst>,
     /// What the list of plugins does not report, by plugin.
     facts: BTreeMap<PluginId, PluginFacts>,
     /// The host volumes that users created. Volumes that are not ready come first; `caravan/host-volumes` has pages.
@@ -66,6 +68,23 @@ struct StorageMap {
     hidden: usize,
     /// The rights that the caller lacks in every namespace of the request; their objects are missing.
     denied: Vec<&'static str>,
+}
+
+/// A page of the ranked list beside a page in another order.
+#[derive(Clone, Debug, Default, Serialize)]
+#[serde(rename_all = "PascalCase")]
+struct Worst {
+    volumes: Vec<VolumeExplain>,
+    /// The place of each volume, which `worst_token` takes.
+    places: Vec<String>,
+    /// The number of volumes before this page.
+    before: usize,
+    /// The number of volumes on all pages.
+    listed: usize,
+    /// As in a ranked answer.
+    facts: BTreeMap<PluginId, PluginFacts>,
+    /// The jobs that wait for a claim on one of the volumes.
+    blocked: Vec<BlockedJob>,
 }
 
 /// The volumes of a plugin by what they need, and its work. The numbers are those of the volumes that the request selects
@@ -120,12 +139,13 @@ struct BlockedJob {
 
 /// Answers with the storage map. `trouble=true` selects the volumes that wait, failed or are in transition. `rank`
 /// selects volumes by what they need. With `ranked=true`, the volumes with the worst trouble come first; `calm` limits the
-/// volumes without trouble of each node, and `home` selects a node.
+/// volumes without trouble of each node, and `home` selects a node. `worst=<number>` adds such a page to an answer in another
+/// order, so that a caller who shows both needs one request.
 pub(crate) async fn map(call: &Call) -> Result<Reply, ApiError> {
     let server = call.server()?;
     let namespace = call.list_namespace();
     let with_trouble_only = call.query.flag("trouble")?.unwrap_or(false);
-    let ranking = Ranking::read(&call.query)?;
+    let (ranking, beside) = (Ranking::read(&call.query)?, Ranking::read_beside(&call.query)?);
     let ranks = Rank::parse(call.query.text("rank"))?;
     let plugin = call.query.text("plugin_id");
     let (mut meta, (map, next)) = blocking::read(call, |reads| {
@@ -156,44 +176,56 @@ pub(crate) async fn map(call: &Call) -> Result<Reply, ApiError> {
             if !is_selected || (with_trouble_only && rank >= Rank::Sick) {
                 continue;
             }
-            let row = Row { rank, home: home(held()), volume };
-            let takes = |ranking: &Ranking<'_>| ranking.takes(&row, || object(&explain(volume)));
-            if ranking.as_ref().map_or(Ok(true), takes)? {
-                rows.push(row);
-            }
+            rows.push(Row { rank, home: home(held()), volume });
         }
-        map.count(&rows, ranking.is_some());
-        let (page, next): (Vec<&Arc<Volume>>, Next) = match &ranking {
+        let json = |row: &Row<'_>| object(&explain(row.volume));
+        let explained = |rows: &[Row<'_>]| rows.iter().map(|row| explain(row.volume)).collect();
+        let waiting = |rows: &[Row<'_>]| {
+            rows.iter().flat_map(|row| blocked.jobs(row.volume, call).take(MAX_WAITING)).collect()
+        };
+        let next = match &ranking {
             Some(ranking) => {
+                let rows = ranking.select(rows, json)?;
                 let page = ranking.page(&rows);
+                map.facts = facts(&rows, true);
+                map.volumes = explained(&page.rows);
+                map.blocked = waiting(&page.rows);
                 (map.before, map.listed, map.places) = (page.before, page.listed, page.places);
-                (page.rows.iter().map(|row| row.volume).collect(), Next { token: page.next, total: None })
+                Next { token: page.next, total: None }
             }
             None => {
-                let rows = rows.iter().map(|row| row.volume).collect();
-                Pager::new(&call.query, &volumes::KEYS)?
-                    .cut(root, rows, place, |row| object(&explain(row)))?
+                map.facts = facts(&rows, false);
+                let all = rows.iter().map(|row| row.volume).collect();
+                let (page, next) = Pager::new(&call.query, &volumes::KEYS)?
+                    .cut(root, all, place, |row| object(&explain(row)))?;
+                map.volumes = page.iter().map(|volume| explain(volume)).collect();
+                map.blocked = page.iter().flat_map(|row| blocked.jobs(row, call).take(MAX_WAITING)).collect();
+                let has_all = next.token.is_empty() && call.query.text("next_token").is_empty();
+                if let Some(beside) = beside.as_ref().filter(|beside| !has_all || beside.is_part()) {
+                    let rows = beside.select(rows, json)?;
+                    let page = beside.page(&rows);
+                    map.worst = Some(Worst {
+                        volumes: explained(&page.rows),
+                        facts: facts(&rows, true),
+                        blocked: waiting(&page.rows),
+                        places: page.places,
+                        before: page.before,
+                        listed: page.listed,
+                    });
+                }
+                next
             }
         };
-        for row in &page {
-            let seen = blocked.on(row).iter().filter(|eval| call.may(&eval.namespace, NsCap::ReadJob));
-            map.blocked.extend(seen.take(MAX_WAITING).map(|eval| BlockedJob {
-                volume_id: row.id.clone(),
-                namespace: eval.namespace.clone(),
-                job_id: eval.job_id.clone(),
-                eval_id: eval.id.clone(),
-                since: eval.create_time,
-            }));
-        }
-        map.volumes = page.into_iter().map(|volume| explain(volume)).collect();
         if caller.acl.plugin(Level::List) {
             map.plugins = root.plugins().map(|plugin| plugin.stub()).collect();
-            for plugin in root.plugins() {
-                let facts = map.facts.entry(plugin.id.clone()).or_default();
-                facts.calls = server.volumes().calls_of(&plugin.id).len();
-                facts.lanes =
-                    lanes(server, &plugin.id).filter(|lane| lane.running + lane.waiting > 0).collect();
-                facts.sick = sick(plugin).take(MAX_SICK).cloned().collect();
+            for all in map.facts_mut() {
+                for plugin in root.plugins() {
+                    let facts = all.entry(plugin.id.clone()).or_default();
+                    facts.calls = server.volumes().calls_of(&plugin.id).len();
+                    facts.lanes =
+                        lanes(server, &plugin.id).filter(|lane| lane.running + lane.waiting > 0).collect();
+                    facts.sick = sick(plugin).take(MAX_SICK).cloned().collect();
+                }
             }
         } else {
             map.denied.push("plugin:list");
@@ -233,23 +265,52 @@ pub(crate) async fn map(call: &Call) -> Result<Reply, ApiError> {
 }
 
 impl StorageMap {
-    /// Counts the selected volumes by plugin, and by node if the answer is ranked.
-    fn count(&mut self, rows: &[Row<'_>], is_ranked: bool) {
-        let mut by: BTreeMap<&PluginId, Vec<&Row<'_>>> = BTreeMap::new();
-        for row in rows {
-            by.entry(&row.volume.plugin_id).or_default().push(row);
-        }
-        for (plugin, own) in by {
-            let facts = self.facts.entry(plugin.clone()).or_default();
-            let mut needs = Needs::default();
-            own.iter().for_each(|row| needs.count(row.rank));
-            let Needs { failed, waiting, fencing, changing, rest } = needs;
-            *facts = PluginFacts { failed, waiting, fencing, changing, rest, ..PluginFacts::default() };
-            if is_ranked {
-                (facts.homes, facts.omitted_homes) = homes(own.into_iter());
-            }
-        }
+    /// Returns the facts of each list of the answer.
+    fn facts_mut(&mut self) -> impl Iterator<Item = &mut BTreeMap<PluginId, PluginFacts>> {
+        std::iter::once(&mut self.facts).chain(self.worst.as_mut().map(|worst| &mut worst.facts))
     }
+
+    /// Returns the ids of the nodes that the answer names.
+    fn node_ids(&self) -> BTreeSet<&NodeId> {
+        let worst = self.worst.as_ref();
+        let volumes = || self.volumes.iter().chain(worst.into_iter().flat_map(|worst| &worst.volumes));
+        let facts = || self.facts.values().chain(worst.into_iter().flat_map(|worst| worst.facts.values()));
+        let claims = volumes().flat_map(|volume| &volume.claims);
+        claims
+            .map(|claim| &claim.node_id)
+            .chain(volumes().flat_map(|volume| volume.usage.keys()))
+            .chain(self.host_volumes.iter().map(|row| &row.node_id))
+            .chain(self.static_volumes.iter().map(|row| &row.node_id))
+            .chain(facts().flat_map(|facts| &facts.sick))
+            .chain(facts().flat_map(|facts| facts.homes.keys()))
+            .collect()
+    }
+}
+
+/// Counts volumes by plugin, and by node for a ranked list.
+fn facts(rows: &[Row<'_>], is_ranked: bool) -> BTreeMap<PluginId, PluginFacts> {
+    let mut by: BTreeMap<&PluginId, Vec<&Row<'_>>> = BTreeMap::new();
+    for row in rows {
+        by.entry(&row.volume.plugin_id).or_default().push(row);
+    }
+    let count = |(plugin, own): (&PluginId, Vec<&Row<'_>>)| {
+        let mut needs = Needs::default();
+        own.iter().for_each(|row| needs.count(row.rank));
+        let Needs { failed, waiting, fencing, changing, rest } = needs;
+        let (homes, omitted_homes) = if is_ranked { homes(own.into_iter()) } else { Default::default() };
+        let facts = PluginFacts {
+            failed,
+            waiting,
+            fencing,
+            changing,
+            rest,
+            homes,
+            omitted_homes,
+            ..PluginFacts::default()
+        };
+        (plugin.clone(), facts)
+    };
+    by.into_iter().map(count).collect()
 }
 
 /// Returns the use of the lanes of a plugin.
@@ -290,6 +351,18 @@ impl<'r> Blocked<'r> {
             }
         }
     }
+
+    /// Returns the jobs of these evaluations that the caller may read.
+    fn jobs(&self, volume: &Volume, call: &Call) -> impl Iterator<Item = BlockedJob> {
+        let seen = self.on(volume).iter().filter(|eval| call.may(&eval.namespace, NsCap::ReadJob));
+        seen.map(|eval| BlockedJob {
+            volume_id: volume.id.clone(),
+            namespace: eval.namespace.clone(),
+            job_id: eval.job_id.clone(),
+            eval_id: eval.id.clone(),
+            since: eval.create_time,
+        })
+    }
 }
 
 /// Returns whether all expected parts of a plugin are healthy.
@@ -307,16 +380,7 @@ fn sick(plugin: &Plugin) -> impl Iterator<Item = &NodeId> {
 
 /// Returns the names of the nodes that occur in an answer.
 fn names(root: &Root, map: &StorageMap) -> BTreeMap<NodeId, String> {
-    let claims = map.volumes.iter().flat_map(|volume| &volume.claims);
-    let used = map.volumes.iter().flat_map(|volume| volume.usage.keys());
-    let ids: BTreeSet<&NodeId> = claims
-        .map(|claim| &claim.node_id)
-        .chain(used)
-        .chain(map.host_volumes.iter().map(|row| &row.node_id))
-        .chain(map.static_volumes.iter().map(|row| &row.node_id))
-        .chain(map.facts.values().flat_map(|facts| &facts.sick))
-        .chain(map.facts.values().flat_map(|facts| facts.homes.keys()))
-        .collect();
-    let named = ids.into_iter().filter_map(|id| Some((id.clone(), root.node(id)?.name.to_string())));
+    let named =
+        map.node_ids().into_iter().filter_map(|id| Some((id.clone(), root.node(id)?.name.to_string())));
     named.collect()
 }

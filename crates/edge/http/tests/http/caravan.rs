@@ -46,6 +46,22 @@ async fn a_tenant_sees_its_own_objects_and_the_missing_rights() {
     );
     let other = ask(&tenants, "/v1/caravan/storage?namespace=*&ranked=true&home=other", &tenants.root).await;
     assert_eq!((&other["Volumes"], &other["Listed"]), (&json!([]), &json!(0)), "{other}");
+    // Both lists in one answer. A page with all volumes needs no other list.
+    let whole = ask(&tenants, "/v1/caravan/storage?namespace=*&worst=9", &tenants.root).await;
+    assert_eq!(whole["Worst"], Value::Null, "{whole}");
+    let path = "/v1/caravan/storage?namespace=*&per_page=1&next_token=z&worst=9";
+    let both = ask(&tenants, path, &tenants.root).await;
+    assert_eq!((&both["Volumes"], &both["Facts"]["disk"]["Homes"]), (&json!([]), &json!({})), "{both}");
+    assert_eq!(
+        (&both["Worst"]["Volumes"], &both["Worst"]["Listed"]),
+        (&ranked["Volumes"], &json!(1)),
+        "{both}"
+    );
+    assert_eq!(both["Worst"]["Facts"]["disk"]["Homes"][""]["Rest"], 1, "{both}");
+    let hidden = ask(&tenants, path, &tenants.b).await;
+    assert_eq!(hidden["Worst"]["Volumes"], json!([]), "{hidden}");
+    let other = ask(&tenants, "/v1/caravan/storage?namespace=*&worst=9&home=other", &tenants.root).await;
+    assert_eq!((&other["Worst"]["Listed"], &other["Volumes"]), (&json!(0), &ranked["Volumes"]), "{other}");
     let explained = ask(&tenants, "/v1/plugin/csi/disk/explain", &tenants.root).await;
     let lanes: Vec<&Value> =
         explained["Lanes"].as_array().expect("lanes").iter().map(|lane| &lane["Lane"]).collect();

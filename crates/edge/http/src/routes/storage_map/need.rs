@@ -174,19 +174,41 @@ pub(super) struct Page<'r> {
 }
 
 impl<'q> Ranking<'q> {
-    /// Reads the parameters; `None` without `ranked=true`.
+    /// Reads the parameters of a ranked answer; `None` without `ranked=true`.
     pub(super) fn read(query: &'q Query) -> Result<Option<Self>, ApiError> {
         if !query.bool("ranked")?.unwrap_or(false) {
-            return match ["calm", "home", "open"].into_iter().find(|name| !query.text(name).is_empty()) {
-                None => Ok(None),
-                Some(name) => Err(ApiError::bad_request(format!("`{name}` needs `ranked=true`"))),
-            };
+            return Ok(None);
         }
-        if let Some(name) = ["sort", "reverse"].into_iter().find(|name| !query.text(name).is_empty()) {
+        if let Some(name) = ["sort", "reverse", "worst"].into_iter().find(|name| !query.text(name).is_empty())
+        {
             return Err(ApiError::bad_request(format!(
                 "`{name}` is not available with `ranked`, which has an order of its own"
             )));
         }
+        let per_page = usize::try_from(query.per_page()?).unwrap_or_default();
+        Self::parse(query, "next_token", per_page).map(Some)
+    }
+
+    /// Reads the parameters of a ranked list beside a list in another order; `None` without `worst`.
+    pub(super) fn read_beside(query: &'q Query) -> Result<Option<Self>, ApiError> {
+        let number = query.text("worst");
+        if number.is_empty() {
+            let is_ranked = query.bool("ranked")?.unwrap_or(false);
+            let without =
+                |name: &&str| !query.text(name).is_empty() && (!is_ranked || *name == "worst_token");
+            return match ["calm", "home", "open", "worst_token"].into_iter().find(without) {
+                None => Ok(None),
+                Some("worst_token") => Err(ApiError::bad_request("`worst_token` needs `worst`")),
+                Some(name) => Err(ApiError::bad_request(format!("`{name}` needs `ranked=true` or `worst`"))),
+            };
+        }
+        let per_page = number.parse().ok().filter(|number| *number > 0).ok_or_else(|| {
+            ApiError::bad_request(format!("`worst` is {number:?}; expected a number of volumes"))
+        })?;
+        Self::parse(query, "worst_token", per_page).map(Some)
+    }
+
+    fn parse(query: &'q Query, token: &str, per_page: usize) -> Result<Self, ApiError> {
         let filter = match query.text("filter") {
             "" => None,
             text => Some(Filter::parse(text)?),
@@ -197,10 +219,10 @@ impl<'q> Ranking<'q> {
                 ApiError::bad_request(format!("`calm` is {text:?}; expected a number of volumes"))
             })?),
         };
-        let start = match query.text("next_token") {
+        let start = match query.text(token) {
             "" => None,
             text => Some(parse_place(text).ok_or_else(|| {
-                ApiError::bad_request(format!("`next_token` is {text:?}, which is no place of a ranked list"))
+                ApiError::bad_request(format!("`{token}` is {text:?}, which is no place of a ranked list"))
             })?),
         };
         let node = |text: &str| (text != NO_HOME).then(|| NodeId::new(text));
@@ -212,16 +234,29 @@ impl<'q> Ranking<'q> {
             Ok((plugin, node(id)))
         };
         let open = query.all("open").map(opened).collect::<Result<_, ApiError>>()?;
-        let per_page = usize::try_from(query.per_page()?).unwrap_or_default();
-        Ok(Some(Self { filter, per_page, start, calm, open, home }))
+        Ok(Self { filter, per_page, start, calm, open, home })
     }
 
-    /// Returns whether the answer selects a volume. `object` makes its JSON for the filter.
-    pub(super) fn takes(&self, row: &Row<'_>, object: impl Fn() -> Value) -> Result<bool, ApiError> {
-        if self.home.as_ref().is_some_and(|home| home.as_ref() != row.home) {
-            return Ok(false);
+    /// Returns whether the list begins at a place or has the volumes of one node.
+    pub(super) fn is_part(&self) -> bool {
+        self.start.is_some() || self.home.is_some()
+    }
+
+    /// Returns the volumes that the answer selects. `object` makes the JSON of a volume for the filter.
+    pub(super) fn select<'r>(
+        &self,
+        mut rows: Vec<Row<'r>>,
+        object: impl Fn(&Row<'r>) -> Value,
+    ) -> Result<Vec<Row<'r>>, ApiError> {
+        rows.retain(|row| self.home.as_ref().is_none_or(|home| home.as_ref() == row.home));
+        let Some(filter) = &self.filter else { return Ok(rows) };
+        let mut selected = Vec::new();
+        for row in rows {
+            if filter.matches(&object(&row))? {
+                selected.push(row);
+            }
         }
-        self.filter.as_ref().map_or(Ok(true), |filter| filter.matches(&object()))
+        Ok(selected)
     }
 
     fn is_open(&self, row: &Row<'_>) -> bool {
@@ -388,8 +423,8 @@ mod tests {
         let opened = page.rows[9..].iter().take_while(|row| row.home == Some(&nodes[0])).count();
         assert_eq!((opened, page.listed), (17, 9 + 17 + 2 * 2));
         let on_none = |text: &str| {
-            let ranking = ranking(text).unwrap();
-            rows.iter().filter(|row| ranking.takes(row, || Value::Null).unwrap_or_default()).count()
+            let selected = ranking(text).unwrap().select(rows.clone(), |_| Value::Null);
+            selected.map(|rows| rows.len()).unwrap_or_default()
         };
         assert_eq!((on_none("ranked=true&home=none"), on_none("ranked=true&home=a")), (20, 20));
         for bad in [
@@ -397,11 +432,23 @@ mod tests {
             "ranked=true&calm=x",
             "ranked=true&next_token=x",
             "ranked=true&open=x",
+            "ranked=true&worst=8",
+            "ranked=true&worst_token=6.default.v010",
             "calm=8",
+            "worst=0",
+            "worst=x",
+            "worst=8&worst_token=x",
+            "worst_token=6.default.v010",
         ] {
             let query = Query::parse(bad);
-            assert!(Ranking::read(&query).is_err(), "{bad}");
+            assert!(Ranking::read(&query).is_err() || Ranking::read_beside(&query).is_err(), "{bad}");
         }
+        // A page in another order has a token of its own.
+        let query = Query::parse("worst=5&sort=id&next_token=x&worst_token=6.default.v004&calm=2");
+        let beside = Ranking::read_beside(&query).unwrap().unwrap();
+        assert!(beside.is_part() && Ranking::read(&query).unwrap().is_none());
+        let page = beside.page(&rows);
+        assert_eq!((page.rows.len(), page.before, page.listed), (3, 9 + 3, 9 + 3 * 2));
         let (found, omitted) = homes(rows.iter());
         assert_eq!((found.len(), omitted, found[&NodeId::default()].waiting > 0), (3, 0, true));
     }
