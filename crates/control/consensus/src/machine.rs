@@ -12,13 +12,60 @@ use openraft::{OptionalSend, RaftSnapshotBuilder};
 use parking_lot::Mutex;
 use std::any::Any;
 use std::fmt;
-use std::io;
+use std::io::{self, Write};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+/// Writes an encoded state without its first bytes, which it returns.
+type Encode = Box<dyn FnOnce(&mut dyn Write) -> Result<Vec<u8>, BoxError> + Send>;
+
 /// A captured state that is encoded later, on another thread.
-pub type Capture = Box<dyn FnOnce() -> Result<Vec<u8>, BoxError> + Send>;
+pub struct Capture {
+    /// The number of bytes that `encode` returns.
+    head: usize,
+    encode: Encode,
+}
+
+impl fmt::Debug for Capture {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Capture").field("head", &self.head).finish_non_exhaustive()
+    }
+}
+
+impl Capture {
+    /// Captures a state that is encoded in memory.
+    pub fn whole(encode: impl FnOnce() -> Result<Vec<u8>, BoxError> + Send + 'static) -> Self {
+        let encode: Encode = Box::new(|out| {
+            out.write_all(&encode()?)?;
+            Ok(Vec::new())
+        });
+        Self { head: 0, encode }
+    }
+
+    /// Captures a state that is encoded in pieces, so that it is never in memory as a whole. `encode` writes all but the
+    /// first `head` bytes and returns these: they may depend on what follows, such as its length.
+    pub fn pieces(
+        head: usize,
+        encode: impl FnOnce(&mut dyn Write) -> Result<Vec<u8>, BoxError> + Send + 'static,
+    ) -> Self {
+        Self { head, encode: Box::new(encode) }
+    }
+
+    /// Returns the number of bytes that are known last.
+    pub(crate) fn head(&self) -> usize {
+        self.head
+    }
+
+    /// Writes the state without its first bytes, and returns these.
+    pub(crate) fn encode(self, out: &mut dyn Write) -> io::Result<Vec<u8>> {
+        let head = (self.encode)(out).map_err(io::Error::other)?;
+        match head.len() == self.head {
+            true => Ok(head),
+            false => Err(io::Error::other("the head of the encoded state has another length than announced")),
+        }
+    }
+}
 
 /// The decoded form of a command, from its proposer. It saves decoding the bytes.
 pub type Meaning = Box<dyn Any + Send>;
@@ -183,6 +230,6 @@ impl RaftSnapshotBuilder<TypeConfig> for Builder {
         let capture = self.capture.get_mut().take();
         let capture = capture.ok_or_else(|| io::Error::other("this snapshot was built before"))?;
         let (store, meta) = (self.snapshots.clone(), self.meta.clone());
-        blocking(move || store.save(meta, capture().map_err(io::Error::other)?.into())).await?
+        blocking(move || store.write(meta, capture)).await?
     }
 }

@@ -5,6 +5,7 @@ mod file;
 use crate::Error;
 use crate::blocking::blocking;
 use crate::log::{LogStore, make_dir};
+use crate::machine::Capture;
 use crate::raft::{LogId, RaftSnapshot, SnapshotMeta};
 use bytes::{Bytes, BytesMut};
 use futures::stream::{BoxStream, StreamExt};
@@ -226,11 +227,27 @@ impl SnapshotStore {
         newest.as_ref().map(|(meta, data)| RaftSnapshot { meta: meta.clone(), snapshot: data.clone() })
     }
 
+    /// Encodes a state as the newest snapshot and removes old ones. Blocks on the disk.
+    pub(crate) fn write(&self, meta: SnapshotMeta, capture: Capture) -> io::Result<RaftSnapshot> {
+        let data = match &self.dir {
+            None => {
+                let mut payload = vec![0; capture.head()];
+                let head = capture.encode(&mut payload)?;
+                payload[..head.len()].copy_from_slice(&head);
+                SnapshotData::Memory(payload.into())
+            }
+            Some(dir) => SnapshotData::File(file::write(dir, &meta, capture)?),
+        };
+        self.keep(meta, data)
+    }
+
     /// Stores `payload` as the newest snapshot and removes old ones. Blocks on the disk.
     pub(crate) fn save(&self, meta: SnapshotMeta, payload: Bytes) -> io::Result<RaftSnapshot> {
         let data = match &self.dir {
             None => SnapshotData::Memory(payload),
-            Some(dir) => SnapshotData::File(file::write(dir, &meta, &payload)?),
+            Some(dir) => {
+                SnapshotData::File(file::write(dir, &meta, Capture::whole(move || Ok(payload.into())))?)
+            }
         };
         self.keep(meta, data)
     }

@@ -38,7 +38,7 @@ impl StateMachine for Counter {
 
     fn snapshot(&self) -> Capture {
         let count = self.0;
-        Box::new(move || Ok(count.to_le_bytes().to_vec()))
+        Capture::whole(move || Ok(count.to_le_bytes().to_vec()))
     }
 
     fn restore(&mut self, snapshot: &[u8]) -> Result<(), BoxError> {

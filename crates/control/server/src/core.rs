@@ -303,7 +303,9 @@ impl StateMachine for Machine {
 
     fn snapshot(&self) -> Capture {
         let root = self.store.snapshot();
-        Box::new(move || Ok(caravan_state::encode(&root)))
+        Capture::pieces(caravan_state::SNAPSHOT_HEADER, move |out| {
+            Ok(caravan_state::encode_to(&root, out)?.to_vec())
+        })
     }
 
     fn restore(&mut self, snapshot: &[u8]) -> Result<(), BoxError> {
@@ -336,7 +338,7 @@ mod tests {
         );
         let mut newer = machine(2);
         newer.apply(7, &raise, None).unwrap();
-        let snapshot = newer.snapshot()().unwrap();
+        let snapshot = caravan_state::encode(&newer.store.snapshot());
         machine(2).restore(&snapshot).unwrap();
         let error = machine(1).restore(&snapshot).unwrap_err().to_string();
         assert!(error.contains("the state of the cluster has feature level 2"), "{error}");

@@ -36,7 +36,7 @@ pub use events::{
 };
 pub use reads::Reads;
 pub use root::{Root, ScalingEvents, Snapshot, Table};
-pub use snapshot::{SnapshotError, decode, encode};
+pub use snapshot::{HEADER as SNAPSHOT_HEADER, SnapshotError, decode, encode, encode_to};
 pub use store::{Feed, FeedItem, Store};
 pub use tenancy::AdminRow;
 pub use watch::{Topic, Watch, WatchBuilder};

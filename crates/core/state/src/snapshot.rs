@@ -23,11 +23,13 @@ use caravan_types::packed::{Packed, UnpackError};
 use caravan_types::{JobKey, UnixNanos};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, HashMap};
+use std::io::{self, Write};
 use std::sync::Arc;
 
 const MAGIC: &[u8; 8] = b"CRVNSTAT";
 const VERSION: u32 = 1;
-const HEADER: usize = 8 + 4 + 4 + 8;
+/// The length of the header, in bytes.
+pub const HEADER: usize = 8 + 4 + 4 + 8;
 
 /// Why bytes are not a snapshot.
 #[derive(Debug, thiserror::Error)]
@@ -98,88 +100,136 @@ const MATERIAL: &str = "root_key_material";
 /// The parts of a snapshot that is being restored.
 const STAGED: &str = "staged_restore";
 
-#[derive(Default)]
-struct Writer {
-    bytes: Vec<u8>,
+/// The number of bytes after which the writer passes them on.
+const PIECE: usize = 256 * 1024;
+
+/// Writes the body of a snapshot in pieces, so that no state is in memory twice.
+struct Writer<'w> {
+    out: &'w mut dyn Write,
+    /// What is encoded and not passed on yet.
+    piece: Vec<u8>,
+    crc: crc32fast::Hasher,
+    /// The number of bytes that were passed on.
+    length: u64,
     /// Number of rows and bytes of each written table.
     sizes: Vec<(&'static str, u64, u64)>,
 }
 
-impl Writer {
-    fn value<T: Serialize + ?Sized>(&mut self, value: &T) {
-        // Writing to memory cannot fail, and every row type has string keys only.
-        rmp_serde::encode::write_named(&mut self.bytes, value).expect("rows always encode to memory");
+impl<'w> Writer<'w> {
+    fn new(out: &'w mut dyn Write) -> Self {
+        Self { out, piece: Vec::new(), crc: crc32fast::Hasher::new(), length: 0, sizes: Vec::new() }
     }
-    fn table<T: Serialize>(&mut self, name: &'static str, rows: impl ExactSizeIterator<Item = T>) {
-        self.value(name);
-        let (count, before) = (rows.len() as u64, self.bytes.len());
-        self.value(&count);
-        rows.for_each(|row| self.value(&row));
-        self.sizes.push((name, count, (self.bytes.len() - before) as u64));
+
+    fn value<T: Serialize + ?Sized>(&mut self, value: &T) -> io::Result<()> {
+        // Writing to memory cannot fail, and every row type has string keys only.
+        rmp_serde::encode::write_named(&mut self.piece, value).expect("rows always encode to memory");
+        if self.piece.len() >= PIECE { self.pass() } else { Ok(()) }
+    }
+
+    fn table<T: Serialize>(
+        &mut self,
+        name: &'static str,
+        rows: impl ExactSizeIterator<Item = T>,
+    ) -> io::Result<()> {
+        self.value(name)?;
+        let (count, before) = (rows.len() as u64, self.written());
+        self.value(&count)?;
+        for row in rows {
+            self.value(&row)?;
+        }
+        self.sizes.push((name, count, self.written() - before));
+        Ok(())
+    }
+
+    fn written(&self) -> u64 {
+        self.length + self.piece.len() as u64
+    }
+
+    /// Passes on what is encoded.
+    fn pass(&mut self) -> io::Result<()> {
+        self.crc.update(&self.piece);
+        self.length += self.piece.len() as u64;
+        self.out.write_all(&self.piece)?;
+        self.piece.clear();
+        Ok(())
     }
 }
 
 /// Returns the number of rows and bytes of each table.
 pub(crate) fn sizes(root: &Root) -> Vec<(&'static str, u64, u64)> {
-    written(root).sizes
+    let mut nowhere = io::sink();
+    let mut out = Writer::new(&mut nowhere);
+    match body_out(&mut out, root) {
+        Ok(()) => out.sizes,
+        Err(_) => unreachable!("a sink accepts all bytes"),
+    }
 }
 
-/// Returns header and body; the header is still empty.
-fn written(root: &Root) -> Writer {
-    let mut out = Writer { bytes: vec![0; HEADER], sizes: Vec::new() };
+fn body_out(out: &mut Writer<'_>, root: &Root) -> io::Result<()> {
     let tables = Table::ALL.iter().map(|t| (t.as_str().to_owned(), root.table_index[*t as usize]));
-    out.value(&Head { index: root.index, ahead: root.ahead, tables: tables.collect() });
-    out.table(Table::Nodes.as_str(), root.nodes.values());
-    out.table(Table::Jobs.as_str(), root.jobs.values());
-    out.table(Table::JobVersions.as_str(), root.versions.iter().map(|(at, row)| keyed(at, row)));
-    out.table(Table::Submissions.as_str(), root.submissions.iter().map(|(at, row)| keyed(at, row)));
-    out.table(Table::Evals.as_str(), root.evals.values());
-    let (jobs, allocs) = pack(root);
-    out.table(RUN_JOBS, jobs.iter());
-    out.table(Table::Allocs.as_str(), allocs.iter());
-    out.table(Table::Deployments.as_str(), root.deployments.values());
-    out.table(Table::Volumes.as_str(), root.volumes.values());
-    out.table(Table::Claims.as_str(), root.claims.values());
-    out.table(Table::Plugins.as_str(), root.plugins.values());
-    out.table(Table::HostVolumes.as_str(), root.host_volumes.values());
-    out.table(Table::HostClaims.as_str(), root.host_claims.values());
-    out.table(Table::Variables.as_str(), root.variables.values());
-    out.table(Table::Services.as_str(), root.services.values());
+    out.value(&Head { index: root.index, ahead: root.ahead, tables: tables.collect() })?;
+    out.table(Table::Nodes.as_str(), root.nodes.values())?;
+    out.table(Table::Jobs.as_str(), root.jobs.values())?;
+    out.table(Table::JobVersions.as_str(), root.versions.iter().map(|(at, row)| keyed(at, row)))?;
+    out.table(Table::Submissions.as_str(), root.submissions.iter().map(|(at, row)| keyed(at, row)))?;
+    out.table(Table::Evals.as_str(), root.evals.values())?;
+    let jobs = RunJobs::of(root);
+    out.table(RUN_JOBS, jobs.jobs.iter())?;
+    out.table(Table::Allocs.as_str(), root.allocs.values().map(|alloc| jobs.row(alloc)))?;
+    out.table(Table::Deployments.as_str(), root.deployments.values())?;
+    out.table(Table::Volumes.as_str(), root.volumes.values())?;
+    out.table(Table::Claims.as_str(), root.claims.values())?;
+    out.table(Table::Plugins.as_str(), root.plugins.values())?;
+    out.table(Table::HostVolumes.as_str(), root.host_volumes.values())?;
+    out.table(Table::HostClaims.as_str(), root.host_claims.values())?;
+    out.table(Table::Variables.as_str(), root.variables.values())?;
+    out.table(Table::Services.as_str(), root.services.values())?;
     out.table(
         Table::ScalingEvents.as_str(),
         root.scaling_events.iter().map(|(key, row)| Keyed { key: key.clone(), version: 0, row: &**row }),
-    );
-    out.table(Table::PeriodicLaunches.as_str(), root.periodic_launches.iter());
-    tenancy_out(&mut out, root);
-    out
+    )?;
+    out.table(Table::PeriodicLaunches.as_str(), root.periodic_launches.iter())?;
+    tenancy_out(out, root)?;
+    out.pass()
+}
+
+/// Encodes a root in pieces. Writes all but the header, which has the length and the checksum, and returns the header.
+///
+/// # Errors
+/// Those of `out`.
+pub fn encode_to(root: &Root, out: &mut dyn Write) -> io::Result<[u8; HEADER]> {
+    let mut out = Writer::new(out);
+    body_out(&mut out, root)?;
+    let mut header = [0; HEADER];
+    header[..8].copy_from_slice(MAGIC);
+    header[8..12].copy_from_slice(&VERSION.to_le_bytes());
+    header[12..16].copy_from_slice(&out.crc.finalize().to_le_bytes());
+    header[16..24].copy_from_slice(&out.length.to_le_bytes());
+    Ok(header)
 }
 
 /// Encodes a root.
 pub fn encode(root: &Root) -> Vec<u8> {
-    let mut bytes = written(root).bytes;
-    let body = &bytes[HEADER..];
-    let (crc, length) = (crc32fast::hash(body), body.len() as u64);
-    bytes[..8].copy_from_slice(MAGIC);
-    bytes[8..12].copy_from_slice(&VERSION.to_le_bytes());
-    bytes[12..16].copy_from_slice(&crc.to_le_bytes());
-    bytes[16..24].copy_from_slice(&length.to_le_bytes());
+    let mut bytes = vec![0; HEADER];
+    let Ok(header) = encode_to(root, &mut bytes) else { unreachable!("memory accepts all bytes") };
+    bytes[..HEADER].copy_from_slice(&header);
     bytes
 }
 
-fn tenancy_out(out: &mut Writer, root: &Root) {
+fn tenancy_out(out: &mut Writer<'_>, root: &Root) -> io::Result<()> {
     let own = &root.tenancy;
-    out.table(Table::Namespaces.as_str(), own.namespaces.values());
-    out.table(Table::NodePools.as_str(), own.node_pools.values());
-    out.table(Table::AclPolicies.as_str(), own.policies.values());
-    out.table(Table::AclTokens.as_str(), own.tokens.values());
-    out.table(Table::AclRoles.as_str(), own.roles.values());
-    out.table(Table::AuthMethods.as_str(), own.auth_methods.values());
-    out.table(Table::BindingRules.as_str(), own.binding_rules.values());
-    out.table(Table::OneTimeTokens.as_str(), own.one_time.values());
-    out.table(Table::RootKeys.as_str(), own.root_keys.values());
-    out.table(Table::Settings.as_str(), std::iter::once(&own.settings));
-    out.table(MATERIAL, own.root_key_material.values());
-    out.table(STAGED, root.staged.iter());
+    out.table(Table::Namespaces.as_str(), own.namespaces.values())?;
+    out.table(Table::NodePools.as_str(), own.node_pools.values())?;
+    out.table(Table::AclPolicies.as_str(), own.policies.values())?;
+    out.table(Table::AclTokens.as_str(), own.tokens.values())?;
+    out.table(Table::AclRoles.as_str(), own.roles.values())?;
+    out.table(Table::AuthMethods.as_str(), own.auth_methods.values())?;
+    out.table(Table::BindingRules.as_str(), own.binding_rules.values())?;
+    out.table(Table::OneTimeTokens.as_str(), own.one_time.values())?;
+    out.table(Table::RootKeys.as_str(), own.root_keys.values())?;
+    out.table(Table::Settings.as_str(), std::iter::once(&own.settings))?;
+    out.table(MATERIAL, own.root_key_material.values())?;
+    out.table(STAGED, root.staged.iter())
 }
 
 /// Built-in rows stay where the snapshot has none.
@@ -227,30 +277,44 @@ fn keyed<'r, T>((key, version): &(JobKey, u64), row: &'r Arc<T>) -> Keyed<&'r T>
     Keyed { key: key.clone(), version: *version, row: &**row }
 }
 
-/// Returns the distinct jobs that allocations run, in order of first use, and the allocations without them.
-fn pack(root: &Root) -> (Vec<Arc<Job>>, Vec<AllocOfJob>) {
-    let mut jobs: Vec<Arc<Job>> = Vec::new();
-    let mut known: HashMap<(JobKey, u64, u64), Vec<u32>> = HashMap::new();
-    let mut place = |job: &Arc<Job>| {
-        let alike = known.entry((job.key(), job.version, job.modify_index)).or_default();
-        let same = |at: &&u32| {
-            let known = &jobs[**at as usize];
-            Arc::ptr_eq(known, job) || known == job
-        };
-        if let Some(at) = alike.iter().find(same) {
-            return *at;
+/// The distinct jobs that allocations run, in order of first use.
+#[derive(Default)]
+struct RunJobs {
+    jobs: Vec<Arc<Job>>,
+    /// The position of each job by its address. Equal jobs at several addresses have one position.
+    places: HashMap<*const Job, u32>,
+}
+
+impl RunJobs {
+    fn of(root: &Root) -> Self {
+        let mut out = Self::default();
+        let mut known: HashMap<(JobKey, u64, u64), Vec<u32>> = HashMap::new();
+        for job in root.allocs.values().filter_map(|alloc| alloc.job.as_ref()) {
+            if out.places.contains_key(&Arc::as_ptr(job)) {
+                continue;
+            }
+            let alike = known.entry((job.key(), job.version, job.modify_index)).or_default();
+            let at = match alike.iter().find(|at| out.jobs[**at as usize] == *job) {
+                Some(at) => *at,
+                None => {
+                    let at = u32::try_from(out.jobs.len()).expect("fewer jobs than fit into memory");
+                    out.jobs.push(job.clone());
+                    alike.push(at);
+                    at
+                }
+            };
+            out.places.insert(Arc::as_ptr(job), at);
         }
-        let at = u32::try_from(jobs.len()).expect("fewer jobs than fit into memory");
-        jobs.push(job.clone());
-        alike.push(at);
-        at
-    };
-    let allocs = root.allocs.values().map(|alloc| AllocOfJob {
-        job: alloc.job.as_ref().map(&mut place),
-        alloc: Allocation { job: None, ..(**alloc).clone() },
-    });
-    let allocs = allocs.collect();
-    (jobs, allocs)
+        out
+    }
+
+    /// Returns the row of an allocation of the same root.
+    fn row(&self, alloc: &Allocation) -> AllocOfJob {
+        AllocOfJob {
+            job: alloc.job.as_ref().map(|job| self.places[&Arc::as_ptr(job)]),
+            alloc: Allocation { job: None, ..alloc.clone() },
+        }
+    }
 }
 
 struct Reader<'b>(&'b [u8]);
@@ -260,12 +324,25 @@ impl Reader<'_> {
         T::unpack_first(&mut self.0).map_err(|source| SnapshotError::Row { table, source })
     }
     fn table<T: Packed>(&mut self, table: &'static str) -> Result<Vec<T>, SnapshotError> {
+        let mut rows = Vec::new();
+        self.each(table, |row| {
+            rows.push(row);
+            Ok(())
+        })?;
+        Ok(rows)
+    }
+    /// Reads the rows of a table one by one. All allocations at once would need as much memory as the state.
+    fn each<T: Packed>(
+        &mut self,
+        table: &'static str,
+        mut each: impl FnMut(T) -> Result<(), SnapshotError>,
+    ) -> Result<(), SnapshotError> {
         let found: String = self.value(table)?;
         if found != table {
             return Err(SnapshotError::Table { expected: table, found });
         }
         let rows: u64 = self.value(table)?;
-        (0..rows).map(|_| self.value(table)).collect()
+        (0..rows).try_for_each(|_| each(self.value(table)?))
     }
     /// Reads a table that the first snapshots did not have: they end before it.
     fn later_table<T: Packed>(&mut self, table: &'static str) -> Result<Vec<T>, SnapshotError> {
@@ -322,9 +399,8 @@ pub fn decode(bytes: &[u8]) -> Result<Root, SnapshotError> {
     let rows: Vec<caravan_types::eval::Evaluation> = from.table(Table::Evals.as_str())?;
     root.evals = rows.into_iter().map(|row| (row.id.clone(), Arc::new(row))).collect();
     let jobs: Vec<Arc<Job>> = from.table::<Job>(RUN_JOBS)?.into_iter().map(Arc::new).collect();
-    let rows: Vec<AllocOfJob> = from.table(Table::Allocs.as_str())?;
     let mut sharing = Sharing::default();
-    for AllocOfJob { mut alloc, job } in rows {
+    from.each(Table::Allocs.as_str(), |AllocOfJob { mut alloc, job }| {
         if let Some(at) = job {
             let found = jobs.get(at as usize).cloned();
             let missing = || SnapshotError::MissingJob { alloc: alloc.id.to_string() };
@@ -332,7 +408,8 @@ pub fn decode(bytes: &[u8]) -> Result<Root, SnapshotError> {
         }
         sharing.share(&root, &mut alloc, None);
         root.allocs.insert(alloc.id.clone(), Arc::new(alloc));
-    }
+        Ok(())
+    })?;
     let rows: Vec<caravan_types::deployment::Deployment> = from.table(Table::Deployments.as_str())?;
     root.deployments = rows.into_iter().map(|row| (row.id.clone(), Arc::new(row))).collect();
     let rows: Vec<caravan_types::volume::Volume> = from.table(Table::Volumes.as_str())?;
@@ -357,4 +434,39 @@ pub fn decode(bytes: &[u8]) -> Result<Root, SnapshotError> {
     tenancy_in(&mut from, &mut root)?;
     root.secondary = Indexes::rebuilt(&root);
     Ok(root)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_state_of_many_pieces_is_the_same_state() {
+        let mut root = Root::default();
+        for at in 0..20_000 {
+            let key = JobKey { namespace: "default".into(), id: format!("job-{at}").as_str().into() };
+            root.periodic_launches.insert(key, UnixNanos(at));
+        }
+        struct Pieces(Vec<Vec<u8>>);
+        impl Write for Pieces {
+            fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+                self.0.push(bytes.to_vec());
+                Ok(bytes.len())
+            }
+            fn flush(&mut self) -> io::Result<()> {
+                Ok(())
+            }
+        }
+        let mut pieces = Pieces(Vec::new());
+        let header = encode_to(&root, &mut pieces).unwrap();
+        assert!(pieces.0.len() > 2 && pieces.0.iter().all(|piece| piece.len() < 2 * PIECE));
+        let whole = [&header[..], &pieces.0.concat()].concat();
+        assert_eq!(whole, encode(&root));
+        let back = decode(&whole).unwrap();
+        assert_eq!(back.periodic_launches, root.periodic_launches);
+        let launches = sizes(&root).into_iter().find(|(name, ..)| *name == Table::PeriodicLaunches.as_str());
+        assert!(launches.is_some_and(|(_, rows, bytes)| rows == 20_000 && bytes > 300_000), "{launches:?}");
+        let full = encode_to(&root, &mut &mut [0_u8; 1000][..]).unwrap_err();
+        assert_eq!(full.kind(), io::ErrorKind::WriteZero);
+    }
 }

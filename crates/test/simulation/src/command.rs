@@ -201,7 +201,7 @@ impl StateMachine for Machine {
 
     fn snapshot(&self) -> Capture {
         let state = self.replica.lock().clone();
-        Box::new(move || Ok(rmp_serde::to_vec(&state)?))
+        Capture::whole(move || Ok(rmp_serde::to_vec(&state)?))
     }
 
     fn restore(&mut self, snapshot: &[u8]) -> Result<(), BoxError> {

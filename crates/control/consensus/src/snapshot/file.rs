@@ -3,11 +3,12 @@
 //! Integers are little-endian: magic (8 bytes), CRC-32 of all that follows (4), length of the header (4), length of the
 //! payload (8), header (MessagePack: openraft's snapshot metadata), payload (the state machine's encoded state).
 
+use crate::machine::Capture;
 use crate::raft::SnapshotMeta;
 use bytes::{Bytes, BytesMut};
 use std::fs::{self, File, OpenOptions};
-use std::io::{self, Write};
-use std::os::unix::fs::OpenOptionsExt;
+use std::io::{self, Seek, SeekFrom, Write};
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 pub(super) const MAGIC: &[u8; 8] = b"CVNSNAP1";
@@ -15,22 +16,29 @@ const PREFIX: usize = 24;
 /// Offset of the first byte that the checksum covers.
 const CHECKED: usize = MAGIC.len() + 4;
 
-/// Returns all bytes before the payload.
-pub(super) fn front(meta: &SnapshotMeta, payload: &[u8]) -> io::Result<Bytes> {
+/// Returns all bytes before a payload with this checksum and length.
+fn front_with(meta: &SnapshotMeta, payload: &crc32fast::Hasher, length: u64) -> io::Result<Bytes> {
     let header = rmp_serde::to_vec_named(meta).map_err(io::Error::other)?;
     let header_len = u32::try_from(header.len()).map_err(io::Error::other)?;
     let mut checked = Vec::with_capacity(PREFIX - CHECKED + header.len());
     checked.extend_from_slice(&header_len.to_le_bytes());
-    checked.extend_from_slice(&(payload.len() as u64).to_le_bytes());
+    checked.extend_from_slice(&length.to_le_bytes());
     checked.extend_from_slice(&header);
     let mut crc = crc32fast::Hasher::new();
     crc.update(&checked);
-    crc.update(payload);
+    crc.combine(payload);
     let mut front = BytesMut::with_capacity(CHECKED + checked.len());
     front.extend_from_slice(MAGIC);
     front.extend_from_slice(&crc.finalize().to_le_bytes());
     front.extend_from_slice(&checked);
     Ok(front.freeze())
+}
+
+/// Returns all bytes before the payload.
+pub(super) fn front(meta: &SnapshotMeta, payload: &[u8]) -> io::Result<Bytes> {
+    let mut crc = crc32fast::Hasher::new();
+    crc.update(payload);
+    front_with(meta, &crc, payload.len() as u64)
 }
 
 /// Returns the name of the file of a snapshot.
@@ -39,16 +47,45 @@ pub(super) fn name(meta: &SnapshotMeta) -> String {
     format!("{term}-{index}.snap")
 }
 
-/// Writes a snapshot, durably and under its name.
-pub(super) fn write(dir: &Path, meta: &SnapshotMeta, payload: &[u8]) -> io::Result<PathBuf> {
+/// Encodes a state into a snapshot, durably and under its name.
+pub(super) fn write(dir: &Path, meta: &SnapshotMeta, capture: Capture) -> io::Result<PathBuf> {
     let path = dir.join(name(meta));
     let fresh = dir.join(format!("{}.new", name(meta)));
     let mut file = create(&fresh)?;
-    file.write_all(&front(meta, payload)?)?;
-    file.write_all(payload)?;
+    // What depends on the rest of the payload is written last. The length of the front depends on nothing.
+    let start = front(meta, &[])?.len() + capture.head();
+    file.seek(SeekFrom::Start(start as u64))?;
+    let mut body = Checked { file: &mut file, crc: crc32fast::Hasher::new(), length: 0 };
+    let head = capture.encode(&mut body)?;
+    let Checked { crc, length, .. } = body;
+    let mut payload = crc32fast::Hasher::new();
+    payload.update(&head);
+    payload.combine(&crc);
+    let front = front_with(meta, &payload, head.len() as u64 + length)?;
+    file.write_all_at(&[&front, &head[..]].concat(), 0)?;
     file.sync_all()?;
     rename(dir, &fresh, &path)?;
     Ok(path)
+}
+
+/// A file whose writes are counted and checked.
+struct Checked<'f> {
+    file: &'f mut File,
+    crc: crc32fast::Hasher,
+    length: u64,
+}
+
+impl Write for Checked<'_> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let written = self.file.write(bytes)?;
+        self.crc.update(&bytes[..written]);
+        self.length += written as u64;
+        Ok(written)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.file.flush()
+    }
 }
 
 pub(super) fn create(path: &Path) -> io::Result<File> {
@@ -130,12 +167,28 @@ mod tests {
     #[test]
     fn a_torn_file_is_refused_at_every_length() {
         let dir = tempfile::tempdir().unwrap();
-        let path = write(dir.path(), &meta(1), b"some state").unwrap();
+        let path = write(dir.path(), &meta(1), Capture::whole(|| Ok(b"some state".to_vec()))).unwrap();
         let whole = fs::read(path).unwrap();
         for length in 0..whole.len() {
             assert!(parse(Bytes::copy_from_slice(&whole[..length])).is_err(), "{length} bytes were accepted");
         }
         assert!(parse(Bytes::from(whole)).is_ok());
+    }
+
+    #[test]
+    fn a_state_in_pieces_is_the_same_file() {
+        let dir = tempfile::tempdir().unwrap();
+        let pieces = Capture::pieces(4, |out| {
+            out.write_all(b" st")?;
+            out.write_all(b"ate")?;
+            Ok(b"some".to_vec())
+        });
+        let path = write(dir.path(), &meta(1), pieces).unwrap();
+        let whole = [&front(&meta(1), b"some state").unwrap()[..], b"some state"].concat();
+        assert_eq!(fs::read(path).unwrap(), whole);
+        assert_eq!(&parse(whole.into()).unwrap().1[..], b"some state");
+        let wrong = Capture::pieces(4, |_| Ok(Vec::new()));
+        assert!(write(dir.path(), &meta(2), wrong).is_err());
     }
 
     #[test]

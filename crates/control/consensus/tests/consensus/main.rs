@@ -43,7 +43,7 @@ impl StateMachine for Journal {
 
     fn snapshot(&self) -> Capture {
         let rows = self.0.lock().unwrap().clone();
-        Box::new(move || {
+        Capture::whole(move || {
             let mut bytes = Vec::new();
             for (index, value) in rows {
                 bytes.extend_from_slice(&index.to_le_bytes());
