@@ -26,7 +26,8 @@ const PART: &str = "part";
 /// The encoded state of a snapshot, in memory or in a file.
 #[derive(Clone, Debug)]
 pub(crate) enum SnapshotData {
-    Memory(Bytes),
+    /// In pieces: one buffer that grows with the state would be copied again and again.
+    Memory(Arc<[Bytes]>),
     File(PathBuf),
     /// Received from the leader and not installed yet.
     Received(Arc<Received>),
@@ -44,10 +45,17 @@ impl Drop for Received {
 }
 
 impl SnapshotData {
+    pub(crate) fn memory(payload: Bytes) -> Self {
+        Self::Memory([payload].into())
+    }
+
     /// Returns the payload; reads and verifies it if it is in a file.
     pub(crate) fn load(&self) -> io::Result<Bytes> {
         match self {
-            Self::Memory(bytes) => Ok(bytes.clone()),
+            Self::Memory(pieces) => match &**pieces {
+                [only] => Ok(only.clone()),
+                pieces => Ok(pieces.concat().into()),
+            },
             Self::File(path) => Ok(file::read(path)?.1),
             Self::Received(received) => Ok(file::read(&received.0)?.1),
         }
@@ -59,13 +67,15 @@ impl SnapshotData {
         meta: &SnapshotMeta,
     ) -> io::Result<(u64, BoxStream<'static, io::Result<Bytes>>)> {
         let path = match self {
-            Self::Memory(payload) => {
-                let front = file::front(meta, payload)?;
-                let length = (front.len() + payload.len()) as u64;
-                let payload = payload.clone();
-                let pieces = (0..payload.len().div_ceil(CHUNK))
-                    .map(move |n| Ok(payload.slice(n * CHUNK..payload.len().min((n + 1) * CHUNK))));
-                let all = std::iter::once(Ok(front)).chain(pieces);
+            Self::Memory(pieces) => {
+                let front = file::front(meta, pieces)?;
+                let length = (front.len() + pieces.iter().map(Bytes::len).sum::<usize>()) as u64;
+                let cut = |piece: Bytes| {
+                    (0..piece.len().div_ceil(CHUNK))
+                        .map(move |n| piece.slice(n * CHUNK..piece.len().min((n + 1) * CHUNK)))
+                };
+                let pieces: Vec<Bytes> = pieces.iter().cloned().flat_map(cut).collect();
+                let all = std::iter::once(front).chain(pieces).map(Ok);
                 return Ok((length, futures::stream::iter(all).boxed()));
             }
             Self::File(path) => path.clone(),
@@ -97,6 +107,20 @@ impl SnapshotData {
     }
 }
 
+/// Keeps each write as a piece.
+struct Pieces(Vec<Bytes>);
+
+impl Write for Pieces {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.push(Bytes::copy_from_slice(bytes));
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
 /// Receives snapshots from the leader. Holds no log, so that it does not keep the directory locked.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Inbox {
@@ -122,7 +146,7 @@ impl Inbox {
                 left = left.checked_sub(piece.len() as u64).ok_or_else(excess)?;
                 whole.extend_from_slice(&piece);
             }
-            return Ok(SnapshotData::Memory(file::parse(whole.freeze())?.1));
+            return Ok(SnapshotData::memory(file::parse(whole.freeze())?.1));
         };
         let number = self.count.fetch_add(1, Ordering::Relaxed);
         let path = dir.join(format!("incoming-{number}.{PART}"));
@@ -200,7 +224,7 @@ impl SnapshotStore {
     /// Opens the snapshot on a virtual disk, with the same check.
     #[cfg(feature = "simulation")]
     pub(crate) fn open_virtual(disk: crate::sim::VirtualDisk, purged: Option<LogId>) -> Result<Self, Error> {
-        let newest = disk.snapshot().map(|(meta, payload)| (meta, SnapshotData::Memory(payload)));
+        let newest = disk.snapshot().map(|(meta, payload)| (meta, SnapshotData::memory(payload)));
         let covers = newest.as_ref().and_then(|(meta, _)| meta.last_log_id).map(|id| id.index);
         match purged {
             Some(purged) if covers.is_none_or(|index| index < purged.index) => Err(Error::SnapshotMissing {
@@ -231,10 +255,10 @@ impl SnapshotStore {
     pub(crate) fn write(&self, meta: SnapshotMeta, capture: Capture) -> io::Result<RaftSnapshot> {
         let data = match &self.dir {
             None => {
-                let mut payload = vec![0; capture.head()];
-                let head = capture.encode(&mut payload)?;
-                payload[..head.len()].copy_from_slice(&head);
-                SnapshotData::Memory(payload.into())
+                let mut pieces = Pieces(vec![Bytes::new()]);
+                let head = capture.encode(&mut pieces)?;
+                pieces.0[0] = head.into();
+                SnapshotData::Memory(pieces.0.into())
             }
             Some(dir) => SnapshotData::File(file::write(dir, &meta, capture)?),
         };
@@ -244,7 +268,7 @@ impl SnapshotStore {
     /// Stores `payload` as the newest snapshot and removes old ones. Blocks on the disk.
     pub(crate) fn save(&self, meta: SnapshotMeta, payload: Bytes) -> io::Result<RaftSnapshot> {
         let data = match &self.dir {
-            None => SnapshotData::Memory(payload),
+            None => SnapshotData::memory(payload),
             Some(dir) => {
                 SnapshotData::File(file::write(dir, &meta, Capture::whole(move || Ok(payload.into())))?)
             }
@@ -417,7 +441,12 @@ pub(crate) mod tests {
         let payload = Bytes::from(b"state".repeat(CHUNK / 2));
         let stores = [SnapshotStore::open(from.path(), None).unwrap(), SnapshotStore::memory()];
         for source in &stores {
-            let sent = source.save(meta(7), payload.clone()).unwrap();
+            let (head, body) = (payload[..3].to_vec(), payload.slice(3..));
+            let capture = Capture::pieces(3, move |out| {
+                body.chunks(2 * CHUNK / 3).try_for_each(|piece| out.write_all(piece))?;
+                Ok(head)
+            });
+            let sent = source.write(meta(7), capture).unwrap();
             for target in [SnapshotStore::open(to.path(), None).unwrap(), SnapshotStore::memory()] {
                 let (length, chunks) = sent.snapshot.chunks(&sent.meta).await.unwrap();
                 let mut pieces = 0;

@@ -92,7 +92,7 @@ async fn a_received_snapshot_is_on_disk_before_its_state_is_shown() {
     let snapshots = SnapshotStore::open_virtual(disk.clone(), None).unwrap();
     let mut machine = Machine::new(Box::<Counter>::default(), LogStore::memory(), snapshots);
     let (meta, applied) = (crate::snapshot::tests::meta(7), machine.applied_index());
-    let received = || SnapshotData::Memory(Bytes::copy_from_slice(&9_u64.to_le_bytes()));
+    let received = || SnapshotData::memory(Bytes::copy_from_slice(&9_u64.to_le_bytes()));
     disk.set_fault(Some(crate::sim::DiskFault::Full));
     machine.install_snapshot(&meta, received()).await.unwrap_err();
     assert_eq!(applied.load(Ordering::SeqCst), 0);

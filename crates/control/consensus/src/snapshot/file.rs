@@ -35,10 +35,10 @@ fn front_with(meta: &SnapshotMeta, payload: &crc32fast::Hasher, length: u64) -> 
 }
 
 /// Returns all bytes before the payload.
-pub(super) fn front(meta: &SnapshotMeta, payload: &[u8]) -> io::Result<Bytes> {
+pub(super) fn front(meta: &SnapshotMeta, payload: &[Bytes]) -> io::Result<Bytes> {
     let mut crc = crc32fast::Hasher::new();
-    crc.update(payload);
-    front_with(meta, &crc, payload.len() as u64)
+    payload.iter().for_each(|piece| crc.update(piece));
+    front_with(meta, &crc, payload.iter().map(|piece| piece.len() as u64).sum())
 }
 
 /// Returns the name of the file of a snapshot.
@@ -184,7 +184,8 @@ mod tests {
             Ok(b"some".to_vec())
         });
         let path = write(dir.path(), &meta(1), pieces).unwrap();
-        let whole = [&front(&meta(1), b"some state").unwrap()[..], b"some state"].concat();
+        let whole =
+            [&front(&meta(1), &[Bytes::from_static(b"some state")]).unwrap()[..], b"some state"].concat();
         assert_eq!(fs::read(path).unwrap(), whole);
         assert_eq!(&parse(whole.into()).unwrap().1[..], b"some state");
         let wrong = Capture::pieces(4, |_| Ok(Vec::new()));
@@ -193,8 +194,8 @@ mod tests {
 
     #[test]
     fn pieces_of_any_size_are_checked_alike() {
-        let payload = b"some state";
-        let whole = [&front(&meta(1), payload).unwrap()[..], payload].concat();
+        let payload = Bytes::from_static(b"some state");
+        let whole = [&front(&meta(1), &[payload.clone()]).unwrap()[..], &payload].concat();
         for size in 1..whole.len() {
             let mut check = Check::default();
             whole.chunks(size).for_each(|piece| check.add(piece));
