@@ -1,11 +1,11 @@
 //! `caravan-sim bench` prints figures of the scheduler; `fill NODES ALLOCATIONS` prints figures of state and scheduler
 //! while a cluster fills; `script FILE` runs a script and prints its output.
 
-use caravan_sys::heap::Counting;
+use caravan_sys::heap::{Counting, MiMalloc};
 use std::process::ExitCode;
 
 #[global_allocator]
-static HEAP: Counting = Counting::new();
+static HEAP: Counting<MiMalloc> = Counting::new(MiMalloc);
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
