@@ -103,7 +103,7 @@ const STAGED: &str = "staged_restore";
 /// The number of bytes after which the writer passes them on.
 const PIECE: usize = 256 * 1024;
 
-/// Writes the body of a snapshot in pieces, so that no state is in memory twice.
+/// A writer of the body of a snapshot in pieces, so that no state is in memory twice.
 struct Writer<'w> {
     out: &'w mut dyn Write,
     /// What is encoded and not passed on yet.
@@ -173,7 +173,7 @@ fn body_out(out: &mut Writer<'_>, root: &Root) -> io::Result<()> {
     out.table(Table::JobVersions.as_str(), root.versions.iter().map(|(at, row)| keyed(at, row)))?;
     out.table(Table::Submissions.as_str(), root.submissions.iter().map(|(at, row)| keyed(at, row)))?;
     out.table(Table::Evals.as_str(), root.evals.values())?;
-    let jobs = RunJobs::of(root);
+    let jobs = RunJobs::collect(root);
     out.table(RUN_JOBS, jobs.jobs.iter())?;
     out.table(Table::Allocs.as_str(), root.allocs.values().map(|alloc| jobs.row(alloc)))?;
     out.table(Table::Deployments.as_str(), root.deployments.values())?;
@@ -286,7 +286,7 @@ struct RunJobs {
 }
 
 impl RunJobs {
-    fn of(root: &Root) -> Self {
+    fn collect(root: &Root) -> Self {
         let mut out = Self::default();
         let mut known: HashMap<(JobKey, u64, u64), Vec<u32>> = HashMap::new();
         for job in root.allocs.values().filter_map(|alloc| alloc.job.as_ref()) {
