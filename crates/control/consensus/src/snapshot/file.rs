@@ -195,7 +195,7 @@ mod tests {
     #[test]
     fn pieces_of_any_size_are_checked_alike() {
         let payload = Bytes::from_static(b"some state");
-        let whole = [&front(&meta(1), &[payload.clone()]).unwrap()[..], &payload].concat();
+        let whole = [&front(&meta(1), std::slice::from_ref(&payload)).unwrap()[..], &payload].concat();
         for size in 1..whole.len() {
             let mut check = Check::default();
             whole.chunks(size).for_each(|piece| check.add(piece));
