@@ -14,9 +14,15 @@ fn session(agent: &Agent, script: &str, secrets: &[&str]) -> Result<()> {
         .with_context(|| format!("--- log of the agent\n{}", agent.log_tail()))
 }
 
+/// Returns the options of an agent whose terminals read no files of the user that runs the tests. A page that closes ends the
+/// shell: one that just ran `pyenv init` from `.bashrc` left its lock behind, for which each later shell waited a minute.
+fn options() -> AgentOptions {
+    AgentOptions { dev: true, env: vec![("HOME".into(), "/nonexistent".into())], ..AgentOptions::default() }
+}
+
 /// Starts an agent that runs the job `writer` with the volume `data` of the plugin `hostpath`.
 fn agent_with_writer() -> Result<Agent> {
-    let agent = Agent::with(AgentOptions { dev: true, ..AgentOptions::default() })?;
+    let agent = Agent::with(options())?;
     run_job(&agent, "hostpath", &plugin_job(&Plugin { driver: "raw_exec".into(), args: Vec::new() }))?;
     agent.wait_plugin("hostpath")?;
     create_volume(&agent, "data", "single-node-writer")?;
@@ -105,7 +111,7 @@ fn talking_group(name: &str, count: usize, tasks: &[&str]) -> String {
 
 #[test]
 fn a_user_follows_the_log_of_a_group() -> Result<()> {
-    let agent = Agent::with(AgentOptions { dev: true, ..AgentOptions::default() })?;
+    let agent = Agent::with(options())?;
     let groups = talking_group("front", 2, &["server", "helper"]) + &talking_group("back", 1, &["server"]);
     run_job(&agent, "web", &format!("job \"web\" {{\n {groups} }}\n"))?;
     run_job(&agent, "many", &format!("job \"many\" {{\n {} }}\n", talking_group("g", 9, &["t"])))?;
@@ -124,7 +130,7 @@ fn a_user_follows_the_log_of_a_group() -> Result<()> {
 /// The page's own routes: an overview with reasons, the storage map, the usage of nodes, the caller's rights.
 #[test]
 fn one_call_answers_what_waits() -> Result<()> {
-    let agent = Agent::with(AgentOptions { dev: true, ..AgentOptions::default() })?;
+    let agent = Agent::with(options())?;
     run_job(&agent, "hostpath", &plugin_job(&Plugin { driver: "raw_exec".into(), args: Vec::new() }))?;
     agent.wait_plugin("hostpath")?;
     create_volume(&agent, "data", "single-node-writer")?;
@@ -163,11 +169,8 @@ fn a_missing_right_costs_a_panel_not_the_page() -> Result<()> {
 #[test]
 fn a_user_reaches_the_page_over_tls_and_through_proxies() -> Result<()> {
     let certificates = Certificates::make()?;
-    let agent = Agent::launch(AgentOptions {
-        dev: true,
-        extra: certificates.block("server", "http = true"),
-        ..AgentOptions::default()
-    })?;
+    let agent =
+        Agent::launch(AgentOptions { extra: certificates.block("server", "http = true"), ..options() })?;
     let (address, ca) = (format!("https://{}", agent.address()), certificates.ca());
     let env = [("CARAVAN_ADDR", address.as_str()), ("CARAVAN_CACERT", ca.as_str())];
     crate::tls::answers(&certificates, &agent, &env)?;
