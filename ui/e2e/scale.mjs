@@ -38,7 +38,8 @@ const PAGES = [
   ['Evaluations', 'table[aria-label="Evaluations"] tbody a'],
   ['Variables', 'main nav.pager, main section table'],
   ['Administration', 'table[aria-label="Namespaces"] tbody a'],
-  ['Servers', 'table[aria-label="Servers"] tbody a'],
+  // The fleet has no members.
+  ['Servers', 'table[aria-label="Servers"] tbody td'],
 ];
 
 /**
