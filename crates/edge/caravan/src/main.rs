@@ -2,17 +2,13 @@
 
 use caravan_base::Build;
 use caravan_cli::Local;
-use caravan_sys::heap::{MiMalloc, set_purge_delay};
+use caravan_sys::heap::{MiMalloc, delay_purges};
 use std::process::ExitCode;
-use std::time::Duration;
 
 /// With three servers and 500,000 allocations, the allocator of glibc halves the rate of placements
 /// (`docs/adr/0016-allocator.md`).
 #[global_allocator]
 static HEAP: MiMalloc = MiMalloc;
-
-/// How long unused memory stays with the process.
-const PURGE_DELAY: Duration = Duration::from_secs(10);
 
 const BUILD: Build = Build {
     version: env!("CARGO_PKG_VERSION"),
@@ -21,7 +17,7 @@ const BUILD: Build = Build {
 };
 
 fn main() -> ExitCode {
-    set_purge_delay(PURGE_DELAY);
+    delay_purges();
     let mut args = std::env::args_os().skip(1);
     match args.next().as_deref().and_then(|verb| verb.to_str()) {
         // First, and before anything else starts: a shim is as small as possible.

@@ -11,10 +11,13 @@ pub use mimalloc::MiMalloc;
 /// The option `mi_option_purge_delay` of mimalloc 3, in milliseconds. The crate exports the number of a few options only.
 const PURGE_DELAY: c_int = 15;
 
-/// Sets after how long unused pages go back to the kernel, for the whole process. With the default of a second, an idle
-/// server gives pages back that it takes again a moment later, which is a third of its work.
-pub fn set_purge_delay(delay: Duration) {
-    let millis = c_long::try_from(delay.as_millis()).unwrap_or(c_long::MAX);
+/// How long unused pages stay with the process. With the default of a second, an idle server gives pages back that it takes
+/// again a moment later, which is a third of its work.
+const DELAY: Duration = Duration::from_secs(10);
+
+/// Sets after how long unused pages go back to the kernel, for the whole process.
+pub fn delay_purges() {
+    let millis = c_long::try_from(DELAY.as_millis()).unwrap_or(c_long::MAX);
     // SAFETY: the function stores a number in an atomic variable of mimalloc and ignores numbers of unknown options.
     unsafe { libmimalloc_sys::mi_option_set(PURGE_DELAY, millis) }
 }
@@ -77,7 +80,7 @@ mod tests {
         let delay = || unsafe { libmimalloc_sys::mi_option_get(PURGE_DELAY) };
         // No other option has this default.
         assert_eq!(delay(), 1000);
-        set_purge_delay(Duration::from_secs(10));
+        delay_purges();
         assert_eq!(delay(), 10_000);
     }
 

@@ -8,7 +8,7 @@
 use caravan_fleet::{
     Cluster, FleetError, Load, Setup, Size, Storm, Web, fill, plain_nodes, run, storm, survey,
 };
-use caravan_sys::heap::{Counting, MiMalloc, set_purge_delay};
+use caravan_sys::heap::{Counting, MiMalloc, delay_purges};
 use std::io::Read;
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -109,7 +109,7 @@ fn number(arguments: &[String], at: usize, otherwise: Option<usize>) -> Option<u
 }
 
 fn main() -> ExitCode {
-    set_purge_delay(Duration::from_secs(10));
+    delay_purges();
     let mut arguments: Vec<String> = std::env::args().skip(1).collect();
     let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
         Ok(runtime) => runtime,
