@@ -267,13 +267,7 @@ impl SnapshotStore {
 
     /// Stores `payload` as the newest snapshot and removes old ones. Blocks on the disk.
     pub(crate) fn save(&self, meta: SnapshotMeta, payload: Bytes) -> io::Result<RaftSnapshot> {
-        let data = match &self.dir {
-            None => SnapshotData::memory(payload),
-            Some(dir) => {
-                SnapshotData::File(file::write(dir, &meta, Capture::whole(move || Ok(payload.into())))?)
-            }
-        };
-        self.keep(meta, data)
+        self.write(meta, Capture::whole(move || Ok(payload.into())))
     }
 
     /// Stores a snapshot that was received as the newest one. Blocks on the disk.
