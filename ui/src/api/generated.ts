@@ -1392,9 +1392,6 @@ export interface StaticVolume {
 export interface StorageMap {
   Plugins: PluginListStub[];
   Volumes: VolumeExplain[];
-  Places: string[];
-  Before: number;
-  Listed: number;
   Worst: Worst | null;
   Facts: Record<string, PluginFacts>;
   HostVolumes: HostVolumeStub[];
@@ -1686,6 +1683,7 @@ export interface Worst {
   Places: string[];
   Before: number;
   Listed: number;
+  Next: string;
   Facts: Record<string, PluginFacts>;
   Blocked: BlockedJob[];
 }

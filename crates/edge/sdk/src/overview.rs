@@ -74,12 +74,6 @@ pub struct StorageMap {
     pub plugins: Vec<PluginListStub>,
     /// The volumes of this page, with their claims.
     pub volumes: Vec<VolumeExplain>,
-    /// The place of each volume in a ranked answer, which `next_token` takes.
-    pub places: Vec<String>,
-    /// The number of volumes before the page of a ranked answer.
-    pub before: u64,
-    /// The number of volumes on all pages of a ranked answer.
-    pub listed: u64,
     /// The volumes of all pages with the worst trouble, if the request asks for them with `worst=<number>` and the page does
     /// not have all volumes.
     pub worst: Option<Worst>,
@@ -105,7 +99,7 @@ pub struct StorageMap {
     pub denied: Vec<String>,
 }
 
-/// A page of the ranked list beside a page in another order.
+/// A page of the ranked list: the worst trouble first.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
 pub struct Worst {
@@ -117,14 +111,16 @@ pub struct Worst {
     pub before: u64,
     /// The number of volumes on all pages.
     pub listed: u64,
-    /// As in a ranked answer.
+    /// The place at which the next page begins; empty on the last page.
+    pub next: String,
+    /// The numbers of the volumes in the list.
     pub facts: BTreeMap<PluginId, PluginFacts>,
     /// The jobs that wait for a claim on one of the volumes.
     pub blocked: Vec<BlockedJob>,
 }
 
 /// The volumes of a plugin by what they need, and its work. The numbers are those of the volumes that the request selects
-/// without its page, and without its filter expression if the answer is not ranked.
+/// without its page; only those of a ranked list obey the filter expression.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
 pub struct PluginFacts {
@@ -144,7 +140,7 @@ pub struct PluginFacts {
     pub lanes: Vec<Lane>,
     /// The nodes with a part of the plugin that is not healthy.
     pub sick: Vec<NodeId>,
-    /// The volumes below each node by what they need, in ranked answers; an empty id for volumes on no node.
+    /// The volumes below each node by what they need, for a ranked list; an empty id for volumes on no node.
     pub homes: BTreeMap<NodeId, Needs>,
     /// The number of nodes that `homes` leaves out.
     pub omitted_homes: u64,
@@ -409,8 +405,8 @@ impl Caravan<'_> {
     }
 
     /// Returns the storage map, in pages of volumes. The parameter `trouble=true` selects volumes that wait, failed or are
-    /// in transition. The parameter `rank=failed,waiting,fencing,changing` selects volumes by what they need, and `ranked=true`
-    /// asks for one page with the worst trouble first. `worst=<number>` adds such a page to a page in another order.
+    /// in transition. The parameter `rank=failed,waiting,fencing,changing` selects volumes by what they need, and
+    /// `worst=<number>` adds the volumes of all pages with the worst trouble.
     pub async fn storage(&self, query: &QueryOptions) -> Result<Response<StorageMap>, Error> {
         self.0.get("/v1/caravan/storage", query).await
     }

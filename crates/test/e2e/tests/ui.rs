@@ -65,7 +65,7 @@ fn a_user_finds_out_what_waits_and_acts() -> Result<()> {
 #[test]
 fn a_user_sees_storage_as_a_picture_and_acts_in_rows() -> Result<()> {
     let agent = agent_with_reader()?;
-    let map = agent.get("/v1/caravan/storage?namespace=*&ranked=true")?;
+    let map = agent.get("/v1/caravan/storage?namespace=*")?;
     ensure!(map["Blocked"][0]["JobID"] == "reader" && map["Facts"]["hostpath"]["Waiting"] == 1, "{map}");
     // A node has three names: its id, the beginning of its id, and its name.
     let node = agent.get("/v1/nodes")?[0].clone();

@@ -8,7 +8,7 @@ use crate::blocking;
 use crate::call::Call;
 use crate::error::ApiError;
 use crate::page::{Pager, Token, object};
-use crate::reply::{Next, Reply};
+use crate::reply::Reply;
 use caravan_server::{Handle, Level, NsCap};
 use caravan_state::{Root, Table};
 use caravan_types::eval::{EvalStatus, Evaluation, WaitsFor};
@@ -40,12 +40,6 @@ const MAX_SICK: usize = 100;
 struct StorageMap {
     plugins: Vec<PluginListStub>,
     volumes: Vec<VolumeExplain>,
-    /// The place of each volume in a ranked answer, which `next_token` takes.
-    places: Vec<String>,
-    /// The number of volumes before the page of a ranked answer.
-    before: usize,
-    /// The number of volumes on all pages of a ranked answer.
-    listed: usize,
     /// The volumes of all pages with the worst trouble, if the request asks for them and the page does not have all volumes.
     worst: Option<Worst>,
     /// What the list of plugins does not report, by plugin.
@@ -70,7 +64,7 @@ struct StorageMap {
     denied: Vec<&'static str>,
 }
 
-/// A page of the ranked list beside a page in another order.
+/// A page of the ranked list: the worst trouble first.
 #[derive(Clone, Debug, Default, Serialize)]
 #[serde(rename_all = "PascalCase")]
 struct Worst {
@@ -81,14 +75,16 @@ struct Worst {
     before: usize,
     /// The number of volumes on all pages.
     listed: usize,
-    /// As in a ranked answer.
+    /// The place at which the next page begins; empty on the last page.
+    next: String,
+    /// The numbers of the volumes in the list.
     facts: BTreeMap<PluginId, PluginFacts>,
     /// The jobs that wait for a claim on one of the volumes.
     blocked: Vec<BlockedJob>,
 }
 
 /// The volumes of a plugin by what they need, and its work. The numbers are those of the volumes that the request selects
-/// without its page, and without its filter expression if the answer is not ranked.
+/// without its page; only those of a ranked list obey the filter expression.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "PascalCase")]
 struct PluginFacts {
@@ -103,7 +99,7 @@ struct PluginFacts {
     lanes: Vec<LaneFacts>,
     /// The nodes with a part of the plugin that is not healthy.
     sick: BTreeSet<NodeId>,
-    /// The volumes below each node by what they need, in ranked answers; an empty id for volumes on no node.
+    /// The volumes below each node by what they need, for a ranked list; an empty id for volumes on no node.
     homes: BTreeMap<NodeId, Needs>,
     /// The number of nodes that `homes` leaves out.
     omitted_homes: usize,
@@ -138,14 +134,13 @@ struct BlockedJob {
 }
 
 /// Answers with the storage map. `trouble=true` selects the volumes that wait, failed or are in transition. `rank`
-/// selects volumes by what they need. With `ranked=true`, the volumes with the worst trouble come first; `calm` limits the
-/// volumes without trouble of each node, and `home` selects a node. `worst=<number>` adds such a page to an answer in another
-/// order, so that a caller who shows both needs one request.
+/// selects volumes by what they need. `worst=<number>` adds the volumes with the worst trouble of all pages, for a caller
+/// that shows them beside a page. Of these, `calm` limits the volumes without trouble of each node, and `home` selects a node.
 pub(crate) async fn map(call: &Call) -> Result<Reply, ApiError> {
     let server = call.server()?;
     let namespace = call.list_namespace();
     let with_trouble_only = call.query.flag("trouble")?.unwrap_or(false);
-    let (ranking, beside) = (Ranking::read(&call.query)?, Ranking::read_beside(&call.query)?);
+    let ranking = Ranking::read(&call.query)?;
     let ranks = Rank::parse(call.query.text("rank"))?;
     let plugin = call.query.text("plugin_id");
     let (mut meta, (map, next)) = blocking::read(call, |reads| {
@@ -178,44 +173,26 @@ pub(crate) async fn map(call: &Call) -> Result<Reply, ApiError> {
             }
             rows.push(Row { rank, home: home(held()), volume });
         }
-        let json = |row: &Row<'_>| object(&explain(row.volume));
-        let explained = |rows: &[Row<'_>]| rows.iter().map(|row| explain(row.volume)).collect();
-        let waiting = |rows: &[Row<'_>]| {
-            rows.iter().flat_map(|row| blocked.jobs(row.volume, call).take(MAX_WAITING)).collect()
-        };
-        let next = match &ranking {
-            Some(ranking) => {
-                let rows = ranking.select(rows, json)?;
-                let page = ranking.page(&rows);
-                map.facts = facts(&rows, true);
-                map.volumes = explained(&page.rows);
-                map.blocked = waiting(&page.rows);
-                (map.before, map.listed, map.places) = (page.before, page.listed, page.places);
-                Next { token: page.next, total: None }
-            }
-            None => {
-                map.facts = facts(&rows, false);
-                let all = rows.iter().map(|row| row.volume).collect();
-                let (page, next) = Pager::new(&call.query, &volumes::KEYS)?
-                    .cut(root, all, place, |row| object(&explain(row)))?;
-                map.volumes = page.iter().map(|volume| explain(volume)).collect();
-                map.blocked = page.iter().flat_map(|row| blocked.jobs(row, call).take(MAX_WAITING)).collect();
-                let has_all = next.token.is_empty() && call.query.text("next_token").is_empty();
-                if let Some(beside) = beside.as_ref().filter(|beside| !has_all || beside.is_part()) {
-                    let rows = beside.select(rows, json)?;
-                    let page = beside.page(&rows);
-                    map.worst = Some(Worst {
-                        volumes: explained(&page.rows),
-                        facts: facts(&rows, true),
-                        blocked: waiting(&page.rows),
-                        places: page.places,
-                        before: page.before,
-                        listed: page.listed,
-                    });
-                }
-                next
-            }
-        };
+        map.facts = facts(&rows, false);
+        let all = rows.iter().map(|row| row.volume).collect();
+        let (page, next) =
+            Pager::new(&call.query, &volumes::KEYS)?.cut(root, all, place, |row| object(&explain(row)))?;
+        map.volumes = page.iter().map(|volume| explain(volume)).collect();
+        map.blocked = page.iter().flat_map(|row| blocked.jobs(row, call)).collect();
+        let has_all = next.token.is_empty() && call.query.text("next_token").is_empty();
+        if let Some(ranking) = ranking.as_ref().filter(|ranking| !has_all || ranking.is_part()) {
+            let rows = ranking.select(rows, |row| object(&explain(row.volume)))?;
+            let page = ranking.page(&rows);
+            map.worst = Some(Worst {
+                volumes: page.rows.iter().map(|row| explain(row.volume)).collect(),
+                facts: facts(&rows, true),
+                blocked: page.rows.iter().flat_map(|row| blocked.jobs(row.volume, call)).collect(),
+                places: page.places,
+                before: page.before,
+                listed: page.listed,
+                next: page.next,
+            });
+        }
         if caller.acl.plugin(Level::List) {
             map.plugins = root.plugins().map(|plugin| plugin.stub()).collect();
             for all in map.facts_mut() {
@@ -352,10 +329,10 @@ impl<'r> Blocked<'r> {
         }
     }
 
-    /// Returns the jobs of these evaluations that the caller may read.
+    /// Returns the first jobs of these evaluations that the caller may read.
     fn jobs(&self, volume: &Volume, call: &Call) -> impl Iterator<Item = BlockedJob> {
         let seen = self.on(volume).iter().filter(|eval| call.may(&eval.namespace, NsCap::ReadJob));
-        seen.map(|eval| BlockedJob {
+        seen.take(MAX_WAITING).map(|eval| BlockedJob {
             volume_id: volume.id.clone(),
             namespace: eval.namespace.clone(),
             job_id: eval.job_id.clone(),

@@ -146,7 +146,7 @@ pub(super) fn homes<'r>(rows: impl Iterator<Item = &'r Row<'r>>) -> (BTreeMap<No
 /// The place of a volume in the ranked list: a number for its need, its namespace, its id.
 type Place<'r> = (u8, &'r str, &'r str);
 
-/// The parameters of a ranked answer.
+/// The parameters of a ranked list.
 pub(super) struct Ranking<'q> {
     filter: Option<Filter>,
     per_page: usize,
@@ -174,41 +174,19 @@ pub(super) struct Page<'r> {
 }
 
 impl<'q> Ranking<'q> {
-    /// Reads the parameters of a ranked answer; `None` without `ranked=true`.
+    /// Reads the parameters; `None` without `worst`.
     pub(super) fn read(query: &'q Query) -> Result<Option<Self>, ApiError> {
-        if !query.bool("ranked")?.unwrap_or(false) {
-            return Ok(None);
-        }
-        if let Some(name) = ["sort", "reverse", "worst"].into_iter().find(|name| !query.text(name).is_empty())
-        {
-            return Err(ApiError::bad_request(format!(
-                "`{name}` is not available with `ranked`, which has an order of its own"
-            )));
-        }
-        let per_page = usize::try_from(query.per_page()?).unwrap_or_default();
-        Self::parse(query, "next_token", per_page).map(Some)
-    }
-
-    /// Reads the parameters of a ranked list beside a list in another order; `None` without `worst`.
-    pub(super) fn read_beside(query: &'q Query) -> Result<Option<Self>, ApiError> {
         let number = query.text("worst");
         if number.is_empty() {
-            let is_ranked = query.bool("ranked")?.unwrap_or(false);
-            let without =
-                |name: &&str| !query.text(name).is_empty() && (!is_ranked || *name == "worst_token");
-            return match ["calm", "home", "open", "worst_token"].into_iter().find(without) {
+            let own = ["calm", "home", "open", "worst_token"];
+            return match own.into_iter().find(|name| !query.text(name).is_empty()) {
                 None => Ok(None),
-                Some("worst_token") => Err(ApiError::bad_request("`worst_token` needs `worst`")),
-                Some(name) => Err(ApiError::bad_request(format!("`{name}` needs `ranked=true` or `worst`"))),
+                Some(name) => Err(ApiError::bad_request(format!("`{name}` needs `worst`"))),
             };
         }
         let per_page = number.parse().ok().filter(|number| *number > 0).ok_or_else(|| {
             ApiError::bad_request(format!("`worst` is {number:?}; expected a number of volumes"))
         })?;
-        Self::parse(query, "worst_token", per_page).map(Some)
-    }
-
-    fn parse(query: &'q Query, token: &str, per_page: usize) -> Result<Self, ApiError> {
         let filter = match query.text("filter") {
             "" => None,
             text => Some(Filter::parse(text)?),
@@ -219,10 +197,12 @@ impl<'q> Ranking<'q> {
                 ApiError::bad_request(format!("`calm` is {text:?}; expected a number of volumes"))
             })?),
         };
-        let start = match query.text(token) {
+        let start = match query.text("worst_token") {
             "" => None,
             text => Some(parse_place(text).ok_or_else(|| {
-                ApiError::bad_request(format!("`{token}` is {text:?}, which is no place of a ranked list"))
+                ApiError::bad_request(format!(
+                    "`worst_token` is {text:?}, which is no place of a ranked list"
+                ))
             })?),
         };
         let node = |text: &str| (text != NO_HOME).then(|| NodeId::new(text));
@@ -234,7 +214,7 @@ impl<'q> Ranking<'q> {
             Ok((plugin, node(id)))
         };
         let open = query.all("open").map(opened).collect::<Result<_, ApiError>>()?;
-        Ok(Self { filter, per_page, start, calm, open, home })
+        Ok(Some(Self { filter, per_page, start, calm, open, home }))
     }
 
     /// Returns whether the list begins at a place or has the volumes of one node.
@@ -242,7 +222,7 @@ impl<'q> Ranking<'q> {
         self.start.is_some() || self.home.is_some()
     }
 
-    /// Returns the volumes that the answer selects. `object` makes the JSON of a volume for the filter.
+    /// Returns the volumes of the list. `object` makes the JSON of a volume for the filter.
     pub(super) fn select<'r>(
         &self,
         mut rows: Vec<Row<'r>>,
@@ -297,10 +277,7 @@ impl<'q> Ranking<'q> {
             });
         }
         let before = self.start.map_or(0, |start| listed.partition_point(|(place, _)| *place < start));
-        let until = match self.per_page {
-            0 => listed.len(),
-            most => listed.len().min(before.saturating_add(most)),
-        };
+        let until = listed.len().min(before.saturating_add(self.per_page));
         let shown = &listed[before..until];
         Page {
             rows: shown.iter().map(|(_, row)| *row).collect(),
@@ -402,7 +379,7 @@ mod tests {
         let rows: Vec<Row<'_>> = volumes.iter().enumerate().map(row).collect();
         let (mut seen, mut token) = (Vec::new(), String::new());
         loop {
-            let page = ranking(&format!("ranked=true&per_page=7&next_token={token}")).unwrap().page(&rows);
+            let page = ranking(&format!("worst=7&worst_token={token}")).unwrap().page(&rows);
             assert_eq!((page.before, page.listed), (seen.len(), 60));
             seen.extend(page.rows.iter().map(|row| (row.rank, row.volume.id.to_string())));
             token = page.next;
@@ -412,43 +389,37 @@ mod tests {
         }
         assert!(seen.is_sorted() && seen.len() == 60, "{seen:?}");
         // A page may begin at the place of any row.
-        let page = ranking("ranked=true&next_token=6.default.v010").unwrap().page(&rows);
+        let page = ranking("worst=99&worst_token=6.default.v010").unwrap().page(&rows);
         assert_eq!(page.rows[0].volume.id, "v010");
         // At most two calm volumes of a node, but all that wait.
-        let page = ranking("ranked=true&calm=2").unwrap().page(&rows);
+        let page = ranking("worst=99&calm=2").unwrap().page(&rows);
         let waiting = page.rows.iter().filter(|row| row.rank == Rank::Waiting).count();
         assert_eq!((waiting, page.listed), (9, 9 + 3 * 2));
         // An open node has all of its volumes, before those of others.
-        let page = ranking("ranked=true&calm=2&open=p/a").unwrap().page(&rows);
+        let page = ranking("worst=99&calm=2&open=p/a").unwrap().page(&rows);
         let opened = page.rows[9..].iter().take_while(|row| row.home == Some(&nodes[0])).count();
         assert_eq!((opened, page.listed), (17, 9 + 17 + 2 * 2));
         let on_none = |text: &str| {
             let selected = ranking(text).unwrap().select(rows.clone(), |_| Value::Null);
             selected.map(|rows| rows.len()).unwrap_or_default()
         };
-        assert_eq!((on_none("ranked=true&home=none"), on_none("ranked=true&home=a")), (20, 20));
+        assert_eq!((on_none("worst=9&home=none"), on_none("worst=9&home=a")), (20, 20));
         for bad in [
-            "ranked=true&sort=id",
-            "ranked=true&calm=x",
-            "ranked=true&next_token=x",
-            "ranked=true&open=x",
-            "ranked=true&worst=8",
-            "ranked=true&worst_token=6.default.v010",
-            "calm=8",
             "worst=0",
             "worst=x",
+            "worst=8&calm=x",
             "worst=8&worst_token=x",
+            "worst=8&open=x",
+            "calm=8",
             "worst_token=6.default.v010",
         ] {
-            let query = Query::parse(bad);
-            assert!(Ranking::read(&query).is_err() || Ranking::read_beside(&query).is_err(), "{bad}");
+            assert!(Ranking::read(&Query::parse(bad)).is_err(), "{bad}");
         }
-        // A page in another order has a token of its own.
-        let query = Query::parse("worst=5&sort=id&next_token=x&worst_token=6.default.v004&calm=2");
-        let beside = Ranking::read_beside(&query).unwrap().unwrap();
-        assert!(beside.is_part() && Ranking::read(&query).unwrap().is_none());
-        let page = beside.page(&rows);
+        // The page in another order has a token and an order of its own.
+        let part = ranking("worst=5&sort=id&next_token=x&worst_token=6.default.v004&calm=2").unwrap();
+        let page = part.page(&rows);
         assert_eq!((page.rows.len(), page.before, page.listed), (3, 9 + 3, 9 + 3 * 2));
+        assert!(part.is_part() && !ranking("worst=5").unwrap().is_part());
         let (found, omitted) = homes(rows.iter());
         assert_eq!((found.len(), omitted, found[&NodeId::default()].waiting > 0), (3, 0, true));
     }
