@@ -42,12 +42,26 @@ pub(crate) fn run(arguments: &[String]) -> Result<()> {
         jobs.push(Job::documentation());
     }
     println!("built in {} s; {} test programs", began.elapsed().as_secs(), jobs.len());
-    let outcomes = side_by_side(jobs, &logs);
+    let (mut jobs, outcomes) = side_by_side(jobs, &logs);
+    let outcomes = outcomes.into_iter().map(|outcome| again(&mut jobs, outcome, &logs)).collect::<Vec<_>>();
     report::summary(&outcomes, began.elapsed())
 }
 
-/// Runs all jobs, a few at a time, and prints a line for each that ends.
-fn side_by_side(jobs: Vec<Job>, logs: &Path) -> Vec<Outcome> {
+/// Runs the few failed stories of a program once more, after all programs have ended. A story that passes then is reported as
+/// unstable: the run passes, and the story or the program needs a mend.
+fn again(jobs: &mut [Job], outcome: Outcome, logs: &Path) -> Outcome {
+    let job = jobs.iter_mut().find(|job| job.name() == outcome.name && job.repeats(&outcome));
+    match job {
+        Some(job) => {
+            println!("{}: repeating {}", outcome.name, outcome.failed.join(", "));
+            job.repeat(outcome, logs)
+        }
+        None => outcome,
+    }
+}
+
+/// Runs all jobs, a few at a time, and prints a line for each that ends. Returns the jobs and their outcomes.
+fn side_by_side(jobs: Vec<Job>, logs: &Path) -> (Vec<Job>, Vec<Outcome>) {
     let count = jobs.len();
     let queue = Mutex::new(VecDeque::from(jobs));
     let running = Mutex::new(Vec::<(String, Instant)>::new());
@@ -58,7 +72,7 @@ fn side_by_side(jobs: Vec<Job>, logs: &Path) -> Vec<Outcome> {
             scope.spawn(move || {
                 // A lock is poisoned only when another of these threads panicked; then the scope panics too.
                 let next = || queue.lock().ok()?.pop_front();
-                while let Some(job) = next() {
+                while let Some(mut job) = next() {
                     let name = job.name();
                     if let Ok(mut running) = running.lock() {
                         running.push((name.clone(), Instant::now()));
@@ -67,18 +81,19 @@ fn side_by_side(jobs: Vec<Job>, logs: &Path) -> Vec<Outcome> {
                     if let Ok(mut running) = running.lock() {
                         running.retain(|(other, _)| *other != name);
                     }
-                    if ended.send(outcome).is_err() {
+                    if ended.send((job, outcome)).is_err() {
                         return;
                     }
                 }
             });
         }
         drop(ended);
-        let mut all = Vec::new();
+        let (mut jobs, mut all) = (Vec::new(), Vec::new());
         loop {
             match outcomes.recv_timeout(PROGRESS_INTERVAL) {
-                Ok(outcome) => {
+                Ok((job, outcome)) => {
                     report::line(&outcome, all.len() + 1, count);
+                    jobs.push(job);
                     all.push(outcome);
                 }
                 Err(RecvTimeoutError::Timeout) => {
@@ -86,7 +101,7 @@ fn side_by_side(jobs: Vec<Job>, logs: &Path) -> Vec<Outcome> {
                         report::progress(&running, logs);
                     }
                 }
-                Err(RecvTimeoutError::Disconnected) => return all,
+                Err(RecvTimeoutError::Disconnected) => return (jobs, all),
             }
         }
     })

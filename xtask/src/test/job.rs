@@ -11,6 +11,10 @@ use std::time::{Duration, Instant};
 const PROGRAM_TIMEOUT: Duration = Duration::from_secs(30 * 60);
 /// Packages of stories, which wait for processes more than they compute: two tests for each processor.
 const STORIES: [&str; 2] = ["caravan-e2e", "caravan-docker"];
+/// Packages whose failed tests run once more, by themselves: real processes that share two processors with other stories.
+const REPEATED: [&str; 3] = ["caravan-e2e", "caravan-docker", "caravan-machines"];
+/// The largest number of failed tests of a program that are repeated. More of them are no accident of the load.
+const MAX_REPEATED: usize = 3;
 /// How often the end of a program is looked for.
 const LOOK_INTERVAL: Duration = Duration::from_millis(20);
 
@@ -40,6 +44,8 @@ pub(super) struct Outcome {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum End {
     Passed,
+    /// Some tests failed beside other programs and passed by themselves.
+    Unstable(Vec<String>),
     /// With the exit status.
     Failed(String),
     /// Ended by the runner after its time, with the tests that had not ended.
@@ -82,7 +88,7 @@ impl Job {
     }
 
     /// Runs the program to its end.
-    pub(super) fn run(mut self, logs: &Path) -> Outcome {
+    pub(super) fn run(&mut self, logs: &Path) -> Outcome {
         let (name, began) = (self.name(), Instant::now());
         let log = log(logs, &name);
         let end = self.execute(&log).unwrap_or_else(|error| End::NotRun(format!("{error:#}")));
@@ -90,6 +96,29 @@ impl Job {
         let text = String::from_utf8_lossy(&text);
         let (passed, failed) = results(&text);
         Outcome { name, end, passed, failed, took: began.elapsed(), log }
+    }
+
+    /// Returns whether the failed tests of the outcome run once more.
+    pub(super) fn repeats(&self, outcome: &Outcome) -> bool {
+        REPEATED.contains(&self.package.as_str())
+            && matches!(outcome.end, End::Failed(_))
+            && (1..=MAX_REPEATED).contains(&outcome.failed.len())
+    }
+
+    /// Runs the failed tests of an outcome once more, one after the other. The log of the first run is kept.
+    pub(super) fn repeat(&mut self, outcome: Outcome, logs: &Path) -> Outcome {
+        let log = log(logs, &format!("{}-again", self.name()));
+        self.command.arg("--exact").args(&outcome.failed).env("RUST_TEST_THREADS", "1");
+        let end = self.execute(&log);
+        let text = std::fs::read(&log).unwrap_or_default();
+        let (passed, failed) = results(&String::from_utf8_lossy(&text));
+        match end {
+            Ok(End::Passed) if passed >= outcome.failed.len() => {
+                let end = End::Unstable(outcome.failed);
+                Outcome { end, passed: outcome.passed + passed, failed, ..outcome }
+            }
+            _ => outcome,
+        }
     }
 
     fn execute(&mut self, log: &Path) -> Result<End> {
@@ -175,8 +204,33 @@ mod tests {
         assert_eq!(outcome.name, "p/t");
         let outcome = job("exit 0").run(logs.path());
         assert_eq!((outcome.end, outcome.passed), (End::Passed, 0));
-        let missing = Job::tests("p", "t", Path::new("/nothing"), Path::new("/"));
+        let mut missing = Job::tests("p", "t", Path::new("/nothing"), Path::new("/"));
         assert!(matches!(missing.run(logs.path()).end, End::NotRun(_)));
+    }
+
+    #[test]
+    fn a_story_that_passes_by_itself_is_unstable() {
+        let logs = tempfile::tempdir().unwrap();
+        // The second run has the name of the test as an argument of `sh`.
+        let mut passing =
+            job("[ $# -gt 0 ] && { echo 'test a ... ok'; exit; }; echo 'test a ... FAILED'; exit 101");
+        let outcome = passing.run(logs.path());
+        assert!(!passing.repeats(&outcome), "a test of a pure crate");
+        passing.package = "caravan-e2e".to_owned();
+        assert!(passing.repeats(&outcome));
+        let outcome = passing.repeat(outcome, logs.path());
+        assert_eq!((outcome.end, outcome.passed), (End::Unstable(vec!["a".to_owned()]), 1));
+
+        let mut failing = job("echo 'test a ... FAILED'; exit 101");
+        failing.package = "caravan-e2e".to_owned();
+        let first = failing.run(logs.path());
+        let outcome = failing.repeat(first, logs.path());
+        assert!(matches!(outcome.end, End::Failed(_)), "{:?}", outcome.end);
+
+        let mut many = job("for t in a b c d; do echo \"test $t ... FAILED\"; done; exit 101");
+        many.package = "caravan-e2e".to_owned();
+        let outcome = many.run(logs.path());
+        assert!(!many.repeats(&outcome));
     }
 
     #[test]
