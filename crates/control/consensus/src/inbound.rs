@@ -14,19 +14,45 @@ use openraft::raft::{AppendEntriesRequest, AppendEntriesResponse, TransferLeader
 use parking_lot::Mutex;
 use std::io;
 use std::time::Duration;
+use tokio::sync::Notify;
 use tokio::time::Instant;
+
+/// The shortest time between two announcements of contact. Heartbeats are further apart; under load, messages are not.
+const ANNOUNCE_INTERVAL: Duration = Duration::from_millis(100);
 
 /// When the leader was last in contact.
 #[derive(Debug, Default)]
-pub(crate) struct Contact(Mutex<Option<Instant>>);
+pub(crate) struct Contact {
+    seen: Mutex<Seen>,
+    moved: Notify,
+}
+
+#[derive(Debug, Default)]
+struct Seen {
+    last: Option<Instant>,
+    announced: Option<Instant>,
+}
 
 impl Contact {
     fn note(&self) {
-        *self.0.lock() = Some(now());
+        let now = now();
+        let mut seen = self.seen.lock();
+        seen.last = Some(now);
+        let due = |at| now.saturating_duration_since(at) >= ANNOUNCE_INTERVAL;
+        if seen.announced.is_none_or(due) {
+            seen.announced = Some(now);
+            self.moved.notify_one();
+        }
+    }
+
+    /// Waits for contact. The supervisor replaces its timer then, so that a follower at rest wakes up for heartbeats only, and
+    /// not also to find that there was one.
+    pub(crate) async fn moved(&self) {
+        self.moved.notified().await;
     }
 
     pub(crate) fn age(&self) -> Option<Duration> {
-        self.0.lock().map(|at| now().saturating_duration_since(at))
+        self.seen.lock().last.map(|at| now().saturating_duration_since(at))
     }
 }
 

@@ -115,6 +115,7 @@ impl Supervisor<'_> {
                 changed = metrics.changed() => if changed.is_err() { return Ok(()) },
                 outcome = next_round(&mut self.round) => self.taken_over(outcome),
                 () = until(hold) => hold = None,
+                () = self.inner.contact.moved(), if follows => {}
                 () = until(again) => {}
                 () = sleep_until(look), if !alone && seen.state.is_leader() => {
                     // A process that was stopped had no time to flush: its writes are judged at the next look.
