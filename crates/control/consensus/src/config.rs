@@ -123,6 +123,11 @@ impl Timing {
         self.times(180)
     }
 
+    /// Returns the longest time between two messages of a leader at rest.
+    pub(crate) fn longest_silence(self) -> Duration {
+        Duration::from_millis(self.heartbeat_millis() * 6 / 5)
+    }
+
     pub(crate) fn election_millis(self) -> (u64, u64) {
         (self.times(250), self.times(500))
     }

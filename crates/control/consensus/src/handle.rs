@@ -308,6 +308,11 @@ impl Handle {
         acked.map(|acked| acked.into_inner().elapsed())
     }
 
+    /// Returns the longest time between two messages of a leader at rest.
+    pub fn longest_silence(&self) -> Duration {
+        self.inner.config().timing.longest_silence()
+    }
+
     /// Returns whether this server knows a leader and had evidence of the leader a moment ago. A leader that lost its quorum
     /// keeps its term until another server is elected, and a server that is cut off keeps the name of its last leader: both
     /// know no leader.

@@ -6,6 +6,7 @@ use caravan_types::{BootInstant, Nanos, UnixNanos};
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 use uuid::Uuid;
 
 /// The health of a server of the cluster.
@@ -75,12 +76,22 @@ pub(crate) struct Observed {
     pub(crate) status: Option<ServerStatus>,
 }
 
-/// Returns whether a server is healthy. `leader` is the status of the leader.
-pub(crate) fn is_healthy(observed: &Observed, leader: &ServerStatus, config: &AutopilotConfig) -> bool {
+/// The number of messages of a leader that a server may miss and be healthy.
+const MISSED_MESSAGES: u32 = 3;
+
+/// Returns whether a server is healthy. `leader` is the status of the leader, which sends a message each `silence` at the latest.
+///
+/// The configured threshold counts if the heartbeats allow that. With 200 ms and heartbeats of 180 ms, a server that misses
+/// nothing would be unhealthy in each moment between the threshold and the next heartbeat.
+pub(crate) fn is_healthy(
+    observed: &Observed,
+    leader: &ServerStatus,
+    config: &AutopilotConfig,
+    silence: Duration,
+) -> bool {
     let Some(status) = &observed.status else { return false };
-    let contact = status
-        .last_contact
-        .is_some_and(|age| i64::try_from(age).is_ok_and(|age| age <= config.last_contact_threshold.0.0));
+    let threshold = config.last_contact_threshold.0.to_std().max(silence * MISSED_MESSAGES);
+    let contact = status.last_contact.is_some_and(|age| Duration::from_nanos(age) <= threshold);
     let is_close = leader.last_index.saturating_sub(status.last_index) <= config.max_trailing_logs;
     observed.is_alive && contact && status.last_term == leader.last_term && is_close
 }
@@ -162,7 +173,8 @@ mod tests {
         let leader = ServerStatus { last_term: 3, last_index: 1000, ..Default::default() };
         let good = ServerStatus { last_contact: Some(100_000_000), ..leader.clone() };
         let judge = |is_alive, status: Option<ServerStatus>| {
-            is_healthy(&Observed { is_alive, status, ..Default::default() }, &leader, &config)
+            let observed = Observed { is_alive, status, ..Default::default() };
+            is_healthy(&observed, &leader, &config, Duration::from_millis(60))
         };
         assert!(judge(true, Some(good.clone())));
         assert!(!judge(false, Some(good.clone())) && !judge(true, None));
@@ -171,6 +183,22 @@ mod tests {
         assert!(!judge(true, Some(ServerStatus { last_term: 2, ..good.clone() })));
         assert!(judge(true, Some(ServerStatus { last_index: 750, ..good.clone() })));
         assert!(!judge(true, Some(ServerStatus { last_index: 749, ..good })));
+    }
+
+    #[test]
+    fn a_server_that_missed_two_heartbeats_is_healthy() {
+        let config = AutopilotConfig::default();
+        let leader = ServerStatus { last_term: 3, last_index: 1000, ..Default::default() };
+        let judge = |age: u64, silence| {
+            let status = Some(ServerStatus { last_contact: Some(age * 1_000_000), ..leader.clone() });
+            let observed = Observed { is_alive: true, status, ..Default::default() };
+            is_healthy(&observed, &leader, &config, Duration::from_millis(silence))
+        };
+        assert!(judge(216, 216) && judge(648, 216) && !judge(649, 216));
+        // `raft_multiplier = 5`.
+        assert!(judge(1080, 1080) && !judge(3241, 1080));
+        // Fast heartbeats: the configured threshold counts.
+        assert!(judge(200, 20) && !judge(201, 20));
     }
 
     #[test]

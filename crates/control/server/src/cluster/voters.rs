@@ -297,6 +297,7 @@ impl Voters {
         let answers = futures::future::join_all(asked).await;
         let (boot, wall) = (self.core.boot(), self.core.now());
         let config = self.core.snapshot().autopilot_config().clone();
+        let silence = self.cluster.log.longest_silence();
         self.acknowledged.begin();
         let mut all = Vec::new();
         for (state, (status, sent, received)) in members.members.iter().zip(answers) {
@@ -308,7 +309,7 @@ impl Voters {
                 status.now.since(middle)
             });
             let observed = observed(&view, state, status, skew.unwrap_or_default(), is_own);
-            let healthy = is_healthy(&observed, &leader, &config) && !has_lost;
+            let healthy = is_healthy(&observed, &leader, &config, silence) && !has_lost;
             all.push(ServerHealth { healthy, ..observed.health });
         }
         self.cluster.health.record(all, boot, wall);

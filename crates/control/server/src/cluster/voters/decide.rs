@@ -9,6 +9,12 @@ use uuid::Uuid;
 
 /// How long a server must have failed, and been out of contact, before it is removed.
 const DEAD_AFTER: Nanos = Nanos::from_secs(30);
+/// How long a voter must have failed, and been out of contact, while the number of voters is even. Such a voter adds to the
+/// quorum and not to the failures that the cluster survives.
+///
+/// Example: server 4 joins in place of server 3, which was killed. Three of four voters are the quorum until server 3 is removed,
+/// so a second server that is replaced after 20 s would end it.
+const SPARE_DEAD_AFTER: Nanos = Nanos::from_secs(5);
 /// How long a server that was removed from the member table must have been out of contact before it is removed.
 const GONE_AFTER: Nanos = Nanos::from_secs(5);
 /// How long a term waits before it removes a server that the member table does not know: the table may still fill.
@@ -240,12 +246,15 @@ fn remove_dead(facts: &Facts<'_>) -> Option<Change> {
 }
 
 fn is_dead(facts: &Facts<'_>, server: &Server) -> bool {
+    let voters = facts.servers.iter().filter(|server| server.is_voter()).count();
+    let is_spare = server.is_voter() && voters.is_multiple_of(2);
+    let dead_after = if is_spare { SPARE_DEAD_AFTER } else { DEAD_AFTER };
     let is_own = server.recorded.as_ref().is_some_and(|state| state.number == facts.own);
     match server.status {
         _ if is_own => false,
         // Only what the log knows concerns the quorum; others stay in the table until they are reaped.
         Some(Status::Failed) if server.recorded.is_some() => {
-            server.status_age >= DEAD_AFTER && server.is_silent(DEAD_AFTER)
+            server.status_age >= dead_after && server.is_silent(dead_after)
         }
         None => server.recorded.is_some() && facts.term_age >= UNKNOWN_AFTER && server.is_silent(DEAD_AFTER),
         _ => false,

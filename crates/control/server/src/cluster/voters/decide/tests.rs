@@ -209,6 +209,24 @@ fn a_dead_server_is_removed_after_proof_of_its_death() {
 }
 
 #[test]
+fn a_dead_voter_beside_its_replacement_is_removed_soon() {
+    let dead = |secs| {
+        let mut dead = Server { status_age: Nanos::from_secs(secs), ..failed(3) };
+        dead.recorded.as_mut().unwrap().last_contact = Some(Duration::from_secs(secs.unsigned_abs()));
+        dead
+    };
+    let servers = |secs| [server(1, true), server(2, true), dead(secs), server(4, true)];
+    assert!(matches!(due(&servers(5)), Some(Change::Remove { number: ServerId(3), forced: true, .. })));
+    assert_eq!(due(&servers(4)), None);
+    // Three voters lose a failure that they survive with its removal, so they wait for its return.
+    assert_eq!(due(&[server(1, true), server(2, true), dead(5)]), None);
+    assert_eq!(
+        due(&[server(1, true), server(2, true), dead(5), server(4, false)]),
+        Some(Change::Promote { number: ServerId(4) })
+    );
+}
+
+#[test]
 fn the_quorum_is_never_given_up() {
     // Two of four are dead: no quorum is left to decide, and removal would only hide that.
     let servers = [server(1, true), server(2, true), failed(3), failed(4)];
