@@ -14,6 +14,7 @@ use caravan_types::alloc::{Allocation, ClientStatus, TaskRunState};
 use parking_lot::{Mutex, MutexGuard};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -44,6 +45,8 @@ pub(crate) struct Allocs {
     removing: Arc<Mutex<BTreeSet<AllocId>>>,
     /// The last reported reason why an allocation could not be removed, by allocation.
     kept: Arc<Mutex<BTreeMap<AllocId, String>>>,
+    /// Whether all allocations end with the agent, so that none begins any more.
+    ending: Arc<AtomicBool>,
     tasks: TaskTracker,
 }
 
@@ -56,6 +59,7 @@ impl Allocs {
             runners: Arc::default(),
             removing: Arc::default(),
             kept: Arc::default(),
+            ending: Arc::default(),
             tasks: TaskTracker::new(),
         }
     }
@@ -86,7 +90,14 @@ impl Allocs {
             self.parts.cores.hold(&alloc);
             self.parts.holders.enter(&alloc, runs);
         }
-        self.lock().insert(alloc.id.clone(), runner.clone());
+        {
+            let mut runners = self.lock();
+            // The servers replace services that end with the agent, perhaps on this node.
+            if self.ending.load(Ordering::SeqCst) {
+                return;
+            }
+            runners.insert(alloc.id.clone(), runner.clone());
+        }
         let before = before.iter().map(|runner| runner.state().clone()).collect();
         self.tasks.spawn(runner.run(before, Arc::new(self.clone())));
     }
@@ -225,6 +236,11 @@ impl Allocs {
 
     /// Stops and removes all allocations: users of plugins first, then the plugins.
     pub(crate) async fn destroy_all(&self) {
+        {
+            // With the lock, no allocation begins after the list of those to end.
+            let _runners = self.lock();
+            self.ending.store(true, Ordering::SeqCst);
+        }
         for plugins in [false, true] {
             let runners: Vec<_> =
                 self.lock().values().filter(|r| r.is_plugin() == plugins).cloned().collect();
