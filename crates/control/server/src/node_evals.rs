@@ -3,11 +3,12 @@
 use crate::core::{Core, new_id};
 use crate::error::ServerError;
 use caravan_state::Root;
+use caravan_types::alloc::{AllocUpdate, ClientStatus};
 use caravan_types::command::{Change, NodeChange, Refusal};
 use caravan_types::eval::{EvalStatus, Evaluation, Trigger};
 use caravan_types::job::Job;
 use caravan_types::{EvalId, JobKey, NodeId, UnixNanos};
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 
 /// Returns an evaluation of a job.
 pub(crate) fn evaluation(job: &Job, trigger: Trigger, now: UnixNanos) -> Evaluation {
@@ -65,34 +66,31 @@ pub(crate) async fn commit(
     }
 }
 
-/// Returns the evaluations that follow from clients' reports: one per job with failed allocations, or with allocations
-/// that return from being unknown.
-pub(crate) fn for_updates(
-    root: &Root,
-    updates: &[caravan_types::alloc::AllocUpdate],
-    now: UnixNanos,
-) -> Vec<Evaluation> {
-    use caravan_types::alloc::ClientStatus;
-    let keys: BTreeSet<JobKey> = updates
-        .iter()
-        .filter(|u| u.client_status == ClientStatus::Failed)
-        .filter_map(|u| root.alloc(&u.alloc_id))
-        .filter(|a| !a.client_terminal() && !a.server_terminal())
-        .map(|a| a.job_key())
-        .collect();
-    let back: BTreeSet<JobKey> = updates
-        .iter()
-        .filter(|u| u.client_status == ClientStatus::Running)
-        .filter_map(|u| root.alloc(&u.alloc_id))
-        .filter(|a| a.client_status == ClientStatus::Unknown)
-        .map(|a| a.job_key())
-        .filter(|key| !keys.contains(key))
-        .collect();
-    let failed = keys.iter().map(|key| (key, Trigger::AllocFailure));
-    failed
-        .chain(back.iter().map(|key| (key, Trigger::Reconnect)))
-        .filter_map(|(key, trigger)| Some((root.job(key)?, trigger)))
-        .filter(|(job, _)| !job.is_stopped())
-        .map(|(job, trigger)| evaluation(job, trigger, now))
-        .collect()
+/// Returns the evaluations that follow from clients' reports: one per job with allocations that failed, that return from being
+/// unknown, or that ended although their job runs until it is stopped.
+///
+/// The last case follows a restore: the snapshot has a job that was stopped later, and the node reports the allocations as ended.
+pub(crate) fn for_updates(root: &Root, updates: &[AllocUpdate], now: UnixNanos) -> Vec<Evaluation> {
+    let trigger = |update: &AllocUpdate| {
+        let alloc = root.alloc(&update.alloc_id)?;
+        let job = root.job(&alloc.job_key()).filter(|job| !job.is_stopped())?;
+        let ends = !alloc.client_terminal() && !alloc.server_terminal();
+        let trigger = match update.client_status {
+            ClientStatus::Failed if ends => Trigger::AllocFailure,
+            ClientStatus::Complete if ends && !job.kind.is_batch() => Trigger::AllocStop,
+            ClientStatus::Running if alloc.client_status == ClientStatus::Unknown => Trigger::Reconnect,
+            _ => return None,
+        };
+        Some((alloc.job_key(), trigger))
+    };
+    let mut triggers: BTreeMap<JobKey, Trigger> = BTreeMap::new();
+    for (key, trigger) in updates.iter().filter_map(trigger) {
+        let first = triggers.entry(key).or_insert(trigger);
+        // A failure decides whether the next try waits.
+        if trigger == Trigger::AllocFailure {
+            *first = trigger;
+        }
+    }
+    let evaluation = |(key, trigger)| Some(evaluation(root.job(key)?, *trigger, now));
+    triggers.iter().filter_map(evaluation).collect()
 }

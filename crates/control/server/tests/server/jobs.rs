@@ -8,7 +8,7 @@ use caravan_server::{JobSubmission, Kind};
 use caravan_types::Nanos;
 use caravan_types::alloc::{ClientStatus, DesiredStatus};
 use caravan_types::eval::{EvalStatus, Trigger};
-use caravan_types::job::{JobStatus, JobType};
+use caravan_types::job::{Job, JobStatus, JobType};
 use caravan_types::volume::AccessMode;
 use futures::StreamExt;
 
@@ -227,6 +227,29 @@ async fn a_failure_has_its_job_looked_at_once() {
     // An end is final, whatever arrives late.
     client.status(&alloc, ClientStatus::Running).await;
     assert_eq!(cluster.root().alloc(&alloc.id).unwrap().client_status, ClientStatus::Failed);
+}
+
+/// After the restore of a snapshot, a node reports allocations as ended that the state shows as running: their job was stopped
+/// after the snapshot.
+#[tokio::test]
+async fn a_service_whose_allocation_ended_runs_again() {
+    let cluster = Setup::memory().start().await;
+    let client = cluster.plain("a").await;
+    cluster.run_job(make::job("web")).await;
+    let first = cluster.placed("web").await;
+    client.status(&first, ClientStatus::Running).await;
+    client.status(&first, ClientStatus::Complete).await;
+    cluster.quiet().await;
+    assert_ne!(cluster.placed("web").await.id, first.id);
+
+    let batch = Job { kind: JobType::Batch, ..make::job("once") };
+    cluster.run_job(batch).await;
+    let once = cluster.placed("once").await;
+    client.status(&once, ClientStatus::Complete).await;
+    cluster.quiet().await;
+    let root = cluster.root();
+    let looks = root.evals_by_job(&make::job_key("once")).filter(|e| e.triggered_by == Trigger::AllocStop);
+    assert_eq!(looks.count(), 0, "a batch job ends by itself");
 }
 
 #[tokio::test]

@@ -1,6 +1,7 @@
 //! Snapshots of a cluster: saved at the leader and at a follower, restored on a running cluster and in another one.
 
 use super::{put, text, value};
+use crate::{run_job, script_job};
 use anyhow::{Result, bail, ensure};
 use caravan_testkit::{Agent, AgentOptions, Servers, eventually};
 use std::fs;
@@ -138,4 +139,24 @@ fn another_cluster_needs_the_key_of_the_cluster() -> Result<()> {
     let newer = index(&third, "/v1/var/app")?;
     ensure!(newer > new, "indexes go on after a restart: {newer:?} after {new:?}");
     Ok(())
+}
+
+/// The state of the snapshot shows the allocation as running, and its node has ended it since. The node's report makes the servers
+/// place the job again.
+#[test]
+fn a_job_that_was_stopped_since_a_snapshot_runs_after_its_restore() -> Result<()> {
+    let agent = Agent::with(AgentOptions::default())?;
+    run_job(&agent, "web", &script_job("web", "sleep 3600"))?;
+    let first = agent.wait_alloc("web", "running")?;
+    let file = text(&agent.dir().join("before"))?;
+    agent.caravan(&["operator", "snapshot", "save", &file])?.ok()?;
+    agent.caravan(&["job", "stop", "web"])?.ok()?;
+    agent.wait_alloc("web", "complete")?;
+    agent.caravan(&["operator", "snapshot", "restore", &file])?.ok()?;
+    eventually("another allocation of the job to run", || {
+        let allocs = agent.get("/v1/job/web/allocations")?;
+        let runs =
+            |alloc: &serde_json::Value| alloc["ID"] != first["ID"] && alloc["ClientStatus"] == "running";
+        if allocs.as_array().is_some_and(|all| all.iter().any(runs)) { Ok(()) } else { bail!("{allocs}") }
+    })
 }
