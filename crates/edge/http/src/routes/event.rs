@@ -26,6 +26,8 @@ use std::time::Duration;
 
 /// The interval of heartbeats on an idle stream.
 const HEARTBEAT: Duration = Duration::from_secs(30);
+/// The limits of `heartbeat`: readers that notice a frozen agent soon ask for shorter intervals.
+const HEARTBEATS: (Nanos, Nanos) = (Nanos::from_secs(1), Nanos::from_secs(60));
 /// How long an empty stream stays open. Its end informs clients that wait for the first line.
 const SILENCE: Duration = Duration::from_secs(10);
 /// The limits of `coalesce`: below, a stream costs as much as one of each change; above, it says less than a list.
@@ -95,7 +97,9 @@ pub(crate) fn stream(call: &Call) -> Result<Reply, ApiError> {
         })?,
     };
     let filter = Filter::read(call)?;
-    let coalesce = coalesce(call)?;
+    let coalesce = interval(call, "coalesce", COALESCE)?;
+    let asked = interval(call, "heartbeat", HEARTBEATS)?;
+    let heartbeat = asked.unwrap_or(HEARTBEAT);
     let server = call.server()?;
     let who = Who {
         server: server.clone(),
@@ -103,6 +107,7 @@ pub(crate) fn stream(call: &Call) -> Result<Reply, ApiError> {
         namespace: call.namespace.to_string(),
         topics: call.query.all("topic").map(str::to_owned).collect(),
         rows: call.query.flag("caravan")?.unwrap_or(false),
+        heartbeat: asked,
     };
     if !who.may(&call.caller()) {
         return match who.rows {
@@ -115,12 +120,12 @@ pub(crate) fn stream(call: &Call) -> Result<Reply, ApiError> {
     let from = if is_new { server.store().snapshot().index().saturating_add(1) } else { index };
     let events = server.store().events();
     let lines: BoxStream<'static, Result<Bytes, Infallible>> = match coalesce {
-        None => Box::pin(lines::each(events.follow(from), filter, who, HEARTBEAT)),
+        None => Box::pin(lines::each(events.follow(from), filter, who, heartbeat)),
         Some(pause) => {
             let filter = Arc::new(filter);
             let selects = filter.clone();
             let reader = events.follow_coalesced(from, move |event| selects.takes(event));
-            Box::pin(lines::newest(reader, filter, who, from, pause, HEARTBEAT))
+            Box::pin(lines::newest(reader, filter, who, from, pause, heartbeat))
         }
     };
     let body = Body::from_stream(futures::StreamExt::take_until(
@@ -130,15 +135,15 @@ pub(crate) fn stream(call: &Call) -> Result<Reply, ApiError> {
     Ok(Reply::raw(JSON, body).header("cache-control", "no-cache"))
 }
 
-/// Parses `coalesce`, the shortest time between two transmissions; without it the stream has each change.
-fn coalesce(call: &Call) -> Result<Option<Duration>, ApiError> {
-    let Some(text) = call.query.get("coalesce") else { return Ok(None) };
-    let (least, most) = COALESCE;
+/// Parses a parameter that is a duration within limits: `coalesce` is the shortest time between two transmissions, without
+/// which the stream has each change, and `heartbeat` the longest one.
+fn interval(call: &Call, name: &str, (least, most): (Nanos, Nanos)) -> Result<Option<Duration>, ApiError> {
+    let Some(text) = call.query.get(name) else { return Ok(None) };
     match go_duration(text) {
-        Some(pause) if (least..=most).contains(&pause) => Ok(Some(pause.to_std())),
-        Some(_) => Err(ApiError::bad_request(format!("`coalesce` is {text:?}; expected {least} to {most}"))),
+        Some(found) if (least..=most).contains(&found) => Ok(Some(found.to_std())),
+        Some(_) => Err(ApiError::bad_request(format!("`{name}` is {text:?}; expected {least} to {most}"))),
         None => {
-            Err(ApiError::bad_request(format!("`coalesce` is {text:?}; expected a duration such as `500ms`")))
+            Err(ApiError::bad_request(format!("`{name}` is {text:?}; expected a duration such as `500ms`")))
         }
     }
 }
@@ -165,6 +170,9 @@ struct Who {
     /// names the topics of which the caller may see none, and the index of the newest change of each topic. A caller who
     /// may see none at all is refused, instead of waiting for a first line.
     rows: bool,
+    /// The interval of heartbeats that the subscriber asked for. The first line confirms it, in milliseconds: servers of earlier
+    /// versions ignore the parameter.
+    heartbeat: Option<Duration>,
 }
 
 impl Who {
@@ -181,7 +189,11 @@ impl Who {
             .collect();
         // The reader exists already: a change is in its events, or its index is here.
         let indexes = indexes(&self.server.store().snapshot(), &self.topics);
-        line(&json!({"Caravan": {"Denied": denied, "Indexes": indexes}}))
+        let mut opening = json!({"Denied": denied, "Indexes": indexes});
+        if let Some(heartbeat) = self.heartbeat {
+            opening["Heartbeat"] = json!(heartbeat.as_millis());
+        }
+        line(&json!({"Caravan": opening}))
     }
 
     /// Returns whether a caller may receive all topics that the query names, or some event with [`Who::rows`].

@@ -17,12 +17,17 @@ pub(crate) struct Lines {
 
 impl Lines {
     pub(crate) async fn open(api: &Api, query: &str) -> Self {
+        Self::begin(api, query).await.0
+    }
+
+    /// Opens a stream and returns its first line, too.
+    async fn begin(api: &Api, query: &str) -> (Self, Value) {
         let answer = api.web.open(&format!("/v1/event/stream?{query}")).await;
         assert_eq!(answer.status(), 200, "{query}");
         let mut lines = Self { body: answer.into_body(), text: String::new() };
         let first = lines.next().await.expect("a first line");
         assert!(first.get("Events").is_none(), "{first}");
-        lines
+        (lines, first)
     }
 
     /// Returns the next line; `None` at the end.
@@ -48,6 +53,24 @@ impl Lines {
             }
         }
     }
+}
+
+#[tokio::test]
+async fn a_reader_names_the_heartbeat() {
+    let api = Api::start().await;
+    for (text, part) in [
+        ("100ms", "expected 1s to 1m0s"),
+        ("2m", "expected 1s to 1m0s"),
+        ("often", "expected a duration such as `500ms`"),
+    ] {
+        let got = api.web.get(&format!("/v1/event/stream?heartbeat={text}")).await;
+        assert_eq!((got.status.as_u16(), got.text()), (400, format!("`heartbeat` is {text:?}; {part}")));
+    }
+    let (mut lines, first) = Lines::begin(&api, "topic=Variable&caravan=true&heartbeat=1s").await;
+    assert_eq!(first["Caravan"]["Heartbeat"], 1000);
+    assert_eq!(lines.next().await, Some(json!({})));
+    let (_lines, first) = Lines::begin(&api, "topic=Variable&caravan=true").await;
+    assert!(first["Caravan"].get("Heartbeat").is_none(), "{first}");
 }
 
 #[tokio::test]
