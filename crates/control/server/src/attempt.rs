@@ -2,9 +2,12 @@
 //! leader.
 
 use std::cell::Cell;
+use tokio::time::Instant;
 
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug)]
 struct Seen {
+    /// Until when a write of the request may wait for a quorum.
+    deadline: Instant,
     /// A write may be in the log.
     wrote: bool,
     /// The log refused a write, because this server does not lead any more.
@@ -17,14 +20,19 @@ tokio::task_local! {
 
 /// Runs the work of a request. Returns its outcome, and whether the request can be repeated at the next leader: a write
 /// was refused because the term had ended, and none was made before. Writes of other tasks are not seen, and their
-/// refusals do not count.
-pub async fn attempt<T>(work: impl Future<Output = T>) -> (T, bool) {
+/// refusals do not count. A write waits for a quorum until `deadline`.
+pub async fn attempt<T>(deadline: Instant, work: impl Future<Output = T>) -> (T, bool) {
     let counted = async {
         let outcome = work.await;
         let seen = SEEN.with(Cell::get);
         (outcome, seen.refused && !seen.wrote)
     };
-    SEEN.scope(Cell::default(), counted).await
+    SEEN.scope(Cell::new(Seen { deadline, wrote: false, refused: false }), counted).await
+}
+
+/// Returns until when a write of this request may wait for a quorum; `None` for work that no request asked for.
+pub(crate) fn deadline() -> Option<Instant> {
+    SEEN.try_with(|seen| seen.get().deadline).ok()
 }
 
 /// Records that a write of this request may be in the log.
@@ -45,6 +53,10 @@ fn note(change: impl FnOnce(Seen) -> Seen) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    async fn attempt<T>(work: impl Future<Output = T>) -> (T, bool) {
+        super::attempt(Instant::now(), work).await
+    }
 
     #[tokio::test]
     async fn only_a_request_that_wrote_nothing_can_be_repeated() {

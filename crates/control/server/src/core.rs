@@ -6,7 +6,7 @@ use crate::attempt;
 use crate::cluster::LEADER_TIMEOUT;
 use crate::error::ServerError;
 use crate::keyring::Keyring;
-use crate::runtime::{self, planted};
+use crate::runtime::{self, planted, select};
 use caravan_consensus::{Applied, BoxError, Capture, Meaning, StateMachine};
 use caravan_meters::Meters;
 use caravan_state::{Snapshot, Store};
@@ -198,7 +198,7 @@ impl Core {
     /// Appends a command. A leader that has not heard from a quorum within its lease refuses to append, and may lead on
     /// in the same term: the command waits for a quorum then, as a request waits for a leader.
     async fn append(&self, term: u64, bytes: Vec<u8>, command: Command) -> Result<Applied, ServerError> {
-        let deadline = runtime::now() + LEADER_TIMEOUT;
+        let deadline = attempt::deadline().unwrap_or_else(|| runtime::now() + LEADER_TIMEOUT);
         let mut meaning: Option<Meaning> = Some(Box::new(command));
         loop {
             let appended = if planted!(NoTerm) {
@@ -221,8 +221,14 @@ impl Core {
                 }
             }
             // Ends with a round of heartbeats, at the latest with a failed one.
-            if self.log.read(None).await.is_err() {
-                runtime::sleep(QUORUM_RETRY).await;
+            let round = async {
+                if self.log.read(None).await.is_err() {
+                    runtime::sleep(QUORUM_RETRY).await;
+                }
+            };
+            select! {
+                () = round => {}
+                () = runtime::sleep_until(deadline) => {}
             }
         }
     }

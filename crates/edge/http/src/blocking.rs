@@ -30,7 +30,9 @@ pub(crate) async fn read<T>(
     if wait.index == 0 {
         return answer(&Reads::new(&store.snapshot()));
     }
-    let deadline = Instant::now() + jittered(wait.limit, rand::random());
+    // A query that waited at another leader before has the rest of its time.
+    let left = jittered(wait.limit, rand::random()).saturating_sub(call.waited());
+    let deadline = Instant::now() + left;
     let is_led = call.line.place == Place::Server && !call.query.is_stale();
     let mut watch = None;
     let guards = server.admin().acl_enabled();
@@ -74,7 +76,7 @@ pub(crate) async fn read<T>(
         tokio::select! {
             () = woken(watch.as_mut()) => {}
             // The state of this server may lag from now on: the new leader continues.
-            () = server.ended_leading(), if is_led => return Err(ApiError::no_leader()),
+            () = server.ended_leading(), if is_led => return Err(ApiError::leader_lost()),
             () = changed(rights.as_mut()) => rights = Some(access::watched(server, &call.caller())),
             () = call.state.stopping.cancelled() => return judged(&store.snapshot()),
             () = tokio::time::sleep_until(deadline) => return judged(&store.snapshot()),
@@ -95,6 +97,11 @@ async fn changed(rights: Option<&mut Watched>) {
         Some(rights) => rights.changed().await,
         None => std::future::pending().await,
     }
+}
+
+/// Returns the longest time that a query may wait.
+pub(crate) fn longest(limit: Duration) -> Duration {
+    jittered(limit, u16::MAX)
 }
 
 /// Returns the wait plus up to one sixteenth, so that clients that started together do not return together.

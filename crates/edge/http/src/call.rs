@@ -10,6 +10,8 @@ use caravan_server::{Caller, Handle};
 use caravan_types::Namespace;
 use http::{HeaderMap, Method};
 use std::sync::Arc;
+use std::time::Duration;
+use tokio::time::Instant;
 
 /// A request with its path and query decoded and its body read.
 pub(crate) struct Call {
@@ -24,6 +26,10 @@ pub(crate) struct Call {
     pub(crate) body: Bytes,
     /// The number of agents that forwarded the request.
     pub(crate) hops: u8,
+    /// When the request arrived at this agent.
+    pub(crate) arrived: Instant,
+    /// For how long the request had waited at another server before.
+    pub(crate) waited_before: Duration,
     /// The line of the route table that matches the request.
     pub(crate) line: &'static Line,
     /// The namespace that was checked for the request; `*` means all namespaces.
@@ -44,10 +50,17 @@ impl Call {
             headers: self.headers.clone(),
             body: self.body.clone(),
             hops: self.hops,
+            arrived: self.arrived,
+            waited_before: self.waited_before,
             line: self.line,
             namespace: self.namespace.clone(),
             caller: ArcSwap::new(self.caller.load_full()),
         }
+    }
+
+    /// Returns for how long the request has waited at all servers.
+    pub(crate) fn waited(&self) -> Duration {
+        self.waited_before + self.arrived.elapsed()
     }
 
     /// Returns the caller with the rights of the latest check. A later check may reduce the rights.

@@ -8,7 +8,7 @@ use crate::client_side;
 use crate::compress::Coding;
 use crate::error::ApiError;
 use crate::http_body::Body;
-use crate::leader;
+use crate::leader::{self, Patience};
 use crate::query::{Query, cleaned};
 use crate::region;
 use crate::relay::{self, ASKS, FromAgent, HOPS, MAX_HOPS};
@@ -172,6 +172,8 @@ async fn answer(
         .filter(|_| from_agent)
         .and_then(|v| v.to_str().ok())
         .and_then(|v| v.parse().ok());
+    let is_from_server = sender.is_some_and(|sender| sender.is_server);
+    let waited = relay::millis(&parts.headers, &relay::WAITED).filter(|_| is_from_server);
     let call = Call {
         state,
         method: parts.method,
@@ -183,6 +185,8 @@ async fn answer(
         headers: parts.headers,
         body,
         hops: hops.unwrap_or(0),
+        arrived: tokio::time::Instant::now(),
+        waited_before: waited.unwrap_or_default(),
         caller: ArcSwap::from_pointee(Caller::unrestricted()),
     };
     let call = Arc::new(call);
@@ -197,23 +201,19 @@ async fn answer(
         };
     }
     let request = Admitted { sender, asks, upgrade: Mutex::new(upgrade) };
-    let (first, mut give_up) = (Instant::now(), None);
+    let mut patience = Patience::begin(&call, is_from_server);
     loop {
-        let begun = Instant::now();
-        match Box::pin(once(&call, &request)).await {
+        match Box::pin(once(&call, &request, patience)).await {
             Answered::Done(result) => return result,
             // Nothing was done: the request is sent to the next leader, which may take an election.
-            Answered::LeaderLost(again) => {
-                // A query that a leader has held has the whole time again, also if leaders follow each other quickly.
-                let fresh = call.is_get() && begun.elapsed() > leader::held_after(&call);
-                // A write without a quorum has waited for a leader within its first attempt.
-                let since = if call.is_get() { Instant::now() } else { first };
-                let until = give_up.filter(|_| !fresh).unwrap_or(since + leader::LOST_TIMEOUT);
-                if Instant::now() >= until {
+            Answered::LeaderLost { again, held } => {
+                if held {
+                    patience.renew(&call);
+                }
+                if patience.is_over() {
                     return Err(leader::no_leader(&call));
                 }
-                give_up = Some(until);
-                again.wait().await;
+                again.wait(patience).await;
             }
         }
     }
@@ -231,8 +231,11 @@ struct Admitted {
 /// The result of one attempt to answer a request.
 enum Answered {
     Done(Result<Response<Body>, ApiError>),
-    /// The leader was lost before it did anything.
-    LeaderLost(leader::Again),
+    /// The leader was lost before it did anything, or while it `held` a query.
+    LeaderLost {
+        again: leader::Again,
+        held: bool,
+    },
 }
 
 impl From<ApiError> for Answered {
@@ -242,7 +245,7 @@ impl From<ApiError> for Answered {
 }
 
 /// Answers a request, or passes it on to the leader.
-async fn once(call: &Arc<Call>, request: &Admitted) -> Answered {
+async fn once(call: &Arc<Call>, request: &Admitted, patience: Patience) -> Answered {
     let is_forwarded = request.sender.is_some_and(|sender| sender.is_server);
     let mut is_current = false;
     // Before the leader is found: a change after that is not missed.
@@ -250,24 +253,30 @@ async fn once(call: &Arc<Call>, request: &Admitted) -> Answered {
     if let (Some(server), Place::Server, None) = (&call.state.server, call.line.place, &request.asks)
         && !matches!(call.line.need, Need::Refused(..))
     {
-        match Box::pin(leader::find(call, server, is_forwarded)).await {
+        match Box::pin(leader::find(call, server, is_forwarded, patience)).await {
             Ok(leader::Found::Here) => {}
             Ok(leader::Found::Current) => is_current = true,
             Ok(leader::Found::There(channel)) => {
-                return match Box::pin(leader::pass_on(call, &channel)).await {
+                let moved = server.cluster().leader_change();
+                return match Box::pin(leader::pass_on(call, &channel, patience, moved)).await {
                     leader::Passed::Answer(result) => Answered::Done(result),
-                    leader::Passed::LeaderLost => Answered::LeaderLost(leader::Again::after(call, change)),
+                    leader::Passed::LeaderLost { held } => {
+                        Answered::LeaderLost { again: leader::Again::after(call, change), held }
+                    }
                 };
             }
             Err(error) => return error.into(),
         }
     }
-    let (result, is_undone) = caravan_server::attempt(Box::pin(here(call, request, is_current))).await;
+    let here = Box::pin(here(call, request, is_current, patience));
+    let (result, is_undone) = caravan_server::attempt(patience.until(), here).await;
     match result {
         Err(error) if error.reason == Some(ErrorReason::NoLeader) => {
             let repeats = call.is_get() || is_undone && leader::repeats(call);
             match (repeats, is_forwarded) {
-                (true, false) => Answered::LeaderLost(leader::Again::after(call, change)),
+                (true, false) => {
+                    Answered::LeaderLost { again: leader::Again::after(call, change), held: error.held }
+                }
                 // The server that passed the request on sends it to the next leader.
                 (true, true) => error.into(),
                 (false, _) => ApiError { reason: None, ..error }.into(),
@@ -279,7 +288,12 @@ async fn once(call: &Arc<Call>, request: &Admitted) -> Answered {
 
 /// Answers a request at this agent, or forwards it to a node. `is_current` is set at a follower whose state contains
 /// everything that was acknowledged before the request.
-async fn here(call: &Arc<Call>, request: &Admitted, is_current: bool) -> Result<Response<Body>, ApiError> {
+async fn here(
+    call: &Arc<Call>,
+    request: &Admitted,
+    is_current: bool,
+    patience: Patience,
+) -> Result<Response<Body>, ApiError> {
     let (line, from_agent, asks) = (call.line, request.sender.is_some(), &request.asks);
     match (&call.state.server, &call.state.relay) {
         // The refusal is sent over the websocket, whose first message may hold the token.
@@ -308,14 +322,14 @@ async fn here(call: &Arc<Call>, request: &Admitted, is_current: bool) -> Result<
         let upgrade = request.upgrade.lock().take();
         return routes::exec::upgrade(call.clone(), parse, upgrade).map(|reply| reply.into_response(false));
     }
-    let response = Box::pin(placed(call, is_current)).await?;
+    let response = Box::pin(placed(call, is_current, patience)).await?;
     // An agent without a server checks only its own callers: a forwarded request is checked by the agent that sent it.
     let judges = call.state.server.is_some() || (!from_agent && answers_itself(call));
     Ok(if judges { relay::guarded(response, call.clone()) } else { response })
 }
 
 /// Answers a request at the agent where it belongs.
-async fn placed(call: &Call, is_current: bool) -> Result<Response<Body>, ApiError> {
+async fn placed(call: &Call, is_current: bool, patience: Patience) -> Result<Response<Body>, ApiError> {
     let server = call.state.server.as_ref();
     let destination = match call.line.place {
         Place::Node(object) => {
@@ -335,11 +349,13 @@ async fn placed(call: &Call, is_current: bool) -> Result<Response<Body>, ApiErro
         (Destination::Node(node), Some(server)) => {
             Destination::There(server.node_channel(&node).await.map_err(ApiError::no_path)?)
         }
-        (Destination::Leader, Some(server)) => match server.cluster().place(false, false).await {
-            Ok(LeaderPlace::Here) => Destination::Here,
-            Ok(LeaderPlace::There(channel)) => Destination::Server(channel),
-            Err(_) => return Err(leader::no_leader(call)),
-        },
+        (Destination::Leader, Some(server)) => {
+            match server.cluster().place(false, false, patience.until()).await {
+                Ok(LeaderPlace::Here) => Destination::Here,
+                Ok(LeaderPlace::There(channel)) => Destination::Server(channel),
+                Err(_) => return Err(leader::no_leader(call)),
+            }
+        }
         (destination, _) => destination,
     };
     let response = match (destination, call.state.server.as_ref().filter(|_| is_cached(call))) {

@@ -20,6 +20,8 @@ pub struct ApiError {
     pub(crate) indexed: Indexed,
     /// Reason, where clients act on it: in a header.
     pub(crate) reason: Option<ErrorReason>,
+    /// Whether a leader held the request, which waited for a change, until its term ended.
+    pub(crate) held: bool,
     /// Problems of the job that was refused: for clients that ask for them.
     pub(crate) problems: Vec<JobProblem>,
 }
@@ -42,7 +44,14 @@ pub(crate) enum ClientCall {
 impl ApiError {
     /// Creates an error with this status.
     pub fn new(status: StatusCode, message: impl Into<String>) -> Self {
-        Self { status, message: message.into(), indexed: Indexed::None, reason: None, problems: Vec::new() }
+        Self {
+            status,
+            message: message.into(),
+            indexed: Indexed::None,
+            reason: None,
+            held: false,
+            problems: Vec::new(),
+        }
     }
     /// Creates the error for an invalid request: 400.
     pub fn bad_request(message: impl Into<String>) -> Self {
@@ -59,6 +68,10 @@ impl ApiError {
     /// Creates the error for servers without a leader: 500.
     pub fn no_leader() -> Self {
         Self { reason: Some(ErrorReason::NoLeader), ..Self::internal("No cluster leader") }
+    }
+    /// Creates the error for a query that waited for a change when the term of the leader ended.
+    pub(crate) fn leader_lost() -> Self {
+        Self { held: true, ..Self::no_leader() }
     }
     /// Creates the error for an allocation whose files cannot be removed on demand: 500.
     pub(crate) fn not_collected() -> Self {

@@ -7,31 +7,74 @@
 //! contains everything that was acknowledged before. Reads that arrive together share the question to the leader.
 
 use crate::access::Place;
+use crate::blocking;
 use crate::call::Call;
 use crate::error::ApiError;
 use crate::http_body::Body;
 use crate::relay;
-use crate::reply::{KNOWN_LEADER, LAST_CONTACT};
+use crate::reply::{HELD, KNOWN_LEADER, LAST_CONTACT};
 use caravan_api::{ErrorReason, REASON_HEADER};
 use caravan_rpc::{Channel, Code};
 use caravan_server::{Handle, LeaderPlace};
 use futures::future::BoxFuture;
 use http::{HeaderValue, Response, StatusCode};
 use std::time::Duration;
+use tokio::time::Instant;
 
 /// The longest pause before a request is sent again. Pauses are random, so that thousands of waiting queries do not return
 /// to the new leader at the same moment.
 const MAX_PAUSE: Duration = Duration::from_millis(400);
 
-/// How long a request is sent to one leader after the other before it fails.
+/// How long a request looks for a leader before it fails, at all servers together (docs/reference/cluster.md, section 7.1).
 pub(crate) const LOST_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The route of the public keys. Other services verify identities with them, so every server answers it without a leader
 /// too (docs/reference/cluster.md, section 12.1).
 const PUBLIC_KEYS: &str = "/.well-known/*";
 
-/// How long an attempt takes at least if a leader held it.
-pub(crate) const HELD: Duration = Duration::from_secs(1);
+/// How long the attempt of a waiting query whose connection was lost takes at least if a leader held it.
+const HELD_AFTER: Duration = Duration::from_secs(1);
+
+/// The time in which a request may look for a leader: one deadline for the search, the proof of leadership, and repetitions at
+/// other servers.
+///
+/// Example: three servers, of which two are killed. A follower takes server 1 for the leader and passes a read on, with 5 s. Server
+/// 1 finds no quorum for 5 s and refuses. The follower has no time left, and answers the user.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Patience {
+    until: Instant,
+}
+
+impl Patience {
+    /// Begins with the time that another server left for the request, or with the whole time.
+    pub(crate) fn begin(call: &Call, is_from_server: bool) -> Self {
+        let left = relay::millis(&call.headers, &relay::HOLD).filter(|_| is_from_server);
+        Self { until: call.arrived + left.unwrap_or(LOST_TIMEOUT).min(LOST_TIMEOUT) }
+    }
+
+    /// Returns the end of the time.
+    pub(crate) fn until(self) -> Instant {
+        self.until
+    }
+
+    /// Returns the rest of the time.
+    pub(crate) fn left(self) -> Duration {
+        self.until.saturating_duration_since(Instant::now())
+    }
+
+    pub(crate) fn is_over(self) -> bool {
+        self.left().is_zero()
+    }
+
+    /// Begins again after a leader held a query, unless the wait of the query is over: a query that waits for minutes meets
+    /// several leaders.
+    pub(crate) fn renew(&mut self, call: &Call) {
+        let is_waiting = call.query.wait().is_ok_and(|wait| call.waited() < blocking::longest(wait.limit));
+        if is_waiting {
+            self.until = Instant::now() + LOST_TIMEOUT;
+        }
+    }
+}
 
 /// Where a request is answered.
 pub(crate) enum Found {
@@ -45,8 +88,10 @@ pub(crate) enum Found {
 /// The result of passing a request on.
 pub(crate) enum Passed {
     Answer(Result<Response<Body>, ApiError>),
-    /// The leader was lost, and the request may be sent again.
-    LeaderLost,
+    /// The leader was lost, and the request may be sent again. `held`: the request is a query, and the leader held it.
+    LeaderLost {
+        held: bool,
+    },
 }
 
 /// When a request whose leader was lost is sent again.
@@ -63,12 +108,13 @@ impl Again {
         Self { pause: MAX_PAUSE.mul_f64(rand::random::<f64>()), change: change.filter(|_| !is_waiting(call)) }
     }
 
-    /// Waits until the request may be sent again.
-    pub(crate) async fn wait(self) {
+    /// Waits until the request may be sent again, at the latest until the end of its patience.
+    pub(crate) async fn wait(self, patience: Patience) {
+        let pause = self.pause.min(patience.left());
         match self.change {
-            None => tokio::time::sleep(self.pause).await,
+            None => tokio::time::sleep(pause).await,
             Some(change) => {
-                let _ = tokio::time::timeout(self.pause, change).await;
+                let _ = tokio::time::timeout(pause, change).await;
             }
         }
     }
@@ -80,30 +126,30 @@ pub(crate) fn repeats(call: &Call) -> bool {
     call.line.place == Place::Server && call.line.path != "operator/raft/transfer-leadership"
 }
 
-/// Returns how long an attempt must have taken to show that a leader held the request.
-pub(crate) fn held_after(call: &Call) -> Duration {
-    if is_waiting(call) { HELD } else { LOST_TIMEOUT }
-}
-
 /// Returns whether a query waits for a change of the state.
 fn is_waiting(call: &Call) -> bool {
     ["index", "wait"].iter().any(|name| call.query.get(name).is_some())
 }
 
 /// Finds the leader for a request; a stale read is answered by any server.
-pub(crate) async fn find(call: &Call, server: &Handle, is_forwarded: bool) -> Result<Found, ApiError> {
+pub(crate) async fn find(
+    call: &Call,
+    server: &Handle,
+    is_forwarded: bool,
+    patience: Patience,
+) -> Result<Found, ApiError> {
     let is_public = call.line.path == PUBLIC_KEYS && call.is_get();
     if is_stale(call) || (is_public && server.cluster().is_member() && !server.cluster().knows_leader()) {
         if !is_about_log(call) && server.cluster().is_member() {
             // Without a leader, the state stays as the restart left it. The headers then name no leader.
-            let recovered = tokio::time::timeout(LOST_TIMEOUT, server.cluster().recovered()).await;
+            let recovered = tokio::time::timeout_at(patience.until(), server.cluster().recovered()).await;
             if let Ok(Err(error)) = recovered {
                 return Err(ApiError::internal(error.to_string()));
             }
         }
         return Ok(Found::Here);
     }
-    match server.cluster().place(is_forwarded, call.is_get()).await {
+    match server.cluster().place(is_forwarded, call.is_get(), patience.until()).await {
         Ok(LeaderPlace::Here) => Ok(Found::Here),
         Ok(LeaderPlace::There(_)) if stays(call) && server.cluster().catches_up().await => Ok(Found::Current),
         Ok(LeaderPlace::There(channel)) => Ok(Found::There(channel)),
@@ -166,25 +212,46 @@ fn stays(call: &Call) -> bool {
     call.line.follows && call.is_get() && !is_waiting(call) && call.query.get("consistent").is_none()
 }
 
-/// Passes a request on to the leader.
-pub(crate) async fn pass_on(call: &Call, leader: &Channel) -> Passed {
-    if leader.ready().await.is_err() {
+/// Passes a request on to the leader. `change` ends when this server sees another leader, or an election: a read is sent to the
+/// next leader then, because a leader whose processes are frozen answers nothing and closes no connection.
+pub(crate) async fn pass_on(
+    call: &Call,
+    leader: &Channel,
+    patience: Patience,
+    change: impl Future<Output = ()>,
+) -> Passed {
+    if !matches!(tokio::time::timeout_at(patience.until(), leader.ready()).await, Ok(Ok(()))) {
         // Nothing was sent.
-        return Passed::LeaderLost;
+        return Passed::LeaderLost { held: false };
     }
-    match relay::to_server(call, leader).await {
+    let sent = Instant::now();
+    let was_held = || is_waiting(call) && sent.elapsed() >= HELD_AFTER;
+    let passed = relay::to_leader(call, leader, patience.left());
+    let answer = if call.is_get() {
+        tokio::select! {
+            biased;
+            answer = passed => answer,
+            () = change => return Passed::LeaderLost { held: was_held() },
+        }
+    } else {
+        passed.await
+    };
+    match answer {
         Ok(response) => {
+            let held = response.headers().contains_key(HELD);
             let reason = response.headers().get(REASON_HEADER).and_then(|value| value.to_str().ok());
             match reason.and_then(ErrorReason::from_name) {
                 // The other server does not lead, and did nothing.
-                Some(ErrorReason::NoLeader) => Passed::LeaderLost,
+                Some(ErrorReason::NoLeader) => Passed::LeaderLost { held },
                 _ => Passed::Answer(Ok(response)),
             }
         }
         Err(error) => match error.code {
-            Code::Unavailable | Code::Deadline | Code::Cancelled if call.is_get() => Passed::LeaderLost,
+            Code::Unavailable | Code::Deadline | Code::Cancelled if call.is_get() => {
+                Passed::LeaderLost { held: was_held() }
+            }
             // The connection was refused: nothing was sent.
-            Code::NoPath | Code::NotLeader => Passed::LeaderLost,
+            Code::NoPath | Code::NotLeader => Passed::LeaderLost { held: false },
             Code::Unavailable | Code::Deadline | Code::Cancelled => Passed::Answer(Err(ApiError::internal(
                 "the leader was lost while it carried out the request, which may or may not have taken effect",
             ))),
@@ -224,7 +291,9 @@ mod tests {
     async fn a_new_leader_ends_the_pause_of_a_request() {
         let (changes, changed) = tokio::sync::oneshot::channel();
         let change = async move { changed.await.unwrap() }.boxed();
-        let waiting = tokio::spawn(Again { pause: Duration::from_secs(3600), change: Some(change) }.wait());
+        let patience = Patience { until: Instant::now() + Duration::from_secs(3600) };
+        let waiting =
+            tokio::spawn(Again { pause: Duration::from_secs(3600), change: Some(change) }.wait(patience));
         changes.send(()).unwrap();
         tokio::time::timeout(Duration::from_secs(30), waiting).await.unwrap().unwrap();
     }

@@ -22,6 +22,12 @@ use std::time::Duration;
 /// The number of agents that forwarded a request, which prevents loops.
 pub(crate) const HOPS: HeaderName = HeaderName::from_static("x-caravan-hops");
 
+/// For how many milliseconds the other server may look for a leader, and for the proof of its own leadership.
+pub(crate) const HOLD: HeaderName = HeaderName::from_static("x-caravan-hold");
+
+/// For how many milliseconds the request has waited already.
+pub(crate) const WAITED: HeaderName = HeaderName::from_static("x-caravan-waited");
+
 /// Asks only whether the request is allowed: `1` for an answer at once, [`UNTIL_LOST`] for an answer when the right
 /// ends.
 pub(crate) const ASKS: HeaderName = HeaderName::from_static("x-caravan-asks");
@@ -61,20 +67,43 @@ const SECRET_PARAMETERS: [&str; 2] = ["token", "auth_token"];
 
 /// Forwards a request: to a server if this agent has none, otherwise to a node.
 pub(crate) async fn forward(call: &Call, channel: &Channel) -> Result<Response<Body>, ApiError> {
-    Ok(send(call, channel, call.state.server.is_none()).await?)
+    Ok(send(call, channel, call.state.server.is_none(), Vec::new()).await?)
 }
 
 /// Forwards a request to a server.
 pub(crate) async fn to_server(call: &Call, channel: &Channel) -> Result<Response<Body>, RpcError> {
-    send(call, channel, true).await
+    send(call, channel, true, Vec::new()).await
 }
 
-async fn send(call: &Call, channel: &Channel, to_server: bool) -> Result<Response<Body>, RpcError> {
+/// Forwards a request to the leader, which may look for `hold` whether it still leads.
+pub(crate) async fn to_leader(
+    call: &Call,
+    channel: &Channel,
+    hold: Duration,
+) -> Result<Response<Body>, RpcError> {
+    let times = [(HOLD, hold), (WAITED, call.waited())];
+    let times = times.map(|(name, time)| (name.to_string(), time.as_millis().to_string()));
+    send(call, channel, true, times.into()).await
+}
+
+/// Returns the time in a header of another server.
+pub(crate) fn millis(headers: &HeaderMap, name: &HeaderName) -> Option<Duration> {
+    let text = headers.get(name)?.to_str().ok()?;
+    Some(Duration::from_millis(text.parse().ok()?))
+}
+
+async fn send(
+    call: &Call,
+    channel: &Channel,
+    to_server: bool,
+    more: Vec<(String, String)>,
+) -> Result<Response<Body>, RpcError> {
     let names = PASSED_ON.iter().chain(FOR_SERVERS.iter().filter(|_| to_server));
     let mut headers: Vec<(String, String)> = names
         .filter_map(|name| Some((name.to_string(), call.headers.get(name)?.to_str().ok()?.to_owned())))
         .collect();
     headers.push((HOPS.to_string(), (call.hops + 1).to_string()));
+    headers.extend(more);
     let uri = if to_server { call.uri.clone() } else { without_secrets(&call.uri) };
     forward_with(call, channel, uri, headers).await
 }

@@ -17,6 +17,8 @@ const INDEX: HeaderName = HeaderName::from_static("x-nomad-index");
 pub(crate) const LAST_CONTACT: HeaderName = HeaderName::from_static("x-nomad-lastcontact");
 pub(crate) const KNOWN_LEADER: HeaderName = HeaderName::from_static("x-nomad-knownleader");
 const NEXT_TOKEN: HeaderName = HeaderName::from_static("x-nomad-nexttoken");
+/// Marks the refusal of a server that held a query until its term ended: the next leader may be waited for again.
+pub(crate) const HELD: HeaderName = HeaderName::from_static("x-caravan-held");
 const TOTAL: HeaderName = HeaderName::from_static("x-caravan-total");
 
 /// The rows of a list that its page leaves out.
@@ -173,6 +175,9 @@ impl From<ApiError> for Reply {
         reply.indexed = error.indexed;
         if let Some(reason) = error.reason {
             reply = reply.header(REASON_HEADER, reason.as_str());
+        }
+        if error.held {
+            reply.headers.insert(HELD, HeaderValue::from_static("1"));
         }
         reply.status(error.status)
     }

@@ -1,12 +1,10 @@
 //! The requests about the servers of the cluster.
 
 use super::Handle;
-use crate::cluster::{
-    AutopilotHealth, Cluster, LEADER_TIMEOUT, Lane, Named, Origin, Place, RegionFault, Transferred, peer,
-};
+use crate::cluster::{AutopilotHealth, Cluster, Lane, Named, Origin, Place, RegionFault, Transferred, peer};
 use crate::error::ServerError;
 use crate::replication::ReplicationStatus;
-use crate::runtime::{self, planted};
+use crate::runtime::{self, planted, select};
 use caravan_consensus::{Leadership, MemberState};
 use caravan_members::{Member, View};
 use caravan_messages::region::ReplicatedKind;
@@ -14,6 +12,7 @@ use caravan_rpc::Channel;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
+use tokio::time::Instant;
 use uuid::Uuid;
 
 /// How long a read at a follower waits for the entries that the leader has applied. They arrive within milliseconds.
@@ -52,24 +51,35 @@ impl ClusterRequests<'_> {
         &self.0.blueprint.cluster
     }
 
-    /// Finds the leader for a request, and waits for one for at most five seconds. `is_forwarded` requests are not
-    /// passed on again. For a read, this server proves its leadership before it answers.
+    /// Finds the leader for a request, and waits for one until `deadline`. `is_forwarded` requests are not passed on again.
+    /// For a read, this server proves its leadership before it answers.
     ///
     /// # Errors
-    /// [`ServerError::NotLeader`] if there is no leader.
-    pub async fn place(self, is_forwarded: bool, is_read: bool) -> Result<LeaderPlace, ServerError> {
+    /// [`ServerError::NotLeader`] if there is no leader, or no proof, until the deadline.
+    pub async fn place(
+        self,
+        is_forwarded: bool,
+        is_read: bool,
+        deadline: Instant,
+    ) -> Result<LeaderPlace, ServerError> {
         let origin = if is_forwarded { Origin::Server } else { Origin::Caller };
-        let deadline = runtime::now() + LEADER_TIMEOUT;
         loop {
             match self.0.leader(origin, deadline).await? {
                 Place::There(channel) => return Ok(LeaderPlace::There(channel)),
                 Place::Here(_) if !is_read || planted!(UnprovedRead) => return Ok(LeaderPlace::Here),
-                Place::Here(parts) => match parts.core.log.read(None).await {
-                    Ok(_) => return Ok(LeaderPlace::Here),
-                    Err(error) if runtime::now() >= deadline => return Err(error.into()),
-                    // Leadership ended, or its proof took too long.
-                    Err(_) => runtime::sleep(Duration::from_millis(20)).await,
-                },
+                Place::Here(parts) => {
+                    let proved = select! {
+                        proved = parts.core.log.read(None) => proved,
+                        // A leader without a quorum waits longer for a proof than the request may wait.
+                        () = runtime::sleep_until(deadline) => return Err(ServerError::NotLeader),
+                    };
+                    match proved {
+                        Ok(_) => return Ok(LeaderPlace::Here),
+                        Err(error) if runtime::now() >= deadline => return Err(error.into()),
+                        // Leadership ended, or its proof took too long.
+                        Err(_) => runtime::sleep(Duration::from_millis(20)).await,
+                    }
+                }
             }
         }
     }
@@ -192,7 +202,15 @@ impl ClusterRequests<'_> {
 
     /// Returns the health of the servers, as the leader measured it last.
     pub fn health(self) -> AutopilotHealth {
-        self.cluster().health.now()
+        let (cluster, mut health) = (self.cluster(), self.cluster().health.now());
+        // A server that runs alone is measured once in its term, and its log grows.
+        if let [alone] = &mut health.servers[..]
+            && alone.id == cluster.config.id
+        {
+            let now = cluster.status();
+            (alone.last_term, alone.last_index) = (now.last_term, now.last_index);
+        }
+        health
     }
 
     /// Removes a server from the log. Only on the leader.

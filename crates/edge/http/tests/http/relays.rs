@@ -2,8 +2,10 @@
 
 use crate::harness::{Api, NOBODY, NODE, Node1, Web, serve};
 use caravan_http::HttpState;
-use caravan_rpc::{Channel, PeerIdentity, Secret};
+use caravan_messages::{HttpPart, HttpRequest};
+use caravan_rpc::{Channel, PeerIdentity, Secret, ServerPeer, methods};
 use caravan_types::AllocId;
+use futures::StreamExt as _;
 use http::Method;
 use http_body_util::BodyExt;
 use serde_json::{Value, json};
@@ -295,4 +297,25 @@ async fn a_followed_log_comes_at_once_and_ends_with_the_agent() {
         // Only heartbeats came before the end.
         assert!(rest.unwrap().unwrap().to_bytes().chunks(2).all(|beat| beat == b"{}"));
     }
+}
+
+/// A query that waits for a change meets the end of its leader's term. The next leader holds it for the rest of its time.
+#[tokio::test]
+async fn a_query_that_waited_at_another_server_has_the_rest_of_its_time() {
+    let api = Api::start().await;
+    let state =
+        HttpState { server: Some(api.server.clone()), info: api.info.clone(), ..HttpState::default() };
+    let other = ServerPeer { is_member: true, ..ServerPeer::default() };
+    let channel = Channel::local(caravan_http::rpc(state).build(), PeerIdentity::Server(other));
+    api.register_job("crunch").await;
+    let index = api.web.get("/v1/jobs").await.index();
+    let request = HttpRequest {
+        method: "GET".into(),
+        uri: format!("/v1/jobs?index={index}&wait=9m"),
+        headers: vec![("x-caravan-waited".into(), Duration::from_secs(600).as_millis().to_string())],
+        body: Vec::new(),
+    };
+    let mut answer = channel.stream::<methods::Http>(request);
+    let head = tokio::time::timeout(Duration::from_secs(60), answer.next()).await.expect("an answer at once");
+    assert!(matches!(head, Some(Ok(HttpPart::Head { status: 200, .. }))), "{head:?}");
 }

@@ -81,6 +81,32 @@ fn a_server_without_a_majority_shows_no_leader_and_still_reads_its_state() -> Re
     Ok(())
 }
 
+/// The follower takes the leader for one as long as messages of the leader arrive. Neither server may keep a request beyond its
+/// time, which both share.
+#[test]
+fn a_follower_of_a_leader_without_a_quorum_answers() -> Result<()> {
+    let mut servers = Servers::start(4)?;
+    servers.wait_voters(4)?;
+    let leader = servers.wait_leader()?;
+    put(servers.get(leader), "kept", "value")?;
+    let followers: Vec<usize> = (0..4).filter(|number| *number != leader).collect();
+    for number in &followers[1..] {
+        servers.get_mut(*number).kill_9()?;
+    }
+    let follower = servers.get(followers[0]);
+    eventually("the follower to have no leader for a read", || {
+        let reply = follower.request("GET", "/v1/var/kept", None)?;
+        if reply.status == 500 && reply.text() == "No cluster leader" { Ok(()) } else { bail!("{reply:?}") }
+    })?;
+    let index = follower.request("GET", "/v1/vars?stale", None)?;
+    let index = index.header("x-nomad-index").unwrap_or_default();
+    let waiting = follower.request("GET", &format!("/v1/vars?index={index}&wait=1s"), None)?;
+    ensure!(waiting.status == 500 && waiting.text() == "No cluster leader", "{waiting:?}");
+    let write = follower.request("PUT", "/v1/var/more", Some(&json!({"Items": {"v": "value"}})))?;
+    ensure!(write.status == 500, "{write:?}");
+    Ok(())
+}
+
 /// Two servers lose their disks at once. They must found no cluster with each other, and the survivor takes them back, also if
 /// its restart let them propose one.
 #[test]
