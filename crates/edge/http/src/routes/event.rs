@@ -176,10 +176,11 @@ struct Who {
 }
 
 impl Who {
-    /// Returns the first line of the stream.
+    /// Returns the first lines of the stream.
     fn opening(&self) -> Bytes {
+        let heartbeat = self.heartbeat.map(|interval| line(&json!({"Heartbeat": interval.as_millis()})));
         let Some(caller) = self.server.admin().caller(&self.secret).ok().filter(|_| self.rows) else {
-            return alive();
+            return heartbeat.unwrap_or_else(alive);
         };
         let denied: Vec<&str> = self
             .topics
@@ -189,11 +190,8 @@ impl Who {
             .collect();
         // The reader exists already: a change is in its events, or its index is here.
         let indexes = indexes(&self.server.store().snapshot(), &self.topics);
-        let mut opening = json!({"Denied": denied, "Indexes": indexes});
-        if let Some(heartbeat) = self.heartbeat {
-            opening["Heartbeat"] = json!(heartbeat.as_millis());
-        }
-        line(&json!({"Caravan": opening}))
+        let opening = line(&json!({"Caravan": {"Denied": denied, "Indexes": indexes}}));
+        Bytes::from([heartbeat.unwrap_or_default(), opening].concat())
     }
 
     /// Returns whether a caller may receive all topics that the query names, or some event with [`Who::rows`].
