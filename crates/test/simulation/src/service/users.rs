@@ -3,7 +3,7 @@
 use super::rows::{self, JobName};
 use super::world::{Sim, uuid};
 use crate::net::{OUTSIDE, Work};
-use caravan_consensus::sim::{HostId, Lots, sleep};
+use caravan_consensus::sim::{HostId, Lots, now, sleep};
 use caravan_server::{Handle, JobSubmission, Kind, LeaderPlace, ServerError, VariableWritten};
 use caravan_testkit::linear::specs::{RegisterOp, RegisterRet};
 use caravan_types::command::Refusal;
@@ -16,6 +16,8 @@ use std::time::Duration;
 const VARIABLES: u8 = 3;
 /// Reads after the start of a server.
 const LOOKS: usize = 40;
+/// How long a request looks for a leader, at both servers together, as in the HTTP API.
+const SEARCH_TIMEOUT: Duration = Duration::from_secs(5);
 const CALL_TIMEOUT: Duration = Duration::from_secs(8);
 /// How long a server waits for the answer of the leader that it passed a request on to.
 const LEADER_TIMEOUT: Duration = Duration::from_secs(6);
@@ -161,7 +163,8 @@ async fn ask(sim: &Sim, to: HostId, request: Request) -> Answer {
 async fn serve(sim: Sim, at: HostId, request: Request) -> Option<Answer> {
     let Some(handle) = sim.handle(at) else { return Some(Answer::Refused) };
     let is_read = matches!(request, Request::Read(_));
-    match handle.cluster().place(false, is_read).await {
+    let deadline = now() + SEARCH_TIMEOUT;
+    match handle.cluster().place(false, is_read, deadline).await {
         Ok(LeaderPlace::Here) => Some(carry_out(&handle, request).await),
         Ok(LeaderPlace::There(_)) => {
             let leader = handle.cluster().members().into_iter().find(|member| member.leader);
@@ -178,7 +181,7 @@ async fn serve(sim: Sim, at: HostId, request: Request) -> Option<Answer> {
                         return None;
                     }
                     let Some(handle) = sim.handle(to) else { return Some(Answer::Refused) };
-                    match handle.cluster().place(true, is_read).await {
+                    match handle.cluster().place(true, is_read, deadline).await {
                         Ok(LeaderPlace::Here) => Some(carry_out(&handle, request).await),
                         Ok(LeaderPlace::There(_)) | Err(_) => Some(Answer::Refused),
                     }
