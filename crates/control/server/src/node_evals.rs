@@ -91,6 +91,5 @@ pub(crate) fn for_updates(root: &Root, updates: &[AllocUpdate], now: UnixNanos) 
             *first = trigger;
         }
     }
-    let evaluation = |(key, trigger)| Some(evaluation(root.job(key)?, *trigger, now));
-    triggers.iter().filter_map(evaluation).collect()
+    triggers.iter().filter_map(|(key, trigger)| Some(evaluation(root.job(key)?, *trigger, now))).collect()
 }
