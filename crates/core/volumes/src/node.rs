@@ -145,6 +145,11 @@ impl Tries {
         self.unpublish.is_some() || self.unstage.is_some()
     }
 
+    /// Returns whether the plugin has refused to undo the current place since its last success.
+    pub fn is_refused(&self) -> bool {
+        self.refusals > 0
+    }
+
     /// Allows the undoing calls again after a pause.
     pub fn rest(&mut self) {
         (self.unpublish, self.unstage) = (None, None);

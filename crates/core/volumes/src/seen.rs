@@ -91,6 +91,11 @@ impl<K: Ord + Clone, F: PartialEq, S: PartialEq> Failures<K, F, S> {
         (at, earlier)
     }
 
+    /// Begins the delays of `key` again: its failures so far do not count for the next one.
+    pub fn begin_again(&mut self, key: &K) {
+        self.seen.remove(key);
+    }
+
     /// Removes unused entries, once there are enough to make that worthwhile.
     pub fn sweep(&mut self, keep: impl Fn(&K) -> bool) {
         if self.seen.len() > FEW {
@@ -126,6 +131,9 @@ mod tests {
         assert_eq!(seen.since(&"c", 2, 'b', "q", at(40)), (at(40), 1), "other controllers");
         assert_eq!(seen.since(&"c", 3, 'c', "q", at(50)), (at(50), 1));
         assert_eq!(seen.since(&"c", 1, 'd', "q", at(60)), (at(60), 0), "another step");
+        assert_eq!(seen.since(&"c", 2, 'e', "q", at(61)), (at(61), 0));
+        seen.begin_again(&"c");
+        assert_eq!(seen.since(&"c", 3, 'f', "q", at(62)), (at(62), 2), "another kind of failure");
         let mut other = Failures::default();
         assert_eq!(other.since(&"c", 8, 'x', "p", at(70)), (at(70), 7), "a new leader");
         assert_eq!(other.since(&"c", 9, 'y', "p", at(80)), (at(80), 7));

@@ -104,10 +104,14 @@ impl CallFailure {
 
 impl CallError {
     /// Returns what is known of the call's effect.
-    fn failure(&self) -> CallFailure {
+    pub(crate) fn failure(&self) -> CallFailure {
         match self {
             Self::Secret(_) | Self::NoController { .. } | Self::NotReached { .. } => CallFailure::NotMade,
             Self::OtherAnswer { .. } => CallFailure::Unknown,
+            // A plugin that is still busy answers both calls so.
+            Self::NotRepaired { refused, again } if refused.is_unknown() && again.is_unknown() => {
+                CallFailure::Unknown
+            }
             Self::StillAttached { .. } | Self::NotRepaired { .. } => CallFailure::Failed,
             Self::Failed { error, .. } => CallFailure::of_code(error.code),
         }

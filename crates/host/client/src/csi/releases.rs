@@ -22,6 +22,39 @@ const PLUGIN_TIMEOUT: Duration = Duration::from_secs(30);
 /// The shortest pause between two attempts of a release.
 const SHORTEST_PAUSE: Duration = Duration::from_millis(200);
 
+/// The pauses between the attempts of a release: they grow while the plugin gives the same kind of answer.
+#[derive(Debug)]
+struct Pauses {
+    backoff: Backoff,
+    /// The failed attempts since the pauses began.
+    tries: u32,
+    /// The state of the release after the last attempt, as [`Steps`] counts it.
+    progress: u32,
+    refused: bool,
+}
+
+impl Default for Pauses {
+    fn default() -> Self {
+        let backoff = Backoff::new(Duration::from_millis(250), Duration::from_secs(60));
+        Self { backoff, tries: 0, progress: 0, refused: false }
+    }
+}
+
+impl Pauses {
+    /// Returns the pause after a failed attempt. The pauses begin again after progress, because the plugin's next call is
+    /// for another place or a retry. They also begin again with the first refusal: earlier attempts left the outcome
+    /// open, and a claim is only proven free after several refusals.
+    fn after(&mut self, progress: u32, refused: bool) -> Duration {
+        if progress > self.progress || refused && !self.refused {
+            self.backoff.reset();
+            self.tries = 0;
+        }
+        (self.progress, self.refused) = (progress, refused);
+        self.tries += 1;
+        self.backoff.delay()
+    }
+}
+
 impl VolumeManager {
     /// Releases a volume in the background. Returns at once; a second call for the claim has no effect.
     pub(crate) fn release(&self, claim: ClaimId) {
@@ -82,13 +115,11 @@ impl VolumeManager {
     }
 
     async fn release_until_done(&self, claim: ClaimId) {
-        let mut backoff = Backoff::new(Duration::from_millis(250), Duration::from_secs(60));
+        let mut pauses = Pauses::default();
         let mut steps = Steps::release(claim.clone(), PLUGIN_TIMEOUT);
-        let mut tries = 0;
         let mut plugins = self.inner.plugins.changes();
         loop {
             plugins.borrow_and_update();
-            let before = steps.progress;
             let fault = tokio::select! {
                 () = self.inner.cancel.cancelled() => return,
                 result = self.release_once(&mut steps, &claim) => match result {
@@ -96,28 +127,25 @@ impl VolumeManager {
                     Err(fault) => fault,
                 },
             };
-            tries += 1;
-            if steps.progress > before {
-                // The plugin's next call is for another place, or a retry.
-                backoff.reset();
-            }
+            let pause = pauses.after(steps.progress, steps.is_refused());
             self.note("Unmount volume", &claim, Some(&fault));
             let generation = self.entry(&claim).map_or(0, |e| e.generation);
             tokio::select! {
                 () = self.inner.cancel.cancelled() => return,
                 () = async {
-                    self.inner.reports.failed(&claim, generation, fault.to_string(), tries).await;
+                    self.inner.reports.failed(&claim, generation, fault.to_string(), pauses.tries).await;
                     // Retry as soon as the plugin changes, but never in a tight loop.
                     tokio::time::sleep(SHORTEST_PAUSE).await;
                     tokio::select! {
-                        () = tokio::time::sleep(backoff.delay()) => {}
+                        () = tokio::time::sleep(pause) => {}
                         _ = plugins.changed() => {}
                     }
                 } => {}
             }
         }
         let Some(entry) = self.entry(&claim) else { return };
-        let words = steps.words.into_iter().map(|error| ClaimReportStep::Failed { error, tries: tries + 1 });
+        let words =
+            steps.words.into_iter().map(|error| ClaimReportStep::Failed { error, tries: pauses.tries + 1 });
         for step in words.chain([ClaimReportStep::Unpublished, ClaimReportStep::Unstaged]) {
             if self.inner.reports.deliver(&claim, entry.generation, step).await.is_err() {
                 return;
@@ -184,6 +212,23 @@ pub(super) fn clear(path: &Path, root: &Path) -> Result<(), CsiFault> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_first_refusal_after_open_outcomes_is_retried_soon() {
+        let soon = Duration::from_millis(250 + 250 / 4);
+        let mut pauses = Pauses::default();
+        let open: Vec<Duration> = (0..10).map(|_| pauses.after(0, false)).collect();
+        assert!(open[0] <= soon && open[9] >= Duration::from_secs(60), "{open:?}");
+        assert!(pauses.after(0, true) <= soon, "the plugin refuses for the first time");
+        assert_eq!(pauses.tries, 1);
+        assert!(pauses.after(0, true) > soon, "a further refusal");
+        assert!(
+            pauses.after(0, true) >= Duration::from_secs(1),
+            "a plugin that alternates is not called more often"
+        );
+        assert!(pauses.after(1, false) <= soon, "a place is free");
+        assert!(pauses.after(1, true) <= soon, "the first refusal for the next place");
+    }
 
     #[test]
     fn what_a_plugin_left_at_its_target_keeps_no_claim() {

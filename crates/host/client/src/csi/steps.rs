@@ -104,6 +104,11 @@ impl Steps {
         self.tries.is_undoing()
     }
 
+    /// Returns whether the plugin has refused to undo the current place since its last success.
+    pub(super) fn is_refused(&self) -> bool {
+        self.tries.is_refused()
+    }
+
     /// Prepares the next attempt after a pause.
     pub(super) fn rest(&mut self) {
         self.tries.rest();

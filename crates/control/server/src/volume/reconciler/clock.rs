@@ -4,14 +4,16 @@
 //! again.
 
 use super::Reconciler;
+use crate::volume::controller::CallFailure;
 use caravan_state::Root;
 use caravan_types::plugin::Plugin;
-use caravan_types::volume::{Claim, ClaimId, Volume};
+use caravan_types::volume::{Claim, ClaimId, ClaimPhase, Volume};
 use caravan_types::{AllocId, BootInstant, NodeId, UnixNanos, VolumeKey};
 use caravan_volumes::reconcile::{Presence, Seen, silence};
 use caravan_volumes::retry;
 use caravan_volumes::seen::{Failures, FirstSeen};
 use parking_lot::{Mutex, MutexGuard};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// Distinguishes one failure from the next: the number of tries and their recorded time.
@@ -32,6 +34,8 @@ struct Book {
     /// By claim, with its generation.
     claims: Failures<ClaimId, (u32, Failure), Controllers>,
     volumes: FirstSeen<VolumeKey, Failure>,
+    /// By claim: the step that failed, and whether a call of it was refused. Only claims with a failed call.
+    answers: BTreeMap<ClaimId, ((u32, ClaimPhase), bool)>,
 }
 
 /// When this server first observed each wait; cheap to clone.
@@ -66,6 +70,25 @@ impl Seens {
         seen
     }
 
+    /// Records how a call of the claim's current step failed. The pauses between tries begin again with the first refusal
+    /// after outcomes that were open: they may have grown for as long as the plugin was busy.
+    pub(super) fn failed(&self, claim: &Claim, failure: CallFailure) {
+        let refused = match failure {
+            CallFailure::NotMade => return,
+            CallFailure::Unknown => false,
+            CallFailure::Refused(_) | CallFailure::Failed => true,
+        };
+        let mut book = self.book();
+        let step = (claim.generation, claim.phase);
+        let before =
+            book.answers.get(&claim.id).filter(|(known, _)| *known == step).map(|(_, refused)| *refused);
+        if refused && before == Some(false) {
+            book.claims.begin_again(&claim.id);
+        }
+        // One refusal is enough: a plugin that alternates is not called more often.
+        book.answers.insert(claim.id.clone(), (step, refused || before == Some(true)));
+    }
+
     /// Returns when the volume's intent is retried; `None` if it may be retried at once.
     pub(super) fn due(&self, volume: &Volume, now: BootInstant) -> Option<BootInstant> {
         if volume.next_try.is_zero() {
@@ -80,6 +103,7 @@ impl Seens {
         let mut book = self.book();
         book.silences.sweep(|(node, _)| root.claims_by_node(node).any(|claim| claim.phase.holds()));
         book.claims.sweep(|id| root.claim(id).is_some_and(|claim| !claim.next_try.is_zero()));
+        book.answers.retain(|id, _| root.claim(id).is_some_and(|claim| !claim.next_try.is_zero()));
         book.volumes.sweep(|key| root.volume(key).is_some_and(|volume| !volume.next_try.is_zero()));
     }
 }

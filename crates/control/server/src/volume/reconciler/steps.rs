@@ -68,6 +68,7 @@ impl Reconciler {
             // The intent stays, and is resumed after the restart.
             Err(_) if self.controllers.cut.is_cancelled() => return Ok(()),
             Err(error) => {
+                self.seens.failed(claim, error.failure());
                 let text = error.to_string();
                 if claim.last_error != text {
                     tracing::warn!(volume = %claim.id.volume, alloc = %claim.id.alloc, %error, "a controller call failed; trying again");

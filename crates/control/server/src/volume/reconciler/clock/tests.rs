@@ -47,6 +47,31 @@ fn a_failure_is_waited_out_whatever_the_wall_clock_promised() {
     assert_eq!(seens.due(&failed(4, 8), at(20)), Some(at(20).plus(retry::delay(4))));
 }
 
+/// A chaos schedule with a plugin that was busy for long and then refused kept a claim for minutes.
+#[test]
+fn the_first_refusal_after_open_outcomes_is_retried_soon() {
+    let (seens, id) = (Seens::default(), ClaimId { alloc: "a".into(), ..ClaimId::default() });
+    let failed = |tries: u32| Claim {
+        id: id.clone(),
+        phase: ClaimPhase::Detaching,
+        tries,
+        next_try: UnixNanos(i64::from(tries)),
+        ..Claim::default()
+    };
+    let counted = |tries, failure| {
+        seens.failed(&failed(tries - 1), failure);
+        tries - seens.of_claim(&failed(tries), Presence::Here, None, at(i64::from(tries))).earlier_tries
+    };
+    for tries in 1..9 {
+        assert_eq!(counted(tries, CallFailure::Unknown), tries);
+    }
+    assert_eq!(counted(9, CallFailure::NotMade), 9);
+    assert_eq!(counted(10, CallFailure::Failed), 1);
+    assert_eq!(counted(11, CallFailure::Failed), 2);
+    assert_eq!(counted(12, CallFailure::Unknown), 3);
+    assert_eq!(counted(13, CallFailure::Failed), 4, "only the first refusal begins them again");
+}
+
 /// A writer's claim on a node that fell silent, and a reconciler whose clocks the test moves.
 struct World {
     reconciler: Reconciler,
