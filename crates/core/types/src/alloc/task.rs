@@ -16,9 +16,9 @@ pub struct TaskState {
     pub failed: bool,
     /// Restarts so far.
     pub restarts: u64,
-    /// Last restart.
+    /// The decision for the latest restart; zero without a restart.
     pub last_restart: Time,
-    /// Start.
+    /// The latest start. A task that continues under a new agent keeps it.
     pub started_at: Time,
     /// End.
     pub finished_at: Time,

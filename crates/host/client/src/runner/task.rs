@@ -341,9 +341,7 @@ impl TaskRunner {
             r.handle = Some(bytes);
             r.state.state = TaskRunState::Running;
             r.state.push_event(event);
-            if r.state.started_at.is_zero() {
-                r.state.started_at = now;
-            }
+            r.state.started_at = now;
         })
         .await;
         // A sibling may have replaced the network during the start.

@@ -2,7 +2,7 @@
 
 use crate::support::{Agent, alloc, kinds, poll, shell, task};
 use caravan_client::fs::{LogKind, LogStart, Origin};
-use caravan_types::alloc::ClientStatus;
+use caravan_types::alloc::{ClientStatus, TaskRunState};
 use caravan_types::job::{JobType, Lifecycle};
 use futures::StreamExt;
 use serde_json::json;
@@ -96,10 +96,17 @@ async fn users_restart_and_signal_tasks() {
     poll("the task is ready", || fs.stat("web/local/ready").is_ok()).await;
     agent.handle.signal(&id, Some("web"), "SIGUSR1").await.unwrap();
     poll("the signal arrives", || fs.stat("web/local/signals").is_ok()).await;
+    let first = agent.servers.task("a1", "started", |t| !t.started_at.is_zero()).await.started_at;
     agent.handle.restart(&id, Some("web"), false).unwrap();
-    let web = agent.servers.task("a1", "restarted", |t| t.restarts == 1 && !t.last_restart.is_zero()).await;
+    let web =
+        agent.servers.task("a1", "restarted", |t| t.restarts == 1 && t.state == TaskRunState::Running).await;
+    assert!(web.last_restart > first && web.started_at >= web.last_restart, "{web:?}");
     assert!(web.events.iter().any(|e| e.display() == "User requested task to restart"));
-    agent.servers.status("a1", ClientStatus::Running).await;
+    // The next agent does not start the task.
+    let agent = agent.restart().await;
+    agent.servers.stop("a1");
+    let ended = agent.servers.status("a1", ClientStatus::Complete).await;
+    assert_eq!(ended.task_states["web"].started_at, web.started_at);
     agent.clean().await;
 }
 
