@@ -20,7 +20,8 @@ it('makes the body of each kind and names what is wrong', () => {
 });
 
 it('repeats the definition of a volume that grows', () => {
-  const volume = { ID: 'data', Namespace: 'n', PluginID: 'p', RequestedCapacityMin: 1, RequestedCapacityMax: 5, Capacity: 5, Secrets: null };
+  const volume = { ID: 'data', Namespace: 'n', PluginID: 'p', RequestedCapacityMin: 1, RequestedCapacityMax: 5, Capacity: 5, Secrets: null,
+    MountOptions: { FSType: 'ext4', MountFlags: ['[REDACTED]'] } };
   expect(grown(volume, 9)).toEqual({ Volumes: [{ ID: 'data', Namespace: 'n', PluginID: 'p', RequestedCapacityMin: 9, RequestedCapacityMax: 9 }] });
   expect(grownHost({ ID: 'i', Name: 'd', State: 'ready' }, 9)).toEqual({
     Volume: { ID: 'i', Name: 'd', RequestedCapacityMinBytes: 9, RequestedCapacityMaxBytes: 0 },

@@ -79,9 +79,9 @@ export function created(form: VolumeForm): object {
   };
 }
 
-/** The fields of a CSI volume that a creation repeats. */
+/** The fields of a CSI volume that a creation repeats. A volume keeps mount options that are left out, and reads hide their flags. */
 const REPEATED = [
-  'ID', 'Name', 'Namespace', 'PluginID', 'ExternalID', 'MountOptions', 'Parameters', 'RequestedCapabilities', 'RequestedTopologies',
+  'ID', 'Name', 'Namespace', 'PluginID', 'ExternalID', 'Parameters', 'RequestedCapabilities', 'RequestedTopologies',
   'CloneID', 'SnapshotID', 'CaravanSharedStorage', 'RequestedCapacityMax',
 ];
 

@@ -89,8 +89,13 @@ fn owner(request: &VolumeRequest, errors: &mut Findings) {
     }
 }
 
+/// Whether mount options ask for something; an empty block does not.
+fn has_options(request: &VolumeRequest) -> bool {
+    request.mount_options.as_ref().is_some_and(|options| !options.is_empty())
+}
+
 fn host(request: &VolumeRequest, errors: &mut Findings) {
-    if request.mount_options.is_some() {
+    if has_options(request) {
         errors.add(Code::NotAllowedHere, "MountOptions", "host volumes cannot have mount options");
     }
     let mode = request.access_mode;
@@ -163,7 +168,7 @@ fn csi(group: &TaskGroup, request: &VolumeRequest, errors: &mut Findings) {
     if request.attachment_mode == AttachmentMode::Unknown {
         errors.add(Code::Missing, "AttachmentMode", "CSI volumes must have an attachment mode");
     }
-    if request.attachment_mode == AttachmentMode::BlockDevice && request.mount_options.is_some() {
+    if request.attachment_mode == AttachmentMode::BlockDevice && has_options(request) {
         errors.add(Code::Conflict, "MountOptions", "block devices cannot have mount options");
     }
     let mode = request.access_mode;
@@ -247,7 +252,7 @@ pub(super) fn mounts(group: &TaskGroup, task: &Task, errors: &mut Findings) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use caravan_types::job::UpdateStrategy;
+    use caravan_types::job::{MountOptions, UpdateStrategy};
 
     fn group(name: &str, mode: AccessMode, read_only: bool) -> TaskGroup {
         let request = VolumeRequest {
@@ -296,6 +301,23 @@ mod tests {
         let mut off = group("b", M::SingleNodeWriter, false);
         off.count = 0;
         assert_eq!(problems(vec![group("a", M::SingleNodeWriter, false), off]), Vec::<String>::new());
+    }
+
+    #[test]
+    fn empty_mount_options_are_none() {
+        for (kind, attachment_mode) in
+            [(VolumeType::Host, AttachmentMode::FileSystem), (VolumeType::Csi, AttachmentMode::BlockDevice)]
+        {
+            let with = |fs_type: &str| {
+                let mut group = group("a", AccessMode::SingleNodeWriter, false);
+                let request = group.volumes.get_mut("data").unwrap();
+                (request.kind, request.attachment_mode) = (kind, attachment_mode);
+                request.mount_options = Some(MountOptions { fs_type: fs_type.into(), ..Default::default() });
+                problems(vec![group])
+            };
+            assert_eq!(with(""), Vec::<String>::new());
+            assert!(with("ext4")[0].contains("cannot have mount options"));
+        }
     }
 
     #[test]

@@ -7,7 +7,7 @@
 use crate::context::Context;
 use crate::view::View;
 use caravan_types::eval::WaitsFor;
-use caravan_types::job::{MountOptions, TaskGroup, VolumeRequest};
+use caravan_types::job::{TaskGroup, VolumeRequest};
 use caravan_types::node::{Node, NodeStatus};
 use caravan_types::volume::{Claim, ClaimId, ClaimMode, ClaimPhase, Volume, VolumePhase};
 use caravan_types::{AllocId, VolumeKey};
@@ -111,7 +111,7 @@ fn draft<V: View>(
         mode: if request.read_only { ClaimMode::Read } else { ClaimMode::Write },
         access_mode: request.access_mode,
         attachment_mode: request.attachment_mode,
-        mount_options: mount_options.filter(|options| *options != MountOptions::default()),
+        mount_options: mount_options.filter(|options| !options.is_empty()),
         node_id: node.id.clone(),
         plugin_id: volume.plugin_id.clone(),
         external_volume_id: volume.remote_id().to_owned(),

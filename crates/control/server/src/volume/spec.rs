@@ -6,6 +6,7 @@ use super::fault::{SpecProblem, UpdateFault, VolumeFault};
 use crate::volume::expand;
 use caravan_state::Root;
 use caravan_types::component::check_component;
+use caravan_types::job::MountOptions;
 use caravan_types::plugin::Plugin;
 use caravan_types::sealed::SealedSecrets;
 use caravan_types::variable::parse_reference;
@@ -72,6 +73,12 @@ pub(super) fn validate(body: &VolumeRequestBody, create: bool) -> Result<(), Vol
     if problems.is_empty() { Ok(()) } else { Err(VolumeFault::Invalid(problems)) }
 }
 
+/// Returns mount options that ask for something. A client that writes back what it read sends empty ones, because the
+/// view of a volume always contains them.
+fn options(options: Option<&MountOptions>) -> Option<&MountOptions> {
+    options.filter(|options| !options.is_empty())
+}
+
 /// Returns the row of a new volume; `secrets` are those of the specification.
 pub(super) fn fresh(
     body: &VolumeRequestBody,
@@ -111,7 +118,7 @@ pub(super) fn fresh(
         topologies,
         requested_topologies: body.requested_topologies.clone(),
         requested_capabilities: body.requested_capabilities.clone(),
-        mount_options: body.mount_options.clone(),
+        mount_options: options(body.mount_options.as_ref()).cloned(),
         clone_id: body.clone_id.clone(),
         snapshot_id: body.snapshot_id.clone(),
         shared_storage: body.shared_storage,
@@ -156,7 +163,8 @@ pub(super) fn merge(
         if !kept {
             return Err(UpdateFault::CapabilityInUse);
         }
-        if body.mount_options.is_some() && body.mount_options != current.mount_options {
+        let (asked, have) = (body.mount_options.as_ref(), current.mount_options.as_ref());
+        if asked.is_some() && options(asked) != options(have) {
             return Err(UpdateFault::MountOptionsInUse);
         }
         if body.shared_storage != current.shared_storage {
@@ -172,7 +180,7 @@ pub(super) fn merge(
     let mut merged = grown.unwrap_or_else(|| current.clone());
     merged.requested_capabilities.clone_from(&body.requested_capabilities);
     if body.mount_options.is_some() {
-        merged.mount_options.clone_from(&body.mount_options);
+        merged.mount_options = options(body.mount_options.as_ref()).cloned();
     }
     // The state refuses a change that leaves two rows for one storage.
     merged.shared_storage = body.shared_storage;
@@ -278,6 +286,36 @@ mod tests {
         for id in ["data[0]", "a:b c", &long[..255]] {
             validate(&VolumeRequestBody { id: id.into(), ..body() }, true).unwrap();
         }
+    }
+
+    /// The page grows a volume in use by sending back the specification that it read.
+    #[test]
+    fn empty_mount_options_are_none() {
+        let none = SealedSecrets::default;
+        let new = |body: &VolumeRequestBody| {
+            fresh(body, none(), &Plugin::default(), VolumePhase::Ready, UnixNanos(1))
+        };
+        let with = |options| VolumeRequestBody { mount_options: Some(options), ..body() };
+        let (empty, ext4) =
+            (MountOptions::default(), MountOptions { fs_type: "ext4".into(), ..Default::default() });
+        let claim = Claim {
+            access_mode: AccessMode::SingleNodeWriter,
+            attachment_mode: AttachmentMode::FileSystem,
+            ..Claim::default()
+        };
+        assert_eq!(new(&with(empty.clone())), new(&body()));
+        let old = Volume { mount_options: Some(empty.clone()), ..new(&body()) };
+        for current in [new(&body()), old] {
+            let grown = VolumeRequestBody { requested_capacity_min: 9, ..with(empty.clone()) };
+            assert_eq!(merge(&current, &grown, none(), &[&claim]).unwrap().capacity.requested_min, 9);
+            let refused = merge(&current, &with(ext4.clone()), none(), &[&claim]).unwrap_err();
+            assert!(matches!(refused, UpdateFault::MountOptionsInUse), "{refused}");
+        }
+        let current = new(&with(ext4.clone()));
+        assert_eq!(merge(&current, &body(), none(), &[&claim]).unwrap(), current, "not mentioned");
+        assert_eq!(merge(&current, &with(ext4), none(), &[&claim]).unwrap(), current);
+        assert!(merge(&current, &with(empty.clone()), none(), &[&claim]).is_err(), "options would end");
+        assert_eq!(merge(&current, &with(empty), none(), &[]).unwrap().mount_options, None);
     }
 
     /// Returns a specification of a volume that shares its storage.

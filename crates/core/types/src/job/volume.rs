@@ -116,6 +116,11 @@ pub struct MountOptions {
 }
 
 impl MountOptions {
+    /// Whether nothing is asked for, which is the same as no options.
+    pub fn is_empty(&self) -> bool {
+        self.fs_type.is_empty() && self.mount_flags.is_empty()
+    }
+
     /// These options with the non-empty ones of `other` on top.
     pub fn merged(&self, other: &Self) -> Self {
         Self {

@@ -9,7 +9,6 @@ use crate::error::{CliError, Doing as _, Outcome};
 use crate::format::{Clock, bytes, coarse, id, json};
 use crate::table::{Pairs, Table};
 use caravan_sdk::{ClaimView, QueryOptions, VolumeDetail};
-use caravan_types::job::MountOptions;
 use caravan_types::volume::{ClaimMode, CsiVolumeStub, VolumeExternalStub, VolumePhase};
 
 /// Flags of `volume status`.
@@ -202,7 +201,7 @@ fn render(clock: &Clock, detail: &VolumeDetail, args: &StatusArgs) -> String {
 
 fn head(detail: &VolumeDetail) -> String {
     let volume = &detail.volume;
-    let supplied = volume.mount_options.as_ref().filter(|options| **options != MountOptions::default());
+    let supplied = volume.mount_options.as_ref().filter(|options| !options.is_empty());
     let options = supplied.map(|options| {
         let mut parts = Vec::new();
         if !options.fs_type.is_empty() {
@@ -312,6 +311,7 @@ fn waits(clock: &Clock, claim: &ClaimView) -> String {
 mod tests {
     use super::*;
     use crate::format::tests::clock;
+    use caravan_types::job::MountOptions;
     use caravan_types::time::{Nanos, UnixNanos};
     use caravan_types::volume::{AccessMode, AttachmentMode, Capability, ClaimPhase, CsiVolume, Topology};
     use std::collections::BTreeMap;
