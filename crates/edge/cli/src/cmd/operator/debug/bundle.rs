@@ -20,8 +20,11 @@ pub(super) struct Bundle {
 }
 
 impl Bundle {
-    /// Creates the directory, accessible only to its owner. Fails if the directory exists.
+    /// Creates the directory and those above it, accessible only to their owner. Fails if the directory exists.
     pub(super) fn create(dir: PathBuf, stays: bool) -> io::Result<Self> {
+        if let Some(above) = dir.parent() {
+            DirBuilder::new().recursive(true).mode(0o700).create(above)?;
+        }
         DirBuilder::new().mode(0o700).create(&dir)?;
         Ok(Self { dir, stays, files: Mutex::default() })
     }
@@ -101,6 +104,18 @@ mod tests {
         for (name, want) in [("a1-b", "a1-b"), ("../x", ".._x"), ("..", "_.."), ("", "_"), ("a/b", "a_b")] {
             assert_eq!(segment(name), want);
         }
+    }
+
+    #[test]
+    fn the_output_directory_need_not_exist() {
+        let dir = tempfile::tempdir().unwrap();
+        let output = dir.path().join("a/b");
+        let bundle = Bundle::create(output.join("bundle"), true).unwrap();
+        bundle.bytes("x", b"").unwrap();
+        drop(bundle);
+        let mode = std::os::unix::fs::MetadataExt::mode(&output.metadata().unwrap());
+        assert!(output.join("bundle/x").exists() && mode & 0o077 == 0);
+        Bundle::create(output.join("second"), true).unwrap();
     }
 
     #[test]
