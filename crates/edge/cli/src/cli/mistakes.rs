@@ -1,6 +1,7 @@
 //! Errors for command lines that cannot be parsed, and deprecated names of commands.
 
 use super::tree;
+use crate::cmd::{NO_ARGUMENTS, invalid_value};
 use crate::out::Out;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use std::error::Error as _;
@@ -58,28 +59,70 @@ pub(super) fn mistake(out: &Out, path: &[String], error: &clap::Error) -> u8 {
             out.note(&unknown(path, word));
             status
         }
-        ErrorKind::UnknownArgument => {
-            let flag = text(ContextKind::InvalidArg).unwrap_or_default();
-            let name = flag.trim_start_matches('-').split('=').next().unwrap_or_default();
-            out.note(&format!("flag provided but not defined: -{name}"));
-            out.note(&format!("For additional help try '{} -help'", path.join(" ")));
-            1
-        }
-        _ => {
-            let first = error.to_string();
-            let first =
-                first.split("\n\n").next().unwrap_or_default().trim_start_matches("error: ").trim_end();
-            out.note(first);
-            if let Some(source) = error.source() {
-                let source = source.to_string();
-                if !first.contains(&source) {
-                    out.note(&source);
-                }
-            }
+        kind => {
+            out.note(&wrong(path, kind, error));
             out.note(&format!("For additional help try '{} -help'", path.join(" ")));
             1
         }
     }
+}
+
+/// Returns the sentence about an argument or a flag; it names both the flag and its value.
+fn wrong(path: &[String], kind: ErrorKind, error: &clap::Error) -> String {
+    let text = |kind| match error.get(kind) {
+        Some(ContextValue::String(text)) => text.as_str(),
+        _ => "",
+    };
+    let (arg, value) = (text(ContextKind::InvalidArg), text(ContextKind::InvalidValue));
+    let is_flag = arg.starts_with('-');
+    // clap shows a flag as `--name <VALUE>` or `--name[=<VALUE>]`.
+    let name = arg.trim_start_matches('-').split(['=', ' ', '[']).next().unwrap_or_default();
+    let source = error.source().map(ToString::to_string);
+    match (kind, source) {
+        (ErrorKind::UnknownArgument, _) if is_flag => format!("flag provided but not defined: -{name}"),
+        (ErrorKind::UnknownArgument, _) => surplus(path, arg),
+        // Only a switch takes no value.
+        (ErrorKind::TooManyValues, _) if is_flag => {
+            format!("invalid boolean value {value:?} for -{name}: use true or false")
+        }
+        (ErrorKind::ValueValidation, Some(source)) if is_flag => invalid_value(value, name, &source),
+        (ErrorKind::InvalidValue, _) if is_flag && value.is_empty() => {
+            format!("flag needs an argument: -{name}")
+        }
+        (ErrorKind::InvalidValue, _) if is_flag => {
+            let known = match error.get(ContextKind::ValidValue) {
+                Some(ContextValue::Strings(known)) => known.join(", "),
+                _ => String::new(),
+            };
+            invalid_value(value, name, &format!("use one of {known}"))
+        }
+        (_, source) => {
+            let all = error.to_string();
+            let first = all.split("\n\n").next().unwrap_or_default().trim_start_matches("error: ").trim_end();
+            match source.filter(|source| !first.contains(source)) {
+                Some(source) => format!("{first}\n{source}"),
+                None => first.to_owned(),
+            }
+        }
+    }
+}
+
+/// Returns the sentence about an argument beyond those that the command takes.
+fn surplus(path: &[String], argument: &str) -> String {
+    let command = at(path);
+    let takes: Vec<String> = command
+        .get_positionals()
+        .filter(|positional| !positional.is_hide_set())
+        .flat_map(|positional| positional.get_value_names().unwrap_or_default())
+        .map(|name| format!("<{}>", name.to_lowercase()))
+        .collect();
+    let number = match takes.len() {
+        0 => return format!("{NO_ARGUMENTS}; {argument:?} is one too many"),
+        1 => "one argument".to_owned(),
+        2 => "two arguments".to_owned(),
+        many => format!("{many} arguments"),
+    };
+    format!("This command takes {number}: {}; {argument:?} is one too many", takes.join(" "))
 }
 
 fn at(path: &[String]) -> clap::Command {

@@ -97,6 +97,50 @@ fn mistakes_have_their_status_and_a_suggestion() {
     );
 }
 
+#[tokio::test]
+async fn mistakes_name_the_argument() {
+    let agent = Agent::start(|_| (500, 0, "not asked".into())).await;
+    for (line, sentence) in [
+        ("caravan job validate a b", "This command takes one argument: <path>; \"b\" is one too many"),
+        (
+            "caravan alloc logs a b c",
+            "This command takes one or two arguments: <allocation> <task>; \"c\" is one too many",
+        ),
+        ("caravan job schema x", "This command takes no arguments; \"x\" is one too many"),
+        ("caravan system gc x", "This command takes no arguments; \"x\" is one too many"),
+        (
+            "caravan job dispatch a b c",
+            "This command takes two arguments: <job> <file>; \"c\" is one too many",
+        ),
+        (
+            "caravan job plan -diff=perhaps f",
+            "invalid boolean value \"perhaps\" for -diff: use true or false",
+        ),
+        ("caravan system gc -x", "flag provided but not defined: -x"),
+        (
+            "caravan job validate -diagnostics=xml f",
+            "invalid value \"xml\" for flag -diagnostics: use one of text, json",
+        ),
+        (
+            "caravan operator autopilot set-config -cleanup-dead-servers=no",
+            "invalid value \"no\" for flag -cleanup-dead-servers: use one of true, false",
+        ),
+        (
+            "caravan operator root keyring rotate -prepublish=abc",
+            "invalid value \"abc\" for flag -prepublish: time: invalid duration \"abc\"",
+        ),
+        (
+            "caravan var lock -ttl=abc path program",
+            "invalid value \"abc\" for flag -ttl: time: invalid duration \"abc\"",
+        ),
+    ] {
+        let (status, _, error) = typed(&agent, line).await;
+        assert_eq!((status, error.lines().next().unwrap_or_default()), (1, sentence), "{line}");
+    }
+    let (_, _, error) = typed(&agent, "caravan alloc logs -n abc a").await;
+    assert!(error.starts_with("invalid value \"abc\" for flag -n: "), "{error}");
+}
+
 #[test]
 fn hints_name_the_verb() {
     let root = tree();

@@ -1,6 +1,6 @@
 //! `deployment …`, and the `job` commands for deployments.
 
-use crate::cmd::{at_most_one, one};
+use crate::cmd::{at_most_one, one, wrong_count};
 use crate::ctx::Ctx;
 use crate::error::{CliError, Doing as _, Outcome};
 use crate::format::{id, json};
@@ -347,7 +347,7 @@ pub(crate) async fn of_job(ctx: &Ctx, args: &JobDeploymentsArgs) -> Outcome {
 /// Runs `job revert`.
 pub(crate) async fn revert(ctx: &Ctx, args: &RevertArgs) -> Outcome {
     let [supplied, version] = args.args.as_slice() else {
-        return Err(CliError::Usage("This command takes two args: <job> <version|tag>".into()));
+        return Err(wrong_count(&args.args, 2, "This command takes two args: <job> <version|tag>"));
     };
     let job = resolve::job(ctx, supplied).await?;
     let query = ctx.query().namespace(job.namespace.as_str());

@@ -1,5 +1,6 @@
 //! `monitor`: streams an agent's log, and exports its past entries.
 
+use crate::cmd::none;
 use crate::ctx::Ctx;
 use crate::error::{CliError, Doing as _, Outcome};
 use crate::resolve;
@@ -69,9 +70,7 @@ pub(crate) async fn run(ctx: &Ctx, args: &MonitorArgs) -> Outcome {
     if let Some(MonitorVerb::Export(args)) = &args.verb {
         return export(ctx, args).await;
     }
-    if !args.args.is_empty() {
-        return Err(CliError::Usage("This command takes no arguments".into()));
-    }
+    none(&args.args)?;
     let options = MonitorOptions {
         level: args.log_level.clone().unwrap_or_default(),
         node: node(ctx, args.node_id.as_deref()).await?,
@@ -84,9 +83,7 @@ pub(crate) async fn run(ctx: &Ctx, args: &MonitorArgs) -> Outcome {
 }
 
 async fn export(ctx: &Ctx, args: &ExportArgs) -> Outcome {
-    if !args.args.is_empty() {
-        return Err(CliError::Usage("This command takes no arguments".into()));
-    }
+    none(&args.args)?;
     let service = args.service_name.clone().unwrap_or_default();
     if service.is_empty() != args.on_disk {
         return Err(CliError::Usage("One of -service-name and -on-disk must be set".into()));

@@ -1,9 +1,9 @@
 //! `service …`
 
-use crate::cmd::one;
 use crate::cmd::page::PageArgs;
+use crate::cmd::{one, wrong_count};
 use crate::ctx::Ctx;
-use crate::error::{CliError, Doing as _, Outcome};
+use crate::error::{Doing as _, Outcome};
 use crate::format::{id, json};
 use crate::table::{Pairs, Table};
 use caravan_types::service::ServiceRegistration;
@@ -159,8 +159,10 @@ fn whole(row: &ServiceRegistration) -> String {
 
 async fn delete(ctx: &Ctx, args: &DeleteArgs) -> Outcome {
     let [name, id] = args.args.as_slice() else {
-        return Err(CliError::Usage(
-            "This command takes two arguments: <service_name> and <service_id>".into(),
+        return Err(wrong_count(
+            &args.args,
+            2,
+            "This command takes two arguments: <service_name> and <service_id>",
         ));
     };
     ctx.client

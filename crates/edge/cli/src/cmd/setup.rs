@@ -1,5 +1,6 @@
 //! `setup consul|vault`: would prepare Consul or Vault for workload identities. This build connects to neither.
 
+use crate::cmd::none;
 use crate::ctx::Ctx;
 use crate::error::{CliError, Outcome};
 use clap::Subcommand;
@@ -61,8 +62,6 @@ pub(crate) fn run(_ctx: &Ctx, verb: &SetupVerb) -> Outcome {
         SetupVerb::Consul(ConsulArgs { shared }) => ("Consul", &shared.args),
         SetupVerb::Vault(VaultArgs { shared, .. }) => ("Vault", &shared.args),
     };
-    if !args.is_empty() {
-        return Err(CliError::Usage("This command takes no arguments".into()));
-    }
+    none(args)?;
     Err(CliError::failed(format!("This build does not talk to {name} yet: nothing was set up.")))
 }

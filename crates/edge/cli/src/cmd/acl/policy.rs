@@ -1,9 +1,9 @@
 //! `acl policy ...`
 
-use crate::cmd::one;
+use crate::cmd::{one, wrong_count};
 use crate::ctx::Ctx;
 use crate::data::DataArgs;
-use crate::error::{CliError, Doing as _, Outcome};
+use crate::error::{Doing as _, Outcome};
 use crate::jobfile;
 use crate::table::{Pairs, Table};
 use caravan_types::acl::{JobAcl, Policy, PolicyStub};
@@ -87,7 +87,7 @@ pub(crate) async fn run(ctx: &Ctx, verb: &PolicyVerb) -> Outcome {
 
 async fn apply(ctx: &Ctx, args: &ApplyArgs) -> Outcome {
     let [name, path] = args.args.as_slice() else {
-        return Err(CliError::Usage("This command takes two arguments: <name> <path>".into()));
+        return Err(wrong_count(&args.args, 2, "This command takes two arguments: <name> <path>"));
     };
     let rules = jobfile::read_as(path, "Error reading file")?;
     let namespaced = !args.job.is_empty() || !args.group.is_empty() || !args.task.is_empty();

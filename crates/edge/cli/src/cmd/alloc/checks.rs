@@ -1,7 +1,7 @@
 //! `alloc checks`, `alloc signal`, `alloc pause`
 
 use super::exec::check_task;
-use crate::cmd::one;
+use crate::cmd::{one, wrong_count};
 use crate::ctx::Ctx;
 use crate::error::{CliError, Doing as _, Outcome};
 use crate::format::{Clock, json};
@@ -139,7 +139,7 @@ async fn meant(ctx: &Ctx, args: &[String], task: Option<&str>) -> Result<(String
     let (supplied, task) = match args {
         [supplied] => (supplied, task.unwrap_or_default().to_owned()),
         [supplied, task] => (supplied, task.clone()),
-        _ => return Err(CliError::Usage("This command takes up to two arguments: <alloc-id> <task>".into())),
+        _ => return Err(wrong_count(args, 2, "This command takes up to two arguments: <alloc-id> <task>")),
     };
     let stub = stub_of(ctx, supplied).await?;
     if !task.is_empty() {

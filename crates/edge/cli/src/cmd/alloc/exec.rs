@@ -1,6 +1,7 @@
 //! `alloc exec` and `job action`
 
 use super::logs::{choose, of_job};
+use crate::cmd::wrong_count;
 use crate::ctx::Ctx;
 use crate::error::{CliError, Doing as _, Outcome};
 use crate::resolve;
@@ -121,7 +122,7 @@ pub(crate) struct ActionArgs {
 /// Runs `job action`.
 pub(crate) async fn action(ctx: &Ctx, args: &ActionArgs) -> Outcome {
     let [name] = args.args.as_slice() else {
-        return Err(CliError::Usage("This command takes one argument: <action>".into()));
+        return Err(wrong_count(&args.args, 1, "This command takes one argument: <action>"));
     };
     let Some(supplied) = &args.job else {
         return Err(CliError::Usage("A job ID is required".into()));

@@ -2,6 +2,7 @@
 
 use super::logs::{of_job, tail};
 use crate::cmd::alloc::checks::stub_of;
+use crate::cmd::wrong_count;
 use crate::ctx::Ctx;
 use crate::error::{CliError, Doing as _, Outcome};
 use crate::format::{Clock, bytes};
@@ -53,8 +54,10 @@ pub(crate) async fn run(ctx: &Ctx, args: &FsArgs) -> Outcome {
         [supplied] => (supplied, "/"),
         [supplied, path] => (supplied, path.as_str()),
         _ => {
-            return Err(CliError::Usage(
-                "This command takes one or two arguments: <allocation> <path>".into(),
+            return Err(wrong_count(
+                &args.args,
+                2,
+                "This command takes one or two arguments: <allocation> <path>",
             ));
         }
     };

@@ -1,5 +1,6 @@
 //! `alloc logs`
 
+use crate::cmd::wrong_count;
 use crate::ctx::Ctx;
 use crate::error::{CliError, Doing as _, Outcome};
 use crate::resolve;
@@ -54,8 +55,10 @@ pub(crate) async fn run(ctx: &Ctx, args: &LogsArgs) -> Outcome {
         [supplied] => (supplied.as_str(), args.task.as_deref()),
         [supplied, task] => (supplied.as_str(), Some(task.as_str())),
         _ => {
-            return Err(CliError::Usage(
-                "This command takes one or two arguments: <allocation> <task>".into(),
+            return Err(wrong_count(
+                &args.args,
+                2,
+                "This command takes one or two arguments: <allocation> <task>",
             ));
         }
     };

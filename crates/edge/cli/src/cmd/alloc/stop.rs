@@ -1,6 +1,6 @@
 //! `alloc stop` and `alloc restart`
 
-use crate::cmd::one;
+use crate::cmd::{one, wrong_count};
 use crate::ctx::Ctx;
 use crate::error::{CliError, Doing as _, Outcome};
 use crate::{monitor, resolve};
@@ -63,7 +63,11 @@ pub(crate) async fn restart(ctx: &Ctx, args: &RestartArgs) -> Outcome {
         [supplied] => (supplied, args.task.clone().unwrap_or_default()),
         [supplied, task] => (supplied, task.clone()),
         _ => {
-            return Err(CliError::Usage("This command takes one or two arguments: <alloc-id> <task>".into()));
+            return Err(wrong_count(
+                &args.args,
+                2,
+                "This command takes one or two arguments: <alloc-id> <task>",
+            ));
         }
     };
     let alloc = resolve::alloc(ctx, supplied).await?;

@@ -1,7 +1,8 @@
 //! `job periodic …`
 
+use crate::cmd::wrong_count;
 use crate::ctx::Ctx;
-use crate::error::{CliError, Doing as _, Outcome};
+use crate::error::{Doing as _, Outcome};
 use crate::format::Clock;
 use crate::{monitor, resolve};
 use caravan_lang::cron::Schedule;
@@ -32,7 +33,7 @@ pub(crate) struct ForceArgs {
 
 pub(crate) async fn force(ctx: &Ctx, args: &ForceArgs) -> Outcome {
     let [supplied] = args.jobs.as_slice() else {
-        return Err(CliError::Usage("This command takes one argument: <job id>".into()));
+        return Err(wrong_count(&args.jobs, 1, "This command takes one argument: <job id>"));
     };
     let job = resolve::job_of_kind(ctx, supplied, "periodic ", |job| job.periodic).await?;
     let query = ctx.query().namespace(job.namespace.as_str());

@@ -1,5 +1,6 @@
 //! `job scale`
 
+use crate::cmd::wrong_count;
 use crate::ctx::Ctx;
 use crate::error::{CliError, Doing as _, Outcome};
 use crate::{monitor, resolve};
@@ -27,8 +28,10 @@ pub(crate) async fn run(ctx: &Ctx, args: &ScaleArgs) -> Outcome {
         [job, count] => (job, None, count),
         [job, group, count] => (job, Some(group.clone()), count),
         _ => {
-            return Err(CliError::Usage(
-                "This command requires at least two arguments and no more than three".into(),
+            return Err(wrong_count(
+                &args.args,
+                3,
+                "This command requires at least two arguments and no more than three",
             ));
         }
     };

@@ -1,7 +1,8 @@
 //! `job schema`
 
+use crate::cmd::none;
 use crate::ctx::Ctx;
-use crate::error::{CliError, Outcome};
+use crate::error::Outcome;
 use crate::format::json;
 
 /// Flags of `job schema`.
@@ -14,9 +15,7 @@ pub(crate) struct SchemaArgs {
 
 /// Runs `job schema`, without a request to an agent.
 pub(crate) fn run(ctx: &Ctx, args: &SchemaArgs) -> Outcome {
-    if !args.args.is_empty() {
-        return Err(CliError::Usage("This command takes no arguments".into()));
-    }
+    none(&args.args)?;
     ctx.out.line(&json(&caravan_hcl::describe::json_schema())?);
     Ok(0)
 }

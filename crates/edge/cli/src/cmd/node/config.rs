@@ -1,5 +1,6 @@
 //! `node config`: shows or changes the servers that a client connects to.
 
+use crate::cmd::wrong_count;
 use crate::ctx::Ctx;
 use crate::error::{CliError, Doing as _, Outcome};
 
@@ -33,7 +34,7 @@ pub(crate) async fn run(ctx: &Ctx, args: &ConfigArgs) -> Outcome {
         return Ok(0);
     }
     if !args.args.is_empty() {
-        return Err(CliError::Usage("This command takes no arguments with -servers".into()));
+        return Err(wrong_count(&args.args, 0, "This command takes no arguments with -servers"));
     }
     let servers = agent.servers().await.doing("Error querying server list")?;
     servers.iter().for_each(|server| ctx.out.line(server));

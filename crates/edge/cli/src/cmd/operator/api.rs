@@ -1,5 +1,6 @@
 //! `operator api`, `operator metrics`, `operator utilization`
 
+use crate::cmd::wrong_count;
 use crate::ctx::Ctx;
 use crate::error::{CliError, Doing as _, Outcome};
 use crate::format::json;
@@ -66,7 +67,9 @@ pub(crate) async fn run(ctx: &Ctx, args: &ApiArgs) -> Outcome {
     let (path, supplied) = match args.args.as_slice() {
         [path] => (path.as_str(), None),
         [path, body] => (path.as_str(), Some(body.as_str())),
-        _ => return Err(CliError::Usage("This command takes one or two arguments: <path> [body]".into())),
+        _ => {
+            return Err(wrong_count(&args.args, 2, "This command takes one or two arguments: <path> [body]"));
+        }
     };
     let path =
         path.strip_prefix("http://").and_then(|rest| rest.find('/').map(|at| &rest[at..])).unwrap_or(path);

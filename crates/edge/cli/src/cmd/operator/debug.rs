@@ -4,6 +4,7 @@ mod bundle;
 mod capture;
 mod targets;
 
+use crate::cmd::none;
 use crate::ctx::Ctx;
 use crate::error::{CliError, Doing as _, Outcome};
 use bundle::Bundle;
@@ -160,9 +161,7 @@ impl Plan {
     }
 
     fn read(args: &DebugArgs) -> Result<Self, CliError> {
-        if !args.args.is_empty() {
-            return Err(CliError::Usage("This command takes no arguments".into()));
-        }
+        none(&args.args)?;
         let span = |what: &str, text: &str| {
             duration::parse(text)
                 .filter(|span| span.0 >= 0)

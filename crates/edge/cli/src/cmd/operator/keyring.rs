@@ -1,6 +1,6 @@
 //! `operator root keyring ...`, `operator gossip keyring ...`, `operator client-introduction ...`
 
-use crate::cmd::one;
+use crate::cmd::{duration_of, one};
 use crate::ctx::Ctx;
 use crate::data::DataArgs;
 use crate::error::{CliError, Doing as _, Outcome};
@@ -8,7 +8,6 @@ use crate::format;
 use crate::table::Table;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
-use caravan_types::duration;
 use caravan_types::operator::RootKeyMeta;
 use clap::Subcommand;
 use rand::TryRngCore as _;
@@ -174,7 +173,7 @@ async fn rotate(ctx: &Ctx, args: &RotateArgs) -> Outcome {
     match (args.now, &args.prepublish) {
         (true, None) => {}
         (false, Some(text)) => {
-            let ahead = duration::parse(text).ok_or_else(|| CliError::failed(duration::invalid(text)))?;
+            let ahead = duration_of("prepublish", text)?;
             query = query.param("publish_time", ctx.clock().now.plus(ahead).0.to_string());
         }
         (true, Some(_)) => {

@@ -1,13 +1,14 @@
 //! `operator autopilot ...`, `operator scheduler ...`, `operator raft ...`
 
 use super::{raft_log, recover};
+use crate::cmd::duration_of;
 use crate::ctx::Ctx;
 use crate::data::DataArgs;
 use crate::error::{CliError, Doing as _, Outcome};
 use crate::format::go_time;
 use crate::table::{Pairs, Table};
 use caravan_sdk::AutopilotHealth;
-use caravan_types::duration::{self, GoDuration};
+use caravan_types::duration::GoDuration;
 use caravan_types::operator::SchedulerAlgorithm;
 use clap::Subcommand;
 
@@ -170,13 +171,16 @@ pub(crate) async fn autopilot(ctx: &Ctx, verb: &AutopilotVerb) -> Outcome {
             set(&mut config.enable_custom_upgrades, args.enable_custom_upgrades);
             config.max_trailing_logs = args.max_trailing_logs.unwrap_or(config.max_trailing_logs);
             config.min_quorum = args.min_quorum.unwrap_or(config.min_quorum);
-            for (mine, supplied) in [
-                (&mut config.last_contact_threshold, &args.last_contact_threshold),
-                (&mut config.server_stabilization_time, &args.server_stabilization_time),
+            for (mine, flag, supplied) in [
+                (&mut config.last_contact_threshold, "last-contact-threshold", &args.last_contact_threshold),
+                (
+                    &mut config.server_stabilization_time,
+                    "server-stabilization-time",
+                    &args.server_stabilization_time,
+                ),
             ] {
                 if let Some(text) = supplied {
-                    let parsed = duration::parse(text);
-                    *mine = GoDuration(parsed.ok_or_else(|| CliError::Usage(duration::invalid(text)))?);
+                    *mine = GoDuration(duration_of(flag, text)?);
                 }
             }
             let check = Some(config.modify_index);

@@ -1,10 +1,10 @@
 //! `var lock`, `var init`
 
-use crate::cmd::at_most_one;
+use crate::cmd::{at_most_one, duration_of};
 use crate::ctx::Ctx;
 use crate::error::{CliError, Doing as _, Outcome};
 use caravan_sdk::{Error, Written};
-use caravan_types::duration::{self, GoDuration};
+use caravan_types::duration::GoDuration;
 use caravan_types::ser::Secrets;
 use caravan_types::variable::{VariableDecrypted, VariableLock};
 use std::collections::BTreeMap;
@@ -78,17 +78,16 @@ pub(super) fn init(ctx: &Ctx, args: &InitArgs) -> Outcome {
     Ok(0)
 }
 
-fn span(text: &str) -> Result<GoDuration, CliError> {
-    duration::parse(text).map(GoDuration).ok_or_else(|| CliError::Usage(duration::invalid(text)))
-}
-
 /// Runs a program while holding the lock of a variable.
 pub(super) async fn run(ctx: &Ctx, args: &LockArgs) -> Outcome {
     let [path, program, rest @ ..] = args.args.as_slice() else {
         return Err(CliError::Usage("Not enough arguments (expected >1)".into()));
     };
-    let lock =
-        VariableLock { ttl: span(&args.ttl)?, lock_delay: span(&args.delay)?, ..VariableLock::default() };
+    let lock = VariableLock {
+        ttl: GoDuration(duration_of("ttl", &args.ttl)?),
+        lock_delay: GoDuration(duration_of("delay", &args.delay)?),
+        ..VariableLock::default()
+    };
     let (held, sent) = acquire(ctx, args, path, &lock).await?;
     let lock = held.metadata.lock.ok_or_else(|| CliError::failed("The servers gave no lock"))?;
     if args.verbose {

@@ -1,7 +1,7 @@
 //! `volume deregister`, `volume delete` and `volume detach`
 
 use super::{Kind, host, kind, meant};
-use crate::cmd::one;
+use crate::cmd::{one, wrong_count};
 use crate::ctx::Ctx;
 use crate::error::{CliError, Doing as _, Outcome};
 use crate::format::coarse;
@@ -133,7 +133,7 @@ pub(crate) async fn delete(ctx: &Ctx, args: &DeleteArgs) -> Outcome {
 /// Runs `volume detach`. A removed node is found through the volume's claims.
 pub(crate) async fn detach(ctx: &Ctx, args: &DetachArgs) -> Outcome {
     let [volume, node] = args.args.as_slice() else {
-        return Err(CliError::Usage("This command takes two arguments: <vol id> <node id>".into()));
+        return Err(wrong_count(&args.args, 2, "This command takes two arguments: <vol id> <node id>"));
     };
     let node = match node.len() {
         36 => node.clone(),

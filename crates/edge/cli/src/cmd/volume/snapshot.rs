@@ -2,6 +2,7 @@
 
 use super::meant;
 use super::remove::{Secret, pairs};
+use crate::cmd::{none, wrong_count};
 use crate::ctx::Ctx;
 use crate::error::{CliError, Doing as _, Outcome};
 use crate::format::{Clock, bytes};
@@ -85,7 +86,7 @@ pub(crate) async fn run(ctx: &Ctx, verb: &SnapshotVerb) -> Outcome {
 
 async fn create(ctx: &Ctx, args: &CreateArgs) -> Outcome {
     let [volume, name] = args.args.as_slice() else {
-        return Err(CliError::Usage("This command takes two arguments: <vol id> <snapshot name>".into()));
+        return Err(wrong_count(&args.args, 2, "This command takes two arguments: <vol id> <snapshot name>"));
     };
     let parameters: Option<_> = args.parameters.iter().map(|pair| pair.split_once('=')).collect();
     let parameters: Vec<(&str, &str)> =
@@ -109,7 +110,11 @@ async fn create(ctx: &Ctx, args: &CreateArgs) -> Outcome {
 
 async fn delete(ctx: &Ctx, args: &DeleteArgs) -> Outcome {
     let [plugin, snapshot] = args.args.as_slice() else {
-        return Err(CliError::Usage("This command takes two arguments: <plugin id> <snapshot id>".into()));
+        return Err(wrong_count(
+            &args.args,
+            2,
+            "This command takes two arguments: <plugin id> <snapshot id>",
+        ));
     };
     let secrets = pairs(&args.secrets)?;
     let done = ctx.client.volumes().delete_snapshot(plugin, snapshot, &secrets, &ctx.query()).await;
@@ -118,9 +123,7 @@ async fn delete(ctx: &Ctx, args: &DeleteArgs) -> Outcome {
 }
 
 async fn list(ctx: &Ctx, args: &ListArgs) -> Outcome {
-    if !args.args.is_empty() {
-        return Err(CliError::Usage("This command takes no arguments".into()));
-    }
+    none(&args.args)?;
     let secrets = pairs(&args.secrets)?;
     let plugin = plugin(ctx, args.plugin.as_deref()).await?;
     let query = QueryOptions {
