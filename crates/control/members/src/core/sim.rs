@@ -268,7 +268,7 @@ impl Sim {
     }
 
     /// Returns whether all running servers show all running servers alive, with their addresses and tags, and show the
-    /// same of all others.
+    /// same of all others, sorted by name.
     fn agrees(&self) -> bool {
         let mut views = self.servers.keys().map(|n| self.members(*n));
         let Some(first) = views.next() else { return true };
@@ -277,7 +277,9 @@ impl Sim {
             let own = self.servers[n].core.members().into_iter().find(|member| member.id == id(*n));
             first.iter().any(|member| Some(member) == own.as_ref() && member.is_alive())
         };
-        is_same && self.servers.keys().all(is_alive)
+        // Clients see the members in this order.
+        let is_sorted = first.is_sorted_by_key(|member| (&member.name, member.id));
+        is_same && is_sorted && self.servers.keys().all(is_alive)
     }
 
     fn events(&self, at: u16, of: u16) -> Vec<&'static str> {

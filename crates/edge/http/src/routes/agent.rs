@@ -27,13 +27,19 @@ pub(crate) fn health(call: &Call) -> Result<Reply, ApiError> {
 pub(crate) fn servers(call: &Call) -> Result<Reply, ApiError> {
     call.only(&Method::GET)?;
     if let Some(targets) = &call.state.servers {
-        return Reply::json(targets.list());
+        return Reply::json(sorted(targets.list()));
     }
     // For an agent without a server, a server answers. A server without a client has no list of servers.
     if call.state.client.is_none() && call.hops == 0 {
         return Err(ApiError::new(StatusCode::NOT_IMPLEMENTED, "Invalid method"));
     }
-    Reply::json(call.server()?.addresses())
+    Reply::json(sorted(call.server()?.addresses()))
+}
+
+/// Sorts addresses of servers. The order in which an agent tries them changes with time and says nothing to clients.
+fn sorted(mut addresses: Vec<String>) -> Vec<String> {
+    addresses.sort_unstable();
+    addresses
 }
 
 /// Returns this server as a member of its cluster; empty on agents without a server.
@@ -68,7 +74,7 @@ fn stats(call: &Call) -> Value {
         let servers = call.state.servers.as_ref().map(ServerList::list).or_else(own);
         let mut reported = json!({
             "node_id": of_client.node_id(),
-            "known_servers": servers.unwrap_or_default().join(","),
+            "known_servers": sorted(servers.unwrap_or_default()).join(","),
             "num_allocations": of_client.alloc_ids().len().to_string(),
         });
         if let Some((ago, ttl)) = of_client.last_heartbeat() {

@@ -3,7 +3,7 @@
 use crate::harness::{Api, NOBODY, NODE, Node1, Web, serve};
 use caravan_http::HttpState;
 use caravan_messages::{HttpPart, HttpRequest};
-use caravan_rpc::{Channel, PeerIdentity, Secret, ServerPeer, methods};
+use caravan_rpc::{Channel, ConnectOptions, PeerIdentity, Secret, ServerList, ServerPeer, methods};
 use caravan_types::AllocId;
 use futures::StreamExt as _;
 use http::Method;
@@ -68,6 +68,23 @@ async fn a_client_answers_about_the_cluster_through_a_server() {
     let own = pair.client.get("/v1/agent/self").await.json();
     assert_eq!(own["stats"]["client"]["node_id"], NODE);
     assert_eq!(pair.client.get("/v1/agent/health").await.json()["client"]["ok"], true);
+}
+
+#[tokio::test]
+async fn servers_are_listed_in_one_order() {
+    let cancel = CancellationToken::new();
+    let _stop = cancel.clone().drop_guard();
+    let identity = PeerIdentity::Client { node_id: NODE.into(), secret: Secret::new("x") };
+    let addresses = ["10.0.0.3:4647", "10.0.0.1:4647", "10.0.0.2:4647"].map(str::to_owned);
+    let options = ConnectOptions::new(addresses.into(), identity, "global");
+    let state = HttpState {
+        client: Some(Arc::new(Node1::new(vec![]))),
+        servers: Some(ServerList::new(options)),
+        ..HttpState::default()
+    };
+    let client = serve(state, cancel).await;
+    let listed = client.get("/v1/agent/servers").await.json();
+    assert_eq!(listed, json!(["10.0.0.1:4647", "10.0.0.2:4647", "10.0.0.3:4647"]));
 }
 
 #[tokio::test]
