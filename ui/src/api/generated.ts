@@ -1129,13 +1129,13 @@ export interface Numa {
 }
 
 export interface Overview {
-  Jobs: Record<string, number>;
-  Allocations: Record<string, number>;
-  Evaluations: Record<string, number>;
-  Nodes: Record<string, number>;
-  Plugins: Record<string, number>;
-  Volumes: Record<string, number>;
-  Claims: Record<string, number>;
+  Jobs: Record<string, number> | null;
+  Allocations: Record<string, number> | null;
+  Evaluations: Record<string, number> | null;
+  Nodes: Record<string, number> | null;
+  Plugins: Record<string, number> | null;
+  Volumes: Record<string, number> | null;
+  Claims: Record<string, number> | null;
   Attention: AttentionItem[];
   Omitted: number;
   Denied: string[];

@@ -20,20 +20,21 @@ pub struct Caravan<'a>(pub(crate) &'a Client);
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
 pub struct Overview {
-    /// Jobs; stopped ones count as `stopped`.
-    pub jobs: BTreeMap<String, u64>,
+    /// Jobs that lists show, without children; stopped ones count as `stopped`. Counts are `None` if the caller may not read such
+    /// objects in any namespace of the request.
+    pub jobs: Option<BTreeMap<String, u64>>,
     /// Allocations.
-    pub allocations: BTreeMap<String, u64>,
+    pub allocations: Option<BTreeMap<String, u64>>,
     /// Evaluations.
-    pub evaluations: BTreeMap<String, u64>,
+    pub evaluations: Option<BTreeMap<String, u64>>,
     /// Nodes, with `draining` and `ineligible` besides their statuses.
-    pub nodes: BTreeMap<String, u64>,
+    pub nodes: Option<BTreeMap<String, u64>>,
     /// Plugins: `healthy` and `unhealthy`.
-    pub plugins: BTreeMap<String, u64>,
+    pub plugins: Option<BTreeMap<String, u64>>,
     /// Volumes, by phase.
-    pub volumes: BTreeMap<String, u64>,
+    pub volumes: Option<BTreeMap<String, u64>>,
     /// Claims that have not ended, by phase.
-    pub claims: BTreeMap<String, u64>,
+    pub claims: Option<BTreeMap<String, u64>>,
     /// The objects that need attention: failures first, then the longest wait.
     pub attention: Vec<AttentionItem>,
     /// The number of objects that the list leaves out.
@@ -458,7 +459,8 @@ mod tests {
             "Namespace": "team", "Severity": "waiting", "Reason": "no node", "Since": 5, "DetailID": "e"}],
             "Omitted": 1, "Denied": ["node:read"]}"#;
         let overview: Overview = serde_json::from_str(text).unwrap();
-        assert_eq!((overview.jobs["running"], overview.omitted), (2, 1));
+        let jobs = overview.jobs.unwrap();
+        assert_eq!((jobs["running"], overview.nodes, overview.omitted), (2, None, 1));
         assert_eq!((overview.attention[0].id.as_str(), overview.attention[0].since), ("web", UnixNanos(5)));
         let text = r#"{"Volumes": [{"ID": "data", "Claims": null}], "Nodes": {"n": "one"}, "Hidden": 3}"#;
         let map: StorageMap = serde_json::from_str(text).unwrap();

@@ -1,5 +1,6 @@
 //! The overview: counts by state, and the objects that need attention, with reasons.
 
+use super::statuses;
 use crate::blocking;
 use crate::call::Call;
 use crate::error::ApiError;
@@ -27,8 +28,8 @@ const TABLES: [Table; 8] = [
     Table::Plugins,
 ];
 
-/// The number of objects by their state.
-type Counts = BTreeMap<&'static str, usize>;
+/// The number of objects by their state; `None` if the caller may not read such objects in any namespace of the request.
+type Counts = Option<BTreeMap<&'static str, usize>>;
 
 /// The answer.
 #[derive(Clone, Debug, Default, Serialize)]
@@ -59,31 +60,40 @@ pub(crate) async fn overview(call: &Call) -> Result<Reply, ApiError> {
         let sees = |name: &Namespace, cap: NsCap| is_in(name) && call.may(name, cap);
         let (nodes, plugins) = (caller.acl.node(Level::Read), caller.acl.plugin(Level::List));
         let volumes = |name: &Namespace| sees(name, NsCap::CsiReadVolume) || sees(name, NsCap::CsiListVolume);
-        let mut out = Overview::default();
-        for job in root.jobs().filter(|job| sees(&job.namespace, NsCap::ReadJob)) {
-            count(&mut out.jobs, if job.stop { "stopped" } else { job.status.as_str() });
-        }
-        for alloc in root.allocs().filter(|alloc| sees(&alloc.namespace, NsCap::ReadJob)) {
-            count(&mut out.allocations, alloc.client_status.as_str());
-        }
-        for eval in root.evals().filter(|eval| sees(&eval.namespace, NsCap::ReadJob)) {
-            count(&mut out.evaluations, eval.status.as_str());
-        }
-        for node in root.nodes().filter(|_| nodes) {
-            count(&mut out.nodes, attention::state_of(node));
-        }
-        for plugin in root.plugins().filter(|_| plugins) {
-            count(&mut out.plugins, if attention::is_healthy(plugin) { "healthy" } else { "unhealthy" });
-        }
-        for volume in root.volumes().filter(|volume| volumes(&volume.namespace)) {
-            count(&mut out.volumes, volume.phase.as_str());
-        }
-        for claim in root.claims().filter(|claim| claim.phase.holds() && volumes(&claim.id.volume.namespace))
-        {
-            count(&mut out.claims, claim.phase.as_str());
-        }
-        let mut items: Vec<Item> = Vec::new();
+        let any = namespace.as_ref().map_or("*", |name| name.as_str());
+        let reads_jobs = caller.acl.namespace_any(any, &[NsCap::ReadJob]);
+        let reads_volumes = caller.acl.namespace_any(any, &[NsCap::CsiReadVolume, NsCap::CsiListVolume]);
         let jobs = |name: &Namespace| sees(name, NsCap::ReadJob);
+        // The page counts what its list of jobs shows.
+        let listed = statuses::listed(call, root, namespace.as_ref(), "", false);
+        let mut out = Overview {
+            jobs: reads_jobs
+                .then(|| count(listed.map(|job| if job.stop { "stopped" } else { job.status.as_str() }))),
+            allocations: reads_jobs.then(|| {
+                let rows = root.allocs().filter(|alloc| jobs(&alloc.namespace));
+                count(rows.map(|alloc| alloc.client_status.as_str()))
+            }),
+            evaluations: reads_jobs.then(|| {
+                let rows = root.evals().filter(|eval| jobs(&eval.namespace));
+                count(rows.map(|eval| eval.status.as_str()))
+            }),
+            nodes: nodes.then(|| count(root.nodes().map(|node| attention::state_of(node)))),
+            plugins: plugins.then(|| {
+                let state = |healthy| if healthy { "healthy" } else { "unhealthy" };
+                count(root.plugins().map(|plugin| state(attention::is_healthy(plugin))))
+            }),
+            volumes: reads_volumes.then(|| {
+                let rows = root.volumes().filter(|volume| volumes(&volume.namespace));
+                count(rows.map(|volume| volume.phase.as_str()))
+            }),
+            claims: reads_volumes.then(|| {
+                let rows = root.claims().filter(|claim| claim.phase.holds());
+                let rows = rows.filter(|claim| volumes(&claim.id.volume.namespace));
+                count(rows.map(|claim| claim.phase.as_str()))
+            }),
+            ..Overview::default()
+        };
+        let mut items: Vec<Item> = Vec::new();
         items.extend(
             root.evals().filter(|row| jobs(&row.namespace)).filter_map(|row| attention::of_eval(row)),
         );
@@ -106,12 +116,11 @@ pub(crate) async fn overview(call: &Call) -> Result<Reply, ApiError> {
         out.omitted = items.len().saturating_sub(MAX_ITEMS);
         items.truncate(MAX_ITEMS);
         out.attention = items;
-        let any = namespace.as_ref().map_or("*", |name| name.as_str());
         for (has, right) in [
-            (caller.acl.namespace_any(any, &[NsCap::ReadJob]), "read-job"),
+            (reads_jobs, "read-job"),
             (nodes, "node:read"),
             (plugins, "plugin:list"),
-            (caller.acl.namespace_any(any, &[NsCap::CsiReadVolume, NsCap::CsiListVolume]), "csi-list-volume"),
+            (reads_volumes, "csi-list-volume"),
         ] {
             if !has {
                 out.denied.push(right);
@@ -123,6 +132,8 @@ pub(crate) async fn overview(call: &Call) -> Result<Reply, ApiError> {
     Ok(Reply::parsed(overview)?.meta(meta))
 }
 
-fn count(counts: &mut Counts, state: &'static str) {
-    *counts.entry(state).or_default() += 1;
+fn count(states: impl Iterator<Item = &'static str>) -> BTreeMap<&'static str, usize> {
+    let mut counts = BTreeMap::new();
+    states.for_each(|state| *counts.entry(state).or_default() += 1);
+    counts
 }

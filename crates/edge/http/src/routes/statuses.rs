@@ -82,12 +82,11 @@ pub(crate) async fn route(call: &Call) -> Result<Reply, ApiError> {
     let (mut meta, (rows, next)) = blocking::read(call, |reads| {
         let mut rows: Vec<&Arc<Job>> = if named.is_empty() {
             let prefix = call.query.text("prefix");
-            let rows = reads.snapshot().jobs_with_prefix(namespace.as_ref(), prefix);
-            rows.filter(|job| with_children || job.parent_id.is_empty()).collect()
+            listed(call, reads.snapshot(), namespace.as_ref(), prefix, with_children).collect()
         } else {
-            named.iter().filter_map(|key| reads.snapshot().job(key)).collect()
+            let rows = named.iter().filter_map(|key| reads.snapshot().job(key));
+            rows.filter(|job| call.may(&job.namespace, NsCap::ReadJob)).collect()
         };
-        rows.retain(|job| call.may(&job.namespace, NsCap::ReadJob));
         if !pager.is_sorted() {
             rows.sort_by_key(|job| (job.modify_index, job.key()));
         }
@@ -107,6 +106,20 @@ pub(crate) async fn route(call: &Call) -> Result<Reply, ApiError> {
     .await?;
     meta.next = next;
     Ok(Reply::value(Value::Array(rows)).meta(meta))
+}
+
+/// Returns the jobs that the caller may read and a list shows. The children of periodic and parameterized jobs are only
+/// shown on request.
+pub(super) fn listed<'r>(
+    call: &Call,
+    root: &'r Root,
+    namespace: Option<&Namespace>,
+    prefix: &str,
+    with_children: bool,
+) -> impl Iterator<Item = &'r Arc<Job>> {
+    let rows = root.jobs_with_prefix(namespace, prefix);
+    rows.filter(move |job| with_children || job.parent_id.is_empty())
+        .filter(|job| call.may(&job.namespace, NsCap::ReadJob))
 }
 
 fn status(root: &Root, job: &Job, desired: Allocs) -> Value {

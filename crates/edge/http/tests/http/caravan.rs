@@ -17,7 +17,12 @@ async fn a_tenant_sees_its_own_objects_and_the_missing_rights() {
     assert!(all["Denied"] == json!([]) && all["Nodes"] != json!({}), "{all}");
     let own = ask(&tenants, "/v1/caravan/overview?namespace=*", &tenants.b).await;
     assert_eq!(own["Denied"], json!(["node:read"]), "{own}");
-    assert_eq!((&own["Jobs"], &own["Nodes"]), (&json!({}), &json!({})), "{own}");
+    assert_eq!((&own["Jobs"], &own["Nodes"]), (&json!({}), &Value::Null), "{own}");
+    let lister = tenants.token("lister", "namespace \"*\" { capabilities = [\"list-jobs\"] }").await;
+    let none = ask(&tenants, "/v1/caravan/overview?namespace=*", &lister).await;
+    for kind in ["Jobs", "Allocations", "Evaluations", "Nodes", "Plugins", "Volumes", "Claims"] {
+        assert!(none[kind].is_null() && !all[kind].is_null(), "{kind} {none}");
+    }
     let map = ask(&tenants, "/v1/caravan/storage?namespace=*", &tenants.b).await;
     assert_eq!((&map["Volumes"], &map["Denied"]), (&json!([]), &json!(["node:read"])), "{map}");
     let map = ask(&tenants, "/v1/caravan/storage?namespace=*", &tenants.a).await;
@@ -67,6 +72,27 @@ async fn a_tenant_sees_its_own_objects_and_the_missing_rights() {
     assert!(refused.status == 400 && refused.text().contains("`calm` needs `worst`"), "{}", refused.text());
     let refused = tenants.ask(&Method::GET, "/v1/caravan/nodes/usage", &Value::Null, &tenants.b).await;
     assert_eq!(refused.map(|got| got.status.as_u16()), Some(403));
+}
+
+#[tokio::test]
+async fn the_overview_counts_the_jobs_that_the_list_shows() {
+    let tenants = Tenants::start().await;
+    let template = json!({"Job": {
+        "ID": "template", "Name": "template", "Type": "batch", "Datacenters": ["*"], "ParameterizedJob": {},
+        "TaskGroups": [{"Name": "g", "Tasks": [{"Name": "t", "Driver": "mock_driver", "Config": {"run_for": "1h"}}]}]
+    }});
+    tenants.good("/v1/jobs?namespace=team-a", &template, &tenants.a).await;
+    tenants.good("/v1/job/template/dispatch?namespace=team-a", &json!({}), &tenants.a).await;
+    let all = ask(&tenants, "/v1/jobs?namespace=*", &tenants.a).await;
+    let is_child = |row: &&Value| row["ParentID"] == "template";
+    assert_eq!(all.as_array().unwrap().iter().filter(is_child).count(), 1, "{all}");
+    for secret in [&tenants.root, &tenants.a, &tenants.b] {
+        let list = ask(&tenants, "/v1/jobs/statuses?namespace=*", secret).await;
+        let overview = ask(&tenants, "/v1/caravan/overview?namespace=*", secret).await;
+        let counts = overview["Jobs"].as_object().unwrap().values();
+        let counted: u64 = counts.map(|number| number.as_u64().unwrap()).sum();
+        assert_eq!(counted, list.as_array().unwrap().len() as u64, "{overview} {list}");
+    }
 }
 
 #[tokio::test]
