@@ -1,5 +1,6 @@
 // Sessions with and without rights: node rights.mjs ADDRESS MANAGEMENT-SECRET LIMITED-SECRET. The limited token may read the
-// jobs of the namespace `default`, in which the job `web` runs. Prints `the session is over`.
+// jobs of the namespace `default`, in which the job `web` runs, and its variables below `app`, and write
+// `app/own`. Prints `the session is over`.
 
 import { generateKeyPairSync, sign } from 'node:crypto';
 import { createServer } from 'node:http';
@@ -219,6 +220,22 @@ const steps = {
     await other.getByRole('tab', { name: 'Logs' }).click();
     await other.getByRole('tabpanel').getByText('This needs the right read-logs.').waitFor();
     await accessible(other, 'a refused log');
+    for (const path of ['app/a', 'app/own']) {
+      const body = JSON.stringify({ Namespace: 'default', Path: path, Items: { colour: 'blue' } });
+      await api(`var/${path}`, { ...asManager('PUT'), body });
+    }
+    const disabled = (verb) => page.locator('button[disabled]', { hasText: verb });
+    await page.goto(`${address}/ui/variables/var/app/a@default`);
+    await disabled('Edit').waitFor();
+    expect((await disabled('Edit').getAttribute('title')).includes('variables write'), 'the missing right as the reason');
+    await page.goto(`${address}/ui/variables/var/app/own@default`);
+    await disabled('Delete').waitFor();
+    await page.getByRole('button', { name: 'Edit', disabled: false }).waitFor();
+    await page.goto(`${address}/ui/variables/new?path=app/other`);
+    await disabled('Save').waitFor();
+    await page.getByRole('textbox', { name: 'Path' }).fill('app/own');
+    await page.getByRole('button', { name: 'Save', disabled: false }).waitFor();
+    await page.goto(`${address}/ui/settings/tokens`);
     await other.getByRole('tab', { name: 'Status' }).click();
     await api('job/web', asManager('DELETE'));
     await other.getByText('stopped').waitFor();

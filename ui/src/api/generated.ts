@@ -201,6 +201,7 @@ export interface CallInFlight {
 export interface Capabilities {
   Management: boolean;
   Namespaces: Record<string, string[]>;
+  Variables: Record<string, VariableRule[]>;
   Node: string;
   Agent: string;
   Operator: string;
@@ -1686,4 +1687,9 @@ export interface Worst {
   Next: string;
   Facts: Record<string, PluginFacts>;
   Blocked: BlockedJob[];
+}
+
+export interface VariableRule {
+  Path: string;
+  Capabilities: string[];
 }

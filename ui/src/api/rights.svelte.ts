@@ -1,6 +1,6 @@
 // The rights of the signed-in user, as the servers compute them.
 
-import { lacks, lacksEverywhere, lacksLevel } from '../lib/rights';
+import { lacks, lacksEverywhere, lacksLevel, lacksSomeVariable, lacksVariable } from '../lib/rights';
 import type { Capabilities } from './types';
 
 class Rights {
@@ -15,6 +15,16 @@ class Rights {
   /** Returns the capability that the user lacks in the namespaces of lists: in one of them, or for `*` in all. */
   missingIn(ns: string, ...caps: string[]): string {
     return ns === '*' ? lacksEverywhere(this.own, caps) : lacks(this.own, ns, caps);
+  }
+
+  /** Returns the right to a variable that the user lacks; empty if it is there. */
+  missingVariable(ns: string, path: string, cap: 'write' | 'destroy'): string {
+    return lacksVariable(this.own, ns, path, cap);
+  }
+
+  /** Returns the right to write variables if the user has it for no path of a namespace, or for `*` of any. */
+  missingNewVariable(ns: string): string {
+    return lacksSomeVariable(this.own, ns);
   }
 
   /** Returns `management` if the user lacks it. */

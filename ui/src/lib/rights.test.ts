@@ -1,10 +1,18 @@
 import { expect, it } from 'vitest';
 import type { Capabilities } from '../api/types';
-import { lacks, lacksEverywhere, lacksLevel } from './rights';
+import { fits, lacks, lacksEverywhere, lacksLevel, lacksSomeVariable, lacksVariable } from './rights';
 
 const own: Capabilities = {
   Management: false,
   Namespaces: { team: ['read-job', 'submit-job'] },
+  Variables: {
+    team: [
+      { Path: 'app/secret', Capabilities: ['deny'] },
+      { Path: 'app/*', Capabilities: ['list', 'write'] },
+      { Path: '*', Capabilities: ['list', 'destroy'] },
+    ],
+    quiet: [{ Path: '*', Capabilities: ['list', 'read'] }],
+  },
   Node: 'read',
   Agent: '',
   Operator: 'write',
@@ -27,8 +35,34 @@ it('compares levels', () => {
 });
 
 it('finds a capability in any namespace', () => {
-  const rights = { Management: false, Namespaces: { a: ['list-jobs'], b: ['submit-job'] }, Node: '', Agent: '', Operator: '', Plugin: '' };
+  const rights = { Management: false, Namespaces: { a: ['list-jobs'], b: ['submit-job'] }, Variables: {}, Node: '', Agent: '', Operator: '', Plugin: '' };
   expect(lacksEverywhere(rights, ['register-job', 'submit-job'])).toBe('');
   expect(lacksEverywhere(rights, ['csi-write-volume'])).toBe('csi-write-volume');
   expect(lacksEverywhere(undefined, ['x'])).toBe('');
+});
+
+it('matches paths as the servers do', () => {
+  for (const [pattern, path, is] of [
+    ['*', 'a/b', true],
+    ['a/*', 'a/b/c', true],
+    ['a/*', 'a', false],
+    ['a.b', 'axb', false],
+    ['*/b', 'a/b', true],
+    ['a*a', 'a', false],
+  ] as const) {
+    expect(fits(pattern, path), `${pattern} ${path}`).toBe(is);
+  }
+});
+
+it('decides about a variable by the first rule that matches', () => {
+  expect(lacksVariable(own, 'team', 'app/x', 'write')).toBe('');
+  expect(lacksVariable(own, 'team', 'app/x', 'destroy')).toBe('variables destroy');
+  expect(lacksVariable(own, 'team', 'app/secret', 'write')).toBe('variables write');
+  expect(lacksVariable(own, 'team', 'other', 'destroy')).toBe('');
+  expect(lacksVariable(own, 'none', 'other', 'write')).toBe('variables write');
+  expect(lacksVariable({ ...own, Management: true }, 'none', 'x', 'write')).toBe('');
+  expect(lacksVariable(undefined, 'none', 'x', 'write')).toBe('');
+  expect(lacksSomeVariable(own, 'team')).toBe('');
+  expect(lacksSomeVariable(own, 'quiet')).toBe('variables write');
+  expect(lacksSomeVariable(own, '*')).toBe('');
 });

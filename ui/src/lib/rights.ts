@@ -21,3 +21,24 @@ export function lacksLevel(own: Capabilities | undefined, part: 'Node' | 'Agent'
   const order = ['', 'list', 'read', 'write'];
   return order.indexOf(own[part]) >= order.indexOf(level) ? '' : `${part.toLowerCase()}:${level}`;
 }
+
+/** Whether a pattern, in which `*` stands for any text, matches a whole path. */
+export function fits(pattern: string, path: string): boolean {
+  const parts = pattern.split('*').map((part) => part.replace(/[\\^$.*+?()[\]{}|]/g, '\\$&'));
+  return new RegExp(`^${parts.join('.*')}$`, 's').test(path);
+}
+
+/** Returns the right to a variable that is missing, such as `variables write`; empty if it is there, or if the rights are unknown. */
+export function lacksVariable(own: Capabilities | undefined, ns: string, path: string, cap: 'write' | 'destroy'): string {
+  if (!own || own.Management || !own.Variables) return '';
+  // The servers sort the rules: the first that matches decides.
+  const rule = own.Variables[ns]?.find((rule) => fits(rule.Path, path));
+  return rule?.Capabilities.includes(cap) ? '' : `variables ${cap}`;
+}
+
+/** Returns `variables write` if the user may write no variable at all in a namespace, or for `*` in none. */
+export function lacksSomeVariable(own: Capabilities | undefined, ns: string): string {
+  if (!own || own.Management || !own.Variables) return '';
+  const rules = ns === '*' ? Object.values(own.Variables).flat() : (own.Variables[ns] ?? []);
+  return rules.some((rule) => rule.Capabilities.includes('write')) ? '' : 'variables write';
+}

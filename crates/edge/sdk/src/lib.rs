@@ -166,7 +166,7 @@ pub use scaling::{
     Action, GroupScaleStatus, ScaleRequest, ScaleStatus, Scaling, ScalingPolicy, ScalingPolicyStub,
     TagResponse,
 };
-pub use statuses::{Capabilities, ClaimRow, JobStatusAlloc, JobStatusDeployment, JobStatusRow};
+pub use statuses::{Capabilities, ClaimRow, JobStatusAlloc, JobStatusDeployment, JobStatusRow, VariableRule};
 pub use variables::{CheckIndex, Variables, Written};
 pub use volumes::{
     ClaimView, ExternalVolumes, Plugins, SnapshotPage, VolumeDetail, Volumes, VolumesResponse,

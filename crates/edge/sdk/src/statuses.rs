@@ -157,6 +157,9 @@ pub struct Capabilities {
     pub management: bool,
     /// The capabilities in each namespace.
     pub namespaces: BTreeMap<String, Vec<String>>,
+    /// The rules about the variables of each namespace that has any. The first rule whose path matches decides; without one,
+    /// nothing is allowed.
+    pub variables: BTreeMap<String, Vec<VariableRule>>,
     /// `read`, `write`, or empty.
     pub node: String,
     /// `read`, `write`, or empty.
@@ -165,6 +168,16 @@ pub struct Capabilities {
     pub operator: String,
     /// `list`, `read`, `write`, or empty.
     pub plugin: String,
+}
+
+/// The capabilities on the variables of some paths.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "PascalCase", default)]
+pub struct VariableRule {
+    /// A pattern of paths, in which `*` stands for any text.
+    pub path: String,
+    /// `list`, `read`, `write`, `destroy`; or only `deny`.
+    pub capabilities: Vec<String>,
 }
 
 #[derive(Default, Deserialize)]

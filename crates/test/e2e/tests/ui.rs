@@ -153,7 +153,12 @@ fn one_call_answers_what_waits() -> Result<()> {
 #[test]
 fn a_missing_right_costs_a_panel_not_the_page() -> Result<()> {
     let guarded = Guarded::start_with_short_tokens()?;
-    let limited = guarded.token("limited", "namespace \"default\" {\n  policy = \"read\"\n}\n")?;
+    let limited = guarded.token(
+        "limited",
+        "namespace \"default\" {\n  policy = \"read\"\n  variables {\n\
+         path \"app/*\" { capabilities = [\"read\"] }\n\
+         path \"app/own\" { capabilities = [\"read\", \"write\"] }\n  }\n}\n",
+    )?;
     let job = json!({"Job": {
         "ID": "web", "Name": "web", "Type": "service", "Datacenters": ["*"],
         "TaskGroups": [{"Name": "g", "Tasks": [{

@@ -166,6 +166,30 @@ impl Acl {
         self.management || self.variables.allows(&variable_key(namespace, path), cap.bit())
     }
 
+    /// Returns the rules about the variables of a namespace: patterns of paths with their capabilities. The first pattern
+    /// that matches a path decides. Empty for callers with all rights.
+    pub fn variable_rules(&self, namespace: &str) -> Vec<(&str, Vec<VarCap>)> {
+        let mut rules: Vec<_> = self
+            .variables
+            .0
+            .iter()
+            .filter_map(|(key, bits)| Some((key, key.split_once('\0')?, *bits)))
+            .filter(|(_, (pattern, _), _)| glob::matches(pattern, namespace))
+            .collect();
+        // As in `Scopes::of`. The path adds the same number to the distance of every pattern that matches it, so the order is
+        // the same for all paths. A pattern without stars only matches its own name.
+        let order = |key: &str| {
+            let stars = key.bytes().filter(|b| *b == b'*').count();
+            (stars > 0, key.len() - stars)
+        };
+        rules.sort_by(|(a, ..), (b, ..)| {
+            let ((a_stars, a_text), (b_stars, b_text)) = (order(a), order(b));
+            a_stars.cmp(&b_stars).then(b_text.cmp(&a_text)).then(a.cmp(b))
+        });
+        let caps = |bits: u64| VarCap::ALL.iter().copied().filter(|cap| bits & cap.bit() != 0).collect();
+        rules.into_iter().map(|(_, (_, path), bits)| (path, caps(bits))).collect()
+    }
+
     /// Whether a capability is granted on some variable of a namespace; `*` asks about any namespace.
     pub fn any_variable(&self, namespace: &str) -> bool {
         self.management
@@ -274,6 +298,20 @@ mod tests {
     }
 
     #[test]
+    fn the_rules_about_variables_are_in_the_order_of_decisions() {
+        let acl = acl(&[
+            "namespace \"*\" { variables { path \"*\" { capabilities = [\"list\"] } path \"app/secret\" { capabilities = [\"write\"] } } }",
+            "namespace \"team\" { variables { path \"app/*\" { capabilities = [\"write\"] } path \"app/secret\" { capabilities = [\"deny\"] } } }",
+        ]);
+        let paths =
+            |namespace| acl.variable_rules(namespace).into_iter().map(|(path, _)| path).collect::<Vec<_>>();
+        assert_eq!(paths("team"), ["app/secret", "app/secret", "app/*", "*"]);
+        assert_eq!(paths("other"), ["app/secret", "*"]);
+        assert_eq!(acl.variable_rules("team")[0].1, [VarCap::Deny]);
+        assert!(Acl::management().variable_rules("team").is_empty());
+    }
+
+    #[test]
     fn management_may_everything_and_nobody_nothing() {
         let all = Acl::management();
         assert!(all.namespace("x", NsCap::AllocNodeExec) && all.operator(Level::Write));
@@ -290,6 +328,28 @@ mod tests {
     }
 
     proptest! {
+        #[test]
+        fn the_first_rule_about_variables_that_matches_decides(
+            rules in proptest::collection::vec(("[ab*]{1,3}", "[ab*]{1,4}", 0..5_usize), 0..6),
+            namespace in "[ab]{1,3}",
+            path in "[ab]{1,4}",
+        ) {
+            let text: String = rules
+                .iter()
+                .map(|(ns, path, cap)| {
+                    let cap = VarCap::ALL[*cap].as_str();
+                    format!("namespace \"{ns}\" {{ variables {{ path \"{path}\" {{ capabilities = [\"{cap}\"] }} }} }}\n")
+                })
+                .collect();
+            let acl = acl(&[&text]);
+            let rules = acl.variable_rules(&namespace);
+            let first = rules.iter().find(|(pattern, _)| glob::matches(pattern, &path));
+            for cap in VarCap::ALL.iter().copied().filter(|cap| *cap != VarCap::Deny) {
+                let granted = first.is_some_and(|(_, caps)| caps.contains(&cap));
+                prop_assert_eq!(granted, acl.variable(&namespace, &path, cap), "{} {:?}", cap.as_str(), rules);
+            }
+        }
+
         #[test]
         fn an_exact_name_beats_any_pattern(name in "[a-z]{1,8}", pattern in "[a-z*]{1,8}") {
             prop_assume!(pattern != name);

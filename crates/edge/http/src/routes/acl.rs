@@ -10,7 +10,7 @@ use crate::order::{Keys, keys};
 use crate::page::{Token as At, object, page};
 use crate::reply::{Content, Meta, Next, Reply};
 use crate::typed::{self, coded, refused};
-use caravan_server::{Admin, Level, NsCap};
+use caravan_server::{Admin, Level, NsCap, VarCap};
 use caravan_state::{Reads, Table};
 use caravan_types::acl::{Policy, Role, Secret, Token, TokenType};
 use http::Method;
@@ -238,6 +238,18 @@ fn add_rights(call: &Call, reply: &mut Reply) -> Result<(), ApiError> {
             (name.to_owned(), json!(caps))
         })
         .collect();
+    let variables: serde_json::Map<String, Value> = root
+        .namespaces()
+        .filter(|row| acl.any_variable(row.name.as_str()) || namespaces.contains_key(row.name.as_str()))
+        .filter_map(|row| {
+            let rule = |(path, caps): (&str, Vec<VarCap>)| {
+                let caps: Vec<&str> = caps.iter().map(|cap| cap.as_str()).collect();
+                json!({"Path": path, "Capabilities": caps})
+            };
+            let rules: Vec<Value> = acl.variable_rules(row.name.as_str()).into_iter().map(rule).collect();
+            (!rules.is_empty()).then(|| (row.name.to_string(), json!(rules)))
+        })
+        .collect();
     let level = |has: &dyn Fn(Level) -> bool| match () {
         () if has(Level::Write) => "write",
         () if has(Level::Read) => "read",
@@ -248,6 +260,7 @@ fn add_rights(call: &Call, reply: &mut Reply) -> Result<(), ApiError> {
         value["CaravanCapabilities"] = json!({
             "Management": acl.is_management(),
             "Namespaces": namespaces,
+            "Variables": variables,
             "Node": level(&|level| acl.node(level)),
             "Agent": level(&|level| acl.agent(level)),
             "Operator": level(&|level| acl.operator(level)),

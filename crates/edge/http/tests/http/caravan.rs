@@ -132,6 +132,19 @@ async fn a_token_names_its_rights_as_they_are_in_effect() {
         (&rights["Management"], &rights["Node"], &rights["Plugin"]),
         (&json!(false), &json!(""), &json!("read"))
     );
+    let all = json!([{"Path": "*", "Capabilities": ["list", "read", "write", "destroy"]}]);
+    assert_eq!(rights["Variables"], json!({"team-b": all}));
+    let some = "namespace \"team-*\" { variables {\n\
+        path \"*\" { capabilities = [\"list\"] }\n path \"app/*\" { capabilities = [\"read\", \"write\"] }\n\
+        path \"app/root\" { capabilities = [\"deny\"] } } }";
+    let some = tenants.token("some", some).await;
+    let own = ask(&tenants, "/v1/acl/token/self?capabilities=true", &some).await;
+    let rules = json!([
+        {"Path": "app/root", "Capabilities": ["deny"]},
+        {"Path": "app/*", "Capabilities": ["list", "read", "write"]},
+        {"Path": "*", "Capabilities": ["list"]}
+    ]);
+    assert_eq!(own["CaravanCapabilities"]["Variables"], json!({"team-a": rules, "team-b": rules}), "{own}");
     let plain = ask(&tenants, "/v1/acl/token/self", &tenants.b).await;
     assert!(plain.get("CaravanCapabilities").is_none());
     let root = ask(&tenants, "/v1/acl/token/self?capabilities=true", &tenants.root).await;
