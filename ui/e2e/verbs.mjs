@@ -95,6 +95,61 @@ const steps = {
     await page.close();
   },
 
+  async 'a deployment is paused, promoted and failed on the page of its job'() {
+    // A deployment with a canary goes on only when the user acts.
+    const version = (seconds) =>
+      run(`job "rolling" {
+      update {
+        canary = 1
+        min_healthy_time = "0s"
+      }
+      group "g" {
+        task "t" {
+          driver = "raw_exec"
+          config {
+            command = "sleep"
+            args = ["${seconds}"]
+          }
+        }
+      }
+    }`);
+    const newest = (status, count) =>
+      until(`deployment ${count} to be ${status}`, async () => {
+        const all = await api('job/rolling/deployments');
+        return all.length === count && all.some((row) => row.JobVersion === count - 1 && row.Status === status);
+      });
+    const healthy = () =>
+      until('a healthy canary', async () => (await api('job/rolling/deployment')).TaskGroups.g.HealthyAllocs === 1);
+    await version(3600);
+    await newest('successful', 1);
+    const page = await open('jobs/rolling@default');
+    const panel = page.getByRole('region', { name: 'Active deployment' });
+    const dialog = page.getByRole('dialog');
+    const act = async (word) => {
+      await panel.getByRole('button', { name: word, exact: true }).click();
+      await dialog.getByText(/the deployment .* of rolling\?/).waitFor();
+      await dialog.getByRole('button', { name: word, exact: true }).click();
+      await dialog.waitFor({ state: 'hidden' });
+    };
+    await version(3601);
+    await newest('running', 2);
+    await healthy();
+    await panel.getByText('1 of 1 placed, not promoted').waitFor();
+    await act('Pause');
+    await panel.getByText('paused').first().waitFor();
+    await accessible(page, 'an active deployment');
+    await act('Resume');
+    await panel.getByRole('button', { name: 'Pause' }).waitFor();
+    await act('Promote');
+    await newest('successful', 2);
+    await panel.waitFor({ state: 'detached' });
+    await version(3602);
+    await newest('running', 3);
+    await act('Fail');
+    await panel.waitFor({ state: 'detached' });
+    await page.close();
+  },
+
   async 'files are seen and downloaded'() {
     const alloc = (await api('job/acts/allocations'))[0].ID;
     const page = await open(`allocations/${alloc}`);

@@ -1,5 +1,6 @@
 // What can be done with a deployment.
 
+import type { DeploymentState } from '../api/generated';
 import type { Deployment } from '../api/types';
 
 export type DeploymentVerb = 'promote' | 'pause' | 'resume' | 'unblock' | 'fail';
@@ -56,9 +57,21 @@ export const VERBS: Record<DeploymentVerb, Words> = {
 
 const ACTIVE = ['running', 'paused', 'pending', 'blocked', 'unblocking', 'initializing'];
 
+/** Returns whether a deployment has not ended. */
+export function isActive(row: Deployment): boolean {
+  return ACTIVE.includes(row.Status);
+}
+
+/** Returns the canaries of a group in words. */
+export function canaries(group: DeploymentState): string {
+  if (group.DesiredCanaries === 0) return 'none';
+  const placed = `${group.PlacedCanaries?.length ?? 0} of ${group.DesiredCanaries} placed`;
+  return `${placed}, ${group.Promoted ? 'promoted' : 'not promoted'}`;
+}
+
 /** Returns what can be done with a deployment in its state. */
 export function deploymentVerbs(row: Deployment): DeploymentVerb[] {
-  if (!ACTIVE.includes(row.Status)) return [];
+  if (!isActive(row)) return [];
   const canPromote = Object.values(row.TaskGroups ?? {}).some((group) => group.DesiredCanaries > 0 && !group.Promoted);
   const out: DeploymentVerb[] = canPromote ? ['promote'] : [];
   if (row.Status === 'paused') out.push('resume');
