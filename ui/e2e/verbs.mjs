@@ -150,6 +150,38 @@ const steps = {
     await page.close();
   },
 
+  async 'a job that ended starts again, or is purged'() {
+    await run(`job "once" {
+      type = "batch"
+      group "g" {
+        task "t" {
+          driver = "raw_exec"
+          config { command = "true" }
+        }
+      }
+    }`);
+    await until('the end of the job', async () => (await api('job/once')).Status === 'dead');
+    const page = await open('jobs/once@default');
+    const dialog = page.getByRole('dialog');
+    await page.getByRole('button', { name: 'Start', exact: true }).waitFor();
+    expect((await page.getByRole('button', { name: 'Stop', exact: true }).count()) === 0, 'nothing to stop');
+    await api('job/once', { method: 'DELETE' });
+    await page.getByText('stopped').first().waitFor();
+    await page.getByRole('button', { name: 'Start', exact: true }).click();
+    await dialog.getByRole('button', { name: 'Start the job' }).click();
+    await dialog.waitFor({ state: 'hidden' });
+    await until('the job to be registered', async () => (await api('job/once')).Stop === false);
+    await until('the second end of the job', async () => (await api('job/once')).Status === 'dead');
+    await page.getByRole('button', { name: 'Purge' }).click();
+    const purge = dialog.getByRole('button', { name: 'Purge the job' });
+    expect(await purge.isDisabled(), 'the name to be typed first');
+    await dialog.getByRole('textbox').fill('once');
+    await purge.click();
+    await heading(page, 'Jobs');
+    await until('the job to be gone', async () => !(await api('jobs')).some((row) => row.ID === 'once'));
+    await page.close();
+  },
+
   async 'files are seen and downloaded'() {
     const alloc = (await api('job/acts/allocations'))[0].ID;
     const page = await open(`allocations/${alloc}`);
