@@ -147,6 +147,16 @@ const steps = {
     await newest('running', 3);
     await act('Fail');
     await panel.waitFor({ state: 'detached' });
+    // Each deployment has an address, with the allocations that it placed.
+    const old = (await api('job/rolling/deployments')).find((row) => row.JobVersion === 0).ID;
+    await page.getByRole('tab', { name: 'Deployments' }).click();
+    await page.getByRole('link', { name: old.slice(0, 8) }).click();
+    expect(page.url().endsWith(`/ui/jobs/rolling@default/deployments/${old}`), `the address of the deployment, not ${page.url()}`);
+    const placed = page.getByRole('region', { name: 'Allocations of the deployment' });
+    await placed.getByText('1–1 of 1 allocations').waitFor();
+    await accessible(page, 'a deployment');
+    await placed.getByRole('table').locator('tbody a').first().click();
+    await page.getByRole('table', { name: 'Tasks' }).waitFor();
     await page.close();
   },
 

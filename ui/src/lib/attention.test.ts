@@ -39,7 +39,7 @@ it('leads from each item to its object', () => {
   const item = (Kind: Item['Kind']) => ({ Kind, ID: 'a/b', Namespace: 'team', DetailID: 'd' }) as Item;
   const page = (kind: Item['Kind']) => parse(place(item(kind)).href);
   expect(page('Job')).toMatchObject({ page: 'job', id: 'a/b', ns: 'team' });
-  expect(page('Deployment')).toMatchObject({ page: 'job', id: 'a/b', tab: 'deployments' });
+  expect(page('Deployment')).toMatchObject({ page: 'job', id: 'a/b', tab: 'deployments', rest: ['d'] });
   expect(page('Volume')).toMatchObject({ page: 'volume', id: 'a/b', ns: 'team' });
   expect(page('Plugin')).toMatchObject({ page: 'plugin', id: 'a/b' });
   expect(page('Node')).toMatchObject({ page: 'node', id: 'a/b' });

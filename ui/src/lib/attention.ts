@@ -38,7 +38,7 @@ export function place(item: Item): { href: string; command: string } {
       return { href: to.job(item.ID, item.Namespace), command: `caravan job status ${inNamespace} ${quoted(item.ID)}` };
     case 'Deployment':
       return {
-        href: to.job(item.ID, item.Namespace, 'deployments'),
+        href: to.deployment(item.DetailID, item.ID, item.Namespace),
         command: `caravan deployment status ${inNamespace} ${item.DetailID}`,
       };
     case 'Node':

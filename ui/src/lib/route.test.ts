@@ -75,6 +75,7 @@ describe('addresses', () => {
       expect(parse(to.volume(id, 'team'))).toMatchObject({ page: 'volume', id, ns: 'team' });
     }
     expect(parse(to.groupLog('a/b', 'team'))).toMatchObject({ page: 'job', id: 'a/b', ns: 'team', tab: 'allocations', rest: ['logs'] });
+    expect(parse(to.deployment('12-34', 'a/b', 'team'))).toMatchObject({ page: 'job', id: 'a/b', ns: 'team', tab: 'deployments', rest: ['12-34'] });
     expect(to.groupLog('web', 'team', 'logs')).toBe('jobs/web@team/allocations/logs?taskGroup=logs');
     expect(parse('jobs/web@team/logs')).toMatchObject({ page: 'group', tab: 'logs' });
     expect(parse(to.variable('a/b c', 'team'))).toMatchObject({ page: 'variable', id: 'a/b c', ns: 'team' });

@@ -143,6 +143,7 @@ const enc = encodeURIComponent;
 /** The addresses of objects, relative to `/ui/`. */
 export const to = {
   job: (id: string, ns: string, tab = '') => `jobs/${enc(id)}@${enc(ns)}${tab && `/${tab}`}`,
+  deployment: (id: string, job: string, ns: string) => `jobs/${enc(job)}@${enc(ns)}/deployments/${enc(id)}`,
   /** The log of a group, or of the whole job. */
   groupLog: (id: string, ns: string, group = '') =>
     `jobs/${enc(id)}@${enc(ns)}/allocations/logs${group && `?taskGroup=${enc(group)}`}`,
