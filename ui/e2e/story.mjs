@@ -138,6 +138,19 @@ const steps = {
     }
   },
 
+  async 'an evaluation leads to those that it is linked with'() {
+    const evals = await api('job/reader/evaluations');
+    const waits = evals.find((row) => row.Status === 'blocked' && row.PreviousEval);
+    const page = await open(`evaluations?currentEval=${waits.ID}`);
+    const linked = page.getByRole('table', { name: 'Linked evaluations' });
+    const row = linked.getByRole('row').filter({ hasText: 'previous' });
+    await accessible(page, 'linked evaluations');
+    await row.getByRole('link', { name: waits.PreviousEval.slice(0, 8) }).click();
+    await page.getByRole('region', { name: `Evaluation ${waits.PreviousEval.slice(0, 8)}` }).waitFor();
+    await linked.getByRole('row').filter({ hasText: 'blocked' }).getByRole('link', { name: waits.ID.slice(0, 8) }).waitFor();
+    await page.close();
+  },
+
   async 'nine tabs share one stream'() {
     const tabs = [];
     for (let at = 0; at < 9; at += 1) tabs.push(await open('jobs'));
