@@ -151,6 +151,38 @@ const steps = {
     await page.close();
   },
 
+  async 'the beginning of an id leads to the object'() {
+    const alloc = (await api('job/writer/allocations'))[0];
+    const evaluation = (await api('job/reader/evaluations'))[0].ID;
+    const [node] = await api('nodes');
+    const page = await open(`allocations/${alloc.ID.slice(0, 7)}`);
+    await heading(page, alloc.ID.slice(0, 8));
+    expect(page.url().endsWith(`/ui/allocations/${alloc.ID}`), `the whole id in ${page.url()}`);
+    await page.goto(`${address}/ui/clients/${node.ID.slice(0, 8)}/monitor`);
+    await heading(page, node.Name);
+    expect(page.url().endsWith(`/ui/clients/${node.ID}/monitor`), `the rest of the address in ${page.url()}`);
+    await page.goto(`${address}/ui/evaluations?status=blocked&currentEval=${evaluation.slice(0, 8)}`);
+    await page.getByRole('region', { name: `Evaluation ${evaluation.slice(0, 8)}` }).waitFor();
+    expect(page.url().includes(evaluation) && page.url().includes('status=blocked'), `the filter in ${page.url()}`);
+    const none = alloc.ID.startsWith('0000') ? 'ffff0000' : '00000000';
+    await page.goto(`${address}/ui/allocations/${none}`);
+    await page.getByText(`No allocation that you may read has an id that begins with ${none}`).waitFor();
+    await accessible(page, 'an id of nothing');
+    // A deployment is found without its job.
+    const [deployment] = await api('job/writer/deployments');
+    await page.goto(`${address}/ui/deployments/${deployment.ID.slice(0, 8)}`);
+    await heading(page, 'writer');
+    expect(page.url().endsWith(`/ui/jobs/writer@default/deployments/${deployment.ID}`), `the address of the deployment, not ${page.url()}`);
+    for (const [id, kind] of [[alloc.ID, 'allocation'], [node.ID, 'node'], [evaluation, 'evaluation'], [deployment.ID, 'deployment']]) {
+      await page.keyboard.press('Control+k');
+      await page.getByRole('searchbox', { name: 'Search everything' }).fill(id.slice(0, 8));
+      const option = page.getByRole('option', { name: `${kind} ${id}` });
+      await option.click();
+      await page.waitForURL(new RegExp(id));
+    }
+    await page.close();
+  },
+
   async 'nine tabs share one stream'() {
     const tabs = [];
     for (let at = 0; at < 9; at += 1) tabs.push(await open('jobs'));

@@ -54,6 +54,11 @@ export function go(path: string, instead = false): void {
   move(href(path), instead);
 }
 
+/** Replaces the current address by a more exact one of the same place. */
+export function complete(path: string): void {
+  move(href(path) + location.hash, true);
+}
+
 /** What the history keeps of a page that was left. */
 interface Kept {
   scroll?: number;

@@ -11,6 +11,8 @@ describe('addresses', () => {
     ['jobs/a%2Fperiodic-1@team/versions', 'job', 'a/periodic-1', 'team', 'versions'],
     ['jobs/a@b@team/definition', 'job', 'a@b', 'team', 'definition'],
     ['jobs/web/api', 'group', 'web', 'default', 'api'],
+    ['deployments', 'jobs', '', '', ''],
+    ['deployments/1234', 'deployment', '1234', '', ''],
     ['allocations/1234', 'allocation', '1234', '', ''],
     ['allocations/1234/web/logs', 'allocation', '1234', '', 'web'],
     ['allocations/1234/fs/alloc/logs', 'allocation', '1234', '', 'fs'],

@@ -7,6 +7,7 @@ export type Page =
   | 'run'
   | 'job'
   | 'group'
+  | 'deployment'
   | 'allocations'
   | 'allocation'
   | 'nodes'
@@ -91,6 +92,9 @@ export function parse(path: string, namespace = ''): Route {
         return route('job', { ...split(second), tab: third ?? '', rest });
       }
       return route('group', { ...split(second), tab: third, rest });
+    case 'deployments':
+      // Nomad's page has no such address: ids are found without their job.
+      return second === undefined ? route('jobs') : route('deployment', { id: second });
     case 'allocations':
       if (second === undefined) return route('allocations');
       return route('allocation', { id: second, tab: third ?? '', rest });
@@ -165,6 +169,7 @@ export function section(page: Page): string {
   switch (page) {
     case 'job':
     case 'group':
+    case 'deployment':
     case 'run':
     case 'error':
     case 'exec':
