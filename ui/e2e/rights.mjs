@@ -290,6 +290,36 @@ const steps = {
     const page = await open(`clients?ott=${once}`, context);
     await page.getByRole('table', { name: 'Nodes' }).locator('tbody a').first().waitFor();
     expect(!page.url().includes('ott'), `no token in ${page.url()}`);
+    // It works once: a second use says so, and leaves the user signed in.
+    await page.goto(`${address}/ui/clients?ott=${once}`);
+    await page.getByRole('alert').getByText('did not sign you in').waitFor();
+    await page.getByText('You are signed in with the token that this browser had before.').waitFor();
+    await page.getByRole('table', { name: 'Nodes' }).locator('tbody a').first().waitFor();
+    await accessible(page, 'a used one-time token');
+    await page.getByRole('button', { name: 'Dismiss' }).click();
+    await page.getByRole('alert').waitFor({ state: 'detached' });
+    await context.close();
+    const other = await browser.newContext();
+    const without = await open('clients?ott=00000000-0000-0000-0000-000000000000', other);
+    await without.getByRole('alert').getByText('did not sign you in').waitFor();
+    await without.getByText('You see what may be seen without a token.').waitFor();
+    await other.close();
+  },
+
+  async 'a token that the servers do not know is named as the reason'() {
+    const context = await browser.newContext();
+    const made = await api('acl/token', { ...asManager('POST'), body: JSON.stringify({ Name: 'gone', Type: 'management' }) });
+    const page = await open('settings/tokens', context);
+    await signIn(page, made.SecretID);
+    await page.getByRole('button', { name: 'Sign out' }).waitFor();
+    await fetch(`${address}/v1/acl/token/${made.AccessorID}`, asManager('DELETE'));
+    await page.goto(`${address}/ui/clients`);
+    await page.getByRole('alert').getByText('do not know your token').waitFor();
+    await accessible(page, 'an unknown token');
+    await page.goto(`${address}/ui/settings/tokens`);
+    await page.getByRole('alert').getByText('do not know the token that this browser keeps').waitFor();
+    await page.getByRole('button', { name: 'Remove it' }).click();
+    await heading(page, 'Sign in');
     await context.close();
   },
 };

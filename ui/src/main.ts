@@ -1,7 +1,8 @@
 import { mount } from 'svelte';
 import './app.css';
-import { call } from './api/client';
+import { call, CallError } from './api/client';
 import { session } from './api/session.svelte';
+import { onceFault } from './lib/token';
 import { start } from './nav.svelte';
 import App from './App.svelte';
 
@@ -14,10 +15,11 @@ async function exchange(): Promise<void> {
   history.replaceState(history.state, '', url);
   try {
     const body = { OneTimeSecretID: once };
-    const answer = await call<{ Token: { SecretID: string } }>('acl/token/onetime/exchange', { method: 'POST', body });
+    // An older secret of this browser may be invalid, and has no part in the exchange.
+    const answer = await call<{ Token: { SecretID: string } }>('acl/token/onetime/exchange', { method: 'POST', body, token: '' });
     session.signIn(answer.data.Token.SecretID, false);
-  } catch {
-    // The page then shows what may be seen without a token, and how to sign in.
+  } catch (error) {
+    session.notice = onceFault(error instanceof CallError ? error : { status: 0, message: String(error) });
   }
 }
 

@@ -14,12 +14,18 @@ class Session {
   token = $state(read(sessionStorage) || read(localStorage));
   /** Whether the servers refuse the token: it has ended. What the page shows and what the user typed stay. */
   ended = $state(false);
+  /** Whether the servers do not know the token: it was deleted, or it is of another cluster. */
+  unknown = $state(false);
+  /** Why a sign-in that the page began by itself failed; empty if none did. */
+  notice = $state('');
   /** Changes when a user signs in or out. A new token of a signed-in user continues: the page keeps what it shows. */
   epoch = $state(0);
 
   private set(token: string): void {
     if ((this.token === '') !== (token === '')) this.epoch += 1;
     this.ended = false;
+    this.unknown = false;
+    if (token) this.notice = '';
     this.token = token;
   }
 
