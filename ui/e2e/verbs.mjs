@@ -279,6 +279,7 @@ const steps = {
     await dialog.getByText(/would find no place and wait/).waitFor();
     await accessible(page, 'the preview of a drain');
     await dialog.getByRole('button', { name: 'Cancel' }).click();
+    await until('the focus on the button', () => page.evaluate(() => document.activeElement?.textContent === 'Drain'));
     await page.close();
   },
 
@@ -313,6 +314,8 @@ const steps = {
     await dialog.getByRole('textbox').fill(name);
     await dialog.getByRole('button', { name: 'Delete the snapshot' }).click();
     await snapshots.getByText('None.').waitFor();
+    // The button that opened the dialog is gone, and the focus is not lost with it.
+    await until('the focus on the heading', () => page.evaluate(() => document.activeElement?.tagName === 'H1'));
     await page.getByRole('button', { name: 'Delete', exact: true }).click();
     await dialog.getByRole('textbox').fill('scratch');
     await dialog.getByRole('button', { name: 'Delete the volume' }).click();
