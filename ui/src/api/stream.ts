@@ -26,8 +26,12 @@ const TOPICS = [
 /** The agent sends the newest row of each object at most once in this time, and never ends the stream of a slow reader. */
 const COALESCE = '250ms';
 
-/** After this silence the connection is dead: heartbeats come every 30 s. */
+/** How often the agent says that it lives when nothing changes, in milliseconds. */
+const HEARTBEAT = 4000;
+/** After this silence the connection is dead, if the agent did not confirm the heartbeat: its own is every 30 s. */
 const SILENCE = 45_000;
+/** What the second of two heartbeats may be late, in milliseconds. */
+const GRACE = 1000;
 /** A stream without a line is one that the caller may not read. Agents end it after ten seconds; this is for lost connections. */
 const FIRST_LINE = 15_000;
 /** The pause after a refusal. Rights change rarely. */
@@ -66,6 +70,8 @@ export class Stream {
   private abort = new AbortController();
   private wake: (() => void) | undefined;
   private ended = false;
+  /** Whether the agent refused the parameter of the heartbeat. */
+  private isPlain = false;
 
   constructor(
     private readonly target: Target,
@@ -102,7 +108,8 @@ export class Stream {
         await this.pause(REFUSED);
       } else {
         this.failures += 1;
-        if (this.failures > 1) this.enter('offline');
+        // A stream that merely ended goes on at once. An agent that fell silent may be there no more.
+        if (this.failures > 1 || outcome === 'silent') this.enter('offline');
         await this.pause(backoff(this.failures));
       }
     }
@@ -118,38 +125,51 @@ export class Stream {
     });
   }
 
-  private async once(): Promise<'refused' | 'ended'> {
+  private async once(): Promise<'refused' | 'ended' | 'silent'> {
     const { target } = this;
     const address = new URL('event/stream', target.api);
     for (const topic of TOPICS) address.searchParams.append('topic', topic);
     address.searchParams.set('namespace', target.namespace);
     address.searchParams.set('caravan', 'true');
     address.searchParams.set('coalesce', COALESCE);
+    if (!this.isPlain) address.searchParams.set('heartbeat', `${HEARTBEAT / 1000}s`);
     if (target.region) address.searchParams.set('region', target.region);
     this.abort = new AbortController();
     let opened = false;
     let late = false;
-    let guard = setTimeout(() => {
-      late = true;
-      this.abort.abort();
-    }, FIRST_LINE);
+    let limit = SILENCE;
+    let guard: ReturnType<typeof setTimeout> | undefined;
+    const expectWithin = (ms: number) => {
+      clearTimeout(guard);
+      guard = setTimeout(() => {
+        late = true;
+        this.abort.abort();
+      }, ms);
+    };
+    expectWithin(FIRST_LINE);
     try {
       const headers: Record<string, string> = target.token ? { 'X-Nomad-Token': target.token } : {};
       const response = await fetch(address, { headers, signal: this.abort.signal, cache: 'no-store' });
       if (response.status === 403 || response.status === 401) return 'refused';
+      if (response.status === 400 && !this.isPlain) {
+        this.isPlain = true;
+        return 'ended';
+      }
       if (!response.ok || !response.body) throw new Error(`status ${response.status}`);
       const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
       const splitter = new Splitter();
       for (;;) {
         const { done, value } = await reader.read();
         if (done) break;
-        clearTimeout(guard);
-        guard = setTimeout(() => this.abort.abort(), SILENCE);
         for (const text of splitter.add(value)) {
           const line = readLine(text);
           if (line.kind === 'gone') {
             this.emit({ kind: 'reset' });
             return 'ended';
+          }
+          if (line.kind === 'heartbeat') {
+            limit = 2 * line.interval + GRACE;
+            continue;
           }
           if (!opened) {
             opened = true;
@@ -159,10 +179,12 @@ export class Stream {
           }
           if (line.kind === 'notes') this.collect(line.notes);
         }
+        expectWithin(limit);
       }
       return opened ? 'ended' : 'refused';
     } catch (error) {
-      if (late && !opened) return 'refused';
+      // An agent that sent lines before, and now sends none, is silent. Another one may hold the stream back from its reader.
+      if (late) return opened || this.hasBegun ? 'silent' : 'refused';
       throw error;
     } finally {
       clearTimeout(guard);

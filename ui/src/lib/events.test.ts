@@ -46,3 +46,8 @@ it('notices changes from before the stream', () => {
 it('waits longer after each failure, at most five seconds', () => {
   expect([1, 2, 3, 9].map(backoff)).toEqual([250, 500, 1000, 5000]);
 });
+
+it('reads the interval of heartbeats', () => {
+  expect(readLine('{"Heartbeat":4000}')).toEqual({ kind: 'heartbeat', interval: 4000 });
+  expect(readLine('{"Heartbeat":0}')).toEqual({ kind: 'alive', denied: [], indexes: {} });
+});

@@ -16,6 +16,8 @@ export type Indexes = Record<string, number>;
 
 /** The content of a line of the stream. */
 export type Line =
+  /** The most milliseconds between two lines from now on. The line that opens the stream for its reader comes after this one. */
+  | { kind: 'heartbeat'; interval: number }
   | { kind: 'alive'; denied: string[]; indexes: Indexes }
   | { kind: 'notes'; notes: Note[] }
   | { kind: 'gone' };
@@ -30,7 +32,7 @@ interface RawEvent {
 
 /** Reads a line of the stream. A line that cannot be read means that events were lost. */
 export function readLine(text: string): Line {
-  let raw: { Events?: RawEvent[]; Index?: number; Error?: string; Caravan?: { Denied?: string[]; Indexes?: Indexes } };
+  let raw: { Events?: RawEvent[]; Index?: number; Error?: string; Heartbeat?: number; Caravan?: { Denied?: string[]; Indexes?: Indexes } };
   try {
     raw = JSON.parse(text);
   } catch {
@@ -38,6 +40,7 @@ export function readLine(text: string): Line {
   }
   if (raw.Error !== undefined) return { kind: 'gone' };
   if (!raw.Events?.length) {
+    if (typeof raw.Heartbeat === 'number' && raw.Heartbeat > 0) return { kind: 'heartbeat', interval: raw.Heartbeat };
     return { kind: 'alive', denied: raw.Caravan?.Denied ?? [], indexes: raw.Caravan?.Indexes ?? {} };
   }
   const notes = raw.Events.map((event) => ({
