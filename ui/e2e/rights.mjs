@@ -193,6 +193,7 @@ const steps = {
     const page = await open('');
     await heading(page, 'Overview');
     await page.getByText('Objects that need these rights are missing').waitFor();
+    expect((await page.getByRole('list', { name: 'Counts' }).count()) === 0, 'no zeros of what the user may not read');
     await page.goto(`${address}/ui/clients`);
     await page.getByText('node:read').waitFor();
     await accessible(page, 'a refused panel');
@@ -210,6 +211,11 @@ const steps = {
     await page.getByText('limited', { exact: true }).first().waitFor();
     await accessible(page, 'the token of the user');
     expect(!(await page.content()).includes(limited), 'the secret to be hidden');
+    await page.goto(`${address}/ui/`);
+    const counts = page.getByRole('list', { name: 'Counts' });
+    await counts.getByRole('link', { name: 'Jobs' }).waitFor();
+    expect((await counts.getByRole('link', { name: 'Nodes' }).count()) === 0, 'no count of nodes');
+    await page.goto(`${address}/ui/settings/tokens`);
     const other = await open('jobs', context);
     await other.getByRole('table', { name: 'Jobs' }).getByRole('link', { name: 'web', exact: true }).click();
     await heading(other, 'web');
