@@ -192,6 +192,21 @@ const steps = {
     await page.close();
   },
 
+  async 'a key copies the address of the row, else of the page'() {
+    const page = await open('jobs');
+    await page.context().grantPermissions(['clipboard-read', 'clipboard-write']);
+    const table = page.getByRole('table', { name: 'Jobs' });
+    await table.getByRole('link', { name: 'acts', exact: true }).waitFor();
+    const copied = () => page.evaluate(() => navigator.clipboard.readText());
+    await page.locator('h1').focus();
+    await page.keyboard.press('y');
+    await until('the address of the page', async () => (await copied()) === `${address}/ui/jobs`);
+    await table.getByRole('link', { name: 'acts', exact: true }).focus();
+    await page.keyboard.press('y');
+    await until('the address of the row', async () => (await copied()) === `${address}/ui/jobs/acts@default`);
+    await page.close();
+  },
+
   async 'files are seen and downloaded'() {
     const alloc = (await api('job/acts/allocations'))[0].ID;
     const page = await open(`allocations/${alloc}`);

@@ -17,7 +17,7 @@ export const KEYS: [keys: string, what: string, words: string][] = [
   ['/', '!palette', 'Search everything'],
   ['?', '!help', 'List of keys'],
   ['u', '!up', 'One level up'],
-  ['y', '!copy', 'Copy the address'],
+  ['y', '!copy', 'Copy the address of the row or the page'],
   ['] ]', '!next', 'Next page'],
   ['[ [', '!previous', 'Previous page'],
   ['j', '!down', 'Next row'],
