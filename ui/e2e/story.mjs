@@ -35,7 +35,13 @@ const steps = {
     await page.getByRole('status', { name: 'Connection' }).filter({ hasText: 'Live' }).waitFor();
     await attention.getByRole('link', { name: 'reader', exact: true }).click();
     await heading(page, 'reader');
-    await page.getByRole('region', { name: 'Why it waits' }).getByText(/waits for a claim on volume/i).waitFor();
+    const why = page.getByRole('region', { name: 'Why it waits' });
+    await why.getByText(/waits for a claim on volume/i).waitFor();
+    // The sentence itself leads to what it names.
+    await why.getByRole('listitem').getByRole('link', { name: 'data', exact: true }).click();
+    await heading(page, 'data');
+    await page.goBack();
+    await heading(page, 'reader');
     await page.goBack();
     await heading(page, 'Overview');
     await page.close();
