@@ -242,7 +242,15 @@ const steps = {
     await page.getByRole('textbox', { name: 'Path' }).fill('app/own');
     await page.getByRole('button', { name: 'Save', disabled: false }).waitFor();
     await page.goto(`${address}/ui/settings/tokens`);
-    await other.getByRole('tab', { name: 'Status' }).click();
+    await other.goto(`${address}/ui/exec/web@default`);
+    await other.getByRole('main').getByText('This needs the right alloc-exec.').waitFor();
+    expect(await other.getByRole('button', { name: 'Open terminal' }).isDisabled(), 'no terminal without its right');
+    await accessible(other, 'a refused terminal');
+    await other.goto(`${address}/ui/jobs/run?namespace=elsewhere`);
+    await other.locator('button[disabled]', { hasText: 'Keep as template' }).waitFor();
+    await other.goto(`${address}/ui/jobs/web@default`);
+    await heading(other, 'web');
+    await live(other);
     await api('job/web', asManager('DELETE'));
     await other.getByText('stopped').waitFor();
     await other.goto(`${address}/ui/clients`);

@@ -1,6 +1,6 @@
 // The rights of the signed-in user, as the servers compute them.
 
-import { lacks, lacksEverywhere, lacksLevel, lacksSomeVariable, lacksVariable } from '../lib/rights';
+import { lacks, lacksEverywhere, lacksLevel, lacksSomeVariable, lacksTerminal, lacksVariable } from '../lib/rights';
 import type { Capabilities } from './types';
 
 class Rights {
@@ -15,6 +15,11 @@ class Rights {
   /** Returns the capability that the user lacks in the namespaces of lists: in one of them, or for `*` in all. */
   missingIn(ns: string, ...caps: string[]): string {
     return ns === '*' ? lacksEverywhere(this.own, caps) : lacks(this.own, ns, caps);
+  }
+
+  /** Returns the capability that the user lacks for a terminal in tasks of some drivers. */
+  missingTerminal(ns: string, drivers: string[]): string {
+    return lacksTerminal(this.own, ns, drivers);
   }
 
   /** Returns the right to a variable that the user lacks; empty if it is there. */

@@ -1,6 +1,6 @@
 import { expect, it } from 'vitest';
 import type { Capabilities } from '../api/types';
-import { fits, lacks, lacksEverywhere, lacksLevel, lacksSomeVariable, lacksVariable } from './rights';
+import { fits, lacks, lacksEverywhere, lacksLevel, lacksSomeVariable, lacksTerminal, lacksVariable } from './rights';
 
 const own: Capabilities = {
   Management: false,
@@ -39,6 +39,16 @@ it('finds a capability in any namespace', () => {
   expect(lacksEverywhere(rights, ['register-job', 'submit-job'])).toBe('');
   expect(lacksEverywhere(rights, ['csi-write-volume'])).toBe('csi-write-volume');
   expect(lacksEverywhere(undefined, ['x'])).toBe('');
+});
+
+it('wants more for a terminal in tasks without isolation', () => {
+  const exec = { ...own, Namespaces: { team: ['alloc-exec'], ops: ['alloc-exec', 'alloc-node-exec'] } };
+  expect(lacksTerminal(own, 'team', ['docker'])).toBe('alloc-exec');
+  expect(lacksTerminal(exec, 'team', ['docker'])).toBe('');
+  expect(lacksTerminal(exec, 'team', ['docker', 'raw_exec'])).toBe('');
+  expect(lacksTerminal(exec, 'team', ['raw_exec'])).toBe('alloc-node-exec');
+  expect(lacksTerminal(exec, 'ops', ['raw_exec'])).toBe('');
+  expect(lacksTerminal(exec, 'team', [])).toBe('');
 });
 
 it('matches paths as the servers do', () => {

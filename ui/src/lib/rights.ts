@@ -15,6 +15,15 @@ export function lacksEverywhere(own: Capabilities | undefined, caps: string[]): 
   return Object.keys(own.Namespaces).some((ns) => lacks(own, ns, caps) === '') ? '' : (caps[0] ?? '');
 }
 
+/** The driver whose tasks are not isolated: a command in one runs on the node itself. */
+const BARE = 'raw_exec';
+
+/** Returns the capability that is missing for a terminal in tasks of some drivers; unknown drivers may isolate. */
+export function lacksTerminal(own: Capabilities | undefined, ns: string, drivers: string[]): string {
+  const isBare = drivers.length > 0 && drivers.every((driver) => driver === BARE);
+  return lacks(own, ns, ['alloc-exec']) || (isBare ? lacks(own, ns, ['alloc-node-exec']) : '');
+}
+
 /** Returns the right that is missing for a level, such as `node:write`. */
 export function lacksLevel(own: Capabilities | undefined, part: 'Node' | 'Agent' | 'Operator' | 'Plugin', level: 'read' | 'write'): string {
   if (!own || own.Management) return '';
