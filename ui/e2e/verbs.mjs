@@ -271,6 +271,54 @@ const steps = {
     await page.close();
   },
 
+  async 'a log keeps its place, and hits are reached where lines wrap'() {
+    const { ID: alloc } = (await api('job/noisy/allocations'))[0];
+    const page = await open(`allocations/${alloc}/t/logs`);
+    const log = page.getByRole('log', { name: 'Log' });
+    await log.getByText('line 9000 of the output').waitFor();
+    /** Returns the line on top of the view. */
+    const onTop = () =>
+      log.evaluate((box) => {
+        const edge = box.getBoundingClientRect().top + box.clientTop;
+        const line = [...box.querySelectorAll('.line')].find((row) => row.getBoundingClientRect().bottom > edge + 1);
+        return line?.textContent.replace(/^\d+/, '') ?? '';
+      });
+    await log.evaluate((box) => (box.scrollTop = 18 * 500 + 5));
+    await page.getByRole('button', { name: 'Follow', pressed: false }).waitFor();
+    await until('the lines of this place', async () => (await onTop()) !== '');
+    const before = await onTop();
+    await page.getByRole('button', { name: 'Earlier lines' }).click();
+    await page.getByText('9,000 lines').waitFor();
+    await until(`the line on top to stay "${before}"`, async () => (await onTop()) === before);
+    await page.getByRole('button', { name: 'Wrap' }).click();
+    await until(`the line on top to stay "${before}" with Wrap`, async () => (await onTop()) === before);
+    await page.getByRole('textbox', { name: 'Search in log' }).fill('/line (2|4|8999) of/');
+    await page.getByText('3 found').waitFor();
+    /** Goes on to a hit, and expects to see it. */
+    const goes = async (button, number) => {
+      await page.getByRole('button', { name: button, exact: true }).click();
+      const hit = log.locator('.line[aria-current]').getByText(`line ${number} of`);
+      await until(`the hit in line ${number} to be in view`, () =>
+        hit.evaluate((row) => {
+          const line = row.getBoundingClientRect();
+          const view = row.closest('.log').getBoundingClientRect();
+          return line.top >= view.top && line.bottom <= view.bottom;
+        }),
+      );
+    };
+    for (const number of [2, 4, 8999, 2]) await goes('Next', number);
+    await goes('Previous', 8999);
+    // The lines around the view are drawn while one scrolls away from a hit.
+    await goes('Next', 2);
+    await until('the end of the log', async () => {
+      await log.evaluate((box) => (box.scrollTop = box.scrollHeight));
+      return log.getByText('line 9000 of').isVisible();
+    });
+    await page.getByRole('button', { name: 'Wrap' }).click();
+    for (const number of [2, 4]) await goes('Next', number);
+    await page.close();
+  },
+
   async 'the log of an agent is followed'() {
     const node = (await api('nodes'))[0].ID;
     const page = await open(`clients/${node}`);

@@ -68,3 +68,49 @@ export function matcher(search: string): ((line: string) => boolean) | null {
   const lower = search.toLowerCase();
   return (line) => line.toLowerCase().includes(lower);
 }
+
+/** The lines after a place that tell it from others. */
+const RUN = 200;
+
+/**
+ * Finds the line `at` of `old` in `now`, the same log read again from an earlier place. New lines may follow; lines of
+ * several outputs may come in another order.
+ *
+ * `exact`: all lines that follow are the same, so that more text does not lead to another result.
+ */
+export function again(old: string[], at: number, now: string[]): { row: number; exact: boolean } | undefined {
+  const run = old.slice(at, at + RUN);
+  const line = run[0];
+  if (line === undefined) return undefined;
+  for (let row = now.length - run.length; row >= 0; row -= 1) {
+    if (now[row] === line && run.every((text, next) => now[row + next] === text)) return { row, exact: true };
+  }
+  // The last of several equal lines is the last one there too.
+  let equal = 0;
+  for (let row = at; row < old.length; row += 1) if (old[row] === line) equal += 1;
+  for (let row = now.length - 1; row >= 0; row -= 1) {
+    if (now[row] === line) equal -= 1;
+    if (equal === 0) return { row, exact: false };
+  }
+  return undefined;
+}
+
+/** Returns the first place in numbers in ascending order that is not below a number; the length if there is none. */
+export function placeOf(numbers: { number: number }[], number: number): number {
+  let low = 0;
+  let high = numbers.length;
+  while (low < high) {
+    const middle = (low + high) >> 1;
+    if ((numbers[middle]?.number ?? 0) < number) low = middle + 1;
+    else high = middle;
+  }
+  return low;
+}
+
+/** Returns the number of the hit after (`by` > 0) or before the chosen one, over the end too. 0 chooses none so far. */
+export function nextHit(hits: { number: number }[], chosen: number, by: number): number {
+  const at = placeOf(hits, chosen);
+  const after = hits[at]?.number === chosen ? at + 1 : at;
+  const row = by > 0 ? after % hits.length : (at - 1 + hits.length) % hits.length;
+  return hits[row]?.number ?? 0;
+}
