@@ -73,8 +73,8 @@ export const LISTS = [
   ['evaluations', 'Evaluations', 'table[aria-label="Evaluations"] tbody a'],
 ];
 
-/** Returns the requests of a page within three seconds, after the page has had none for a second. */
-export async function requestsAtRest(page) {
+/** Returns the requests of a page within a time in milliseconds, after the page has had none for a second. */
+export async function requestsAtRest(page, time = 3000) {
   let calls = [];
   const count = (request) => calls.push(new URL(request.url()).pathname);
   page.on('request', count);
@@ -84,7 +84,7 @@ export async function requestsAtRest(page) {
     await page.waitForTimeout(1000);
     if (calls.length === 0) break;
   }
-  await page.waitForTimeout(3000);
+  await page.waitForTimeout(time);
   page.off('request', count);
   return calls;
 }

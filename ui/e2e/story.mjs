@@ -3,7 +3,7 @@
 
 import { readFileSync } from 'node:fs';
 import { accessible } from './accessible.mjs';
-import { address, api, expect, heading, main, open, session } from './browser.mjs';
+import { address, api, expect, heading, live, main, open, session } from './browser.mjs';
 import { requestsAtRest } from './measure.mjs';
 
 /** Reads the versions of a job page by page. */
@@ -419,6 +419,17 @@ const steps = {
     await overview.getByRole('region', { name: 'Attention' }).getByRole('link', { name: 'reader', exact: true }).waitFor();
     const calls = await requestsAtRest(page);
     expect(calls.length === 0, `no requests at rest, there were ${calls.join(' ')}`);
+    // A wait that stands is no reason to ask again: its end is reported.
+    const waits = [];
+    for (const [path, name] of [['storage', 'Storage'], ['storage/volumes/csi/data@default', 'data'], ['jobs/reader@default', 'reader']]) {
+      const waiting = await open(path);
+      await heading(waiting, name);
+      await waiting.getByText(/waits for a claim/).first().waitFor();
+      await live(waiting);
+      const found = await requestsAtRest(waiting, 5000);
+      expect(found.length === 0, `no requests at rest on ${path}, there were ${found.join(' ')}`);
+      waits.push(waiting);
+    }
     await page.getByRole('button', { name: 'Stop' }).click();
     await page.getByRole('dialog').getByRole('button', { name: 'Stop the job' }).click();
     await page.getByRole('button', { name: 'Purge' }).waitFor();
@@ -427,6 +438,10 @@ const steps = {
       .getByRole('region', { name: 'Attention' })
       .getByRole('link', { name: 'reader', exact: true })
       .waitFor({ state: 'detached' });
+    for (const waiting of waits) {
+      await waiting.getByText(/waits for a claim/).first().waitFor({ state: 'detached' });
+      await waiting.close();
+    }
     await page.close();
     await overview.close();
   },

@@ -254,6 +254,9 @@ export function live<T>(query: () => Query | null): Live<T> {
   return out;
 }
 
+/** When reasons are read again after the stream began: not beside the first content of the page. In milliseconds. */
+const SETTLE = 400;
+
 /** Follows a query. `isOld`: what is shown lacks a change that was reported. */
 function follow<T>(query: Query, out: Live<T>, name: string, isOld: boolean): () => void {
   const abort = new AbortController();
@@ -265,6 +268,7 @@ function follow<T>(query: Query, out: Live<T>, name: string, isOld: boolean): ()
   /** The newest changes that were reported during a read. */
   let reported: Indexes = {};
   let timer: ReturnType<typeof setTimeout> | undefined;
+  let settle: ReturnType<typeof setTimeout> | undefined;
   let stale = false;
 
   const read = async (wait: boolean) => {
@@ -347,6 +351,12 @@ function follow<T>(query: Query, out: Live<T>, name: string, isOld: boolean): ()
       else if (message.state === 'refused' && !busy) later();
     } else {
       // The answer to a read under way may contain the changes already.
+      // A change without an index: an answer that was asked for before it may lack it, as may one from before the stream.
+      if (message.kind === 'notes' && message.notes.some((note) => note.unindexed === true && concerns(query, note, out.index))) changed();
+      if (message.kind === 'begun' && query.reasons) {
+        clearTimeout(settle);
+        settle = setTimeout(changed, SETTLE);
+      }
       const before = busy ? reported : {};
       const found =
         message.kind === 'begun'
@@ -371,6 +381,7 @@ function follow<T>(query: Query, out: Live<T>, name: string, isOld: boolean): ()
     connection.shows(reader);
     abort.abort();
     clearTimeout(timer);
+    clearTimeout(settle);
     document.removeEventListener('visibilitychange', seen);
   };
 }

@@ -11,6 +11,8 @@ it('reads the lines of the stream', () => {
   expect(readLine('{"Events"')).toEqual({ kind: 'gone' });
   const line = '{"Index":7,"Events":[{"Topic":"Job","Key":"web","Namespace":"default","FilterKeys":null,"Payload":{}}]}';
   expect(readLine(line)).toEqual({ kind: 'notes', notes: [note({})] });
+  const reason = '{"Index":7,"Events":[{"Topic":"CSIVolume","Type":"CSIVolumeReason","Key":"data","Namespace":"default","FilterKeys":null}]}';
+  expect(readLine(reason)).toEqual({ kind: 'notes', notes: [note({ topic: 'CSIVolume', key: 'data', unindexed: true })] });
 });
 
 it('cuts parts into lines', () => {
@@ -33,6 +35,13 @@ it('drops notes that the page has seen', () => {
   expect(concerns(interest, note({ topic: 'Node' }), 6)).toBe(false);
   expect(concerns(interest, note({ key: 'x', related: ['web'] }), 6)).toBe(true);
   expect(concerns(interest, note({ key: 'x' }), 6)).toBe(false);
+});
+
+it('keeps changes of reasons, whose index is not their own', () => {
+  const reason = note({ unindexed: true });
+  expect(concerns({ topics: ['Job'], ns: 'default', keys: ['web'] }, reason, 9)).toBe(true);
+  expect(concerns({ topics: ['Job'], keys: ['other'] }, reason, 9)).toBe(false);
+  expect(merge([reason, note({ index: 8 })])).toEqual([note({ index: 8, unindexed: true })]);
 });
 
 it('notices changes from before the stream', () => {

@@ -9,7 +9,12 @@ export interface Note {
   /** Ids of related objects: a job's, a deployment's. */
   related: string[];
   index: number;
+  /** What changed is in the memory of the servers, so that the index is not that of the change. */
+  unindexed?: boolean;
 }
+
+/** The type of the events of volumes whose wait reasons or calls changed. */
+const REASON = 'CSIVolumeReason';
 
 /** The index of the newest change of each topic. */
 export type Indexes = Record<string, number>;
@@ -24,6 +29,7 @@ export type Line =
 
 interface RawEvent {
   Topic?: string;
+  Type?: string;
   Key?: string;
   Namespace?: string;
   FilterKeys?: string[] | null;
@@ -49,6 +55,7 @@ export function readLine(text: string): Line {
     ns: event.Namespace ?? '',
     related: event.FilterKeys ?? [],
     index: event.Index ?? raw.Index ?? 0,
+    ...(event.Type === REASON ? { unindexed: true } : {}),
   }));
   return { kind: 'notes', notes };
 }
@@ -71,7 +78,8 @@ export function merge(notes: Note[]): Note[] {
     const name = `${note.topic}\n${note.ns}\n${note.key}`;
     const before = newest.get(name);
     const related = before ? [...new Set([...before.related, ...note.related])] : note.related;
-    newest.set(name, { ...note, related, index: Math.max(note.index, before?.index ?? 0) });
+    const unindexed = note.unindexed || before?.unindexed ? { unindexed: true } : {};
+    newest.set(name, { ...note, related, index: Math.max(note.index, before?.index ?? 0), ...unindexed });
   }
   return [...newest.values()];
 }
@@ -83,11 +91,13 @@ export interface Interest {
   ns?: string;
   /** Ids, one of which a note must name; absent for every object of the topics. */
   keys?: string[];
+  /** Whether wait reasons or calls are part of it, whose changes before the stream have no index. */
+  reasons?: boolean;
 }
 
 /** Returns whether a note is news for a page that has read the state at an index. */
 export function concerns(interest: Interest, note: Note, index: number): boolean {
-  if (note.index <= index || !interest.topics.includes(note.topic)) return false;
+  if ((note.index <= index && !note.unindexed) || !interest.topics.includes(note.topic)) return false;
   if (interest.ns && interest.ns !== '*' && note.ns && note.ns !== interest.ns) return false;
   return !interest.keys || interest.keys.some((key) => key === note.key || note.related.includes(key));
 }

@@ -36,6 +36,9 @@ it('drops what lacks changes from before the stream', () => {
   shelf.begun({ Node: 8, Job: 7 });
   expect(shelf.take('nodes', 1000, true)).toBeUndefined();
   expect(shelf.take('job', 1000, true)).toBeDefined();
+  shelf.put('why', answer({ interest: { topics: ['CSIVolume'], reasons: true } }));
+  shelf.begun({ CSIVolume: 7 });
+  expect(shelf.take('why', 1000, true)).toBeUndefined();
   shelf.clear();
   expect(shelf.take('job', 1000, true)).toBeUndefined();
 });

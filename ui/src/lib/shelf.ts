@@ -53,7 +53,7 @@ export class Shelf {
   /** Drops the answers that lack changes from before the stream. */
   begun(indexes: Indexes): void {
     for (const [name, answer] of this.kept) {
-      if (lacks(answer.interest, indexes, answer.index)) this.kept.delete(name);
+      if (answer.interest.reasons || lacks(answer.interest, indexes, answer.index)) this.kept.delete(name);
     }
   }
 

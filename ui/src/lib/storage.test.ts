@@ -1,6 +1,6 @@
 import { expect, it } from 'vitest';
 import type { Claim, PluginRow, VolumeExplain } from '../api/types';
-import { advice, mapFilter, rank, tree, withBlocked } from './storage';
+import { advice, again, mapFilter, rank, tree, withBlocked } from './storage';
 
 const claim = (more: Partial<Claim>) => ({ JobID: 'w', NodeID: 'n', AllocID: 'a', Phase: 'mounted', WaitsFor: '', LastError: '', ...more }) as Claim;
 const volume = (ID: string, PluginID: string, claims: Claim[] = [], more = {}) =>
@@ -74,4 +74,12 @@ it('names what ends a wait', () => {
   expect(advice(claim({ WaitsFor: 'the holder', Holder: 'a' }))).toEqual(['holder']);
   expect(advice(claim({ LastError: 'no', Phase: 'fencing' }))).toEqual(['plugin', 'node']);
   expect(advice(claim({ Phase: 'attaching' }))).toEqual(['step']);
+});
+
+it('asks again only while the servers count a time', () => {
+  const ready = (more: object) => [{ ID: 'v', Claims: [], Calls: [], ...more } as unknown as VolumeExplain];
+  expect(again(ready({ LastError: 'no', Claims: [claim({ WaitsFor: 'the holder' })] }))).toBeUndefined();
+  expect(again(ready({ Calls: [{ Call: 'CreateVolume' }] }))).toBeGreaterThan(0);
+  expect(again(ready({ Claims: [claim({ FenceLeft: 1 })] }))).toBeGreaterThan(0);
+  expect(again([], true)).toBeGreaterThan(0);
 });

@@ -36,6 +36,16 @@ export function held(volume: VolumeExplain): Claim[] {
   return (volume.Claims ?? []).filter((claim) => claim.Phase !== 'gone');
 }
 
+/** How often a page asks again while it shows a duration that the servers count, in milliseconds. */
+const COUNTING = 3000;
+
+/** Returns how often an explanation is read again without an event: only while a call is in progress or a fence runs, because its
+ * sentences tell how long. `calls`: other calls are shown. */
+export function again(volumes: VolumeExplain[], calls = false): number | undefined {
+  const counts = (volume: VolumeExplain) => (volume.Calls ?? []).length > 0 || held(volume).some((claim) => claim.FenceLeft > 0);
+  return calls || volumes.some(counts) ? COUNTING : undefined;
+}
+
 /** Returns what ends the wait of a claim: `holder` for the end of the allocation that holds the volume, `plugin` for a look at the
  * plugin, `node` for its node, `step` for the step under way. */
 export function advice(claim: Claim): ('holder' | 'plugin' | 'node' | 'step')[] {

@@ -162,7 +162,7 @@ impl Mirror {
     }
 }
 
-/// The volumes whose reasons change, from [`Handle::reason_changes`]. Goes on when the leader changes.
+/// The volumes whose reasons or calls change, from [`Handle::reason_changes`]. Only the leader has calls. Goes on when the leader changes.
 #[derive(Debug)]
 pub struct ReasonChanges {
     parts: watch::Receiver<Arc<Parts>>,
@@ -187,7 +187,7 @@ impl ReasonChanges {
         }
     }
 
-    /// Waits for a change of reasons and returns its volumes; after a lag or a change of leadership, all volumes that have
+    /// Waits for a change of reasons or calls and returns its volumes; after a lag or a change of leadership, all volumes that have
     /// reasons or had some. Cancel safe.
     pub async fn next(&mut self) -> Vec<VolumeKey> {
         select! {

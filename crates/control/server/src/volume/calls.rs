@@ -12,10 +12,13 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, broadcast};
 
 /// Default number of concurrent calls of one kind to one plugin.
 pub const CALLS_PER_PLUGIN: usize = 8;
+
+/// Number of volumes that a follower of calls and reasons may lag behind.
+pub(super) const LAG: usize = 1024;
 
 /// A kind of call; each kind has a separate limit, so that it does not wait for calls of other kinds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -133,6 +136,8 @@ struct Book {
 pub(crate) struct Calls {
     book: Arc<Mutex<Book>>,
     width: usize,
+    /// The volumes whose calls begin and end.
+    volumes: broadcast::Sender<VolumeKey>,
 }
 
 /// A call in progress. It ends when dropped, and counts as failed unless [`Call::done`] reported success.
@@ -146,7 +151,19 @@ pub(crate) struct Call {
 
 impl Calls {
     pub(crate) fn new(width: usize) -> Self {
-        Self { book: Arc::default(), width: width.max(1) }
+        Self { book: Arc::default(), width: width.max(1), volumes: broadcast::Sender::new(LAG) }
+    }
+
+    /// Returns where the volumes are reported whose calls begin and end.
+    pub(super) fn reports(&self) -> broadcast::Sender<VolumeKey> {
+        self.volumes.clone()
+    }
+
+    fn report(&self, volume: &Option<VolumeKey>) {
+        if let Some(volume) = volume.as_ref().filter(|_| self.volumes.receiver_count() > 0) {
+            // The last receiver may have gone away.
+            let _ = self.volumes.send(volume.clone());
+        }
     }
 
     /// Each lock holder makes one complete change, so a panic leaves the data consistent.
@@ -204,7 +221,10 @@ impl Calls {
         book.next += 1;
         let number = book.next;
         let begun = Instant::now();
-        book.running.insert(number, Running { plugin: plugin.clone(), volume, call, name, begun });
+        let running = Running { plugin: plugin.clone(), volume: volume.clone(), call, name, begun };
+        book.running.insert(number, running);
+        drop(book);
+        self.report(&volume);
         Call { calls: self.clone(), number, begun, good: false }
     }
 
@@ -245,6 +265,8 @@ impl Calls {
         figures.times.note_time(took);
         figures.recent.note_time(Instant::now(), took);
         figures.errors += u64::from(!good);
+        drop(book);
+        self.report(&running.volume);
     }
 }
 
@@ -290,6 +312,19 @@ mod tests {
         let figures = calls.figures()[&(plugin, "ControllerPublishVolume")].clone();
         assert_eq!((figures.times.count, figures.errors, figures.in_flight), (2, 1, 0));
         assert!(calls.of(&key).is_empty());
+    }
+
+    #[tokio::test]
+    async fn the_volumes_of_calls_are_reported_when_they_begin_and_end() {
+        let calls = Calls::new(1);
+        let (plugin, key) = (PluginId::new("p"), VolumeKey::new("default", "v"));
+        let mut reports = calls.reports().subscribe();
+        let call = calls.begin(&plugin, Some(&(key.clone(), AllocId::default())), "DeleteVolume");
+        assert_eq!(reports.try_recv().unwrap(), key);
+        drop(calls.begin(&plugin, None, "ListVolumes"));
+        assert!(reports.try_recv().is_err());
+        call.done(true);
+        assert_eq!((reports.try_recv().unwrap(), calls.of(&key)), (key, vec![]));
     }
 
     #[tokio::test]

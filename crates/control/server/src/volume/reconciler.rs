@@ -69,8 +69,9 @@ impl Reconciler {
     pub(crate) fn new(core: Core, controllers: Controllers, lease: Lease) -> Self {
         Self {
             core,
+            // Whoever shows reasons shows calls beside them.
+            waits: Waits::new(controllers.calls.reports()),
             controllers,
-            waits: Waits::default(),
             owners: Owners::default(),
             commands: TaskTracker::new(),
             busy: Arc::default(),

@@ -1,5 +1,7 @@
 //! Why claims wait. Not replicated: the reasons are derived at every look.
 
+#[cfg(test)]
+use crate::volume::calls::LAG;
 use caravan_types::volume::ClaimId;
 use caravan_types::{AllocId, VolumeKey};
 use caravan_volumes::wait::{Wait, WaitReason};
@@ -10,24 +12,23 @@ use tokio::sync::{Notify, broadcast};
 
 type Reasons = BTreeMap<VolumeKey, BTreeMap<AllocId, Wait>>;
 
-/// Number of changes that a follower of reasons may lag behind.
-const LAG: usize = 1024;
-
 /// The reasons of all waiting claims; cheap to clone.
 #[derive(Clone, Debug)]
 pub(crate) struct Waits {
     reasons: Arc<Mutex<Reasons>>,
     changed: Arc<Notify>,
+    /// The volumes whose reasons change, and those whose calls begin and end.
     volumes: broadcast::Sender<VolumeKey>,
 }
 
+#[cfg(test)]
 impl Default for Waits {
     fn default() -> Self {
-        Self { reasons: Arc::default(), changed: Arc::default(), volumes: broadcast::Sender::new(LAG) }
+        Self::new(broadcast::Sender::new(LAG))
     }
 }
 
-/// The volumes whose reasons change, from [`Waits::follow`].
+/// The volumes whose reasons or calls change, from [`Waits::follow`].
 #[derive(Debug)]
 pub(crate) struct WaitChanges {
     waits: Waits,
@@ -35,7 +36,7 @@ pub(crate) struct WaitChanges {
 }
 
 impl WaitChanges {
-    /// Waits for a change of reasons and returns its volume; after a lag, all volumes that have reasons. Cancel safe.
+    /// Waits for a change of reasons or calls and returns its volume; after a lag, all volumes that have reasons. Cancel safe.
     pub(crate) async fn next(&mut self) -> Vec<VolumeKey> {
         match self.volumes.recv().await {
             Ok(volume) => vec![volume],
@@ -47,6 +48,11 @@ impl WaitChanges {
 }
 
 impl Waits {
+    /// `volumes`: where the volumes are reported whose calls begin and end.
+    pub(crate) fn new(volumes: broadcast::Sender<VolumeKey>) -> Self {
+        Self { reasons: Arc::default(), changed: Arc::default(), volumes }
+    }
+
     fn reasons(&self) -> MutexGuard<'_, Reasons> {
         self.reasons.lock()
     }
@@ -72,12 +78,12 @@ impl Waits {
         self.changed.clone().notified_owned()
     }
 
-    /// Returns the volumes whose reasons change after this call.
+    /// Returns the volumes whose reasons or calls change after this call.
     pub(crate) fn follow(&self) -> WaitChanges {
         WaitChanges { waits: self.clone(), volumes: self.subscribe() }
     }
 
-    /// Returns the volumes whose reasons change after this call, with the error of a lag.
+    /// Returns the volumes whose reasons or calls change after this call, with the error of a lag.
     pub(crate) fn subscribe(&self) -> broadcast::Receiver<VolumeKey> {
         self.volumes.subscribe()
     }

@@ -1,5 +1,5 @@
-//! Changes of wait reasons. They are in the leader's memory and change without a command, so the log has no event for them. Other
-//! servers follow the leader's reasons while they have such a stream.
+//! Changes of wait reasons and of calls to plugins. They are in the leader's memory and change without a command, so the log
+//! has no event for them. Other servers follow the leader's reasons while they have such a stream.
 
 use caravan_server::{Handle, ReasonChanges};
 use caravan_state::{Event, EventRow, Root, VolumeUse};
@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::{Instant, sleep_until};
 
-/// The type of the event of a volume whose claims wait for other reasons than before.
+/// The type of the event of a volume whose claims wait for other reasons than before, or a call about which began or ended.
 const KIND: &str = "CSIVolumeReason";
 /// The shortest time between two events of the same volume.
 const PAUSE: Duration = Duration::from_secs(1);
