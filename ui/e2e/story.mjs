@@ -411,6 +411,36 @@ const steps = {
     await page.close();
   },
 
+  async 'the topology highlights, groups by metadata, and shows a node'() {
+    const [node] = await api('nodes');
+    await api(`client/metadata?node_id=${node.ID}`, { method: 'PUT', body: JSON.stringify({ Meta: { rack: 'r7' } }) });
+    const page = await open('topology?job=writer');
+    const lit = page.getByRole('status', { name: 'Highlighted nodes' });
+    await lit.getByText(`1 node highlighted: ${node.Name}.`).waitFor();
+    await page.getByRole('searchbox', { name: 'Highlight job' }).fill('nothing');
+    await lit.getByText('0 nodes highlighted.').waitFor();
+    await page.getByRole('searchbox', { name: 'Highlight job' }).fill('');
+    await page.getByRole('searchbox', { name: 'Highlight volume' }).fill('data');
+    await lit.getByText(`1 node highlighted: ${node.Name}.`).waitFor();
+    await page.getByRole('searchbox', { name: 'Highlight reason' }).fill('no such reason');
+    await lit.getByText('0 nodes highlighted.').waitFor();
+    expect(page.url().includes('volume=data') && page.url().includes('why='), `the highlights in ${page.url()}`);
+    await page.goto(`${address}/ui/topology?node=${node.ID.slice(0, 8)}`);
+    await page.getByRole('status', { name: 'Chosen node' }).getByText(node.Name).waitFor();
+    await page.getByRole('region', { name: `Allocations on ${node.Name}` }).getByRole('link', { name: 'writer', exact: true }).waitFor();
+    const groups = page.getByRole('combobox', { name: 'Group by' });
+    await groups.locator('option[value="meta.rack"]').waitFor({ state: 'attached' });
+    await groups.selectOption('meta.rack');
+    await page.getByRole('region', { name: 'Nodes by meta.rack' }).waitFor();
+    const version = page.getByRole('combobox', { name: 'Version' });
+    await version.selectOption({ index: 1 });
+    await page.getByRole('table', { name: 'Nodes' }).getByRole('link', { name: node.Name, exact: true }).waitFor();
+    await accessible(page, 'a node in the topology');
+    await page.goto(`${address}/ui/topology?version=0.0.1-none`);
+    await page.getByRole('table', { name: 'Nodes' }).getByRole('link', { name: node.Name, exact: true }).waitFor({ state: 'detached' });
+    await page.close();
+  },
+
   async 'a change is seen without loading, and rest is quiet'() {
     const page = await open('jobs/writer@default');
     await heading(page, 'writer');

@@ -1024,6 +1024,9 @@ export interface NodeColumns {
   Status: string[];
   Draining: boolean[];
   Eligible: boolean[];
+  Version: string[];
+  Meta?: string[] | null;
+  MetaKeys: string[];
   CPU: number[];
   CPUUsed: number[];
   MemoryMB: number[];

@@ -1,6 +1,6 @@
 import { expect, it } from 'vitest';
 import type { NodeColumns } from '../api/types';
-import { CELL, Cells, fill, hit, isChosen, isSame, layout, moved, state, TITLE } from './topology';
+import { CELL, Cells, fill, grouping, hit, isChosen, isSame, layout, metaKey, moved, nodeOf, state, TITLE } from './topology';
 
 const nodes = {
   ID: ['1', '2', '3', '4'],
@@ -11,6 +11,9 @@ const nodes = {
   Status: ['ready', 'ready', 'down', 'ready'],
   Draining: [false, true, false, false],
   Eligible: [true, false, true, false],
+  Version: ['1.0.0', '1.0.0', '1.1.0', '1.0.0'],
+  Meta: ['r2', '', 'r1', 'r2'],
+  MetaKeys: ['rack'],
   CPU: [100, 100, 0, 100],
   CPUUsed: [50, 200, 10, 0],
   MemoryMB: [10, 10, 10, 10],
@@ -76,10 +79,11 @@ it('keeps the picture while the nodes stay', () => {
 it('draws only cells that look different, within the time of a frame', () => {
   const cells = new Cells();
   let full = 1;
+  let isDim = false;
   const painted: number[] = [];
   const draw = (isOver = () => false) => {
     painted.length = 0;
-    cells.draw((at) => ({ state: 'ready', full: at === 5 ? full : 0, chosen: false }), (at) => painted.push(at), isOver);
+    cells.draw((at) => ({ state: 'ready', full: at === 5 ? full : 0, chosen: false, dim: isDim && at < 3 }), (at) => painted.push(at), isOver);
     return painted.length;
   };
   const all = Array.from({ length: 1000 }, (_, at) => at);
@@ -93,6 +97,9 @@ it('draws only cells that look different, within the time of a frame', () => {
   full = 2;
   cells.touch(all);
   expect(draw()).toBe(1);
+  isDim = true;
+  cells.touch(all);
+  expect(draw()).toBe(3);
   cells.clear();
   cells.touch([5]);
   expect(draw()).toBe(1);
@@ -103,5 +110,22 @@ it('selects nodes by text and by columns', () => {
   expect(chosen('', {})).toEqual(['1', '2', '3', '4']);
   expect(chosen('k', {})).toEqual(['2']);
   expect(chosen('', { Datacenter: ['dc1'], Status: ['ready'], NodePool: [] })).toEqual(['1', '2', '4']);
+  expect(chosen('', { Version: ['1.1.0'] })).toEqual(['3']);
   expect(fill(nodes, 0, 'disk', 1)).toBe(0.25);
+});
+
+it('groups by metadata', () => {
+  expect(['meta.rack', 'meta.', 'pool', 'other', null].map(grouping)).toEqual(['meta.rack', 'datacenter', 'pool', 'datacenter', 'datacenter']);
+  expect([metaKey('meta.a.b'), metaKey('pool')]).toEqual(['a.b', '']);
+  const shape = layout(nodes, 'meta.rack', 200, () => true);
+  expect(shape.groups.map((group) => [group.name, group.nodes])).toEqual([
+    ['no rack', [1]],
+    ['r1', [2]],
+    ['r2', [3, 0]],
+  ]);
+});
+
+it('finds a node by its name and its id', () => {
+  const named = { ...nodes, ID: ['ab1', 'ab2', 'c', 'd'] };
+  expect(['', 'ab2', 'ab', 'b', 'x'].map((name) => nodeOf(named, name))).toEqual([-1, 1, 0, 2, -1]);
 });

@@ -3,7 +3,20 @@
 import type { NodeColumns } from '../api/types';
 
 export type Measure = 'cpu' | 'memory' | 'disk' | 'allocations';
-export type GroupBy = 'datacenter' | 'pool' | 'class' | 'status';
+/** `meta.` with a key groups by that key of the nodes' metadata. */
+export type GroupBy = 'datacenter' | 'pool' | 'class' | 'status' | `meta.${string}`;
+const META = 'meta.';
+const GROUPS = ['datacenter', 'pool', 'class', 'status'];
+
+/** Returns the grouping that an address names. */
+export function grouping(text: string | null): GroupBy {
+  return text && (GROUPS.includes(text) || (text.startsWith(META) && text.length > META.length)) ? (text as GroupBy) : 'datacenter';
+}
+
+/** Returns the key of metadata of a grouping; empty for other groupings. */
+export function metaKey(by: GroupBy): string {
+  return by.startsWith(META) ? by.slice(META.length) : '';
+}
 
 /** The side of a cell with its gap, and the height of a group's title, in CSS pixels. */
 export const CELL = 16;
@@ -35,7 +48,18 @@ function groupOf(nodes: NodeColumns, at: number, by: GroupBy): string {
       return nodes.NodeClass[at] || 'no class';
     case 'status':
       return state(nodes, at);
+    default:
+      return nodes.Meta?.[at] || `no ${metaKey(by)}`;
   }
+}
+
+/** Returns the position of a node that an address names by its name, its id or the beginning of its id; -1 for none. */
+export function nodeOf(nodes: NodeColumns, named: string): number {
+  if (!named) return -1;
+  const exact = nodes.ID.indexOf(named);
+  if (exact >= 0) return exact;
+  const byName = nodes.Name.indexOf(named);
+  return byName >= 0 ? byName : nodes.ID.findIndex((id) => id.startsWith(named));
 }
 
 /** Returns the state of a node as one word. */
@@ -46,17 +70,21 @@ export function state(nodes: NodeColumns, at: number): string {
   return nodes.Eligible[at] ? 'ready' : 'ineligible';
 }
 
+/** The columns that select nodes. */
+type Selecting = 'Datacenter' | 'NodePool' | 'NodeClass' | 'Status' | 'Version';
+
 /** Returns whether a node has a text in its names, and for each column that selects nodes one of its values. */
 export function isChosen(
   nodes: NodeColumns,
   at: number,
   search: string,
-  selected: Partial<Record<'Datacenter' | 'NodePool' | 'NodeClass' | 'Status', string[]>>,
+  selected: Partial<Record<Selecting, string[]>>,
 ): boolean {
   const words = [nodes.Name[at], nodes.ID[at], nodes.NodeClass[at]];
   if (search && !words.some((word) => word?.toLowerCase().includes(search))) return false;
-  return (Object.entries(selected) as ['Datacenter' | 'NodePool' | 'NodeClass' | 'Status', string[]][]).every(
-    ([column, values]) => values.length === 0 || values.includes(nodes[column][at] ?? ''),
+  return (Object.entries(selected) as [Selecting, string[]][]).every(
+    // An agent of an older version does not know the versions.
+    ([column, values]) => values.length === 0 || values.includes(nodes[column]?.[at] ?? ''),
   );
 }
 
@@ -115,6 +143,8 @@ export interface Look {
   /** The height of the fill, in CSS pixels. */
   full: number;
   chosen: boolean;
+  /** Whether other nodes are highlighted. */
+  dim: boolean;
 }
 
 /** The cells that are drawn, and those whose look has changed since. */
@@ -146,7 +176,7 @@ export class Cells {
       number += 1;
       this.waiting.delete(at);
       const [old, now] = [this.drawn.get(at), look(at)];
-      if (old && old.state === now.state && old.full === now.full && old.chosen === now.chosen) continue;
+      if (old && old.state === now.state && old.full === now.full && old.chosen === now.chosen && old.dim === now.dim) continue;
       this.drawn.set(at, now);
       paint(at, now);
     }

@@ -285,6 +285,12 @@ pub struct NodeColumns {
     pub draining: Vec<bool>,
     /// Whether the scheduler may place on the node.
     pub eligible: Vec<bool>,
+    /// The versions of the agents.
+    pub version: Vec<String>,
+    /// The values of the key of metadata that the parameter `meta` names; empty for nodes without it.
+    pub meta: Option<Vec<String>>,
+    /// The keys of metadata of all nodes, at most 200.
+    pub meta_keys: Vec<String>,
     /// MHz that allocations may have.
     #[serde(rename = "CPU")]
     pub cpu: Vec<i64>,
@@ -418,7 +424,7 @@ impl Caravan<'_> {
         self.0.get("/v1/caravan/host-volumes", query).await
     }
 
-    /// Returns the usage of all nodes.
+    /// Returns the usage of all nodes. The parameter `meta=<key>` adds the values of a key of the nodes' metadata.
     pub async fn node_usage(&self, query: &QueryOptions) -> Result<Response<NodeColumns>, Error> {
         self.0.get("/v1/caravan/nodes/usage", query).await
     }

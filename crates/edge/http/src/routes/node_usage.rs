@@ -7,7 +7,10 @@ use crate::reply::Reply;
 use caravan_state::{Root, Table};
 use caravan_types::node::{Eligibility, Node};
 use serde::Serialize;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// The most keys of metadata in an answer: a choice for users. The first ones in their order stay.
+const MAX_META_KEYS: usize = 200;
 
 /// The columns; the same position in each of them is the same node.
 #[derive(Clone, Debug, Default, Serialize)]
@@ -22,6 +25,13 @@ struct Columns {
     status: Vec<&'static str>,
     draining: Vec<bool>,
     eligible: Vec<bool>,
+    /// The versions of the agents.
+    version: Vec<String>,
+    /// The values of the key of metadata that the parameter `meta` names; empty for nodes without it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    meta: Option<Vec<String>>,
+    /// The keys of metadata of all nodes, at most [`MAX_META_KEYS`].
+    meta_keys: BTreeSet<String>,
     /// MHz that allocations may have.
     #[serde(rename = "CPU")]
     cpu: Vec<i64>,
@@ -49,19 +59,26 @@ struct Columns {
 }
 
 /// Answers with the columns; with `since=<index>`, only of the nodes that changed after that index, by themselves or by an
-/// allocation. The sums include allocations that the caller may not read: the right to nodes includes the free resources of
+/// allocation. `meta=<key>` adds the values of a key of the nodes' metadata. The sums include allocations that the caller may not read: the right to nodes includes the free resources of
 /// nodes.
 pub(crate) async fn columns(call: &Call) -> Result<Reply, ApiError> {
     let since = since(call)?;
+    let meta = Some(call.query.text("meta")).filter(|key| !key.is_empty());
     let (meta, columns) = blocking::read(call, |reads| {
         let root = reads.snapshot();
-        let mut out = Columns::default();
+        let mut out = Columns { meta: meta.map(|_| Vec::new()), ..Columns::default() };
+        let mut keys = BTreeSet::new();
         for node in root.nodes() {
             out.total += 1;
+            keys.extend(node.meta.keys().map(String::as_str));
+            while keys.len() > MAX_META_KEYS {
+                keys.pop_last();
+            }
             if since.is_none_or(|index| has_changed(root, node, index)) {
-                out.add(root, node);
+                out.add(root, node, meta);
             }
         }
+        out.meta_keys = keys.into_iter().map(str::to_owned).collect();
         Ok((reads.tables_index(&[Table::Nodes, Table::Allocs]), out))
     })
     .await?;
@@ -84,7 +101,7 @@ fn has_changed(root: &Root, node: &Node, index: u64) -> bool {
 }
 
 impl Columns {
-    fn add(&mut self, root: &Root, node: &Node) {
+    fn add(&mut self, root: &Root, node: &Node, meta: Option<&str>) {
         let (mut cpu, mut memory, mut disk, mut number) = (0_i64, 0_i64, 0_i64, 0_u32);
         let mut states = BTreeMap::<&'static str, u32>::new();
         for alloc in root.allocs_by_node(&node.id) {
@@ -111,6 +128,10 @@ impl Columns {
         self.status.push(node.status.as_str());
         self.draining.push(node.drain_strategy.is_some());
         self.eligible.push(node.scheduling_eligibility == Eligibility::Eligible);
+        self.version.push(node.version().to_owned());
+        if let (Some(values), Some(key)) = (&mut self.meta, meta) {
+            values.push(node.meta.get(key).cloned().unwrap_or_default());
+        }
         self.cpu.push(has.cpu.cpu_shares.saturating_sub(kept.cpu.cpu_shares));
         self.cpu_used.push(cpu);
         self.memory.push(has.memory.memory_mb.saturating_sub(kept.memory.memory_mb));

@@ -167,9 +167,10 @@ async fn usage_of_nodes_is_narrowed_to_changes() {
     let all = ask(&tenants, "/v1/caravan/nodes/usage", &tenants.root).await;
     let number = all["ID"].as_array().map_or(0, Vec::len);
     assert!(number > 0 && all["Total"] == number, "{all}");
-    for column in ["DiskMB", "DiskMBUsed", "States"] {
+    for column in ["DiskMB", "DiskMBUsed", "States", "Version"] {
         assert_eq!(all[column].as_array().map(Vec::len), Some(number), "{column}: {all}");
     }
+    assert!(all.get("Meta").is_none() && all["MetaKeys"].is_array(), "{all}");
     let none = ask(&tenants, "/v1/caravan/nodes/usage?since=99999999", &tenants.root).await;
     assert_eq!((&none["ID"], &none["Total"]), (&json!([]), &json!(number)), "{none}");
     let since = ask(&tenants, "/v1/caravan/nodes/usage?since=0", &tenants.root).await;

@@ -43,6 +43,26 @@ async fn nodes_have_their_recorded_shapes() {
 }
 
 #[tokio::test]
+async fn the_usage_of_nodes_has_their_metadata() {
+    let api = Api::start().await;
+    api.register_node_as(|node| {
+        node.meta = (0..300).map(|at| (format!("key{at:03}"), "x".to_owned())).collect();
+        node.meta.insert("a.rack".into(), "r7".into());
+        node.attributes.insert("caravan.version".into(), "1.2.3".into());
+    })
+    .await;
+    let rack = api.web.get("/v1/caravan/nodes/usage?meta=a.rack").await.json();
+    assert_eq!((&rack["Meta"], &rack["Version"]), (&json!(["r7"]), &json!(["1.2.3"])), "{rack}");
+    let keys = rack["MetaKeys"].as_array().unwrap();
+    assert_eq!((keys.len(), &keys[0], &keys[199]), (200, &json!("a.rack"), &json!("key198")));
+    let other = api.web.get("/v1/caravan/nodes/usage?meta=row").await.json();
+    assert_eq!((&other["Meta"], &other["MetaKeys"]), (&json!([""]), &rack["MetaKeys"]), "{other}");
+    // The keys are those of all nodes, also of nodes that did not change.
+    let none = api.web.get("/v1/caravan/nodes/usage?meta=a.rack&since=99999999").await.json();
+    assert_eq!((&none["Meta"], &none["MetaKeys"]), (&json!([]), &rack["MetaKeys"]), "{none}");
+}
+
+#[tokio::test]
 async fn an_agent_tells_about_itself() {
     let api = Api::start().await;
     let own = api.web.get("/v1/agent/self").await.json();
