@@ -2,7 +2,7 @@
 // `reader`, which want the same volume `data` of the plugin `hostpath`; `reader` waits. Prints `the session is over`.
 
 import { readFileSync } from 'node:fs';
-import { accessible } from './accessible.mjs';
+import { accessible, readable } from './accessible.mjs';
 import { address, api, expect, heading, live, main, open, session } from './browser.mjs';
 import { requestsAtRest } from './measure.mjs';
 
@@ -276,6 +276,8 @@ const steps = {
     await dialog.getByRole('alert').getByText('no span').waitFor();
     await dialog.getByRole('button', { name: 'Cancel' }).click();
     await page.getByRole('button', { name: 'Make ineligible' }).click();
+    await readable(page, page.locator('dialog[open] button.primary'), 'a filled button');
+    await readable(page, dialog.getByRole('button', { name: 'Cancel' }), 'a plain button');
     await dialog.getByRole('button', { name: 'Make it ineligible' }).click();
     await page.getByRole('button', { name: 'Make eligible' }).waitFor();
     await page.getByRole('button', { name: 'Make eligible' }).click();
@@ -413,7 +415,8 @@ const steps = {
 
   async 'the topology highlights, groups by metadata, and shows a node'() {
     const [node] = await api('nodes');
-    await api(`client/metadata?node_id=${node.ID}`, { method: 'PUT', body: JSON.stringify({ Meta: { rack: 'r7' } }) });
+    const long = `long-${'x'.repeat(150)}`;
+    await api(`client/metadata?node_id=${node.ID}`, { method: 'PUT', body: JSON.stringify({ Meta: { rack: 'r7', [long]: 'a' } }) });
     const page = await open('topology?job=writer');
     const lit = page.getByRole('status', { name: 'Highlighted nodes' });
     await lit.getByText(`1 node highlighted: ${node.Name}.`).waitFor();
@@ -430,6 +433,10 @@ const steps = {
     await page.getByRole('region', { name: `Allocations on ${node.Name}` }).getByRole('link', { name: 'writer', exact: true }).waitFor();
     const groups = page.getByRole('combobox', { name: 'Group by' });
     await groups.locator('option[value="meta.rack"]').waitFor({ state: 'attached' });
+    // A long option does not widen the bar.
+    await groups.selectOption(`meta.${long}`);
+    const { width } = await groups.boundingBox();
+    expect(width <= 400, `a narrow choice, was ${width} px wide`);
     await groups.selectOption('meta.rack');
     await page.getByRole('region', { name: 'Nodes by meta.rack' }).waitFor();
     const version = page.getByRole('combobox', { name: 'Version' });
@@ -461,6 +468,7 @@ const steps = {
       waits.push(waiting);
     }
     await page.getByRole('button', { name: 'Stop' }).click();
+    await readable(page, page.locator('dialog[open] button.danger'), 'a button that destroys');
     await page.getByRole('dialog').getByRole('button', { name: 'Stop the job' }).click();
     await page.getByRole('button', { name: 'Purge' }).waitFor();
     await overview.bringToFront();
