@@ -276,7 +276,6 @@ const steps = {
     await dialog.getByRole('alert').getByText('no span').waitFor();
     await dialog.getByRole('button', { name: 'Cancel' }).click();
     await page.getByRole('button', { name: 'Make ineligible' }).click();
-    await readable(page, page.locator('dialog[open] button.primary'), 'a filled button');
     await readable(page, dialog.getByRole('button', { name: 'Cancel' }), 'a plain button');
     await dialog.getByRole('button', { name: 'Make it ineligible' }).click();
     await page.getByRole('button', { name: 'Make eligible' }).waitFor();
@@ -354,6 +353,7 @@ const steps = {
     await page.getByRole('tab', { name: 'Versions' }).click();
     await page.getByText('"3600" → "3601"').waitFor();
     await page.getByRole('button', { name: 'Revert' }).first().click();
+    await readable(page, page.locator('dialog[open] button.primary'), 'a filled button');
     await page.getByRole('dialog').getByRole('button', { name: 'Revert' }).click();
     await page.getByRole('heading', { name: 'Version 2' }).waitFor();
     await page.close();
