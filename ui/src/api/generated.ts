@@ -941,6 +941,20 @@ export interface MountOptions {
   MountFlags: string[] | null;
 }
 
+export interface Member {
+  Name: string;
+  Addr: string;
+  Port: number;
+  Tags: Record<string, string> | null;
+  Status: string;
+  ProtocolMin: number;
+  ProtocolMax: number;
+  ProtocolCur: number;
+  DelegateMin: number;
+  DelegateMax: number;
+  DelegateCur: number;
+}
+
 export interface Needs {
   Failed: number;
   Waiting: number;
@@ -1385,6 +1399,11 @@ export interface Spread {
 export interface SpreadTarget {
   Value: string;
   Percent: number;
+}
+
+export interface ServerList {
+  Leader: string;
+  Members: Member[];
 }
 
 export interface StaticVolume {

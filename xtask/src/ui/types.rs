@@ -96,6 +96,7 @@ pub(super) fn file() -> anyhow::Result<String> {
         sdk::NodeColumns,
         sdk::Overview,
         sdk::PluginExplain,
+        sdk::ServerList,
         sdk::StorageMap,
         sdk::WhatIf,
     );

@@ -39,6 +39,7 @@ mod problems;
 pub(crate) mod profiles;
 pub(crate) mod scaling;
 pub(crate) mod search;
+pub(crate) mod servers;
 pub(crate) mod services;
 pub(crate) mod snapshots;
 pub(crate) mod statuses;

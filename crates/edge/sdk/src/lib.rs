@@ -158,7 +158,8 @@ pub use operator::{
 };
 pub use overview::{
     AttentionItem, BlockedJob, Caravan, HostVolumeExplain, HostVolumeHolder, HostVolumeRow, HostVolumeUser,
-    Lane, Needs, NodeColumns, Overview, PluginCall, PluginExplain, PluginFacts, StaticVolume, StorageMap,
+    Lane, Needs, NodeColumns, Overview, PluginCall, PluginExplain, PluginFacts, ServerList, StaticVolume,
+    StorageMap,
 };
 pub use query::{Meta, QueryOptions, Response, Watch};
 pub use retry::Retry;

@@ -2,6 +2,7 @@
 //! (docs/design/web-page.md).
 
 use crate::client::Client;
+use crate::cluster::Member;
 use crate::error::Error;
 use crate::jobs::WhatIf;
 use crate::query::{QueryOptions, Response, path};
@@ -317,6 +318,16 @@ pub struct NodeColumns {
     pub total: u64,
 }
 
+/// The servers that a server knows.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "PascalCase", default)]
+pub struct ServerList {
+    /// The RPC address of the leader; empty without a leader.
+    pub leader: String,
+    /// The servers of all regions.
+    pub members: Vec<Member>,
+}
+
 /// The state of a plugin.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
@@ -427,6 +438,11 @@ impl Caravan<'_> {
     /// Returns the usage of all nodes. The parameter `meta=<key>` adds the values of a key of the nodes' metadata.
     pub async fn node_usage(&self, query: &QueryOptions) -> Result<Response<NodeColumns>, Error> {
         self.0.get("/v1/caravan/nodes/usage", query).await
+    }
+
+    /// Returns the servers that some server knows, and the leader. With `follow=true`, the route streams each change as a line.
+    pub async fn servers(&self, query: &QueryOptions) -> Result<Response<ServerList>, Error> {
+        self.0.get("/v1/caravan/servers", query).await
     }
 
     /// Returns what would follow if these events happened: `<id, its beginning, or name of a node>:drain`, or `down`,

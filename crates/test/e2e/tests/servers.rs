@@ -2,8 +2,10 @@
 
 use crate::streams::{Lines, events};
 use crate::{create_volume, run_job};
-use anyhow::{Result, anyhow, bail, ensure};
-use caravan_testkit::{Agent, AgentOptions, Plugin, Servers, Writer, eventually, plugin_job, writer_job};
+use anyhow::{Context, Result, anyhow, bail, ensure};
+use caravan_testkit::{
+    Agent, AgentOptions, Plugin, Servers, Writer, browser, eventually, plugin_job, writer_job,
+};
 use nix::sys::signal::Signal;
 use serde_json::{Value, json};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -227,12 +229,17 @@ fn a_server_joins_by_its_address_is_promoted_and_leaves() -> Result<()> {
     servers.wait_leader()?;
     servers.get_mut(new).stop_by(Signal::SIGINT)?;
     servers.wait_voters(2)?;
+    let mut gone = String::new();
     // The first server has just returned. If it learns last that the other one leaves, it shows that one as failed first.
     eventually("a member that left", || {
         let seen = members(servers.get(0))?;
-        ensure!(seen.iter().any(|(_, status)| status == "left"), "{seen:?}");
+        let left = seen.into_iter().find(|(_, status)| status == "left");
+        gone = left.context("a member that left")?.0;
         Ok(())
-    })
+    })?;
+    let agent = servers.get(0);
+    browser::session("servers.mjs", &format!("http://{}", agent.address()), &[&gone], &[])
+        .with_context(|| format!("--- log of the agent\n{}", agent.log_tail()))
 }
 
 #[test]

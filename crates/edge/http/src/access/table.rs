@@ -9,8 +9,8 @@ use crate::routes::{
     acl, actions, agent, agent_admin, allocs, children, claims, client, cluster, deployments, evals, event,
     exec, explain, files, fuzzy, group_logs, host_volumes, job, job_versions, jobs, metrics, monitor,
     monitor_export, namespaces, node_changes, node_pools, node_usage, nodes, operator, overview, plan,
-    plugins, profiles, scaling, search, services, snapshots, statuses, storage_map, system, tags, ui, vars,
-    volume, volumes, what_if,
+    plugins, profiles, scaling, search, servers, services, snapshots, statuses, storage_map, system, tags,
+    ui, vars, volume, volumes, what_if,
 };
 use Need::{
     Action, Agent, Alloc, AnyPool, Body, Deployment, Deregister, Eval, Exec, Held, HiddenAlloc, HostClaim,
@@ -67,6 +67,9 @@ pub(super) static TABLE: &[Line] = &[
     line(Get, "caravan/logs", Namespace(&[N::ReadLogs, N::ReadFs]), at_once!(group_logs::stream))
         .at(Place::AnyServer),
     line(Get, "caravan/nodes/usage", Node(Level::Read), run!(node_usage::columns)).cached(),
+    line(Get, "caravan/servers", Node(Level::Read), at_once!(servers::list))
+        .of(Scope::Own)
+        .at(Place::AnyServer),
     line(Get, "caravan/what-if", Node(Level::Read), run!(what_if::answer)),
     line(Get, "/.well-known/*", Open, run!(operator::well_known)).follows(),
     line(Any, "/.well-known/*", Open, run!(operator::well_known)),

@@ -223,6 +223,7 @@ fn each_request_has_its_place() {
         (Method::GET, "v1/agent/self", Place::Agent),
         (Method::PUT, "v1/agent/keyring/use", Place::Agent),
         (Method::GET, "v1/agent/members", Place::AnyServer),
+        (Method::GET, "v1/caravan/servers", Place::AnyServer),
         (Method::GET, "v1/agent/servers", Place::ServerList),
         (Method::PUT, "v1/agent/servers", Place::ServerList),
         (Method::GET, "v1/agent/monitor", Place::Named(StatusCode::BAD_REQUEST)),

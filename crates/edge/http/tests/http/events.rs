@@ -22,16 +22,21 @@ impl Lines {
 
     /// Opens a stream and returns its first line, too.
     async fn begin(api: &Api, query: &str) -> (Self, Value) {
-        let answer = api.web.open(&format!("/v1/event/stream?{query}")).await;
-        assert_eq!(answer.status(), 200, "{query}");
-        let mut lines = Self { body: answer.into_body(), text: String::new() };
+        let mut lines = Self::of(api, &format!("/v1/event/stream?{query}")).await;
         let first = lines.next().await.expect("a first line");
         assert!(first.get("Events").is_none(), "{first}");
         (lines, first)
     }
 
+    /// Opens a stream of lines.
+    pub(crate) async fn of(api: &Api, path: &str) -> Self {
+        let answer = api.web.open(path).await;
+        assert_eq!(answer.status(), 200, "{path}");
+        Self { body: answer.into_body(), text: String::new() }
+    }
+
     /// Returns the next line; `None` at the end.
-    async fn next(&mut self) -> Option<Value> {
+    pub(crate) async fn next(&mut self) -> Option<Value> {
         loop {
             if let Some(end) = self.text.find('\n') {
                 let rest = self.text.split_off(end + 1);

@@ -49,6 +49,7 @@ pub(crate) struct Api {
     pub(crate) server: Handle,
     pub(crate) registry: ReverseRegistry,
     pub(crate) info: Arc<AgentInfo>,
+    pub(crate) members: caravan_members::Handle,
     pub(crate) web: Web,
     node: Channel,
     _stop: DropGuard,
@@ -253,16 +254,17 @@ impl Api {
             metrics: MetricsConfig { allocations: true, node: true, prometheus: true },
             config: json!({"Region": "global"}).into(),
         });
+        let members = members(cancel.clone()).await;
         let state = HttpState {
             server: Some(server.clone()),
-            members: Some(members(cancel.clone()).await),
+            members: Some(members.clone()),
             info: info.clone(),
             ..HttpState::default()
         };
         let web = serve(state, cancel.clone()).await;
         let identity = PeerIdentity::Client { node_id: NODE.into(), secret: Secret::new(SECRET) };
         let node = Channel::local(server.rpc().build(), identity);
-        Self { server, registry, info, web, node, _stop: cancel.drop_guard() }
+        Self { server, registry, info, members, web, node, _stop: cancel.drop_guard() }
     }
 
     /// Registers the recorded node, with the mock driver.

@@ -62,6 +62,24 @@ async fn the_usage_of_nodes_has_their_metadata() {
     assert_eq!((&none["Meta"], &none["MetaKeys"]), (&json!([]), &rack["MetaKeys"]), "{none}");
 }
 
+/// A change of the members or of the leader is a line of the stream, without a request.
+#[tokio::test]
+async fn the_servers_are_followed() {
+    let api = Api::start().await;
+    // The answer waits for the leader.
+    assert_eq!(api.web.get("/v1/status/leader").await.text(), "\"127.0.0.1:4647\"");
+    let once = api.web.get("/v1/caravan/servers").await.json();
+    assert_eq!(once["Leader"], "127.0.0.1:4647");
+    assert_eq!(once["Members"], api.web.get("/v1/agent/members").await.json()["Members"]);
+    let mut lines = crate::events::Lines::of(&api, "/v1/caravan/servers?follow=true").await;
+    assert_eq!(lines.next().await, Some(once));
+    let mut tags = api.members.own().unwrap().server_tags();
+    tags.build = "9.9.9".into();
+    api.members.set_tags(tags).await.unwrap();
+    let next = lines.next().await.unwrap();
+    assert_eq!(next["Members"][0]["Tags"]["build"], "9.9.9", "{next}");
+}
+
 #[tokio::test]
 async fn an_agent_tells_about_itself() {
     let api = Api::start().await;
