@@ -75,5 +75,6 @@ export default defineConfig({
   },
   worker: { format: 'es' },
   server: { port: 5173, proxy: { '/v1': { target: agent, ws: true } } },
-  test: { environment: 'node', include: ['src/**/*.test.ts'] },
+  // Unit tests run beside builds and browsers: a limit ends a hung test, and measures nothing.
+  test: { environment: 'node', include: ['src/**/*.test.ts'], testTimeout: 120_000 },
 } as Parameters<typeof defineConfig>[0]);
