@@ -461,7 +461,7 @@ const steps = {
     for (const [path, name] of [['storage', 'Storage'], ['storage/volumes/csi/data@default', 'data'], ['jobs/reader@default', 'reader']]) {
       const waiting = await open(path);
       await heading(waiting, name);
-      await waiting.getByText(/waits for a claim/).first().waitFor();
+      await waiting.getByText(/waits for a claim/i).first().waitFor();
       await live(waiting);
       const found = await requestsAtRest(waiting, 5000);
       expect(found.length === 0, `no requests at rest on ${path}, there were ${found.join(' ')}`);
@@ -477,7 +477,7 @@ const steps = {
       .getByRole('link', { name: 'reader', exact: true })
       .waitFor({ state: 'detached' });
     for (const waiting of waits) {
-      await waiting.getByText(/waits for a claim/).first().waitFor({ state: 'detached' });
+      await waiting.getByText(/waits for a claim/i).first().waitFor({ state: 'detached' });
       await waiting.close();
     }
     await page.close();

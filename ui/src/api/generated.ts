@@ -929,18 +929,6 @@ export interface LogConfig {
   Disabled: boolean;
 }
 
-export interface MigrateStrategy {
-  MaxParallel: number;
-  HealthCheck: string;
-  MinHealthyTime: number;
-  HealthyDeadline: number;
-}
-
-export interface MountOptions {
-  FSType: string;
-  MountFlags: string[] | null;
-}
-
 export interface Member {
   Name: string;
   Addr: string;
@@ -953,6 +941,18 @@ export interface Member {
   DelegateMin: number;
   DelegateMax: number;
   DelegateCur: number;
+}
+
+export interface MigrateStrategy {
+  MaxParallel: number;
+  HealthCheck: string;
+  MinHealthyTime: number;
+  HealthyDeadline: number;
+}
+
+export interface MountOptions {
+  FSType: string;
+  MountFlags: string[] | null;
 }
 
 export interface Needs {
@@ -1039,7 +1039,7 @@ export interface NodeColumns {
   Draining: boolean[];
   Eligible: boolean[];
   Version: string[];
-  Meta?: string[] | null;
+  Meta: string[] | null;
   MetaKeys: string[];
   CPU: number[];
   CPUUsed: number[];
@@ -1347,6 +1347,11 @@ export interface ScalingPolicy {
   ModifyIndex: number | null;
 }
 
+export interface ServerList {
+  Leader: string;
+  Members: Member[];
+}
+
 export interface ServiceRegistration {
   ID: string;
   ServiceName: string;
@@ -1399,11 +1404,6 @@ export interface Spread {
 export interface SpreadTarget {
   Value: string;
   Percent: number;
-}
-
-export interface ServerList {
-  Leader: string;
-  Members: Member[];
 }
 
 export interface StaticVolume {
