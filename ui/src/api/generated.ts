@@ -1605,6 +1605,11 @@ export interface VariableMetadata {
   ModifyTime: number;
 }
 
+export interface VariableRule {
+  Path: string;
+  Capabilities: string[];
+}
+
 export interface VersionTag {
   Name: string;
   Description: string;
@@ -1709,9 +1714,4 @@ export interface Worst {
   Next: string;
   Facts: Record<string, PluginFacts>;
   Blocked: BlockedJob[];
-}
-
-export interface VariableRule {
-  Path: string;
-  Capabilities: string[];
 }
