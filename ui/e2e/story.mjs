@@ -214,6 +214,7 @@ const steps = {
         (tab) => ['job', `jobs/writer@default${tab}`, 'writer'],
       ),
       ['job', 'jobs/reader@default', 'reader'],
+      ['deployment', 'deployments/00000000', '00000000'],
       ['group', `jobs/writer@default/${group}`, 'writer'],
       ['exec', 'exec/writer@default', 'Terminal'],
       ['allocations', 'allocations', 'Allocations'],
