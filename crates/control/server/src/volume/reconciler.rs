@@ -69,7 +69,7 @@ impl Reconciler {
     pub(crate) fn new(core: Core, controllers: Controllers, lease: Lease) -> Self {
         Self {
             core,
-            // Whoever shows reasons shows calls beside them.
+            // Pages that show reasons show calls beside them.
             waits: Waits::new(controllers.calls.reports()),
             controllers,
             owners: Owners::default(),

@@ -57,7 +57,7 @@ struct Follower {
     state: Arc<HttpState>,
     server: Handle,
     changes: Option<watch::Receiver<Arc<View>>>,
-    /// What was sent last.
+    /// The content of the last line.
     sent: Option<Value>,
 }
 
@@ -86,7 +86,7 @@ impl Follower {
     }
 }
 
-/// Waits for a change of members, or for ever without a table.
+/// Waits for a change of members; does not return without a table.
 async fn changed(changes: Option<&mut watch::Receiver<Arc<View>>>) {
     let Some(changes) = changes else { return std::future::pending().await };
     if changes.changed().await.is_err() {
