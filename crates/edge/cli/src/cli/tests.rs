@@ -114,7 +114,7 @@ async fn mistakes_name_the_argument() {
         ),
         (
             "caravan job plan -diff=perhaps f",
-            "invalid boolean value \"perhaps\" for -diff: use true or false",
+            "invalid value \"perhaps\" for flag -diff: use one of true, false",
         ),
         ("caravan system gc -x", "flag provided but not defined: -x"),
         (
