@@ -107,7 +107,7 @@ fn wrong(path: &[String], kind: ErrorKind, error: &clap::Error) -> String {
     }
 }
 
-/// Returns the sentence about an argument beyond those that the command takes.
+/// Returns the sentence about an argument that is one too many for the command.
 fn surplus(path: &[String], argument: &str) -> String {
     let command = at(path);
     let takes: Vec<String> = command
