@@ -9,12 +9,17 @@ use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::mpsc::{Sender, channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::{Duration, Instant};
 
 /// How long one attempt to reach a machine waits before the next one connects again. QEMU discards the bytes of a
 /// closed connection, so that no attempt leaves a part of a request behind.
 const ATTEMPT: Duration = Duration::from_secs(10);
+/// How long a call waits before it asks whether the machine still answers. A kernel under emulation can hang for good, for example
+/// after a lost timer interrupt, and some calls take twenty minutes.
+const LIFE_INTERVAL: Duration = Duration::from_secs(30);
+/// How long a machine on a busy host takes to answer.
+const LIFE_TIMEOUT: Duration = Duration::from_secs(120);
 /// The file that the first request of a connection reads: it differs between starts of a machine (random(4)).
 const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
 
@@ -77,14 +82,38 @@ impl Channel {
             writer.set_write_timeout(Some(timeout))?;
             Frame { id, code: kind, parts }.write_to(&mut *writer).context("write to the machine")?;
         }
-        let answer = receiver.recv_timeout(timeout);
+        let answer = self.wait(&receiver, timeout);
         self.pending.lock().remove(&id);
-        let answer = answer.with_context(|| format!("no response of the machine within {timeout:?}"))?;
+        let answer = answer?.with_context(|| format!("no response of the machine within {timeout:?}"))?;
         if answer.code == FAILED {
             let reason = answer.parts.first().map(|part| String::from_utf8_lossy(part).into_owned());
             bail!("in the machine: {}", reason.unwrap_or_default());
         }
         Ok(answer)
+    }
+}
+
+impl Channel {
+    /// Waits for a response, as long as the machine answers other requests.
+    fn wait(
+        &self,
+        response: &Receiver<Frame>,
+        timeout: Duration,
+    ) -> Result<std::result::Result<Frame, RecvTimeoutError>> {
+        let deadline = Instant::now() + timeout;
+        loop {
+            let left = deadline.saturating_duration_since(Instant::now());
+            // The proof itself waits for its whole time.
+            let is_long = left > LIFE_TIMEOUT;
+            match response.recv_timeout(if is_long { LIFE_INTERVAL } else { left }) {
+                Err(RecvTimeoutError::Timeout) if is_long => self.prove_life()?,
+                other => return Ok(other),
+            }
+        }
+    }
+
+    fn prove_life(&self) -> Result<()> {
+        self.call(GET, vec![BOOT_ID.into()], LIFE_TIMEOUT).context("the machine hangs").map(drop)
     }
 }
 
