@@ -4,6 +4,7 @@ use super::{put, server_id, text};
 use anyhow::{Context, Result, bail, ensure};
 use caravan_testkit::{Agent, AgentOptions, Servers, eventually};
 use serde_json::{Value, json};
+use std::time::{Duration, Instant};
 
 /// Waits until a server shows that there is no leader, wherever it shows leaders.
 fn shows_no_leader(agent: &Agent) -> Result<()> {
@@ -223,9 +224,12 @@ fn a_removed_server_returns_after_its_restart() -> Result<()> {
         Ok(configuration["Servers"].as_array().map_or(0, Vec::len))
     };
     ensure!(members(&servers)? == 2);
+    let removal = Instant::now();
     servers.get_mut(removed).kill_9()?;
     wait_failed(servers.get(leader), removed)?;
-    ensure!(members(&servers)? == 2, "it was not taken back meanwhile");
+    // On a busy machine, the failure may be noticed after the minute for which a removal counts.
+    let (count, is_held) = (members(&servers)?, removal.elapsed() < Duration::from_secs(55));
+    ensure!(count == 2 || !is_held, "it was taken back meanwhile");
     servers.get_mut(removed).spawn()?;
     servers.wait_voters(3)?;
     Ok(())
