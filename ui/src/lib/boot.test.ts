@@ -49,15 +49,15 @@ it('loads again until the files are there', () => {
 
 it('ends its attempts, and begins again later', () => {
   const tab = new Tab();
-  tab.load(() => ({ tagName: 'LINK' }));
+  tab.load(() => ({ tagName: 'LINK', rel: 'stylesheet' }));
   expect(tab.loads).toBe(25);
   tab.now = 61_000;
-  tab.load(() => (tab.loads < 27 ? { tagName: 'LINK' } : undefined));
+  tab.load(() => (tab.loads < 27 ? { tagName: 'LINK', rel: 'stylesheet' } : undefined));
   expect(tab.loads).toBe(27);
 });
 
-it('ignores pictures and errors of scripts', () => {
-  for (const target of [{ tagName: 'IMG' }, {}]) {
+it('ignores pictures, errors of scripts, and files that are loaded ahead', () => {
+  for (const target of [{ tagName: 'IMG' }, {}, { tagName: 'LINK', rel: 'modulepreload' }]) {
     const tab = new Tab();
     tab.load(() => target);
     expect(tab.loads).toBe(1);
