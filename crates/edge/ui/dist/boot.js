@@ -33,6 +33,8 @@
   };
 
   addEventListener('vite:preloadError', again);
+  // A file that is loaded ahead is not needed yet: if it is needed later, its script fails.
+  const isNeeded = (element) => element?.tagName === 'SCRIPT' || (element?.tagName === 'LINK' && element.rel !== 'modulepreload');
   // Failures of elements do not bubble, so they are captured.
-  addEventListener('error', (event) => /^(SCRIPT|LINK)$/.test(event.target?.tagName ?? '') && again(), true);
+  addEventListener('error', (event) => isNeeded(event.target) && again(), true);
 })();
