@@ -50,7 +50,7 @@ async function attend<T extends object>(path: string, out: Live<T>, signal: Abor
       out.error = found;
       if (found.denied && !session.ended) out.data = undefined;
       arrived(out);
-      // Another token begins anew.
+      // Another token begins again.
       if (found.denied) return;
     }
     if (signal.aborted) return;

@@ -1,4 +1,4 @@
-// Addresses that name the beginning of an id: what is looked up, and the address of the whole id.
+// Addresses that name the beginning of an id: the lists to search, and the address of the whole id.
 
 import { to, type Route } from './route';
 

@@ -162,7 +162,8 @@ impl Mirror {
     }
 }
 
-/// The volumes whose reasons or calls change, from [`Handle::reason_changes`]. Only the leader has calls. Goes on when the leader changes.
+/// The volumes whose reasons or calls change, from [`Handle::reason_changes`]. Only the leader has calls. Goes on when the
+/// leader changes.
 #[derive(Debug)]
 pub struct ReasonChanges {
     parts: watch::Receiver<Arc<Parts>>,

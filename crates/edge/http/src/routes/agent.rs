@@ -36,7 +36,7 @@ pub(crate) fn servers(call: &Call) -> Result<Reply, ApiError> {
     Reply::json(sorted(call.server()?.addresses()))
 }
 
-/// Sorts addresses of servers. The order in which an agent tries them changes with time and says nothing to clients.
+/// Sorts addresses of servers. The order in which an agent tries them changes with time and has no meaning for clients.
 fn sorted(mut addresses: Vec<String>) -> Vec<String> {
     addresses.sort_unstable();
     addresses

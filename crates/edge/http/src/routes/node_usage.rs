@@ -59,8 +59,8 @@ struct Columns {
 }
 
 /// Answers with the columns; with `since=<index>`, only of the nodes that changed after that index, by themselves or by an
-/// allocation. `meta=<key>` adds the values of a key of the nodes' metadata. The sums include allocations that the caller may not read: the right to nodes includes the free resources of
-/// nodes.
+/// allocation. `meta=<key>` adds the values of a key of the nodes' metadata. The sums include allocations that the caller may
+/// not read: the right to nodes includes the free resources of nodes.
 pub(crate) async fn columns(call: &Call) -> Result<Reply, ApiError> {
     let since = since(call)?;
     let meta = Some(call.query.text("meta")).filter(|key| !key.is_empty());
