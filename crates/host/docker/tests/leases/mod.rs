@@ -8,7 +8,8 @@ async fn a_container_ends_with_the_lease_of_its_node() {
     let lease_file = world.dir.path().join("lease");
     let (writer, none) = LeaseWriter::open(&lease_file).unwrap();
     let now = BootTime::now();
-    let lease: Lease = none.renewed(now, Duration::from_secs(3), now);
+    // Longer than a busy machine takes to start the container.
+    let lease: Lease = none.renewed(now, Duration::from_secs(20), now);
     writer.write(lease).unwrap();
     let driver = world.docker();
     let mut config = world.script("t", "trap '' TERM; sleep 100000");
