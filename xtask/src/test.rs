@@ -19,8 +19,13 @@ use std::time::{Duration, Instant};
 const PROGRESS_INTERVAL: Duration = Duration::from_secs(60);
 
 /// Programs that take long, longest first: they start first. The others follow in the order of their names.
-const LONGEST: [&str; 4] =
-    ["caravan-e2e/e2e", "caravan-machines/machines", "caravan-client/client", "caravan-docker/docker"];
+const LONGEST: [&str; 5] = [
+    "caravan-e2e/e2e",
+    "caravan-machines/machines",
+    "caravan-simulation/simulation",
+    "caravan-client/client",
+    "caravan-docker/docker",
+];
 
 /// The number of programs that run at a time.
 const PROGRAMS: usize = 2;
