@@ -13,7 +13,7 @@ const FOUND: [(&str, u64); 8] = [
     ("no-quorum-round", 1),
     ("wall-clock-fence", 1),
     ("no-floor", 13),
-    ("no-term", 3),
+    ("no-term", 21),
     ("no-failover", 1),
     ("unproved-read", 9),
     ("unproved-discard", 3),
