@@ -16,7 +16,8 @@ const PORT: u16 = 4646;
 const TIMEOUT: Duration = Duration::from_secs(300);
 
 /// The configuration of an agent that is server and client. The lease lasts longer than a slow start of the agent:
-/// otherwise the tasks of a killed agent end.
+/// otherwise the tasks of a killed agent end. The clock of an emulated processor is not what its kernel measures on a
+/// busy host.
 const CONFIG: &str = r#"
 bind_addr = "127.0.0.1"
 log_level = "DEBUG"
@@ -31,7 +32,8 @@ server {
   lease_ttl        = "10m"
 }
 client {
-  enabled = true
+  enabled           = true
+  cpu_total_compute = 4000
 }
 plugin "raw_exec" {
   config {
@@ -118,6 +120,19 @@ impl Machine {
         log.map(|output| output.stdout).unwrap_or_else(|error| format!("{error:#}"))
     }
 
+    /// Returns the end of the agent's log, and the status of a job and of the node: the reason why nothing is placed.
+    fn describe_job(&self, job: &str) -> String {
+        let status = |arguments: &[&str]| {
+            self.caravan(arguments).map_or_else(|error| format!("{error:#}"), |output| output.all())
+        };
+        format!(
+            "--- log of the agent\n{}\n--- status of job {job}\n{}\n--- status of the node\n{}",
+            self.agent_log_tail(),
+            status(&["job", "status", job]),
+            status(&["node", "status", "-self"]),
+        )
+    }
+
     /// Sends a signal to the agent and waits until its process has ended.
     ///
     /// # Errors
@@ -192,7 +207,7 @@ impl Machine {
             ensure!(plugin["NodesHealthy"] == 1, "nodes healthy: {}", plugin["NodesHealthy"]);
             Ok(())
         })
-        .with_context(|| self.agent_log_tail())
+        .with_context(|| self.describe_job(id))
     }
 
     /// Waits until a job has one allocation that runs; returns the allocation.
@@ -209,10 +224,7 @@ impl Machine {
                 _ => bail!("allocations: {}", states(all)),
             }
         })
-        .with_context(|| {
-            let status = self.caravan(&["job", "status", job]).map(|output| output.all()).unwrap_or_default();
-            format!("--- log of the agent\n{}\n--- status of the job\n{status}", self.agent_log_tail())
-        })
+        .with_context(|| self.describe_job(job))
     }
 }
 

@@ -24,6 +24,8 @@ const COLLECT: &str = "cd /; mkdir -p /run/report; dmesg > /run/report/dmesg; bu
 pub struct Bench {
     name: String,
     machines: Mutex<Vec<Machine>>,
+    /// The states after a start from which machines of the story began.
+    states: Mutex<Vec<PathBuf>>,
     /// Whether the story's artifacts are not needed.
     has_passed: bool,
 }
@@ -42,7 +44,9 @@ impl Bench {
     /// # Errors
     /// As [`Machine::booted`].
     pub fn booted(&self, options: MachineOptions) -> Result<Machine> {
-        Ok(self.keep(Machine::booted(options)?))
+        let state = Machine::booted_state(&options)?;
+        self.states.lock().push(state.clone());
+        Ok(self.keep(Machine::restore(options, &state)?))
     }
 
     /// Starts a machine in a saved state.
@@ -97,10 +101,16 @@ fn report(machine: &Machine, at: &Path) -> Result<()> {
 
 impl Drop for Bench {
     fn drop(&mut self) {
-        if !self.has_passed
-            && let Ok(directory) = self.collect()
-        {
+        if self.has_passed {
+            return;
+        }
+        if let Ok(directory) = self.collect() {
             eprintln!("story {}: console, logs and cores are in {}", self.name, directory.display());
+        }
+        // A start on a busy host can leave a kernel with a wrong measurement, such as that of the processor's clock.
+        // The next run of the story begins with another start.
+        for state in self.states.lock().iter() {
+            let _ = tree::remove(state, Seals::Keep);
         }
     }
 }
@@ -111,7 +121,12 @@ impl Drop for Bench {
 /// # Errors
 /// Fails as the story fails.
 pub fn story(name: &str, body: impl FnOnce(&Bench) -> Result<()>) -> Result<()> {
-    let mut bench = Bench { name: name.to_owned(), machines: Mutex::default(), has_passed: false };
+    let mut bench = Bench {
+        name: name.to_owned(),
+        machines: Mutex::default(),
+        states: Mutex::default(),
+        has_passed: false,
+    };
     // Artifacts of an earlier failure would mislead.
     tree::remove(&bench.artifacts()?, Seals::Keep)?;
     body(&bench).with_context(|| format!("story {name}"))?;

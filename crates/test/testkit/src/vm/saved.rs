@@ -11,7 +11,7 @@ use crate::eventually_within;
 use anyhow::{Result, bail};
 use serde_json::json;
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 /// How long the memory of a machine may take to be written or read.
@@ -24,16 +24,21 @@ impl Machine {
     /// # Errors
     /// As [`Machine::start`].
     pub fn booted(options: MachineOptions) -> Result<Self> {
+        let saved = Self::booted_state(&options)?;
+        Self::restore(options, &saved)
+    }
+
+    /// Returns the directory with the state after the start of a machine.
+    pub(super) fn booted_state(options: &MachineOptions) -> Result<PathBuf> {
         let root = Root::with(options.system, &options.programs)?;
         let disks: Vec<String> = options.disks.iter().map(|disk| format!("{disk:?}")).collect();
         let accelerator = format!("{:?}", Accelerator::find(&root)?);
         let memory = (options.memory, options.cpus, options.cables.len(), &options.kernel_arguments);
         let files = (&root.disk, &root.kernel, &root.initramfs);
-        let saved = cache::object("booted", cache::key(&(memory, files, disks, accelerator)), |next| {
+        cache::object("booted", cache::key(&(memory, files, disks, accelerator)), |next| {
             fs::create_dir(next)?;
             Self::start(options.clone())?.save(next)
-        })?;
-        Self::restore(options, &saved)
+        })
     }
 
     /// Writes memory and disks to a directory, and continues. The log of a restored machine's disk begins with the
