@@ -308,6 +308,11 @@ impl Handle {
         acked.map(|acked| acked.into_inner().elapsed())
     }
 
+    /// Returns the time since the last evidence of a leader; before the first evidence, since the start of this server.
+    pub fn leader_silence(&self) -> Duration {
+        self.leader_contact().unwrap_or_else(|| self.inner.contact.since_start())
+    }
+
     /// Returns the longest time between two messages of a leader at rest.
     pub fn longest_silence(&self) -> Duration {
         self.inner.config().timing.longest_silence()

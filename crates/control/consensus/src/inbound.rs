@@ -21,8 +21,9 @@ use tokio::time::Instant;
 const ANNOUNCE_INTERVAL: Duration = Duration::from_millis(100);
 
 /// When the leader was last in contact.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Contact {
+    began: Instant,
     seen: Mutex<Seen>,
     moved: Notify,
 }
@@ -31,6 +32,12 @@ pub(crate) struct Contact {
 struct Seen {
     last: Option<Instant>,
     announced: Option<Instant>,
+}
+
+impl Default for Contact {
+    fn default() -> Self {
+        Self { began: now(), seen: Mutex::default(), moved: Notify::new() }
+    }
 }
 
 impl Contact {
@@ -51,6 +58,12 @@ impl Contact {
         self.moved.notified().await;
     }
 
+    /// Returns the time since the start of this server.
+    pub(crate) fn since_start(&self) -> Duration {
+        now().saturating_duration_since(self.began)
+    }
+
+    /// Returns the time since the last message of a leader.
     pub(crate) fn age(&self) -> Option<Duration> {
         self.seen.lock().last.map(|at| now().saturating_duration_since(at))
     }

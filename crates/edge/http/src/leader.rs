@@ -274,7 +274,7 @@ pub(crate) fn described(
         headers.insert(LAST_CONTACT, HeaderValue::from_static("0"));
         headers.insert(KNOWN_LEADER, HeaderValue::from_static("true"));
     } else if headers.contains_key(&LAST_CONTACT) {
-        let age = server.cluster().last_contact().map_or(0, |age| age.as_millis());
+        let age = server.cluster().leader_silence().as_millis();
         headers.insert(LAST_CONTACT, HeaderValue::from(u64::try_from(age).unwrap_or(u64::MAX)));
         let known = if server.cluster().knows_leader() { "true" } else { "false" };
         headers.insert(KNOWN_LEADER, HeaderValue::from_static(known));

@@ -168,6 +168,11 @@ impl ClusterRequests<'_> {
         if self.0.is_leader() && log.knows_leader() { Some(Duration::ZERO) } else { log.leader_contact() }
     }
 
+    /// Returns the age of this server's state: as [`Self::last_contact`], and the time since the start before the first message.
+    pub fn leader_silence(self) -> Duration {
+        self.last_contact().unwrap_or_else(|| self.cluster().log.leader_silence())
+    }
+
     /// Returns the servers in the membership of the log.
     pub fn members(self) -> Vec<ClusterMember> {
         let cluster = self.cluster();

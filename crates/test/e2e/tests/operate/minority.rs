@@ -71,14 +71,28 @@ fn a_server_without_a_majority_shows_no_leader_and_still_reads_its_state() -> Re
     servers.get_mut(leader).spawn()?;
     shows_no_leader(servers.get(leader))?;
     reads_stale(servers.get(leader))?;
+    eventually("the age of the state of a server that never had a leader", || {
+        let reply = servers.get(leader).request("GET", "/v1/jobs?stale", None)?;
+        let age: u64 = reply.header("x-nomad-lastcontact").unwrap_or_default().parse()?;
+        ensure!(age > 0, "{:?}", reply.headers);
+        Ok(())
+    })?;
     let file = text(&servers.get(leader).dir().join("rescued.snap"))?;
     servers.get(leader).caravan(&["operator", "snapshot", "save", "-stale", &file])?.ok()?;
 
     for number in (0..3).filter(|number| *number != leader) {
         servers.get_mut(number).spawn()?;
     }
-    servers.wait_leader()?;
+    let leading = servers.wait_leader()?;
     put(servers.get(leader), "kept", "again")?;
+    // The age is that of the state, not of the last message of an earlier leader.
+    let current = servers.get(leading).request("GET", "/v1/jobs?stale", None)?;
+    let header = |name| current.header(name);
+    ensure!(
+        header("x-nomad-lastcontact") == Some("0") && header("x-nomad-knownleader") == Some("true"),
+        "{:?}",
+        current.headers
+    );
     Ok(())
 }
 
