@@ -9,7 +9,7 @@ mod tests;
 
 use crate::frame::{Claim, Liveness};
 use codec::WireCodec;
-use foca::{AccumulatingRuntime, Config, Foca, Identity, Member, NoCustomBroadcast};
+use foca::{AccumulatingRuntime, Codec as _, Config, Foca, Identity, Member, Message, NoCustomBroadcast};
 use foca::{OwnedNotification, PeriodicParams, State, Timer};
 use rand_010::rngs::StdRng;
 use std::collections::BTreeMap;
@@ -145,6 +145,22 @@ impl Swim {
     /// Handles a datagram from untrusted bytes.
     pub(super) fn receive(&mut self, now: Duration, bytes: &[u8]) {
         self.act(now, |foca, runtime| foca.handle_data(bytes, runtime));
+        if let Some(peer) = acknowledging(bytes) {
+            self.end_wait(now, peer);
+        }
+    }
+
+    /// Runs the timer that waits for the answer of a member, because the answer has arrived. The timer finds nothing to do,
+    /// and would wake a server at rest twice a second: tokio moves a timer of that length to a finer wheel before it is due.
+    fn end_wait(&mut self, now: Duration, peer: Peer) {
+        let waits = |timer: &Timer<Peer>| matches!(timer, Timer::SendIndirectProbe { probed_id, .. } if *probed_id == peer);
+        let answered: Vec<_> =
+            self.timers.iter().filter(|(_, timer)| waits(timer)).map(|(key, _)| *key).collect();
+        for key in answered {
+            if let Some(timer) = self.timers.remove(&key) {
+                self.act(now, |foca, runtime| foca.handle_timer(timer, runtime));
+            }
+        }
     }
 
     /// Announces that this server leaves. Later datagrams have no effect.
@@ -241,6 +257,12 @@ impl Swim {
             }
         }
     }
+}
+
+/// Returns the member that acknowledges a probe with this datagram.
+fn acknowledging(bytes: &[u8]) -> Option<Peer> {
+    let header = WireCodec.decode_header(bytes).ok()?;
+    matches!(header.message, Message::Ack(_)).then_some(header.src)
 }
 
 fn is_gossip(timer: &Timer<Peer>) -> bool {
