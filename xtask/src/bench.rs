@@ -15,10 +15,19 @@ mod volumes;
 use self::kept::Figure;
 use anyhow::{Result, bail};
 
+/// The names of all benches.
+const NAMES: &str = "agent, api, build, cluster, drivers, hcl, machine, networks, scheduler, ui, volumes";
+
 /// Runs a bench by name. `--debug` uses the debug build instead of a release build. `--check` fails if memory or a
 /// multiple of the yardstick grew by more than a fifth above the figure that the repository keeps. `--keep` replaces
 /// the kept figures.
 pub fn run(arguments: &[String]) -> Result<()> {
+    if arguments.iter().any(|argument| argument == "--help" || argument == "-h") {
+        println!("usage: cargo xtask bench NAME [PART] [--debug] [--check] [--keep]");
+        println!("names: {NAMES}");
+        println!("cluster: failover, rates, nodes, growth or fleet, and {}", cluster::FLAGS.join(", "));
+        return Ok(());
+    }
     let release = !arguments.iter().any(|argument| argument == "--debug");
     run_one(arguments, release)?;
     kept::finish(kept::Use::from_arguments(arguments), release)
@@ -37,16 +46,8 @@ fn run_one(arguments: &[String], release: bool) -> Result<()> {
         Some("scheduler") => scheduler::run(&arguments[1..], release),
         Some("ui") => ui::run(&arguments[1..], release),
         Some("volumes") => volumes::run(release),
-        Some(other) => {
-            bail!(
-                "there is no bench {other:?}; known: agent, api, build, cluster, drivers, hcl, machine, networks, scheduler, ui, volumes"
-            )
-        }
-        None => {
-            bail!(
-                "which bench? known: agent, api, build, cluster, drivers, hcl, machine, networks, scheduler, ui, volumes"
-            )
-        }
+        Some(other) => bail!("there is no bench {other:?}; known: {NAMES}"),
+        None => bail!("which bench? known: {NAMES}"),
     }
 }
 

@@ -28,6 +28,10 @@ struct Sizes {
     allocs: usize,
 }
 
+/// The flags for sizes.
+pub(super) const FLAGS: [&str; 6] =
+    ["--kills N", "--transfers N", "--nodes N", "--writes N", "--state MB", "--allocs N"];
+
 impl Sizes {
     fn from_arguments(arguments: &[String]) -> Result<Self> {
         let mut sizes = Self {
@@ -47,7 +51,11 @@ impl Sizes {
                 "--writes" => &mut sizes.writes,
                 "--state" => &mut sizes.state,
                 "--allocs" => &mut sizes.allocs,
-                // Flags of all benches, and the name of the part.
+                "--debug" | "--check" | "--keep" => continue,
+                unknown if unknown.starts_with("--") => {
+                    bail!("{unknown} is no flag of this bench; known: {}", FLAGS.join(", "));
+                }
+                // The name of the part.
                 _ => continue,
             };
             let value = rest.next().with_context(|| format!("{flag} needs a number"))?;
