@@ -186,7 +186,7 @@ impl<'a> Placer<'a> {
                 } else if is_system {
                     changes.of(&group.name).place += 1;
                 }
-                if let Some(failed) = place.previous.failed().map(Arc::clone) {
+                if let Some(failed) = place.previous.failed().filter(|_| !is_system).map(Arc::clone) {
                     outcome.stops.push(Stop { alloc: failed, description: RESCHEDULED, lost: false });
                 }
                 changes.of(&group.name).preemptions += selected.preempted.len() as u64;

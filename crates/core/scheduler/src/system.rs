@@ -3,18 +3,19 @@
 use crate::diff::Update;
 use crate::disconnect::{self, Clock};
 use crate::feasible;
+use crate::reconcile::reschedule::{self, Verdict};
 use crate::reconcile::rollout::Rollout;
 use crate::reconcile::{
-    self, Changes, Ground, NOT_NEEDED, Place, Previous, TAINTED, gives_way, ground, live, to_succeed,
-    update_of,
+    self, Changes, Ground, NOT_NEEDED, Place, Previous, TAINTED, gives_way, ground, is_current, live,
+    to_succeed, update_of,
 };
 use crate::view::View;
 use caravan_lang::Matcher;
-use caravan_types::alloc::Allocation;
+use caravan_types::alloc::{Allocation, ClientStatus};
 use caravan_types::eval::Evaluation;
 use caravan_types::job::{Job, JobType, TaskGroup, UpdateStrategy};
 use caravan_types::node::Node;
-use caravan_types::{DeploymentId, NodeId, UnixNanos};
+use caravan_types::{DeploymentId, EvalId, NodeId, UnixNanos};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -50,7 +51,8 @@ pub(crate) fn changes<V: View>(
     }
     for (at, group) in job.task_groups.iter().enumerate() {
         changes.of(&group.name);
-        let mut group_pass = GroupPass { job, group, at, now: clock.now, survey: Survey::default() };
+        let survey = Survey::default();
+        let mut group_pass = GroupPass { job, group, at, now: clock.now, eval: &eval.id, survey };
         for node in nodes {
             for index in 0..group.count {
                 let slot = (group.name.as_str(), &node.id, index);
@@ -134,6 +136,7 @@ struct GroupPass<'a> {
     group: &'a TaskGroup,
     at: usize,
     now: UnixNanos,
+    eval: &'a EvalId,
     survey: Survey,
 }
 
@@ -182,9 +185,35 @@ impl GroupPass<'_> {
             changes.of(&self.group.name).ignore += 1;
             return;
         }
+        if let Some(failed) = self.failed(over) {
+            let due = failed.followup_eval_id == *self.eval;
+            match reschedule::verdict(failed, self.now, false, due) {
+                Verdict::Now => {
+                    let previous = Previous::Failed(Arc::clone(failed));
+                    self.survey.missing.push(Place { previous, ..place });
+                }
+                Verdict::Later(at) => {
+                    changes.of(&self.group.name).reschedule_later += 1;
+                    changes.failed_until.push((Arc::clone(failed), at));
+                }
+                Verdict::Never => changes.of(&self.group.name).ignore += 1,
+            }
+            return;
+        }
         let previous = to_succeed(over.iter().copied())
             .map_or(Previous::None, |alloc| Previous::Left(Arc::clone(alloc)));
         self.survey.missing.push(Place { previous, ..place });
+    }
+
+    /// Returns the newest allocation of this version that failed and has no successor.
+    fn failed<'b>(&self, over: &[&'b Arc<Allocation>]) -> Option<&'b Arc<Allocation>> {
+        let failed = over.iter().copied().filter(|alloc| {
+            alloc.client_status == ClientStatus::Failed
+                && alloc.next_allocation.is_empty()
+                && !alloc.server_terminal()
+                && is_current(alloc, self.job)
+        });
+        failed.max_by_key(|alloc| alloc.create_index)
     }
 
     /// Returns on how many nodes canaries run: a percentage of all nodes (`canary` of system jobs).

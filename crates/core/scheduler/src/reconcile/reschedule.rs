@@ -1,9 +1,10 @@
 //! Rescheduling of failed allocations: the `reschedule` block (docs/reference/jobspec.md, sections 4.4 and 5).
 
 use caravan_types::alloc::{Allocation, ClientStatus, LEASE_EXPIRED, RescheduleEvent, RescheduleTracker};
-use caravan_types::job::ReschedulePolicy;
+use caravan_types::job::{JobType, ReschedulePolicy};
 use caravan_types::{Nanos, NodeId, UnixNanos};
 use std::collections::BTreeSet;
+use std::sync::LazyLock;
 
 /// The number of past attempts that are recorded for a group without a limit, beside the newest.
 const REMEMBERED: usize = 5;
@@ -32,8 +33,36 @@ fn events(alloc: &Allocation) -> &[RescheduleEvent] {
     alloc.reschedule_tracker.as_ref().map_or(&[], |tracker| &tracker.events)
 }
 
+/// The pauses before a failed system allocation is placed on its node again. Job files have no block for them, because a
+/// system job belongs on the node whatever happened there. Without pauses, a task that cannot start would be placed
+/// many times a second.
+static SYSTEM: LazyLock<ReschedulePolicy> = LazyLock::new(|| ReschedulePolicy {
+    delay: Nanos::from_secs(1),
+    delay_function: "exponential".to_owned(),
+    max_delay: Nanos::from_secs(300),
+    unlimited: true,
+    ..ReschedulePolicy::default()
+});
+
+fn is_system(alloc: &Allocation) -> bool {
+    alloc.job.as_ref().is_some_and(|job| job.kind == JobType::System)
+}
+
 fn policy(alloc: &Allocation) -> Option<&ReschedulePolicy> {
     alloc.group()?.reschedule_policy.as_ref().filter(|policy| policy.is_enabled())
+}
+
+/// Returns the pauses before the next attempt: those of the group, or those of all system jobs.
+fn pauses(alloc: &Allocation) -> Option<&ReschedulePolicy> {
+    if is_system(alloc) { Some(&SYSTEM) } else { policy(alloc) }
+}
+
+/// Returns the attempts that lengthen the next pause. A system allocation that ran for longer than the longest pause was
+/// healthy, and its pauses start again.
+fn attempts(alloc: &Allocation) -> &[RescheduleEvent] {
+    let (known, failed) = (events(alloc), failed_at(alloc));
+    let is_over = |last: &RescheduleEvent| failed.since(last.reschedule_time) > SYSTEM.max_delay;
+    if is_system(alloc) && known.last().is_some_and(is_over) { &[] } else { known }
 }
 
 /// Returns the delay before the next attempt.
@@ -58,11 +87,11 @@ fn delay(policy: &ReschedulePolicy, events: &[RescheduleEvent], failed: UnixNano
     if well && policy.delay_function != "constant" { policy.delay } else { policy.max_delay }
 }
 
-/// Returns what happens to a failed allocation by its group's policy alone.
-pub(crate) fn by_policy(alloc: &Allocation, now: UnixNanos) -> Verdict {
-    let Some(policy) = policy(alloc) else { return Verdict::Never };
+/// Returns what happens to a failed allocation by a policy alone.
+fn by_policy(alloc: &Allocation, policy: Option<&ReschedulePolicy>, now: UnixNanos) -> Verdict {
+    let Some(policy) = policy else { return Verdict::Never };
     let failed = failed_at(alloc);
-    let wait = delay(policy, events(alloc), failed);
+    let wait = delay(policy, attempts(alloc), failed);
     if !policy.unlimited {
         let tried =
             events(alloc).iter().filter(|e| failed.since(e.reschedule_time) < policy.interval).count();
@@ -78,7 +107,7 @@ pub(crate) fn by_policy(alloc: &Allocation, now: UnixNanos) -> Verdict {
 
 /// Returns whether the group's policy will allow rescheduling a failed allocation, now or later.
 pub fn can_reschedule(alloc: &Allocation) -> bool {
-    by_policy(alloc, failed_at(alloc)) != Verdict::Never
+    by_policy(alloc, policy(alloc), failed_at(alloc)) != Verdict::Never
 }
 
 /// Returns what happens to a failed allocation. `held`: its active deployment has not allowed it yet, or has failed.
@@ -95,7 +124,7 @@ pub(crate) fn verdict(alloc: &Allocation, now: UnixNanos, held: bool, due: bool)
     if held {
         return Verdict::Never;
     }
-    match by_policy(alloc, now) {
+    match by_policy(alloc, pauses(alloc), now) {
         Verdict::Later(_) if due => Verdict::Now,
         other => other,
     }
@@ -113,7 +142,7 @@ pub(crate) fn tracker(previous: &Allocation, now: UnixNanos) -> RescheduleTracke
             .collect(),
         None => known[known.len().saturating_sub(REMEMBERED)..].to_vec(),
     };
-    let wait = policy(previous).map_or(Nanos::ZERO, |policy| delay(policy, known, failed));
+    let wait = pauses(previous).map_or(Nanos::ZERO, |policy| delay(policy, attempts(previous), failed));
     kept.push(RescheduleEvent {
         reschedule_time: now,
         prev_alloc_id: previous.id.clone(),

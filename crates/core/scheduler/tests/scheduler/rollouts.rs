@@ -59,6 +59,10 @@ impl Cluster {
             triggered_by: Trigger::JobRegister,
             ..Evaluation::default()
         };
+        self.decide_by(eval)
+    }
+
+    fn decide_by(&mut self, eval: Evaluation) -> Decision {
         let decision = schedule(&self.root, &eval, &Params::new(self.now, u64::from(self.evals)));
         let plan = decision.plan.clone();
         let commit = PlanCommit {
@@ -192,6 +196,46 @@ fn what_is_lost_beside_canaries_comes_back_in_the_version_that_it_ran() {
     let counts = cluster.look();
     assert_eq!(counts.place + counts.canary, on_node.len() as u64);
     assert_eq!(cluster.versions(), [0, 0, 1]);
+}
+
+/// Example: the program of a system job is missing on a node. Each allocation fails at once, and only pauses keep the
+/// server from placing many a second.
+#[test]
+fn a_system_allocation_that_fails_again_waits_longer_each_time() {
+    let mut cluster = Cluster::new(&["n1"]);
+    cluster.register(versioned(JobType::System, 1, "a", UpdateStrategy::default()));
+    let mut at = cluster.now;
+    for pause in [1, 2, 4, 8, 16, 32, 64, 128, 256, 300, 300] {
+        let failed = cluster.live().remove(0);
+        cluster.says(&failed, ClientStatus::Failed, None);
+        if pause > 1 {
+            assert_eq!(cluster.look().reschedule_later, 1, "after {pause} s");
+            let waiting = cluster.root.alloc(&failed.id).cloned().expect("it is kept");
+            let later =
+                cluster.root.eval(&waiting.followup_eval_id).cloned().expect("an evaluation is planned");
+            assert_eq!(later.wait_until, at.plus(Nanos::from_secs(pause)).to_time(), "after {pause} s");
+            assert!(cluster.decide().plan.is_empty(), "looking again changes nothing");
+            cluster.now = at.plus(Nanos::from_secs(pause));
+            let placed = cluster.decide_by(Evaluation::clone(&later)).plan.placements;
+            assert_eq!(placed.values().flatten().count(), 1, "after {pause} s");
+        } else {
+            assert_eq!(cluster.look().place, 1);
+        }
+        at = cluster.now;
+        let next = cluster.live().remove(0);
+        assert_eq!((&next.node_id, &next.previous_allocation), (&failed.node_id, &failed.id));
+    }
+    // An allocation that ran for long was healthy.
+    cluster.now = at.plus(Nanos::from_secs(3600));
+    let failed = cluster.live().remove(0);
+    cluster.says(&failed, ClientStatus::Failed, None);
+    assert_eq!(cluster.look().place, 1);
+    // A new version does not wait for the failures of an old one.
+    let failed = cluster.live().remove(0);
+    cluster.says(&failed, ClientStatus::Failed, None);
+    assert_eq!(cluster.look().reschedule_later, 1);
+    cluster.register(versioned(JobType::System, 1, "b", UpdateStrategy::default()));
+    assert_eq!(cluster.live().len(), 1);
 }
 
 #[test]

@@ -38,7 +38,7 @@ fn failed(policy: ReschedulePolicy, at: i64, delays: &[i64]) -> Allocation {
 }
 
 fn wait(function: &str, delays: &[i64]) -> i64 {
-    match by_policy(&failed(policy(function, None), 100, delays), UnixNanos(100 * S)) {
+    match verdict(&failed(policy(function, None), 100, delays), UnixNanos(100 * S), false, false) {
         Verdict::Later(at) => at.0 / S - 100,
         other => panic!("{other:?}"),
     }
@@ -65,7 +65,7 @@ fn who_ran_well_for_long_begins_anew() {
     for event in &mut Arc::make_mut(alloc.reschedule_tracker.as_mut().unwrap()).events {
         event.reschedule_time = UnixNanos(10 * S);
     }
-    assert_eq!(by_policy(&alloc, UnixNanos(1000 * S)), Verdict::Later(UnixNanos(1005 * S)));
+    assert_eq!(verdict(&alloc, UnixNanos(1000 * S), false, false), Verdict::Later(UnixNanos(1005 * S)));
 }
 
 #[test]
@@ -111,5 +111,5 @@ fn the_successor_remembers_the_last_attempts() {
 #[test]
 fn a_failure_in_the_future_of_this_clock_waits_no_longer_than_the_delay() {
     let alloc = failed(policy("constant", None), 3_700, &[]);
-    assert_eq!(by_policy(&alloc, UnixNanos(100 * S)), Verdict::Later(UnixNanos(105 * S)));
+    assert_eq!(verdict(&alloc, UnixNanos(100 * S), false, false), Verdict::Later(UnixNanos(105 * S)));
 }
