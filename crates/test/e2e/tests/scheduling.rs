@@ -97,3 +97,25 @@ fn what_would_move_is_told_and_nothing_moves() -> Result<()> {
     ensure!(allocs[0]["ClientStatus"] == "running", "{allocs}");
     Ok(())
 }
+
+/// Without pauses, a program that is missing on a node costs the servers many allocations a second.
+#[test]
+fn a_system_job_that_cannot_start_is_placed_with_pauses() -> Result<()> {
+    let agent = Agent::start()?;
+    let missing = sleeper("missing", "system", 50, 20).replacen("/bin/sh", "/nonexistent/program", 1);
+    run_job(&agent, "missing", &missing)?;
+    let allocs = eventually("the third allocation to wait for its successor", || {
+        let evals = agent.get("/v1/job/missing/evaluations")?;
+        let waits = |eval: &Value| {
+            eval["Status"] == "pending" && eval["StatusDescription"] == "created for delayed rescheduling"
+        };
+        let allocs = agent.get("/v1/job/missing/allocations")?;
+        let count = allocs.as_array().map_or(0, Vec::len);
+        ensure!(count >= 3 && evals.as_array().is_some_and(|all| all.iter().any(waits)), "{allocs} {evals}");
+        Ok(count)
+    })?;
+    ensure!(allocs <= 5, "{allocs} allocations in a few seconds");
+    // A new version does not wait.
+    run_job(&agent, "missing", &missing.replacen("/nonexistent/program", "/bin/sh", 1))?;
+    agent.wait_alloc("missing", "running").map(drop)
+}
