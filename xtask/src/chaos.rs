@@ -54,6 +54,9 @@ fn prepare() -> Result<PathBuf> {
         .map_or_else(|| caravan_testkit::workspace("target"), PathBuf::from);
     let supplied = |name: &str| std::env::var_os(name).map(PathBuf::from);
     if let (Some(program), Some(plugin)) = (supplied("CARAVAN_BIN"), supplied("CARAVAN_TESTPLUGIN_BIN")) {
+        // Nodes run it beside the plugin.
+        let faults = plugin.with_file_name("caravan-faultplugin");
+        ensure!(faults.is_file(), "{} is missing: build it with caravan-testplugin", faults.display());
         caravan_testkit::use_program(&program);
         caravan_testkit::use_test_plugin(&plugin);
         return Ok(target.join("chaos"));
