@@ -3,7 +3,7 @@
 use crate::core::{Core, new_id};
 use crate::error::ServerError;
 use caravan_state::Root;
-use caravan_types::alloc::{AllocUpdate, ClientStatus};
+use caravan_types::alloc::{AllocUpdate, Allocation, ClientStatus, event};
 use caravan_types::command::{Change, NodeChange, Refusal};
 use caravan_types::eval::{EvalStatus, Evaluation, Trigger};
 use caravan_types::job::Job;
@@ -67,9 +67,10 @@ pub(crate) async fn commit(
 }
 
 /// Returns the evaluations that follow from clients' reports: one per job with allocations that failed, that return from being
-/// unknown, or that ended although their job runs until it is stopped.
+/// unknown, or that their node stopped although their job runs until it is stopped.
 ///
-/// The last case follows a restore: the snapshot has a job that was stopped later, and the node reports the allocations as ended.
+/// The last case follows a restore: the snapshot has a job that was stopped later, and the node reports the allocations as
+/// stopped. A task that ends by itself is none: without restarts in its group, it would be placed many times a second.
 pub(crate) fn for_updates(root: &Root, updates: &[AllocUpdate], now: UnixNanos) -> Vec<Evaluation> {
     let trigger = |update: &AllocUpdate| {
         let alloc = root.alloc(&update.alloc_id)?;
@@ -77,7 +78,9 @@ pub(crate) fn for_updates(root: &Root, updates: &[AllocUpdate], now: UnixNanos) 
         let ends = !alloc.client_terminal() && !alloc.server_terminal();
         let trigger = match update.client_status {
             ClientStatus::Failed if ends => Trigger::AllocFailure,
-            ClientStatus::Complete if ends && !job.kind.is_batch() => Trigger::AllocStop,
+            ClientStatus::Complete if ends && !job.kind.is_batch() && is_killed(alloc, update) => {
+                Trigger::AllocStop
+            }
             ClientStatus::Running if alloc.client_status == ClientStatus::Unknown => Trigger::Reconnect,
             _ => return None,
         };
@@ -92,4 +95,14 @@ pub(crate) fn for_updates(root: &Root, updates: &[AllocUpdate], now: UnixNanos) 
         }
     }
     triggers.iter().filter_map(|(key, trigger)| Some(evaluation(root.job(key)?, *trigger, now))).collect()
+}
+
+/// Returns whether the node killed all main tasks of the allocation.
+fn is_killed(alloc: &Allocation, update: &AllocUpdate) -> bool {
+    let Some(group) = alloc.group() else { return false };
+    let is_killed = |task: &str| {
+        let state = update.task_states.get(task);
+        state.is_some_and(|state| state.events.iter().any(|found| found.kind.as_str() == event::KILLED))
+    };
+    group.tasks.iter().filter(|task| task.is_main()).all(|task| is_killed(&task.name))
 }

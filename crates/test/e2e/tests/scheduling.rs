@@ -119,3 +119,22 @@ fn a_system_job_that_cannot_start_is_placed_with_pauses() -> Result<()> {
     run_job(&agent, "missing", &missing.replacen("/nonexistent/program", "/bin/sh", 1))?;
     agent.wait_alloc("missing", "running").map(drop)
 }
+
+/// In Nomad, such an allocation is complete, and no other one follows.
+#[test]
+fn a_service_without_restarts_that_ends_is_not_placed_again() -> Result<()> {
+    let agent = Agent::start()?;
+    let once = sleeper("once", "service", 50, 20).replacen("exec sleep 3600", "exit 0", 1).replacen(
+        "group \"g\" {",
+        "group \"g\" {\n    restart {\n      attempts = 0\n      mode = \"fail\"\n    }",
+        1,
+    );
+    run_job(&agent, "once", &once)?;
+    agent.wait_alloc("once", "complete")?;
+    // The servers have handled the report when a later job runs.
+    run_job(&agent, "later", &sleeper("later", "service", 50, 20))?;
+    agent.wait_alloc("later", "running")?;
+    let allocs = agent.get("/v1/job/once/allocations")?;
+    ensure!(allocs.as_array().is_some_and(|all| all.len() == 1), "{allocs}");
+    Ok(())
+}

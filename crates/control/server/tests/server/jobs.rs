@@ -6,7 +6,7 @@ use crate::world::{Setup, soon, until};
 use caravan_api::ErrorReason;
 use caravan_server::{JobSubmission, Kind};
 use caravan_types::Nanos;
-use caravan_types::alloc::{ClientStatus, DesiredStatus};
+use caravan_types::alloc::{ClientStatus, DesiredStatus, event};
 use caravan_types::eval::{EvalStatus, Trigger};
 use caravan_types::job::{Job, JobStatus, JobType};
 use caravan_types::volume::AccessMode;
@@ -232,15 +232,23 @@ async fn a_failure_has_its_job_looked_at_once() {
 /// After the restore of a snapshot, a node reports allocations as ended that the state shows as running: their job was stopped
 /// after the snapshot.
 #[tokio::test]
-async fn a_service_whose_allocation_ended_runs_again() {
+async fn a_service_that_its_node_stopped_runs_again() {
     let cluster = Setup::memory().start().await;
     let client = cluster.plain("a").await;
     cluster.run_job(make::job("web")).await;
     let first = cluster.placed("web").await;
     client.status(&first, ClientStatus::Running).await;
-    client.status(&first, ClientStatus::Complete).await;
+    client.ended(&first, event::KILLED).await;
     cluster.quiet().await;
-    assert_ne!(cluster.placed("web").await.id, first.id);
+    let second = cluster.placed("web").await;
+    assert_ne!(second.id, first.id);
+
+    // A task that ends by itself, and whose group has no restarts, would be placed many times a second.
+    client.status(&second, ClientStatus::Running).await;
+    client.ended(&second, event::TERMINATED).await;
+    cluster.quiet().await;
+    let root = cluster.root();
+    assert_eq!(root.allocs_by_job(&make::job_key("web")).count(), 2);
 
     let batch = Job { kind: JobType::Batch, ..make::job("once") };
     cluster.run_job(batch).await;

@@ -12,7 +12,7 @@ use caravan_server::{
     Handle, HeartbeatConfig, JobPlanned, JobRegistered, JobSubmission, Preserve, ServerConfig, ServerError,
     Service, Workers,
 };
-use caravan_types::alloc::{AllocUpdate, Allocation, ClientStatus};
+use caravan_types::alloc::{AllocUpdate, Allocation, ClientStatus, TaskEvent, TaskRunState, TaskState};
 use caravan_types::eval::{EvalStatus, Evaluation};
 use caravan_types::job::Job;
 use caravan_types::node::{Node, NodeStatus};
@@ -317,6 +317,24 @@ impl Client {
 
     pub async fn status(&self, alloc: &Allocation, status: ClientStatus) {
         let update = AllocUpdate { alloc_id: alloc.id.clone(), client_status: status, ..Default::default() };
+        self.update(update).await;
+    }
+
+    /// Reports an allocation whose task ended by itself, or was killed.
+    pub async fn ended(&self, alloc: &Allocation, event: &'static str) {
+        let mut task = TaskState { state: TaskRunState::Dead, ..TaskState::default() };
+        task.push_event(TaskEvent::new(event, caravan_types::UnixNanos(1)));
+        let main = alloc.group().unwrap().tasks[0].name.clone();
+        self.update(AllocUpdate {
+            alloc_id: alloc.id.clone(),
+            client_status: ClientStatus::Complete,
+            task_states: std::iter::once((main, task)).collect(),
+            ..Default::default()
+        })
+        .await;
+    }
+
+    async fn update(&self, update: AllocUpdate) {
         let request = AllocStatus {
             node_id: self.row.id.clone(),
             secret: self.row.secret_id.clone(),
