@@ -70,7 +70,7 @@ pub(crate) async fn commit(
 /// unknown, or that their node stopped although their job runs until it is stopped.
 ///
 /// The last case follows a restore: the snapshot has a job that was stopped later, and the node reports the allocations as
-/// stopped. A task that ends by itself is none: without restarts in its group, it would be placed many times a second.
+/// stopped. A task that exits creates no evaluation: without restarts in its group, the job would be placed many times a second.
 pub(crate) fn for_updates(root: &Root, updates: &[AllocUpdate], now: UnixNanos) -> Vec<Evaluation> {
     let trigger = |update: &AllocUpdate| {
         let alloc = root.alloc(&update.alloc_id)?;
