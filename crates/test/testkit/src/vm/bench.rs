@@ -42,7 +42,7 @@ impl Bench {
     /// Starts a machine in the state after its start.
     ///
     /// # Errors
-    /// As [`Machine::booted`].
+    /// As [`Machine::start`] and [`Machine::restore`].
     pub fn booted(&self, options: MachineOptions) -> Result<Machine> {
         let state = Machine::booted_state(&options)?;
         self.states.lock().push(state.clone());

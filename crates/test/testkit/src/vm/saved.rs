@@ -18,17 +18,11 @@ use std::time::Duration;
 const MIGRATION_TIMEOUT: Duration = Duration::from_secs(180);
 
 impl Machine {
-    /// Returns a machine in the state after its start. The state is made once and kept in the cache, so that all such
-    /// machines have the same boot id; the clock is set.
+    /// Returns the directory with the state after the start of a machine. The state is made once and kept in the cache, so
+    /// that all such machines have the same boot id.
     ///
     /// # Errors
     /// As [`Machine::start`].
-    pub fn booted(options: MachineOptions) -> Result<Self> {
-        let saved = Self::booted_state(&options)?;
-        Self::restore(options, &saved)
-    }
-
-    /// Returns the directory with the state after the start of a machine.
     pub(super) fn booted_state(options: &MachineOptions) -> Result<PathBuf> {
         let root = Root::with(options.system, &options.programs)?;
         let disks: Vec<String> = options.disks.iter().map(|disk| format!("{disk:?}")).collect();
