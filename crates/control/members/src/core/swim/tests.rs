@@ -120,14 +120,16 @@ fn a_probe_without_an_answer_has_its_timeout() {
         foca::Header { src: peer(5 - asked), src_incarnation: 0, dst: peer(1), message: Message::Ack(0) };
     let mut late = Vec::new();
     WireCodec.encode_header(&other, &mut late).unwrap();
+    let asks = |swim: &mut Swim| {
+        swim.take_sends().iter().any(|(_, bytes)| {
+            let header = WireCodec.decode_header(&bytes[..]);
+            header.is_ok_and(|header| matches!(header.message, Message::PingReq { .. }))
+        })
+    };
     swim.receive(probe, &late);
+    assert!(!asks(&mut swim), "the probed member still has its time");
     swim.run_due(probe + PROBE_TIMEOUT);
-    let sent = swim.take_sends();
-    let asks = sent.iter().any(|(_, bytes)| {
-        let header = WireCodec.decode_header(&bytes[..]);
-        header.is_ok_and(|header| matches!(header.message, Message::PingReq { .. }))
-    });
-    assert!(asks, "another member is asked to probe the silent one");
+    assert!(asks(&mut swim), "another member is asked to probe the silent one");
 }
 
 #[test]
