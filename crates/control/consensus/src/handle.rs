@@ -308,9 +308,9 @@ impl Handle {
         acked.map(|acked| acked.into_inner().elapsed())
     }
 
-    /// Returns the time since the last evidence of a leader; before the first evidence, since the start of this server.
-    pub fn leader_silence(&self) -> Duration {
-        self.leader_contact().unwrap_or_else(|| self.inner.contact.since_start())
+    /// Returns the time since the start of this server.
+    pub fn since_start(&self) -> Duration {
+        self.inner.contact.since_start()
     }
 
     /// Returns the longest time between two messages of a leader at rest.

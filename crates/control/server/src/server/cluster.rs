@@ -170,7 +170,7 @@ impl ClusterRequests<'_> {
 
     /// Returns the age of this server's state: as [`Self::last_contact`], and the time since the start before the first message.
     pub fn leader_silence(self) -> Duration {
-        self.last_contact().unwrap_or_else(|| self.cluster().log.leader_silence())
+        self.last_contact().unwrap_or_else(|| self.cluster().log.since_start())
     }
 
     /// Returns the servers in the membership of the log.
