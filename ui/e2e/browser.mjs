@@ -82,6 +82,17 @@ export async function until(what, look) {
   throw new Error(`waited in vain for ${what}`);
 }
 
+/** The end of a page's text that a failed step prints, in characters. */
+const PRINTED = 1500;
+
+/** Returns the addresses of the open pages with the end of their texts. */
+async function texts() {
+  const pages = browser.contexts().flatMap((one) => one.pages());
+  const text = (page) => page.locator('body').innerText({ timeout: 2000 }).catch(String);
+  const all = pages.map(async (page) => `${page.url()} shows:\n${(await text(page)).slice(-PRINTED)}`);
+  return (await Promise.all(all)).join('\n');
+}
+
 /** Runs the steps whose names contain the last argument, or all of them, and reports the end. */
 export async function session(steps, only) {
   try {
@@ -90,7 +101,7 @@ export async function session(steps, only) {
       try {
         await step();
       } catch (error) {
-        throw new Error(`${name}: ${error.message}\n${troubles.join('\n')}`);
+        throw new Error(`${name}: ${error.message}\n${troubles.join('\n')}\n${await texts()}`);
       }
       expect(troubles.length === 0, `no trouble in "${name}", found ${troubles.join('\n')}`);
       console.error(`ok: ${name}`);
