@@ -87,7 +87,7 @@ pub(crate) fn run(world: &World, book: Book, fault: Option<Fault>) {
     }
     let mut nemesis = Nemesis {
         world,
-        sim,
+        sim: sim.clone(),
         lots,
         later: BTreeMap::new(),
         count: 0,
@@ -105,6 +105,9 @@ pub(crate) fn run(world: &World, book: Book, fault: Option<Fault>) {
         nemesis.after(after, Later::Boot(host));
     }
     nemesis.whole();
+    // The servers and the simulation refer to each other.
+    sim.handles.lock().clear();
+    sim.servers.lock().clear();
 }
 
 impl Nemesis<'_> {

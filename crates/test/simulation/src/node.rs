@@ -52,30 +52,30 @@ fn boot() -> u64 {
 }
 
 async fn beats(sim: Sim, node: NodeId, mut lots: Lots, shared: Arc<Mutex<Shared>>) {
-    let mut server = None;
+    let hosts = sim.hosts();
+    let Some(mut to) = lots.pick(&hosts).copied() else { return };
     loop {
         let (sent, sent_at) = (boot(), elapsed());
-        let to = server.or_else(|| lots.pick(&sim.hosts()).copied());
-        if let Some(to) = to {
-            let target = sim.clone();
-            let work: Work<_> = Arc::new(move || Box::pin(heartbeat(target.clone(), to, node)));
-            match sim.call(host(node), to, CALL_TIMEOUT, work).await {
-                Some(renewed) => {
-                    server = Some(to);
-                    sim.book.heartbeat_answered(node, sent_at);
-                    let until = sent + LEASE.ttl.to_std().as_nanos() as u64;
-                    shared.lock().lease = renewed.claim.map(|epoch| (epoch, until));
-                }
-                None => {
-                    // The next server is tried at once.
-                    server = None;
-                    sleep(Duration::from_millis(100)).await;
-                    continue;
-                }
-            }
-        }
+        let target = sim.clone();
+        let work: Work<_> = Arc::new(move || Box::pin(heartbeat(target.clone(), to, node)));
+        let Some(renewed) = sim.call(host(node), to, CALL_TIMEOUT, work).await else {
+            // The next server is tried at once.
+            to = server_after(&hosts, to);
+            sleep(Duration::from_millis(100)).await;
+            continue;
+        };
+        sim.book.heartbeat_answered(node, sent_at);
+        let until = sent + LEASE.ttl.to_std().as_nanos() as u64;
+        shared.lock().lease = renewed.claim.map(|epoch| (epoch, until));
         sleep(lots.between(INTERVAL / 2, INTERVAL)).await;
     }
+}
+
+/// Returns the server that a node tries after a server that failed. As in the client, each other server has its turn
+/// before the failed one: a random choice can take a removed server until the node is declared down.
+pub(crate) fn server_after(hosts: &[HostId], failed: HostId) -> HostId {
+    let next = hosts.iter().skip_while(|host| **host != failed).nth(1);
+    next.or(hosts.first()).copied().unwrap_or(failed)
 }
 
 async fn writer(sim: Sim, node: NodeId, shared: Arc<Mutex<Shared>>) {

@@ -7,6 +7,7 @@
 use super::relay::{Caller, Line};
 use super::rows;
 use super::world::Sim;
+use crate::node::server_after;
 use caravan_consensus::sim::{HostId, Lots, elapsed, now, since_boot, sleep, spawn_on, timeout};
 use caravan_messages::{
     AllocDelta, AllocStatus, ClaimProgress, ClaimReport, ClaimReportStep, ClaimVolume, NodeContact,
@@ -108,10 +109,10 @@ impl Agent {
         let line = self.line();
         let answer = line.call::<M>(request, CALL_TIMEOUT, false).await;
         if answer.is_err() {
-            // The next call tries another server.
+            // The next call tries the next server.
             let mut shared = self.shared.lock();
             if shared.server == Some(line.to) {
-                shared.server = None;
+                shared.server = Some(server_after(&self.sim.hosts(), line.to));
             }
         }
         answer
