@@ -1,6 +1,6 @@
 import { expect, it } from 'vitest';
 import type { NodeColumns } from '../api/types';
-import { CELL, Cells, fill, grouping, hit, isChosen, isSame, layout, metaKey, moved, nodeOf, state, TITLE } from './topology';
+import { CELL, Cells, chooser, fill, grouping, hit, isSame, layout, metaKey, mostAllocations, moved, nodeOf, state, TITLE } from './topology';
 
 const nodes = {
   ID: ['1', '2', '3', '4'],
@@ -59,6 +59,10 @@ it('fills within bounds', () => {
   expect(fill(nodes, 0, 'cpu', 4)).toBe(0.5);
   expect(fill(nodes, 1, 'cpu', 4)).toBe(1);
   expect(fill(nodes, 2, 'allocations', 4)).toBe(0.75);
+  expect(mostAllocations(nodes)).toBe(4);
+  expect(mostAllocations({ ...nodes, Allocations: [] })).toBe(1);
+  // As many numbers as the arguments of a call cannot be.
+  expect(mostAllocations({ ...nodes, Allocations: Array.from({ length: 200_000 }, (_, at) => at) })).toBe(199_999);
   expect([0, 1, 2, 3].map((at) => state(nodes, at))).toEqual(['ready', 'draining', 'down', 'ineligible']);
 });
 
@@ -106,7 +110,10 @@ it('draws only cells that look different, within the time of a frame', () => {
 });
 
 it('selects nodes by text and by columns', () => {
-  const chosen = (search: string, selected: Parameters<typeof isChosen>[3]) => nodes.ID.filter((_, at) => isChosen(nodes, at, search, selected));
+  const chosen = (search: string, selected: Parameters<typeof chooser>[2]) => {
+    const isChosen = chooser(nodes, search, selected);
+    return nodes.ID.filter((_, at) => isChosen(at));
+  };
   expect(chosen('', {})).toEqual(['1', '2', '3', '4']);
   expect(chosen('k', {})).toEqual(['2']);
   expect(chosen('', { Datacenter: ['dc1'], Status: ['ready'], NodePool: [] })).toEqual(['1', '2', '4']);
