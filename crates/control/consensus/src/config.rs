@@ -172,6 +172,9 @@ impl Timing {
     }
 }
 
+/// The default of [`Config::snapshot_after_bytes`]: 16,000 usual commands, or 16 of the largest.
+const SNAPSHOT_BYTES: u64 = 128 * 1024 * 1024;
+
 /// Settings of one server's part in consensus.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Config {
@@ -185,6 +188,10 @@ pub struct Config {
     pub timing: Timing,
     /// Number of entries after the last snapshot that triggers the next one.
     pub snapshot_after_entries: u64,
+    /// Number of bytes of commands after the last snapshot that triggers the next one, even if these are few entries. A
+    /// snapshot that is larger counts instead, so that a large state is not written for little. Entries before the snapshot
+    /// that precedes it are removed from the log.
+    pub snapshot_after_bytes: u64,
     /// Number of entries to keep in the log although a snapshot covers them. With at least `snapshot_after_entries`,
     /// the previous snapshot can still be used if the newest is damaged.
     pub keep_entries: u64,
@@ -199,6 +206,7 @@ impl Config {
             storage: Storage::Memory,
             timing: Timing::default(),
             snapshot_after_entries: 2048,
+            snapshot_after_bytes: SNAPSHOT_BYTES,
             keep_entries: 0,
         }
     }
@@ -211,6 +219,7 @@ impl Config {
             storage: Storage::Dir(dir.into()),
             timing: Timing::default(),
             snapshot_after_entries: 8192,
+            snapshot_after_bytes: SNAPSHOT_BYTES,
             keep_entries: 10_240,
         }
     }
@@ -218,6 +227,9 @@ impl Config {
     pub(crate) fn validate(&self) -> Result<(), Error> {
         if self.snapshot_after_entries == 0 {
             return Err(Error::Config { field: "snapshot_after_entries", reason: "it must be at least 1" });
+        }
+        if self.snapshot_after_bytes == 0 {
+            return Err(Error::Config { field: "snapshot_after_bytes", reason: "it must be at least 1" });
         }
         if !(1..=10).contains(&self.timing.multiplier) {
             return Err(Error::Config { field: "raft_multiplier", reason: "it must be from 1 to 10" });

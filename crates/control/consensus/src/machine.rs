@@ -16,6 +16,7 @@ use std::io::{self, Write};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use tokio::sync::Notify;
 
 /// Writes an encoded state without its first bytes, which it returns.
 type Encode = Box<dyn FnOnce(&mut dyn Write) -> Result<Vec<u8>, BoxError> + Send>;
@@ -104,6 +105,34 @@ pub(crate) struct Machine {
     applied_index: Arc<AtomicU64>,
     membership: StoredMembership,
     snapshots: SnapshotStore,
+    growth: Growth,
+}
+
+/// The size of what was applied since the newest snapshot.
+struct Growth {
+    /// The bytes after which a snapshot is due.
+    after: u64,
+    /// The bytes of the commands since the newest snapshot.
+    bytes: u64,
+    /// The bytes at which the next request for a snapshot is due.
+    mark: u64,
+    due: Arc<Notify>,
+}
+
+impl Growth {
+    fn add(&mut self, command: &[u8]) {
+        self.bytes += command.len() as u64;
+        if self.bytes >= self.mark {
+            // Requested again if no snapshot follows, for example because one was being written.
+            self.mark = self.bytes + self.after;
+            self.due.notify_one();
+        }
+    }
+
+    /// Begins to count for the snapshot after one of this size.
+    fn reset(&mut self, newest: u64) {
+        (self.bytes, self.mark) = (0, self.after.max(newest));
+    }
 }
 
 impl fmt::Debug for Machine {
@@ -113,10 +142,31 @@ impl fmt::Debug for Machine {
 }
 
 impl Machine {
-    pub(crate) fn new(inner: Box<dyn StateMachine>, log: LogStore, snapshots: SnapshotStore) -> Self {
+    /// Creates a machine that requests a snapshot after a number of bytes of commands.
+    pub(crate) fn new(
+        inner: Box<dyn StateMachine>,
+        log: LogStore,
+        snapshots: SnapshotStore,
+        after: u64,
+    ) -> Self {
         let membership = StoredMembership::default();
         let applied_index = Arc::default();
-        Self { inner: Mutex::new(Some(inner)), log, applied: None, applied_index, membership, snapshots }
+        let mut growth = Growth { after, bytes: 0, mark: 0, due: Arc::default() };
+        growth.reset(snapshots.newest_bytes());
+        Self {
+            inner: Mutex::new(Some(inner)),
+            log,
+            applied: None,
+            applied_index,
+            membership,
+            snapshots,
+            growth,
+        }
+    }
+
+    /// Returns the notification that the commands since the newest snapshot are too large.
+    pub(crate) fn snapshot_due(&self) -> Arc<Notify> {
+        Arc::clone(&self.growth.due)
     }
 
     /// Returns the index of the last applied entry, which is updated before a proposer gets its response.
@@ -165,6 +215,7 @@ impl RaftStateMachine<TypeConfig> for Machine {
                     Vec::new()
                 }
                 EntryPayload::Normal(command) => {
+                    self.growth.add(&command.bytes);
                     let inner = self.inner()?;
                     // A panic may leave the state half changed, but nothing is applied or captured after the error.
                     let meaning = command.take_meaning();
@@ -185,6 +236,7 @@ impl RaftStateMachine<TypeConfig> for Machine {
 
     async fn get_snapshot_builder(&mut self) -> Builder {
         let meta = SnapshotMeta { last_log_id: self.applied, last_membership: self.membership.clone() };
+        self.growth.reset(self.snapshots.newest_bytes());
         let capture = self.inner.get_mut().as_ref().map(|inner| inner.snapshot());
         Builder { capture: Mutex::new(capture), meta, snapshots: self.snapshots.clone() }
     }
@@ -206,6 +258,7 @@ impl RaftStateMachine<TypeConfig> for Machine {
             Ok(inner)
         });
         *self.inner.get_mut() = Some(inner.await??);
+        self.growth.reset(self.snapshots.newest_bytes());
         self.set_applied(meta.last_log_id);
         self.membership = meta.last_membership.clone();
         Ok(())
@@ -231,5 +284,28 @@ impl RaftSnapshotBuilder<TypeConfig> for Builder {
         let capture = capture.ok_or_else(|| io::Error::other("this snapshot was built before"))?;
         let (store, meta) = (self.snapshots.clone(), self.meta.clone());
         blocking(move || store.write(meta, capture)).await?
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use futures::FutureExt;
+
+    #[test]
+    fn a_snapshot_is_due_after_a_number_of_bytes_and_not_for_less_than_the_newest_one() {
+        let due = Arc::new(Notify::new());
+        let mut growth = Growth { after: 10, bytes: 0, mark: 10, due: Arc::clone(&due) };
+        let add = |growth: &mut Growth, bytes: usize| {
+            growth.add(&vec![0; bytes]);
+            due.notified().now_or_never().is_some()
+        };
+        assert!(!add(&mut growth, 9) && add(&mut growth, 1));
+        // Requested again only after as much.
+        assert!(!add(&mut growth, 9) && add(&mut growth, 1));
+        growth.reset(25);
+        assert!(!add(&mut growth, 24) && add(&mut growth, 1));
+        growth.reset(3);
+        assert!(add(&mut growth, 10));
     }
 }

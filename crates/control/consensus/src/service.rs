@@ -4,7 +4,7 @@ use crate::handle::{Handle, Leadership};
 use crate::log::DiskHealth;
 use crate::raft::ServerMetrics;
 use crate::runtime::{now, sleep_until, timeout};
-use crate::start::{Inner, Running, led_term, why_stopped};
+use crate::start::{Inner, Running, fatal, led_term, why_stopped};
 use crate::{Error, PeerAddress, ServerId};
 use futures::future::BoxFuture;
 use openraft::async_runtime::WatchReceiver;
@@ -75,7 +75,8 @@ impl Service {
 
     async fn supervise(&self, cancel: &CancellationToken) -> Result<(), Error> {
         let running = self.inner.running()?;
-        let mut supervisor = Supervisor { inner: &self.inner, running, ready: None, round: None };
+        let mut supervisor =
+            Supervisor { inner: &self.inner, running, ready: None, round: None, shortening: None };
         if let Leadership::Leader { term, since } = *self.inner.leadership.borrow() {
             supervisor.ready = Some((term, since));
         }
@@ -91,6 +92,8 @@ struct Supervisor<'a> {
     ready: Option<(u64, Instant)>,
     /// The term in which this server takes over, and the round that completes it.
     round: Option<(u64, BoxFuture<'a, Result<u64, Error>>)>,
+    /// The work that shortens the log, while there is some.
+    shortening: Option<BoxFuture<'a, Result<(), Error>>>,
 }
 
 impl Supervisor<'_> {
@@ -114,6 +117,15 @@ impl Supervisor<'_> {
                 () = cancel.cancelled() => return Ok(()),
                 changed = metrics.changed() => if changed.is_err() { return Ok(()) },
                 outcome = next_round(&mut self.round) => self.taken_over(outcome),
+                outcome = ended(&mut self.shortening) => {
+                    self.shortening = None;
+                    if let Err(error) = outcome {
+                        tracing::warn!(%error, "the replicated log was not shortened");
+                    }
+                }
+                () = running.snapshot_due.notified(), if self.shortening.is_none() => {
+                    self.shortening = Some(Box::pin(shorten(self.inner, running)));
+                }
                 () = until(hold) => hold = None,
                 () = self.inner.contact.moved(), if follows => {}
                 () = until(again) => {}
@@ -240,6 +252,25 @@ async fn next_round(
     match round {
         Some((term, round)) => (*term, round.await),
         None => pending().await,
+    }
+}
+
+/// Waits for the end of some work, or for ever without any.
+async fn ended(work: &mut Option<BoxFuture<'_, Result<(), Error>>>) -> Result<(), Error> {
+    match work {
+        Some(work) => work.await,
+        None => pending().await,
+    }
+}
+
+/// Creates a snapshot, and removes the entries before the previous one, which can still be used if the newest is damaged.
+async fn shorten(inner: &Arc<Inner>, running: &Running) -> Result<(), Error> {
+    let handle = Handle { inner: inner.clone() };
+    let previous = handle.metrics().snapshot_index;
+    let newest = handle.snapshot_now().await?;
+    match previous.filter(|previous| *previous < newest) {
+        Some(upto) => running.raft.trigger().purge_log(upto).await.map_err(fatal),
+        None => Ok(()),
     }
 }
 

@@ -61,6 +61,15 @@ impl SnapshotData {
         }
     }
 
+    /// Returns the number of bytes of the payload; of a file, with its front.
+    fn bytes(&self) -> io::Result<u64> {
+        match self {
+            Self::Memory(pieces) => Ok(pieces.iter().map(|piece| piece.len() as u64).sum()),
+            Self::File(path) => Ok(fs::metadata(path)?.len()),
+            Self::Received(received) => Ok(fs::metadata(&received.0)?.len()),
+        }
+    }
+
     /// Returns the number of bytes to send, and the bytes in pieces.
     pub(crate) async fn chunks(
         &self,
@@ -249,6 +258,12 @@ impl SnapshotStore {
     pub(crate) fn newest(&self) -> Option<RaftSnapshot> {
         let newest = self.newest.lock();
         newest.as_ref().map(|(meta, data)| RaftSnapshot { meta: meta.clone(), snapshot: data.clone() })
+    }
+
+    /// Returns the size of the newest snapshot; 0 without one that can be found.
+    pub(crate) fn newest_bytes(&self) -> u64 {
+        let newest = self.newest.lock();
+        newest.as_ref().and_then(|(_, data)| data.bytes().ok()).unwrap_or(0)
     }
 
     /// Encodes a state as the newest snapshot and removes old ones. Blocks on the disk.

@@ -21,7 +21,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, OnceLock};
-use tokio::sync::{Mutex, watch};
+use tokio::sync::{Mutex, Notify, watch};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
@@ -62,6 +62,8 @@ pub(crate) struct Running {
     pub(crate) applied: Arc<AtomicU64>,
     /// The highest index that a follower may have applied, because this server sent it as committed.
     pub(crate) shown: Arc<AtomicU64>,
+    /// Notified when the commands since the newest snapshot are too large.
+    pub(crate) snapshot_due: Arc<Notify>,
     /// The last entry on disk at the start. The state before the restart contained no later one.
     pub(crate) tail: Option<u64>,
     /// The term in which this server has begun to give up its leadership; 0 before the first.
@@ -97,7 +99,8 @@ impl Consensus {
         let closed = CancellationToken::new();
         let (log, snapshots, identity) = open(&config, closed.clone()).await?;
         let closed = (config.storage != Storage::Memory).then_some(closed);
-        let machine = Machine::new(Box::new(state_machine), log.clone(), snapshots);
+        let after = config.snapshot_after_bytes;
+        let machine = Machine::new(Box::new(state_machine), log.clone(), snapshots, after);
         Self::launch(config, transport, identity, log, machine, closed).await
     }
 
@@ -234,6 +237,7 @@ impl Inner {
         let network = Network::new(self.transport.clone(), self.identity.clone());
         let questions = Rounds::leader(network.clone(), self.leadership.subscribe());
         let (inbox, applied, shown) = (machine.inbox(), machine.applied_index(), network.shown.clone());
+        let snapshot_due = machine.snapshot_due();
         let (pristine, tail) = (log.is_pristine(), log.last_index());
         let raft = Raft::new(number.0, config, network, log, machine).await.map_err(fatal)?;
         let began = match begin(&raft, number, &self.config, pristine).await {
@@ -261,6 +265,7 @@ impl Inner {
             inbox,
             applied,
             shown,
+            snapshot_due,
             held_until,
             tail,
             given_up: AtomicU64::new(0),
@@ -366,7 +371,7 @@ mod tests {
     async fn a_failed_flush_fails_the_proposal_and_ends_the_service() {
         let broken = Arc::new(AtomicBool::new(false));
         let log = LogStore::breakable(&broken);
-        let machine = Machine::new(Box::<Counter>::default(), log.clone(), SnapshotStore::memory());
+        let machine = Machine::new(Box::<Counter>::default(), log.clone(), SnapshotStore::memory(), u64::MAX);
         let config = Config::memory(ServerId(1));
         let started =
             Consensus::launch(config, Arc::new(NoPeers), Identity::default(), log, machine, None).await;
@@ -385,7 +390,7 @@ mod tests {
     async fn waiting() -> (Arc<AtomicBool>, Handle, Service) {
         let broken = Arc::new(AtomicBool::new(false));
         let log = LogStore::breakable(&broken);
-        let machine = Machine::new(Box::<Counter>::default(), log.clone(), SnapshotStore::memory());
+        let machine = Machine::new(Box::<Counter>::default(), log.clone(), SnapshotStore::memory(), u64::MAX);
         let config = Config { start: Start::Wait, ..Config::memory(ServerId(1)) };
         let started =
             Consensus::launch(config, Arc::new(NoPeers), Identity::default(), log, machine, None).await;

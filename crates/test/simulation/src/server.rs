@@ -182,6 +182,7 @@ impl Sim {
             peer: peer(host),
             storage: Storage::Virtual(disk),
             snapshot_after_entries: 60,
+            snapshot_after_bytes: 1000,
             keep_entries: 30,
             ..Config::memory(ServerId(0))
         };

@@ -1,8 +1,9 @@
 //! Start, use, stop, and start again.
 
-use crate::{Journal, Server, small, unlocked};
+use crate::{DEADLINE, Journal, Server, small, unlocked};
 use caravan_consensus::{Config, Error, Leadership, MAX_COMMAND, ServerId, Start, StateMachine, Timing};
 use std::os::unix::fs::PermissionsExt;
+use std::time::Instant;
 
 #[tokio::test]
 async fn a_fresh_server_leads_at_once_and_answers() {
@@ -57,6 +58,43 @@ async fn state_and_indexes_survive_a_restart_with_snapshots_and_truncation() {
     assert!(metrics.purged_index.is_some(), "{metrics:?}");
     server.stop().await;
     assert_eq!(std::fs::read_dir(dir.path().join("snapshots")).unwrap().count(), 2);
+}
+
+#[tokio::test]
+async fn few_large_commands_shorten_the_log_and_the_previous_snapshot_stays_usable() {
+    let dir = tempfile::tempdir().unwrap();
+    let few = 10_000;
+    let config = Config {
+        snapshot_after_entries: few,
+        keep_entries: few,
+        snapshot_after_bytes: 16 * 1024,
+        ..small(dir.path())
+    };
+    let server = Server::start(config.clone()).await.unwrap();
+    let mut expected = Vec::new();
+    let began = Instant::now();
+    // Snapshots are written beside the proposals, so more of them than two are due meanwhile.
+    while server.handle.metrics().purged_index.is_none() {
+        assert!(began.elapsed() < DEADLINE, "nothing was removed: {:?}", server.handle.metrics());
+        let value = format!("{:04096}", expected.len());
+        server.handle.propose(value.clone().into_bytes()).await.unwrap();
+        expected.push(value);
+    }
+    let metrics = server.handle.metrics();
+    assert!(metrics.purged_index < metrics.snapshot_index, "{metrics:?}");
+    server.stop().await;
+
+    let mut snapshots: Vec<_> =
+        std::fs::read_dir(dir.path().join("snapshots")).unwrap().map(|row| row.unwrap().path()).collect();
+    snapshots.sort_by_key(|path| {
+        let name = path.file_stem().unwrap().to_str().unwrap();
+        name.split_once('-').unwrap().1.parse::<u64>().unwrap()
+    });
+    let [_, newest] = &snapshots[..] else { panic!("{snapshots:?}") };
+    std::fs::write(newest, "damaged").unwrap();
+    let server = Server::start(config).await.unwrap();
+    assert!(server.journal.values() == expected, "{} of {}", server.journal.values().len(), expected.len());
+    server.stop().await;
 }
 
 #[tokio::test]
@@ -195,6 +233,8 @@ async fn bad_configurations_and_directories_are_named() {
 
     let never = Config { snapshot_after_entries: 0, ..Config::memory(ServerId(1)) };
     assert!(refused(never).await.to_string().contains("snapshot_after_entries"));
+    let never = Config { snapshot_after_bytes: 0, ..Config::memory(ServerId(1)) };
+    assert!(refused(never).await.to_string().contains("snapshot_after_bytes"));
 
     let file = dir.path().join("file");
     std::fs::write(&file, b"").unwrap();

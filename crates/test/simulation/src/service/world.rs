@@ -35,6 +35,7 @@ const LEASE: Lease =
     Lease { ttl: Nanos::from_secs(6), kill_grace: Nanos::from_secs(1), margin: Nanos::from_secs(1) };
 /// Entries after which a server makes a snapshot, and entries that it keeps.
 const SNAPSHOT_AFTER: u64 = 120;
+const SNAPSHOT_AFTER_BYTES: u64 = 40_000;
 const KEPT: u64 = 60;
 
 /// What all parts of a simulation share; clones are the same simulation.
@@ -187,6 +188,7 @@ impl Sim {
             peer: Peer { server: uuid(host), name: name.clone(), addr: address(host) },
             storage: Storage::Virtual(server.disk.clone()),
             snapshot_after_entries: SNAPSHOT_AFTER,
+            snapshot_after_bytes: SNAPSHOT_AFTER_BYTES,
             keep_entries: KEPT,
             ..LogConfig::memory(ServerId(0))
         };
