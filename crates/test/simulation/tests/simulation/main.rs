@@ -7,8 +7,26 @@ use std::process::Command;
 
 /// The seeds of each run of the tests. `cargo xtask simulate servers --seeds N` runs others.
 const SEEDS: u64 = 200;
-/// The seeds in which each planted fault must be found. All are found in the first 20 seeds now.
-const FAULT_SEEDS: u64 = 100;
+/// The seeds among which each planted fault is found.
+const SEARCHED: u64 = 100;
+/// A seed that finds each planted fault: the first one to try. A change of the servers can change the traces of seeds.
+/// `cargo xtask simulate servers --seeds 100 --fault all` prints others.
+const FOUND: [(&str, u64); 14] = [
+    ("ack-before-flush", 17),
+    ("vote-not-saved", 2),
+    ("truncation-lost", 2),
+    ("leader-restore", 3),
+    ("long-lease", 5),
+    ("no-quorum-round", 7),
+    ("wall-clock-fence", 2),
+    ("no-floor", 1),
+    ("number-reused", 40),
+    ("first-seen-founding", 4),
+    ("command-skipped", 10),
+    ("no-term", 4),
+    ("key-before-log", 1),
+    ("stale-before-recovery", 1),
+];
 
 #[test]
 fn a_seed_has_one_trace_in_any_process() {
@@ -35,9 +53,11 @@ fn servers_keep_their_promises_in_all_seeds() {
 #[test]
 fn each_planted_fault_is_found() {
     for (name, fault) in Fault::ALL {
-        let found = first_violation(1..1 + FAULT_SEEDS, processors(), |seed| run(seed, Some(fault)));
+        let (_, first) = FOUND.into_iter().find(|(found, _)| *found == name).unwrap();
+        let search = |seeds| first_violation(seeds, processors(), |seed| run(seed, Some(fault)));
+        let found = search(first..first + 1).or_else(|| search(1..1 + SEARCHED));
         let Some(Outcome { seed, violation, .. }) = found else {
-            panic!("{name} was not found in {FAULT_SEEDS} seeds");
+            panic!("{SEARCHED} seeds do not find {name}");
         };
         println!("{name}: seed {seed}: {}", violation.unwrap_or_default());
     }
