@@ -165,6 +165,34 @@ const steps = {
     balancer.close();
   },
 
+  async 'a part that cannot be loaded changes nothing until it is needed, and then until an agent answers'() {
+    const own = await browser.newContext();
+    const page = await own.newPage();
+    let loads = 0;
+    page.on('load', () => (loads += 1));
+    const part = /\/assets\/Topology-/;
+    await own.route(part, (route) => route.abort());
+    const ahead = page.waitForEvent('requestfailed', (request) => part.test(request.url()));
+    await page.goto(`${address}/ui/clients`);
+    await heading(page, 'Nodes');
+    await ahead;
+    await reach(page, 'Servers');
+    expect(loads === 1, `one page, were ${loads}`);
+    // No agent answers: the browser would show its own error in place of the page.
+    const probe = /\/boot\.js$/;
+    await own.route(probe, (route) => route.abort());
+    const silent = page.waitForEvent('requestfailed', (request) => probe.test(request.url()));
+    await main(page, 'Topology');
+    await page.getByRole('alert').getByText('The page loads again as soon as its agent answers.').waitFor();
+    await silent;
+    expect(loads === 1 && new URL(page.url()).pathname === '/ui/topology', `the page to stay, is at ${page.url()} after ${loads}`);
+    await own.unroute(part);
+    await own.unroute(probe);
+    await heading(page, 'Topology');
+    expect(loads === 2, `the page to be loaded again once, was ${loads}`);
+    await own.close();
+  },
+
   async 'the policy is strict and in force'() {
     const page = await context.newPage();
     const response = await page.goto(`${address}/ui/jobs`);

@@ -5,12 +5,12 @@ const PAUSE = 800;
 
 /** Loads a part before it is needed. A missing file, of an agent of another version, changes nothing until then. */
 export function preload(load: () => Promise<unknown>): void {
-  // boot.js loads the page again for a missing file; the user may be writing.
-  const hush = (event: Event) => event.stopImmediatePropagation();
-  addEventListener('vite:preloadError', hush, true);
-  load()
-    .catch(() => undefined)
-    .finally(() => removeEventListener('vite:preloadError', hush, true));
+  load().catch(() => undefined);
+}
+
+/** Asks boot.js to load the page again, because a part that is needed is missing. */
+export function reportMissing(): void {
+  dispatchEvent(new Event('caravan:missing'));
 }
 
 /** Loads parts while the browser has nothing else to do. Returns a function that gives up. */
