@@ -7,8 +7,9 @@
 //!    command never waits for others.
 //! 2. Once it is on disk (or at once, with [`Storage::Memory`]) it is applied, in log order, on one task. The result
 //!    of [`StateMachine::apply`] is returned to the proposer.
-//! 3. After every [`Config::snapshot_after_entries`] the state machine is captured and written to a file on another
-//!    thread. Entries older than the newest [`Config::keep_entries`] are then removed.
+//! 3. After every [`Config::snapshot_after_entries`], or [`Config::snapshot_after_bytes`] if that is earlier, the state
+//!    machine is captured and written to a file on another thread. Entries older than the newest
+//!    [`Config::keep_entries`] are then removed.
 //!
 //! The index passed to [`StateMachine::apply`] is unique and only grows, also across restarts. The log's own entries
 //! (a new leader's first, membership) use indexes as well, so there are gaps.

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 use std::collections::BTreeMap;
 use std::fmt;
-use std::io::{self, Read as _};
+use std::io::{self, Read as _, Write};
 
 /// The metadata of an archive.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -94,8 +94,12 @@ const MAX_SEALED_KEY: usize = 4096;
 /// Maximum size of an unpacked state, so that a small file cannot fill the memory.
 const LARGEST: u64 = 8 << 30;
 
+fn hex(digest: &[u8]) -> String {
+    digest.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
 fn sum(bytes: &[u8]) -> String {
-    Sha256::digest(bytes).iter().map(|byte| format!("{byte:02x}")).collect()
+    hex(&Sha256::digest(bytes))
 }
 
 /// Packs an encoded state, with the key of the cluster if there is one.
@@ -103,24 +107,107 @@ fn sum(bytes: &[u8]) -> String {
 /// # Errors
 /// Never in memory; the signature follows from the `Write` trait.
 pub fn pack(meta: &ArchiveMeta, state: &[u8], key: Option<&ArchiveKey>) -> io::Result<Vec<u8>> {
-    let about = serde_json::to_vec(meta)?;
-    let mut files = vec![(META, about.as_slice()), (STATE, state)];
-    files.extend(key.map(|key| match key {
-        ArchiveKey::Clear(key) => (CLEAR_KEY, key.as_slice()),
-        ArchiveKey::Sealed(sealed) => (SEALED_KEY, sealed.as_slice()),
-    }));
-    let sums: String = files.iter().map(|(name, bytes)| format!("{}  {name}\n", sum(bytes))).collect();
-    files.push((SUMS, sums.as_bytes()));
+    pack_written(meta, state.len() as u64, |out| out.write_all(state), key)
+}
+
+/// Packs a state as [`pack`] does, without the whole encoded state in memory: the state is encoded twice, at first for its
+/// length, which stands before it.
+///
+/// # Errors
+/// Never in memory; the signature follows from the `Write` trait.
+pub fn pack_root(meta: &ArchiveMeta, root: &Root, key: Option<&ArchiveKey>) -> io::Result<Vec<u8>> {
+    let mut body = Counted { out: io::sink(), sum: None, length: 0 };
+    let head = snapshot::encode_to(root, &mut body)?;
+    let write = |out: &mut dyn Write| {
+        out.write_all(&head)?;
+        snapshot::encode_to(root, out).map(drop)
+    };
+    pack_written(meta, head.len() as u64 + body.length, write, key)
+}
+
+type Builder = tar::Builder<GzEncoder<Vec<u8>>>;
+
+fn pack_written(
+    meta: &ArchiveMeta,
+    length: u64,
+    write: impl FnOnce(&mut dyn Write) -> io::Result<()>,
+    key: Option<&ArchiveKey>,
+) -> io::Result<Vec<u8>> {
     let mut archive = tar::Builder::new(GzEncoder::new(Vec::new(), Compression::fast()));
-    for (name, bytes) in files {
-        let mut header = tar::Header::new_gnu();
-        header.set_size(bytes.len() as u64);
-        header.set_mode(0o600);
-        header.set_mtime(u64::try_from(meta.created / 1000).unwrap_or(0));
-        header.set_cksum();
-        archive.append_data(&mut header, name, bytes)?;
+    let mut sums = String::new();
+    let mut add = |archive: &mut Builder, name: &str, bytes: &[u8]| {
+        sums.push_str(&format!("{}  {name}\n", sum(bytes)));
+        archive.append_data(&mut header(meta, bytes.len() as u64), name, bytes)
+    };
+    add(&mut archive, META, &serde_json::to_vec(meta)?)?;
+    let digest = append_written(&mut archive, meta, length, write)?;
+    match key {
+        Some(ArchiveKey::Clear(key)) => add(&mut archive, CLEAR_KEY, key)?,
+        Some(ArchiveKey::Sealed(sealed)) => add(&mut archive, SEALED_KEY, sealed)?,
+        None => {}
     }
+    sums.push_str(&format!("{digest}  {STATE}\n"));
+    archive.append_data(&mut header(meta, sums.len() as u64), SUMS, sums.as_bytes())?;
     archive.into_inner()?.finish()
+}
+
+/// Returns the header of a file, which has no name yet.
+fn header(meta: &ArchiveMeta, size: u64) -> tar::Header {
+    let mut header = tar::Header::new_gnu();
+    header.set_size(size);
+    header.set_mode(0o600);
+    header.set_mtime(u64::try_from(meta.created / 1000).unwrap_or(0));
+    header.set_cksum();
+    header
+}
+
+/// Appends the state in the pieces that `write` writes, and returns its checksum.
+fn append_written(
+    archive: &mut Builder,
+    meta: &ArchiveMeta,
+    length: u64,
+    write: impl FnOnce(&mut dyn Write) -> io::Result<()>,
+) -> io::Result<String> {
+    let mut header = header(meta, length);
+    header.set_path(STATE)?;
+    header.set_cksum();
+    let out = archive.get_mut();
+    out.write_all(header.as_bytes())?;
+    let mut counted = Counted { out: &mut *out, sum: Some(Sha256::new()), length: 0 };
+    write(&mut counted)?;
+    let Counted { sum, length: written, .. } = counted;
+    if written != length {
+        return Err(io::Error::other("the encoded state has another length than announced"));
+    }
+    // Files of an archive fill whole blocks.
+    let end = usize::try_from(length % BLOCK as u64).map_err(io::Error::other)?;
+    out.write_all(&[0; BLOCK][..(BLOCK - end) % BLOCK])?;
+    Ok(sum.map_or_else(String::new, |sum| hex(&sum.finalize())))
+}
+
+/// The size of a block of a tar archive.
+const BLOCK: usize = 512;
+
+/// Counts the bytes that pass, and adds them to a checksum if there is one.
+struct Counted<W> {
+    out: W,
+    sum: Option<Sha256>,
+    length: u64,
+}
+
+impl<W: Write> Write for Counted<W> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let written = self.out.write(bytes)?;
+        if let Some(sum) = &mut self.sum {
+            sum.update(&bytes[..written]);
+        }
+        self.length += written as u64;
+        Ok(written)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.out.flush()
+    }
 }
 
 /// Unpacks an archive.
@@ -180,6 +267,11 @@ mod tests {
             let archive = Archive { meta: meta.clone(), state: state.clone(), key };
             assert!(!format!("{:?}", archive.key).contains('7'));
             assert_eq!(unpack(&packed).unwrap(), archive);
+            assert_eq!(pack_root(&meta, &Root::default(), archive.key.as_ref()).unwrap(), packed);
+        }
+        for size in [0, 1, BLOCK - 1, BLOCK, BLOCK + 1, 100_000] {
+            let packed = pack(&meta, &vec![7; size], None).unwrap();
+            assert_eq!(unpack(&packed).unwrap().state, vec![7; size]);
         }
         assert!(
             table_sizes(&Root::default()).iter().any(|(name, rows, _)| *name == "node_pools" && *rows == 2)

@@ -146,7 +146,7 @@ pub(crate) async fn save(call: &Call) -> Result<Reply, ApiError> {
         let root = server.store().snapshot();
         let (index, term, created) = (root.index(), server.log_metrics().term, now_ms());
         let meta = ArchiveMeta { version: 1, id: format!("{term}-{index}-{created}"), index, term, created };
-        archive::pack(&meta, &caravan_state::encode(&root), key.as_ref())
+        archive::pack_root(&meta, &root, key.as_ref())
     });
     let failed = |why: String| ApiError::internal(format!("failed to save a snapshot: {why}"));
     let bytes = made.await.map_err(|e| failed(e.to_string()))?.map_err(|e| failed(e.to_string()))?;
