@@ -108,7 +108,7 @@ pub(crate) struct Machine {
     growth: Growth,
 }
 
-/// The size of what was applied since the newest snapshot.
+/// The size of the commands since the newest snapshot.
 struct Growth {
     /// The bytes after which a snapshot is due.
     after: u64,
