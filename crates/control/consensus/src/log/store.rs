@@ -64,12 +64,13 @@ impl Index {
     }
 
     fn truncate(&mut self, index: u64) {
-        if self.places.is_empty() {
-            // The removed entries were in segments that are gone.
-            self.first = self.first.min(index.max(self.needed()));
-        }
         let kept = self.count(index.saturating_sub(self.first));
         self.places.truncate(kept);
+        if self.places.is_empty() {
+            // The removed entries may have begun in segments that are gone. Example: one segment has entry 32, the next one 33
+            // and 34, and all are replaced from 32 on. The purge of entry 32 removes only the first of these segments.
+            self.first = self.first.min(index.max(self.needed()));
+        }
     }
 
     /// Returns a number of places, at most all.

@@ -55,6 +55,21 @@ fn refused(dir: &Path) -> String {
 const LARGE: usize = 3 * 1024 * 1024;
 
 #[test]
+fn replaced_entries_may_begin_in_a_segment_that_is_gone() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut store = open(dir.path()).unwrap();
+    append(&mut store, 0..3, LARGE);
+    fact(&mut store, Fact::TruncatedFrom(1));
+    append(&mut store, 1..4, LARGE);
+    fact(&mut store, Fact::Purged(id(1)));
+    // The oldest segment that is left has the first entry 2, but not the first entry 1.
+    assert_eq!(segments(dir.path()).len(), 4);
+    assert_eq!(indexes(&store), [2, 3]);
+    drop(store);
+    assert_eq!(indexes(&open(dir.path()).unwrap()), [2, 3]);
+}
+
+#[test]
 fn segments_follow_each_other_and_the_removed_ones_are_used_again() {
     let dir = tempfile::tempdir().unwrap();
     let mut store = open(dir.path()).unwrap();
