@@ -4,6 +4,7 @@
 use bollard::BollardRequest;
 use bollard::errors::Error;
 use caravan_tls::Connector;
+use futures::FutureExt;
 use http::header::HOST;
 use http::{HeaderValue, Response, Uri};
 use hyper::body::Incoming;
@@ -11,6 +12,7 @@ use hyper::client::conn::http1;
 use hyper_util::rt::TokioIo;
 use std::io;
 use std::path::PathBuf;
+use std::pin::pin;
 use std::sync::Arc;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpStream, UnixStream};
@@ -82,23 +84,40 @@ async fn exchange(
     builder.read_buf_exact_size(Some(READ_BUFFER));
     let (mut sender, connection) = builder.handshake(TokioIo::new(stream)).await?;
     // Ends with the answer, or when its reader is dropped.
-    let connection = tokio::spawn(async move {
+    let mut connection = tokio::spawn(async move {
         let ended = connection.with_upgrades().await;
         if let Err(error) = &ended {
             tracing::trace!(%error, "a connection to the engine ended");
         }
         ended
     });
-    match sender.send_request(request).await {
-        Ok(response) => Ok(response),
-        Err(error) => {
-            // An engine that refuses a certificate may close the connection before the request is sent. The request is
-            // then only canceled, and the connection has the reason.
-            drop(sender);
-            let ended = if error.is_canceled() { connection.await } else { Ok(Ok(())) };
-            Err(if let Ok(Err(reason)) = ended { reason } else { error }.into())
+    let mut sent = pin!(sender.send_request(request));
+    let error = tokio::select! {
+        biased;
+        answer = &mut sent => match answer {
+            Ok(response) => return Ok(response),
+            Err(error) => error,
+        },
+        // A request that is queued at the moment when the connection ends may be neither sent nor canceled: its sender keeps
+        // the queue, and would wait for ever.
+        ended = &mut connection => {
+            return match (sent.now_or_never(), ended) {
+                (Some(Ok(response)), _) => Ok(response),
+                (_, Ok(Err(reason))) => Err(reason.into()),
+                (Some(Err(error)), _) => Err(error.into()),
+                (None, _) => Err(closed()),
+            };
         }
-    }
+    };
+    // An engine that refuses a certificate may close the connection before the request is sent. The request is then only
+    // canceled, and the connection has the reason.
+    drop(sender);
+    let ended = if error.is_canceled() { connection.await } else { Ok(Ok(())) };
+    Err(if let Ok(Err(reason)) = ended { reason } else { error }.into())
+}
+
+fn closed() -> Error {
+    Error::IOError { err: io::Error::new(io::ErrorKind::UnexpectedEof, "the engine closed the connection") }
 }
 
 /// Returns the function that sends the requests of a client.
