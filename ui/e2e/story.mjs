@@ -409,8 +409,26 @@ const steps = {
     await page.locator('canvas').focus();
     await page.keyboard.press('ArrowRight');
     await page.getByRole('status', { name: 'Chosen node' }).getByText(/% of the CPU/).waitFor();
+    // The first cell lies below the title of its group; its frame while it is chosen lies in the gap above.
+    const picture = ([edge, frame]) =>
+      page.waitForFunction(
+        (expected) => {
+          const paint = document.querySelector('canvas')?.getContext('2d');
+          const isDrawn = (y) => paint.getImageData(6, y, 1, 1).data[3] > 0;
+          return paint && isDrawn(24) === expected[0] && isDrawn(23) === expected[1];
+        },
+        [edge, frame],
+      );
+    await picture([true, true]);
     await page.keyboard.press('Enter');
     await page.getByRole('button', { name: 'Drain' }).waitFor();
+    await page.goBack();
+    // The kept picture without the choice.
+    await picture([true, false]);
+    expect((await page.locator('canvas').count()) === 1, 'one canvas');
+    await page.getByRole('application', { name: /^1 node\b/ }).waitFor();
+    await page.emulateMedia({ colorScheme: 'dark' });
+    await picture([true, false]);
     await page.close();
   },
 

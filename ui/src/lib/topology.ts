@@ -163,8 +163,9 @@ export class Cells {
     for (const at of nodes) this.waiting.add(at);
   }
 
-  /** Draws waiting cells whose look has changed, until the time is over. The rest waits for the next frame. */
-  draw(look: (at: number) => Look, paint: (at: number, look: Look) => void, isOver: () => boolean): void {
+  /** Draws waiting cells whose look has changed, until the time is over. The rest waits for the next frame. `paint` gets the look
+   * that the cell has; without one, its place is empty. */
+  draw(look: (at: number) => Look, paint: (at: number, look: Look, old: Look | undefined) => void, isOver: () => boolean): void {
     let number = 0;
     for (const at of this.waiting) {
       if (number % 64 === 63 && isOver()) return;
@@ -173,7 +174,7 @@ export class Cells {
       const [old, now] = [this.drawn.get(at), look(at)];
       if (old && old.state === now.state && old.full === now.full && old.chosen === now.chosen && old.dim === now.dim) continue;
       this.drawn.set(at, now);
-      paint(at, now);
+      paint(at, now, old);
     }
   }
 }
