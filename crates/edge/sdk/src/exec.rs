@@ -7,14 +7,16 @@ use crate::transport;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use bytes::Bytes;
+use futures::future::{Either, select};
 use futures::stream::{SplitSink, SplitStream};
-use futures::{SinkExt as _, StreamExt as _};
+use futures::{FutureExt as _, SinkExt as _, StreamExt as _};
 use http::header::{CONNECTION, HeaderValue, SEC_WEBSOCKET_KEY, SEC_WEBSOCKET_VERSION, UPGRADE};
 use http::{Method, StatusCode};
 use http_body_util::BodyExt as _;
 use hyper::upgrade::Upgraded;
 use hyper_util::rt::TokioIo;
 use serde_json::{Value, json};
+use std::pin::pin;
 use tokio_tungstenite::WebSocketStream;
 use tokio_tungstenite::tungstenite::handshake::client::generate_key;
 use tokio_tungstenite::tungstenite::protocol::{Message, Role};
@@ -216,8 +218,15 @@ impl Client {
         })?;
         let (mut sender, connection) = hyper::client::conn::http1::handshake(io).await.map_err(broken)?;
         // The task ends with the connection. The users of the connection report its failures.
-        tokio::spawn(async move { drop(connection.with_upgrades().await) });
-        let answer = sender.send_request(request).await.map_err(broken)?;
+        let connection = tokio::spawn(async move { drop(connection.with_upgrades().await) });
+        // A request that is queued at the moment when the connection ends may be neither sent nor canceled: its sender keeps
+        // the queue, and would wait for ever.
+        let answer = match select(pin!(sender.send_request(request)), connection).await {
+            Either::Left((answer, _)) => Some(answer),
+            Either::Right((_, sent)) => sent.now_or_never(),
+        };
+        let closed = || Error::Session { reason: "the agent closed the connection".to_owned() };
+        let answer = answer.ok_or_else(closed)?.map_err(broken)?;
         if answer.status() != StatusCode::SWITCHING_PROTOCOLS {
             let code = answer.status().as_u16();
             let body = answer.into_body().collect().await.map_err(broken)?.to_bytes();

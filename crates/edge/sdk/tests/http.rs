@@ -2,8 +2,8 @@
 
 use bytes::Bytes;
 use caravan_sdk::{
-    Client, Config, DeregisterOptions, Error, LogOptions, LogSource, LogStart, QueryOptions, RegisterOptions,
-    Token, Watch,
+    Client, Config, DeregisterOptions, Error, ExecOptions, LogOptions, LogSource, LogStart, QueryOptions,
+    RegisterOptions, Token, Watch,
 };
 use caravan_types::ser::Secrets;
 use http::{Request, Response, StatusCode};
@@ -15,6 +15,7 @@ use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::convert::Infallible;
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, UnixListener};
 
@@ -172,6 +173,23 @@ async fn no_agent_is_one_readable_sentence() {
         )
     );
     assert!(error.is_unreachable());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_session_ends_with_its_connection() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let mut config = Config::default();
+    config.address = format!("http://{}", listener.local_addr().unwrap()).parse().unwrap();
+    let client = Client::new(config);
+    // Some connections end before the request is queued, some at that moment, some after it.
+    tokio::spawn(async move { while listener.accept().await.is_ok() {} });
+    for _ in 0..1000 {
+        let options = ExecOptions { task: "web".into(), command: vec!["true".into()], tty: false };
+        let query = QueryOptions::new();
+        let session = client.exec("a", &options, &query);
+        let ended = tokio::time::timeout(Duration::from_secs(60), session).await.expect("the session ends");
+        assert!(!ended.unwrap_err().to_string().is_empty());
+    }
 }
 
 #[tokio::test]
