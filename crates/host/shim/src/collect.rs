@@ -3,6 +3,9 @@
 //!
 //! The collector outlives the agent, as the task does. It holds both ends of the pipes, so a writer that ends and comes
 //! back, such as a restarted plugin, loses nothing.
+//!
+//! A collector reads nothing before the agent has recorded its process. An agent that ends in between leaves no record, and
+//! the next agent starts another collector: two of them would divide the output, and nobody would end the first.
 
 use crate::logs::{LogWriter, open_dir};
 use crate::protocol::FrameBuffer;
@@ -24,6 +27,9 @@ pub const COLLECT: &str = "collect";
 /// The byte that a collector writes to its standard output once it reads the pipes.
 pub const COLLECTING: u8 = b'c';
 
+/// The byte that a collector waits for on its standard input: the agent has recorded the collector's process.
+pub const RECORDED: &[u8] = b"r";
+
 /// The pipes and the log files of a task.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CollectSpec {
@@ -35,7 +41,8 @@ pub struct CollectSpec {
     pub logs: LogSpec,
 }
 
-/// Copies output until SIGTERM, then the rest that is in the pipes. Reads a [`CollectSpec`] from standard input.
+/// Copies output until SIGTERM, then the rest that is in the pipes. Reads a [`CollectSpec`] and [`RECORDED`] from standard
+/// input; without the second, copies nothing.
 pub(crate) fn run() -> Result<()> {
     let _name = process::set_name(c"caravan-collect");
     // Signals of the agent's terminal must not end the collector.
@@ -55,6 +62,9 @@ pub(crate) fn run() -> Result<()> {
         outputs.push((File::from(pipe), log));
     }
     let _driver_is_gone = std::io::stdout().write_all(&[COLLECTING]).and_then(|()| std::io::stdout().flush());
+    if !is_recorded()? {
+        return Ok(());
+    }
     crate::leave_standard_streams()?;
     loop {
         let has_to_end = {
@@ -95,6 +105,13 @@ fn receive() -> Result<CollectSpec> {
         }
         buffer.push(&chunk[..read]);
     }
+}
+
+/// Waits until the agent has recorded this process. Returns `false` if the agent ends before.
+fn is_recorded() -> Result<bool> {
+    let mut byte = [0];
+    let read = std::io::stdin().lock().read(&mut byte).map_err(io("wait for the agent's record"))?;
+    Ok(byte[..read] == *RECORDED)
 }
 
 /// Copies the output that is in a pipe.

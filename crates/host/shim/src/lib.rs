@@ -31,7 +31,7 @@ use std::fs::File;
 use std::io::{self, Write};
 use std::process::ExitCode;
 
-pub use collect::{COLLECT, COLLECTING, CollectSpec};
+pub use collect::{COLLECT, COLLECTING, CollectSpec, RECORDED};
 pub use error::{Error, Result};
 pub use guard::{GUARD, GuardSpec, Guarded, READY};
 pub use logs::{LogWriter, Place, append_to, open_dir};

@@ -8,7 +8,7 @@ use crate::output;
 use crate::process::{put, wait_for};
 use caravan_drivers::{LogConfig, ShimCommand};
 use caravan_shim::protocol::encode;
-use caravan_shim::{COLLECT, COLLECTING, CollectSpec, spec::LogSpec};
+use caravan_shim::{COLLECT, COLLECTING, CollectSpec, RECORDED, spec::LogSpec};
 use caravan_sys::dir::{Dir, Mounts};
 use caravan_sys::process::{PidFd, ProcessIdentity};
 use serde::{Deserialize, Serialize};
@@ -16,6 +16,7 @@ use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
+use tokio::io::AsyncWriteExt as _;
 use tokio_util::sync::CancellationToken;
 
 pub(crate) const STDOUT: &str = "stdout.pipe";
@@ -75,6 +76,16 @@ impl Collection {
         self.ending.cancel();
         if let Some(task) = self.task.take() {
             let _ended = task.await;
+        }
+    }
+}
+
+impl Drop for Collection {
+    /// Ends the supervision and leaves the collector to the next agent. Example: a driver is dropped and another one takes over
+    /// its tasks. Both would replace a collector that ends, and one of the two new ones would have no record.
+    fn drop(&mut self) {
+        if let Some(task) = self.task.take() {
+            task.abort();
         }
     }
 }
@@ -158,7 +169,7 @@ impl Site {
         })?;
         let log = self.state_dir.join(LOG_FILE);
         let started = self.shim.start_helper(COLLECT, &log, &bytes, COLLECTING, READY_TIMEOUT).await;
-        let started = started.map_err(PluginError::io("start a collector"))?;
+        let mut started = started.map_err(PluginError::io("start a collector"))?;
         let gone = || PluginError::Io { what: "start a collector", source: io::ErrorKind::BrokenPipe.into() };
         let identity = started.process.ok_or_else(gone)?;
         let handle = PidFd::open_identity(identity)?.ok_or_else(gone)?;
@@ -170,6 +181,8 @@ impl Site {
         let bytes = serde_json::to_vec(&record)
             .map_err(|error| PluginError::Io { what: "encode a record", source: error.into() })?;
         put(&self.state_dir, RECORD_FILE, &bytes)?;
+        // The collector reads nothing before this, and ends with an agent that ends before this.
+        started.input.write_all(RECORDED).await.map_err(PluginError::io("start a collector"))?;
         Ok(handle)
     }
 }

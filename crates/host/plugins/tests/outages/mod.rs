@@ -1,7 +1,11 @@
 //! The plugin ends, hangs, or is replaced while tasks run.
 
 use super::*;
+use caravan_shim::protocol::encode;
+use caravan_shim::spec::LogSpec;
+use caravan_shim::{COLLECT, COLLECTING, CollectSpec, RECORDED};
 use rustix::process::Signal;
+use tokio::io::AsyncWriteExt as _;
 
 /// Writes `line 0`, `line 1` and so on until it is stopped.
 const COUNT: &str = "i=0; while true; do echo line $i; i=$((i+1)); sleep 0.02; done";
@@ -145,11 +149,7 @@ async fn a_collector_that_ends_is_replaced() {
     let (id, state) = (config.id.clone(), config.dirs.state_dir.clone());
     driver.start(config).await.unwrap();
     more_lines(&world, "count").await;
-    let collector = || {
-        let record: Value =
-            serde_json::from_slice(&std::fs::read(state.join("collector.json")).ok()?).ok()?;
-        u32::try_from(record["pid"].as_u64()?).ok()
-    };
+    let collector = || collector(&state);
     let first = collector().unwrap();
     kill(first, Signal::KILL);
     until("another collector", async || collector().is_some_and(|pid| pid != first)).await;
@@ -158,6 +158,95 @@ async fn a_collector_that_ends_is_replaced() {
     until("more output", async || world.output("count").len() > before + 50).await;
     driver.destroy(&id, true).await.unwrap();
     until("the collector's end", async || collector().is_none_or(|pid| !runs(pid))).await;
+}
+
+/// Returns the recorded collector of a task.
+fn collector(state_dir: &Path) -> Option<u32> {
+    let record: Value =
+        serde_json::from_slice(&std::fs::read(state_dir.join("collector.json")).ok()?).ok()?;
+    u32::try_from(record["pid"].as_u64()?).ok()
+}
+
+/// Returns the collectors that have the pipes of a task open.
+fn collectors(state_dir: &Path) -> Vec<u32> {
+    let is_open = |process: &Path| {
+        let files = std::fs::read_dir(process.join("fd")).into_iter().flatten().flatten();
+        files
+            .into_iter()
+            .any(|file| std::fs::read_link(file.path()).is_ok_and(|link| link.starts_with(state_dir)))
+    };
+    let is_collector = |process: &Path| {
+        std::fs::read_to_string(process.join("comm")).is_ok_and(|name| name.trim_end() == "caravan-collect")
+    };
+    let processes = std::fs::read_dir("/proc").unwrap().flatten();
+    processes
+        .filter_map(|entry| entry.file_name().to_str()?.parse().ok())
+        .filter(|pid: &u32| {
+            let process = Path::new("/proc").join(pid.to_string());
+            is_collector(&process) && is_open(&process)
+        })
+        .collect()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_collector_is_replaced_once_after_a_takeover() {
+    let world = World::new();
+    let driver = world.external().await;
+    let config = world.script("count", COUNT);
+    let (id, state) = (config.id.clone(), config.dirs.state_dir.clone());
+    let handle = driver.start(config).await.unwrap();
+    drop(driver);
+    let driver = world.external().await;
+    driver.recover(handle).await.unwrap();
+    let mut last = collector(&state).unwrap();
+    for _ in 0..5 {
+        kill(last, Signal::KILL);
+        until("another collector", async || collector(&state).is_some_and(|pid| pid != last && runs(pid)))
+            .await;
+        last = collector(&state).unwrap();
+        let before = world.output("count").len();
+        until("more output", async || world.output("count").len() > before + 50).await;
+        assert_eq!(collectors(&state), [last]);
+    }
+    driver.destroy(&id, true).await.unwrap();
+    assert!(collectors(&state).is_empty());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_collector_without_a_record_ends() {
+    let dir = tempfile::tempdir().unwrap();
+    for pipe in ["out", "err"] {
+        let made = std::process::Command::new("mkfifo").arg(dir.path().join(pipe)).status().unwrap();
+        assert!(made.success());
+    }
+    let logs = LogSpec {
+        dir: dir.path().to_owned(),
+        stdout: "a.stdout".into(),
+        stderr: "a.stderr".into(),
+        max_files: 1,
+        max_bytes: 1 << 20,
+    };
+    let spec = CollectSpec { stdout: dir.path().join("out"), stderr: dir.path().join("err"), logs };
+    let shim = ShimCommand { program: env!("CARGO_BIN_EXE_caravan-plugin-shim").into(), args: vec![] };
+    let start = async || {
+        let log = dir.path().join("collector.log");
+        shim.start_helper(COLLECT, &log, &encode(&spec).unwrap(), COLLECTING, TIMEOUT).await.unwrap()
+    };
+    let lost = start().await;
+    let pid = lost.process.unwrap().pid;
+    // The agent ends before it has recorded the process.
+    drop(lost);
+    until("the end of the collector", async || !runs(pid)).await;
+
+    let mut kept = start().await;
+    let pid = kept.process.unwrap().pid;
+    kept.input.write_all(RECORDED).await.unwrap();
+    drop(kept);
+    std::fs::write(dir.path().join("out"), "line\n").unwrap();
+    let written = || std::fs::read_to_string(dir.path().join("a.stdout.0")).unwrap_or_default();
+    until("the line", async || written() == "line\n").await;
+    kill(pid, Signal::TERM);
+    until("the end of the collector", async || !runs(pid)).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
