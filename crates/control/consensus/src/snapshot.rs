@@ -2,6 +2,7 @@
 
 mod file;
 
+use self::file::Steps;
 use crate::Error;
 use crate::blocking::blocking;
 use crate::log::{LogStore, make_dir};
@@ -161,21 +162,23 @@ impl Inbox {
         let path = dir.join(format!("incoming-{number}.{PART}"));
         // From here on, the file is removed unless it is complete.
         let received = Arc::new(Received(path.clone()));
-        let mut parts =
-            blocking(move || file::create(&path)).await?.map(|file| (file, file::Check::default()))?;
+        let mut parts = blocking(move || file::create(&path))
+            .await?
+            .map(|file| (file, file::Check::default(), Steps::default()))?;
         while let Some(piece) = chunks.next().await {
             let piece = piece?;
             progress();
             left = left.checked_sub(piece.len() as u64).ok_or_else(excess)?;
-            let (mut file, mut check) = parts;
+            let (mut file, mut check, mut steps) = parts;
             parts = blocking(move || -> io::Result<_> {
                 file.write_all(&piece)?;
                 check.add(&piece);
-                Ok((file, check))
+                steps.advance(&file, piece.len())?;
+                Ok((file, check, steps))
             })
             .await??;
         }
-        let (file, check) = parts;
+        let (file, check, _) = parts;
         blocking(move || check.finish().and_then(|_| file.sync_all())).await??;
         Ok(SnapshotData::Received(received))
     }
