@@ -5,7 +5,7 @@ use crate::log::DiskHealth;
 use crate::machine::Meaning;
 use crate::raft::{Command, CommittedLeaderId, TypeConfig};
 use crate::reads::ROUND_TIMEOUT;
-use crate::runtime::timeout;
+use crate::runtime::{now, sleep_until, timeout};
 use crate::start::{Inner, Running, fatal, initialize, not_leader, why_stopped};
 use crate::{ClusterId, Error, MembershipError, Peer, PeerAddress, ServerId};
 use bytes::Bytes;
@@ -29,6 +29,8 @@ const OUTCOME_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// How long a log that has dropped a command may take to report why it stops.
 const STOP_TIMEOUT: Duration = Duration::from_secs(1);
+/// The time after which a snapshot that was requested is requested again.
+const TRIGGER_INTERVAL: Duration = Duration::from_secs(1);
 
 /// A command that is durable and applied.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -408,10 +410,15 @@ impl Handle {
             }
             // The trigger is ignored while a snapshot is being built, which may have begun before the wanted entries.
             // So trigger again after each snapshot.
+            running.snapshot_requested.store(true, Ordering::SeqCst);
             raft.trigger().snapshot().await.map_err(fatal)?;
+            // Nor does the trigger take effect while openraft learns that a snapshot was put off.
+            let again = now() + TRIGGER_INTERVAL;
             loop {
-                if metrics.changed().await.is_err() {
-                    return Err(why_stopped(raft));
+                tokio::select! {
+                    biased;
+                    changed = metrics.changed() => if changed.is_err() { return Err(why_stopped(raft)) },
+                    () = sleep_until(again) => break,
                 }
                 if metrics.borrow_watched().snapshot.map(|id| id.index) != reached {
                     break;

@@ -5,7 +5,7 @@ use crate::config::{Identity, Start};
 use crate::handle::{Handle, Leadership};
 use crate::inbound::Contact;
 use crate::log::{LogStore, WriterHandle};
-use crate::machine::{Machine, StateMachine};
+use crate::machine::{MAX_PUT_OFF, Machine, StateMachine};
 use crate::network::{Network, PeerTransport};
 use crate::raft::{Core, ServerMetrics, TypeConfig};
 use crate::reads::{Rounds, Suspensions};
@@ -19,7 +19,7 @@ use openraft::{Raft, SnapshotPolicy};
 use parking_lot::RwLock;
 use std::collections::BTreeMap;
 use std::fmt;
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::{Arc, OnceLock};
 use tokio::sync::{Mutex, Notify, watch};
 use tokio::time::Instant;
@@ -64,6 +64,8 @@ pub(crate) struct Running {
     pub(crate) shown: Arc<AtomicU64>,
     /// Notified when the commands since the newest snapshot are too large.
     pub(crate) snapshot_due: Arc<Notify>,
+    /// Makes the next snapshot one that is not put off.
+    pub(crate) snapshot_requested: Arc<AtomicBool>,
     /// The last entry on disk at the start. The state before the restart contained no later one.
     pub(crate) tail: Option<u64>,
     /// The term in which this server has begun to give up its leadership; 0 before the first.
@@ -99,7 +101,7 @@ impl Consensus {
         let closed = CancellationToken::new();
         let (log, snapshots, identity) = open(&config, closed.clone()).await?;
         let closed = (config.storage != Storage::Memory).then_some(closed);
-        let after = config.snapshot_after_bytes;
+        let after = (config.snapshot_after_bytes, config.snapshot_after_entries);
         let machine = Machine::new(Box::new(state_machine), log.clone(), snapshots, after);
         Self::launch(config, transport, identity, log, machine, closed).await
     }
@@ -158,6 +160,14 @@ async fn open(
     .map_err(Error::fatal)?
 }
 
+/// Returns the number of entries that stay in the log. If the previous snapshot has to stay usable, they include those since it,
+/// also if the newest one was put off.
+fn kept(config: &Config) -> u64 {
+    let keeps_previous = config.keep_entries >= config.snapshot_after_entries;
+    let put_off = if keeps_previous { MAX_PUT_OFF + 1 } else { 0 };
+    config.keep_entries.saturating_add(put_off.saturating_mul(config.snapshot_after_entries))
+}
+
 fn openraft_config(config: &Config) -> Result<Arc<openraft::Config>, Error> {
     let timing = config.timing;
     let (election_timeout_min, election_timeout_max) = timing.election_millis();
@@ -173,7 +183,7 @@ fn openraft_config(config: &Config) -> Result<Arc<openraft::Config>, Error> {
         // The number of bytes is limited by the log.
         max_payload_entries: 1024,
         snapshot_policy: SnapshotPolicy::LogsSinceLast(config.snapshot_after_entries),
-        max_in_snapshot_log_to_keep: config.keep_entries,
+        max_in_snapshot_log_to_keep: kept(config),
         enable_pre_vote: Some(true),
         // A restarted leader must not go on without a vote: its state and its commits are not durable.
         enable_leader_restore: Some(planted!(LeaderRestore)),
@@ -238,6 +248,7 @@ impl Inner {
         let questions = Rounds::leader(network.clone(), self.leadership.subscribe());
         let (inbox, applied, shown) = (machine.inbox(), machine.applied_index(), network.shown.clone());
         let snapshot_due = machine.snapshot_due();
+        let snapshot_requested = machine.snapshot_requested();
         let (pristine, tail) = (log.is_pristine(), log.last_index());
         let raft = Raft::new(number.0, config, network, log, machine).await.map_err(fatal)?;
         let began = match begin(&raft, number, &self.config, pristine).await {
@@ -266,6 +277,7 @@ impl Inner {
             applied,
             shown,
             snapshot_due,
+            snapshot_requested,
             held_until,
             tail,
             given_up: AtomicU64::new(0),
@@ -371,7 +383,12 @@ mod tests {
     async fn a_failed_flush_fails_the_proposal_and_ends_the_service() {
         let broken = Arc::new(AtomicBool::new(false));
         let log = LogStore::breakable(&broken);
-        let machine = Machine::new(Box::<Counter>::default(), log.clone(), SnapshotStore::memory(), u64::MAX);
+        let machine = Machine::new(
+            Box::<Counter>::default(),
+            log.clone(),
+            SnapshotStore::memory(),
+            (u64::MAX, u64::MAX),
+        );
         let config = Config::memory(ServerId(1));
         let started =
             Consensus::launch(config, Arc::new(NoPeers), Identity::default(), log, machine, None).await;
@@ -390,7 +407,12 @@ mod tests {
     async fn waiting() -> (Arc<AtomicBool>, Handle, Service) {
         let broken = Arc::new(AtomicBool::new(false));
         let log = LogStore::breakable(&broken);
-        let machine = Machine::new(Box::<Counter>::default(), log.clone(), SnapshotStore::memory(), u64::MAX);
+        let machine = Machine::new(
+            Box::<Counter>::default(),
+            log.clone(),
+            SnapshotStore::memory(),
+            (u64::MAX, u64::MAX),
+        );
         let config = Config { start: Start::Wait, ..Config::memory(ServerId(1)) };
         let started =
             Consensus::launch(config, Arc::new(NoPeers), Identity::default(), log, machine, None).await;

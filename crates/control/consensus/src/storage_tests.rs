@@ -52,7 +52,12 @@ struct InMemory;
 impl StoreBuilder<TypeConfig, LogStore, Machine> for InMemory {
     async fn build(&self) -> Result<((), LogStore, Machine), StorageError<TypeConfig>> {
         let log = LogStore::memory();
-        let machine = Machine::new(Box::<Counter>::default(), log.clone(), SnapshotStore::memory(), u64::MAX);
+        let machine = Machine::new(
+            Box::<Counter>::default(),
+            log.clone(),
+            SnapshotStore::memory(),
+            (u64::MAX, u64::MAX),
+        );
         Ok(((), log, machine))
     }
 }
@@ -64,7 +69,8 @@ impl StoreBuilder<TypeConfig, LogStore, Machine, TempDir> for OnDisk {
         let dir = tempfile::tempdir().unwrap();
         let log = open(dir.path()).unwrap().0;
         let snapshots = SnapshotStore::open(dir.path(), None).unwrap();
-        let machine = Machine::new(Box::<Counter>::default(), LogStore::memory(), snapshots, u64::MAX);
+        let machine =
+            Machine::new(Box::<Counter>::default(), LogStore::memory(), snapshots, (u64::MAX, u64::MAX));
         Ok((dir, log, machine))
     }
 }
@@ -90,7 +96,8 @@ async fn indexes(log: &mut LogStore) -> Vec<u64> {
 async fn a_received_snapshot_is_on_disk_before_its_state_is_shown() {
     let disk = crate::sim::VirtualDisk::new();
     let snapshots = SnapshotStore::open_virtual(disk.clone(), None).unwrap();
-    let mut machine = Machine::new(Box::<Counter>::default(), LogStore::memory(), snapshots, u64::MAX);
+    let mut machine =
+        Machine::new(Box::<Counter>::default(), LogStore::memory(), snapshots, (u64::MAX, u64::MAX));
     let (meta, applied) = (crate::snapshot::tests::meta(7), machine.applied_index());
     let received = || SnapshotData::memory(Bytes::copy_from_slice(&9_u64.to_le_bytes()));
     disk.set_fault(Some(crate::sim::DiskFault::Full));

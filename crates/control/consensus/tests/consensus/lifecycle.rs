@@ -3,6 +3,7 @@
 use crate::{DEADLINE, Journal, Server, small, unlocked};
 use caravan_consensus::{Config, Error, Leadership, MAX_COMMAND, ServerId, Start, StateMachine, Timing};
 use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
 use std::time::Instant;
 
 #[tokio::test]
@@ -60,6 +61,47 @@ async fn state_and_indexes_survive_a_restart_with_snapshots_and_truncation() {
     assert_eq!(std::fs::read_dir(dir.path().join("snapshots")).unwrap().count(), 2);
 }
 
+/// Damages the newest of two snapshots.
+fn damage_newest(dir: &Path) {
+    let mut snapshots: Vec<_> =
+        std::fs::read_dir(dir.join("snapshots")).unwrap().map(|row| row.unwrap().path()).collect();
+    snapshots.sort_by_key(|path| {
+        let name = path.file_stem().unwrap().to_str().unwrap();
+        name.split_once('-').unwrap().1.parse::<u64>().unwrap()
+    });
+    let [_, newest] = &snapshots[..] else { panic!("{snapshots:?}") };
+    std::fs::write(newest, "damaged").unwrap();
+}
+
+#[tokio::test]
+async fn a_large_state_is_not_written_for_little_and_the_previous_snapshot_stays_usable() {
+    let dir = tempfile::tempdir().unwrap();
+    let config = Config { snapshot_after_entries: 20, keep_entries: 20, ..small(dir.path()) };
+    let server = Server::start(config.clone()).await.unwrap();
+    let mut expected = vec!["x".repeat(64 * 1024)];
+    server.handle.propose(expected[0].clone().into_bytes()).await.unwrap();
+    server.handle.snapshot_now().await.unwrap();
+    let mut covered = std::collections::BTreeSet::new();
+    for n in 0..600 {
+        server.handle.propose(n.to_string().into_bytes()).await.unwrap();
+        expected.push(n.to_string());
+        covered.extend(server.handle.metrics().snapshot_index);
+    }
+    // One is written after 140 to 160 entries, beside the proposals.
+    assert!((2..=6).contains(&covered.len()), "{covered:?}");
+    // A caller that asks for one gets one.
+    let newest = server.handle.snapshot_now().await.unwrap();
+    assert!(newest > 600, "{newest}");
+    let purged = server.handle.metrics().purged_index.expect("the log was shortened");
+    assert!(Some(&purged) < covered.last(), "{purged} {covered:?}");
+    server.stop().await;
+
+    damage_newest(dir.path());
+    let server = Server::start(config).await.unwrap();
+    assert!(server.journal.values() == expected, "{} of {}", server.journal.values().len(), expected.len());
+    server.stop().await;
+}
+
 #[tokio::test]
 async fn few_large_commands_shorten_the_log_and_the_previous_snapshot_stays_usable() {
     let dir = tempfile::tempdir().unwrap();
@@ -84,14 +126,7 @@ async fn few_large_commands_shorten_the_log_and_the_previous_snapshot_stays_usab
     assert!(metrics.purged_index < metrics.snapshot_index, "{metrics:?}");
     server.stop().await;
 
-    let mut snapshots: Vec<_> =
-        std::fs::read_dir(dir.path().join("snapshots")).unwrap().map(|row| row.unwrap().path()).collect();
-    snapshots.sort_by_key(|path| {
-        let name = path.file_stem().unwrap().to_str().unwrap();
-        name.split_once('-').unwrap().1.parse::<u64>().unwrap()
-    });
-    let [_, newest] = &snapshots[..] else { panic!("{snapshots:?}") };
-    std::fs::write(newest, "damaged").unwrap();
+    damage_newest(dir.path());
     let server = Server::start(config).await.unwrap();
     assert!(server.journal.values() == expected, "{} of {}", server.journal.values().len(), expected.len());
     server.stop().await;
