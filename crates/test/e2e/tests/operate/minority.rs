@@ -317,8 +317,10 @@ fn the_verb_holds_its_lock_without_a_leader_for_as_long_as_the_lock_lives() -> R
     servers.wait_voters(3)?;
     let leader = servers.wait_leader()?;
     let others: Vec<usize> = (0..3).filter(|number| *number != leader).collect();
+    let started = servers.get(others[0]).dir().join("started");
+    let script = format!("echo > '{}'; exec sleep 120", started.display());
     let mut verb = std::process::Command::new(caravan_testkit::program())
-        .args(["var", "lock", "-ttl=20s", "held", "sleep", "120"])
+        .args(["var", "lock", "-ttl=20s", "held", "sh", "-c", &script])
         .env("CARAVAN_ADDR", format!("http://{}", servers.get(others[0]).address()))
         .env_remove("NOMAD_ADDR")
         .stdin(std::process::Stdio::null())
@@ -330,6 +332,10 @@ fn the_verb_holds_its_lock_without_a_leader_for_as_long_as_the_lock_lives() -> R
     let id = eventually("the lock to be held", || {
         let id = held(&servers, others[0])?;
         if id.is_string() { Ok(id) } else { bail!("{id}") }
+    })?;
+    // A verb that has not received the answer yet would acquire the lock again.
+    eventually("the program to run", || {
+        if started.exists() { Ok(()) } else { bail!("{started:?} is missing") }
     })?;
     servers.get_mut(leader).kill_9()?;
     servers.get_mut(others[1]).kill_9()?;

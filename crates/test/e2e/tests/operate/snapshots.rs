@@ -45,7 +45,11 @@ fn a_cluster_is_restored_from_a_snapshot() -> Result<()> {
         ensure!(!seen.stdout.contains("Cluster Key"), "{}", seen.stdout);
     }
     put(servers.get(leader), "app", "second")?;
-    servers.get(follower).caravan(&["operator", "snapshot", "restore", &file("follower")?])?.ok()?;
+    // On a busy machine, the leader may lose its leadership meanwhile.
+    let saved = file("follower")?;
+    eventually("the restore", || {
+        servers.get(follower).caravan(&["operator", "snapshot", "restore", &saved])?.ok()
+    })?;
     for number in 0..3 {
         wait_value(servers.get(number), "app", "first")?;
     }
