@@ -12,7 +12,8 @@ const PROGRAM_TIMEOUT: Duration = Duration::from_secs(30 * 60);
 /// Packages of stories, which wait for processes more than they compute: two tests for each processor.
 const STORIES: [&str; 2] = ["caravan-e2e", "caravan-docker"];
 /// Packages whose failed tests run once more, by themselves: real processes that share two processors with other stories.
-const REPEATED: [&str; 3] = ["caravan-e2e", "caravan-docker", "caravan-machines"];
+const REPEATED: [&str; 5] =
+    ["caravan-e2e", "caravan-docker", "caravan-fleet", "caravan-machines", "caravan-sys"];
 /// The largest number of failed tests of a program that are repeated. More of them are no accident of the load.
 const MAX_REPEATED: usize = 3;
 /// How often the end of a program is looked for.
@@ -170,8 +171,11 @@ pub(super) fn log(logs: &Path, name: &str) -> PathBuf {
 
 /// Returns the number of tests that passed and the names of the failed ones.
 pub(super) fn results(log: &str) -> (usize, Vec<String>) {
-    let (mut passed, mut failed) = (0, Vec::new());
+    let (mut passed, mut failed, mut summed) = (0, Vec::new(), 0);
     for line in log.lines() {
+        let summary = line.strip_prefix("test result: ").and_then(|rest| rest.split_once(" passed;"));
+        let number = summary.and_then(|(before, _)| before.rsplit(' ').next()?.parse::<usize>().ok());
+        summed += number.unwrap_or_default();
         // Output of other processes may precede the line of a test.
         let Some((_, test)) = line.split_once("test ").filter(|(before, _)| before.is_empty()) else {
             continue;
@@ -182,7 +186,8 @@ pub(super) fn results(log: &str) -> (usize, Vec<String>) {
             _ => {}
         }
     }
-    (passed, failed)
+    // Output of a process that a test starts may stand between the name of the test and its result.
+    (passed.max(summed), failed)
 }
 
 #[cfg(test)]
@@ -202,6 +207,8 @@ mod tests {
         assert_eq!((outcome.passed, outcome.failed), (1, vec!["c".to_owned()]));
         assert!(matches!(outcome.end, End::Failed(_)), "{:?}", outcome.end);
         assert_eq!(outcome.name, "p/t");
+        let between = "echo 'test a ...     Finished'; echo ok; echo 'test result: ok. 1 passed; 0 failed;'";
+        assert_eq!(job(between).run(logs.path()).passed, 1);
         let outcome = job("exit 0").run(logs.path());
         assert_eq!((outcome.end, outcome.passed), (End::Passed, 0));
         let mut missing = Job::tests("p", "t", Path::new("/nothing"), Path::new("/"));

@@ -420,8 +420,8 @@ fn remove_dirs(dir: &Path) -> Result<()> {
     remove_dir(dir)
 }
 
-/// How long a group without visible processes may still hold one that ends.
-const MAX_EXIT_WAITS: u32 = 500;
+/// How long a group without visible processes may still hold one that ends: milliseconds, on a busy machine more than 500 of them.
+const MAX_EXIT_WAITS: u32 = 10_000;
 const EXIT_WAIT: Duration = Duration::from_millis(1);
 
 /// Removes the directory of a group. A process that ends is no longer listed some time before it leaves its group, and
