@@ -11,9 +11,8 @@ use std::time::{Duration, Instant};
 const PROGRAM_TIMEOUT: Duration = Duration::from_secs(30 * 60);
 /// Packages of stories, which wait for processes more than they compute: two tests for each processor.
 const STORIES: [&str; 2] = ["caravan-e2e", "caravan-docker"];
-/// Packages whose failed tests run once more, by themselves: real processes that share two processors with other stories.
-const REPEATED: [&str; 5] =
-    ["caravan-e2e", "caravan-docker", "caravan-fleet", "caravan-machines", "caravan-sys"];
+/// The folder of crates whose failed tests are not repeated: their tests depend on no clock, process or disk.
+const PURE: &str = "crates/core";
 /// The largest number of failed tests of a program that are repeated. More of them are no accident of the load.
 const MAX_REPEATED: usize = 3;
 /// How often the end of a program is looked for.
@@ -25,6 +24,8 @@ pub(super) struct Job {
     package: String,
     target: String,
     command: Command,
+    /// Whether failed tests run once more, by themselves: their processes and timers share two processors with other tests.
+    repeatable: bool,
 }
 
 /// The result of a program.
@@ -67,14 +68,20 @@ impl Job {
             let processors = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
             command.env("RUST_TEST_THREADS", (2 * processors).to_string());
         }
-        Self { package: package.to_owned(), target: target.to_owned(), command }
+        let repeatable = !folder.parent().is_some_and(|parent| parent.ends_with(PURE));
+        Self { package: package.to_owned(), target: target.to_owned(), command, repeatable }
     }
 
     /// Returns the job of all tests in documentation.
     pub(super) fn documentation() -> Self {
         let mut command = caravan_testkit::cargo();
         command.args(["test", "--workspace", "--doc", "--locked"]);
-        Self { package: "workspace".to_owned(), target: "documentation".to_owned(), command }
+        Self {
+            package: "workspace".to_owned(),
+            target: "documentation".to_owned(),
+            command,
+            repeatable: false,
+        }
     }
 
     /// Sets variables and selects tests.
@@ -101,7 +108,7 @@ impl Job {
 
     /// Returns whether the failed tests of the outcome run once more.
     pub(super) fn repeats(&self, outcome: &Outcome) -> bool {
-        REPEATED.contains(&self.package.as_str())
+        self.repeatable
             && matches!(outcome.end, End::Failed(_))
             && (1..=MAX_REPEATED).contains(&outcome.failed.len())
     }
@@ -197,7 +204,7 @@ mod tests {
     fn job(script: &str) -> Job {
         let mut command = Command::new("sh");
         command.args(["-c", script]);
-        Job { package: "p".to_owned(), target: "t".to_owned(), command }
+        Job { package: "p".to_owned(), target: "t".to_owned(), command, repeatable: true }
     }
 
     #[test]
@@ -222,22 +229,25 @@ mod tests {
         let mut passing =
             job("[ $# -gt 0 ] && { echo 'test a ... ok'; exit; }; echo 'test a ... FAILED'; exit 101");
         let outcome = passing.run(logs.path());
-        assert!(!passing.repeats(&outcome), "a test of a pure crate");
-        passing.package = "caravan-e2e".to_owned();
         assert!(passing.repeats(&outcome));
         let outcome = passing.repeat(outcome, logs.path());
         assert_eq!((outcome.end, outcome.passed), (End::Unstable(vec!["a".to_owned()]), 1));
 
         let mut failing = job("echo 'test a ... FAILED'; exit 101");
-        failing.package = "caravan-e2e".to_owned();
         let first = failing.run(logs.path());
         let outcome = failing.repeat(first, logs.path());
         assert!(matches!(outcome.end, End::Failed(_)), "{:?}", outcome.end);
 
         let mut many = job("for t in a b c d; do echo \"test $t ... FAILED\"; done; exit 101");
-        many.package = "caravan-e2e".to_owned();
         let outcome = many.run(logs.path());
         assert!(!many.repeats(&outcome));
+    }
+
+    #[test]
+    fn tests_of_pure_crates_are_not_repeated() {
+        let repeatable = |folder| Job::tests("p", "t", Path::new("/t"), Path::new(folder)).repeatable;
+        assert!(!repeatable("/r/crates/core/state"));
+        assert!(repeatable("/r/crates/control/consensus") && repeatable("/r/xtask"));
     }
 
     #[test]
