@@ -186,8 +186,8 @@ pub struct Config {
     pub storage: Storage,
     /// Times of heartbeats and elections.
     pub timing: Timing,
-    /// Number of entries after the last snapshot that triggers the next one. It is put off, for up to seven times as many, while
-    /// the commands have less than half of the size of the last one: a large state is not written for little.
+    /// Number of entries after the last snapshot that triggers the next one. It is deferred, for up to seven times as many, while
+    /// the commands are smaller than the last one: a large state is not written for little.
     pub snapshot_after_entries: u64,
     /// Number of bytes of commands after the last snapshot that triggers the next one, even if these are few entries. A
     /// snapshot that is larger counts instead, so that a large state is not written for little. Entries before the snapshot
@@ -195,7 +195,7 @@ pub struct Config {
     pub snapshot_after_bytes: u64,
     /// Number of entries to keep in the log although a snapshot covers them. With at least `snapshot_after_entries`,
     /// the previous snapshot can still be used if the newest is damaged: the log then also has the entries for which the newest
-    /// may have been put off.
+    /// may have been deferred.
     pub keep_entries: u64,
 }
 

@@ -412,7 +412,7 @@ impl Handle {
             // So trigger again after each snapshot.
             running.snapshot_requested.store(true, Ordering::SeqCst);
             raft.trigger().snapshot().await.map_err(fatal)?;
-            // Nor does the trigger take effect while openraft learns that a snapshot was put off.
+            // Nor does the trigger take effect while openraft learns that a snapshot was deferred.
             let again = now() + TRIGGER_INTERVAL;
             loop {
                 tokio::select! {

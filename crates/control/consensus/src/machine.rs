@@ -106,17 +106,13 @@ pub(crate) struct Machine {
     membership: StoredMembership,
     snapshots: SnapshotStore,
     growth: Growth,
-    /// Whether the next snapshot was requested by a caller, and is not put off.
+    /// Whether the next snapshot was requested by a caller, and is not deferred.
     requested: Arc<AtomicBool>,
 }
 
-/// The share of the newest snapshot that the commands after it must have, or the next one is put off: 1 / [`PUT_OFF_SHARE`].
-///
-/// A snapshot costs as much as the state is large. Example: 8,192 entries of 1 KiB are 8 MiB, and would write a state of 400 MiB.
-const PUT_OFF_SHARE: u64 = 2;
-/// The number of times that a snapshot is put off: after so many times the entries that make one due, the next one is written.
+/// The number of times that a snapshot is deferred: after so many times the entries that make one due, the next one is written.
 /// It limits the entries that a restart applies.
-pub(crate) const MAX_PUT_OFF: u64 = 7;
+pub(crate) const MAX_DEFERRED: u64 = 7;
 
 /// The size of the commands since the newest snapshot.
 struct Growth {
@@ -128,7 +124,7 @@ struct Growth {
     mark: u64,
     /// The last entry that the newest snapshot covers, or the one that is being written.
     covered: u64,
-    /// The entries up to which a snapshot is put off.
+    /// The entries up to which a snapshot is deferred.
     max_entries: u64,
     due: Arc<Notify>,
 }
@@ -149,10 +145,13 @@ impl Growth {
         self.covered = covered.map_or(0, |id| id.index);
     }
 
-    /// Returns whether a snapshot at this entry, after one of this size, is put off: it would be written for little.
-    fn puts_off(&self, newest: u64, applied: Option<LogId>) -> bool {
+    /// Returns whether a snapshot at this entry, after one of this size, is deferred: the commands since are smaller.
+    ///
+    /// A snapshot costs as much as the state is large. Example: 8,192 entries of 1 KiB are 8 MiB, and would write a state of
+    /// 400 MiB.
+    fn defers(&self, newest: u64, applied: Option<LogId>) -> bool {
         let entries = applied.map_or(0, |id| id.index).saturating_sub(self.covered);
-        self.bytes < newest / PUT_OFF_SHARE && entries <= self.max_entries
+        self.bytes < newest && entries <= self.max_entries
     }
 }
 
@@ -163,7 +162,7 @@ impl fmt::Debug for Machine {
 }
 
 impl Machine {
-    /// Creates a machine that requests a snapshot after a number of bytes of commands, and puts one off that is due after a
+    /// Creates a machine that requests a snapshot after a number of bytes of commands, and defers one that is due after a
     /// number of entries of few bytes.
     pub(crate) fn new(
         inner: Box<dyn StateMachine>,
@@ -173,7 +172,7 @@ impl Machine {
     ) -> Self {
         let membership = StoredMembership::default();
         let applied_index = Arc::default();
-        let max_entries = after_entries.saturating_mul(MAX_PUT_OFF);
+        let max_entries = after_entries.saturating_mul(MAX_DEFERRED);
         let mut growth = Growth { after, bytes: 0, mark: 0, covered: 0, max_entries, due: Arc::default() };
         growth.reset(snapshots.newest_bytes(), snapshots.newest().and_then(|newest| newest.meta.last_log_id));
         Self {
@@ -193,7 +192,7 @@ impl Machine {
         Arc::clone(&self.growth.due)
     }
 
-    /// Returns the flag that makes the next snapshot one that is not put off.
+    /// Returns the flag that makes the next snapshot one that is not deferred.
     pub(crate) fn snapshot_requested(&self) -> Arc<AtomicBool> {
         Arc::clone(&self.requested)
     }
@@ -265,7 +264,7 @@ impl RaftStateMachine<TypeConfig> for Machine {
 
     async fn try_create_snapshot_builder(&mut self, force: bool) -> Option<Builder> {
         let is_requested = self.requested.swap(false, Ordering::SeqCst);
-        if !force && !is_requested && self.growth.puts_off(self.snapshots.newest_bytes(), self.applied) {
+        if !force && !is_requested && self.growth.defers(self.snapshots.newest_bytes(), self.applied) {
             return None;
         }
         Some(self.get_snapshot_builder().await)
@@ -350,16 +349,17 @@ mod tests {
         growth.reset(3, None);
         assert!(add(&mut growth, 10));
     }
+
     #[test]
-    fn a_snapshot_for_little_is_put_off_for_some_entries() {
+    fn a_snapshot_for_little_is_deferred_for_some_entries() {
         let entry = |index| Some(log_id::<TypeConfig>(1, 1, index));
         let mut growth = growth(1000, &Arc::default());
-        assert!(!growth.puts_off(0, entry(10)), "there is no snapshot");
+        assert!(!growth.defers(0, entry(10)), "there is no snapshot");
         growth.reset(0, entry(20));
-        growth.add(&[0; 49]);
-        assert!(growth.puts_off(100, entry(30)) && growth.puts_off(100, entry(90)));
-        assert!(!growth.puts_off(100, entry(91)), "too many entries");
+        growth.add(&[0; 99]);
+        assert!(growth.defers(100, entry(30)) && growth.defers(100, entry(90)));
+        assert!(!growth.defers(100, entry(91)), "too many entries");
         growth.add(&[0; 1]);
-        assert!(!growth.puts_off(100, entry(30)), "half of the snapshot");
+        assert!(!growth.defers(100, entry(30)), "the size of the snapshot");
     }
 }

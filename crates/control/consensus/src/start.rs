@@ -5,7 +5,7 @@ use crate::config::{Identity, Start};
 use crate::handle::{Handle, Leadership};
 use crate::inbound::Contact;
 use crate::log::{LogStore, WriterHandle};
-use crate::machine::{MAX_PUT_OFF, Machine, StateMachine};
+use crate::machine::{MAX_DEFERRED, Machine, StateMachine};
 use crate::network::{Network, PeerTransport};
 use crate::raft::{Core, ServerMetrics, TypeConfig};
 use crate::reads::{Rounds, Suspensions};
@@ -64,7 +64,7 @@ pub(crate) struct Running {
     pub(crate) shown: Arc<AtomicU64>,
     /// Notified when the commands since the newest snapshot are too large.
     pub(crate) snapshot_due: Arc<Notify>,
-    /// Makes the next snapshot one that is not put off.
+    /// Makes the next snapshot one that is not deferred.
     pub(crate) snapshot_requested: Arc<AtomicBool>,
     /// The last entry on disk at the start. The state before the restart contained no later one.
     pub(crate) tail: Option<u64>,
@@ -161,11 +161,11 @@ async fn open(
 }
 
 /// Returns the number of entries that stay in the log. If the previous snapshot has to stay usable, they include those since it,
-/// also if the newest one was put off.
+/// also if the newest one was deferred.
 fn kept(config: &Config) -> u64 {
     let keeps_previous = config.keep_entries >= config.snapshot_after_entries;
-    let put_off = if keeps_previous { MAX_PUT_OFF + 1 } else { 0 };
-    config.keep_entries.saturating_add(put_off.saturating_mul(config.snapshot_after_entries))
+    let deferred = if keeps_previous { MAX_DEFERRED + 1 } else { 0 };
+    config.keep_entries.saturating_add(deferred.saturating_mul(config.snapshot_after_entries))
 }
 
 fn openraft_config(config: &Config) -> Result<Arc<openraft::Config>, Error> {

@@ -177,7 +177,7 @@ impl Swim {
         timers.find(|(_, timer)| has_changes || !is_gossip(timer)).map(|((due, _), _)| *due)
     }
 
-    /// Makes gossip that was put off due now.
+    /// Makes gossip that was deferred due now.
     fn catch_up(&mut self, now: Duration) {
         let due = self.timers.range(..(now, 0));
         let late: Vec<_> = due.filter(|(_, timer)| is_gossip(timer)).map(|(key, _)| *key).collect();
