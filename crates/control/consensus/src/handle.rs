@@ -248,10 +248,12 @@ impl Handle {
     /// the call. This server need not have applied it.
     pub(crate) async fn read_index(&self) -> Result<u64, Error> {
         let running = self.inner.running()?;
-        match self.leased(running, None) {
-            Some(index) => Ok(index),
-            None => running.rounds.join().await,
-        }
+        let index = match self.leased(running, None) {
+            Some(index) => index,
+            None => running.rounds.join().await?,
+        };
+        running.commits.hurry(index);
+        Ok(index)
     }
 
     fn leased(&self, running: &Running, max_age: Option<Duration>) -> Option<u64> {

@@ -18,6 +18,7 @@
 //! the content of the disk is then unknown.
 
 mod blocking;
+mod commits;
 mod config;
 mod error;
 mod handle;

@@ -1,17 +1,19 @@
 //! The connections to other servers: the caller's transport, and its adapter to openraft.
 
+use crate::commits::{COMMIT_DELAY, Commits, delay_commits};
 use crate::config::{Identity, Peer, PeerAddress};
 use crate::raft::{RaftSnapshot, SnapshotMeta, TypeConfig, Vote};
 use crate::snapshot::SnapshotData;
 use crate::wire::{self, Header};
 use crate::{Error, ServerId};
 use bytes::Bytes;
+use futures::Stream;
 use futures::future::BoxFuture;
 use futures::stream::BoxStream;
 use openraft::errors::{RPCError, ReplicationClosed, StreamingError, Unreachable};
-use openraft::network::RPCOption;
+use openraft::network::{RPCOption, stream_append_sequential};
 use openraft::raft::{
-    AppendEntriesRequest, AppendEntriesResponse, SnapshotResponse, TransferLeaderRequest,
+    AppendEntriesRequest, AppendEntriesResponse, SnapshotResponse, StreamAppendResult, TransferLeaderRequest,
     TransferLeaderResponse, VoteRequest, VoteResponse,
 };
 use openraft::{OptionalSend, RaftNetworkFactory, RaftNetworkV2};
@@ -119,6 +121,8 @@ pub(crate) struct Network {
     pub(crate) identity: Arc<RwLock<Identity>>,
     /// The highest index that was sent to a follower as committed. A follower may apply and show it before this server does.
     pub(crate) shown: Arc<AtomicU64>,
+    /// The commits that followers need at once.
+    pub(crate) commits: Arc<Commits>,
 }
 
 impl fmt::Debug for Network {
@@ -136,7 +140,7 @@ pub(crate) struct Link {
 
 impl Network {
     pub(crate) fn new(transport: Arc<dyn PeerTransport>, identity: Arc<RwLock<Identity>>) -> Self {
-        Self { transport, identity, shown: Arc::default() }
+        Self { transport, identity, shown: Arc::default(), commits: Arc::default() }
     }
 
     fn header(&self, to: ServerId) -> Result<Header, Error> {
@@ -186,6 +190,9 @@ impl Link {
     }
 }
 
+/// The responses to a stream of entries.
+type AppendResults<'s> = BoxStream<'s, Result<StreamAppendResult<TypeConfig>, RPCError<TypeConfig>>>;
+
 impl RaftNetworkV2<TypeConfig> for Link {
     type SnapshotData = SnapshotData;
 
@@ -200,6 +207,18 @@ impl RaftNetworkV2<TypeConfig> for Link {
         // openraft's limit, one heartbeat interval, is too short for the disk of the receiver.
         let timeout = if rpc.entries.is_empty() { option.hard_ttl() } else { APPEND_TIMEOUT };
         self.ask(MessageKind::Append, &rpc, timeout).await
+    }
+
+    fn stream_append<'s, S>(
+        &'s mut self,
+        input: S,
+        option: RPCOption,
+    ) -> BoxFuture<'s, Result<AppendResults<'s>, RPCError<TypeConfig>>>
+    where
+        S: Stream<Item = AppendEntriesRequest<TypeConfig>> + OptionalSend + Unpin + 'static,
+    {
+        let input = delay_commits(input, Arc::clone(&self.network.commits), COMMIT_DELAY);
+        stream_append_sequential(self, input, option)
     }
 
     async fn vote(

@@ -1,6 +1,7 @@
 //! Starting one server's part in the log.
 
 use crate::blocking::blocking;
+use crate::commits::Commits;
 use crate::config::{Identity, Start};
 use crate::handle::{Handle, Leadership};
 use crate::inbound::Contact;
@@ -62,6 +63,8 @@ pub(crate) struct Running {
     pub(crate) applied: Arc<AtomicU64>,
     /// The highest index that a follower may have applied, because this server sent it as committed.
     pub(crate) shown: Arc<AtomicU64>,
+    /// The commits that followers need at once.
+    pub(crate) commits: Arc<Commits>,
     /// Notified when the commands since the newest snapshot are too large.
     pub(crate) snapshot_due: Arc<Notify>,
     /// Makes the next snapshot one that is not deferred.
@@ -246,7 +249,8 @@ impl Inner {
         let config = openraft_config(&self.config)?;
         let network = Network::new(self.transport.clone(), self.identity.clone());
         let questions = Rounds::leader(network.clone(), self.leadership.subscribe());
-        let (inbox, applied, shown) = (machine.inbox(), machine.applied_index(), network.shown.clone());
+        let (inbox, applied) = (machine.inbox(), machine.applied_index());
+        let (shown, commits) = (Arc::clone(&network.shown), Arc::clone(&network.commits));
         let snapshot_due = machine.snapshot_due();
         let snapshot_requested = machine.snapshot_requested();
         let (pristine, tail) = (log.is_pristine(), log.last_index());
@@ -276,6 +280,7 @@ impl Inner {
             inbox,
             applied,
             shown,
+            commits,
             snapshot_due,
             snapshot_requested,
             held_until,
