@@ -9,6 +9,8 @@ use crate::runtime::{now, sleep_until, timeout};
 use crate::start::{Inner, Running, fatal, initialize, not_leader, why_stopped};
 use crate::{ClusterId, Error, MembershipError, Peer, PeerAddress, ServerId};
 use bytes::Bytes;
+use futures::FutureExt as _;
+use futures::future::BoxFuture;
 use openraft::Instant as _;
 use openraft::async_runtime::WatchReceiver;
 use openraft::errors::{ChangeMembershipError, ClientWriteError, ForwardReason};
@@ -109,8 +111,9 @@ impl Handle {
     ///
     /// # Errors
     /// [`Error::Admitted`] if the server has another identity; [`Error::Fatal`] if the disk fails.
-    pub async fn admit(&self, cluster: ClusterId, number: ServerId) -> Result<(), Error> {
-        self.inner.admit(Identity { cluster: Some(cluster), number: Some(number) }).await
+    pub fn admit(&self, cluster: ClusterId, number: ServerId) -> BoxFuture<'_, Result<(), Error>> {
+        async move { self.inner.admit(Identity { cluster: Some(cluster), number: Some(number) }).await }
+            .boxed()
     }
 
     /// Founds a cluster of `members`, one of which is this server under the number that it was admitted with. All
@@ -120,16 +123,23 @@ impl Handle {
     /// # Errors
     /// [`Error::NotAdmitted`]; [`Error::Admitted`] if this server belongs to another cluster; [`Error::Membership`] if
     /// this server is not one of the members.
-    pub async fn found(&self, cluster: ClusterId, members: BTreeMap<ServerId, Peer>) -> Result<(), Error> {
-        let running = self.inner.running()?;
-        let identity = self.identity();
-        if identity.cluster != Some(cluster) {
-            return Err(Error::Admitted { identity });
+    pub fn found(
+        &self,
+        cluster: ClusterId,
+        members: BTreeMap<ServerId, Peer>,
+    ) -> BoxFuture<'_, Result<(), Error>> {
+        async move {
+            let running = self.inner.running()?;
+            let identity = self.identity();
+            if identity.cluster != Some(cluster) {
+                return Err(Error::Admitted { identity });
+            }
+            initialize(&running.raft, members.into_iter().map(|(number, peer)| (number.0, peer)).collect())
+                .await?;
+            // openraft responds before the first entry is on disk. A write that is requested later is flushed after it.
+            self.inner.writer.save_identity(identity).await
         }
-        initialize(&running.raft, members.into_iter().map(|(number, peer)| (number.0, peer)).collect())
-            .await?;
-        // openraft responds before the first entry is on disk. A write that is requested later is flushed after it.
-        self.inner.writer.save_identity(identity).await
+        .boxed()
     }
 }
 
@@ -162,29 +172,29 @@ impl Handle {
     /// # Errors
     /// [`Error::NotLeader`] and [`Error::TooLarge`] (nothing was appended); [`Error::OutcomeUnknown`],
     /// [`Error::Stopped`], [`Error::Fatal`].
-    pub async fn propose(&self, command: Vec<u8>) -> Result<Applied, Error> {
-        self.write(Command::new(Bytes::from(command), None), None).await
+    pub fn propose(&self, command: Vec<u8>) -> BoxFuture<'_, Result<Applied, Error>> {
+        async move { self.write(Command::new(Bytes::from(command), None), None).await }.boxed()
     }
 
     /// Does the same, and passes the state machine the decoded form of the bytes.
     ///
     /// # Errors
     /// As [`Self::propose`].
-    pub async fn propose_known(&self, command: Vec<u8>, meaning: Meaning) -> Result<Applied, Error> {
-        self.write(Command::new(Bytes::from(command), Some(meaning)), None).await
+    pub fn propose_known(&self, command: Vec<u8>, meaning: Meaning) -> BoxFuture<'_, Result<Applied, Error>> {
+        async move { self.write(Command::new(Bytes::from(command), Some(meaning)), None).await }.boxed()
     }
 
     /// Appends a command if this server still leads in `term`, and returns as [`Self::propose`] does.
     ///
     /// # Errors
     /// [`Error::TermEnded`] if it does not (nothing was appended), and as [`Self::propose`].
-    pub async fn propose_in(
+    pub fn propose_in(
         &self,
         term: u64,
         command: Vec<u8>,
         meaning: Option<Meaning>,
-    ) -> Result<Applied, Error> {
-        self.write(Command::new(Bytes::from(command), meaning), Some(term)).await
+    ) -> BoxFuture<'_, Result<Applied, Error>> {
+        async move { self.write(Command::new(Bytes::from(command), meaning), Some(term)).await }.boxed()
     }
 
     /// Waits until the outcome of everything that this server has appended in `term` is known: it is applied, or certainly
@@ -192,12 +202,15 @@ impl Handle {
     ///
     /// # Errors
     /// [`Error::TermEnded`]: the next leader may still commit the entries. [`Error::Stopped`], [`Error::Fatal`].
-    pub async fn settle(&self, term: u64) -> Result<(), Error> {
-        let running = self.inner.running()?;
-        // Answered in the order of the proposals.
-        let last = running.raft.with_raft_state(|state| state.log_ids.last().map(|last| last.index));
-        let last = last.await.map_err(fatal)?.unwrap_or(0);
-        running.applied_in(term, last).await
+    pub fn settle(&self, term: u64) -> BoxFuture<'_, Result<(), Error>> {
+        async move {
+            let running = self.inner.running()?;
+            // Answered in the order of the proposals.
+            let last = running.raft.with_raft_state(|state| state.log_ids.last().map(|last| last.index));
+            let last = last.await.map_err(fatal)?.unwrap_or(0);
+            running.applied_in(term, last).await
+        }
+        .boxed()
     }
 
     async fn write(&self, command: Command, term: Option<u64>) -> Result<Applied, Error> {
@@ -236,12 +249,15 @@ impl Handle {
     ///
     /// # Errors
     /// [`Error::NotLeader`], [`Error::NoQuorum`], [`Error::Stopped`], [`Error::Fatal`].
-    pub async fn read(&self, max_age: Option<Duration>) -> Result<u64, Error> {
-        let running = self.inner.running()?;
-        match self.leased(running, max_age) {
-            Some(index) => running.until_applied(index, ROUND_TIMEOUT).await,
-            None => running.rounds.join().await,
+    pub fn read(&self, max_age: Option<Duration>) -> BoxFuture<'_, Result<u64, Error>> {
+        async move {
+            let running = self.inner.running()?;
+            match self.leased(running, max_age) {
+                Some(index) => running.until_applied(index, ROUND_TIMEOUT).await,
+                None => running.rounds.join().await,
+            }
         }
+        .boxed()
     }
 
     /// Returns an index for a read at a follower: it contains everything that was acknowledged, or shown by a follower, before
@@ -266,8 +282,8 @@ impl Handle {
     ///
     /// # Errors
     /// As [`Self::read`].
-    pub async fn read_quorum(&self) -> Result<u64, Error> {
-        self.inner.running()?.rounds.join().await
+    pub fn read_quorum(&self) -> BoxFuture<'_, Result<u64, Error>> {
+        async move { self.inner.running()?.rounds.join().await }.boxed()
     }
 
     /// Waits until the state of this follower contains everything acknowledged before the call, and returns an index that
@@ -276,10 +292,13 @@ impl Handle {
     /// # Errors
     /// [`Error::NotLeader`] if the leader does not answer, or this server is the leader; [`Error::Lagging`] if the state
     /// is not as new after `limit`; [`Error::Stopped`], [`Error::Fatal`].
-    pub async fn catch_up(&self, limit: Duration) -> Result<u64, Error> {
-        let running = self.inner.running()?;
-        let index = running.questions.join().await?;
-        running.until_applied(index, limit).await
+    pub fn catch_up(&self, limit: Duration) -> BoxFuture<'_, Result<u64, Error>> {
+        async move {
+            let running = self.inner.running()?;
+            let index = running.questions.join().await?;
+            running.until_applied(index, limit).await
+        }
+        .boxed()
     }
 
     /// Returns whether this server is the leader now, as far as it knows.
@@ -343,29 +362,34 @@ impl Handle {
     ///
     /// # Errors
     /// [`Error::Stopped`], [`Error::Fatal`].
-    pub async fn recovered(&self) -> Result<(), Error> {
-        tokio::select! {
-            biased;
-            () = self.inner.launched.cancelled() => {}
-            () = self.inner.stopped.cancelled() => return Err(Error::Stopped),
-        }
-        let running = self.inner.running()?;
-        let mut metrics = running.raft.metrics();
-        loop {
-            let recovered = {
-                let now = metrics.borrow_and_update();
-                let committed = now.cluster_committed.map(|id| id.index);
-                // The end of the old log may have been replaced by a shorter one.
-                let target = running.tail.min(now.last_log_index);
-                committed.is_some() && committed >= target && now.last_applied.map(|id| id.index) >= target
-            };
-            if recovered {
-                return Ok(());
+    pub fn recovered(&self) -> BoxFuture<'_, Result<(), Error>> {
+        async move {
+            tokio::select! {
+                biased;
+                () = self.inner.launched.cancelled() => {}
+                () = self.inner.stopped.cancelled() => return Err(Error::Stopped),
             }
-            if metrics.changed().await.is_err() {
-                return Err(why_stopped(&running.raft));
+            let running = self.inner.running()?;
+            let mut metrics = running.raft.metrics();
+            loop {
+                let recovered = {
+                    let now = metrics.borrow_and_update();
+                    let committed = now.cluster_committed.map(|id| id.index);
+                    // The end of the old log may have been replaced by a shorter one.
+                    let target = running.tail.min(now.last_log_index);
+                    committed.is_some()
+                        && committed >= target
+                        && now.last_applied.map(|id| id.index) >= target
+                };
+                if recovered {
+                    return Ok(());
+                }
+                if metrics.changed().await.is_err() {
+                    return Err(why_stopped(&running.raft));
+                }
             }
         }
+        .boxed()
     }
 
     /// Returns the positions in the log. They come from a copy that is updated later: right after [`Self::propose`]
@@ -394,49 +418,55 @@ impl Handle {
     ///
     /// # Errors
     /// [`Error::NotAdmitted`], [`Error::Stopped`], [`Error::Fatal`].
-    pub async fn snapshot_now(&self) -> Result<u64, Error> {
-        let running = self.inner.running()?;
-        let raft = &running.raft;
-        let mut metrics = raft.data_metrics();
-        let desired = match running.rounds.join().await {
-            Ok(index) => Some(index),
-            Err(Error::NotLeader { .. } | Error::NoQuorum) => {
-                Some(running.applied.load(Ordering::SeqCst)).filter(|index| *index > 0)
-            }
-            Err(error) => return Err(error),
-        };
-        loop {
-            let reached = metrics.borrow_and_update().snapshot.map(|id| id.index);
-            if reached >= desired {
-                return Ok(reached.unwrap_or(0));
-            }
-            // The trigger is ignored while a snapshot is being built, which may have begun before the wanted entries.
-            // So trigger again after each snapshot.
-            running.snapshot_requested.store(true, Ordering::SeqCst);
-            raft.trigger().snapshot().await.map_err(fatal)?;
-            // Nor does the trigger take effect while openraft learns that a snapshot was deferred.
-            let again = now() + TRIGGER_INTERVAL;
-            loop {
-                tokio::select! {
-                    biased;
-                    changed = metrics.changed() => if changed.is_err() { return Err(why_stopped(raft)) },
-                    () = sleep_until(again) => break,
+    pub fn snapshot_now(&self) -> BoxFuture<'_, Result<u64, Error>> {
+        async move {
+            let running = self.inner.running()?;
+            let raft = &running.raft;
+            let mut metrics = raft.data_metrics();
+            let desired = match running.rounds.join().await {
+                Ok(index) => Some(index),
+                Err(Error::NotLeader { .. } | Error::NoQuorum) => {
+                    Some(running.applied.load(Ordering::SeqCst)).filter(|index| *index > 0)
                 }
-                if metrics.borrow_watched().snapshot.map(|id| id.index) != reached {
-                    break;
+                Err(error) => return Err(error),
+            };
+            loop {
+                let reached = metrics.borrow_and_update().snapshot.map(|id| id.index);
+                if reached >= desired {
+                    return Ok(reached.unwrap_or(0));
+                }
+                // The trigger is ignored while a snapshot is being built, which may have begun before the wanted entries.
+                // So trigger again after each snapshot.
+                running.snapshot_requested.store(true, Ordering::SeqCst);
+                raft.trigger().snapshot().await.map_err(fatal)?;
+                // Nor does the trigger take effect while openraft learns that a snapshot was deferred.
+                let again = now() + TRIGGER_INTERVAL;
+                loop {
+                    tokio::select! {
+                        biased;
+                        changed = metrics.changed() => if changed.is_err() { return Err(why_stopped(raft)) },
+                        () = sleep_until(again) => break,
+                    }
+                    if metrics.borrow_watched().snapshot.map(|id| id.index) != reached {
+                        break;
+                    }
                 }
             }
         }
+        .boxed()
     }
 
     /// Stops the log: no further command is accepted, and [`Service::run`](crate::Service::run) returns once the files
     /// are closed.
-    pub async fn shutdown(&self) {
-        match self.inner.running() {
-            // An error means that the core has panicked, which the service reports.
-            Ok(running) => drop(running.raft.shutdown().await),
-            Err(_) => self.inner.abandon().await,
+    pub fn shutdown(&self) -> BoxFuture<'_, ()> {
+        async move {
+            match self.inner.running() {
+                // An error means that the core has panicked, which the service reports.
+                Ok(running) => drop(running.raft.shutdown().await),
+                Err(_) => self.inner.abandon().await,
+            }
         }
+        .boxed()
     }
 }
 

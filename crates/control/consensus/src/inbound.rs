@@ -8,6 +8,8 @@ use crate::start::{Running, fatal};
 use crate::wire::{self, Header};
 use crate::{Error, Identity};
 use bytes::Bytes;
+use futures::FutureExt as _;
+use futures::future::BoxFuture;
 use futures::stream::BoxStream;
 use openraft::errors::RaftError;
 use openraft::raft::{AppendEntriesRequest, AppendEntriesResponse, TransferLeaderRequest, VoteRequest};
@@ -82,55 +84,61 @@ impl Handle {
     /// # Errors
     /// [`Error::NotAdmitted`], [`Error::WrongCluster`], [`Error::WrongServer`] and [`Error::Message`] if the message is
     /// not for this server; [`Error::NoVoteYet`]; [`Error::Stopped`], [`Error::Fatal`].
-    pub async fn receive(&self, kind: MessageKind, message: Bytes) -> Result<Bytes, Error> {
-        let (running, body) = self.open(message)?;
-        let raft = &running.raft;
-        match kind {
-            MessageKind::Append => {
-                let request: AppendEntriesRequest<TypeConfig> = wire::decode(&body)?;
-                let response = raft.append_entries(request).await.map_err(failed)?;
-                if !matches!(response, AppendEntriesResponse::HigherVote(_)) {
-                    self.inner.contact.note();
+    pub fn receive(&self, kind: MessageKind, message: Bytes) -> BoxFuture<'_, Result<Bytes, Error>> {
+        async move {
+            let (running, body) = self.open(message)?;
+            let raft = &running.raft;
+            match kind {
+                MessageKind::Append => {
+                    let request: AppendEntriesRequest<TypeConfig> = wire::decode(&body)?;
+                    let response = raft.append_entries(request).await.map_err(failed)?;
+                    if !matches!(response, AppendEntriesResponse::HigherVote(_)) {
+                        self.inner.contact.note();
+                    }
+                    wire::response(&response)
                 }
-                wire::response(&response)
-            }
-            MessageKind::Vote => {
-                let request: VoteRequest<TypeConfig> = wire::decode(&body)?;
-                // The leader itself asked for this election, so it relies on no lease.
-                if !request.leadership_transfer {
+                MessageKind::Vote => {
+                    let request: VoteRequest<TypeConfig> = wire::decode(&body)?;
+                    // The leader itself asked for this election, so it relies on no lease.
+                    if !request.leadership_transfer {
+                        running.ensure_votes()?;
+                    }
+                    wire::response(&raft.vote(request).await.map_err(failed)?)
+                }
+                MessageKind::PreVote => {
                     running.ensure_votes()?;
+                    let request: VoteRequest<TypeConfig> = wire::decode(&body)?;
+                    wire::response(&raft.pre_vote(request).await.map_err(failed)?)
                 }
-                wire::response(&raft.vote(request).await.map_err(failed)?)
-            }
-            MessageKind::PreVote => {
-                running.ensure_votes()?;
-                let request: VoteRequest<TypeConfig> = wire::decode(&body)?;
-                wire::response(&raft.pre_vote(request).await.map_err(failed)?)
-            }
-            MessageKind::ReadIndex => wire::response(&self.read_index().await?),
-            MessageKind::TransferLeader => {
-                let request: TransferLeaderRequest<TypeConfig> = wire::decode(&body)?;
-                wire::response(&raft.handle_transfer_leader(request).await.map_err(fatal)?)
+                MessageKind::ReadIndex => wire::response(&self.read_index().await?),
+                MessageKind::TransferLeader => {
+                    let request: TransferLeaderRequest<TypeConfig> = wire::decode(&body)?;
+                    wire::response(&raft.handle_transfer_leader(request).await.map_err(fatal)?)
+                }
             }
         }
+        .boxed()
     }
 
     /// Receives and installs a snapshot of the leader, and returns the response.
     ///
     /// # Errors
     /// As [`Self::receive`]; [`Error::SnapshotNotReceived`].
-    pub async fn receive_snapshot(
+    pub fn receive_snapshot(
         &self,
         head: Bytes,
         chunks: BoxStream<'static, io::Result<Bytes>>,
-    ) -> Result<Bytes, Error> {
-        let (running, head) = self.open(head)?;
-        let SnapshotHead { vote, meta, length } = wire::decode(&head)?;
-        let contact = || self.inner.contact.note();
-        let received = running.inbox.receive(length, chunks, contact).await;
-        let snapshot = RaftSnapshot { meta, snapshot: received.map_err(Error::SnapshotNotReceived)? };
-        let response = running.raft.install_full_snapshot(vote, snapshot).await.map_err(fatal)?;
-        wire::response(&response)
+    ) -> BoxFuture<'_, Result<Bytes, Error>> {
+        async move {
+            let (running, head) = self.open(head)?;
+            let SnapshotHead { vote, meta, length } = wire::decode(&head)?;
+            let contact = || self.inner.contact.note();
+            let received = running.inbox.receive(length, chunks, contact).await;
+            let snapshot = RaftSnapshot { meta, snapshot: received.map_err(Error::SnapshotNotReceived)? };
+            let response = running.raft.install_full_snapshot(vote, snapshot).await.map_err(fatal)?;
+            wire::response(&response)
+        }
+        .boxed()
     }
 
     /// Checks that a message is from this cluster and for this server.

@@ -16,6 +16,8 @@
 //!
 //! A failed write or flush is final: [`Service::run`] returns [`Error::Fatal`] and the process should end, because
 //! the content of the disk is then unknown.
+//!
+//! Public functions return boxed futures. An `async fn` would be compiled in each crate that awaits it, and openraft with it.
 
 mod blocking;
 mod commits;

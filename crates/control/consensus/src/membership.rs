@@ -5,6 +5,8 @@ use crate::raft::{LogId, Membership as RaftMembership, TypeConfig};
 use crate::runtime::timeout;
 use crate::start::{Running, fatal, led_term, why_stopped};
 use crate::{Error, Leadership, MembershipError, Peer, PeerAddress, ServerId};
+use futures::FutureExt as _;
+use futures::future::BoxFuture;
 use openraft::async_runtime::WatchReceiver;
 use openraft::entry::EntryPayload;
 use openraft::errors::{ClientWriteError, RaftError};
@@ -128,84 +130,102 @@ impl Handle {
     ///
     /// # Errors
     /// As [`Self::propose`].
-    pub async fn next_number(&self) -> Result<ServerId, Error> {
-        let done = self.inner.running()?.raft.write_blank().await.map_err(failed)?;
-        Ok(ServerId(FIRST_ADMITTED + done.log_id.index))
+    pub fn next_number(&self) -> BoxFuture<'_, Result<ServerId, Error>> {
+        async move {
+            let done = self.inner.running()?.raft.write_blank().await.map_err(failed)?;
+            Ok(ServerId(FIRST_ADMITTED + done.log_id.index))
+        }
+        .boxed()
     }
 
     /// Adds a member that receives the log and does not vote.
     ///
     /// # Errors
     /// [`Error::Membership`], and as [`Self::propose`].
-    pub async fn add_learner(
+    pub fn add_learner(
         &self,
         seen: MembershipVersion,
         number: ServerId,
         peer: Peer,
-    ) -> Result<(), Error> {
-        let members = self.members_at(seen)?;
-        if members.get(number).is_some() {
-            return Err(MembershipError::Member(number).into());
+    ) -> BoxFuture<'_, Result<(), Error>> {
+        async move {
+            let members = self.members_at(seen)?;
+            if members.get(number).is_some() {
+                return Err(MembershipError::Member(number).into());
+            }
+            let mut nodes = members.nodes();
+            nodes.insert(number.0, peer);
+            self.append_membership(seen, members.voter_ids(), nodes).await
         }
-        let mut nodes = members.nodes();
-        nodes.insert(number.0, peer);
-        self.append_membership(seen, members.voter_ids(), nodes).await
+        .boxed()
     }
 
     /// Makes a member a voter.
     ///
     /// # Errors
     /// [`Error::Membership`], and as [`Self::propose`].
-    pub async fn promote(&self, seen: MembershipVersion, number: ServerId) -> Result<(), Error> {
-        let members = self.members_at(seen)?;
-        if members.require(number)?.voter {
-            return Err(MembershipError::Member(number).into());
+    pub fn promote(&self, seen: MembershipVersion, number: ServerId) -> BoxFuture<'_, Result<(), Error>> {
+        async move {
+            let members = self.members_at(seen)?;
+            if members.require(number)?.voter {
+                return Err(MembershipError::Member(number).into());
+            }
+            let mut voters = members.voter_ids();
+            voters.insert(number.0);
+            self.append_membership(seen, voters, members.nodes()).await
         }
-        let mut voters = members.voter_ids();
-        voters.insert(number.0);
-        self.append_membership(seen, voters, members.nodes()).await
+        .boxed()
     }
 
     /// Makes a voter a member that does not vote.
     ///
     /// # Errors
     /// [`Error::Membership`], and as [`Self::propose`].
-    pub async fn demote(&self, seen: MembershipVersion, number: ServerId) -> Result<(), Error> {
-        let members = self.members_at(seen)?;
-        members.require(number)?;
-        self.append_membership(seen, members.voters_without(number)?, members.nodes()).await
+    pub fn demote(&self, seen: MembershipVersion, number: ServerId) -> BoxFuture<'_, Result<(), Error>> {
+        async move {
+            let members = self.members_at(seen)?;
+            members.require(number)?;
+            self.append_membership(seen, members.voters_without(number)?, members.nodes()).await
+        }
+        .boxed()
     }
 
     /// Removes a member. A leader that removes itself passes its leadership on a moment later.
     ///
     /// # Errors
     /// [`Error::Membership`], and as [`Self::propose`].
-    pub async fn remove(&self, seen: MembershipVersion, number: ServerId) -> Result<(), Error> {
-        let members = self.members_at(seen)?;
-        members.require(number)?;
-        let mut nodes = members.nodes();
-        nodes.remove(&number.0);
-        self.append_membership(seen, members.voters_without(number)?, nodes).await
+    pub fn remove(&self, seen: MembershipVersion, number: ServerId) -> BoxFuture<'_, Result<(), Error>> {
+        async move {
+            let members = self.members_at(seen)?;
+            members.require(number)?;
+            let mut nodes = members.nodes();
+            nodes.remove(&number.0);
+            self.append_membership(seen, members.voters_without(number)?, nodes).await
+        }
+        .boxed()
     }
 
     /// Records another name or address of a member.
     ///
     /// # Errors
     /// [`Error::Membership`], and as [`Self::propose`].
-    pub async fn update_peer(
+    pub fn update_peer(
         &self,
         seen: MembershipVersion,
         number: ServerId,
         peer: Peer,
-    ) -> Result<(), Error> {
-        let members = self.members_at(seen)?;
-        if members.require(number)?.peer == peer {
-            return Ok(());
+    ) -> BoxFuture<'_, Result<(), Error>> {
+        async move {
+            let members = self.members_at(seen)?;
+            if members.require(number)?.peer == peer {
+                return Ok(());
+            }
+            let change = ChangeMembers::SetNodes(BTreeMap::from([(number.0, peer)]));
+            let expected = Precondition::LastMembershipLogId { last_membership_log_id: seen.0 };
+            let raft = &self.inner.running()?.raft;
+            raft.change_membership_if(change, true, [expected]).await.map(drop).map_err(failed)
         }
-        let change = ChangeMembers::SetNodes(BTreeMap::from([(number.0, peer)]));
-        let expected = Precondition::LastMembershipLogId { last_membership_log_id: seen.0 };
-        let raft = &self.inner.running()?.raft;
-        raft.change_membership_if(change, true, [expected]).await.map(drop).map_err(failed)
+        .boxed()
     }
 
     /// Returns the membership if it is still the one that the caller has seen.
@@ -236,40 +256,43 @@ impl Handle {
     /// # Errors
     /// [`Error::NotLeader`]; [`Error::Membership`] if the server is not a voter, or if there is no other;
     /// [`Error::NotTransferred`] if no other server leads after two seconds.
-    pub async fn transfer(&self, to: Option<ServerId>) -> Result<ServerId, Error> {
-        let running = self.inner.running()?;
-        let mut metrics = running.raft.server_metrics();
-        let Some(term) = led_term(&metrics.borrow_watched()) else {
-            return Err(Error::NotLeader { leader: self.leader() });
-        };
-        let members = running.members();
-        let to = match to {
-            Some(to) if to == running.number => return Ok(to),
-            Some(to) if members.require(to)?.voter => to,
-            Some(to) => return Err(MembershipError::NotMember(to).into()),
-            None => members
-                .voters()
-                .filter(|member| member.number != running.number)
-                .max_by_key(|member| (member.matched, Reverse(member.last_contact)))
-                .map(|member| member.number)
-                .ok_or(MembershipError::LastVoter(running.number))?,
-        };
-        tracing::info!(%to, term, "passing leadership on");
-        // From now on, this server's lease proves nothing.
-        running.given_up.fetch_max(term, Ordering::SeqCst);
-        running.raft.trigger().transfer_leader(to.0).await.map_err(fatal)?;
-        let other_leads = async {
-            loop {
-                let leader = metrics.borrow_and_update().current_leader;
-                if let Some(leader) = leader.filter(|leader| *leader != running.number.0) {
-                    return Ok(ServerId(leader));
+    pub fn transfer(&self, to: Option<ServerId>) -> BoxFuture<'_, Result<ServerId, Error>> {
+        async move {
+            let running = self.inner.running()?;
+            let mut metrics = running.raft.server_metrics();
+            let Some(term) = led_term(&metrics.borrow_watched()) else {
+                return Err(Error::NotLeader { leader: self.leader() });
+            };
+            let members = running.members();
+            let to = match to {
+                Some(to) if to == running.number => return Ok(to),
+                Some(to) if members.require(to)?.voter => to,
+                Some(to) => return Err(MembershipError::NotMember(to).into()),
+                None => members
+                    .voters()
+                    .filter(|member| member.number != running.number)
+                    .max_by_key(|member| (member.matched, Reverse(member.last_contact)))
+                    .map(|member| member.number)
+                    .ok_or(MembershipError::LastVoter(running.number))?,
+            };
+            tracing::info!(%to, term, "passing leadership on");
+            // From now on, this server's lease proves nothing.
+            running.given_up.fetch_max(term, Ordering::SeqCst);
+            running.raft.trigger().transfer_leader(to.0).await.map_err(fatal)?;
+            let other_leads = async {
+                loop {
+                    let leader = metrics.borrow_and_update().current_leader;
+                    if let Some(leader) = leader.filter(|leader| *leader != running.number.0) {
+                        return Ok(ServerId(leader));
+                    }
+                    if metrics.changed().await.is_err() {
+                        return Err(why_stopped(&running.raft));
+                    }
                 }
-                if metrics.changed().await.is_err() {
-                    return Err(why_stopped(&running.raft));
-                }
-            }
-        };
-        timeout(TRANSFER_TIMEOUT, other_leads).await.map_err(|_| Error::NotTransferred { to })?
+            };
+            timeout(TRANSFER_TIMEOUT, other_leads).await.map_err(|_| Error::NotTransferred { to })?
+        }
+        .boxed()
     }
 
     /// Returns the leader, if it is known and another server.

@@ -6,6 +6,7 @@ use crate::raft::ServerMetrics;
 use crate::runtime::{now, sleep_until, timeout};
 use crate::start::{Inner, Running, fatal, led_term, why_stopped};
 use crate::{Error, PeerAddress, ServerId};
+use futures::FutureExt as _;
 use futures::future::BoxFuture;
 use openraft::async_runtime::WatchReceiver;
 use std::fmt;
@@ -42,35 +43,38 @@ impl Service {
     ///
     /// # Errors
     /// [`Error::Fatal`] at once if the log cannot continue. The process should then end.
-    pub async fn run(self, cancel: CancellationToken) -> Result<(), Error> {
-        let result = tokio::select! {
-            biased;
-            () = cancel.cancelled() => Ok(()),
-            () = self.inner.stopped.cancelled() => Ok(()),
-            () = self.inner.launched.cancelled() => self.supervise(&cancel).await,
-            // Without openraft, nothing else notices. No later write succeeds, so the server could never be admitted.
-            () = self.inner.writer.failed() => {
-                Err(Error::fatal("writing the replicated log failed before the server had a number"))
+    pub fn run(self, cancel: CancellationToken) -> BoxFuture<'static, Result<(), Error>> {
+        async move {
+            let result = tokio::select! {
+                biased;
+                () = cancel.cancelled() => Ok(()),
+                () = self.inner.stopped.cancelled() => Ok(()),
+                () = self.inner.launched.cancelled() => self.supervise(&cancel).await,
+                // Without openraft, nothing else notices. No later write succeeds, so the server could never be admitted.
+                () = self.inner.writer.failed() => {
+                    Err(Error::fatal("writing the replicated log failed before the server had a number"))
+                }
+            };
+            match self.inner.running() {
+                Ok(running) => drop(running.raft.shutdown().await),
+                Err(_) => self.inner.abandon().await,
             }
-        };
-        match self.inner.running() {
-            Ok(running) => drop(running.raft.shutdown().await),
-            Err(_) => self.inner.abandon().await,
-        }
-        self.inner.leadership.send_replace(Leadership::Unknown);
-        result?;
-        if let Ok(running) = self.inner.running() {
-            match why_stopped(&running.raft) {
-                Error::Stopped => {}
-                error => return Err(error),
+            self.inner.leadership.send_replace(Leadership::Unknown);
+            result?;
+            if let Ok(running) = self.inner.running() {
+                match why_stopped(&running.raft) {
+                    Error::Stopped => {}
+                    error => return Err(error),
+                }
             }
+            if let Some(closed) = self.closed
+                && timeout(CLOSE_TIMEOUT, closed.cancelled()).await.is_err()
+            {
+                tracing::warn!("the replicated log is still open although it was shut down");
+            }
+            Ok(())
         }
-        if let Some(closed) = self.closed
-            && timeout(CLOSE_TIMEOUT, closed.cancelled()).await.is_err()
-        {
-            tracing::warn!("the replicated log is still open although it was shut down");
-        }
-        Ok(())
+        .boxed()
     }
 
     async fn supervise(&self, cancel: &CancellationToken) -> Result<(), Error> {

@@ -14,6 +14,8 @@ use crate::runtime::{now, planted, suspended};
 use crate::service::Service;
 use crate::snapshot::{Inbox, SnapshotStore};
 use crate::{Config, Error, PeerAddress, ServerId, Storage};
+use futures::FutureExt as _;
+use futures::future::BoxFuture;
 use openraft::async_runtime::WatchReceiver;
 use openraft::errors::{Fatal, ForwardToLeader, InitializeError, RaftError};
 use openraft::{Raft, SnapshotPolicy};
@@ -95,18 +97,29 @@ impl Consensus {
     /// # Errors
     /// If the configuration is refused; if the data directory is unusable, in use or damaged; if the state machine
     /// cannot read its snapshot, or cannot apply a command in the log.
-    pub async fn start(
+    pub fn start(
         config: Config,
         transport: Arc<dyn PeerTransport>,
         state_machine: impl StateMachine,
-    ) -> Result<(Handle, Service), Error> {
-        config.validate()?;
-        let closed = CancellationToken::new();
-        let (log, snapshots, identity) = open(&config, closed.clone()).await?;
-        let closed = (config.storage != Storage::Memory).then_some(closed);
-        let after = (config.snapshot_after_bytes, config.snapshot_after_entries);
-        let machine = Machine::new(Box::new(state_machine), log.clone(), snapshots, after);
-        Self::launch(config, transport, identity, log, machine, closed).await
+    ) -> BoxFuture<'static, Result<(Handle, Service), Error>> {
+        Self::open_and_launch(config, transport, Box::new(state_machine))
+    }
+
+    fn open_and_launch(
+        config: Config,
+        transport: Arc<dyn PeerTransport>,
+        state_machine: Box<dyn StateMachine>,
+    ) -> BoxFuture<'static, Result<(Handle, Service), Error>> {
+        async move {
+            config.validate()?;
+            let closed = CancellationToken::new();
+            let (log, snapshots, identity) = open(&config, closed.clone()).await?;
+            let closed = (config.storage != Storage::Memory).then_some(closed);
+            let after = (config.snapshot_after_bytes, config.snapshot_after_entries);
+            let machine = Machine::new(state_machine, log.clone(), snapshots, after);
+            Self::launch(config, transport, identity, log, machine, closed).await
+        }
+        .boxed()
     }
 
     pub(crate) async fn launch(
