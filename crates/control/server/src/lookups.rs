@@ -136,7 +136,8 @@ fn find(core: &Core, root: &Root, caller: &Caller, lookup: &Lookup) -> Found {
         }
         Lookup::Variables { namespace, prefix } => {
             let rows = root.variables_with_prefix(Some(namespace), prefix);
-            let seen = rows.filter(|row| caller.variable(namespace.as_str(), &row.key.path, VarCap::List));
+            let seen =
+                rows.filter(|row| caller.variable(namespace.as_str(), row.key.path.as_str(), VarCap::List));
             Found::Variables(seen.map(|row| stub(row.metadata())).collect())
         }
         Lookup::Service { namespace, name } if sees(namespace.as_str()) => {

@@ -80,7 +80,7 @@ fn check_key(key: &VariableKey) -> Result<(), VariableFault> {
     if key.namespace.as_str() == "*" {
         return Err(VariableFault::WildcardNamespace);
     }
-    check_path(&key.path).map_err(|reason| VariableFault::Path { reason })
+    check_path(key.path.as_str()).map_err(|reason| VariableFault::Path { reason })
 }
 
 impl Core {

@@ -137,7 +137,7 @@ impl EventRow {
             Self::HostVolume(_) => String::new(),
             Self::CsiVolume { row, .. } => row.id.to_string(),
             Self::CsiPlugin { row, .. } => row.id.to_string(),
-            Self::Variable { row, .. } => row.key.path.clone(),
+            Self::Variable { row, .. } => row.key.path.to_string(),
             Self::Namespace { row, .. } => row.name.to_string(),
             Self::NodePool(row) => row.name.clone(),
             Self::AclPolicy(row) => row.name.clone(),

@@ -392,9 +392,11 @@ impl Root {
         self.variables
             .range(from..)
             .take_while(move |(key, _)| {
-                namespace.as_ref().is_none_or(|ns| key.namespace == *ns && key.path.starts_with(&stop))
+                namespace
+                    .as_ref()
+                    .is_none_or(|ns| key.namespace == *ns && key.path.as_str().starts_with(&stop))
             })
-            .filter(move |(key, _)| key.path.starts_with(&prefix))
+            .filter(move |(key, _)| key.path.as_str().starts_with(&prefix))
             .map(|(_, row)| row)
     }
 

@@ -200,6 +200,10 @@ id!(
     /// A host volume, by UUID.
     HostVolumeId
 );
+id!(
+    /// The path of a variable within its namespace.
+    VariablePath
+);
 
 impl Namespace {
     /// The namespace that is always there.

@@ -43,6 +43,6 @@ pub mod words;
 
 pub use id::{
     AllocId, DeploymentId, EvalId, HostVolumeId, JobId, JobKey, Namespace, NodeId, PluginId, ServiceId,
-    VolumeId, VolumeKey,
+    VariablePath, VolumeId, VolumeKey,
 };
 pub use time::{BootInstant, Nanos, Time, UnixNanos};

@@ -1,7 +1,7 @@
 //! Variables: small sets of named values that are kept sealed (docs/reference/http-api.md, section 5.9).
 
 use crate::duration::GoDuration;
-use crate::id::Namespace;
+use crate::id::{Namespace, VariablePath};
 use crate::sealed::SealedSecrets;
 use crate::ser::Secrets;
 use crate::time::{Nanos, UnixNanos};
@@ -18,13 +18,13 @@ pub const MAX_PATH: usize = 128;
 pub struct VariableKey {
     /// Namespace; it need not exist.
     pub namespace: Namespace,
-    /// Path.
-    pub path: String,
+    /// Path. A write copies a page of the table of variables, and with it the keys on that page.
+    pub path: VariablePath,
 }
 
 impl VariableKey {
     /// Key of a variable in a namespace.
-    pub fn new(namespace: impl Into<Namespace>, path: impl Into<String>) -> Self {
+    pub fn new(namespace: impl Into<Namespace>, path: impl Into<VariablePath>) -> Self {
         Self { namespace: namespace.into(), path: path.into() }
     }
 }
@@ -146,7 +146,7 @@ impl Variable {
     pub fn metadata(&self) -> VariableMetadata {
         VariableMetadata {
             namespace: self.key.namespace.clone(),
-            path: self.key.path.clone(),
+            path: self.key.path.as_str().to_owned(),
             lock: self.lock.clone(),
             create_index: self.create_index,
             modify_index: self.modify_index,

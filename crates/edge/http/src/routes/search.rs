@@ -131,8 +131,9 @@ pub(crate) fn found(
         }
         "vars" => {
             let rows = root.variables_with_prefix(namespace, prefix);
-            let rows = rows.filter(|v| caller.variable(v.key.namespace.as_str(), &v.key.path, VarCap::List));
-            rows.take(most).map(|v| v.key.path.clone()).collect()
+            let rows =
+                rows.filter(|v| caller.variable(v.key.namespace.as_str(), v.key.path.as_str(), VarCap::List));
+            rows.take(most).map(|v| v.key.path.to_string()).collect()
         }
         "scaling_policy" => {
             let jobs = root.jobs().filter(|job| here(&job.namespace));

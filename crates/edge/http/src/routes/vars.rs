@@ -18,7 +18,7 @@ use std::sync::Arc;
 
 /// The keys by which the list of variables can be sorted.
 pub(crate) const KEYS: Keys<Variable> = keys!(Variable {
-    "path" => |_, row| &row.key.path,
+    "path" => |_, row| row.key.path.as_str(),
     "namespace" => |_, row| row.key.namespace.as_str(),
     "create" => |_, row| row.create_index,
     "modify" => |_, row| row.modify_index,
@@ -31,7 +31,7 @@ pub(crate) async fn list(call: &Call) -> Result<Reply, ApiError> {
     let (mut meta, (rows, next)) = blocking::read(call, |reads| {
         let rows = reads.snapshot().variables_with_prefix(namespace.as_ref(), prefix);
         let seen = |row: &&Arc<Variable>| {
-            call.caller().variable(row.key.namespace.as_str(), &row.key.path, VarCap::List)
+            call.caller().variable(row.key.namespace.as_str(), row.key.path.as_str(), VarCap::List)
         };
         let rows = rows.filter(seen).collect();
         let (rows, next) = page(
@@ -227,7 +227,7 @@ fn written(
         let text = encode(&json!(variable), false);
         Reply::raw(TEXT, text).status(StatusCode::CONFLICT).index(index)
     };
-    let reads = call.caller().variable(key.namespace.as_str(), &key.path, VarCap::Read);
+    let reads = call.caller().variable(key.namespace.as_str(), key.path.as_str(), VarCap::Read);
     match done {
         VariableWritten::Done { variable: Some(mut variable), index } => {
             if !reads {
