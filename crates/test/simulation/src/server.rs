@@ -181,9 +181,9 @@ impl Sim {
             start: Start::Wait,
             peer: peer(host),
             storage: Storage::Virtual(disk),
-            snapshot_after_entries: 60,
-            snapshot_after_bytes: 1000,
-            keep_entries: 30,
+            snapshot_after_entries: 20,
+            snapshot_after_bytes: 400,
+            keep_entries: 10,
             ..Config::memory(ServerId(0))
         };
         let (handle, service) = match Consensus::start(config, Arc::new(wire), machine).await {
