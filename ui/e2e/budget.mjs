@@ -4,11 +4,24 @@
 import { address, api, browser, context, expect, heading, live, main, open, session } from './browser.mjs';
 import { callsAfterAnswers, Changes, elements, firstContent, LIMITS, LISTS, memory, requestsAtRest } from './measure.mjs';
 
+/** Milliseconds after which the page makes all its calls, with or without its first content (`First` in `live.svelte.ts`). */
+const REST = 500;
+const MAX_LOADS = 5;
+
+/** Loads a page until the first content comes before the rest of the calls, or for the last time. A busy machine takes longer. */
+async function undisturbed(path, selector) {
+  for (let load = 1; ; load += 1) {
+    const own = await browser.newContext();
+    const loaded = await firstContent(path, selector, own);
+    if (loaded.took < REST || load === MAX_LOADS) return { ...loaded, own };
+    await own.close();
+  }
+}
+
 const steps = {
   async 'the first load is small and asks little'() {
     for (const [path, selector] of [['', 'section .attention, section p .status'], ...LISTS.map(([path, , selector]) => [path, selector])]) {
-      const own = await browser.newContext();
-      const { page, requests, calls } = await firstContent(path, selector, own);
+      const { page, requests, calls, own } = await undisturbed(path, selector);
       const names = requests.map((entry) => new URL(entry.url).pathname);
       const bytes = requests.filter((entry) => !entry.url.includes('/v1/')).reduce((sum, entry) => sum + entry.bytes, 0);
       expect(bytes > 10_000 && bytes <= LIMITS.firstLoad, `at most ${LIMITS.firstLoad} bytes on ${path}, were ${bytes}: ${names.join(' ')}`);
