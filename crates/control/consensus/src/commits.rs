@@ -2,7 +2,8 @@
 //!
 //! A leader that has committed an entry sends the commit to each follower. A client that writes one value after the other sends
 //! the next write within a fraction of a millisecond, and its entry carries the commit as well. So a message that carries only a
-//! commit is delayed for a moment, unless a read at a follower depends on the commit.
+//! commit is delayed for a moment, unless a follower reads at this commit or at a later one. A read at an earlier commit, whose own
+//! message was replaced, may wait for that moment.
 
 use crate::raft::TypeConfig;
 use crate::runtime::{now, sleep_until};
@@ -35,7 +36,7 @@ impl Commits {
         }
     }
 
-    /// Waits until a follower reads at an index that is not committed before `index`.
+    /// Waits until a follower reads at `index` or a later one.
     async fn until_read(&self, index: u64) {
         loop {
             let mut changed = std::pin::pin!(self.changed.notified());
