@@ -12,12 +12,12 @@ const SEARCHED: u64 = 40;
 const FOUND: [(&str, u64); 8] = [
     ("no-quorum-round", 1),
     ("wall-clock-fence", 14),
-    ("no-floor", 12),
-    ("no-term", 15),
+    ("no-floor", 13),
+    ("no-term", 25),
     ("no-failover", 1),
     ("unproved-read", 9),
     ("unproved-discard", 6),
-    ("stale-before-recovery", 4),
+    ("stale-before-recovery", 6),
 ];
 
 #[test]
