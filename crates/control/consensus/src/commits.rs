@@ -2,8 +2,10 @@
 //!
 //! A leader that has committed an entry sends the commit to each follower. A client that writes one value after the other sends
 //! the next write within a fraction of a millisecond, and its entry carries the commit as well. So a message that carries only a
-//! commit is delayed for a moment, unless a follower reads at this commit or at a later one. A read at an earlier commit, whose own
-//! message was replaced, may wait for that moment.
+//! commit is delayed for a moment, unless a follower reads above the commit that was sent last.
+//!
+//! Example: commit 4 was sent, and the message with commit 5 is delayed. A follower asks for the index to read at, and receives
+//! 5. The delay ends, also if commit 6 has replaced commit 5 in the message.
 
 use crate::raft::TypeConfig;
 use crate::runtime::{now, sleep_until};
@@ -30,19 +32,19 @@ pub(crate) struct Commits {
 
 impl Commits {
     /// Sends commits up to this index to followers without delay: one of them reads there.
-    pub(crate) fn hurry(&self, index: u64) {
+    pub(crate) fn expedite(&self, index: u64) {
         if self.read.fetch_max(index, Ordering::SeqCst) < index {
             self.changed.notify_waiters();
         }
     }
 
-    /// Waits until a follower reads at `index` or a later one.
-    async fn until_read(&self, index: u64) {
+    /// Waits until a follower reads above `sent`.
+    async fn until_read_above(&self, sent: u64) {
         loop {
             let mut changed = std::pin::pin!(self.changed.notified());
             // Registered before the look, so that no notification is missed.
             changed.as_mut().enable();
-            if self.read.load(Ordering::SeqCst) >= index {
+            if self.read.load(Ordering::SeqCst) > sent {
                 return;
             }
             changed.await;
@@ -58,26 +60,26 @@ pub(crate) fn delay_commits<S>(input: S, commits: Arc<Commits>, delay: Duration)
 where
     S: Stream<Item = Append> + Send + Unpin + 'static,
 {
-    let next = move |(mut input, commits, is_first): (stream::Fuse<S>, Arc<Commits>, bool)| async move {
+    let next = move |(mut input, commits, sent): (stream::Fuse<S>, Arc<Commits>, Option<u64>)| async move {
         let mut request = input.next().await?;
-        if !is_first {
+        if let Some(sent) = sent {
             let deadline = now() + delay;
             while request.entries.is_empty() {
-                let committed = request.leader_commit.map_or(0, |id| id.index);
                 tokio::select! {
                     biased;
                     following = input.next() => match following {
                         Some(following) => request = following,
                         None => break,
                     },
-                    () = commits.until_read(committed) => break,
+                    () = commits.until_read_above(sent) => break,
                     () = sleep_until(deadline) => break,
                 }
             }
         }
-        Some((request, (input, commits, false)))
+        let committed = request.leader_commit.map_or(0, |id| id.index);
+        Some((request, (input, commits, Some(committed))))
     };
-    stream::unfold((input.fuse(), commits, true), next).boxed()
+    stream::unfold((input.fuse(), commits, None), next).boxed()
 }
 
 #[cfg(test)]
@@ -156,13 +158,23 @@ mod tests {
         let (sender, mut output) = started(&commits, LONG).await;
         sender.unbounded_send(request(1, 0, 5)).unwrap();
         let mut next = output.next();
-        commits.hurry(4);
-        assert!((&mut next).now_or_never().is_none(), "the read needs no new commit");
-        commits.hurry(5);
+        commits.expedite(1);
+        assert!((&mut next).now_or_never().is_none(), "the commit that was sent is enough for the read");
+        commits.expedite(5);
         assert_eq!(next.now_or_never().flatten().as_ref().map(shape), Some((0, 5)));
         // The read came before the commit.
-        commits.hurry(6);
+        commits.expedite(6);
         sender.unbounded_send(request(1, 0, 6)).unwrap();
+        assert_eq!(output.next().now_or_never().flatten().as_ref().map(shape), Some((0, 6)));
+    }
+
+    #[tokio::test]
+    async fn a_read_ends_the_delay_of_a_commit_that_replaced_its_own() {
+        let commits = Arc::new(Commits::default());
+        let (sender, mut output) = started(&commits, LONG).await;
+        sender.unbounded_send(request(1, 0, 5)).unwrap();
+        sender.unbounded_send(request(1, 0, 6)).unwrap();
+        commits.expedite(5);
         assert_eq!(output.next().now_or_never().flatten().as_ref().map(shape), Some((0, 6)));
     }
 }

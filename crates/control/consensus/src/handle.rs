@@ -268,7 +268,7 @@ impl Handle {
             Some(index) => index,
             None => running.rounds.join().await?,
         };
-        running.commits.hurry(index);
+        running.commits.expedite(index);
         Ok(index)
     }
 
