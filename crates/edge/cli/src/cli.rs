@@ -12,15 +12,18 @@ use crate::error::{CliError, Outcome};
 use crate::local::Local;
 use crate::out::Out;
 use caravan_args as args;
-use clap::{CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
+use clap::{Args as _, CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 use mistakes::mistake;
 use std::ffi::OsString;
 use std::process::ExitCode;
 
+/// The name of the program.
+const PROGRAM: &str = "caravan";
+
 /// An open workload orchestrator
 #[derive(Debug, Parser)]
 #[command(
-    name = "caravan",
+    name = PROGRAM,
     disable_help_subcommand = true,
     after_help = "Other commands:\n  agent            Run an agent; `caravan agent -dev` needs nothing else\n  \
                   plugin hostpath  Run the bundled CSI plugin\n\n\
@@ -148,6 +151,26 @@ fn tree() -> clap::Command {
     data::with_templates(Cli::command())
 }
 
+/// Returns the built command tree for `args`, which begin with the program's name. If the first argument is a command,
+/// the tree has no others: building all of them takes longer than everything else that a short command does.
+fn tree_for(args: &[OsString]) -> clap::Command {
+    let whole = Cli::command();
+    let first = args.get(1).and_then(|word| word.to_str());
+    let root = match first.and_then(|word| whole.find_subcommand(word)).cloned() {
+        Some(verb) => {
+            let root = clap::Command::new(PROGRAM).disable_help_subcommand(true);
+            General::augment_args(root)
+                .subcommand_required(true)
+                .arg_required_else_help(true)
+                .subcommand(verb)
+        }
+        None => whole,
+    };
+    let mut root = data::with_templates(root);
+    root.build();
+    root
+}
+
 /// Returns whether the first argument is a command of this crate.
 ///
 /// ```
@@ -192,9 +215,9 @@ fn start(args: Vec<OsString>, local: Local) -> ExitCode {
 
 /// Runs the command line with the given outputs and returns the exit status. `args` begins with the program's name.
 async fn run_with(args: Vec<OsString>, out: Out, local: Local) -> u8 {
-    let mut root = tree();
-    root.build();
-    let args = args::normalise(&root, mistakes::renamed(&out, args));
+    let args = mistakes::renamed(&out, args);
+    let mut root = tree_for(&args);
+    let args = args::normalise(&root, args);
     let first = args.get(1).and_then(|word| word.to_str()).unwrap_or_default();
     if let Some(done) = completion::install(&out, first) {
         return done.unwrap_or_else(|error| {
@@ -207,7 +230,7 @@ async fn run_with(args: Vec<OsString>, out: Out, local: Local) -> u8 {
         return 0;
     }
     let path = path(&root, &args);
-    let matches = match root.clone().try_get_matches_from(&args) {
+    let matches = match root.try_get_matches_from_mut(&args) {
         Ok(matches) => matches,
         Err(error) => return mistake(&out, &path, &error),
     };

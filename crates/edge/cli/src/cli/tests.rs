@@ -8,9 +8,8 @@ use super::mistakes::unknown;
 use super::*;
 
 fn parse(line: &str) -> Result<Cli, clap::Error> {
-    let mut root = tree();
-    root.build();
-    let args = line.split_whitespace().map(OsString::from).collect();
+    let args = line.split_whitespace().map(OsString::from).collect::<Vec<_>>();
+    let mut root = tree_for(&args);
     let args = args::normalise(&root, args);
     root.try_get_matches_from_mut(args).and_then(|matches| Cli::from_arg_matches(&matches))
 }
@@ -18,6 +17,29 @@ fn parse(line: &str) -> Result<Cli, clap::Error> {
 #[test]
 fn the_tree_is_sound() {
     tree().debug_assert();
+}
+
+#[test]
+fn the_tree_of_a_command_has_no_others() {
+    let names = |line: &str| {
+        let args: Vec<OsString> = line.split_whitespace().map(OsString::from).collect();
+        tree_for(&args).get_subcommands().map(|verb| verb.get_name().to_owned()).collect::<Vec<_>>()
+    };
+    assert_eq!(names("caravan job run f"), ["job"]);
+    for line in ["caravan", "caravan jbo", "caravan -help", "caravan -namespace job status"] {
+        assert!(names(line).len() > 40, "{line}");
+    }
+}
+
+#[test]
+fn the_tree_of_a_command_is_a_part_of_the_whole_tree() {
+    let whole = command();
+    for verb in whole.get_subcommands() {
+        let args = [OsString::from("caravan"), OsString::from(verb.get_name())];
+        let tree = tree_for(&args);
+        let part = tree.find_subcommand(verb.get_name()).unwrap();
+        assert_eq!(format!("{part:?}"), format!("{verb:?}"));
+    }
 }
 
 #[test]
@@ -30,6 +52,7 @@ fn lines_that_users_of_the_reference_type_are_understood() {
         "caravan explain E0401",
         "caravan run web.nomad.hcl -address=http://127.0.0.1:1",
         "caravan -namespace=* status",
+        "caravan -namespace job status",
         "caravan fmt -check -list=false -recursive -write=false a b",
         "caravan job init -short -template=x f.hcl",
         "caravan job history -p -version 3 -diff-tag golden -full web",
