@@ -32,11 +32,14 @@ const foreign = new Set();
 /** Returns the troubles since the last call, and drops them: a step that expects some reads them. */
 export const takeTroubles = () => troubles.splice(0);
 
+// The page shows the reason of a refusal; the browser reports the status besides. Other tests create network interfaces; the
+// browser then aborts its requests, and the page sends them again.
+const expected = /status of 4\d\d|net::ERR_NETWORK_CHANGED/;
+
 /** Collects what goes wrong on a page. */
 export function watch(page) {
   page.on('console', (message) => {
-    // The page shows the reason of a refusal; the browser reports the status besides.
-    if (message.type() === 'error' && !/status of 4\d\d/.test(message.text())) troubles.push(message.text());
+    if (message.type() === 'error' && !expected.test(message.text())) troubles.push(message.text());
   });
   page.on('pageerror', (error) => troubles.push(String(error)));
   page.on('response', async (response) => {
