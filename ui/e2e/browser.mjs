@@ -51,12 +51,19 @@ export function watch(page) {
   });
 }
 
-/** Opens a path below `/ui/`, or another address. */
+/** Opens a path below `/ui/`, or another address. Tries again if the browser aborts the request, see `expected`. */
 export async function open(path, within = context) {
   const page = await within.newPage();
   watch(page);
-  await page.goto(new URL(path, `${address}/ui/`).href);
-  return page;
+  const { href } = new URL(path, `${address}/ui/`);
+  for (let tries = 1; ; tries += 1) {
+    try {
+      await page.goto(href);
+      return page;
+    } catch (error) {
+      if (tries === 5 || !error.message.includes('net::ERR_NETWORK_CHANGED')) throw error;
+    }
+  }
 }
 
 export function expect(condition, what) {
