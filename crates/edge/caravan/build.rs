@@ -3,8 +3,8 @@
 use std::process::Command;
 
 fn main() {
-    // A development build has half a million addresses that depend on the place of the program in memory. To adjust them takes
-    // half the time of a short command. A program that users run has a random place, which makes attacks harder.
+    // A development build has half a million addresses that depend on the place of the program in memory. To adjust them
+    // delays each start. A program that users run has a random place, which makes attacks harder.
     if std::env::var("PROFILE").is_ok_and(|profile| profile == "debug") {
         println!("cargo:rustc-link-arg-bins=-no-pie");
     }
