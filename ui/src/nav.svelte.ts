@@ -3,7 +3,7 @@
 import { tick } from 'svelte';
 import { useRegion } from './api/client';
 import { rawPath, uiRoot } from './api/places';
-import { parse, type Page, type Route } from './lib/route';
+import { link, parse, type Page, type Route } from './lib/route';
 
 /** Parameters that stay in the address when the page changes. */
 const KEPT = ['namespace', 'region'];
@@ -18,6 +18,14 @@ class Nav {
   get namespace(): string {
     return this.query.get('namespace') || '*';
   }
+
+  /** The parameters that links keep. */
+  kept = $derived(
+    KEPT.flatMap((name): [string, string][] => {
+      const value = this.query.get(name);
+      return value ? [[name, value]] : [];
+    }),
+  );
 }
 
 export const nav = new Nav();
@@ -35,12 +43,7 @@ export function own(...pages: Page[]): { readonly route: Route } {
 
 /** Returns the link to a path below `/ui/`, with the namespace and the region of the current address. */
 export function href(path: string): string {
-  const url = new URL(path, uiRoot);
-  for (const name of KEPT) {
-    const value = nav.query.get(name);
-    if (value && !url.searchParams.has(name)) url.searchParams.set(name, value);
-  }
-  return url.pathname + url.search;
+  return link(uiRoot, path, nav.kept);
 }
 
 function show(): void {
@@ -82,6 +85,8 @@ function move(to: string, instead = false): void {
   if (location.pathname !== before) {
     scrollTo(0, 0);
     isFocusDue = true;
+    // The browser places the whole page if the focused element is removed.
+    if (document.activeElement instanceof HTMLElement && document.activeElement.matches('main h1, main a')) document.activeElement.blur();
   }
 }
 

@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest';
-import { parse, splitId, to, type Page } from './route';
+import { link, parse, splitId, to, type Page } from './route';
 
 describe('addresses', () => {
   const rows: [string, Page, string, string, string][] = [
@@ -87,5 +87,19 @@ describe('addresses', () => {
     expect(splitId('a@b@c')).toEqual({ id: 'a@b', ns: 'c' });
     expect(splitId('@c')).toEqual({ id: '@c', ns: 'default' });
     expect(splitId('%')).toEqual({ id: '%', ns: 'default' });
+  });
+});
+
+describe('links', () => {
+  const root = new URL('https://proxy.test/some/prefix/ui/');
+  it.each([
+    ['jobs/a%2Fb@team', [], '/some/prefix/ui/jobs/a%2Fb@team'],
+    ['', [], '/some/prefix/ui/'],
+    ['evaluations?currentEval=1', [], '/some/prefix/ui/evaluations?currentEval=1'],
+    ['jobs', [['namespace', 'a b'], ['region', 'eu']], '/some/prefix/ui/jobs?namespace=a+b&region=eu'],
+    ['jobs?namespace=own', [['namespace', 'team']], '/some/prefix/ui/jobs?namespace=own'],
+    ['jobs#part', [], '/some/prefix/ui/jobs'],
+  ] as [string, [string, string][], string][])('%s with %j', (path, kept, expected) => {
+    expect(link(root, path, kept)).toBe(expected);
   });
 });

@@ -164,6 +164,17 @@ export const to = {
   variable: (path: string, ns: string) => `variables/var/${path.split('/').map(enc).join('/')}@${enc(ns)}`,
 };
 
+/** Returns the link to a path below `root`, with parameters that the path does not name itself. */
+export function link(root: URL, path: string, kept: readonly (readonly [string, string])[]): string {
+  // Lists have hundreds of links: most have no parameters, and need no parser.
+  if (kept.length === 0 && !/[?#]/.test(path)) return root.pathname + path;
+  const url = new URL(path, root);
+  for (const [name, value] of kept) {
+    if (!url.searchParams.has(name)) url.searchParams.set(name, value);
+  }
+  return url.pathname + url.search;
+}
+
 /** Which entry of the navigation a page belongs to. */
 export function section(page: Page): string {
   switch (page) {

@@ -16,11 +16,20 @@ const LOOKS: Record<Tone, { sign: string; words: string[] }> = {
   done: { sign: '○', words: ['complete', 'dead', 'gone', 'cancelled', 'canceled', 'stopped', 'left', 'ended'] },
 };
 
+interface Look {
+  tone: Tone;
+  sign: string;
+}
+
+/** The looks by state: lists look up hundreds of states. */
+const BY_WORD = new Map(
+  (Object.entries(LOOKS) as [Tone, { sign: string; words: string[] }][]).flatMap(([tone, { sign, words }]) =>
+    words.map((word): [string, Look] => [word, { tone, sign }]),
+  ),
+);
+const OTHER: Look = { tone: 'done', sign: LOOKS.done.sign };
+
 /** Returns the look of a state. */
-export function look(word: string): { tone: Tone; sign: string } {
-  const lower = word.toLowerCase();
-  for (const [tone, { sign, words }] of Object.entries(LOOKS) as [Tone, { sign: string; words: string[] }][]) {
-    if (words.includes(lower)) return { tone, sign };
-  }
-  return { tone: 'done', sign: '○' };
+export function look(word: string): Look {
+  return BY_WORD.get(word.toLowerCase()) ?? OTHER;
 }

@@ -3,10 +3,9 @@
 
 import { tick, untrack } from 'svelte';
 import { hold, span } from '../lib/hold';
+import { later } from '../lib/later';
 import { nav } from '../nav.svelte';
 
-/** The rows of the first step: more than a window shows. */
-const FIRST = 40;
 /** The longest pause before the second step, in milliseconds: a window that is not visible draws nothing. */
 const PAUSE = 200;
 /** Lists with more rows are drawn in part. */
@@ -15,6 +14,8 @@ const LONG = 200;
 const MARGIN = 40;
 /** The height of a row until one is measured, in pixels. */
 const HEIGHT = 34;
+/** Returns the rows of the first step: as many as a window shows that has nothing else. */
+const fitting = () => Math.ceil(innerHeight / HEIGHT);
 
 export interface Staged<T> {
   readonly rows: T[];
@@ -40,15 +41,7 @@ export function staged<T>(rows: () => T[], key?: (row: T) => string): Staged<T> 
   const hasRows = $derived(rows().length > 0);
   $effect(() => {
     if (isWhole || !hasRows) return;
-    const whole = () => (isWhole = true);
-    const late = setTimeout(whole, PAUSE);
-    let soon: ReturnType<typeof setTimeout> | undefined;
-    const frame = requestAnimationFrame(() => (soon = setTimeout(whole)));
-    return () => {
-      clearTimeout(late);
-      clearTimeout(soon);
-      cancelAnimationFrame(frame);
-    };
+    return later(() => (isWhole = true), PAUSE);
   });
 
   // The order that the user sees, and the rows under the pointer and the focus.
@@ -72,7 +65,7 @@ export function staged<T>(rows: () => T[], key?: (row: T) => string): Staged<T> 
   });
 
   let height = $state(HEIGHT);
-  let view = $state.raw({ first: 0, until: FIRST });
+  let view = $state.raw({ first: 0, until: fitting() });
   let element: HTMLTableSectionElement | undefined;
   const isLong = $derived(held.rows.length > LONG);
   function look() {
@@ -81,7 +74,7 @@ export function staged<T>(rows: () => T[], key?: (row: T) => string): Staged<T> 
     if (next.first !== view.first || next.until !== view.until) view = next;
   }
   $effect(() => {
-    if (!isLong) return;
+    if (!isLong || !isWhole) return;
     void held.rows;
     untrack(look);
     void tick().then(() => {
@@ -100,7 +93,7 @@ export function staged<T>(rows: () => T[], key?: (row: T) => string): Staged<T> 
   });
   const first = $derived(isLong ? Math.min(view.first, held.rows.length) : 0);
   const shown = $derived(
-    isLong ? held.rows.slice(first, view.until) : isWhole || held.rows.length <= FIRST ? held.rows : held.rows.slice(0, FIRST),
+    isLong ? held.rows.slice(first, view.until) : isWhole ? held.rows : held.rows.slice(0, view.until),
   );
 
   /** Returns the key of the row of an element. */
