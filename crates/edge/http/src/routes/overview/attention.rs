@@ -168,8 +168,7 @@ pub(super) fn of_allocs<'a>(rows: impl Iterator<Item = &'a Allocation>) -> Vec<I
     for row in rows {
         let is_failed = matches!(row.client_status, ClientStatus::Failed | ClientStatus::Lost);
         let is_wanted = row.desired_status == DesiredStatus::Run && row.next_allocation.is_empty();
-        let is_stopped = row.job.as_ref().is_some_and(|job| job.stop);
-        if !is_failed || !is_wanted || is_stopped {
+        if !is_failed || !is_wanted || row.job.as_ref().is_some_and(|job| job.stop) {
             continue;
         }
         let key = JobKey { namespace: row.namespace.clone(), id: row.job_id.clone() };
