@@ -5,6 +5,8 @@
 //! then each table as its name, its number of rows and its rows. Secondary indexes are not written but
 //! rebuilt. The job that an allocation runs is written once for all that share it.
 
+mod jobless;
+
 use crate::index::Indexes;
 use crate::root::{Root, ScalingEvents, Table};
 use crate::share::Sharing;
@@ -21,6 +23,7 @@ use caravan_types::operator::{RootKeyMaterial, RootKeyMeta};
 use caravan_types::packed::row::{AllocOfJob, Keyed};
 use caravan_types::packed::{Packed, UnpackError};
 use caravan_types::{JobKey, UnixNanos};
+use jobless::AllocRow;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, HashMap};
 use std::io::{self, Write};
@@ -309,11 +312,8 @@ impl RunJobs {
     }
 
     /// Returns the row of an allocation of the same root.
-    fn row(&self, alloc: &Allocation) -> AllocOfJob {
-        AllocOfJob {
-            job: alloc.job.as_ref().map(|job| self.places[&Arc::as_ptr(job)]),
-            alloc: Allocation { job: None, ..alloc.clone() },
-        }
+    fn row<'a>(&self, alloc: &'a Allocation) -> AllocRow<'a> {
+        AllocRow::new(alloc, alloc.job.as_ref().map(|job| self.places[&Arc::as_ptr(job)]))
     }
 }
 
