@@ -14,8 +14,10 @@ const LONG = 200;
 const MARGIN = 40;
 /** The height of a row until one is measured, in pixels. */
 const HEIGHT = 34;
+/** The rows of the first step in a window without a height, such as one that the browser prepares. */
+const FEW = 20;
 /** Returns the rows of the first step: as many as a window shows that has nothing else. */
-const fitting = () => Math.ceil(innerHeight / HEIGHT);
+const fitting = () => Math.max(FEW, Math.ceil(innerHeight / HEIGHT));
 
 export interface Staged<T> {
   readonly rows: T[];
