@@ -16,7 +16,7 @@ use crate::task::{ExitResult, TaskConfig, TaskHandle, TaskId, TaskState};
 use crate::{Error, Result};
 use std::path::Path;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// The longest time that a check waits for one step.
 const TIMEOUT: Duration = Duration::from_secs(120);
@@ -168,7 +168,13 @@ async fn end(driver: &Arc<dyn Driver>, id: &TaskId) -> Check {
 
 async fn fingerprint(fixture: &dyn Fixture) -> Check {
     let driver = fixture.driver();
-    let found = driver.fingerprint().await;
+    // An agent asks again too: on a busy machine, an engine may be slow to answer.
+    let deadline = Instant::now() + TIMEOUT;
+    let mut found = driver.fingerprint().await;
+    while found.state != Health::Healthy && Instant::now() < deadline {
+        tokio::time::sleep(POLL_INTERVAL).await;
+        found = driver.fingerprint().await;
+    }
     expect(found.state == Health::Healthy, || format!("{found:?}"))?;
     let key = format!("driver.{}", driver.name());
     expect(found.attributes.contains_key(&key), || format!("no attribute {key} in {found:?}"))
