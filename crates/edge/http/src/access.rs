@@ -340,7 +340,9 @@ pub(crate) fn any_event(caller: &Caller, topic: &str, namespace: &str) -> bool {
 impl Call {
     /// Returns whether the caller has a capability in a namespace; for rows of lists over all namespaces.
     pub(crate) fn may(&self, namespace: &Namespace, cap: NsCap) -> bool {
-        self.caller.load().may(namespace.as_str(), cap)
+        let caller = self.caller.load();
+        // The names of the rows' namespaces are scattered in memory: a caller with all rights needs no look at them.
+        caller.is_management() || caller.may(namespace.as_str(), cap)
     }
 
     /// Checks the right of this route in the namespace of an object that the body describes.

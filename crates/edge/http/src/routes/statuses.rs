@@ -118,10 +118,8 @@ pub(super) fn listed<'r>(
     with_children: bool,
 ) -> impl Iterator<Item = &'r Arc<Job>> {
     let rows = root.jobs_with_prefix(namespace, prefix);
-    let caller = call.caller();
-    let sees_all = caller.is_management();
     rows.filter(move |job| with_children || job.parent_id.is_empty())
-        .filter(move |job| sees_all || caller.may(job.namespace.as_str(), NsCap::ReadJob))
+        .filter(|job| call.may(&job.namespace, NsCap::ReadJob))
 }
 
 fn status(root: &Root, job: &Job, desired: Allocs) -> Value {
