@@ -15,6 +15,7 @@ mod volume;
 
 use crate::changes::ChangeSet;
 use crate::root::Root;
+use crate::rows::AllocRows;
 use crate::tx::Tx;
 use crate::{plugins, status};
 use caravan_types::command::{Change, Command, NodeChange, Outcome, Refusal};
@@ -30,6 +31,16 @@ impl Root {
     ///
     /// The result depends on the arguments only. A refused command changes only the root's index.
     pub fn apply(&self, index: u64, command: &Command) -> (Self, Outcome, ChangeSet) {
+        let (root, outcome, changes, _) = self.apply_with_rows(index, command);
+        (root, outcome, changes)
+    }
+
+    /// Does the same, and returns the rows of the changed allocations too.
+    pub(crate) fn apply_with_rows(
+        &self,
+        index: u64,
+        command: &Command,
+    ) -> (Self, Outcome, ChangeSet, AllocRows) {
         let mut tx = Tx::new(self, index, command.now);
         let refused = match tx.change(&command.change) {
             Ok(()) => {
@@ -54,7 +65,7 @@ impl Root {
             kind: command.change.kind(),
             changes: tx.changes.into_iter().collect(),
         };
-        (tx.root, Outcome { index, refused, job_modify_index }, changes)
+        (tx.root, Outcome { index, refused, job_modify_index }, changes, tx.allocs)
     }
 }
 

@@ -15,6 +15,7 @@ pub use log::{
 
 use crate::changes::{ChangeSet, Changed};
 use crate::root::{Root, Snapshot};
+use crate::rows::AllocRows;
 use crate::tenancy::AdminRow;
 use caravan_types::acl::{AuthMethod, BindingRule, Policy, Role, Token};
 use caravan_types::alloc::Allocation;
@@ -295,7 +296,7 @@ fn plugin(before: Option<&Arc<Plugin>>, after: &Arc<Plugin>) -> EventRow {
 }
 
 /// Returns the events of a command: one for each row, in the order of the set.
-pub fn events(set: &ChangeSet, before: &Root, after: &Snapshot) -> Vec<Event> {
+pub(crate) fn events(set: &ChangeSet, before: &Root, after: &Snapshot, allocs: &AllocRows) -> Vec<Event> {
     let volume = |row: Arc<Volume>| {
         let used = Arc::new(VolumeUse::of(after, &row));
         EventRow::CsiVolume { row, used }
@@ -313,7 +314,7 @@ pub fn events(set: &ChangeSet, before: &Root, after: &Snapshot) -> Vec<Event> {
                 (before.job(key).cloned().map(|row| EventRow::Job { row, deleted: true }), true)
             }
             Changed::Eval(id) => (after.eval(id).cloned().map(EventRow::Evaluation), false),
-            Changed::Alloc(id) => (after.alloc(id).cloned().map(EventRow::Allocation), false),
+            Changed::Alloc(id) => (allocs.get(id).1.cloned().map(EventRow::Allocation), false),
             Changed::Deployment(id) => (after.deployment(id).cloned().map(EventRow::Deployment), false),
             Changed::Service(id) => (after.service(id).cloned().map(EventRow::Service), false),
             Changed::ServiceRemoved(id) => (before.service(id).cloned().map(EventRow::Service), true),

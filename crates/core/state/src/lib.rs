@@ -17,6 +17,7 @@ mod plugins;
 mod read;
 mod reads;
 mod root;
+mod rows;
 mod share;
 mod snapshot;
 mod staged;
@@ -32,7 +33,7 @@ pub use check::{check, check_volumes};
 pub use dump::dump;
 pub use events::{
     CoalescedReader, EVENT_BUFFER, EVENT_BUFFER_BYTES, Event, EventBatch, EventLimit, EventLog, EventObject,
-    EventReader, EventRow, EventsMissed, Pending, VolumeUse, events,
+    EventReader, EventRow, EventsMissed, Pending, VolumeUse,
 };
 pub use reads::Reads;
 pub use root::{Root, ScalingEvents, Snapshot, Table};

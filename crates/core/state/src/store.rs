@@ -89,7 +89,7 @@ impl Store {
     pub fn apply(&self, log_index: u64, command: &Command) -> Outcome {
         let _writer = self.lock();
         let before = self.root.load_full();
-        let (root, outcome, changes) = before.apply(before.index_of(log_index), command);
+        let (root, outcome, changes, allocs) = before.apply_with_rows(before.index_of(log_index), command);
         let index = root.index();
         let after = Arc::new(root);
         self.root.store(after.clone());
@@ -98,8 +98,8 @@ impl Store {
             self.events.reset();
             self.registry.wake_all();
         } else {
-            self.registry.wake(&changes, &before, &after);
-            self.events.push(&changes, &before, &after);
+            self.registry.wake(&changes, &before, &after, &allocs);
+            self.events.push(&changes, &before, &after, &allocs);
         }
         self.index.send_replace(index);
         // An error only means that there is no receiver.

@@ -9,6 +9,7 @@ use crate::claim;
 use crate::index::{plugins_of_job, plugins_of_node};
 use crate::plugins::Touched;
 use crate::root::{Root, Table};
+use crate::rows::AllocRows;
 use caravan_types::alloc::Allocation;
 use caravan_types::command::{ClaimStep, JobSource};
 use caravan_types::deployment::Deployment;
@@ -38,6 +39,8 @@ pub(crate) struct Tx {
     pub(crate) index: u64,
     pub(crate) now: UnixNanos,
     pub(crate) changes: BTreeSet<Changed>,
+    /// The rows of the allocations among them.
+    pub(crate) allocs: AllocRows,
     /// Jobs whose status may change.
     pub(crate) jobs: BTreeSet<JobKey>,
     /// Jobs whose evaluations this command collected.
@@ -57,6 +60,7 @@ impl Tx {
             index,
             now,
             changes: BTreeSet::new(),
+            allocs: AllocRows::default(),
             jobs: BTreeSet::new(),
             collected: BTreeSet::new(),
             registered: BTreeSet::new(),
@@ -328,7 +332,9 @@ impl Tx {
         }
         self.tally_deployment(old.as_deref(), &alloc);
         let (id, over) = (alloc.id.clone(), alloc.client_terminal());
-        self.root.allocs.insert(id.clone(), Arc::new(alloc));
+        let row = Arc::new(alloc);
+        self.root.allocs.insert(id.clone(), row.clone());
+        self.allocs.record(&id, old, Some(row));
         self.changed(Changed::Alloc(id.clone()));
         if over {
             self.release_claims(&id);
@@ -350,6 +356,7 @@ impl Tx {
         self.root.secondary.alloc(&old, false);
         self.touch_plugins_of_alloc(&old);
         self.counts_moved(&old.job_key());
+        self.allocs.record(id, Some(old), None);
         self.changed(Changed::AllocRemoved(id.clone()));
         self.remove_services_of_alloc(id);
         self.release_claims(id);

@@ -5,6 +5,7 @@
 
 use crate::changes::{ChangeSet, Changed};
 use crate::root::{Root, Table};
+use crate::rows::AllocRows;
 use crate::tenancy::AdminRow;
 use crate::work::{Followers, Inbox, NodeWork};
 use caravan_types::alloc::Allocation;
@@ -186,7 +187,7 @@ impl Registry {
     }
 
     /// Wakes the watches of the changed topics.
-    pub(crate) fn wake(&self, set: &ChangeSet, before: &Root, after: &Root) {
+    pub(crate) fn wake(&self, set: &ChangeSet, before: &Root, after: &Root, allocs: &AllocRows) {
         if set.changes.is_empty() {
             return;
         }
@@ -199,7 +200,8 @@ impl Registry {
             tables.insert(changed.table());
             match changed {
                 Changed::Alloc(id) | Changed::AllocRemoved(id) => {
-                    waiting.tell_of_alloc(id, before.alloc(id), after.alloc(id));
+                    let (old, new) = allocs.get(id);
+                    waiting.tell_of_alloc(id, old, new);
                 }
                 other => topics_of(other, before, after, &mut |topic| waiting.tell(&topic)),
             }

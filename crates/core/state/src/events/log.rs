@@ -5,6 +5,7 @@ use super::weight::Weights;
 use super::{Event, events};
 use crate::changes::ChangeSet;
 use crate::root::{Root, Snapshot};
+use crate::rows::AllocRows;
 use parking_lot::{Mutex, MutexGuard};
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
@@ -119,8 +120,8 @@ impl EventLog {
         })
     }
 
-    pub(crate) fn push(&self, set: &ChangeSet, before: &Root, after: &Snapshot) {
-        let events = events(set, before, after);
+    pub(crate) fn push(&self, set: &ChangeSet, before: &Root, after: &Snapshot, allocs: &AllocRows) {
+        let events = events(set, before, after, allocs);
         if events.is_empty() {
             return;
         }

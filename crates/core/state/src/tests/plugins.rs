@@ -52,14 +52,14 @@ fn a_report_leaves_those_of_other_nodes_as_they_are() {
     let (before, old) = (world.root.clone(), row(&world).clone());
     let node = Box::new(plugin_node("n2", "p", false));
     let command = Command { now: UnixNanos(9), change: Change::NodeRegister { node, evals: vec![] } };
-    let (after, _, changes) = before.apply(before.index() + 1, &command);
+    let (after, _, changes, allocs) = before.apply_with_rows(before.index() + 1, &command);
     let new = shared(after.plugin(&"p".into())).clone();
     for (old, new) in [(&old.nodes, &new.nodes), (&old.controllers, &new.controllers)] {
         let kept = |id: &str| Arc::ptr_eq(&old[&NodeId::from(id)], &new[&NodeId::from(id)]);
         assert_eq!(["n1", "n2", "n3"].map(kept), [true, false, true]);
     }
     assert_eq!((new.nodes_healthy, new.controllers_healthy), (2, 2));
-    let events = events(&changes, &before, &Arc::new(after));
+    let events = events(&changes, &before, &Arc::new(after), &allocs);
     let written = events.iter().find_map(|event| match event.row {
         EventRow::CsiPlugin { written, .. } => Some(written),
         _ => None,

@@ -60,7 +60,7 @@ proptest! {
             let index = root.index() + 1;
             let now = UnixNanos(i64::try_from(index).unwrap());
             let command = Command { now, change: change(&root, op) };
-            let (next, outcome, set) = root.apply(index, &command);
+            let (next, outcome, set, allocs) = root.apply_with_rows(index, &command);
             prop_assert_eq!(check(&next), Vec::<String>::new(), "after {:?}", command);
             prop_assert_eq!(storages(&next), Vec::<String>::new(), "after {:?}", command);
             prop_assert_eq!(&root.apply(index, &command), &(next.clone(), outcome.clone(), set.clone()));
@@ -68,6 +68,11 @@ proptest! {
             let reported: BTreeSet<Changed> =
                 set.changes.iter().filter(|c| c.table() != Table::JobSummaries).cloned().collect();
             prop_assert_eq!(really_changed(&root, &next), reported, "after {:?}", command);
+            for changed in &set.changes {
+                if let Changed::Alloc(id) | Changed::AllocRemoved(id) = changed {
+                    prop_assert_eq!(allocs.get(id), (root.alloc(id), next.alloc(id)), "after {:?}", command);
+                }
+            }
             if outcome.refused.is_some() {
                 let same = Root { index, ..root.clone() };
                 prop_assert_eq!(&same, &next, "refused: {:?}", command);
