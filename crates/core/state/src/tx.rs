@@ -43,6 +43,8 @@ pub(crate) struct Tx {
     pub(crate) allocs: AllocRows,
     /// Jobs whose status may change.
     pub(crate) jobs: BTreeSet<JobKey>,
+    /// The last job that [`Tx::counts_moved`] marked.
+    moved: Option<JobKey>,
     /// Jobs whose evaluations this command collected.
     pub(crate) collected: BTreeSet<JobKey>,
     /// Jobs whose specification this command wrote.
@@ -62,6 +64,7 @@ impl Tx {
             changes: BTreeSet::new(),
             allocs: AllocRows::default(),
             jobs: BTreeSet::new(),
+            moved: None,
             collected: BTreeSet::new(),
             registered: BTreeSet::new(),
             plugins: BTreeMap::new(),
@@ -272,7 +275,6 @@ impl Tx {
             Some(old) => {
                 eval.create_index = old.create_index;
                 eval.create_time = old.create_time;
-                self.root.secondary.eval(old, false);
             }
             None => {
                 eval.create_index = self.index;
@@ -283,7 +285,11 @@ impl Tx {
         }
         let key = eval.job_key();
         self.counts_moved(&key);
-        self.root.secondary.eval(&eval, true);
+        // Most changes of a row concern no index.
+        if old.as_ref().is_none_or(|old| old.job_key() != key) {
+            old.iter().for_each(|old| self.root.secondary.eval(old, false));
+            self.root.secondary.eval(&eval, true);
+        }
         let id = eval.id.clone();
         self.root.evals.insert(id.clone(), Arc::new(eval));
         self.changed(Changed::Eval(id));
@@ -344,6 +350,11 @@ impl Tx {
 
     /// Marks a job whose counts changed: its summary, perhaps its status, perhaps its plugins' rows.
     fn counts_moved(&mut self, key: &JobKey) {
+        // A plan places hundreds of allocations of one job. Writing the job meanwhile marks the plugins of both versions.
+        if self.moved.as_ref() == Some(key) {
+            return;
+        }
+        self.moved = Some(key.clone());
         if let Some(job) = self.root.jobs.get(key).cloned() {
             self.touch_plugins(plugins_of_job(&job));
             self.changed(Changed::JobSummary(key.clone()));
@@ -390,19 +401,23 @@ impl Tx {
     pub(crate) fn put_deployment(&mut self, mut row: Deployment) {
         row.modify_index = self.index;
         row.modify_time = self.now;
-        match self.root.deployments.get(&row.id).cloned() {
+        let old = self.root.deployments.get(&row.id).cloned();
+        match &old {
             Some(old) => {
                 row.create_index = old.create_index;
                 row.create_time = old.create_time;
-                self.root.secondary.deployment(&old, false);
             }
             None => {
                 row.create_index = self.index;
                 row.create_time = self.now;
             }
         }
-        self.root.secondary.deployment(&row, true);
-        self.jobs.insert(JobKey { namespace: row.namespace.clone(), id: row.job_id.clone() });
+        let key = row.job_key();
+        if old.as_ref().is_none_or(|old| old.job_key() != key) {
+            old.iter().for_each(|old| self.root.secondary.deployment(old, false));
+            self.root.secondary.deployment(&row, true);
+        }
+        self.jobs.insert(key);
         let id = row.id.clone();
         self.root.deployments.insert(id.clone(), Arc::new(row));
         self.changed(Changed::Deployment(id));
