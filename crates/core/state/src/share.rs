@@ -6,6 +6,7 @@ use caravan_types::eval::AllocMetric;
 use caravan_types::small::Text;
 use caravan_types::{DeploymentId, EvalId, NodeId};
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::sync::Arc;
 
 /// The values of the last allocation of an evaluation and a group.
@@ -20,7 +21,7 @@ struct Like {
 /// Recently decoded values, for sharing with the next ones.
 #[derive(Default)]
 pub(crate) struct Sharing {
-    nodes: HashMap<NodeId, Text>,
+    nodes: HashMap<NodeId, (NodeId, Text)>,
     like: HashMap<EvalId, Vec<Like>>,
 }
 
@@ -34,11 +35,13 @@ fn same<T: PartialEq + Clone>(own: &mut T, other: &T) {
 impl Sharing {
     /// Replaces the id of a node by the shared one of its row. Returns the node's name.
     fn node(&mut self, root: &Root, id: &mut NodeId) -> Option<&Text> {
-        if !self.nodes.contains_key(id) {
-            let node = root.nodes.get(id)?;
-            self.nodes.insert(node.id.clone(), node.name.clone());
-        }
-        let (known, name) = self.nodes.get_key_value(id)?;
+        let (known, name) = match self.nodes.entry(id.clone()) {
+            Entry::Occupied(known) => known.into_mut(),
+            Entry::Vacant(unknown) => {
+                let node = root.nodes.get(unknown.key())?;
+                unknown.insert((node.id.clone(), node.name.clone()))
+            }
+        };
         *id = known.clone();
         Some(name)
     }

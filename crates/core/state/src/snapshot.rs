@@ -285,7 +285,7 @@ fn keyed<'r, T>((key, version): &(JobKey, u64), row: &'r Arc<T>) -> Keyed<&'r T>
 struct RunJobs {
     jobs: Vec<Arc<Job>>,
     /// The position of each job by its address. Equal jobs at several addresses have one position.
-    places: HashMap<*const Job, u32>,
+    places: foldhash::HashMap<*const Job, u32>,
 }
 
 impl RunJobs {

@@ -8,7 +8,6 @@ use caravan_types::alloc::Allocation;
 use caravan_types::plugin::{Plugin, Reports};
 use serde::de::value::Error;
 use serde::ser::{self, Serialize};
-use std::collections::HashMap;
 use std::fmt::Display;
 use std::mem::size_of;
 use std::sync::Arc;
@@ -28,7 +27,8 @@ const WRITTEN_REPORT: usize = 4 << 10;
 #[derive(Debug, Default)]
 pub(super) struct Weights {
     /// The number of holders and the size of each value, by its address. A held value keeps its address.
-    held: HashMap<usize, (u32, usize)>,
+    /// No user chooses addresses, so a fast hash serves.
+    held: foldhash::HashMap<usize, (u32, usize)>,
     total: usize,
 }
 
