@@ -1,7 +1,7 @@
 //! Leaders that are killed, and leaders that pass leadership on.
 
 use super::super::agent::millis;
-use super::connection::Connection;
+use super::connection::{Connection, alone};
 use super::{percentile, print};
 use anyhow::{Context, Result, bail};
 use caravan_testkit::{Servers, eventually};
@@ -37,7 +37,7 @@ pub(super) fn run(kills: usize, transfers: usize) -> Result<()> {
 fn first_write(address: &str, path: &str, value: &str) -> Result<()> {
     let deadline = Instant::now() + FAILOVER_TIMEOUT;
     loop {
-        match Connection::to(address).and_then(|mut connection| connection.write(path, value)) {
+        match alone(async { Connection::to(address).await?.write(path, value).await }) {
             Ok(()) => return Ok(()),
             Err(error) if Instant::now() > deadline => return Err(error),
             Err(_) => std::thread::sleep(ATTEMPT_INTERVAL),

@@ -1,10 +1,9 @@
 //! A large state that an empty server receives, and a log that stays bounded.
 
-use super::connection::Connection;
+use super::connection::{Connection, concurrently};
 use super::{print, size_of};
-use anyhow::{Result, anyhow, bail};
+use anyhow::{Result, bail};
 use caravan_testkit::{Agent, Servers, eventually_within};
-use std::thread;
 use std::time::{Duration, Instant};
 
 /// The size of a value of the large state: the largest value of a variable is 64 KiB, with its encryption.
@@ -53,24 +52,14 @@ fn join(servers: &mut Servers, state: usize) -> Result<()> {
     Ok(())
 }
 
-fn write_all(
-    agent: &Agent,
-    count: usize,
-    value: &str,
-    path: impl Fn(usize, usize) -> String + Sync,
-) -> Result<()> {
-    thread::scope(|scope| {
-        let one = |writer: usize| {
-            let path = &path;
-            move || -> Result<()> {
-                let mut connection = Connection::open(agent)?;
-                (0..count / WRITERS).try_for_each(|round| connection.write(&path(writer, round), value))
-            }
-        };
-        let running: Vec<_> = (0..WRITERS).map(|writer| scope.spawn(one(writer))).collect();
-        for thread in running {
-            thread.join().map_err(|_| anyhow!("a writer's thread panicked"))??;
+fn write_all(agent: &Agent, count: usize, value: &str, path: impl Fn(usize, usize) -> String) -> Result<()> {
+    let path = &path;
+    concurrently(WRITERS, |writer| async move {
+        let mut connection = Connection::open(agent).await?;
+        for round in 0..count / WRITERS {
+            connection.write(&path(writer, round), value).await?;
         }
         Ok(())
-    })
+    })?;
+    Ok(())
 }

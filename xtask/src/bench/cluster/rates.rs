@@ -2,9 +2,9 @@
 
 use super::super::agent::{millis, resident};
 use super::super::volumes::processor_time;
-use super::connection::Connection;
+use super::connection::{Connection, alone, concurrently};
 use super::{percentile, print};
-use anyhow::{Result, anyhow};
+use anyhow::Result;
 use caravan_testkit::{Agent, Servers};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -30,8 +30,8 @@ pub(super) fn run() -> Result<()> {
     at_rest(follower)?;
     let value = "x".repeat(VALUE);
     single(leader, &value)?;
-    let (count, mut times) = many(leader, WRITERS, |connection, writer, round| {
-        connection.write(&format!("load/{writer}/{}", round % 16), &value)
+    let (count, mut times) = many(leader, WRITERS, async |connection, writer, round| {
+        connection.write(&format!("load/{writer}/{}", round % 16), &value).await
     })?;
     print(&format!("writes of {VALUE} bytes by {WRITERS} writers"), count, "1/s");
     print("the same, p99", percentile(&mut times, 99), "ms");
@@ -44,13 +44,15 @@ pub(super) fn run() -> Result<()> {
         ("stale reads at a follower", follower, "?stale"),
     ] {
         let path = format!("{path}{suffix}");
-        let (rate, _) = many(agent, READERS, |connection, _, _| connection.expect("GET", &path, ""))?;
+        let (rate, _) =
+            many(agent, READERS, async |connection, _, _| connection.expect("GET", &path, "").await)?;
         print(what, rate, "1/s");
         rates.push(rate);
     }
     print("default reads through a follower, ratio to the leader", rates[1] / rates[0], "");
     print("stale reads at a follower, ratio to the leader", rates[3] / rates[2], "");
-    let read = |agent| many(agent, MANY_READERS, |connection, _, _| connection.expect("GET", path, ""));
+    let read =
+        |agent| many(agent, MANY_READERS, async |connection, _, _| connection.expect("GET", path, "").await);
     let (direct, through) = (read(leader)?.0, read(follower)?.0);
     print(&format!("default reads through a follower by {MANY_READERS} readers"), through, "1/s");
     print("the same, ratio to the leader", through / direct, "");
@@ -69,13 +71,16 @@ fn at_rest(follower: &Agent) -> Result<()> {
 }
 
 fn single(leader: &Agent, value: &str) -> Result<()> {
-    let mut connection = Connection::open(leader)?;
-    let mut times = Vec::new();
-    for round in 0..SINGLE {
-        let begun = Instant::now();
-        connection.write(&format!("single/{}", round % 16), value)?;
-        times.push(millis(begun));
-    }
+    let mut times = alone(async {
+        let mut connection = Connection::open(leader).await?;
+        let mut times = Vec::new();
+        for round in 0..SINGLE {
+            let begun = Instant::now();
+            connection.write(&format!("single/{}", round % 16), value).await?;
+            times.push(millis(begun));
+        }
+        Ok(times)
+    })?;
     print("write of a single writer, median", percentile(&mut times, 50), "ms");
     print("the same, p99", percentile(&mut times, 99), "ms");
     Ok(())
@@ -85,30 +90,21 @@ fn single(leader: &Agent, value: &str) -> Result<()> {
 fn many(
     agent: &Agent,
     connections: usize,
-    act: impl Fn(&mut Connection, usize, usize) -> Result<()> + Sync,
+    act: impl AsyncFn(&mut Connection, usize, usize) -> Result<()>,
 ) -> Result<(f64, Vec<f64>)> {
     let begun = Instant::now();
-    let times = thread::scope(|scope| {
-        let one = |number: usize| {
-            let act = &act;
-            move || -> Result<Vec<f64>> {
-                let mut connection = Connection::open(agent)?;
-                let mut times = Vec::new();
-                while begun.elapsed() < SPAN {
-                    let sent = Instant::now();
-                    act(&mut connection, number, times.len())?;
-                    times.push(millis(sent));
-                }
-                Ok(times)
-            }
-        };
-        let running: Vec<_> = (0..connections).map(|number| scope.spawn(one(number))).collect();
-        let mut all = Vec::new();
-        for thread in running {
-            all.extend(thread.join().map_err(|_| anyhow!("a connection's thread panicked"))??);
+    let act = &act;
+    let times = concurrently(connections, |number| async move {
+        let mut connection = Connection::open(agent).await?;
+        let mut times = Vec::new();
+        while begun.elapsed() < SPAN {
+            let sent = Instant::now();
+            act(&mut connection, number, times.len()).await?;
+            times.push(millis(sent));
         }
-        anyhow::Ok(all)
-    })?;
+        Ok(times)
+    })?
+    .concat();
     let count = f64::from(u32::try_from(times.len())?);
     Ok((count / begun.elapsed().as_secs_f64(), times))
 }
