@@ -95,6 +95,15 @@ impl Indexes {
         set(&mut self.evals_by_age, (eval.create_index, eval.id.clone()), present);
         set(&mut self.evals_by_job, (eval.job_key(), eval.id.clone()), present);
     }
+
+    /// Updates the indexes for a changed evaluation; most changes concern no index.
+    pub(crate) fn eval_changes(&mut self, old: &Evaluation, new: &Evaluation) {
+        if old.create_index != new.create_index || old.job_key() != new.job_key() {
+            self.eval(old, false);
+            self.eval(new, true);
+        }
+    }
+
     pub(crate) fn alloc(&mut self, alloc: &Allocation, present: bool) {
         set(&mut self.allocs_by_age, (alloc.create_index, alloc.id.clone()), present);
         set(&mut self.allocs_by_job, (alloc.job_key(), alloc.id.clone()), present);
@@ -145,6 +154,15 @@ impl Indexes {
         set(&mut self.deployments_by_age, (row.create_index, row.id.clone()), present);
         set(&mut self.deployments_by_job, (job, row.id.clone()), present);
     }
+
+    /// Updates the indexes for a changed deployment; most changes concern no index.
+    pub(crate) fn deployment_changes(&mut self, old: &Deployment, new: &Deployment) {
+        if old.create_index != new.create_index || old.job_key() != new.job_key() {
+            self.deployment(old, false);
+            self.deployment(new, true);
+        }
+    }
+
     pub(crate) fn volume(&mut self, volume: &Volume, present: bool) {
         set(&mut self.volumes_by_plugin, (volume.plugin_id.clone(), volume.key()), present);
         let plugin = volume.plugin_id.clone();
@@ -201,5 +219,37 @@ impl Indexes {
         root.services.values().for_each(|row| all.service(row, true));
         root.variables.values().for_each(|row| all.variable(row, true));
         all
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The indexes after a change equal those of the new row alone.
+    #[test]
+    fn a_changed_row_leaves_nothing_of_the_old_one() {
+        let eval = |job: &str, create_index| Evaluation {
+            id: "e".into(),
+            job_id: job.into(),
+            create_index,
+            ..Evaluation::default()
+        };
+        let deployment = |job: &str, create_index| Deployment {
+            id: "d".into(),
+            job_id: job.into(),
+            create_index,
+            ..Deployment::default()
+        };
+        for (job, create_index) in [("web", 1), ("api", 1), ("web", 2)] {
+            let (mut changed, mut fresh) = (Indexes::default(), Indexes::default());
+            changed.eval(&eval("web", 1), true);
+            changed.eval_changes(&eval("web", 1), &eval(job, create_index));
+            fresh.eval(&eval(job, create_index), true);
+            changed.deployment(&deployment("web", 1), true);
+            changed.deployment_changes(&deployment("web", 1), &deployment(job, create_index));
+            fresh.deployment(&deployment(job, create_index), true);
+            assert_eq!(changed, fresh, "{job} {create_index}");
+        }
     }
 }

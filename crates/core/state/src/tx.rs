@@ -285,10 +285,9 @@ impl Tx {
         }
         let key = eval.job_key();
         self.counts_moved(&key);
-        // Most changes of a row concern no index.
-        if old.as_ref().is_none_or(|old| old.job_key() != key) {
-            old.iter().for_each(|old| self.root.secondary.eval(old, false));
-            self.root.secondary.eval(&eval, true);
+        match &old {
+            Some(old) => self.root.secondary.eval_changes(old, &eval),
+            None => self.root.secondary.eval(&eval, true),
         }
         let id = eval.id.clone();
         self.root.evals.insert(id.clone(), Arc::new(eval));
@@ -412,12 +411,11 @@ impl Tx {
                 row.create_time = self.now;
             }
         }
-        let key = row.job_key();
-        if old.as_ref().is_none_or(|old| old.job_key() != key) {
-            old.iter().for_each(|old| self.root.secondary.deployment(old, false));
-            self.root.secondary.deployment(&row, true);
+        match &old {
+            Some(old) => self.root.secondary.deployment_changes(old, &row),
+            None => self.root.secondary.deployment(&row, true),
         }
-        self.jobs.insert(key);
+        self.jobs.insert(row.job_key());
         let id = row.id.clone();
         self.root.deployments.insert(id.clone(), Arc::new(row));
         self.changed(Changed::Deployment(id));
