@@ -19,8 +19,7 @@ pub(super) fn concurrently<T, F>(count: usize, one: impl Fn(usize) -> F) -> Resu
 where
     F: Future<Output = Result<T>>,
 {
-    let runtime = Builder::new_current_thread().enable_all().build()?;
-    runtime.block_on(try_join_all((0..count).map(one)))
+    alone(try_join_all((0..count).map(one)))
 }
 
 /// Runs a single future on this thread.
