@@ -6,16 +6,17 @@ use crate::runtime::{suspended, timeout};
 use crate::start::{Running, fatal, not_leader, why_stopped};
 use crate::{Error, Leadership, PeerAddress};
 use futures::FutureExt;
-use futures::future::{BoxFuture, Shared};
+use futures::future::BoxFuture;
 use openraft::async_runtime::WatchReceiver;
 use openraft::errors::{LinearizableReadError, RaftError};
 use openraft::type_config::TypeConfigExt;
 use openraft::{Instant as _, LinearizerOption};
 use parking_lot::Mutex;
+use std::mem;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Weak};
 use std::time::Duration;
-use tokio::sync::watch;
+use tokio::sync::{oneshot, watch};
 
 /// How long a round waits for a quorum.
 pub(crate) const ROUND_TIMEOUT: Duration = Duration::from_secs(5);
@@ -54,20 +55,25 @@ impl From<RoundError> for Error {
 }
 
 type Begin = dyn Fn() -> BoxFuture<'static, Result<u64, Error>> + Send + Sync;
-type Round = Shared<BoxFuture<'static, Result<u64, RoundError>>>;
+type Caller = oneshot::Sender<Result<u64, RoundError>>;
 
 /// Rounds of questions to other servers. At most one is in progress, and the next one serves all callers that arrived
 /// meanwhile.
+///
+/// A task of its own drives the rounds, so that a caller wakes once for each round, however many steps the round has.
 pub(crate) struct Rounds {
     begin: Arc<Begin>,
-    state: Arc<Mutex<RoundState>>,
+    queue: Arc<Mutex<Queue>>,
 }
 
 #[derive(Default)]
-struct RoundState {
-    last: Option<Round>,
-    /// Whether the last round has not begun yet, so that new callers may join it.
-    open: bool,
+struct Queue {
+    /// The callers of the next round.
+    callers: Vec<Caller>,
+    /// Whether a task drives rounds until there are no callers.
+    driven: bool,
+    /// Whether several callers shared the last round.
+    was_shared: bool,
 }
 
 impl Rounds {
@@ -93,43 +99,70 @@ impl Rounds {
     }
 
     fn of(begin: impl Fn() -> BoxFuture<'static, Result<u64, Error>> + Send + Sync + 'static) -> Self {
-        Self { begin: Arc::new(begin), state: Arc::default() }
+        Self { begin: Arc::new(begin), queue: Arc::default() }
     }
 
     /// Waits for a round that began after the call.
     pub(crate) async fn join(&self) -> Result<u64, Error> {
-        let round = {
-            let mut state = self.state.lock();
-            match &state.last {
-                Some(round) if state.open => round.clone(),
-                previous => {
-                    let begin = Arc::clone(&self.begin);
-                    let next = next_round(begin, previous.clone(), Arc::downgrade(&self.state));
-                    *state = RoundState { last: Some(next.clone()), open: true };
-                    next
-                }
-            }
+        let (caller, outcome) = oneshot::channel();
+        let driven = {
+            let mut queue = self.queue.lock();
+            queue.callers.push(caller);
+            mem::replace(&mut queue.driven, true)
         };
-        Ok(round.await?)
+        if !driven {
+            let driver = Driver { queue: Arc::clone(&self.queue), has_ended: false };
+            drop(TypeConfig::spawn(driver.drive(Arc::clone(&self.begin))));
+        }
+        // The task that drives the rounds ends early only with its runtime.
+        Ok(outcome.await.unwrap_or(Err(RoundError::Stopped))?)
     }
 }
 
-/// Returns a round that begins when it is polled and the previous one has ended.
-fn next_round(begin: Arc<Begin>, previous: Option<Round>, state: Weak<Mutex<RoundState>>) -> Round {
-    let round = async move {
-        if let Some(previous) = previous {
-            // Its outcome is for its own callers.
-            let _ = previous.await;
+/// The task that drives rounds. If it ends early, the callers of the next round fail, and the next caller starts another.
+struct Driver {
+    queue: Arc<Mutex<Queue>>,
+    has_ended: bool,
+}
+
+impl Driver {
+    async fn drive(mut self, begin: Arc<Begin>) {
+        loop {
+            // Callers whose requests have arrived and were not handled yet share this round. A single caller waits for no
+            // others, because a yield of an idle server wakes another thread.
+            if self.queue.lock().was_shared {
+                tokio::task::yield_now().await;
+            }
+            let Some(callers) = self.next() else { return };
+            let outcome = begin().await.map_err(RoundError::from);
+            for caller in callers {
+                // A caller that does not wait any more needs no outcome.
+                let _ = caller.send(outcome.clone());
+            }
         }
-        // Callers whose requests have arrived and were not handled yet share this round. An idle server has none, and
-        // begins at once.
-        tokio::task::yield_now().await;
-        if let Some(state) = state.upgrade() {
-            state.lock().open = false;
+    }
+
+    /// Takes the callers of the next round. Without any, the task must end.
+    fn next(&mut self) -> Option<Vec<Caller>> {
+        let mut queue = self.queue.lock();
+        queue.callers.retain(|caller| !caller.is_closed());
+        let callers = mem::take(&mut queue.callers);
+        self.has_ended = callers.is_empty();
+        queue.driven = !self.has_ended;
+        if !self.has_ended {
+            queue.was_shared = callers.len() > 1;
         }
-        Ok(begin().await?)
-    };
-    round.boxed().shared()
+        queue.driven.then_some(callers)
+    }
+}
+
+impl Drop for Driver {
+    fn drop(&mut self) {
+        // After a regular end, another task may drive the rounds already.
+        if !self.has_ended {
+            *self.queue.lock() = Queue::default();
+        }
+    }
 }
 
 /// Runs one round.
@@ -248,6 +281,57 @@ impl Suspensions {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::pin::pin;
+    use std::sync::atomic::{AtomicBool, AtomicU64};
+    use tokio::sync::Semaphore;
+
+    /// Returns rounds that wait for a permit each, with the number of rounds that began.
+    fn rounds() -> (Arc<Rounds>, Arc<Semaphore>, Arc<AtomicU64>) {
+        let (permits, begun) = (Arc::new(Semaphore::new(0)), Arc::new(AtomicU64::new(0)));
+        let (gate, count) = (Arc::clone(&permits), Arc::clone(&begun));
+        let rounds = Rounds::of(move || {
+            let (gate, number) = (Arc::clone(&gate), count.fetch_add(1, Ordering::SeqCst) + 1);
+            async move {
+                gate.acquire().await.expect("the semaphore is open").forget();
+                Ok(number)
+            }
+            .boxed()
+        });
+        (Arc::new(rounds), permits, begun)
+    }
+
+    #[tokio::test]
+    async fn callers_share_the_round_that_begins_after_their_calls() {
+        let (rounds, permits, begun) = rounds();
+        let mut first = pin!(rounds.join());
+        assert!(futures::poll!(&mut first).is_pending());
+        while begun.load(Ordering::SeqCst) == 0 {
+            tokio::task::yield_now().await;
+        }
+        let mut dropped = Box::pin(rounds.join());
+        let later: Vec<_> = (0..5).map(|_| Box::pin(rounds.join())).collect();
+        let mut later = futures::future::join_all(later);
+        assert!(futures::poll!(&mut dropped).is_pending() && futures::poll!(&mut later).is_pending());
+        drop(dropped);
+        permits.add_permits(1);
+        assert!(matches!(first.await, Ok(1)));
+        permits.add_permits(1);
+        assert!(later.await.into_iter().all(|outcome| matches!(outcome, Ok(2))));
+        permits.add_permits(1);
+        assert!(matches!(rounds.join().await, Ok(3)), "rounds go on after a pause");
+        assert_eq!(begun.load(Ordering::SeqCst), 3);
+    }
+
+    #[tokio::test]
+    async fn a_round_that_panics_ends_no_later_round() {
+        let first = AtomicBool::new(true);
+        let rounds = Rounds::of(move || {
+            assert!(!first.swap(false, Ordering::SeqCst), "this panic belongs to the test");
+            async { Ok(7) }.boxed()
+        });
+        assert!(matches!(rounds.join().await, Err(Error::Stopped)));
+        assert!(matches!(rounds.join().await, Ok(7)));
+    }
 
     #[tokio::test]
     async fn a_suspension_is_noticed_once() {
