@@ -19,6 +19,7 @@
 mod channel;
 mod codec;
 mod error;
+mod exchange;
 mod gate;
 mod h2;
 mod io;
@@ -34,6 +35,7 @@ mod wire;
 pub use caravan_tls::Certificate;
 pub use channel::{Calling, Channel, ConnectOptions, ItemStream, RetryPolicy, ServerList, Targets};
 pub use error::{Code, RpcError, ServeError};
+pub use exchange::Exchange;
 pub use gate::{Entry, Gate, Limits, Ticket};
 pub use h2::KeepAlive;
 pub use io::{

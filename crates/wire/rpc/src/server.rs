@@ -1,5 +1,6 @@
 //! Listens, authenticates peers by their greeting, and serves or calls them.
 
+use crate::exchange;
 use crate::gate::{Entry, Limits, within};
 use crate::h2::{self, Connection, KeepAlive};
 use crate::io::{Accepted, Acceptor, BoxIo, TcpAcceptor};
@@ -249,7 +250,7 @@ async fn introduce(
     if let PeerIdentity::Server(server) = &mut peer {
         server.is_member = wire::challenge(io, role, &hello, &options.own).await?;
     }
-    if role == Role::Raft && !peer.is_member() {
+    if role.is_for_members() && !peer.is_member() {
         let reason = format!("{peer} has not proved that it belongs to this cluster");
         return Err(RpcError::new(Code::Permission, reason));
     }
@@ -301,6 +302,10 @@ async fn talk(
                 () = cancel.cancelled() => {}
             }
             Ok(())
+        }
+        (Role::Exchange, _) => {
+            let ended = exchange::serve(io, &options.router, &peer, &cancel).await;
+            ended.map_err(|error| lost(&error))
         }
         _ => {
             let (router, nodes) = (Arc::clone(&options.router), Some(options.registry.clone()));

@@ -37,11 +37,21 @@ pub enum Role {
     /// A server sends messages of the replicated log to another one. Both must have proved that they belong to the
     /// same cluster.
     Raft = 0x03,
+    /// As [`Self::Raft`], for short messages: one request and one response at a time, without HTTP/2.
+    Exchange = 0x04,
 }
 
 impl Role {
     fn parse(byte: u8) -> Option<Self> {
-        [Self::Rpc, Self::Reversed, Self::Raft].into_iter().find(|role| *role as u8 == byte)
+        [Self::Rpc, Self::Reversed, Self::Raft, Self::Exchange].into_iter().find(|role| *role as u8 == byte)
+    }
+
+    /// Returns whether both sides must have proved that they belong to the same cluster.
+    pub(crate) fn is_for_members(self) -> bool {
+        match self {
+            Self::Raft | Self::Exchange => true,
+            Self::Rpc | Self::Reversed => false,
+        }
     }
 }
 

@@ -3,11 +3,13 @@
 use caravan_consensus::Peer;
 use caravan_members::View;
 use caravan_rpc::{
-    Calling, Channel, ConnectOptions, Connector, Role, Router, ServerSide, SharedCredential, Targets,
+    Calling, Channel, ConnectOptions, Connector, Exchange, Role, Router, ServerSide, SharedCredential,
+    Targets,
 };
 use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::fmt;
+use std::hash::Hash;
 use std::sync::Arc;
 use tokio::sync::watch;
 use uuid::Uuid;
@@ -32,6 +34,12 @@ pub trait PeerChannels: fmt::Debug + Send + Sync + 'static {
 
     /// Returns a channel to a server of another region, with the rules of [`Self::channel`].
     fn foreign(&self, region: &str, peer: &Peer) -> Channel;
+
+    /// Returns the connection for short messages of the log to a server, if there can be one besides the channel.
+    fn exchange(&self, peer: &Peer) -> Option<Arc<Exchange>> {
+        let _ = peer;
+        None
+    }
 }
 
 /// The channels of a server that runs alone: every call fails.
@@ -76,6 +84,7 @@ pub struct RpcChannels {
     own: caravan_rpc::ServerSide,
     view: watch::Receiver<Arc<View>>,
     open: Mutex<HashMap<(Uuid, Lane), (Targets, Channel)>>,
+    exchanges: Mutex<HashMap<Uuid, (Targets, Arc<Exchange>)>>,
     foreign: Foreign,
 }
 
@@ -87,7 +96,7 @@ impl RpcChannels {
         view: watch::Receiver<Arc<View>>,
         foreign: Foreign,
     ) -> Self {
-        Self { options, own, view, open: Mutex::default(), foreign }
+        Self { options, own, view, open: Mutex::default(), exchanges: Mutex::default(), foreign }
     }
 
     fn address(&self, peer: &Peer) -> Vec<String> {
@@ -101,32 +110,55 @@ impl RpcChannels {
 
     /// Returns the channel to a server, which `options` opens for the server's UUID.
     fn open(&self, peer: &Peer, lane: Lane, options: impl FnOnce(String) -> ConnectOptions) -> Channel {
-        let address = self.address(peer);
-        let mut open = self.open.lock();
-        let (targets, channel) = open.entry((peer.server, lane)).or_insert_with(|| {
-            let targets = Targets::from(address.clone());
-            let to = if peer.server.is_nil() { String::new() } else { peer.server.to_string() };
-            let options = ConnectOptions { targets: targets.clone(), ..options(to) };
-            (targets, Channel::connect(options))
-        });
-        // A set of the same list would wake those who wait for changes.
-        if targets.list() != address {
-            targets.set(address);
-        }
-        channel.clone()
+        let create = |targets| Channel::connect(ConnectOptions { targets, ..options(uuid_of(peer)) });
+        at(&mut self.open.lock(), (peer.server, lane), self.address(peer), create)
     }
+
+    /// Returns the options of connections to a server of this region.
+    fn to_member(&self, role: Role, to: String) -> ConnectOptions {
+        let server = Some(Calling { own: self.own.clone(), to });
+        ConnectOptions { role, server, ..self.options.clone() }
+    }
+}
+
+/// Returns the UUID that a server proves when it is connected to; empty if the UUID is unknown.
+fn uuid_of(peer: &Peer) -> String {
+    if peer.server.is_nil() { String::new() } else { peer.server.to_string() }
+}
+
+/// Returns the entry of a key, which is created if it is missing, and sets its targets.
+fn at<K: Eq + Hash, V: Clone>(
+    open: &mut HashMap<K, (Targets, V)>,
+    key: K,
+    address: Vec<String>,
+    create: impl FnOnce(Targets) -> V,
+) -> V {
+    let (targets, value) = open.entry(key).or_insert_with(|| {
+        let targets = Targets::from(address.clone());
+        (targets.clone(), create(targets))
+    });
+    // A set of the same list would wake those who wait for changes.
+    if targets.list() != address {
+        targets.set(address);
+    }
+    value.clone()
 }
 
 impl PeerChannels for RpcChannels {
     fn channel(&self, peer: &Peer, lane: Lane) -> Channel {
-        self.open(peer, lane, |to| ConnectOptions {
-            role: match lane {
-                Lane::Calls => Role::Rpc,
-                Lane::Log | Lane::Bulk => Role::Raft,
-            },
-            server: Some(Calling { own: self.own.clone(), to }),
-            ..self.options.clone()
-        })
+        let role = match lane {
+            Lane::Calls => Role::Rpc,
+            Lane::Log | Lane::Bulk => Role::Raft,
+        };
+        self.open(peer, lane, |to| self.to_member(role, to))
+    }
+
+    fn exchange(&self, peer: &Peer) -> Option<Arc<Exchange>> {
+        let create = |targets| {
+            let options = self.to_member(Role::Exchange, uuid_of(peer));
+            Arc::new(Exchange::new(ConnectOptions { targets, ..options }))
+        };
+        Some(at(&mut self.exchanges.lock(), peer.server, self.address(peer), create))
     }
 
     fn foreign(&self, region: &str, peer: &Peer) -> Channel {

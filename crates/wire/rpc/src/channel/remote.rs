@@ -114,7 +114,7 @@ impl ConnectOptions {
             error.message = format!("{target} refused the connection: {}", error.message);
             error
         })?;
-        if role == Role::Raft && !peer.is_member() {
+        if role.is_for_members() && !peer.is_member() {
             let reason = format!("{target}: {peer} has not proved that it belongs to this cluster");
             return Err(RpcError::new(Code::Permission, reason));
         }

@@ -3,5 +3,6 @@
 mod support;
 
 mod connections;
+mod exchange;
 mod members;
 mod same_everywhere;
