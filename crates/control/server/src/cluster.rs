@@ -30,7 +30,7 @@ pub(crate) use founder::{Founder, peer};
 pub(crate) use health::HealthBook;
 pub(crate) use leader::{LEADER_TIMEOUT, Origin, Place};
 pub(crate) use leave::Named;
-pub(crate) use nodes::NodePaths;
+pub(crate) use nodes::{NodePaths, PATH_TIMEOUT};
 pub(crate) use promise::Promises;
 pub(crate) use removals::Removals;
 pub(crate) use transport::Transport;

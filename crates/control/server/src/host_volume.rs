@@ -20,8 +20,9 @@ use caravan_state::Root;
 use caravan_types::command::{Change, Refusal};
 use caravan_types::host_volume::{HostVolume, HostVolumeIntent, HostVolumeSpec, HostVolumeState};
 use caravan_types::node::NodeStatus;
-use caravan_types::{AllocId, HostVolumeId, Namespace};
+use caravan_types::{AllocId, HostVolumeId, Namespace, NodeId};
 use fault::{Call, Holder};
+use std::slice;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio_util::task::TaskTracker;
@@ -224,9 +225,18 @@ impl HostVolumes {
         }
     }
 
+    /// Waits for the connection of a node for a short time, unless the node is down.
+    async fn wait_for(&self, node: &NodeId) {
+        let status = self.core.snapshot().node(node).map(|node| node.status);
+        if matches!(status, Some(NodeStatus::Initializing | NodeStatus::Ready)) {
+            self.nodes.wait_for(slice::from_ref(node)).await;
+        }
+    }
+
     /// Asks the node to create, update or register a volume.
     async fn call_create(&self, row: &HostVolume) -> Called {
         let (node, volume) = (&row.node_id, row.clone());
+        self.wait_for(node).await;
         if row.plugin_id.is_empty() {
             let made =
                 HostVolumeCreated { host_path: row.host_path.clone(), capacity_bytes: row.capacity_bytes };
@@ -253,6 +263,11 @@ impl HostVolumes {
         force: bool,
     ) -> Result<u64, ServerError> {
         let _own = self.own(id).await?;
+        let node = find(&self.core.snapshot(), namespace, id).map(|row| row.node_id.clone());
+        if let Some(node) = node {
+            // With `force`, a node without a connection keeps its directory.
+            self.wait_for(&node).await;
+        }
         for _ in 0..WRITE_TRIES {
             let root = self.core.snapshot();
             let row = find(&root, namespace, id).ok_or_else(|| HostVolumeFault::NotFound(id.clone()))?;

@@ -21,6 +21,8 @@ use uuid::Uuid;
 
 /// Pause before a server is followed again after its stream ended.
 const RETRY_INTERVAL: Duration = Duration::from_millis(500);
+/// How long a request waits for the connection of its node.
+pub(crate) const PATH_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Finds channels to nodes; cheap to clone.
 #[derive(Clone, Debug)]
@@ -64,6 +66,23 @@ impl NodePaths {
         let view = cluster.config.directory.changes().borrow().clone();
         let channel = cluster.config.channels.channel(&peer(&view, server), Lane::Calls);
         Ok(Channel::via(channel, node))
+    }
+
+    /// Waits until one of the nodes can be called, for at most [`PATH_TIMEOUT`]. For example, a node has registered at a
+    /// new leader, and its connection is still on the way.
+    pub(crate) async fn wait_for(&self, nodes: &[NodeId]) {
+        let (mut own, mut all) = (self.registry.changes(), self.changes());
+        let waiting = async {
+            while !nodes.iter().any(|node| self.get(node.as_str()).is_ok()) {
+                select! {
+                    Ok(()) = own.changed() => {}
+                    Ok(()) = all.changed() => {}
+                    else => return,
+                }
+            }
+        };
+        // The call itself reports a node without a connection.
+        let _ = runtime::timeout(PATH_TIMEOUT, waiting).await;
     }
 
     /// Returns a receiver that changes whenever a node connects to a server or disconnects.

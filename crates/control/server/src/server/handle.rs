@@ -3,6 +3,7 @@
 use super::{ClusterRequests, Handle, Parts};
 use crate::admin::Admin;
 use crate::broker::{BrokerDepth, QueueFigures};
+use crate::cluster::PATH_TIMEOUT;
 use crate::deployment::Deployments;
 use crate::endpoint::{Evals, Jobs, Nodes};
 use crate::error::ServerError;
@@ -20,11 +21,7 @@ use caravan_types::NodeId;
 use caravan_types::command::Change;
 use caravan_types::node::{NodeSecret, NodeStatus};
 use std::sync::Arc;
-use std::time::Duration;
 use tokio::sync::watch;
-
-/// How long a request waits for the connection of its node.
-const PATH_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Why a node cannot be called.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]

@@ -219,6 +219,15 @@ impl Controllers {
         }
     }
 
+    /// Waits until one of the nodes can be called, for a short time, and only until the server stops.
+    pub(crate) async fn wait_for(&self, nodes: &[NodeId]) {
+        tokio::select! {
+            biased;
+            () = self.cut.cancelled() => {}
+            () = self.nodes.wait_for(nodes) => {}
+        }
+    }
+
     fn unclear(&self) -> MutexGuard<'_, HashMap<(PluginId, String), NodeId>> {
         self.unclear.lock()
     }
@@ -262,6 +271,8 @@ impl Controllers {
         if nodes.is_empty() {
             return Err(CallError::NoController { plugin: plugin.clone() });
         }
+        // Without a permit: calls that wait for a connection do not delay those of other nodes.
+        self.wait_for(&nodes).await;
         let _permit = match Lane::of(&operation) {
             Some(lane) => self.calls.permit(plugin, lane).await,
             None => None,

@@ -361,13 +361,42 @@ async fn what_is_used_or_held_stays_and_a_node_that_is_gone_needs_force() {
     let error = cluster.handle.host_volumes().delete_claim(&hold.id).await.unwrap_err();
     assert_eq!(error.to_string(), "task group volume claim does not exist");
 
+    // The row of the node is deleted: nothing is waited for.
     host.registration = None;
+    cluster.handle.nodes().purge(&host.row.id).await.unwrap();
     let error = delete(&cluster, &id, false).await.unwrap_err();
     assert_eq!(error.to_string(), "volume cannot be removed from unknown node without force=true");
     delete(&cluster, &id, true).await.unwrap();
     assert!(row(&cluster, &id).is_none() && !host.calls().iter().any(|call| call.starts_with("delete")));
     let error = delete(&cluster, &id, false).await.unwrap_err();
     assert_eq!(error.to_string(), format!("no such volume: {id}"));
+    cluster.stop().await;
+}
+
+/// A node that is ready connects again soon. Until then its directory is neither lost nor a reason to fail.
+#[tokio::test]
+async fn the_connection_of_a_node_is_waited_for() {
+    let cluster = Setup::memory().start().await;
+    let mut host = Host::join(&cluster, "n").await;
+    host.registration = None;
+    let connecting = async {
+        until("the intent", || cluster.root().host_volumes().next().map(|_| ())).await;
+        host.connect(&cluster);
+    };
+    let create = async { cluster.handle.host_volumes().create(&"default".into(), spec("data")).await };
+    let (made, ()) = tokio::join!(create, connecting);
+    let id = made.unwrap().id.clone();
+    host.registration = None;
+    let connecting = async {
+        // The deletion has looked for a connection by then.
+        for _ in 0..10 {
+            tokio::task::yield_now().await;
+        }
+        host.connect(&cluster);
+    };
+    let (deleted, ()) = tokio::join!(biased; delete(&cluster, &id, true), connecting);
+    deleted.unwrap();
+    assert_eq!(host.calls(), ["create data", "delete data"]);
     cluster.stop().await;
 }
 

@@ -181,6 +181,21 @@ async fn topologies_are_those_of_the_plugin() {
     assert_eq!(cluster.create(body).await.unwrap().topologies, [zone]);
 }
 
+/// A node registers before its connection is there, for example at a new leader. Its plugin is called once it is.
+#[tokio::test]
+async fn the_connection_of_a_controller_is_waited_for() {
+    let (cluster, plugin, mut client) = storage().await;
+    client.lose_connection();
+    let connecting = async {
+        let created = || cluster.root().volume(&make::volume_key("data")).map(|_| ());
+        until("the intent", created).await;
+        cluster.connect(client.row.clone(), &plugin)
+    };
+    let (made, _client) = tokio::join!(cluster.create(make::volume("data")), connecting);
+    made.unwrap();
+    assert_eq!(plugin.count(CREATE), 1);
+}
+
 /// docs/design/rough-edges.md, 26: the sentence says what to do instead.
 #[tokio::test]
 async fn without_a_controller_nothing_is_deleted() {
