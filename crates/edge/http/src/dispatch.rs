@@ -256,8 +256,7 @@ async fn once(call: &Arc<Call>, request: &Admitted, patience: Patience) -> Answe
         match Box::pin(leader::find(call, server, is_forwarded, patience)).await {
             Ok(leader::Found::Here) => {}
             Ok(leader::Found::Current) => is_current = true,
-            Ok(leader::Found::There(channel)) => {
-                let moved = server.cluster().leader_change();
+            Ok(leader::Found::There { channel, moved }) => {
                 return match Box::pin(leader::pass_on(call, &channel, patience, moved)).await {
                     leader::Passed::Answer(result) => Answered::Done(result),
                     leader::Passed::LeaderLost { held } => {

@@ -16,6 +16,7 @@ use crate::reply::{HELD, KNOWN_LEADER, LAST_CONTACT};
 use caravan_api::{ErrorReason, REASON_HEADER};
 use caravan_rpc::{Channel, Code};
 use caravan_server::{Handle, LeaderPlace};
+use futures::FutureExt as _;
 use futures::future::BoxFuture;
 use http::{HeaderValue, Response, StatusCode};
 use std::time::Duration;
@@ -82,7 +83,12 @@ pub(crate) enum Found {
     Here,
     /// At this server, which does not lead, but whose state contains everything acknowledged before.
     Current,
-    There(Channel),
+    /// At another server.
+    There {
+        channel: Channel,
+        /// Ends when this server sees another leader, or an election.
+        moved: BoxFuture<'static, ()>,
+    },
 }
 
 /// The result of passing a request on.
@@ -149,11 +155,33 @@ pub(crate) async fn find(
         }
         return Ok(Found::Here);
     }
-    match server.cluster().place(is_forwarded, call.is_get(), patience.until()).await {
-        Ok(LeaderPlace::Here) => Ok(Found::Here),
-        Ok(LeaderPlace::There(_)) if stays(call) && server.cluster().catches_up().await => Ok(Found::Current),
-        Ok(LeaderPlace::There(channel)) => Ok(Found::There(channel)),
-        Err(_) => Err(no_leader(call)),
+    let found = place(call, server, is_forwarded, patience).await?;
+    if matches!(found, Found::There { .. }) && stays(call) {
+        if server.cluster().catches_up().await {
+            return Ok(Found::Current);
+        }
+        // Another server may lead by now. For example, the leader was frozen, and its answer was awaited for a second.
+        return place(call, server, is_forwarded, patience).await;
+    }
+    Ok(found)
+}
+
+/// Finds the leader.
+async fn place(
+    call: &Call,
+    server: &Handle,
+    is_forwarded: bool,
+    patience: Patience,
+) -> Result<Found, ApiError> {
+    loop {
+        let mut moved = server.cluster().leader_change().boxed();
+        match server.cluster().place(is_forwarded, call.is_get(), patience.until()).await {
+            Ok(LeaderPlace::Here) => return Ok(Found::Here),
+            // The change may have led to the leader that was found, or away from it.
+            Ok(LeaderPlace::There(_)) if (&mut moved).now_or_never().is_some() => {}
+            Ok(LeaderPlace::There(channel)) => return Ok(Found::There { channel, moved }),
+            Err(_) => return Err(no_leader(call)),
+        }
     }
 }
 
@@ -285,7 +313,6 @@ pub(crate) fn described(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use futures::FutureExt as _;
 
     #[tokio::test]
     async fn a_new_leader_ends_the_pause_of_a_request() {

@@ -8,7 +8,7 @@ use caravan_testkit::{
 };
 use nix::sys::signal::Signal;
 use serde_json::{Value, json};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 fn put(agent: &Agent, path: &str, value: &str) -> Result<()> {
     let reply = agent.request("PUT", &format!("/v1/var/{path}"), Some(&json!({"Items": {"v": value}})))?;
@@ -158,6 +158,55 @@ fn a_stream_stays_with_its_follower() -> Result<()> {
     let index = servers.get(third).get("/v1/var/later")?["ModifyIndex"].clone();
     ensure!(newest(&mut lines, "later", &index, &mut last)? == 1);
     Ok(())
+}
+
+/// A read that a follower began under a leader that froze is answered under the next leader.
+#[test]
+fn reads_at_followers_survive_a_frozen_leader() -> Result<()> {
+    let servers = Servers::start(3)?;
+    servers.wait_voters(3)?;
+    put(servers.get(0), "x", "y")?;
+    let leader = servers.wait_leader()?;
+    let others: Vec<usize> = (0..3).filter(|number| *number != leader).collect();
+    let (reads, is_over) = ([const { AtomicUsize::new(0) }; 6], AtomicBool::new(false));
+    let read = |number: usize, count: &AtomicUsize| -> Result<()> {
+        while !is_over.load(Ordering::Relaxed) {
+            ensure!(value(servers.get(number), "x")? == "y");
+            count.fetch_add(1, Ordering::Relaxed);
+        }
+        Ok(())
+    };
+    // Every reader goes on: none waits for the frozen leader.
+    let go_on = |what: &str| {
+        let counts = || reads.each_ref().map(|count| count.load(Ordering::Relaxed));
+        let before = counts();
+        eventually(what, || {
+            let now = counts();
+            ensure!(
+                now.iter().zip(before).all(|(now, before)| *now >= before + 20),
+                "{before:?}, then {now:?}"
+            );
+            Ok(())
+        })
+    };
+    std::thread::scope(|scope| {
+        let (read, readers) = (&read, others.iter().cycle().zip(&reads));
+        let readers: Vec<_> =
+            readers.map(|(number, count)| scope.spawn(move || read(*number, count))).collect();
+        let steps = || {
+            go_on("reads under the first leader")?;
+            servers.get(leader).signal(Signal::SIGSTOP)?;
+            let done = go_on("reads under the next leader");
+            servers.get(leader).signal(Signal::SIGCONT)?;
+            done
+        };
+        let done = steps();
+        is_over.store(true, Ordering::Relaxed);
+        for reader in readers {
+            reader.join().map_err(|_| anyhow!("a reader panicked"))??;
+        }
+        done
+    })
 }
 
 /// Reasons of waits are in the leader's memory. Streams of all servers have their changes, also under the next leader.
