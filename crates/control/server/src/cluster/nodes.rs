@@ -71,18 +71,26 @@ impl NodePaths {
     /// Waits until one of the nodes can be called, for at most [`PATH_TIMEOUT`]. For example, a node has registered at a
     /// new leader, and its connection is still on the way.
     pub(crate) async fn wait_for(&self, nodes: &[NodeId]) {
+        // The call itself reports a node without a connection.
+        let _ = self.until(|| nodes.iter().any(|node| self.get(node.as_str()).is_ok()).then_some(())).await;
+    }
+
+    /// Looks again whenever a node connects or disconnects, for at most [`PATH_TIMEOUT`]. Returns what was found.
+    pub(crate) async fn until<T>(&self, look: impl Fn() -> Option<T>) -> Option<T> {
         let (mut own, mut all) = (self.registry.changes(), self.changes());
         let waiting = async {
-            while !nodes.iter().any(|node| self.get(node.as_str()).is_ok()) {
+            loop {
+                if let Some(found) = look() {
+                    return Some(found);
+                }
                 select! {
                     Ok(()) = own.changed() => {}
                     Ok(()) = all.changed() => {}
-                    else => return,
+                    else => return None,
                 }
             }
         };
-        // The call itself reports a node without a connection.
-        let _ = runtime::timeout(PATH_TIMEOUT, waiting).await;
+        runtime::timeout(PATH_TIMEOUT, waiting).await.unwrap_or(None)
     }
 
     /// Returns a receiver that changes whenever a node connects to a server or disconnects.

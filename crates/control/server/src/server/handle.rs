@@ -11,7 +11,6 @@ use crate::gc;
 use crate::node_identity;
 use crate::pool::Workers;
 use crate::reasons::ReasonChanges;
-use crate::runtime::{self, select};
 use crate::storage::{HostVolumeRequests, SnapshotRequests, VariableRequests, VolumeRequests};
 use caravan_consensus::Leadership;
 use caravan_meters::Meters;
@@ -153,27 +152,18 @@ impl Handle {
     /// If the node is down, or does not connect in time.
     pub async fn node_channel(&self, node: &NodeId) -> Result<Channel, NoPath> {
         let paths = &self.blueprint.paths;
-        let (mut own, mut all) = (paths.registry().changes(), paths.changes());
-        let waiting = async {
-            loop {
-                if let Ok(channel) = paths.get(node.as_str()) {
-                    return Ok(channel);
-                }
-                let status = self.store().snapshot().node(node).map(|node| node.status);
-                match status {
-                    Some(NodeStatus::Initializing | NodeStatus::Ready) => {}
-                    Some(NodeStatus::Down) => return Err(NoPath::Down),
-                    Some(NodeStatus::Disconnected) => return Err(NoPath::Disconnected),
-                    None => return Err(NoPath::Unknown),
-                }
-                select! {
-                    Ok(()) = own.changed() => {}
-                    Ok(()) = all.changed() => {}
-                    else => return Err(NoPath::Late),
-                }
+        let look = || {
+            if let Ok(channel) = paths.get(node.as_str()) {
+                return Some(Ok(channel));
+            }
+            match self.store().snapshot().node(node).map(|node| node.status) {
+                Some(NodeStatus::Initializing | NodeStatus::Ready) => None,
+                Some(NodeStatus::Down) => Some(Err(NoPath::Down)),
+                Some(NodeStatus::Disconnected) => Some(Err(NoPath::Disconnected)),
+                None => Some(Err(NoPath::Unknown)),
             }
         };
-        runtime::timeout(PATH_TIMEOUT, waiting).await.unwrap_or(Err(NoPath::Late))
+        paths.until(look).await.unwrap_or(Err(NoPath::Late))
     }
 
     /// Whether a text is the secret or an identity of the node; `None` if the node is not registered (yet).
