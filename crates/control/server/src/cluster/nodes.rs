@@ -75,7 +75,7 @@ impl NodePaths {
         let _ = self.until(|| nodes.iter().any(|node| self.get(node.as_str()).is_ok()).then_some(())).await;
     }
 
-    /// Looks again whenever a node connects or disconnects, for at most [`PATH_TIMEOUT`]. Returns what was found.
+    /// Looks again whenever a node connects or disconnects, for at most [`PATH_TIMEOUT`]. Returns `None` at the timeout.
     pub(crate) async fn until<T>(&self, look: impl Fn() -> Option<T>) -> Option<T> {
         let (mut own, mut all) = (self.registry.changes(), self.changes());
         let waiting = async {
