@@ -1,4 +1,5 @@
-//! Access control as objects: policies, roles, tokens, ways to log in (docs/reference/http-api.md, sections 3.6 and 5.8).
+//! Objects of access control: policies, roles, tokens and authentication methods (docs/reference/http-api.md,
+//! sections 3.6 and 5.8).
 
 mod auth;
 mod rules;
@@ -14,17 +15,17 @@ pub use token::{OneTimeToken, RoleLink, Secret, Token, TokenStub, TokenType};
 use crate::ser::nil;
 use serde::{Deserialize, Serialize};
 
-/// The policy that requests without a token have.
+/// The name of the policy that requests without a token have.
 pub const ANONYMOUS: &str = "anonymous";
 
-/// A policy.
+/// A named set of rights.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
 #[expect(missing_docs, reason = "fields are those of docs/reference/http-api.md, section 5.8")]
 pub struct Policy {
     pub name: String,
     pub description: String,
-    /// HCL or JSON, as it was given.
+    /// The rules in HCL or JSON, unchanged.
     pub rules: String,
     #[serde(rename = "JobACL")]
     pub job_acl: Option<JobAcl>,
@@ -33,7 +34,7 @@ pub struct Policy {
     pub modify_index: u64,
 }
 
-/// What lists tell of a policy.
+/// A policy as an element of a list.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
 #[expect(missing_docs, reason = "fields are those of docs/reference/http-api.md, section 5.8")]
@@ -48,7 +49,7 @@ pub struct PolicyStub {
     pub modify_index: u64,
 }
 
-/// Which workloads have a policy without a token. Empty parts stand for all.
+/// The workloads that have a policy without a token. An empty job, group or task covers all of them.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
 #[expect(missing_docs, reason = "fields are those of docs/reference/http-api.md, section 5.8")]
@@ -61,7 +62,7 @@ pub struct JobAcl {
 }
 
 impl JobAcl {
-    /// Whether a workload is meant.
+    /// Returns whether the policy applies to a workload.
     pub fn covers(&self, namespace: &str, job: &str, group: &str, task: &str) -> bool {
         let fits = |desired: &str, is: &str| desired.is_empty() || desired == is;
         self.namespace == namespace
@@ -72,7 +73,7 @@ impl JobAcl {
 }
 
 impl Policy {
-    /// What lists tell of it.
+    /// Returns the policy as an element of a list.
     pub fn stub(&self) -> PolicyStub {
         PolicyStub {
             name: self.name.clone(),
@@ -84,10 +85,10 @@ impl Policy {
         }
     }
 
-    /// Checks all but the rules.
+    /// Checks all fields but the rules.
     ///
     /// # Errors
-    /// With every problem.
+    /// Returns all problems.
     pub fn check(&self) -> Result<(), Vec<String>> {
         let mut errors = Vec::new();
         if !crate::namespace::is_name(&self.name) {
@@ -127,7 +128,7 @@ pub struct Role {
     pub modify_index: u64,
 }
 
-/// A policy by name.
+/// The name of a policy of a role.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
 #[expect(missing_docs, reason = "fields are those of docs/reference/http-api.md, section 5.8")]
@@ -136,10 +137,10 @@ pub struct PolicyLink {
 }
 
 impl Role {
-    /// Checks the role by itself.
+    /// Checks the role without other objects.
     ///
     /// # Errors
-    /// With every problem.
+    /// Returns all problems.
     pub fn check(&self) -> Result<(), Vec<String>> {
         let mut errors = Vec::new();
         if !crate::namespace::is_name(&self.name) {

@@ -10,119 +10,121 @@ use crate::variable::VariableKey;
 use crate::volume::ClaimId;
 use serde::{Deserialize, Serialize};
 
-/// What an operator changes. Rows come complete; their indexes are set by apply.
+/// A change by an operator. Rows are complete; their indexes are set when the command is applied.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum AdminChange {
-    /// Written.
+    /// Writes a namespace.
     NamespaceWrite(Box<NamespaceSpec>),
-    /// Removed, if nothing is in it.
+    /// Removes a namespace that contains no objects.
     NamespaceDelete {
-        /// Which.
+        /// The name of the namespace.
         name: Namespace,
-        /// The region, for the words of a refusal.
+        /// The region, for the message of a refusal.
         region: String,
     },
-    /// Written.
+    /// Writes a node pool.
     NodePoolWrite(Box<NodePool>),
-    /// Removed, if no node and no live job is in it.
+    /// Removes a node pool that has no nodes and no live jobs.
     NodePoolDelete {
-        /// Which.
+        /// The name of the pool.
         name: String,
-        /// The region, for the words of a refusal.
+        /// The region, for the message of a refusal.
         region: String,
     },
-    /// How scheduling is done.
+    /// Writes the settings of the scheduler.
     Scheduler {
         /// The new settings.
         config: Box<SchedulerConfig>,
-        /// Only if they were last changed there.
+        /// The index that the settings must have, or the command is refused.
         check_index: Option<u64>,
     },
-    /// Care for the servers.
+    /// Writes the settings of autopilot.
     Autopilot {
         /// The new settings.
         config: Box<AutopilotConfig>,
-        /// Only if they were last changed there.
+        /// The index that the settings must have, or the command is refused.
         check_index: Option<u64>,
     },
-    /// The first token, once.
+    /// Writes the first token, unless a bootstrap happened before.
     Bootstrap {
-        /// The token.
+        /// The row of the token.
         token: Box<Token>,
-        /// The index of the bootstrap before, which an operator with access to a server gives up by naming it.
+        /// The index of the earlier bootstrap, which permits another one. An operator writes it to a file of a
+        /// server.
         reset: Option<u64>,
     },
-    /// Written.
+    /// Writes a policy.
     PolicyWrite(Box<Policy>),
-    /// Removed; one that is not there is no refusal.
+    /// Removes a policy. The command succeeds if the policy does not exist.
     PolicyDelete(String),
-    /// Written.
+    /// Writes a token.
     TokenWrite(Box<Token>),
-    /// Removed, by accessor.
+    /// Removes tokens, by accessor.
     TokensDelete(Vec<String>),
-    /// Written.
+    /// Writes a role.
     RoleWrite(Box<Role>),
-    /// Removed.
+    /// Removes a role, by id.
     RoleDelete(String),
-    /// Written.
+    /// Writes an authentication method.
     AuthMethodWrite(Box<AuthMethod>),
-    /// Removed, with its binding rules.
+    /// Removes an authentication method with its binding rules, by name.
     AuthMethodDelete(String),
-    /// Written.
+    /// Writes a binding rule.
     BindingRuleWrite(Box<BindingRule>),
-    /// Removed.
+    /// Removes a binding rule, by id.
     BindingRuleDelete(String),
-    /// Made.
+    /// Writes a one-time token.
     OneTimeWrite(Box<OneTimeToken>),
-    /// Used or over.
+    /// Removes one-time tokens that were used or have expired.
     OneTimeDelete(Vec<Secret>),
-    /// Written: a new active one makes the others inactive.
+    /// Writes a root key. A new active key makes the others inactive.
     RootKeyWrite {
-        /// The key's row.
+        /// The row of the key.
         key: Box<RootKeyMeta>,
-        /// All others are to be taken out of use: the data that they sealed is sealed again.
+        /// Whether the data that the other keys sealed is sealed again with this key.
         full: bool,
-        /// The key itself, sealed. Absent if only the state of the key changes, and in logs of earlier versions.
+        /// The sealed secret part. Absent if only the state of the key changes, and in logs of earlier versions.
         #[serde(default)]
         material: Option<RootKeyMaterial>,
     },
-    /// The sealed root keys are written: with a key pair for signatures, or under another key of the cluster.
+    /// Writes sealed root keys again: with a key pair for signatures, or under another key of the cluster.
     RootKeyMaterial(Vec<RootKeyMaterial>),
-    /// Removed.
+    /// Removes a root key.
     RootKeyDelete {
-        /// Which.
+        /// The id of the key.
         id: String,
-        /// Although it sealed what is there.
+        /// Whether the key is removed although it sealed existing data.
         force: bool,
     },
-    /// Sealed again with another key. Rows keep their indexes, because their content is the same.
+    /// Writes secrets that were sealed again with another key. Rows keep their indexes, because their content is the
+    /// same.
     Reseal(Vec<Resealed>),
 }
 
 /// A row whose secrets were sealed again. The command skips it if the row changed meanwhile.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Resealed {
-    /// Which row.
+    /// The row with the secrets.
     pub row: SealedRow,
-    /// As they were sealed.
+    /// The sealed secrets before.
     pub before: SealedSecrets,
-    /// As they are.
+    /// The sealed secrets after.
     pub after: SealedSecrets,
 }
 
-/// Rows that hold sealed secrets.
+/// The key of a row with sealed secrets.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum SealedRow {
-    /// Items of a variable.
+    /// The items of a variable.
     Variable(VariableKey),
-    /// Secrets of a volume.
+    /// The secrets of a volume.
     Volume(VolumeKey),
-    /// Secrets kept with a claim.
+    /// The secrets that a claim keeps for its release.
     Claim(ClaimId),
 }
 
 impl AdminChange {
-    /// Name of the kind, for logs and event types.
+    /// Returns the name of the kind, for logs and event types.
     pub fn kind(&self) -> &'static str {
         match self {
             Self::NamespaceWrite(_) => "NamespaceUpserted",

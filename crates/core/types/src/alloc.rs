@@ -20,21 +20,21 @@ use crate::time::{Nanos, Time, UnixNanos};
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 
-/// What the servers want of an allocation.
+/// The status that the servers desire for an allocation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum DesiredStatus {
-    /// Run.
+    /// The tasks run.
     #[default]
     Run,
-    /// Stop.
+    /// The tasks stop.
     Stop,
-    /// Make room.
+    /// The tasks stop to make room for an allocation of higher priority.
     Evict,
 }
 
 impl DesiredStatus {
-    /// The word clients see.
+    /// Returns the name of the status in the HTTP API.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Run => "run",
@@ -44,27 +44,27 @@ impl DesiredStatus {
     }
 }
 
-/// What became of an allocation.
+/// The status of an allocation as its client observed it, or as the servers derived it for an absent client.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum ClientStatus {
-    /// Not started.
+    /// The client has not started any task.
     #[default]
     Pending,
-    /// Tasks run.
+    /// At least one task runs.
     Running,
-    /// All main tasks ended well.
+    /// All main tasks ended without a failure.
     Complete,
-    /// A task failed for good.
+    /// A task failed and is not restarted.
     Failed,
-    /// The node is down.
+    /// The node is down, and its tasks count as ended.
     Lost,
-    /// The node cannot be reached and may come back.
+    /// The node is not in contact, but may reconnect.
     Unknown,
 }
 
 impl ClientStatus {
-    /// The word clients see.
+    /// Returns the name of the status in the HTTP API.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Pending => "pending",
@@ -75,27 +75,27 @@ impl ClientStatus {
             Self::Unknown => "unknown",
         }
     }
-    /// Whether nothing of it can run any more.
+    /// Returns whether no task of the allocation can run any more.
     pub fn is_terminal(self) -> bool {
         matches!(self, Self::Complete | Self::Failed | Self::Lost)
     }
 }
 
-/// Where a task stands.
+/// The state of a task.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum TaskRunState {
-    /// Not started.
+    /// The task has not started.
     #[default]
     Pending,
-    /// Running.
+    /// The task runs.
     Running,
-    /// Over.
+    /// The task has ended and is not restarted.
     Dead,
 }
 
 impl TaskRunState {
-    /// The word clients see.
+    /// Returns the name of the state in the HTTP API.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Pending => "pending",
@@ -105,87 +105,87 @@ impl TaskRunState {
     }
 }
 
-/// A group placed on a node. Empty fields are left out of its JSON.
+/// One instance of a group on one node. Its JSON omits empty fields.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
 pub struct Allocation {
-    /// UUID.
+    /// The UUID of the allocation.
     #[serde(rename = "ID", skip_serializing_if = "is_default")]
     pub id: AllocId,
-    /// Namespace of the job.
+    /// The namespace of the job.
     #[serde(skip_serializing_if = "is_default")]
     pub namespace: Namespace,
-    /// Evaluation that made or last changed it.
+    /// The evaluation that placed the allocation, or last changed it.
     #[serde(rename = "EvalID", skip_serializing_if = "is_default")]
     pub eval_id: EvalId,
-    /// `job.group[index]`.
+    /// The name, `job.group[index]`.
     #[serde(skip_serializing_if = "is_default")]
     pub name: String,
-    /// Node it runs on.
+    /// The node on which the allocation runs.
     #[serde(rename = "NodeID", skip_serializing_if = "is_default")]
     pub node_id: NodeId,
-    /// Name of that node.
+    /// The name of that node.
     #[serde(skip_serializing_if = "is_default")]
     pub node_name: Text,
-    /// Job.
+    /// The id of the job.
     #[serde(rename = "JobID", skip_serializing_if = "is_default")]
     pub job_id: JobId,
-    /// The version of the job it runs.
+    /// The version of the job that the allocation runs.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub job: Option<Arc<Job>>,
-    /// Group.
+    /// The name of the group.
     #[serde(skip_serializing_if = "is_default")]
     pub task_group: Text,
-    /// Legacy view, filled when answering.
+    /// A legacy view of all resources, present only in responses.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub resources: Option<Box<Resources>>,
-    /// Legacy view, filled when answering.
+    /// A legacy view of the group's resources, present only in responses.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub shared_resources: Option<Box<Resources>>,
-    /// Legacy view, filled when answering.
+    /// A legacy view of the resources by task, present only in responses.
     #[serde(skip_serializing_if = "is_default")]
     pub task_resources: Map<String, Resources>,
-    /// What it was given.
+    /// The resources that the plan reserved on the node.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub allocated_resources: Option<Arc<AllocatedResources>>,
-    /// How the scheduler came to place it.
+    /// The scheduler's metrics of the placement.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub metrics: Option<Arc<AllocMetric>>,
-    /// Wanted.
+    /// The status that the servers desire.
     pub desired_status: DesiredStatus,
-    /// Why.
+    /// The reason for the desired status, shown to users.
     #[serde(skip_serializing_if = "is_default")]
     pub desired_description: Text,
-    /// Asked-for changes that the next evaluation acts on.
+    /// The requested changes that the next evaluation makes.
     #[serde(skip_serializing_if = "is_default")]
     pub desired_transition: DesiredTransition,
-    /// Observed.
+    /// The status that the client reported, or that the servers derived for an absent client.
     pub client_status: ClientStatus,
-    /// Why.
+    /// The reason for the client status, shown to users.
     #[serde(skip_serializing_if = "is_default")]
     pub client_description: Text,
-    /// By task.
+    /// The states of the tasks, by name.
     #[serde(skip_serializing_if = "is_default")]
     pub task_states: Map<String, TaskState>,
-    /// Changes of the client status that the servers made.
+    /// The changes of the client status by the servers, oldest first.
     #[serde(skip_serializing_if = "is_default")]
     pub alloc_states: Vec<AllocStateChange>,
-    /// The one it replaces.
+    /// The allocation that this one replaces, or empty.
     #[serde(skip_serializing_if = "is_default")]
     pub previous_allocation: AllocId,
-    /// The one that replaces it.
+    /// The allocation that replaces this one, or empty.
     #[serde(skip_serializing_if = "is_default")]
     pub next_allocation: AllocId,
-    /// Deployment.
+    /// The deployment that placed the allocation, or empty.
     #[serde(rename = "DeploymentID", skip_serializing_if = "is_default")]
     pub deployment_id: DeploymentId,
-    /// Health within the deployment.
+    /// The health within the deployment.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub deployment_status: Option<AllocDeploymentStatus>,
-    /// Earlier attempts.
+    /// The earlier attempts of a rescheduled allocation.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reschedule_tracker: Option<Arc<RescheduleTracker>>,
-    /// Network as the client made it.
+    /// The network as the client created it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub network_status: Option<Arc<NetworkStatus>>,
     /// The evaluation that will reschedule the allocation.
@@ -197,69 +197,70 @@ pub struct Allocation {
     /// The allocation for which this one was preempted.
     #[serde(skip_serializing_if = "is_default")]
     pub preempted_by_allocation: AllocId,
-    /// Key that signs its identities.
+    /// The id of the root key that signs the workload identities of the tasks.
     #[serde(rename = "SigningKeyID", skip_serializing_if = "is_default")]
     pub signing_key_id: Text,
-    /// Index of its placement.
+    /// The Raft index of the placement.
     pub create_index: u64,
-    /// Index of its last change.
+    /// The Raft index of the last change.
     pub modify_index: u64,
-    /// Index of the last change by the servers: what the client watches.
+    /// The Raft index of the last change by the servers, which wakes the client's watch.
     pub alloc_modify_index: u64,
-    /// When placed.
+    /// The time of the placement.
     pub create_time: UnixNanos,
-    /// When last changed.
+    /// The time of the last change.
     pub modify_time: UnixNanos,
 }
 
-/// What a client says of an allocation that it ended because the node's lease ran out: it failed for no fault of its
-/// own and is replaced at once.
+/// The client description of an allocation that the client ended because the lease of its node expired. The
+/// allocation failed without a fault of its tasks, and is replaced immediately.
 pub const LEASE_EXPIRED: &str = "Lease of the node expired";
 
-/// What a client says of an allocation that has run as long as its group may (docs/reference/http-api.md, section 6.1).
+/// The client description of an allocation that reached the run time limit of its group (docs/reference/http-api.md,
+/// section 6.1).
 pub const TIMED_OUT: &str = "allocation exceeded max_run_duration";
 
 impl Allocation {
-    /// The job it belongs to.
+    /// Returns the key of the allocation's job.
     pub fn job_key(&self) -> JobKey {
         JobKey { namespace: self.namespace.clone(), id: self.job_id.clone() }
     }
-    /// Whether the servers want it gone.
+    /// Returns whether the servers desire that the allocation stops.
     pub fn server_terminal(&self) -> bool {
         self.desired_status != DesiredStatus::Run
     }
-    /// Whether nothing of it runs.
+    /// Returns whether the client has ended all tasks.
     pub fn client_terminal(&self) -> bool {
         self.client_status.is_terminal()
     }
-    /// Whether it is over for either side.
+    /// Returns whether the allocation is terminal for the servers or for the client.
     pub fn terminal(&self) -> bool {
         self.server_terminal() || self.client_terminal()
     }
-    /// Its group in the version of the job that it runs.
+    /// Returns the group in the version of the job that the allocation runs.
     pub fn group(&self) -> Option<&TaskGroup> {
         self.job.as_ref().and_then(|job| job.group(&self.task_group))
     }
-    /// The number in its name.
+    /// Returns the number in the allocation's name.
     pub fn index(&self) -> Option<u32> {
         let (_, rest) = self.name.rsplit_once('[')?;
         rest.strip_suffix(']')?.parse().ok()
     }
-    /// Whether it was placed to try a new version out, and nobody promoted it yet.
+    /// Returns whether the allocation is a canary that has not been promoted.
     pub fn is_canary(&self) -> bool {
         self.deployment_status.as_ref().is_some_and(|status| status.canary)
     }
-    /// How it does within its deployment; none while that is not known.
+    /// Returns the health within the deployment, or `None` while unknown.
     pub fn health(&self) -> Option<bool> {
         self.deployment_status.as_ref().and_then(|status| status.healthy)
     }
-    /// Whether any task failed.
+    /// Returns whether any task failed.
     pub fn any_task_failed(&self) -> bool {
         self.task_states.values().any(|t| t.failed)
     }
 }
 
-/// Changes asked for by users and drains.
+/// The changes of an allocation that users and drains request.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
 #[expect(missing_docs, reason = "each field asks for what it is named after")]
@@ -271,68 +272,68 @@ pub struct DesiredTransition {
     pub migrate_disable_placement: Option<bool>,
 }
 
-/// A change of client status made by the servers.
+/// A change of the client status by the servers.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
 pub struct AllocStateChange {
-    /// 0: client status.
+    /// The changed field: 0 is the client status.
     pub field: u8,
-    /// New value.
+    /// The new value.
     pub value: String,
-    /// When.
+    /// The time of the change.
     pub time: Time,
 }
 
-/// Health within a deployment.
+/// The health of an allocation within its deployment.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
 pub struct AllocDeploymentStatus {
-    /// Known yet?
+    /// Whether the allocation is healthy; `None` while unknown.
     pub healthy: Option<bool>,
-    /// Since.
+    /// The time at which the health was observed.
     pub timestamp: Time,
-    /// Is a canary.
+    /// Whether the allocation is a canary.
     pub canary: bool,
-    /// Index.
+    /// The Raft index of the last change.
     pub modify_index: u64,
 }
 
-/// Earlier attempts of a rescheduled allocation.
+/// The earlier attempts of a rescheduled allocation.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
 pub struct RescheduleTracker {
-    /// Attempts.
+    /// The attempts, oldest first.
     #[serde(with = "nil")]
     pub events: Vec<RescheduleEvent>,
-    /// `""`, `ok` or `no placement`.
+    /// The outcome of the last attempt: `""`, `ok` or `no placement`.
     pub last_reschedule: String,
 }
 
-/// One attempt.
+/// One attempt to reschedule an allocation.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
 pub struct RescheduleEvent {
-    /// When.
+    /// The time of the attempt.
     pub reschedule_time: UnixNanos,
-    /// Allocation before.
+    /// The allocation that failed.
     #[serde(rename = "PrevAllocID")]
     pub prev_alloc_id: AllocId,
-    /// Its node.
+    /// The node of the failed allocation.
     #[serde(rename = "PrevNodeID")]
     pub prev_node_id: NodeId,
-    /// Delay.
+    /// The delay before the attempt.
     pub delay: Nanos,
 }
 
-/// Network made by the client.
+/// The network of an allocation, as the client created it.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
 pub struct NetworkStatus {
-    /// Interface inside.
+    /// The name of the interface inside the allocation's network namespace.
     pub interface_name: String,
-    /// Address inside.
+    /// The IPv4 address inside the network namespace.
     pub address: String,
-    /// IPv6 address inside.
+    /// The IPv6 address inside the network namespace.
     #[serde(rename = "AddressIPv6")]
     pub address_ipv6: String,
     /// The resolver that a CNI plugin reported.
@@ -340,7 +341,7 @@ pub struct NetworkStatus {
     pub dns: Option<Box<Dns>>,
 }
 
-/// The allocation in lists. Every key is there.
+/// An allocation in a list. Its JSON has every key but an absent `AllocatedResources`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
 #[expect(missing_docs, reason = "the fields are those of Allocation")]
@@ -383,7 +384,7 @@ pub struct AllocListStub {
 }
 
 impl Allocation {
-    /// Copies of the task states with their display messages filled.
+    /// Returns copies of the task states with the display messages of their events.
     pub fn displayed_states(&self) -> Map<String, TaskState> {
         let mut states = self.task_states.clone();
         for event in states.values_mut().flat_map(|s| &mut s.events) {
@@ -392,7 +393,7 @@ impl Allocation {
         states
     }
 
-    /// The element of a list.
+    /// Returns the allocation as an element of a list.
     pub fn stub(&self) -> AllocListStub {
         AllocListStub {
             id: self.id.clone(),
@@ -426,22 +427,22 @@ impl Allocation {
     }
 }
 
-/// What a client says about one of its allocations.
+/// A client's report about one of its allocations.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct AllocUpdate {
-    /// Which.
+    /// The allocation of the report.
     pub alloc_id: AllocId,
-    /// Status derived from the tasks.
+    /// The status that the client derived from the tasks.
     pub client_status: ClientStatus,
-    /// Words for it.
+    /// The reason for the client status, shown to users.
     pub client_description: Text,
-    /// By task.
+    /// The states of the tasks, by name.
     pub task_states: Map<String, TaskState>,
-    /// Health within the deployment, once known.
+    /// The health within the deployment; `None` while unknown.
     pub deployment_status: Option<AllocDeploymentStatus>,
-    /// Network, once made.
+    /// The network; `None` until the client has created it.
     pub network_status: Option<Arc<NetworkStatus>>,
-    /// The deployment in which the health was seen.
+    /// The deployment in which the health was observed.
     #[serde(default)]
     pub deployment_id: DeploymentId,
 }

@@ -40,46 +40,46 @@ pub struct Command {
 /// The kinds of changes of the shared state.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Change {
-    /// A client registers or reports again. Status, eligibility, drain and events are kept from the
-    /// existing row, except that the given `status` is taken. `evals` are written in the same step.
+    /// Registers a node, or updates its row. Only `status` is replaced by the reported one; eligibility, drain and
+    /// events of an existing row stay. `evals` are written in the same step.
     NodeRegister {
-        /// The node as reported.
+        /// The node, as its client reported it.
         node: Box<Node>,
-        /// Evaluations that follow from it.
+        /// The evaluations that follow from the change.
         evals: Vec<Evaluation>,
     },
-    /// The status of a node changes, because heartbeats were missed or arrive again.
+    /// Changes the status of a node after heartbeats were missed or received again.
     NodeStatus {
-        /// Node.
+        /// The UUID of the node.
         node: NodeId,
-        /// New status.
+        /// The new status.
         status: NodeStatus,
-        /// Why, shown as a node event.
+        /// The reason, shown as a node event.
         event: Option<NodeEvent>,
-        /// Evaluations that follow from it.
+        /// The evaluations that follow from the change.
         evals: Vec<Evaluation>,
     },
     /// Adds events to nodes.
     NodeEvents {
-        /// Events by node.
+        /// The events, by node.
         events: BTreeMap<NodeId, Vec<NodeEvent>>,
     },
     /// Sets a node's scheduling eligibility.
     NodeEligibility {
-        /// Node.
+        /// The UUID of the node.
         node: NodeId,
-        /// New value.
+        /// The new eligibility.
         eligibility: Eligibility,
-        /// Evaluations that follow from it.
+        /// The evaluations that follow from the change.
         evals: Vec<Evaluation>,
     },
     /// Starts, updates or ends the drain of a node.
     NodeDrain {
-        /// Node.
+        /// The UUID of the node.
         node: NodeId,
         /// The drain strategy, or `None` to end the drain.
         drain: Option<DrainStrategy>,
-        /// Eligible once no drain is in force.
+        /// Whether the node becomes eligible when no drain is in force.
         mark_eligible: bool,
         /// Metadata that is stored with the drain.
         #[serde(default)]
@@ -87,219 +87,223 @@ pub enum Change {
         /// How the drain ended by itself; `None` when a user sets or ends it.
         #[serde(default)]
         end: Option<DrainEnd>,
-        /// Evaluations that follow from it.
+        /// The evaluations that follow from the change.
         evals: Vec<Evaluation>,
     },
-    /// An operator confirms that the machine of a node is off: what it held is handed on without a wait for its lease.
-    /// Refused while the node is in contact.
+    /// Records that an operator confirmed that the machine of a node is off. The node's volumes pass on without a
+    /// wait for its lease. Refused while the node is in contact.
     NodeFence {
-        /// Node.
+        /// The UUID of the node.
         node: NodeId,
         /// The operator and the time of the confirmation.
         off: ConfirmedOff,
     },
-    /// A node is removed.
+    /// Removes a node.
     NodeDelete {
-        /// Node.
+        /// The UUID of the node.
         node: NodeId,
-        /// Evaluations that follow from it.
+        /// The evaluations that follow from the change.
         evals: Vec<Evaluation>,
     },
-    /// A change of a node, only if the evaluations that come with it reach every job that the node concerns when it is
-    /// applied. Otherwise an allocation placed after the evaluations were created would stay on a vanished node.
+    /// Changes a node if `evals` of the change cover every job that the node concerns when the command is applied.
+    /// Without this condition, an allocation placed after the evaluations were created would stay on a vanished node.
     NodeWhole {
-        /// Node.
+        /// The UUID of the node.
         node: NodeId,
-        /// The change, with the evaluations.
+        /// The change and its evaluations.
         change: Box<NodeChange>,
     },
-    /// A job is registered; unchanged specifications keep their version.
+    /// Registers a job. A job whose specification is unchanged keeps its version.
     JobRegister {
-        /// The job; version and indexes are set by apply.
+        /// The job; version and indexes are set when the command is applied.
         job: Box<Job>,
-        /// Refuse unless the job's `JobModifyIndex` is this (0: unless it is new).
+        /// The `JobModifyIndex` that the job must have, or the command is refused; 0 means that the job must not
+        /// exist.
         expect_modify_index: Option<u64>,
-        /// The evaluation, none for periodic and parameterized jobs.
+        /// The evaluation; `None` for periodic and parameterized jobs.
         eval: Option<Evaluation>,
-        /// The text that was submitted.
+        /// The submitted text.
         source: Option<JobSource>,
     },
-    /// A periodic or parameterized job creates a child. Refused if the parent is removed, stopped or disabled, if the
-    /// child exists already, or if another child has the token of its dispatch.
+    /// Creates a child of a periodic or parameterized job. Refused if the parent is removed, stopped or disabled, if
+    /// the child exists already, or if another child has the token of its dispatch.
     JobChild {
-        /// The child, which names its parent; version and indexes are set by apply.
+        /// The child, which names its parent; version and indexes are set when the command is applied.
         job: Box<Job>,
-        /// The evaluation, none for a child that is periodic itself.
+        /// The evaluation; `None` for a child that is periodic itself.
         eval: Option<Evaluation>,
-        /// When it was due, for the child of a periodic job.
+        /// The due time of a periodic job's child.
         launched: Option<UnixNanos>,
     },
-    /// A job is stopped, or removed with all that belongs to it once its allocations are over.
+    /// Stops a job, or removes it with its versions, deployments, scaling events and holds.
     JobDeregister {
-        /// Job.
+        /// The key of the job.
         key: JobKey,
-        /// Remove it.
+        /// Whether the job is removed.
         purge: bool,
         /// The evaluation that stops its allocations.
         eval: Option<Evaluation>,
     },
     /// Changes the count of a group, or stores a scaling event.
     JobScale {
-        /// The group and its new count or event.
+        /// The group, with its new count or event.
         scale: Box<Scale>,
         /// The evaluation that follows from a new count.
         eval: Option<Evaluation>,
     },
     /// Sets or removes the tag of a job version.
     JobTag {
-        /// Job.
+        /// The key of the job.
         key: JobKey,
-        /// The version that gets the name; without a tag: the one that has it.
+        /// The version that gets the tag; `None` means the newest. Not used to remove a tag.
         version: Option<u64>,
-        /// Its name.
+        /// The name of the tag.
         name: String,
-        /// The tag; none takes it away.
+        /// The tag, or `None` to remove the tag of this name.
         tag: Option<VersionTag>,
     },
     /// Creates or changes evaluations.
     Evals {
-        /// Rows to write.
+        /// The rows to write.
         evals: Vec<Evaluation>,
     },
-    /// Evaluations are removed, with their terminal allocations where named.
+    /// Removes the listed evaluations and allocations that are terminal.
     Collect {
-        /// Evaluations.
+        /// The ids of the evaluations.
         evals: Vec<EvalId>,
-        /// Allocations.
+        /// The ids of the allocations.
         allocs: Vec<AllocId>,
     },
-    /// An operator removes evaluations, pending ones too. Evaluations that other objects depend on stay.
+    /// Removes evaluations for an operator, also pending ones. An evaluation on which other objects depend stays.
     EvalsDelete {
-        /// Evaluations.
+        /// The ids of the evaluations.
         evals: Vec<EvalId>,
     },
-    /// The accepted part of a plan.
+    /// Applies the accepted part of a plan.
     Plan(Box<PlanCommit>),
-    /// Clients report the state of their allocations.
+    /// Stores the reports of clients about their allocations.
     AllocUpdates {
-        /// Updates.
+        /// The reports.
         updates: Vec<AllocUpdate>,
-        /// Evaluations that follow from them.
+        /// The evaluations that follow from the reports.
         evals: Vec<Evaluation>,
     },
     /// Sets the transitions of allocations that users request.
     AllocTransitions {
-        /// By allocation.
+        /// The transitions, by allocation.
         transitions: BTreeMap<AllocId, DesiredTransition>,
-        /// Evaluations that follow from them.
+        /// The evaluations that follow from the transitions.
         evals: Vec<Evaluation>,
     },
     /// Creates or changes deployments.
     Deployments {
-        /// Rows to write.
+        /// The rows to write.
         deployments: Vec<Deployment>,
     },
-    /// Something happens to a deployment. Refused if it is over.
+    /// Changes a deployment. Refused if the deployment is terminal.
     Deployment(Box<DeploymentChange>),
     /// Marks a version of a job as stable, or removes the mark.
     JobStable {
-        /// Job.
+        /// The key of the job.
         key: JobKey,
-        /// Which version.
+        /// The version to mark.
         version: u64,
-        /// New value.
+        /// Whether the version is stable.
         stable: bool,
     },
-    /// Deployments that are over are removed.
+    /// Removes terminal deployments.
     DeploymentsCollect {
-        /// Which.
+        /// The ids of the deployments.
         deployments: Vec<DeploymentId>,
     },
-    /// Volumes are written: registered, intended, created, changed. Refused if the row changed since
-    /// `expect_modify_index` (0: unless it is new).
+    /// Writes a volume: registered, intended, created or changed. Refused if the row changed since
+    /// `expect_modify_index` (0: if the row exists).
     VolumeWrite {
-        /// The row; indexes are set by apply.
+        /// The row; indexes are set when the command is applied.
         volume: Box<Volume>,
-        /// Index that the writer saw.
+        /// The modify index of the row that the writer read.
         expect_modify_index: u64,
-        /// Refuse it where its storage is another volume's, or may be. Commands of earlier versions do not.
+        /// Whether the command is refused if another volume has, or may get, the same storage. Commands of earlier
+        /// versions do not check this.
         #[serde(default)]
         exclusive: bool,
     },
-    /// A volume is removed. Refused while claims hold, unless forced.
+    /// Removes a volume. Refused while claims hold it, unless forced.
     VolumeDelete {
-        /// Which.
+        /// The key of the volume.
         key: VolumeKey,
-        /// Remove it although claims hold whose allocations are over.
+        /// Whether claims of terminal allocations do not prevent the removal.
         force: bool,
     },
-    /// A claim moves on. Refused if it changed since `expect_modify_index`.
+    /// Executes a step of a claim. Refused if the claim changed since `expect_modify_index`.
     ClaimStep {
-        /// Which.
+        /// The id of the claim.
         id: ClaimId,
-        /// Index that the writer saw.
+        /// The modify index of the claim that the writer read.
         expect_modify_index: u64,
-        /// What happened.
+        /// The step.
         step: ClaimStep,
     },
-    /// Host volumes are written. Refused if the row changed since `expect_modify_index` (0: unless it is new).
+    /// Writes a host volume. Refused if the row changed since `expect_modify_index` (0: if the row exists).
     HostVolumeWrite {
-        /// The row; indexes are set by apply.
+        /// The row; indexes are set when the command is applied.
         volume: Box<HostVolume>,
-        /// Index that the writer saw.
+        /// The modify index of the row that the writer read.
         expect_modify_index: u64,
     },
-    /// A host volume is removed. Refused while allocations use it, unless forced.
+    /// Removes a host volume. Refused while allocations use the volume, unless forced.
     HostVolumeDelete {
-        /// Namespace.
+        /// The namespace of the host volume.
         namespace: Namespace,
-        /// Which.
+        /// The id of the host volume.
         id: HostVolumeId,
-        /// Although allocations use it.
+        /// Whether allocations that use the volume do not prevent the removal.
         force: bool,
     },
-    /// A group's hold on a host volume is removed by hand.
+    /// Removes a group's hold on a host volume, for a user.
     HostClaimDelete {
-        /// Which.
+        /// The id of the hold.
         id: String,
     },
-    /// A variable is written.
+    /// Writes a variable.
     VariableWrite {
-        /// The row, items sealed; indexes and times are set by apply.
+        /// The row with sealed items; indexes and times are set when the command is applied.
         variable: Box<Variable>,
-        /// Refuse unless the row's index is this (0: unless it is new).
+        /// The index that the row must have, or the command is refused; 0 means that the row must not exist.
         check_index: Option<u64>,
-        /// What the writer has to do with the variable's lock.
+        /// The writer's use of the variable's lock.
         #[serde(default)]
         lock: LockUse,
     },
-    /// A variable is removed. One that is not there is no refusal.
+    /// Removes a variable. The command succeeds if the variable does not exist.
     VariableDelete {
-        /// Which.
+        /// The key of the variable.
         key: VariableKey,
-        /// Refuse unless the row's index is this.
+        /// The index that the row must have, or the command is refused.
         check_index: Option<u64>,
     },
-    /// A client registers services of its allocations. Those of allocations that are over are passed over.
+    /// Registers services of a client's allocations. Services of allocations whose client status is terminal are
+    /// skipped.
     ServicesRegister {
-        /// Rows to write; indexes are set by apply.
+        /// The rows to write; indexes are set when the command is applied.
         services: Vec<ServiceRegistration>,
     },
     /// Deregisters services.
     ServicesDeregister {
-        /// Which.
+        /// The ids of the services.
         services: Vec<ServiceId>,
-        /// Refuse when one is not there.
+        /// Whether the command is refused if a service does not exist.
         strict: bool,
     },
-    /// What operators change.
+    /// Changes an object of operators.
     Admin(AdminChange),
-    /// The whole state is replaced. Only in logs of earlier versions: the command can be too large to be replicated.
+    /// Replaces the whole state. Only logs of earlier versions have this command, which can be too large to be
+    /// replicated.
     Restore {
         /// A state snapshot.
         snapshot: Vec<u8>,
     },
-    /// A part of a state snapshot is stored, to replace the whole state once all parts are there.
+    /// Stores a part of a state snapshot. The snapshot replaces the whole state once all parts are stored.
     RestorePart {
         /// The id of the restore. The first part of another restore removes the parts of this one.
         id: String,
@@ -308,7 +312,7 @@ pub enum Change {
         /// The bytes of the part.
         bytes: Blob,
     },
-    /// The whole state is replaced by the snapshot whose parts were stored.
+    /// Replaces the whole state by the snapshot whose parts were stored.
     RestoreCommit {
         /// The id of the restore.
         id: String,
@@ -317,12 +321,12 @@ pub enum Change {
         /// The SHA-256 digest of the whole snapshot, in hexadecimal digits.
         sha256: String,
     },
-    /// Commands of a feature level may be proposed from now on, because every server supports it.
+    /// Permits commands of a feature level, because every server supports it.
     RaiseLevel {
-        /// The level; a lower one than the current one has no effect.
+        /// The level; a lower level than the current one has no effect.
         level: u32,
     },
-    /// Nothing: a barrier.
+    /// Changes nothing; serves as a barrier.
     Noop,
 }
 
@@ -330,8 +334,8 @@ pub enum Change {
 pub const FIRST_LEVEL: u32 = 1;
 
 impl Change {
-    /// Returns the feature level from which on servers read the change. A change that only newer versions read has the
-    /// level of its version, and is written once all servers of the cluster have that level.
+    /// Returns the feature level from which on servers read the change. A change that only newer versions read has
+    /// the level of its version, and is written once all servers of the cluster have that level.
     pub fn level(&self) -> u32 {
         match self {
             Self::RaiseLevel { level } => *level,
@@ -339,7 +343,7 @@ impl Change {
         }
     }
 
-    /// Name of the kind, for logs and event types.
+    /// Returns the name of the kind, for logs and event types.
     pub fn kind(&self) -> &'static str {
         match self {
             Self::NodeRegister { .. } => "NodeRegister",
@@ -385,262 +389,265 @@ impl Change {
     }
 }
 
-/// What happens to a deployment, in this order; parts that are empty change nothing.
+/// The changes of one deployment, applied in the order of the fields. Empty fields change nothing.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct DeploymentChange {
-    /// Which.
+    /// The id of the deployment.
     pub id: DeploymentId,
-    /// Health of allocations as users say it.
+    /// The health of allocations, as users set it.
     pub health: BTreeMap<AllocId, bool>,
-    /// Groups whose canaries are promoted; an empty list means all. Refused while too few are healthy.
+    /// The groups whose canaries are promoted; an empty list means all groups. Refused while too few canaries are
+    /// healthy.
     pub promote: Option<Vec<String>>,
     /// Unhealthy allocations that may be rescheduled while the deployment continues.
     pub reschedule: Vec<AllocId>,
-    /// Its new status.
+    /// The new status.
     pub verdict: Option<Verdict>,
-    /// The job as it is registered again, to go back to an earlier version.
+    /// An earlier version of the job, registered again to revert to it.
     pub revert: Option<Box<Job>>,
-    /// Evaluations that follow from it.
+    /// The evaluations that follow from the changes.
     pub evals: Vec<Evaluation>,
 }
 
-/// How a drain came to its end.
+/// The end of a drain that completed without a user.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DrainEnd {
-    /// Work was stopped because its time was up.
+    /// Whether allocations were stopped because the deadline of the drain passed.
     pub deadline_reached: bool,
 }
 
-/// The text of a submitted job.
+/// The submitted text of a job.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
 pub struct JobSource {
-    /// Text.
+    /// The text in the format `format`.
     pub source: String,
-    /// `hcl2` or `json`.
+    /// The format: `hcl2` or `json`.
     pub format: String,
-    /// Variables given as flags.
+    /// The variables that the user set by flags.
     pub variable_flags: BTreeMap<String, String>,
-    /// Variables given as text.
+    /// The variables that the user set as text, in the syntax of a variables file.
     pub variables: String,
 }
 
-/// The accepted part of a plan, written in one step.
+/// The accepted part of a plan, which one command writes.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct PlanCommit {
-    /// The evaluation that asked for it.
+    /// The evaluation that requested the plan.
     pub eval_id: EvalId,
-    /// The job that new allocations run; their own `job` field is empty on the wire to save space.
+    /// The job that new allocations run. To save space, their own `job` field is empty on the wire.
     pub job: Option<Arc<Job>>,
-    /// New and updated allocations.
+    /// The new and updated allocations.
     pub placements: Vec<Allocation>,
-    /// Allocations to stop.
+    /// The allocations to stop.
     pub stops: Vec<StopAlloc>,
-    /// Claims granted, phase reserved.
+    /// The granted claims, in phase reserved.
     pub claims: Vec<Claim>,
-    /// Holds of groups on host volumes (sticky); the ids are the proposer's, so that all servers agree.
+    /// The holds of groups on host volumes (sticky). The proposer sets the ids, so that all servers have the same
+    /// ones.
     #[serde(default)]
     pub host_claims: Vec<HostVolumeClaim>,
-    /// Evaluations changed and made by it.
+    /// The evaluations that the plan changes or creates.
     pub evals: Vec<Evaluation>,
-    /// The deployment that begins, or to which groups are added.
+    /// A new deployment, or a running one to which the plan adds groups.
     #[serde(default)]
     pub deployment: Option<Deployment>,
-    /// Deployments that end.
+    /// The deployments that the plan ends.
     #[serde(default)]
     pub deployment_updates: Vec<Verdict>,
 }
 
-/// What happened to a claim. Which steps are legal in which phase is decided by `caravan-volumes`.
+/// A step of a claim. `caravan-volumes` decides which steps are legal in which phase.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ClaimStep {
-    /// Controller publish is about to be called.
+    /// The server is about to call ControllerPublishVolume.
     IntendAttach {
         /// The plugin's id of the node.
         external_node_id: String,
     },
-    /// The volume is attached (or the plugin does not attach).
+    /// The volume is attached, or the plugin does not attach volumes.
     Attached {
-        /// What the plugin answered.
+        /// The publish context that the plugin returned.
         publish_context: BTreeMap<String, String>,
-        /// Whether a controller call was needed.
+        /// Whether the plugin requires a call of its controller to attach.
         needs_attach: bool,
         /// The plugin's id of the node.
         external_node_id: String,
     },
     /// The client proved its mount.
     Mounted {
-        /// Proof.
+        /// The client's proof.
         proof: MountProof,
     },
-    /// The node has grown what it mounted.
+    /// The node has expanded the volume that it mounted.
     Expanded {
         /// The capacity in bytes, at least the requested one.
         capacity: i64,
     },
-    /// The allocation is over: the client must let go.
+    /// The allocation is terminal: the client must unmount the volume.
     Release,
-    /// The client proved that nothing is published.
+    /// The client proved that nothing is published for the allocation.
     Unpublished,
     /// The client proved that nothing is staged, or that the stage has other users.
     Unstaged,
-    /// Controller unpublish is about to be called.
+    /// The server is about to call ControllerUnpublishVolume.
     IntendDetach,
-    /// Another claim on the same node still uses the attachment and owes its detach.
+    /// Another claim on the same node still uses the attachment, and will detach the volume.
     LeftAttached,
-    /// Nothing is left.
+    /// The claim has ended; the node neither mounts nor holds the volume.
     Freed,
-    /// The node vanished.
+    /// The node vanished, so the wait for its lease begins.
     Fence {
-        /// When the volume is expected to be handed on, for display.
+        /// The expected time at which the volume is free for other nodes, for display.
         until: UnixNanos,
-        /// Index with which the silence of the node began; 0 = there is no such node, and the wait begins with this
-        /// command. Commands of earlier versions have none.
+        /// The Raft index at which the silence of the node began; 0 means that the node does not exist, so that the
+        /// wait begins with this command. Commands of earlier versions have none.
         #[serde(default)]
         silence: Option<u64>,
     },
-    /// The fence is over: the proposer has waited for the node's lease on its own clock, or an operator confirmed that
-    /// the node is off.
+    /// The fence has ended. The proposer has waited for the node's lease on its own clock, or an operator confirmed
+    /// that the node is off.
     Waited {
         /// The claim's [`Claim::fence_index`], so that a wait for an earlier silence does not count.
         fence: u64,
-        /// What follows.
+        /// The next step of the claim.
         then: LetGo,
     },
-    /// ControllerPublish was refused for certain, or not made: it attached nothing.
+    /// ControllerPublishVolume was refused, or not called. It certainly attached nothing.
     AttachRefused {
-        /// The plugin's words, or the reason of the wait.
+        /// The plugin's error message, or the reason of the wait.
         error: String,
-        /// When it is tried again.
+        /// The expected time of the next attempt, for display.
         next_try: UnixNanos,
     },
     /// The step failed or must wait.
     Failed {
-        /// The plugin's words, or the reason of the wait.
+        /// The plugin's error message, or the reason of the wait.
         error: String,
-        /// When it is expected to be tried again, for display; 0 = at once.
+        /// The expected time of the next attempt, for display; 0 means immediately.
         next_try: UnixNanos,
     },
 }
 
-/// How a claim ends of which nothing is left on its node.
+/// The next step of a claim whose node has released the volume or is fenced.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum LetGo {
-    /// Controller unpublish is about to be called.
+    /// The server is about to call ControllerUnpublishVolume.
     IntendDetach,
-    /// Another claim on the same node still uses the attachment and owes its detach.
+    /// Another claim on the same node still uses the attachment, and will detach the volume.
     LeftAttached,
-    /// Nothing is left.
+    /// The claim has ended.
     Freed,
 }
 
-/// What applying a command answers to its proposer.
+/// The result of a command, which its proposer receives.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Outcome {
-    /// Index of the command.
+    /// The Raft index of the command.
     pub index: u64,
-    /// Why nothing was changed, if so.
+    /// The reason that the command changed nothing, or `None`.
     pub refused: Option<Refusal>,
-    /// The `JobModifyIndex` that the registered or scaled job has right after this command. Earlier versions do not
+    /// The `JobModifyIndex` of the registered or scaled job immediately after this command. Earlier versions do not
     /// return it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub job_modify_index: Option<u64>,
 }
 
-/// Why a command changed nothing.
+/// The reason that a command changed nothing.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
 pub enum Refusal {
-    /// The job changed, with the index it has now.
+    /// The job has another `JobModifyIndex` than the command requires.
     #[error("Enforcing job modify index {expected}: {}", if *actual == 0 { "job does not exist".to_owned() } else if *expected == 0 { "job already exists".to_owned() } else { format!("job exists with conflicting job modify index: {actual}") })]
     JobModifyIndex {
-        /// Asked for.
+        /// The required index; 0 = the job must not exist.
         expected: u64,
-        /// Found; 0 = no such job.
+        /// The index of the job; 0 = no such job.
         actual: u64,
     },
-    /// The row changed since the writer looked.
+    /// The row changed after the writer read it.
     #[error("{what} changed meanwhile")]
     Changed {
-        /// Kind and id of the row.
+        /// The kind and the id of the row.
         what: String,
     },
-    /// There is no such row.
+    /// The row does not exist.
     #[error("{what} not found")]
     NotFound {
-        /// Kind and id of the row.
+        /// The kind and the id of the row.
         what: String,
     },
-    /// The volume has claims.
+    /// Claims hold the volume.
     #[error("volume in use: {volume}")]
     VolumeInUse {
-        /// Which.
+        /// The id of the volume.
         volume: String,
     },
-    /// The storage is another volume's. The sentence does not name the volume: not everybody may hear of it.
+    /// Another volume has the storage. The message does not name that volume, because the caller may have no right to
+    /// read it.
     #[error("storage \"{storage}\" of plugin \"{plugin}\" is another volume's already")]
     StorageTaken {
-        /// The plugin.
+        /// The id of the plugin.
         plugin: String,
-        /// The plugin's id of it.
+        /// The plugin's id of the storage.
         storage: String,
-        /// The volume.
+        /// The key of the volume that has the storage.
         other: VolumeKey,
     },
-    /// Another volume of this name is being created, so that both would get the same storage.
+    /// Another volume of the same name is being created, so that both would get the same storage.
     #[error("plugin \"{plugin}\" is creating another volume with the name \"{name}\"")]
     NameTaken {
-        /// The plugin.
+        /// The id of the plugin.
         plugin: String,
-        /// The name.
+        /// The name of both volumes.
         name: String,
-        /// The volume.
+        /// The key of the other volume.
         other: VolumeKey,
     },
-    /// The step is not legal in the claim's phase.
+    /// The step is not legal in the phase of the claim.
     #[error("claim of allocation {alloc} on volume {volume} cannot take step {step} in phase {phase}")]
     IllegalStep {
-        /// Volume.
+        /// The id of the volume.
         volume: String,
-        /// Allocation.
+        /// The UUID of the allocation.
         alloc: String,
-        /// Step.
+        /// The name of the step.
         step: String,
-        /// Phase.
+        /// The phase of the claim.
         phase: String,
     },
-    /// A claim in a plan does not fit the volume any more.
+    /// A claim in a plan no longer fits the volume.
     #[error("{0}")]
     ClaimRefused(String),
-    /// The variable changed since the writer looked.
+    /// The variable changed after the writer read it.
     #[error("variable {key} has index {actual}, not {expected}")]
     VariableConflict {
-        /// Which.
+        /// The key of the variable: namespace and path.
         key: String,
-        /// Asked for.
+        /// The required index.
         expected: u64,
-        /// Found; 0 = no such variable.
+        /// The index of the variable; 0 = no such variable.
         actual: u64,
     },
-    /// Somebody else holds the variable.
+    /// Another holder has the lock of the variable.
     #[error("variable {key} is locked")]
     VariableLocked {
-        /// Which.
+        /// The key of the variable: namespace and path.
         key: String,
     },
-    /// What is to be stored was sealed with a root key that is gone: nobody could ever open it.
+    /// The value was sealed with a root key that was deleted, so no server could open it.
     #[error("the root key {key}, with which this was sealed, was deleted meanwhile")]
     UnknownKey {
-        /// Which.
+        /// The id of the root key.
         key: String,
     },
-    /// Another node has the id, with a secret of its own.
+    /// Another node with a different secret has the id.
     #[error("node secret ID does not match. Not registering node {node}")]
     NodeSecret {
-        /// Which.
+        /// The UUID of the node.
         node: String,
     },
-    /// The change makes no sense, in one sentence.
+    /// The change is invalid for the reason in the text, one sentence.
     #[error("{0}")]
     Invalid(String),
 }

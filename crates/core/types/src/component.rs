@@ -1,35 +1,35 @@
 //! Ids of users that become names of directories.
 
-/// Longest name of a file on Linux in bytes (`NAME_MAX`, path_resolution(7)).
+/// The longest name of a file on Linux in bytes (`NAME_MAX`, path_resolution(7)).
 pub const MAX_COMPONENT_BYTES: usize = 255;
 
-/// Longest suffix that `per_alloc` adds to the source of a volume request.
+/// The longest suffix that `per_alloc` adds to the source of a volume request.
 pub const MAX_INDEX_SUFFIX: &str = "[4294967295]";
 
-/// Why an id cannot be part of a path.
+/// The reason that an id cannot be part of a path.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{what} {id:?} cannot name a directory: {problem}")]
 pub struct PathError {
-    /// What kind of id.
+    /// The kind of the id, such as `volume`.
     pub what: &'static str,
-    /// The id; shortened if it is too long.
+    /// The id, shortened if it is too long.
     pub id: String,
-    /// What is wrong with it.
+    /// The problem, a clause about the id.
     pub problem: &'static str,
 }
 
-/// Checks that an id is one component of a path and nothing else.
+/// Checks that an id is exactly one component of a path.
 ///
 /// # Errors
-/// With the kind of id and the problem.
+/// Returns the kind of the id and the problem.
 pub fn check_component(what: &'static str, id: &str) -> Result<(), PathError> {
     check(what, id, 0, "it is longer than 255 bytes")
 }
 
-/// Checks the same of an id to which `per_alloc` adds the index of an allocation.
+/// Checks that an id is exactly one component of a path after `per_alloc` adds the index of an allocation.
 ///
 /// # Errors
-/// With the kind of id and the problem.
+/// Returns the kind of the id and the problem.
 pub fn check_indexed_component(what: &'static str, id: &str) -> Result<(), PathError> {
     check(what, id, MAX_INDEX_SUFFIX.len(), "with the index that per_alloc adds it is longer than 255 bytes")
 }
@@ -51,7 +51,7 @@ fn check(what: &'static str, id: &str, room: usize, too_long: &'static str) -> R
     Err(PathError { what, id: shortened(id), problem })
 }
 
-/// Returns the id as an error shows it.
+/// Returns the id, shortened for an error message.
 fn shortened(id: &str) -> String {
     const SHOWN: usize = 64;
     if id.len() <= MAX_COMPONENT_BYTES {

@@ -2,12 +2,12 @@
 
 use std::collections::BTreeSet;
 
-/// A list that cannot be read.
+/// A text that is not a list of processors.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0:?} is not a list of processors such as 0-3,8")]
 pub struct BadCores(String);
 
-/// Reads a list. An empty one has no processors.
+/// Reads a list. An empty text has no processors.
 pub fn parse(text: &str) -> Result<BTreeSet<u16>, BadCores> {
     let bad = || BadCores(text.to_owned());
     let mut out = BTreeSet::new();
@@ -23,7 +23,7 @@ pub fn parse(text: &str) -> Result<BTreeSet<u16>, BadCores> {
     Ok(out)
 }
 
-/// Writes a list, neighbours as ranges.
+/// Writes a list; neighbouring processors become ranges.
 pub fn format(cores: impl IntoIterator<Item = u16>) -> String {
     let sorted: BTreeSet<u16> = cores.into_iter().collect();
     let mut ranges: Vec<(u16, u16)> = Vec::new();

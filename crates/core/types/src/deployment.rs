@@ -7,7 +7,7 @@ use crate::time::{Nanos, Time, UnixNanos};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// Where a deployment stands.
+/// The status of a deployment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 #[expect(missing_docs, reason = "the names are the documented states")]
@@ -25,7 +25,7 @@ pub enum DeploymentStatus {
 }
 
 impl DeploymentStatus {
-    /// Returns the status as clients read it.
+    /// Returns the name of the status in the HTTP API.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Running => "running",
@@ -40,13 +40,13 @@ impl DeploymentStatus {
         }
     }
 
-    /// Whether nothing more will happen.
+    /// Returns whether the deployment has ended.
     pub fn is_terminal(self) -> bool {
         matches!(self, Self::Successful | Self::Failed | Self::Cancelled)
     }
 }
 
-/// What clients read about the status of a deployment (docs/reference/http-api.md, section 6.3).
+/// The status descriptions of deployments that clients read (docs/reference/http-api.md, section 6.3).
 #[expect(missing_docs, reason = "the text is the documentation")]
 pub mod description {
     pub const RUNNING: &str = "Deployment is running";
@@ -64,11 +64,11 @@ pub mod description {
 /// A new status of a deployment.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Verdict {
-    /// Which deployment.
+    /// The id of the deployment.
     pub id: DeploymentId,
-    /// Its status from now on.
+    /// The new status.
     pub status: DeploymentStatus,
-    /// Why, as clients see it.
+    /// The reason, shown to users.
     pub description: String,
 }
 
@@ -99,20 +99,20 @@ pub struct Deployment {
 }
 
 impl Deployment {
-    /// The job that it rolls out.
+    /// Returns the key of the deployment's job.
     pub fn job_key(&self) -> JobKey {
         JobKey { namespace: self.namespace.clone(), id: self.job_id.clone() }
     }
-    /// Whether canaries wait for somebody to promote them.
+    /// Returns whether any canaries have not been promoted.
     pub fn needs_promotion(&self) -> bool {
         self.task_groups.values().any(DeploymentState::is_canarying)
     }
-    /// Whether all groups with canaries are promoted without being asked.
+    /// Returns whether all groups with canaries are promoted automatically.
     pub fn promotes_itself(&self) -> bool {
         let mut with_canaries = self.task_groups.values().filter(|g| g.desired_canaries > 0).peekable();
         with_canaries.peek().is_some() && with_canaries.all(|g| g.auto_promote)
     }
-    /// What a deployment that has just begun says about itself.
+    /// Returns the status description of a new deployment.
     pub fn beginning(&self) -> &'static str {
         match (self.needs_promotion(), self.promotes_itself()) {
             (false, _) => description::RUNNING,
@@ -120,14 +120,14 @@ impl Deployment {
             (true, false) => description::NEEDS_PROMOTION,
         }
     }
-    /// Whether an allocation was placed, or updated, by it.
+    /// Returns whether the deployment placed or updated an allocation.
     pub fn holds(&self, alloc: &Allocation) -> bool {
         !self.id.is_empty() && alloc.deployment_id == self.id
     }
 }
 
 impl DeploymentState {
-    /// Whether its canaries are not promoted yet.
+    /// Returns whether the canaries of the group have not been promoted.
     pub fn is_canarying(&self) -> bool {
         self.desired_canaries > 0 && !self.promoted
     }

@@ -17,7 +17,7 @@ pub struct DeviceGroup {
     pub kind: String,
     /// The model; may contain slashes.
     pub name: String,
-    /// The devices.
+    /// The instances of the group.
     #[serde(with = "nil")]
     pub instances: Vec<DeviceInstance>,
     /// Attributes that every device of the group has, for constraints and affinities.
@@ -34,9 +34,9 @@ pub struct DeviceInstance {
     pub id: String,
     /// Whether the scheduler may assign the device.
     pub healthy: bool,
-    /// Why the device is not healthy; may be empty.
+    /// The reason that the device is not healthy; may be empty.
     pub health_description: String,
-    /// The place of the device in the machine, if it is known.
+    /// The place of the device in the machine; `None` while unknown.
     pub locality: Option<DeviceLocality>,
 }
 
@@ -49,7 +49,7 @@ pub struct DeviceLocality {
     pub pci_bus_id: String,
 }
 
-/// The value of an attribute: exactly one of the four, and the unit of a number.
+/// The value of an attribute: exactly one of the four fields, and the unit of a number.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
 pub struct DeviceAttribute {
@@ -57,9 +57,9 @@ pub struct DeviceAttribute {
     pub float: Option<f64>,
     /// A whole number.
     pub int: Option<i64>,
-    /// Text.
+    /// A text.
     pub string: Option<String>,
-    /// Yes or no.
+    /// A boolean.
     pub bool: Option<bool>,
     /// The unit of a number; empty if it has none.
     pub unit: String,
@@ -76,7 +76,8 @@ impl DeviceAttribute {
         Self { int: Some(number), unit: unit.into(), ..Self::default() }
     }
 
-    /// Checks that the attribute has exactly one value, and a unit only if that is a number. The error is one sentence.
+    /// Checks that the attribute has exactly one value, and a unit only if that is a number. The error is one
+    /// sentence.
     ///
     /// # Errors
     /// If the attribute breaks one of these rules, or its unit is unknown.
@@ -135,9 +136,9 @@ pub enum Quantity {
 /// A unit of attributes and statistics.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Unit {
-    /// The quantity that it measures.
+    /// The quantity that the unit measures.
     pub quantity: Quantity,
-    /// The number of base units in it.
+    /// The number of base units in the unit.
     pub factor: f64,
 }
 
@@ -196,9 +197,9 @@ pub struct DeviceGroupStats {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
 pub struct DeviceStats {
-    /// The most important value.
+    /// The most important value, shown in lists.
     pub summary: Option<StatValue>,
-    /// All values.
+    /// All values of the instance.
     pub stats: Option<StatObject>,
     /// The time of the measurement.
     pub timestamp: Time,
@@ -208,16 +209,16 @@ pub struct DeviceStats {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
 pub struct StatObject {
-    /// Groups of values.
+    /// The groups of values, by name.
     #[serde(with = "nil")]
     pub nested: BTreeMap<String, StatObject>,
-    /// Values.
+    /// The values, by name.
     #[serde(with = "nil")]
     pub attributes: BTreeMap<String, StatValue>,
 }
 
 impl StatObject {
-    /// Returns all values, each with its name; names of groups precede it, joined by dots.
+    /// Returns all values by name. The names of their groups precede the name, joined by dots.
     pub fn flat(&self) -> BTreeMap<String, &StatValue> {
         let mut out: BTreeMap<String, &StatValue> =
             self.attributes.iter().map(|(name, value)| (name.clone(), value)).collect();
@@ -244,10 +245,10 @@ pub struct StatValue {
     /// The total of `int_numerator`.
     #[serde(rename = "IntDenominatorVal", skip_serializing_if = "is_default")]
     pub int_denominator: Option<i64>,
-    /// Text.
+    /// A text.
     #[serde(rename = "StringVal", skip_serializing_if = "is_default")]
     pub string: Option<String>,
-    /// Yes or no.
+    /// A boolean.
     #[serde(rename = "BoolVal", skip_serializing_if = "is_default")]
     pub bool: Option<bool>,
     /// The unit of the numbers; empty if they have none.

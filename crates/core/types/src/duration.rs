@@ -1,4 +1,4 @@
-//! Durations in Go's notation (`1h30m`), as some objects carry them (docs/reference/http-api.md, section 2.1).
+//! Durations in Go's notation (`1h30m`), as some objects contain them (docs/reference/http-api.md, section 2.1).
 
 use crate::time::Nanos;
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};

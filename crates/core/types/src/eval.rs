@@ -1,4 +1,4 @@
-//! Evaluations: requests to look at a job again, and what came of them.
+//! Evaluations: requests to compare a job with its allocations, and their results.
 
 use crate::id::{DeploymentId, EvalId, JobId, JobKey, Namespace, NodeId};
 pub use crate::metric::{AllocMetric, Counts, NodeScore, Scorer, Scores};
@@ -8,25 +8,25 @@ use crate::time::{Nanos, Time, UnixNanos};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// Where an evaluation stands (docs/reference/http-api.md, section 6.2).
+/// The status of an evaluation (docs/reference/http-api.md, section 6.2).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum EvalStatus {
-    /// Waits for a worker.
+    /// The evaluation waits for a worker.
     #[default]
     Pending,
-    /// Waits for the cluster to change.
+    /// The evaluation waits for capacity or for another named change.
     Blocked,
-    /// Done.
+    /// A worker has scheduled the evaluation.
     Complete,
-    /// Given up.
+    /// The evaluation failed, and is not retried.
     Failed,
-    /// Not needed any more.
+    /// Another evaluation of the job made this one redundant.
     Canceled,
 }
 
 impl EvalStatus {
-    /// The word clients see.
+    /// Returns the name of the status in the HTTP API.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Pending => "pending",
@@ -36,13 +36,13 @@ impl EvalStatus {
             Self::Canceled => "canceled",
         }
     }
-    /// Whether nothing more will happen to it.
+    /// Returns whether the evaluation has ended.
     pub fn is_terminal(self) -> bool {
         matches!(self, Self::Complete | Self::Failed | Self::Canceled)
     }
 }
 
-/// Why an evaluation was made.
+/// The reason that an evaluation was created.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 #[expect(missing_docs, reason = "the names are the documented triggers")]
@@ -69,7 +69,7 @@ pub enum Trigger {
 }
 
 impl Trigger {
-    /// The word clients see.
+    /// Returns the name of the reason in the HTTP API.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::JobRegister => "job-register",
@@ -94,18 +94,18 @@ impl Trigger {
     }
 }
 
-/// Something other than a node that a blocked evaluation waits for.
+/// A resource other than a node for which a blocked evaluation waits.
 ///
-/// Their texts are the elements of `MissingNonNodeResources`.
+/// The texts of this type are the elements of `MissingNonNodeResources`.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum WaitsFor {
-    /// A volume to be created: `csi-volume:<namespace>:<id>`.
+    /// A volume that does not exist yet: `csi-volume:<namespace>:<id>`.
     Volume(crate::id::VolumeKey),
-    /// A claim on a volume to be freed: `csi-claim:<namespace>:<id>`.
+    /// A volume with claims that must end: `csi-claim:<namespace>:<id>`.
     Claim(crate::id::VolumeKey),
-    /// A plugin to become healthy somewhere: `csi-plugin:<id>`.
+    /// A plugin without a healthy instance: `csi-plugin:<id>`.
     Plugin(crate::id::PluginId),
-    /// A host volume of this name to become ready or free: `host-volume:<namespace>:<name>`.
+    /// A host volume that is not ready or not free: `host-volume:<namespace>:<name>`.
     HostVolume(crate::id::Namespace, String),
 }
 
@@ -120,7 +120,7 @@ impl std::fmt::Display for WaitsFor {
     }
 }
 
-/// A request to look at a job again. Empty fields are left out of its JSON.
+/// A request to compare a job with its allocations. Its JSON omits empty fields.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
 #[expect(
@@ -134,7 +134,7 @@ pub struct Evaluation {
     pub namespace: Namespace,
     #[serde(skip_serializing_if = "is_default")]
     pub priority: i64,
-    /// Job type, or `_core`.
+    /// The type of the job, or `_core`.
     #[serde(rename = "Type", skip_serializing_if = "is_default")]
     pub kind: String,
     pub triggered_by: Trigger,
@@ -161,10 +161,10 @@ pub struct Evaluation {
     pub previous_eval: EvalId,
     #[serde(skip_serializing_if = "is_default")]
     pub blocked_eval: EvalId,
-    /// Filled when answering with `related=true`.
+    /// The related evaluations, present only in responses to requests with `related=true`.
     #[serde(skip_serializing_if = "is_default")]
     pub related_evals: Vec<EvalStub>,
-    /// By group: why something was not placed.
+    /// The reasons that allocations were not placed, by group.
     #[serde(rename = "FailedTGAllocs", skip_serializing_if = "is_default")]
     pub failed_tg_allocs: BTreeMap<String, AllocMetric>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -173,19 +173,19 @@ pub struct Evaluation {
     pub class_eligibility: BTreeMap<String, bool>,
     #[serde(skip_serializing_if = "is_default")]
     pub quota_limit_reached: String,
-    /// Texts of [`WaitsFor`].
+    /// The texts of [`WaitsFor`].
     #[serde(skip_serializing_if = "is_default")]
     pub missing_non_node_resources: Vec<String>,
     #[serde(skip_serializing_if = "is_default")]
     pub escaped_computed_class: bool,
     #[serde(skip_serializing_if = "is_default")]
     pub annotate_plan: bool,
-    /// By group: allocations wanted but not placed.
+    /// The number of desired allocations that are not placed, by group.
     #[serde(skip_serializing_if = "is_default")]
     pub queued_allocations: BTreeMap<String, u32>,
     #[serde(rename = "LeaderACL", skip_serializing_if = "is_default")]
     pub leader_acl: String,
-    /// Newest state that the scheduler saw.
+    /// The index of the newest state that the scheduler read.
     #[serde(skip_serializing_if = "is_default")]
     pub snapshot_index: u64,
     #[serde(skip_serializing_if = "is_default")]
@@ -197,11 +197,11 @@ pub struct Evaluation {
 }
 
 impl Evaluation {
-    /// The job it is about.
+    /// Returns the key of the evaluation's job.
     pub fn job_key(&self) -> JobKey {
         JobKey { namespace: self.namespace.clone(), id: self.job_id.clone() }
     }
-    /// The short form inside `RelatedEvals`.
+    /// Returns the short form inside `RelatedEvals`.
     pub fn stub(&self) -> EvalStub {
         EvalStub {
             id: self.id.clone(),
@@ -226,7 +226,7 @@ impl Evaluation {
     }
 }
 
-/// Short form of an evaluation.
+/// The short form of an evaluation.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
 #[expect(missing_docs, reason = "the fields are those of Evaluation")]

@@ -46,7 +46,7 @@ pub struct HostVolume {
     pub id: HostVolumeId,
     #[serde(deserialize_with = "null_default")]
     pub name: String,
-    /// Empty for volumes that are registered rather than created.
+    /// The plugin that created the volume; empty for a registered volume.
     #[serde(rename = "PluginID", deserialize_with = "null_default")]
     pub plugin_id: String,
     #[serde(deserialize_with = "null_default")]
@@ -77,7 +77,7 @@ pub struct HostVolume {
     pub modify_index: u64,
     #[serde(deserialize_with = "null_default")]
     pub modify_time: UnixNanos,
-    /// Filled only in the response to a read of one volume; empty in the stored row.
+    /// The allocations that use the volume; present only in the response to a read of one volume.
     #[serde(with = "nil", skip_serializing_if = "Vec::is_empty")]
     pub allocations: Vec<AllocListStub>,
     /// The intent in progress. Without one, the field is left out of the JSON.
@@ -262,11 +262,12 @@ mod tests {
         node.host_volumes.insert("data".into(), info);
         row.state = row.state_on(Some(&node));
         assert_eq!(row.state, HostVolumeState::Ready);
-        // A static volume of the same name is another one.
+        // A configured volume of the same name is a different volume.
         let mut other = node.clone();
         other.host_volumes.insert("data".into(), HostVolumeInfo::default());
         assert_eq!(row.state_on(Some(&other)), HostVolumeState::Unavailable);
-        // The last volume of a node vanishes, the node goes down, the node is removed (docs/design/rough-edges.md, 43, 44).
+        // The last volume of a node vanishes, the node goes down, the node is removed (docs/design/rough-edges.md,
+        // 43, 44).
         node.host_volumes.clear();
         assert_eq!(row.state_on(Some(&node)), HostVolumeState::Unavailable);
         node.status = NodeStatus::Down;

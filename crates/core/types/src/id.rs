@@ -12,12 +12,12 @@ use std::hash::{Hash, Hasher};
 #[derive(Clone, Default)]
 struct Id {
     beginning: Beginning,
-    /// No object is the empty text, which takes no memory of its own.
+    /// The text. The empty text means no object, and takes no memory.
     text: ArcStr,
 }
 
-/// The first seven bytes, most significant first, and how many there are: up to seven, or more (eight). Beginnings sort
-/// as the texts do, as far as they differ.
+/// The first seven bytes, most significant first, and then their number, or 8 if the text is longer. Beginnings sort
+/// as their texts, unless both are equal.
 #[derive(Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
 struct Beginning(u64);
 
@@ -30,7 +30,7 @@ impl Beginning {
         Self(u64::from_be_bytes(bytes))
     }
 
-    /// Whether it is the whole text.
+    /// Returns whether the beginning is the whole text.
     fn is_whole(self) -> bool {
         self.0.to_be_bytes()[7] < 8
     }
@@ -60,7 +60,7 @@ impl PartialOrd for Id {
     }
 }
 impl Ord for Id {
-    // Searching a table is hardly more than this.
+    // Most of the time of a search in a table is spent here.
     #[inline]
     fn cmp(&self, other: &Self) -> Ordering {
         self.beginning.cmp(&other.beginning).then_with(|| {
@@ -84,19 +84,19 @@ macro_rules! id {
             pub fn new(text: impl AsRef<str>) -> Self {
                 Self(Id::new(text.as_ref()))
             }
-            /// The id as text.
+            /// Returns the id as text.
             pub fn as_str(&self) -> &str {
                 self.0.text.as_str()
             }
-            /// Whether both have one text in memory, as copies of each other have.
+            /// Returns whether both ids share one text in memory, as clones do.
             pub fn is_copy_of(&self, other: &Self) -> bool {
                 ArcStr::ptr_eq(&self.0.text, &other.0.text)
             }
-            /// Whether this is the empty id (no object).
+            /// Returns whether the id is empty, which means no object.
             pub fn is_empty(&self) -> bool {
                 self.0.text.is_empty()
             }
-            /// The first eight characters, as shown in tables.
+            /// Returns the first eight characters, as shown in tables.
             pub fn short(&self) -> &str {
                 let text = self.as_str();
                 text.get(..8).unwrap_or(text)
@@ -161,68 +161,68 @@ macro_rules! id {
 }
 
 id!(
-    /// A client agent, by UUID.
+    /// The UUID of a node.
     NodeId
 );
 id!(
-    /// An allocation, by UUID.
+    /// The UUID of an allocation.
     AllocId
 );
 id!(
-    /// An evaluation, by UUID.
+    /// The UUID of an evaluation.
     EvalId
 );
 id!(
-    /// A deployment, by UUID.
+    /// The UUID of a deployment.
     DeploymentId
 );
 id!(
-    /// A job within its namespace.
+    /// The id of a job, unique in its namespace.
     JobId
 );
 id!(
-    /// A namespace.
+    /// The name of a namespace.
     Namespace
 );
 id!(
-    /// A CSI volume within its namespace.
+    /// The id of a CSI volume, unique in its namespace.
     VolumeId
 );
 id!(
-    /// A CSI plugin, global to the region.
+    /// The id of a CSI plugin, unique in the region.
     PluginId
 );
 id!(
-    /// A registration of a service, unique in the region.
+    /// The id of a service registration, unique in the region.
     ServiceId
 );
 id!(
-    /// A host volume, by UUID.
+    /// The UUID of a host volume.
     HostVolumeId
 );
 id!(
-    /// The path of a variable within its namespace.
+    /// The path of a variable, unique in its namespace.
     VariablePath
 );
 
 impl Namespace {
-    /// The namespace that is always there.
+    /// Returns the namespace `default`, which exists in every cluster.
     pub fn default_namespace() -> Self {
         Self::new("default")
     }
 }
 
-/// A job: namespace and id.
+/// The key of a job: namespace and id.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct JobKey {
-    /// Namespace of the job.
+    /// The namespace of the job.
     pub namespace: Namespace,
-    /// Id of the job.
+    /// The id of the job.
     pub id: JobId,
 }
 
 impl JobKey {
-    /// Key of a job in a namespace.
+    /// Returns the key of a job in a namespace.
     pub fn new(namespace: impl Into<Namespace>, id: impl Into<JobId>) -> Self {
         Self { namespace: namespace.into(), id: id.into() }
     }
@@ -234,17 +234,17 @@ impl fmt::Display for JobKey {
     }
 }
 
-/// A volume: namespace and id.
+/// The key of a volume: namespace and id.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct VolumeKey {
-    /// Namespace of the volume.
+    /// The namespace of the volume.
     pub namespace: Namespace,
-    /// Id of the volume.
+    /// The id of the volume.
     pub id: VolumeId,
 }
 
 impl VolumeKey {
-    /// Key of a volume in a namespace.
+    /// Returns the key of a volume in a namespace.
     pub fn new(namespace: impl Into<Namespace>, id: impl Into<VolumeId>) -> Self {
         Self { namespace: namespace.into(), id: id.into() }
     }
@@ -276,7 +276,7 @@ mod tests {
     }
 
     proptest::proptest! {
-        /// Tables are searched by ids and by texts alike.
+        /// Tables are searched by ids and by texts, so both must have the same order.
         #[test]
         fn ids_compare_as_their_texts(a in "[\\x00ab]{0,10}", b in "[\\x00ab]{0,10}") {
             let (x, y) = (NodeId::new(&a), NodeId::new(&b));

@@ -10,13 +10,13 @@ pub const DEFAULT_NAME: &str = "default";
 /// The audience of the default identity.
 pub const DEFAULT_AUDIENCE: &str = "nomadproject.io";
 
-/// Seconds by which the clocks of two servers may differ.
+/// The time by which the clocks of two servers may differ, in seconds.
 pub const NOT_BEFORE_LEEWAY: i64 = 60;
 
 blocks! {
     /// An `identity` block of a job file (docs/reference/http-api.md, section 5.1).
     IdentitySpec {
-        /// Unique in the task; empty for [`DEFAULT_NAME`].
+        /// The name, unique in the task; empty means [`DEFAULT_NAME`].
         name: String = "Name";
         audience: Option<Vec<String>> = "Audience";
         change_mode: String = "ChangeMode";
@@ -163,7 +163,7 @@ impl Claims {
         !self.allocation_id.is_empty()
     }
 
-    /// Returns whether the claims are made for an audience.
+    /// Returns whether the claims are issued for an audience.
     pub fn is_for(&self, audience: &str) -> bool {
         self.aud.0.iter().any(|own| own == audience)
     }

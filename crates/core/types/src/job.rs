@@ -1,4 +1,4 @@
-//! A job as the servers keep it: every default filled in.
+//! A job as the servers store it, with all defaults.
 
 mod files;
 mod group;
@@ -30,16 +30,16 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fmt;
 
-/// A block of a job that nothing acts on (`docs/gaps.md`): kept and answered as it came.
+/// A block of a job without effect (`docs/gaps.md`), stored and returned unchanged.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Unsupported(pub serde_json::Value);
 
-/// Which scheduler a job belongs to.
+/// The type of a job, which selects its scheduler.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum JobType {
-    /// Runs until stopped.
+    /// Runs until a user stops the job.
     #[default]
     Service,
     /// Runs to completion.
@@ -51,10 +51,10 @@ pub enum JobType {
 }
 
 impl JobType {
-    /// All names in job files.
+    /// The names of all types in job files.
     pub const WORDS: &'static [&'static str] = &["service", "batch", "system", "sysbatch"];
 
-    /// The name in job files.
+    /// Returns the name in job files.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Service => "service",
@@ -63,11 +63,11 @@ impl JobType {
             Self::Sysbatch => "sysbatch",
         }
     }
-    /// Whether it places on every feasible node.
+    /// Returns whether the job has an allocation on every feasible node.
     pub fn is_system(self) -> bool {
         matches!(self, Self::System | Self::Sysbatch)
     }
-    /// Whether it ends by itself.
+    /// Returns whether the job ends when its tasks have ended.
     pub fn is_batch(self) -> bool {
         matches!(self, Self::Batch | Self::Sysbatch)
     }
@@ -95,21 +95,21 @@ impl std::str::FromStr for JobType {
     }
 }
 
-/// Where a job stands (docs/reference/http-api.md, section 6.4).
+/// The status of a job (docs/reference/http-api.md, section 6.4).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum JobStatus {
-    /// Nothing runs yet and an evaluation is under way or blocked.
+    /// No allocation runs yet, and an evaluation is pending or blocked.
     #[default]
     Pending,
     /// Allocations or a deployment are live, or the type never ends by itself.
     Running,
-    /// Nothing is left to do.
+    /// No allocation runs, and no evaluation is pending.
     Dead,
 }
 
 impl JobStatus {
-    /// The word clients see.
+    /// Returns the name of the status in the HTTP API.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Pending => "pending",
@@ -119,17 +119,17 @@ impl JobStatus {
     }
 }
 
-/// A condition on nodes (docs/reference/jobspec.md, section 4.4).
+/// A condition that nodes must meet (docs/reference/jobspec.md, section 4.4).
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
 pub struct Constraint {
-    /// Left side, usually `${attr.…}`.
+    /// The left side, usually `${attr.…}`.
     #[serde(rename = "LTarget")]
     pub l_target: String,
-    /// Right side.
+    /// The right side.
     #[serde(rename = "RTarget")]
     pub r_target: String,
-    /// Operator.
+    /// The operator that compares both sides, such as `=` or `version`.
     pub operand: String,
 }
 
@@ -139,31 +139,31 @@ impl fmt::Display for Constraint {
     }
 }
 
-/// A wish about nodes.
+/// A preference for nodes that meet a condition.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
 pub struct Affinity {
-    /// Left side.
+    /// The left side, usually `${attr.…}`.
     #[serde(rename = "LTarget")]
     pub l_target: String,
-    /// Right side.
+    /// The right side.
     #[serde(rename = "RTarget")]
     pub r_target: String,
-    /// Operator.
+    /// The operator that compares both sides, such as `=` or `version`.
     pub operand: String,
-    /// -100..=100, never 0.
+    /// The strength of the preference, in -100..=100 without 0. A negative weight is an aversion.
     pub weight: i64,
 }
 
-/// A wish to spread over the values of an attribute.
+/// A preference to spread allocations over the values of an attribute.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
 pub struct Spread {
-    /// The attribute.
+    /// The attribute, usually `${attr.…}` or `${node.datacenter}`.
     pub attribute: String,
-    /// 1..=100.
+    /// The strength of the preference, in 1..=100.
     pub weight: i64,
-    /// Wanted shares.
+    /// The desired shares of the values; empty means even shares.
     #[serde(with = "nil")]
     pub spread_target: Vec<SpreadTarget>,
 }
@@ -172,113 +172,114 @@ pub struct Spread {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
 pub struct SpreadTarget {
-    /// Value of the attribute.
+    /// The value of the attribute.
     pub value: String,
-    /// 0..=100.
+    /// The desired share of allocations, in 0..=100.
     pub percent: u32,
 }
 
 blocks! {
-    /// Text and links for the web page.
+    /// A description and links for the web page.
     JobUi {
         description: String = "Description";
         links: Option<Vec<JobUiLink>> = "Links";
     }
 
-    /// One link of the web page.
+    /// A link for the web page.
     JobUiLink {
         label: String = "Label";
         url: String = "URL";
     }
 }
 
-/// A job. Defaults are filled, names are checked; docs/reference/http-api.md, section 5.1 is its JSON.
+/// A job with all defaults, whose names are checked. Its JSON is docs/reference/http-api.md, section 5.1.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
 pub struct Job {
-    /// A user stopped it.
+    /// Whether a user stopped the job.
     pub stop: bool,
-    /// Region it runs in.
+    /// The region in which the job runs.
     pub region: String,
-    /// Namespace.
+    /// The namespace of the job.
     pub namespace: Namespace,
-    /// Id.
+    /// The id, unique in the namespace.
     #[serde(rename = "ID")]
     pub id: JobId,
-    /// The periodic or parameterized job that made this one, or empty.
+    /// The periodic or parameterized job that created this one, or empty.
     #[serde(rename = "ParentID")]
     pub parent_id: JobId,
-    /// Name shown to people.
+    /// The name shown to users.
     pub name: String,
-    /// Scheduler.
+    /// The type, which selects the scheduler.
     #[serde(rename = "Type")]
     pub kind: JobType,
-    /// 1..=100, higher first.
+    /// The priority in 1..=100; jobs with a higher priority are first.
     pub priority: i64,
-    /// All groups or none.
+    /// Whether a plan that cannot place all allocations places none.
     pub all_at_once: bool,
-    /// Datacenters, globs allowed.
+    /// The datacenters in which the job may run, as names or globs.
     #[serde(with = "nil")]
     pub datacenters: Vec<String>,
-    /// Node pool.
+    /// The node pool in which the job runs.
     pub node_pool: String,
-    /// Conditions on nodes.
+    /// The conditions that nodes of all groups must meet.
     #[serde(with = "nil")]
     pub constraints: Vec<Constraint>,
-    /// Wishes about nodes.
+    /// The preferences for nodes of all groups.
     #[serde(with = "nil")]
     pub affinities: Vec<Affinity>,
-    /// Spreads.
+    /// The preferences for spreading the allocations of all groups.
     #[serde(with = "nil")]
     pub spreads: Vec<Spread>,
-    /// Groups, at least one.
+    /// The groups, at least one.
     #[serde(with = "nil")]
     pub task_groups: Vec<TaskGroup>,
-    /// Only `Stagger` and `MaxParallel` are kept at this level; groups hold the real values.
+    /// The update strategy of the job, of which only `Stagger` and `MaxParallel` are kept. The effective values are
+    /// in the groups.
     pub update: UpdateStrategy,
-    /// Several regions; refused.
+    /// The settings for several regions; a job that has them is refused.
     pub multiregion: Option<Box<Unsupported>>,
-    /// When it makes children.
+    /// The times at which the job creates children.
     pub periodic: Option<Box<Periodic>>,
-    /// What a dispatch of it must and may give ([`Self::dispatch_rule`]).
+    /// The input that a dispatch of the job must and may have ([`Self::dispatch_rule`]).
     pub parameterized_job: Option<Parameterized>,
-    /// Made by a dispatch.
+    /// Whether a dispatch created the job.
     pub dispatched: bool,
-    /// Token of the dispatch.
+    /// The idempotency token of the dispatch.
     pub dispatch_idempotency_token: String,
-    /// Payload of the dispatch, base64.
+    /// The payload of the dispatch, in base64.
     #[serde(with = "nil_text")]
     pub payload: String,
-    /// Free pairs.
+    /// Key and value pairs of the user.
     #[serde(with = "nil")]
     pub meta: BTreeMap<String, String>,
-    /// Consul namespace.
+    /// The namespace in Consul; without effect.
     pub consul_namespace: String,
-    /// Vault namespace.
+    /// The namespace in Vault; without effect.
     pub vault_namespace: String,
-    /// Accessor of the token that submitted it.
+    /// The accessor of the token that submitted the job.
     #[serde(rename = "NomadTokenID")]
     pub nomad_token_id: String,
-    /// Where it stands, derived by the state store.
+    /// The status, which the state store derives.
     pub status: JobStatus,
-    /// Words for the status.
+    /// The reason for the status, shown to users.
     pub status_description: String,
-    /// This version's deployment succeeded.
+    /// Whether the deployment of this version succeeded.
     pub stable: bool,
-    /// Counts changes of the specification.
+    /// The number of the version; each change of the specification increments it.
     pub version: u64,
-    /// When it was submitted.
+    /// The time of the submission.
     pub submit_time: UnixNanos,
-    /// Index of the first registration.
+    /// The Raft index of the first registration.
     pub create_index: u64,
-    /// Index of the last write.
+    /// The Raft index of the last write.
     pub modify_index: u64,
-    /// Index of the last write of the specification.
+    /// The Raft index of the last write of the specification.
     pub job_modify_index: u64,
-    /// Text and links for the web page.
+    /// A description and links for the web page.
     #[serde(rename = "UI")]
     pub ui: Option<Box<JobUi>>,
-    /// Name of this version.
+    /// The tag of this version.
     pub version_tag: Option<Box<VersionTag>>,
 }
 
@@ -293,28 +294,28 @@ mod nil_text {
 }
 
 impl Job {
-    /// Namespace and id.
+    /// Returns the key of the job: namespace and id.
     pub fn key(&self) -> JobKey {
         JobKey { namespace: self.namespace.clone(), id: self.id.clone() }
     }
 
-    /// The group of this name.
+    /// Returns the group with a name.
     pub fn group(&self, name: &str) -> Option<&TaskGroup> {
         self.task_groups.iter().find(|g| g.name == name)
     }
 
-    /// Whether any task is a CSI plugin.
+    /// Returns whether any task is a CSI plugin.
     pub fn is_plugin(&self) -> bool {
         self.task_groups.iter().flat_map(|g| &g.tasks).any(|t| t.csi_plugin_config.is_some())
     }
 
-    /// Whether a user stopped it or it was never more than a template.
+    /// Returns whether a user stopped the job.
     pub fn is_stopped(&self) -> bool {
         self.stop
     }
 
-    /// Whether the specification of both is the same: everything that a submission can change,
-    /// bookkeeping apart.
+    /// Returns whether both jobs have the same specification: every field that a submission can change. Indexes,
+    /// status and host access are not compared.
     pub fn same_spec(&self, other: &Self) -> bool {
         let strip = |job: &Self| Self {
             status: JobStatus::default(),
@@ -341,8 +342,8 @@ impl Job {
         job
     }
 
-    /// Returns the job with what it may use of host volumes, and what the same specification from another submitter
-    /// may use; none if that is no more.
+    /// Returns the job with the host access of both jobs, which have the same specification but other submitters.
+    /// Returns `None` if the other job adds no access.
     #[must_use]
     pub fn widened(&self, other: &Self) -> Option<Self> {
         let mut job = self.clone();
@@ -358,7 +359,7 @@ impl Job {
     }
 }
 
-/// The job in lists (`JobListStub`).
+/// A job in a list (`JobListStub`).
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
 #[expect(missing_docs, reason = "the fields are those of Job")]
@@ -390,26 +391,26 @@ pub struct JobListStub {
     pub meta: Option<BTreeMap<String, String>>,
 }
 
-/// Counts of a job's allocations by state; always derived from the allocations and evaluations.
+/// The number of a job's allocations by state, derived from the allocations and evaluations.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
 pub struct JobSummary {
-    /// The job.
+    /// The id of the job.
     #[serde(rename = "JobID")]
     pub job_id: JobId,
-    /// Its namespace.
+    /// The namespace of the job.
     pub namespace: Namespace,
-    /// By group.
+    /// The number of allocations by group and state.
     pub summary: BTreeMap<String, GroupSummary>,
-    /// Children of periodic and parameterized jobs.
+    /// The number of children of a periodic or parameterized job.
     pub children: ChildrenSummary,
-    /// Index of the job's creation.
+    /// The Raft index at which the job was created.
     pub create_index: u64,
-    /// Index of the last change counted here.
+    /// The Raft index of the last change that the counts include.
     pub modify_index: u64,
 }
 
-/// Counts of one group.
+/// The number of one group's allocations by state.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
 #[expect(missing_docs, reason = "each field counts the allocations in the state it is named after")]
@@ -423,7 +424,7 @@ pub struct GroupSummary {
     pub unknown: u32,
 }
 
-/// Counts of child jobs.
+/// The number of child jobs by status.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
 #[expect(missing_docs, reason = "each field counts the children in the state it is named after")]

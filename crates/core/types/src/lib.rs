@@ -1,9 +1,10 @@
 //! The data types of Caravan: ids, jobs, allocations, evaluations, plans, nodes, deployments, volumes,
 //! claims, plugins and the replicated commands.
 //!
-//! Everything here is data with small pure helpers: no I/O, no clocks, no async. Structs that appear
-//! in the HTTP API serialise to exactly that JSON (docs/reference/http-api.md); the same serde description is used
-//! for MessagePack with named fields, where times are integers.
+//! The crate contains data with small pure helpers: no I/O, no clocks, no async. Structs of the HTTP API serialise to
+//! exactly its JSON (docs/reference/http-api.md). The same serde description is used for MessagePack with named
+//! fields,
+//! where times are integers.
 
 pub mod acl;
 pub mod admin;

@@ -1,7 +1,8 @@
-//! The objects that task templates read from servers: variables and services (docs/reference/jobspec.md, section 4.8).
+//! The objects that task templates read from servers: variables and services (docs/reference/jobspec.md, section
+//! 4.8).
 //!
-//! A client asks for a set of [`Lookup`]s with [`WatchLookups`] and receives a [`Found`] for each, and another
-//! whenever one of them changes.
+//! A client requests a set of [`Lookup`]s with [`WatchLookups`] and receives a [`Found`] for each, and another one
+//! whenever an object changes.
 
 use crate::id::{AllocId, Namespace, NodeId};
 use crate::node::NodeSecret;
@@ -10,33 +11,33 @@ use crate::service::ServiceRegistration;
 use crate::time::UnixNanos;
 use serde::{Deserialize, Serialize};
 
-/// Something that a template reads of the servers.
+/// An object that a template reads from the servers.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum Lookup {
     /// A variable.
     Variable {
-        /// Namespace.
+        /// The namespace of the variable.
         namespace: Namespace,
-        /// Path.
+        /// The path of the variable.
         path: String,
     },
     /// The variables whose paths begin with a text, without their items.
     Variables {
-        /// Namespace.
+        /// The namespace of the variables.
         namespace: Namespace,
-        /// How the paths begin.
+        /// The text with which the paths begin.
         prefix: String,
     },
     /// The registrations of a service.
     Service {
-        /// Namespace.
+        /// The namespace of the service.
         namespace: Namespace,
-        /// Name.
+        /// The name of the service.
         name: String,
     },
     /// The names of all services.
     Services {
-        /// Namespace.
+        /// The namespace of the services.
         namespace: Namespace,
     },
 }
@@ -85,17 +86,17 @@ pub struct VariableFound {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct VariableStub {
-    /// Namespace.
+    /// The namespace of the variable.
     pub namespace: Namespace,
-    /// Path.
+    /// The path of the variable.
     pub path: String,
     /// The Raft index at which the variable was created.
     pub create_index: u64,
     /// The Raft index of the last change of the variable.
     pub modify_index: u64,
-    /// When the variable was created.
+    /// The time at which the variable was created.
     pub create_time: UnixNanos,
-    /// When the variable was last changed.
+    /// The time of the last change of the variable.
     pub modify_time: UnixNanos,
 }
 
@@ -103,7 +104,7 @@ pub struct VariableStub {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct ServiceStub {
-    /// Name.
+    /// The name of the service.
     pub name: String,
     /// The tags of all its registrations, sorted.
     pub tags: Vec<String>,

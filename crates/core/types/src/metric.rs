@@ -15,23 +15,23 @@ use std::sync::Arc;
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(from = "Owned")]
 pub struct AllocMetric {
-    /// The numbers of nodes, by the outcome of the placement.
+    /// The number of nodes by the outcome of the placement.
     pub counts: Arc<Counts>,
-    /// Scores of the best nodes.
+    /// The scores of the best nodes.
     pub score_meta_data: Box<[NodeScore]>,
-    /// How long it took.
+    /// The duration of the placement.
     pub allocation_time: Nanos,
-    /// Further placements that failed alike.
+    /// The number of further placements that failed for the same reasons.
     pub coalesced_failures: u32,
 }
 
 impl AllocMetric {
-    /// The counts, to be changed.
+    /// Returns the counts for a change, after copying them if another placement shares them.
     pub fn counts_mut(&mut self) -> &mut Counts {
         Arc::make_mut(&mut self.counts)
     }
 
-    /// Shares the counts of another placement if they are the same.
+    /// Shares the counts of another placement if they are equal.
     pub fn share(&mut self, other: &Self) {
         if !Arc::ptr_eq(&self.counts, &other.counts) && self.counts == other.counts {
             self.counts = Arc::clone(&other.counts);
@@ -52,7 +52,7 @@ impl From<Counts> for AllocMetric {
     }
 }
 
-/// The numbers of nodes evaluated for a placement, by the reason that excluded them.
+/// The number of nodes evaluated for a placement, by the reason that excluded them.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
 #[expect(missing_docs, reason = "fields are those of docs/reference/http-api.md, section 5.2")]
@@ -80,7 +80,7 @@ pub struct Counts {
     pub scores: Map<String, f64>,
 }
 
-/// Metrics as they are written: one flat object.
+/// Metrics in the form of the HTTP API: one flat object.
 #[derive(Serialize)]
 #[serde(rename_all = "PascalCase")]
 struct Shown<'m> {
@@ -111,7 +111,7 @@ struct Shown<'m> {
     coalesced_failures: u32,
 }
 
-/// Metrics as they are kept and sent between agents: without what is not there.
+/// Metrics in the form that is stored and sent between agents: without empty fields.
 #[derive(Serialize)]
 #[serde(rename_all = "PascalCase")]
 struct Kept<'m> {
@@ -201,7 +201,7 @@ impl Serialize for AllocMetric {
     }
 }
 
-/// Metrics as they are read.
+/// Metrics in the form from which they are read.
 #[derive(Default, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
 struct Owned {
@@ -258,23 +258,23 @@ impl From<Owned> for AllocMetric {
     }
 }
 
-/// Who gives scores (docs/reference/http-api.md, section 5.2).
+/// A part of the scheduler that scores nodes (docs/reference/http-api.md, section 5.2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Scorer {
-    /// How full, or how empty, the node is.
+    /// Scores the used share of the node: full nodes first, or empty nodes first.
     Binpack,
-    /// Allocations of the group that are there already.
+    /// Scores the number of the group's allocations on the node.
     JobAntiAffinity,
-    /// An earlier attempt failed there.
+    /// Scores a node on which an earlier attempt failed.
     NodeReschedulePenalty,
-    /// Wishes about nodes.
+    /// Scores the match of the job's preferences for nodes.
     NodeAffinity,
-    /// How evenly the group is spread.
+    /// Scores how evenly the group is spread.
     AllocationSpread,
-    /// Wishes about devices.
+    /// Scores the match of the task's preferences for devices.
     Devices,
-    /// How unimportant those are that make room.
+    /// Scores a low priority of the allocations to preempt.
     Preemption,
 }
 
@@ -289,11 +289,11 @@ impl Scorer {
         Self::Preemption,
     ];
 
-    /// The scorer of this name.
+    /// Returns the scorer with a name.
     pub fn parse(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|scorer| scorer.as_str() == name)
     }
-    /// The name clients see.
+    /// Returns the name in the HTTP API.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Binpack => "binpack",
@@ -307,19 +307,19 @@ impl Scorer {
     }
 }
 
-/// Scores by scorer: a map in JSON, and no larger than it must be in memory, where every allocation keeps several.
+/// The scores of a node by scorer. JSON shows a map; the memory is compact, because every allocation keeps several.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Scores {
-    /// A bit for each scorer that gave one.
+    /// One bit for each scorer with a score.
     present: u8,
-    /// A bit for each that gave one other than zero.
+    /// One bit for each scorer with a score other than zero.
     kept: u8,
-    /// Those other than zero, in the order of the scorers.
+    /// The scores other than zero, in the order of the scorers.
     values: Box<[f64]>,
 }
 
 impl Scores {
-    /// Scores, each of another scorer.
+    /// Returns scores, at most one for each scorer.
     pub fn new(scores: impl IntoIterator<Item = (Scorer, f64)>) -> Self {
         let mut by_scorer = [None; Scorer::ALL.len()];
         for (scorer, score) in scores {
@@ -335,7 +335,7 @@ impl Scores {
         }
         Self { present: supplied, kept, values: values.into_boxed_slice() }
     }
-    /// Each with its scorer.
+    /// Returns the scores with their scorers.
     pub fn iter(&self) -> impl Iterator<Item = (Scorer, f64)> + '_ {
         let mut values = self.values.iter();
         Scorer::ALL.into_iter().filter(|scorer| self.present & (1 << *scorer as u8) != 0).map(move |scorer| {
@@ -343,7 +343,7 @@ impl Scores {
             (scorer, kept.then(|| values.next().copied()).flatten().unwrap_or(0.0))
         })
     }
-    /// That of one scorer.
+    /// Returns the score of one scorer.
     pub fn get(&self, scorer: Scorer) -> Option<f64> {
         self.iter().find(|(known, _)| *known == scorer).map(|(_, score)| score)
     }
@@ -358,21 +358,21 @@ impl Serialize for Scores {
 impl<'de> Deserialize<'de> for Scores {
     fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let scores = Map::<String, f64>::deserialize(deserializer)?;
-        // Others may know scorers that we do not.
+        // Agents of other versions may have more scorers.
         Ok(Self::new(scores.into_iter().filter_map(|(name, score)| Some((Scorer::parse(&name)?, score)))))
     }
 }
 
-/// Scores of one node.
+/// The scores of one node.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
 pub struct NodeScore {
-    /// Node.
+    /// The UUID of the node.
     #[serde(rename = "NodeID")]
     pub node_id: NodeId,
-    /// By scorer.
+    /// The scores, by scorer.
     pub scores: Scores,
-    /// Final.
+    /// The final score, by which nodes are compared.
     pub norm_score: f64,
 }
 

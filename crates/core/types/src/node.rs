@@ -12,27 +12,27 @@ use std::collections::BTreeMap;
 use std::fmt;
 use subtle::ConstantTimeEq as _;
 
-/// Where a node stands.
+/// The status of a node.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum NodeStatus {
-    /// Registered, not ready yet.
+    /// The node has registered, but is not ready.
     #[default]
     Initializing,
-    /// Takes allocations.
+    /// The node accepts allocations.
     Ready,
-    /// Heartbeats were missed.
+    /// Heartbeats were missed, and the allocations are replaced.
     Down,
-    /// Heartbeats were missed, its allocations may come back.
+    /// Heartbeats were missed, but the allocations may reconnect.
     Disconnected,
 }
 
 impl NodeStatus {
-    /// Whether the servers hear of the node: its heartbeats are answered and renew its lease.
+    /// Returns whether the servers receive heartbeats of the node. Their responses renew its lease.
     pub fn in_contact(self) -> bool {
         matches!(self, Self::Initializing | Self::Ready)
     }
-    /// The word clients see.
+    /// Returns the name of the status in the HTTP API.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Initializing => "initializing",
@@ -43,19 +43,19 @@ impl NodeStatus {
     }
 }
 
-/// Whether the scheduler may place there.
+/// Whether the scheduler may place allocations on a node.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Eligibility {
-    /// Yes.
+    /// The scheduler may place allocations.
     #[default]
     Eligible,
-    /// No.
+    /// The scheduler places no allocations.
     Ineligible,
 }
 
 impl Eligibility {
-    /// The word clients see.
+    /// Returns the name of the value in the HTTP API.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Eligible => "eligible",
@@ -64,18 +64,18 @@ impl Eligibility {
     }
 }
 
-/// The secret with which a node proves who it is. `Debug` hides it; JSON shows an empty string. Comparing takes the same
-/// time whatever differs.
+/// The secret with which a node proves its identity. `Debug` hides the text, and JSON shows an empty string. A
+/// comparison takes the same time for all secrets of the same length.
 #[derive(Clone, Default, Deserialize)]
 #[serde(transparent)]
 pub struct NodeSecret(String);
 
 impl NodeSecret {
-    /// Takes a secret into custody.
+    /// Wraps the text of a secret.
     pub fn new(text: impl Into<String>) -> Self {
         Self(text.into())
     }
-    /// The text, for comparison and for the wire between agents.
+    /// Returns the text, for comparison and for messages between agents.
     pub fn expose(&self) -> &str {
         &self.0
     }
@@ -102,7 +102,7 @@ impl Serialize for NodeSecret {
     }
 }
 
-/// A client agent.
+/// A machine with a client agent.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
 #[expect(missing_docs, reason = "fields are those of docs/reference/http-api.md, section 5.4")]
@@ -133,7 +133,7 @@ pub struct Node {
     pub status_description: String,
     #[serde(rename = "IdentitySigningKeyID")]
     pub identity_signing_key_id: String,
-    /// Seconds since the epoch.
+    /// The time of the last change of `status`, in seconds since the epoch.
     pub status_updated_at: i64,
     #[serde(with = "nil")]
     pub events: Vec<NodeEvent>,
@@ -142,7 +142,7 @@ pub struct Node {
     pub csi_controller_plugins: BTreeMap<PluginId, CsiInfo>,
     #[serde(rename = "CSINodePlugins")]
     pub csi_node_plugins: BTreeMap<PluginId, CsiInfo>,
-    /// Mounts that plugins left here when they ended.
+    /// The mounts that plugins left on the node when they ended.
     #[serde(rename = "CaravanLeftMounts", skip_serializing_if = "Vec::is_empty")]
     pub left_mounts: Vec<LeftMount>,
     pub host_volumes: BTreeMap<String, HostVolumeInfo>,
@@ -159,13 +159,13 @@ pub struct Node {
 }
 
 impl Node {
-    /// Whether the scheduler may place new allocations here.
+    /// Returns whether the scheduler may place new allocations on the node.
     pub fn is_schedulable(&self) -> bool {
         self.status == NodeStatus::Ready
             && self.scheduling_eligibility == Eligibility::Eligible
             && self.drain_strategy.is_none()
     }
-    /// Why the scheduler may not place here, in a word; none if it may.
+    /// Returns the reason that the scheduler may not place on the node, in one word; `None` if it may.
     pub fn away(&self) -> Option<&'static str> {
         match self.status {
             NodeStatus::Ready if self.drain_strategy.is_some() => Some("draining"),
@@ -174,10 +174,10 @@ impl Node {
             status => Some(status.as_str()),
         }
     }
-    /// Most events kept.
+    /// The number of events that are kept.
     pub const MAX_EVENTS: usize = 10;
 
-    /// Adds an event, dropping the oldest beyond the limit.
+    /// Adds an event and removes the oldest events beyond the limit.
     pub fn push_event(&mut self, event: NodeEvent) {
         self.events.push(event);
         let surplus = self.events.len().saturating_sub(Self::MAX_EVENTS);
@@ -185,52 +185,52 @@ impl Node {
     }
 }
 
-/// Drain in force.
+/// A drain in force.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
 pub struct DrainStrategy {
-    /// Allowed time; negative = force.
+    /// The time that allocations have to move off the node. 0 means no limit; a negative time stops them immediately.
     pub deadline: Nanos,
-    /// Leave system jobs.
+    /// Whether allocations of system jobs stay.
     pub ignore_system_jobs: bool,
-    /// When the deadline passes.
+    /// The time at which the deadline passes.
     pub force_deadline: Time,
-    /// Start.
+    /// The start of the drain.
     pub started_at: Time,
 }
 
-/// The last drain.
+/// The last drain of a node.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
 pub struct LastDrain {
-    /// Start.
+    /// The start of the drain.
     pub started_at: Time,
-    /// Last change.
+    /// The time of the last change of the drain.
     pub updated_at: Time,
     /// `draining`, `complete` or `canceled`.
     pub status: String,
-    /// Who.
+    /// The accessor of the user's token; always empty, because the command of a drain does not contain one.
     #[serde(rename = "AccessorID")]
     pub accessor_id: String,
-    /// Free pairs.
+    /// Metadata that the user set with the drain.
     #[serde(with = "nil")]
     pub meta: BTreeMap<String, String>,
 }
 
-/// Something that happened to a node.
+/// An event of a node.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
 pub struct NodeEvent {
-    /// Sentence.
+    /// The text for users, one sentence.
     pub message: String,
     /// `Cluster`, `Driver`, `Storage`, `CSI`, `Heartbeat`, `Drain`, `Scheduler`.
     pub subsystem: String,
-    /// Pairs.
+    /// The facts of the event, by name.
     #[serde(with = "nil")]
     pub details: BTreeMap<String, String>,
-    /// When.
+    /// The time of the event.
     pub timestamp: Time,
-    /// Index.
+    /// The Raft index at which the event was stored.
     pub create_index: u64,
 }
 
@@ -238,46 +238,46 @@ pub struct NodeEvent {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
 pub struct DriverInfo {
-    /// Attributes.
+    /// The attributes of the driver, by name.
     #[serde(with = "nil")]
     pub attributes: BTreeMap<String, String>,
-    /// There is one.
+    /// Whether the node has the driver.
     pub detected: bool,
-    /// It works.
+    /// Whether the driver can start tasks.
     pub healthy: bool,
-    /// Words.
+    /// The reason for the health, for users.
     pub health_description: String,
-    /// Last change.
+    /// The time of the last change of the report.
     pub update_time: Time,
 }
 
-/// A directory of the host offered to jobs.
+/// A host volume of a node.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
 pub struct HostVolumeInfo {
-    /// Name.
+    /// The name in job files.
     pub name: String,
-    /// Directory.
+    /// The path of the directory on the node.
     pub path: String,
-    /// Only reads.
+    /// Whether tasks can only read the volume.
     pub read_only: bool,
-    /// Set for dynamic ones.
+    /// The id of a host volume that a user created; empty for a configured one.
     #[serde(rename = "ID")]
     pub id: String,
 }
 
-/// A network of the host.
+/// A host network of a node.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
 pub struct HostNetwork {
-    /// Name.
+    /// The name in job files.
     pub name: String,
-    /// Range.
+    /// The range of addresses that belong to the network.
     #[serde(rename = "CIDR")]
     pub cidr: String,
-    /// Interface.
+    /// The interface of the network.
     pub interface: String,
-    /// Ports not to use, `22,80,8500-8600`.
+    /// The ports that the scheduler does not assign, such as `22,80,8500-8600`.
     pub reserved_ports: String,
 }
 
@@ -286,7 +286,7 @@ pub struct HostNetwork {
 #[serde(transparent)]
 pub struct Hardware(pub serde_json::Value);
 
-/// What a node has.
+/// The resources of a node.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
 #[expect(missing_docs, reason = "fields are those of docs/reference/http-api.md, section 5.4")]
@@ -305,58 +305,58 @@ pub struct NodeResources {
     pub max_dynamic_port: i64,
 }
 
-/// CPU of a node.
+/// The CPU of a node.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
 pub struct NodeCpu {
-    /// MHz in total.
+    /// The sum of all cores, in MHz.
     pub cpu_shares: i64,
-    /// Cores.
+    /// The number of cores.
     pub total_cpu_cores: u32,
-    /// Cores that may be reserved.
+    /// The numbers of the cores that tasks can reserve.
     #[serde(with = "nil")]
     pub reservable_cpu_cores: Vec<u16>,
 }
 
-/// Processors.
+/// The processors of a node.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
 pub struct Processors {
-    /// Nodes, cores and their distances.
+    /// The NUMA nodes, their cores and their distances.
     pub topology: Option<Hardware>,
 }
 
-/// Memory of a node.
+/// The memory of a node.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
 pub struct NodeMemory {
-    /// MB.
+    /// Memory in MB.
     #[serde(rename = "MemoryMB")]
     pub memory_mb: i64,
 }
 
-/// Disk of a node.
+/// The disk of a node.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
 pub struct NodeDisk {
-    /// MB.
+    /// Disk in MB.
     #[serde(rename = "DiskMB")]
     pub disk_mb: i64,
 }
 
-/// An interface of a node.
+/// A network of a node, with its interface.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
 pub struct NodeNetwork {
-    /// `host`.
+    /// The mode, such as `host`.
     pub mode: String,
-    /// Interface.
+    /// The name of the interface.
     pub device: String,
-    /// Hardware address.
+    /// The hardware address of the interface.
     pub mac_address: String,
-    /// Mbit/s.
+    /// The speed in Mbit/s.
     pub speed: i64,
-    /// Addresses.
+    /// The addresses of the interface.
     #[serde(with = "nil")]
     pub addresses: Vec<NodeAddress>,
     /// The most allocations that can have the network at the same time; 0 means no limit.
@@ -368,19 +368,19 @@ pub struct NodeNetwork {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
 pub struct NodeAddress {
-    /// `ipv4` or `ipv6`.
+    /// The family: `ipv4` or `ipv6`.
     pub family: String,
-    /// Host network.
+    /// The name of the host network to which the address belongs.
     pub alias: String,
-    /// Address.
+    /// The address in text form.
     pub address: String,
-    /// Ports not to use.
+    /// The ports that the scheduler does not assign, such as `22,80,8500-8600`.
     pub reserved_ports: String,
-    /// Gateway.
+    /// The gateway of the address.
     pub gateway: String,
 }
 
-/// What a node keeps for itself.
+/// The resources of a node that are not available to tasks.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
 #[expect(missing_docs, reason = "fields are those of docs/reference/http-api.md, section 5.4")]
@@ -391,26 +391,26 @@ pub struct ReservedResources {
     pub networks: ReservedNetworks,
 }
 
-/// CPU kept.
+/// The reserved CPU of a node.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
 pub struct ReservedCpu {
-    /// MHz.
+    /// CPU in MHz.
     pub cpu_shares: i64,
-    /// Cores.
+    /// The numbers of the reserved cores.
     #[serde(with = "nil")]
     pub reserved_cpu_cores: Vec<u16>,
 }
 
-/// Ports kept.
+/// The reserved ports of a node.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
 pub struct ReservedNetworks {
-    /// `22,80,8500-8600`.
+    /// The ports, such as `22,80,8500-8600`.
     pub reserved_host_ports: String,
 }
 
-/// The node in lists.
+/// A node in a list.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
 #[expect(missing_docs, reason = "the fields are those of Node")]
@@ -441,13 +441,13 @@ pub struct NodeListStub {
 }
 
 impl Node {
-    /// The version of the node's agent.
+    /// Returns the version of the node's agent.
     pub fn version(&self) -> &str {
         let named = |key: &str| self.attributes.get(key).map(String::as_str);
         named("caravan.version").or_else(|| named("nomad.version")).unwrap_or_default()
     }
 
-    /// The element of a list; attributes and resources are added on demand by the caller.
+    /// Returns the node as an element of a list, without attributes and resources, which the caller adds on request.
     pub fn stub(&self) -> NodeListStub {
         NodeListStub {
             address: self.http_addr.rsplit_once(':').map_or("", |(host, _)| host).to_owned(),

@@ -5,15 +5,15 @@ use crate::time::Nanos;
 use serde::{Deserialize, Deserializer, Serialize};
 use std::collections::BTreeMap;
 
-/// The pool that holds every node.
+/// The pool that contains every node.
 pub const ALL: &str = "all";
-/// The pool of nodes that name none.
+/// The pool of nodes whose agents configure no pool.
 pub const DEFAULT: &str = "default";
 
-/// How long identities of nodes hold unless the pool says otherwise.
+/// The default time for which identities of nodes are valid.
 pub const IDENTITY_TTL: Nanos = Nanos::from_secs(24 * 3600);
 
-/// A node pool.
+/// A named set of nodes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
 #[expect(missing_docs, reason = "fields are those of docs/reference/http-api.md, section 3.3")]
@@ -30,7 +30,7 @@ pub struct NodePool {
     pub modify_index: u64,
 }
 
-/// What a pool says about scheduling on its nodes.
+/// The scheduler settings of a pool, which override those of the region.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
 #[expect(missing_docs, reason = "fields are those of docs/reference/http-api.md, section 3.3")]
@@ -54,20 +54,20 @@ impl Default for NodePool {
     }
 }
 
-/// Nanoseconds, or text in Go's notation.
+/// Reads a duration in nanoseconds or in Go's notation; zero means the default.
 fn ttl<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Nanos, D::Error> {
     let supplied = crate::duration::GoDuration::deserialize(deserializer)?;
     Ok(if supplied.is_zero() { IDENTITY_TTL } else { supplied.0 })
 }
 
-/// Whether a name is one for a pool.
+/// Returns whether a text is a valid name of a pool.
 pub fn is_name(text: &str) -> bool {
     (1..=128).contains(&text.len())
         && text.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_'))
 }
 
 impl NodePool {
-    /// The pools that are always there.
+    /// Returns the pools that exist in every cluster.
     pub fn built_in() -> [Self; 2] {
         let pool = |name: &str, description: &str| Self {
             name: name.into(),
@@ -79,15 +79,15 @@ impl NodePool {
         [pool(ALL, "Node pool with all nodes in the cluster."), pool(DEFAULT, "Default node pool.")]
     }
 
-    /// Whether the pool is always there.
+    /// Returns whether a pool exists in every cluster.
     pub fn is_built_in(name: &str) -> bool {
         name == ALL || name == DEFAULT
     }
 
-    /// Checks name and description.
+    /// Checks the name and the description.
     ///
     /// # Errors
-    /// With every problem.
+    /// Returns all problems.
     pub fn check(&self) -> Result<(), Vec<String>> {
         let mut errors = Vec::new();
         if !is_name(&self.name) {

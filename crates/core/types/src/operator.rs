@@ -1,24 +1,24 @@
-//! What operators set for the whole region: scheduling, care for the servers, root keys
-//! (docs/reference/http-api.md, section 5.7).
+//! Settings of operators for the whole region: scheduling, autopilot, root keys (docs/reference/http-api.md, section
+//! 5.7).
 
 use crate::blob::Blob;
 use crate::duration::GoDuration;
 use crate::time::{Nanos, UnixNanos};
 use serde::{Deserialize, Serialize};
 
-/// How the scheduler ranks nodes.
+/// The rule by which the scheduler ranks nodes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum SchedulerAlgorithm {
-    /// Fill nodes one after the other.
+    /// Nodes are filled one after the other.
     #[default]
     Binpack,
-    /// Use all nodes alike.
+    /// All nodes are used evenly.
     Spread,
 }
 
 impl SchedulerAlgorithm {
-    /// Its name.
+    /// Returns the name in the HTTP API.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Binpack => "binpack",
@@ -27,7 +27,7 @@ impl SchedulerAlgorithm {
     }
 }
 
-/// Which kinds of jobs may push others off.
+/// The kinds of jobs that may preempt allocations.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
 #[expect(missing_docs, reason = "fields are those of docs/reference/http-api.md, section 5.7")]
@@ -50,7 +50,7 @@ impl Default for PreemptionConfig {
     }
 }
 
-/// How scheduling is done in the region.
+/// The settings of the scheduler in the region.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
 #[expect(missing_docs, reason = "fields are those of docs/reference/http-api.md, section 5.7")]
@@ -65,7 +65,7 @@ pub struct SchedulerConfig {
     pub modify_index: u64,
 }
 
-/// Care for the set of servers.
+/// The settings for the care of the set of servers.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
 #[expect(missing_docs, reason = "fields are those of docs/reference/http-api.md, section 5.7")]
@@ -100,7 +100,7 @@ impl Default for AutopilotConfig {
     }
 }
 
-/// A root key without the key itself, which is sealed in a row of its own ([`RootKeyMaterial`]).
+/// A root key without its secret part, which is sealed in a separate row ([`RootKeyMaterial`]).
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
 #[expect(missing_docs, reason = "fields are those of docs/reference/http-api.md, section 5.7")]
@@ -126,25 +126,25 @@ pub struct RootKeyMaterial {
     pub signs: bool,
 }
 
-/// What a root key is used for.
+/// The use of a root key.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum RootKeyState {
-    /// What is written is sealed with it, and identities are signed with it.
+    /// The key seals new data and signs identities.
     #[default]
     Active,
-    /// The key opens data that was sealed with it, and seals nothing new.
+    /// The key opens data that was sealed with it, and seals no new data.
     Inactive,
-    /// As inactive; the data that it sealed is being sealed again with the active key.
+    /// As inactive. The data that the key sealed is being sealed again with the active key.
     Rekeying,
-    /// It will be active from its publish time on.
+    /// The key becomes active at its publish time.
     Prepublished,
-    /// It is damaged.
+    /// The key is damaged.
     Deprecated,
 }
 
 impl RootKeyState {
-    /// Its name.
+    /// Returns the name in the HTTP API.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Active => "active",

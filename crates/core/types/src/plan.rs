@@ -1,4 +1,4 @@
-//! Plans: what a scheduler wants, and what the planner accepted of it.
+//! Plans: the results of schedulers, before the planner has checked them.
 
 use crate::alloc::Allocation;
 use crate::deployment::{Deployment, Verdict};
@@ -11,40 +11,40 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// What a scheduler wants for one evaluation. The planner checks it node by node.
+/// The result of a scheduler for one evaluation. The planner checks it node by node.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Plan {
-    /// The evaluation.
+    /// The evaluation that requested the plan.
     pub eval_id: EvalId,
-    /// Its priority.
+    /// The priority of the evaluation.
     pub priority: i64,
-    /// All or nothing.
+    /// Whether the planner refuses the whole plan if it refuses a part.
     pub all_at_once: bool,
-    /// The job as scheduled; none when it is gone.
+    /// The job that was scheduled; `None` if it was removed.
     pub job: Option<Arc<Job>>,
-    /// Index of the snapshot that was used.
+    /// The index of the snapshot that the scheduler used.
     pub snapshot_index: u64,
-    /// New allocations and in-place updates, by node. New ones have no create index.
+    /// The new allocations and the in-place updates, by node. New allocations have no create index.
     pub placements: BTreeMap<NodeId, Vec<Allocation>>,
-    /// Allocations to stop (or declare lost), by node.
+    /// The allocations to stop, or to declare lost, by node.
     pub stops: BTreeMap<NodeId, Vec<StopAlloc>>,
-    /// Volume claims that go with placements, in phase reserved.
+    /// The volume claims of the placements, in phase reserved.
     pub claims: Vec<Claim>,
-    /// Holds of groups on host volumes (sticky) that go with placements; their ids are filled by the planner.
+    /// The holds of groups on host volumes (sticky) of the placements; the planner sets their ids.
     #[serde(default)]
     pub host_claims: Vec<HostVolumeClaim>,
-    /// What changes by group, for `job plan`.
+    /// The number of changes by group, for `job plan`.
     pub annotations: Option<PlanAnnotations>,
-    /// The deployment that begins, or to which groups are added.
+    /// A new deployment, or a running one to which the plan adds groups.
     #[serde(default)]
     pub deployment: Option<Deployment>,
-    /// Deployments that end.
+    /// The deployments that the plan ends.
     #[serde(default)]
     pub deployment_updates: Vec<Verdict>,
 }
 
 impl Plan {
-    /// Whether it changes nothing.
+    /// Returns whether the plan changes nothing.
     pub fn is_empty(&self) -> bool {
         self.placements.is_empty()
             && self.stops.is_empty()
@@ -53,27 +53,27 @@ impl Plan {
     }
 }
 
-/// An allocation that is to stop.
+/// An allocation to stop.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StopAlloc {
-    /// Which.
+    /// The UUID of the allocation.
     pub alloc_id: AllocId,
-    /// Why, as clients see it.
+    /// The reason, shown to users.
     pub description: String,
-    /// Set when the servers also decide the client status (lost, unknown).
+    /// The client status, if the servers decide it too (lost, unknown).
     pub client_status: Option<crate::alloc::ClientStatus>,
-    /// Evaluation that will look again.
+    /// The later evaluation that will decide about the allocation, or empty.
     pub followup_eval_id: EvalId,
-    /// The allocation that it makes room for.
+    /// The allocation for which this one is preempted, or empty.
     #[serde(default)]
     pub preempted_by: AllocId,
 }
 
-/// Counts of changes by group, for `job plan`.
+/// The number of changes by group, for `job plan`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct PlanAnnotations {
-    /// By group.
+    /// The number of changes, by group.
     #[serde(rename = "DesiredTGUpdates")]
     pub desired_tg_updates: BTreeMap<String, DesiredUpdates>,
     /// The allocations that the plan would preempt.
@@ -81,7 +81,7 @@ pub struct PlanAnnotations {
     pub preempted_allocs: Vec<crate::alloc::AllocListStub>,
 }
 
-/// Counts of one group.
+/// The number of one group's changes by kind.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
 #[expect(missing_docs, reason = "each field counts what it is named after")]
@@ -100,17 +100,16 @@ pub struct DesiredUpdates {
     pub reschedule_later: u64,
 }
 
-/// What a scheduler answers: the plan and what becomes of the evaluation.
+/// The result of a scheduler: a plan, and the evaluation after it.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Decision {
     /// The plan; may be empty.
     pub plan: Plan,
-    /// The evaluation as it should be once the plan is in (status, failed groups, queued counts).
+    /// The evaluation after the plan is applied, with status, failed groups and queued counts.
     pub eval: Evaluation,
-    /// New evaluations: blocked, delayed.
+    /// New evaluations, blocked or delayed.
     pub follow_ups: Vec<Evaluation>,
-    /// By group: sentences about what would change it that something was not placed. For people only; they are
-    /// stored nowhere.
+    /// Sentences for users about changes that would let the failed placements succeed, by group. They are not stored.
     #[serde(default)]
     pub notes: BTreeMap<String, Vec<String>>,
 }

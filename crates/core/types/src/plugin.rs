@@ -1,4 +1,4 @@
-//! CSI plugins: what nodes report of them and the row derived from it.
+//! CSI plugins: the reports of nodes, and the row derived from them.
 
 use crate::alloc::AllocListStub;
 use crate::id::{AllocId, JobId, Namespace, NodeId, PluginId};
@@ -33,7 +33,7 @@ pub struct CsiInfo {
 }
 
 impl CsiInfo {
-    /// Whether both say the same, the time of the report apart.
+    /// Returns whether both reports are the same except for their time.
     pub fn same(&self, other: &Self) -> bool {
         Self { update_time: Time(0), ..self.clone() } == Self { update_time: Time(0), ..other.clone() }
     }
@@ -47,14 +47,14 @@ pub struct CsiNodeInfo {
     /// The plugin's own id of the node.
     #[serde(rename = "ID")]
     pub id: String,
-    /// `i64::MAX` when the plugin has no limit.
+    /// The limit of volumes on the node; `i64::MAX` without a limit.
     pub max_volumes: i64,
     pub accessible_topology: Option<Topology>,
     pub requires_node_stage_volume: bool,
     pub supports_stats: bool,
     pub supports_expand: bool,
     pub supports_condition: bool,
-    /// Takes the group of a volume's files itself (CSI, `VOLUME_MOUNT_GROUP`).
+    /// Whether the plugin sets the group of a volume's files itself (CSI, `VOLUME_MOUNT_GROUP`).
     #[serde(skip_serializing_if = "is_default")]
     #[serde(rename = "CaravanSupportsMountGroup", alias = "SupportsMountGroup")]
     pub supports_mount_group: bool,
@@ -79,10 +79,11 @@ pub struct CsiControllerInfo {
     pub supports_get: bool,
 }
 
-/// What nodes report of a plugin. Copies share the entries, so a report of one of 10,000 nodes costs what one of ten does.
+/// The reports of nodes about a plugin. Copies share the entries, so the cost of a change does not grow with the
+/// number of nodes.
 pub type Reports = OrdMap<NodeId, Arc<CsiInfo>>;
 
-/// A plugin, derived from node reports and registered jobs; never written by hand.
+/// A plugin, derived from node reports and registered jobs; no command writes it.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
 #[expect(missing_docs, reason = "fields are those of docs/reference/storage.md, section 5.2")]
@@ -94,12 +95,12 @@ pub struct Plugin {
     pub controller_required: bool,
     pub controllers: Reports,
     pub nodes: Reports,
-    /// Filled when answering.
+    /// The allocations of the plugin, present only in responses.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub allocations: Vec<AllocListStub>,
     pub controller_jobs: BTreeMap<Namespace, BTreeMap<JobId, PluginJob>>,
     pub node_jobs: BTreeMap<Namespace, BTreeMap<JobId, PluginJob>>,
-    /// Mounts that the plugin's ended tasks left on nodes.
+    /// The mounts that ended tasks of the plugin left on nodes.
     #[serde(rename = "CaravanLeftMounts", skip_serializing_if = "BTreeMap::is_empty")]
     pub left_mounts: BTreeMap<NodeId, Vec<LeftMount>>,
     pub controllers_healthy: u32,
@@ -112,24 +113,24 @@ pub struct Plugin {
     pub modify_time: UnixNanos,
 }
 
-/// A mount that a plugin made below its directories and that stays on the node after the plugin's end, because
-/// something uses it or its content would be lost.
+/// A mount of a plugin below its directories that stays on the node after the plugin's end. Something uses the mount,
+/// or its content would be lost.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
 pub struct LeftMount {
-    /// The plugin.
+    /// The id of the plugin.
     #[serde(rename = "PluginID")]
     pub plugin_id: PluginId,
-    /// The allocation in whose socket directory it is; empty below the root that all allocations share.
+    /// The allocation whose socket directory contains the mount; empty below the root that all allocations share.
     #[serde(rename = "AllocID")]
     pub alloc_id: AllocId,
-    /// Where on the node.
+    /// The path on the node.
     pub path: String,
-    /// Type of the file system.
+    /// The type of the file system.
     pub fs_type: String,
-    /// Device, or what else it was mounted from.
+    /// The source of the mount, such as a device.
     pub source: String,
-    /// Why it stays.
+    /// The reason that the mount stays.
     pub reason: String,
 }
 
@@ -137,16 +138,16 @@ pub struct LeftMount {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
 pub struct PluginJob {
-    /// Namespace.
+    /// The namespace of the job.
     pub namespace: Namespace,
-    /// Job.
+    /// The id of the job.
     #[serde(rename = "ID")]
     pub id: JobId,
-    /// Allocations that should run it.
+    /// The number of allocations that should run the plugin.
     pub expected: u32,
 }
 
-/// The plugin in lists.
+/// A plugin in a list.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
 #[expect(missing_docs, reason = "the fields are those of Plugin")]
@@ -164,7 +165,7 @@ pub struct PluginListStub {
 }
 
 impl Plugin {
-    /// The element of a list.
+    /// Returns the plugin as an element of a list.
     pub fn stub(&self) -> PluginListStub {
         PluginListStub {
             id: self.id.clone(),
@@ -179,7 +180,7 @@ impl Plugin {
         }
     }
 
-    /// Whether nothing reports or expects it, and nothing is left of it.
+    /// Returns whether no node reports the plugin, no job runs it, and no mount of it is left.
     pub fn is_empty(&self) -> bool {
         self.controllers.is_empty()
             && self.nodes.is_empty()
@@ -188,9 +189,9 @@ impl Plugin {
             && self.left_mounts.is_empty()
     }
 
-    /// Whether its controllers attach and detach volumes: `None` while no controller has told.
+    /// Returns whether the controllers attach and detach volumes, or `None` while no controller has reported.
     ///
-    /// A plugin whose node side says that it has no controller service needs no attaching.
+    /// A plugin needs no attaching if its node service reports that it has no controller service.
     pub fn attaches(&self) -> Option<bool> {
         let reported =
             self.controllers.values().find_map(|c| c.healthy.then_some(c.controller_info).flatten());
@@ -202,19 +203,19 @@ impl Plugin {
     }
 }
 
-/// Which service a report is about: the two kinds of registration of a plugin on a client.
+/// The service of a plugin that a report is about: one of the two kinds of registration on a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum PluginRole {
-    /// `csi-controller`.
+    /// The controller service, `csi-controller`.
     #[serde(rename = "csi-controller")]
     Controller,
-    /// `csi-node`.
+    /// The node service, `csi-node`.
     #[serde(rename = "csi-node")]
     Node,
 }
 
 impl PluginRole {
-    /// The registry's name of the kind.
+    /// Returns the name of the kind in the registry.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Controller => "csi-controller",

@@ -1,11 +1,11 @@
-//! Taking secrets out of JSON that people look at, hand on or file with a report.
+//! Removal of secrets from JSON that users read, pass on or attach to a report.
 
 use serde_json::Value;
 
-/// What stands where a secret was.
+/// The text that replaces a secret.
 pub const REDACTED: &str = "<redacted>";
 
-/// Names of members that hold secrets, in lower case and without the signs between words.
+/// The names of members that hold secrets, in lower case and without separators.
 const SECRET: [&str; 21] = [
     "authtoken",
     "clientsecret",
@@ -30,8 +30,9 @@ const SECRET: [&str; 21] = [
     "wrappedkey",
 ];
 
-/// Puts [`REDACTED`] in the place of every secret: text, and what is sealed, under a name that stands for one. Where
-/// there is no secret (an empty text, an empty object, a number) the value stays.
+/// Replaces every secret by [`REDACTED`]: a value with text, sealed or plain, under a name of a secret. Values
+/// without
+/// text (an empty text, an empty object, a number) stay.
 ///
 /// ```
 /// let mut token = serde_json::json!({"AccessorID": "a", "SecretID": "s", "Secrets": {}});
@@ -60,7 +61,7 @@ fn is_secret(name: &str) -> bool {
     SECRET.binary_search(&plain.as_str()).is_ok()
 }
 
-/// Whether there is any text in it.
+/// Returns whether a value contains any text that is not empty.
 fn holds_text(value: &Value) -> bool {
     match value {
         Value::String(text) => !text.is_empty(),

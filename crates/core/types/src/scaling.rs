@@ -1,5 +1,5 @@
-//! Scaling: the policies that a job's groups and tasks carry for an autoscaler, and the scaling events
-//! (docs/reference/http-api.md, section 5.1).
+//! Scaling: the autoscaler policies of a job's groups and tasks, and the scaling events (docs/reference/http-api.md,
+//! section 5.1).
 
 use crate::id::{EvalId, JobKey};
 use crate::job::{Job, blocks};
@@ -8,55 +8,55 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use std::collections::BTreeMap;
 
-/// Events of a group that are kept, the newest first.
+/// The number of events of a group that are kept, the newest first.
 pub const KEPT_EVENTS: usize = 20;
 
-/// The kind of a policy that says nothing else: the count of a group.
+/// The default kind of a policy, which scales the count of a group.
 pub const HORIZONTAL: &str = "horizontal";
 
 blocks! {
-    /// Bounds of the count of a group or of the resources of a task, and the policy for an autoscaler.
+    /// The bounds of a group's count or of a task's resources, and the policy for an autoscaler.
     ScalingPolicy {
         min: Option<i64> = "Min";
-        /// Required; a policy without it is refused.
+        /// The upper bound. A policy without this field is refused.
         max: Option<i64> = "Max";
-        /// The autoscaler's own configuration.
+        /// The configuration that only the autoscaler interprets.
         policy: Option<Map<String, Value>> = "Policy";
         enabled: Option<bool> = "Enabled";
-        /// [`HORIZONTAL`], `vertical_cpu` or `vertical_mem`.
+        /// The kind: [`HORIZONTAL`], `vertical_cpu` or `vertical_mem`.
         kind: String = "Type";
         id: String = "ID";
-        /// What is scaled: `Namespace`, `Job`, `Group` and maybe `Task`.
+        /// The scaled object: `Namespace`, `Job`, `Group`, and `Task` for a policy of a task.
         target: Option<BTreeMap<String, String>> = "Target";
         create_index: u64 = "CreateIndex";
         modify_index: u64 = "ModifyIndex";
     }
 }
 
-/// Something that happened to the count of a group, or that an autoscaler wants to be known.
+/// A change of a group's count, or a message of an autoscaler about the group.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
 pub struct ScalingEvent {
-    /// When.
+    /// The time of the event.
     pub time: UnixNanos,
-    /// The new count; none when nothing was changed.
+    /// The new count; `None` if the event changes nothing.
     pub count: Option<u32>,
-    /// The count before.
+    /// The count before the event.
     pub previous_count: u32,
     /// The message of the caller that scaled.
     pub message: String,
-    /// Something went wrong.
+    /// Whether the event reports an error.
     pub error: bool,
     /// Metadata of the caller that scaled; an object or null.
     pub meta: Value,
-    /// The evaluation that followed.
+    /// The evaluation that follows from the event.
     #[serde(rename = "EvalID")]
     pub eval_id: Option<EvalId>,
-    /// Index of the event.
+    /// The Raft index of the event.
     pub create_index: u64,
 }
 
-/// Go keeps free JSON numbers as floats, and clients see them so.
+/// Returns the value with its numbers as floats, because Go stores untyped JSON numbers as floats.
 pub fn floats(value: &Value) -> Value {
     match value {
         Value::Number(n) => n.as_f64().map_or_else(|| value.clone(), Value::from),
@@ -66,7 +66,7 @@ pub fn floats(value: &Value) -> Value {
     }
 }
 
-/// Calls for each policy of a job: its group, its task if it is one's, and the policy.
+/// Calls `visit` for each policy of a job, with the group, the task if the policy is of a task, and the policy.
 fn each(job: &mut Job, mut visit: impl FnMut(&str, Option<&str>, &mut ScalingPolicy)) {
     for group in &mut job.task_groups {
         if let Some(policy) = &mut group.scaling {
@@ -80,7 +80,7 @@ fn each(job: &mut Job, mut visit: impl FnMut(&str, Option<&str>, &mut ScalingPol
     }
 }
 
-/// Fills what only the servers know of the policies of a submitted job: kind, target, and an id.
+/// Sets the kind, the target and the id of a submitted job's policies, which only the servers determine.
 pub fn complete(job: &mut Job, mut new_id: impl FnMut() -> String) {
     let key = job.key();
     each(job, |group, task, policy| {
@@ -98,8 +98,8 @@ pub fn complete(job: &mut Job, mut new_id: impl FnMut() -> String) {
     });
 }
 
-/// Gives the policies of a new version the ids and indexes of those before. Answers whether any policy is
-/// new, changed or gone.
+/// Copies the ids and indexes of the earlier version's policies to policies of the new version with the same target and
+/// kind. Returns whether any policy was added, changed or removed.
 pub fn succeed(job: &mut Job, old: Option<&Job>, index: u64) -> bool {
     let before: Vec<&ScalingPolicy> = old.map(|old| policies(old).collect()).unwrap_or_default();
     let (mut kept, mut moved) = (0, false);
@@ -123,7 +123,7 @@ pub fn succeed(job: &mut Job, old: Option<&Job>, index: u64) -> bool {
     moved || kept < before.len()
 }
 
-/// Returns the policies of a job. One that was stopped has none any more.
+/// Returns the policies of a job. A stopped job has none.
 pub fn policies(job: &Job) -> impl Iterator<Item = &ScalingPolicy> {
     let groups = job.task_groups.iter().filter(|_| !job.stop);
     groups.flat_map(|group| {
@@ -132,36 +132,36 @@ pub fn policies(job: &Job) -> impl Iterator<Item = &ScalingPolicy> {
     })
 }
 
-/// The bounds of a group, if it has a policy that holds.
+/// Returns the bounds of a group's count, if the group has a policy with bounds.
 pub fn bounds(job: &Job, group: &str) -> Option<(i64, i64)> {
     let policy = job.group(group)?.scaling.as_ref()?;
     Some((policy.min?, policy.max?))
 }
 
-/// The name of a version of a job, which keeps the version from being forgotten.
+/// The tag of a version of a job. The collection of old versions keeps a version with a tag.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
 pub struct VersionTag {
-    /// Name, unique in the job.
+    /// The name, unique in the job.
     pub name: String,
-    /// Words about it.
+    /// The description for users.
     pub description: String,
-    /// When it was given.
+    /// The time at which the tag was set.
     pub tagged_time: UnixNanos,
 }
 
-/// A change of a group's count, or only an event of it.
+/// A change of a group's count, or a scaling event without a change.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Scale {
-    /// The job.
+    /// The key of the job.
     pub key: JobKey,
-    /// The group.
+    /// The name of the group.
     pub group: String,
-    /// The new count.
+    /// The new count, or `None` for an event without a change.
     pub count: Option<u32>,
-    /// Refuse unless the job's `JobModifyIndex` is this.
+    /// The `JobModifyIndex` that the job must have, or the change is refused.
     pub expect_modify_index: Option<u64>,
-    /// What is kept about it; its counts, its evaluation and its index are set by apply.
+    /// The event to store; its counts, evaluation and index are set when the command is applied.
     pub event: ScalingEvent,
 }
 

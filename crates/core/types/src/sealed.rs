@@ -1,33 +1,33 @@
-//! Secrets as they lie in the shared state: sealed with a key of the servers.
+//! Secrets in the shared state, sealed with a key of the servers.
 
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
-/// Pairs that only a holder of the servers' root key can read. What is sealed says neither its values nor
-/// the names of them; sealing and opening is the servers' part.
+/// Pairs that only a holder of the servers' root key can read. The sealed text reveals neither names nor values. Only
+/// the servers seal and open it.
 #[derive(Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct SealedSecrets {
-    /// Which root key sealed them; empty when there are none.
+    /// The id of the root key that sealed the pairs; empty without pairs.
     pub key: String,
-    /// Nonce and sealed text, base64; empty when there are none.
+    /// The nonce and the sealed text, in base64; empty without pairs.
     pub text: String,
 }
 
-/// Why sealed secrets cannot be opened; never a part of a secret.
+/// The reason that sealed secrets cannot be opened; never a part of a secret.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Unopened {
-    /// The server lacks the root key.
+    /// The server does not have the root key.
     #[error(
         "the secrets of {owner} cannot be opened: they were sealed with key {key}, which this server does not have"
     )]
     ForeignKey {
         /// The object that has the secrets.
         owner: String,
-        /// Id of the root key.
+        /// The id of the root key.
         key: String,
     },
-    /// The sealed text is not what the root key has sealed for this object.
+    /// The sealed text was not sealed by the root key for this object.
     #[error("the secrets of {owner} cannot be opened: they are damaged")]
     Damaged {
         /// The object that has the secrets.
@@ -36,7 +36,7 @@ pub enum Unopened {
 }
 
 impl SealedSecrets {
-    /// Whether there is none.
+    /// Returns whether there are no pairs.
     pub fn is_empty(&self) -> bool {
         self.text.is_empty()
     }

@@ -1,10 +1,10 @@
-//! Small serde helpers shared by the shapes.
+//! Small helpers for serde.
 
 use serde::{Deserialize, Deserializer, Serialize};
 use std::collections::BTreeMap;
 use std::fmt;
 
-/// Whether a value equals its default: the test of "omit-empty" shapes.
+/// Returns whether a value equals its default, so that its key is omitted.
 pub fn is_default<T: Default + PartialEq>(value: &T) -> bool {
     *value == T::default()
 }
@@ -18,14 +18,14 @@ where
     Ok(Option::<T>::deserialize(deserializer)?.unwrap_or_default())
 }
 
-/// Collections whose empty state clients know as `null`: use as `#[serde(with = "crate::ser::nil")]`.
+/// Collections that clients read as `null` when empty. Use as `#[serde(with = "crate::ser::nil")]`.
 pub mod nil {
     use serde::{Deserialize, Deserializer, Serialize, Serializer};
     use std::collections::BTreeMap;
 
     /// A collection that can be empty.
     pub trait Collection {
-        /// Whether it holds nothing.
+        /// Returns whether the collection is empty.
         fn empty(&self) -> bool;
     }
     impl<T> Collection for [T] {
@@ -75,25 +75,25 @@ pub mod nil {
     }
 }
 
-/// Key and value pairs that must never be shown. `Debug` prints the keys only.
+/// Key and value pairs with secret values. `Debug` prints only the keys.
 #[derive(Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Secrets(BTreeMap<String, String>);
 
 impl Secrets {
-    /// Takes the pairs into custody.
+    /// Wraps the pairs.
     pub fn new(pairs: BTreeMap<String, String>) -> Self {
         Self(pairs)
     }
-    /// The pairs, for the one call that needs them.
+    /// Returns the pairs, for the one call that needs them.
     pub fn expose(&self) -> &BTreeMap<String, String> {
         &self.0
     }
-    /// Whether there is none.
+    /// Returns whether there are no pairs.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
-    /// These secrets with the other's on top.
+    /// Returns these pairs, with those of `other` added or replaced.
     pub fn overlaid(&self, other: &Self) -> Self {
         let mut pairs = self.0.clone();
         pairs.extend(other.0.iter().map(|(k, v)| (k.clone(), v.clone())));

@@ -8,48 +8,48 @@ use crate::time::Nanos;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// One service of one allocation, as the servers keep it.
+/// The registration of one service of one allocation, as the servers store it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
 pub struct ServiceRegistration {
-    /// `_nomad-task-<alloc>-group-<group>-<service>-<port>`, or with the task in place of `group-<group>`.
+    /// The id `_nomad-task-<alloc>-group-<group>-<service>-<port>`, or with the task in place of `group-<group>`.
     #[serde(rename = "ID")]
     pub id: ServiceId,
-    /// Name that others look for.
+    /// The name by which other programs find the service.
     pub service_name: String,
-    /// Namespace of the job.
+    /// The namespace of the job.
     pub namespace: Namespace,
-    /// Where it runs.
+    /// The node on which the allocation runs.
     #[serde(rename = "NodeID")]
     pub node_id: NodeId,
-    /// Datacenter of the node.
+    /// The datacenter of the node.
     pub datacenter: String,
-    /// Job.
+    /// The id of the job.
     #[serde(rename = "JobID")]
     pub job_id: JobId,
-    /// Allocation.
+    /// The UUID of the allocation.
     #[serde(rename = "AllocID")]
     pub alloc_id: AllocId,
-    /// Tags, references replaced.
+    /// The tags, with their references replaced.
     #[serde(deserialize_with = "null_default")]
     pub tags: Vec<String>,
-    /// Address; empty if the service names none.
+    /// The address of the service; empty if the service has none.
     pub address: String,
-    /// Port; 0 if it names none.
+    /// The port of the service; 0 if the service has none.
     pub port: i64,
-    /// Index that made it.
+    /// The Raft index at which the registration was created.
     pub create_index: u64,
-    /// Index of its last change.
+    /// The Raft index of the last change.
     pub modify_index: u64,
 }
 
 impl ServiceRegistration {
-    /// The job it belongs to.
+    /// Returns the key of the service's job.
     pub fn job_key(&self) -> JobKey {
         JobKey { namespace: self.namespace.clone(), id: self.job_id.clone() }
     }
 
-    /// Whether both say the same, indexes aside.
+    /// Returns whether both registrations are the same except for their indexes.
     pub fn same(&self, other: &Self) -> bool {
         Self { create_index: 0, modify_index: 0, ..self.clone() }
             == Self { create_index: 0, modify_index: 0, ..other.clone() }
@@ -59,39 +59,39 @@ impl ServiceRegistration {
 blocks! {
     /// A service of a group or a task, as the job file describes it.
     ServiceSpec {
-        /// May hold references.
+        /// The name; may contain references.
         name: String = "Name";
         tags: Option<Vec<String>> = "Tags";
-        /// Tags of canaries, if there are any.
+        /// The tags of canaries, used in place of `tags` if present.
         canary_tags: Option<Vec<String>> = "CanaryTags";
         enable_tag_override: bool = "EnableTagOverride";
-        /// Label of a port, or a number; may be empty.
+        /// The label of a port, or its number; may be empty.
         port_label: String = "PortLabel";
-        /// `auto`, `host`, `alloc` or `driver`.
+        /// The source of the address: `auto`, `host`, `alloc` or `driver`.
         address_mode: String = "AddressMode";
-        /// Address instead of a found one.
+        /// The address that replaces the one of `address_mode`.
         address: String = "Address";
         checks: Option<Vec<CheckSpec>> = "Checks";
         connect: Option<Box<Unsupported>> = "Connect";
         meta: Option<BTreeMap<String, String>> = "Meta";
         canary_meta: Option<BTreeMap<String, String>> = "CanaryMeta";
         tagged_addresses: Option<BTreeMap<String, String>> = "TaggedAddresses";
-        /// Task that a group's service belongs to, for what needs one.
+        /// The task of a group's service, for checks that run in a task.
         task_name: String = "TaskName";
-        /// `require_healthy`, `ignore_warnings` or `ignore`.
+        /// The effect of checks on the health of a deployment: `require_healthy`, `ignore_warnings` or `ignore`.
         on_update: String = "OnUpdate";
         identity: Option<Box<IdentitySpec>> = "Identity";
         weights: Option<ServiceWeights> = "Weights";
-        /// `nomad` for services that the servers keep.
+        /// The registry: `nomad` for services that the servers store.
         provider: String = "Provider";
         cluster: String = "Cluster";
         kind: String = "Kind";
-        /// Set by the servers.
+        /// The namespace, which the servers set.
         #[serde(skip_serializing_if = "Option::is_none")]
         namespace: Option<String> = "Namespace";
     }
 
-    /// Weights of a service in DNS answers.
+    /// The weights of a service in DNS responses.
     ServiceWeights {
         passing: i64 = "Passing";
         warning: i64 = "Warning";
@@ -99,96 +99,96 @@ blocks! {
 
     /// A check as the job file describes it.
     CheckSpec {
-        /// Name; one is made where it is empty.
+        /// The name; the servers generate one if it is empty.
         name: String = "Name";
-        /// `http`, `tcp`, `script` or `grpc`.
+        /// The kind of check: `http`, `tcp`, `script` or `grpc`.
         kind: String = "Type";
-        /// Program of a script check.
+        /// The program of a script check.
         command: String = "Command";
-        /// Arguments of that program.
+        /// The arguments of that program.
         args: Option<Vec<String>> = "Args";
-        /// Path of an HTTP check.
+        /// The path of an HTTP check.
         path: String = "Path";
-        /// `http` or `https`.
+        /// The protocol of an HTTP check: `http` or `https`.
         protocol: String = "Protocol";
-        /// Port instead of the service's.
+        /// The port that replaces the service's port.
         port_label: String = "PortLabel";
         expose: bool = "Expose";
-        /// Address mode instead of the service's.
+        /// The address mode that replaces the service's address mode.
         address_mode: String = "AddressMode";
-        /// Between two looks.
+        /// The time between two runs of the check.
         interval: Nanos = "Interval";
-        /// Longest look.
+        /// The longest time that a run may take.
         timeout: Nanos = "Timeout";
-        /// `passing`, `critical` or empty.
+        /// The status before the first result: `passing`, `critical` or empty.
         initial_status: String = "InitialStatus";
         notes: String = "Notes";
-        /// Name that the server's certificate must be for, instead of the service's address.
+        /// The name that the server's certificate must have, in place of the service's address.
         tls_server_name: String = "TLSServerName";
-        /// Whether any certificate of the server is taken, by `https` and by gRPC over TLS.
+        /// Whether `https` and gRPC over TLS accept any certificate of the server.
         tls_skip_verify: bool = "TLSSkipVerify";
-        /// HTTP headers.
+        /// The headers of an HTTP request.
         header: Option<BTreeMap<String, Vec<String>>> = "Header";
-        /// HTTP method.
+        /// The method of an HTTP request.
         method: String = "Method";
-        /// When failures restart the task.
+        /// The rule by which failures restart the task.
         check_restart: Option<CheckRestartSpec> = "CheckRestart";
-        /// Service that a gRPC server is asked about.
+        /// The name of the service in a gRPC health request.
         grpc_service: String = "GRPCService";
-        /// Whether gRPC goes over TLS.
+        /// Whether gRPC uses TLS.
         grpc_use_tls: bool = "GRPCUseTLS";
-        /// Task in which a script runs.
+        /// The task in which a script runs.
         task_name: String = "TaskName";
-        /// Successes in a row before it passes.
+        /// The number of consecutive successes before the check passes.
         success_before_passing: i64 = "SuccessBeforePassing";
-        /// Failures in a row, beyond the first, before it fails.
+        /// The number of consecutive failures, beyond the first, before the check fails.
         failures_before_critical: i64 = "FailuresBeforeCritical";
         failures_before_warning: i64 = "FailuresBeforeWarning";
-        /// HTTP body.
+        /// The body of an HTTP request.
         body: String = "Body";
-        /// `require_healthy`, `ignore_warnings` or `ignore`.
+        /// The effect of the check on the health of a deployment: `require_healthy`, `ignore_warnings` or `ignore`.
         on_update: String = "OnUpdate";
     }
 
-    /// When failing checks restart a task.
+    /// The rule by which failing checks restart a task.
     #[derive(Copy)]
     CheckRestartSpec {
-        /// Failures in a row; 0 = never.
+        /// The number of consecutive failures; 0 means that the task is never restarted.
         limit: i64 = "Limit";
-        /// After the start of the task failures do not count for so long.
+        /// The time after the start of the task in which failures do not count.
         grace: Nanos = "Grace";
-        /// Warnings are no failures.
+        /// Whether warnings do not count as failures.
         ignore_warnings: bool = "IgnoreWarnings";
     }
 }
 
 impl ServiceSpec {
-    /// Whether the servers keep its registrations.
+    /// Returns whether the servers store the registrations of the service.
     pub fn is_native(&self) -> bool {
         self.provider == "nomad"
     }
 
-    /// Returns its checks.
+    /// Returns the checks of the service.
     pub fn checks(&self) -> &[CheckSpec] {
         self.checks.as_deref().unwrap_or_default()
     }
 }
 
-/// How a check stands.
+/// The status of a check.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum CheckStatus {
-    /// Not decided yet.
+    /// The check has no result yet.
     #[default]
     Pending,
-    /// Passing.
+    /// The check passes.
     Success,
-    /// Critical.
+    /// The check fails.
     Failure,
 }
 
 impl CheckStatus {
-    /// The word in answers.
+    /// Returns the name of the status in the HTTP API.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Pending => "pending",
@@ -198,32 +198,32 @@ impl CheckStatus {
     }
 }
 
-/// The last result of a check, as its node tells it (docs/reference/http-api.md, section 5.3).
+/// The last result of a check, as its node reports it (docs/reference/http-api.md, section 5.3).
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
 pub struct CheckResult {
-    /// SHA-256 in hexadecimal of what identifies the check.
+    /// The SHA-256 of the fields that identify the check, in hexadecimal digits.
     #[serde(rename = "ID")]
     pub id: String,
-    /// `healthiness` or `readiness`.
+    /// The kind of result: `healthiness` or `readiness`.
     pub mode: String,
-    /// How it stands.
+    /// The status after this result.
     pub status: CheckStatus,
-    /// HTTP status, of HTTP checks that were answered.
+    /// The HTTP status of the response to an HTTP check.
     #[serde(skip_serializing_if = "is_default")]
     pub status_code: u16,
-    /// What the check said, cut short.
+    /// The output of the check, shortened.
     pub output: String,
-    /// Seconds since 1970.
+    /// The time of the result, in seconds since the epoch.
     pub timestamp: i64,
-    /// Name of the allocation.
+    /// The name of the allocation.
     pub group: String,
-    /// Task of a task's service.
+    /// The task, if the service is of a task.
     #[serde(skip_serializing_if = "is_default")]
     pub task: String,
-    /// Service.
+    /// The name of the service.
     pub service: String,
-    /// Name of the check.
+    /// The name of the check.
     pub check: String,
 }
 

@@ -1,7 +1,7 @@
-//! Small things of which there are very many: maps of a few entries and texts that repeat.
+//! Compact types for values of which a server holds very many: maps of a few entries and repeated texts.
 //!
-//! A server holds hundreds of thousands of allocations. A node of a B-tree has room for eleven entries whether they
-//! are there or not, and a text of its own for each allocation says the same thing over and over.
+//! A server holds hundreds of thousands of allocations. A node of a B-tree always has room for eleven entries, and
+//! separate copies of the same text for each allocation would waste memory.
 
 use serde::de::{MapAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
@@ -17,7 +17,7 @@ use std::sync::{Arc, LazyLock};
 #[derive(Clone, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Text(Option<Arc<str>>);
 
-/// Texts of which every allocation has some.
+/// The texts that most allocations contain.
 static KNOWN: LazyLock<HashSet<Text>> = LazyLock::new(|| {
     let texts = [
         "Received",
@@ -45,7 +45,7 @@ static KNOWN: LazyLock<HashSet<Text>> = LazyLock::new(|| {
 });
 
 impl Text {
-    /// The text.
+    /// Returns the text.
     pub fn as_str(&self) -> &str {
         self.0.as_deref().unwrap_or_default()
     }
@@ -147,7 +147,7 @@ impl<'de> Deserialize<'de> for Text {
     }
 }
 
-/// Reads a text without keeping a copy of it.
+/// Reads a text without a copy of it.
 pub(crate) fn text<'de, D: Deserializer<'de>, T>(
     deserializer: D,
     expected: &'static str,
@@ -166,8 +166,8 @@ pub(crate) fn text<'de, D: Deserializer<'de>, T>(
     deserializer.deserialize_str(Reads(expected, make))
 }
 
-/// A sorted map of a few entries that takes no more room than they do. Finding is logarithmic; putting something new
-/// in copies the entries.
+/// A sorted map of a few entries that takes no more memory than its entries. A look-up takes logarithmic time; the
+/// insertion of a new key copies all entries.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Map<K, V>(Box<[(K, V)]>);
 
@@ -178,51 +178,51 @@ impl<K, V> Default for Map<K, V> {
 }
 
 impl<K, V> Map<K, V> {
-    /// An empty map.
+    /// Returns an empty map.
     pub fn new() -> Self {
         Self::default()
     }
-    /// How many entries there are.
+    /// Returns the number of entries.
     pub fn len(&self) -> usize {
         self.0.len()
     }
-    /// Whether there is none.
+    /// Returns whether the map has no entries.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
-    /// Forgets all entries.
+    /// Removes all entries.
     pub fn clear(&mut self) {
         self.0 = Box::default();
     }
-    /// Entries in the order of their keys.
+    /// Returns the entries, ordered by key.
     pub fn iter(&self) -> Iter<'_, K, V> {
         self.0.iter().map(|(key, value)| (key, value))
     }
-    /// The same, to be changed.
+    /// Returns the entries with mutable values, ordered by key.
     pub fn iter_mut(&mut self) -> IterMut<'_, K, V> {
         self.0.iter_mut().map(|(key, value)| (&*key, value))
     }
-    /// Keys in order.
+    /// Returns the keys in order.
     pub fn keys(&self) -> impl DoubleEndedIterator<Item = &K> + ExactSizeIterator {
         self.0.iter().map(|(key, _)| key)
     }
-    /// Values in the order of their keys.
+    /// Returns the values, ordered by key.
     pub fn values(&self) -> impl DoubleEndedIterator<Item = &V> + ExactSizeIterator {
         self.0.iter().map(|(_, value)| value)
     }
-    /// The same, to be changed.
+    /// Returns mutable references to the values, ordered by key.
     pub fn values_mut(&mut self) -> impl DoubleEndedIterator<Item = &mut V> + ExactSizeIterator {
         self.0.iter_mut().map(|(_, value)| value)
     }
-    /// Keys in order.
+    /// Returns the keys in order, and consumes the map.
     pub fn into_keys(self) -> impl Iterator<Item = K> {
         self.0.into_vec().into_iter().map(|(key, _)| key)
     }
-    /// Values in the order of their keys.
+    /// Returns the values, ordered by key, and consumes the map.
     pub fn into_values(self) -> impl Iterator<Item = V> {
         self.0.into_vec().into_iter().map(|(_, value)| value)
     }
-    /// Keeps the entries for which this holds.
+    /// Keeps only the entries for which `keep` returns `true`.
     pub fn retain(&mut self, mut keep: impl FnMut(&K, &mut V) -> bool) {
         let mut entries = std::mem::take(&mut self.0).into_vec();
         entries.retain_mut(|(key, value)| keep(key, value));
@@ -237,28 +237,28 @@ impl<K: Ord, V> Map<K, V> {
     {
         self.0.binary_search_by(|(known, _)| known.borrow().cmp(key))
     }
-    /// The value of a key.
+    /// Returns the value of a key.
     pub fn get<Q: Ord + ?Sized>(&self, key: &Q) -> Option<&V>
     where
         K: Borrow<Q>,
     {
         self.find(key).ok().map(|at| &self.0[at].1)
     }
-    /// The same, to be changed.
+    /// Returns a mutable reference to the value of a key.
     pub fn get_mut<Q: Ord + ?Sized>(&mut self, key: &Q) -> Option<&mut V>
     where
         K: Borrow<Q>,
     {
         self.find(key).ok().map(|at| &mut self.0[at].1)
     }
-    /// Whether there is an entry of this key.
+    /// Returns whether the map has a key.
     pub fn contains_key<Q: Ord + ?Sized>(&self, key: &Q) -> bool
     where
         K: Borrow<Q>,
     {
         self.find(key).is_ok()
     }
-    /// Puts an entry in. Answers the value that it replaces.
+    /// Inserts an entry and returns the value that it replaces.
     pub fn insert(&mut self, key: K, value: V) -> Option<V> {
         match self.find(&key) {
             Ok(at) => Some(std::mem::replace(&mut self.0[at].1, value)),
@@ -274,7 +274,7 @@ impl<K: Ord, V> Map<K, V> {
         entries.insert(at, (key, value));
         self.0 = entries.into_boxed_slice();
     }
-    /// Takes an entry out.
+    /// Removes an entry and returns its value.
     pub fn remove<Q: Ord + ?Sized>(&mut self, key: &Q) -> Option<V>
     where
         K: Borrow<Q>,
@@ -285,7 +285,7 @@ impl<K: Ord, V> Map<K, V> {
         self.0 = entries.into_boxed_slice();
         Some(value)
     }
-    /// The value of a key, which is made if it is not there.
+    /// Returns the value of a key, after inserting the default value if the key is missing.
     pub fn or_default(&mut self, key: K) -> &mut V
     where
         V: Default,
@@ -306,7 +306,7 @@ impl<K: Ord, V> FromIterator<(K, V)> for Map<K, V> {
     fn from_iter<I: IntoIterator<Item = (K, V)>>(entries: I) -> Self {
         let mut entries: Vec<(K, V)> = entries.into_iter().collect();
         if !entries.is_sorted_by(|a, b| a.0 < b.0) {
-            // Of several entries of one key the last one counts.
+            // Of several entries with one key, the last one is kept.
             entries.reverse();
             entries.sort_by(|a, b| a.0.cmp(&b.0));
             entries.dedup_by(|a, b| a.0 == b.0);
@@ -353,7 +353,7 @@ impl<'m, K, V> IntoIterator for &'m mut Map<K, V> {
 impl<K: Ord + Borrow<Q>, V, Q: Ord + ?Sized> Index<&Q> for Map<K, V> {
     type Output = V;
     /// # Panics
-    /// If there is no such entry, as maps do.
+    /// If the map does not have the key, as in maps of the standard library.
     fn index(&self, key: &Q) -> &V {
         self.get(key).expect("indexing a map promises that the key is there")
     }

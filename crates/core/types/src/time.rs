@@ -1,6 +1,6 @@
-//! Times and durations as clients see them.
+//! Times and durations in the forms that clients read.
 //!
-//! Three shapes exist on the wire (docs/reference/http-api.md, section 2.1): durations are integer nanoseconds
+//! Three forms exist on the wire (docs/reference/http-api.md, section 2.1): durations are integer nanoseconds
 //! ([`Nanos`]), some times are integer nanoseconds since the epoch ([`UnixNanos`]), others are RFC 3339
 //! text with `null` for "never" ([`Time`]).
 
@@ -8,35 +8,35 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 use std::fmt;
 use std::time::Duration;
 
-/// A duration in nanoseconds; may be negative where a job file says so.
+/// A duration in nanoseconds; may be negative where a job file permits it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Nanos(pub i64);
 
 impl Nanos {
-    /// No time at all.
+    /// The duration of zero.
     pub const ZERO: Self = Self(0);
 
-    /// From whole seconds.
+    /// Returns a duration of whole seconds.
     pub const fn from_secs(secs: i64) -> Self {
         Self(secs.saturating_mul(1_000_000_000))
     }
-    /// From whole milliseconds.
+    /// Returns a duration of whole milliseconds.
     pub const fn from_millis(millis: i64) -> Self {
         Self(millis.saturating_mul(1_000_000))
     }
-    /// As a standard duration; negative values become zero.
+    /// Returns a standard duration; a negative duration becomes zero.
     pub fn to_std(self) -> Duration {
         Duration::from_nanos(u64::try_from(self.0).unwrap_or(0))
     }
-    /// From a standard duration, saturating.
+    /// Converts a standard duration; saturates instead of overflowing.
     pub fn from_std(duration: Duration) -> Self {
         Self(i64::try_from(duration.as_nanos()).unwrap_or(i64::MAX))
     }
 }
 
 impl fmt::Display for Nanos {
-    /// The Go notation of a duration, for example `1h0m0s`, `1.5s`, `300ms`, `0s`.
+    /// Formats the duration in Go's notation, for example `1h0m0s`, `1.5s`, `300ms`, `0s`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let total = self.0;
         if total == 0 {
@@ -81,45 +81,47 @@ fn decimal(n: u64, unit: u64) -> String {
 pub struct UnixNanos(pub i64);
 
 impl UnixNanos {
-    /// This instant plus a duration, saturating.
+    /// Returns the instant after a duration; saturates instead of overflowing.
     pub fn plus(self, duration: Nanos) -> Self {
         Self(self.0.saturating_add(duration.0))
     }
-    /// How long after `earlier` this is; negative if before.
+    /// Returns the duration since `earlier`; negative if this instant is before it.
     pub fn since(self, earlier: Self) -> Nanos {
         Nanos(self.0.saturating_sub(earlier.0))
     }
-    /// Whether this is "never".
+    /// Returns whether this is "never".
     pub fn is_zero(&self) -> bool {
         self.0 == 0
     }
-    /// Whole seconds since the epoch.
+    /// Returns the whole seconds since the epoch.
     pub fn as_secs(self) -> i64 {
         self.0.div_euclid(1_000_000_000)
     }
-    /// The same instant in the textual shape.
+    /// Returns the same instant in the textual form.
     pub fn to_time(self) -> Time {
         Time(self.0)
     }
 }
 
-/// A point of `CLOCK_BOOTTIME` (clock_gettime(2)) of the machine that asks, in nanoseconds: it never steps.
+/// A point of `CLOCK_BOOTTIME` (clock_gettime(2)) of the machine that reads it, in nanoseconds; the clock never
+/// steps.
 ///
-/// Waits that guard data are measured with it. It is no [`UnixNanos`] and cannot be written into a record or a message:
-/// it means nothing to another machine, nor after the next boot.
+/// Waits that guard data are measured with this clock. A point has no meaning on another machine or after the next
+/// boot.
+/// So it is no [`UnixNanos`], and cannot be written into a record or a message.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct BootInstant(u64);
 
 impl BootInstant {
-    /// The point so many nanoseconds after the boot.
+    /// Returns the point a number of nanoseconds after the boot.
     pub const fn from_nanos(nanos: u64) -> Self {
         Self(nanos)
     }
-    /// This point plus a duration, saturating; a negative duration adds nothing.
+    /// Returns the point after a duration; saturates. A negative duration adds nothing.
     pub fn plus(self, duration: Nanos) -> Self {
         Self(self.0.saturating_add(u64::try_from(duration.0).unwrap_or(0)))
     }
-    /// How long after `earlier` this is; zero if it is not after it.
+    /// Returns the duration since `earlier`; zero if this point is not after it.
     pub fn since(self, earlier: Self) -> Nanos {
         Nanos(i64::try_from(self.0.saturating_sub(earlier.0)).unwrap_or(i64::MAX))
     }
@@ -130,11 +132,11 @@ impl BootInstant {
 pub struct Time(pub i64);
 
 impl Time {
-    /// Whether this is "never".
+    /// Returns whether this is "never".
     pub fn is_zero(&self) -> bool {
         self.0 == 0
     }
-    /// The same instant as integer nanoseconds.
+    /// Returns the same instant as integer nanoseconds.
     pub fn to_unix(self) -> UnixNanos {
         UnixNanos(self.0)
     }

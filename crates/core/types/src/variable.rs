@@ -1,4 +1,4 @@
-//! Variables: small sets of named values that are kept sealed (docs/reference/http-api.md, section 5.9).
+//! Variables: small sets of named values, stored sealed (docs/reference/http-api.md, section 5.9).
 
 use crate::duration::GoDuration;
 use crate::id::{Namespace, VariablePath};
@@ -8,22 +8,22 @@ use crate::time::{Nanos, UnixNanos};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
-/// Most bytes that names and values of one variable may have together.
+/// The largest size of the names and values of one variable together, in bytes.
 pub const MAX_ITEMS_BYTES: usize = 64 * 1024;
-/// Longest path.
+/// The longest path, in bytes.
 pub const MAX_PATH: usize = 128;
 
-/// A variable: namespace and path.
+/// The key of a variable: namespace and path.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct VariableKey {
-    /// Namespace; it need not exist.
+    /// The namespace, which need not exist.
     pub namespace: Namespace,
-    /// Path. A write copies a page of the table of variables, and with it the keys on that page.
+    /// The path. A write copies a page of the table of variables, and with it the keys on that page.
     pub path: VariablePath,
 }
 
 impl VariableKey {
-    /// Key of a variable in a namespace.
+    /// Returns the key of a variable in a namespace.
     pub fn new(namespace: impl Into<Namespace>, path: impl Into<VariablePath>) -> Self {
         Self { namespace: namespace.into(), path: path.into() }
     }
@@ -35,32 +35,32 @@ impl fmt::Display for VariableKey {
     }
 }
 
-/// A variable as the servers keep it.
+/// A variable as the servers store it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Variable {
-    /// Namespace and path.
+    /// The namespace and the path.
     pub key: VariableKey,
-    /// Its items, sealed.
+    /// The sealed items.
     pub items: SealedSecrets,
-    /// Who holds it.
+    /// The lock, while a holder has it.
     pub lock: Option<VariableLock>,
-    /// Index of its creation.
+    /// The Raft index at which the variable was created.
     pub create_index: u64,
-    /// Index of its last change.
+    /// The Raft index of the last change.
     pub modify_index: u64,
-    /// When created.
+    /// The time of the creation.
     pub create_time: UnixNanos,
-    /// When last changed.
+    /// The time of the last change.
     pub modify_time: UnixNanos,
 }
 
-/// Shortest and longest life of a lock.
+/// The shortest and the longest time to live of a lock.
 pub const LOCK_LIFE: (Nanos, Nanos) = (Nanos::from_secs(10), Nanos::from_secs(24 * 3600));
-/// Life and delay of a lock that does not say.
+/// The time to live and the delay of a lock that sets none.
 const LOCK_DEFAULT: Nanos = Nanos::from_secs(15);
 
-/// A lock on a variable: while somebody holds it, nobody else writes the variable.
+/// A lock on a variable. Only the holder of the lock can write the variable.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
 #[expect(missing_docs, reason = "fields are those of docs/reference/http-api.md, section 5.9")]
@@ -73,7 +73,7 @@ pub struct VariableLock {
 }
 
 impl VariableLock {
-    /// With what it does not say filled in.
+    /// Returns the lock with defaults for a missing time to live and delay.
     #[must_use]
     pub fn or_default(mut self) -> Self {
         for duration in [&mut self.ttl, &mut self.lock_delay] {
@@ -84,10 +84,10 @@ impl VariableLock {
         self
     }
 
-    /// Checks life and delay.
+    /// Checks the time to live and the delay.
     ///
     /// # Errors
-    /// With every problem.
+    /// Returns all problems.
     pub fn check(&self) -> Result<(), Vec<String>> {
         let mut errors = Vec::new();
         if self.lock_delay.0.0 < 0 {
@@ -100,21 +100,21 @@ impl VariableLock {
     }
 }
 
-/// What a writer has to do with a variable's lock.
+/// The use of a variable's lock by a write.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum LockUse {
-    /// Nothing: refused while somebody holds it.
+    /// The write does not use the lock; refused while another caller holds the lock.
     #[default]
     None,
-    /// It takes the lock; refused while somebody else holds it.
+    /// The write acquires the lock; refused while another caller holds the lock.
     Acquire,
-    /// It holds the lock of this id.
+    /// The writer holds the lock with this id.
     Held(String),
-    /// It gives up the lock of this id.
+    /// The write releases the lock with this id.
     Release(String),
 }
 
-/// What lists tell of a variable.
+/// A variable without its items, as an element of a list.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
 #[expect(missing_docs, reason = "fields are those of docs/reference/http-api.md, section 5.9")]
@@ -129,20 +129,20 @@ pub struct VariableMetadata {
     pub modify_time: UnixNanos,
 }
 
-/// A variable with its items. `Debug` shows their names only.
+/// A variable with its items. `Debug` shows only the names of the items.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct VariableDecrypted {
-    /// All but the items.
+    /// The fields of the variable except for its items.
     #[serde(flatten)]
     pub metadata: VariableMetadata,
-    /// The items.
+    /// The items, by name.
     #[serde(rename = "Items", skip_serializing_if = "Secrets::is_empty")]
     pub items: Secrets,
 }
 
 impl Variable {
-    /// What lists tell of it.
+    /// Returns the variable without its items, as an element of a list.
     pub fn metadata(&self) -> VariableMetadata {
         VariableMetadata {
             namespace: self.key.namespace.clone(),
@@ -156,10 +156,10 @@ impl Variable {
     }
 }
 
-/// Why a path is none (docs/reference/http-api.md, section 5.9).
+/// Checks the path of a variable (docs/reference/http-api.md, section 5.9).
 ///
 /// # Errors
-/// With the reference's sentence.
+/// Returns the message of the reference.
 pub fn check_path(path: &str) -> Result<(), String> {
     let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '~' | '/');
     if path.is_empty() {
@@ -180,10 +180,10 @@ pub fn check_path(path: &str) -> Result<(), String> {
     }
 }
 
-/// Where the value of a secret is: `path/of/variable#name`.
+/// Splits a reference to an item of a variable, `path/of/variable#name`, into path and name.
 ///
 /// # Errors
-/// With one sentence that says what is wrong with the reference.
+/// Returns the problem of the reference, one sentence.
 pub fn parse_reference(text: &str) -> Result<(&str, &str), String> {
     let wrong = |why: &str| format!("\"{text}\" is no reference to a variable: {why}");
     let (path, name) = text.split_once('#').ok_or_else(|| wrong("it must be of the form path#name"))?;

@@ -29,7 +29,7 @@ use std::collections::BTreeMap;
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
 pub struct Topology {
-    /// Segments.
+    /// The segments, such as `zone` with its value.
     #[serde(with = "nil")]
     pub segments: BTreeMap<String, String>,
 }
@@ -52,16 +52,16 @@ pub struct TopologyRequest {
 pub enum VolumePhase {
     /// The volume is requested; the plugin's CreateVolume is intended or under way.
     Creating,
-    /// Usable.
+    /// Allocations may use the volume.
     #[default]
     Ready,
-    /// Usable, and the plugin's ControllerExpandVolume is intended or under way.
+    /// Allocations may use the volume, and the plugin's ControllerExpandVolume is intended or under way.
     Expanding,
     /// The plugin's DeleteVolume is intended or under way: no new claims.
     Deleting,
 }
 
-/// Capacity as three numbers, in bytes; 0 = unknown.
+/// The size of a volume as four numbers, in bytes; 0 = unknown.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Capacity {
@@ -77,25 +77,25 @@ pub struct Capacity {
     pub actual: i64,
 }
 
-/// A CSI volume as the servers keep it. Plugin facts and claims are looked up, not stored here.
+/// A CSI volume as the servers store it. Facts of its plugin and its claims are in other rows.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Volume {
-    /// Namespace.
+    /// The namespace of the volume.
     pub namespace: Namespace,
-    /// Id.
+    /// The id, unique in the namespace.
     pub id: VolumeId,
-    /// Name given to the plugin on creation.
+    /// The name that the plugin received with CreateVolume.
     pub name: String,
     /// The plugin's id of the volume; empty while it is being created.
     pub external_id: String,
-    /// Plugin.
+    /// The id of the plugin.
     pub plugin_id: PluginId,
-    /// The plugin's name as it was when the volume was written.
+    /// The plugin's name when the volume was written.
     pub provider: String,
     /// The plugin's version when the volume was written.
     pub provider_version: String,
-    /// Capacity.
+    /// The requested, the accepted and the actual size.
     pub capacity: Capacity,
     /// The `volume_context` that the plugin returned and receives with each call.
     pub context: BTreeMap<String, String>,
@@ -109,21 +109,21 @@ pub struct Volume {
     pub requested_topologies: Option<TopologyRequest>,
     /// The pairs of access mode and attachment mode in which the volume may be used.
     pub requested_capabilities: Vec<Capability>,
-    /// The mount options of its file system.
+    /// The options with which the file system is mounted.
     pub mount_options: Option<MountOptions>,
-    /// Volume it was cloned from, as the user named it.
+    /// The volume from which this one was cloned, as the user named it.
     pub clone_id: String,
-    /// The plugin's id of the volume it is cloned from; empty when `clone_id` is that already.
+    /// The plugin's id of the volume from which this one is cloned; empty if `clone_id` is that id.
     pub clone_external_id: String,
     /// The snapshot from which the volume was created.
     pub snapshot_id: String,
     /// The phase of the volume.
     pub phase: VolumePhase,
-    /// Failed tries of the intent in progress.
+    /// The number of failed attempts of the intent in progress.
     pub tries: u32,
     /// The error that the plugin returned last.
     pub last_error: String,
-    /// When the intent is retried.
+    /// The time at which the intent is retried.
     pub next_try: UnixNanos,
     /// The size in bytes to which nodes must expand their mounts (NodeExpandVolume); 0 = the plugin never
     /// required it. A claim owes this while it is mounted and its `expanded_to` is less.
@@ -136,13 +136,13 @@ pub struct Volume {
     pub shared_storage: bool,
     /// The last changes of phase, oldest first, at most [`Volume::MAX_HISTORY`].
     pub history: Vec<VolumeTransition>,
-    /// Index of its creation.
+    /// The Raft index at which the volume was created.
     pub create_index: u64,
-    /// Index of its last change.
+    /// The Raft index of the last change.
     pub modify_index: u64,
-    /// When created.
+    /// The time of the creation.
     pub create_time: UnixNanos,
-    /// When last changed.
+    /// The time of the last change.
     pub modify_time: UnixNanos,
 }
 
@@ -150,7 +150,7 @@ pub struct Volume {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
 pub struct VolumeTransition {
-    /// When.
+    /// The time of the change or failure.
     pub at: UnixNanos,
     /// The phase that the volume entered, or in which a step failed.
     pub phase: VolumePhase,
@@ -175,7 +175,7 @@ impl VolumePhase {
 }
 
 impl Volume {
-    /// Most transitions kept.
+    /// The number of transitions that are kept.
     pub const MAX_HISTORY: usize = 24;
 
     /// Adds an entry to the history, and drops the oldest entry beyond the limit.
@@ -197,7 +197,8 @@ impl Volume {
             id => Some(id),
         }
     }
-    /// Whether its storage may be another volume's as well: it says so, is there, and is for reading only.
+    /// Returns whether other volumes may stand for the same storage: this one permits it, is usable, and is
+    /// read-only.
     pub fn shares_storage(&self) -> bool {
         self.shared_storage && self.phase.is_usable() && self.is_read_only()
     }
@@ -206,7 +207,7 @@ impl Volume {
         !self.requested_capabilities.is_empty()
             && self.requested_capabilities.iter().all(|capability| !capability.access_mode.can_write())
     }
-    /// The id that the plugin knows.
+    /// Returns the id by which the plugin identifies the volume.
     pub fn remote_id(&self) -> &str {
         if self.external_id.is_empty() { self.id.as_str() } else { &self.external_id }
     }

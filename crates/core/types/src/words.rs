@@ -1,6 +1,6 @@
-//! Finding the word that was meant.
+//! Suggestions for misspelt names.
 
-/// The known name nearest to `name`, if one is near enough to be meant.
+/// Returns the known name nearest to `name`, if its distance is small enough for a spelling mistake.
 ///
 /// ```
 /// assert_eq!(caravan_types::words::nearest("priorty", ["type", "priority"]), Some("priority"));
@@ -16,13 +16,13 @@ pub fn nearest<'a>(name: &str, known: impl IntoIterator<Item = &'a str>) -> Opti
         .map(|(_, k)| k)
 }
 
-/// ` Did you mean "x"?`, or nothing.
+/// Returns ` Did you mean "x"?`, or an empty text without a near name.
 #[must_use]
 pub fn suggestion<'a>(name: &str, known: impl IntoIterator<Item = &'a str>) -> String {
     nearest(name, known).map(|near| format!(" Did you mean {near:?}?")).unwrap_or_default()
 }
 
-/// Edits between two words; swapping two neighbours is one edit.
+/// Returns the number of edits between two words. A swap of two neighbours is one edit.
 fn distance(a: &str, b: &str) -> usize {
     let (a, b): (Vec<char>, Vec<char>) = (a.chars().take(64).collect(), b.chars().take(64).collect());
     let mut rows: Vec<Vec<usize>> = vec![(0..=b.len()).collect()];

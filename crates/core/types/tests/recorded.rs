@@ -1,17 +1,18 @@
-//! Jobs in the encoding of the replicated log and of snapshots, as version 0.1.0 wrote them while blocks of jobs were
-//! raw JSON: every block of the job file, with all of its fields, with empty lists and with nothing in it.
+//! Jobs in the encoding of the replicated log and of snapshots, as version 0.1.0 wrote them. Blocks of jobs were raw
+//! JSON then. The jobs have every block of the job file: with all fields, with empty lists, and empty.
 
 use caravan_types::job::Job;
 use serde_json::{Map, Value};
 
 const JOBS: &[u8] = include_bytes!("recorded/jobs.msgpack");
 
-/// The API's response for a job equals the job as it was written: both have the same shape.
+/// Returns the API's responses for the recorded jobs. A response equals the job as it was written, because both have
+/// the same form.
 fn answers() -> Vec<Value> {
     rmp_serde::from_slice(JOBS).expect("the record is a list of jobs")
 }
 
-/// Names the places at which two answers differ.
+/// Collects the places at which two responses differ.
 fn differences(path: &str, recorded: Option<&Value>, answered: Option<&Value>, out: &mut Vec<String>) {
     match (recorded, answered) {
         (Some(Value::Object(a)), Some(Value::Object(b))) => {
@@ -61,7 +62,7 @@ fn each_object(value: &mut Value, change: &impl Fn(&mut Map<String, Value>)) {
     }
 }
 
-/// Versions before that one knew fewer fields.
+/// Versions before 0.1.0 had fewer fields.
 #[test]
 fn blocks_without_any_of_their_fields_are_read() {
     for mut answer in answers() {
@@ -70,7 +71,7 @@ fn blocks_without_any_of_their_fields_are_read() {
     }
 }
 
-/// What a request may leave out as `null` is read as such, even where the canonical form fills it.
+/// A field that a request may omit as `null` is read as `null`, even where the canonical form has a value.
 #[test]
 fn fields_that_requests_may_leave_out_are_read_as_null() {
     const BLOCKS: [&str; 4] = ["EmbeddedTmpl", "GetterSource", "SpecType", "RunOnFirstRender"];

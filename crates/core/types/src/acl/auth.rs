@@ -1,4 +1,4 @@
-//! Ways to log in, and what a login gives (docs/reference/http-api.md, section 5.8).
+//! Authentication methods, and the rights that a login receives (docs/reference/http-api.md, section 5.8).
 
 use super::token::Secret;
 use crate::duration::GoDuration;
@@ -7,7 +7,7 @@ use crate::time::{Nanos, Time};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// A way to log in.
+/// An authentication method: the settings of one kind of login.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
 #[expect(missing_docs, reason = "fields are those of docs/reference/http-api.md, section 5.8")]
@@ -28,7 +28,7 @@ pub struct AuthMethod {
     pub modify_index: u64,
 }
 
-/// What lists tell of a way to log in.
+/// An authentication method as an element of a list.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
 #[expect(missing_docs, reason = "fields are those of docs/reference/http-api.md, section 3.6")]
@@ -42,7 +42,7 @@ pub struct AuthMethodStub {
     pub modify_index: u64,
 }
 
-/// How proofs of who somebody is are checked. `Debug` does not show the client's secret.
+/// The settings with which proofs of identity are verified. `Debug` does not show the client's secret.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 #[expect(missing_docs, reason = "fields are those of docs/reference/http-api.md, section 5.8")]
@@ -92,7 +92,7 @@ pub struct AuthConfig {
 }
 
 impl AuthMethod {
-    /// What lists tell of it.
+    /// Returns the method as an element of a list.
     pub fn stub(&self) -> AuthMethodStub {
         AuthMethodStub {
             name: self.name.clone(),
@@ -104,7 +104,7 @@ impl AuthMethod {
         }
     }
 
-    /// The method as it is shown: the client's secret left out.
+    /// Returns the method for a response, with the client's secret replaced by `redacted`.
     #[must_use]
     pub fn shown(&self) -> Self {
         let mut shown = self.clone();
@@ -114,7 +114,7 @@ impl AuthMethod {
         shown
     }
 
-    /// An update on top of what is there: what it does not name stays, except whether it is the default.
+    /// Completes an update from the stored method: empty fields keep their stored values, except `default`.
     pub fn merge(&mut self, before: &Self) {
         let keep = |mine: &mut String, old: &String| {
             if mine.is_empty() {
@@ -129,7 +129,7 @@ impl AuthMethod {
         }
         match (&mut self.config, &before.config) {
             (None, old) => self.config.clone_from(old),
-            // A client that read the method and writes it back did not mean to change the secret.
+            // A client that read the method and writes it back does not intend to change the secret.
             (Some(new), Some(old)) if matches!(new.oidc_client_secret.expose(), "" | "redacted") => {
                 new.oidc_client_secret = old.oidc_client_secret.clone();
             }
@@ -137,10 +137,10 @@ impl AuthMethod {
         }
     }
 
-    /// Checks the method by itself; `life` are the limits of a token's.
+    /// Checks the method without other objects; `life` is the shortest and longest time to live of a token.
     ///
     /// # Errors
-    /// With every problem.
+    /// Returns all problems.
     pub fn check(&self, life: (Nanos, Nanos)) -> Result<(), Vec<String>> {
         let mut errors = Vec::new();
         if !crate::namespace::is_name(&self.name) {
@@ -198,18 +198,18 @@ impl AuthConfig {
     }
 }
 
-/// What a binding rule gives.
+/// The kind of right that a binding rule grants.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BindType {
-    /// A role.
+    /// A role, by name.
     Role,
-    /// A policy.
+    /// A policy, by name.
     Policy,
-    /// Everything.
+    /// All rights.
     Management,
 }
 
-/// What somebody gets who logged in.
+/// A rule that grants rights to a user who logged in.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
 #[expect(missing_docs, reason = "fields are those of docs/reference/http-api.md, section 5.8")]
@@ -228,7 +228,7 @@ pub struct BindingRule {
     pub modify_index: u64,
 }
 
-/// What lists tell of a binding rule.
+/// A binding rule as an element of a list.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
 #[expect(missing_docs, reason = "fields are those of docs/reference/http-api.md, section 3.6")]
@@ -243,7 +243,7 @@ pub struct BindingRuleStub {
 }
 
 impl BindingRule {
-    /// What lists tell of it.
+    /// Returns the binding rule as an element of a list.
     pub fn stub(&self) -> BindingRuleStub {
         BindingRuleStub {
             id: self.id.clone(),
@@ -255,7 +255,7 @@ impl BindingRule {
         }
     }
 
-    /// What it gives.
+    /// Returns the kind of right that the rule grants, or `None` for an unknown kind.
     pub fn binds(&self) -> Option<BindType> {
         match self.bind_type.as_str() {
             "role" => Some(BindType::Role),
@@ -265,7 +265,7 @@ impl BindingRule {
         }
     }
 
-    /// An update on top of what is there: what it does not name stays, except the selector.
+    /// Completes an update from the stored rule: empty fields keep their stored values, except the selector.
     pub fn merge(&mut self, before: &Self) {
         for (mine, old) in [
             (&mut self.description, &before.description),
@@ -279,10 +279,10 @@ impl BindingRule {
         }
     }
 
-    /// Checks the rule by itself, all but the selector.
+    /// Checks the rule without other objects, and without the selector.
     ///
     /// # Errors
-    /// With every problem.
+    /// Returns all problems.
     pub fn check(&self) -> Result<(), Vec<String>> {
         let mut errors = Vec::new();
         if self.auth_method.is_empty() {

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-/// Everything that a policy says. Shorthands are written out already.
+/// All rules of a policy, with shorthands expanded.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
 #[expect(missing_docs, reason = "fields are the blocks of docs/reference/http-api.md, section 5.8")]
@@ -21,7 +21,7 @@ pub struct Rules {
     pub extra_keys_hcl: Option<Vec<String>>,
 }
 
-/// `namespace "glob" { ... }`.
+/// The rules of a block `namespace "glob" { ... }`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
 #[expect(missing_docs, reason = "fields are those of docs/reference/http-api.md, section 5.8")]
@@ -32,7 +32,7 @@ pub struct NamespaceRules {
     pub variables: Option<VariableRules>,
 }
 
-/// `variables { ... }`.
+/// The rules of a block `variables { ... }`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
 #[expect(missing_docs, reason = "fields are those of docs/reference/http-api.md, section 5.8")]
@@ -40,7 +40,7 @@ pub struct VariableRules {
     pub paths: Option<Vec<VariablePath>>,
 }
 
-/// `path "glob" { ... }`.
+/// The rules of a block `path "glob" { ... }`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
 #[expect(missing_docs, reason = "fields are those of docs/reference/http-api.md, section 5.8")]
@@ -49,7 +49,7 @@ pub struct VariablePath {
     pub capabilities: Option<Vec<String>>,
 }
 
-/// `node_pool "glob" { ... }`.
+/// The rules of a block `node_pool "glob" { ... }`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
 #[expect(missing_docs, reason = "fields are those of docs/reference/http-api.md, section 5.8")]
@@ -59,7 +59,7 @@ pub struct NodePoolRules {
     pub capabilities: Option<Vec<String>>,
 }
 
-/// `host_volume "glob" { ... }`.
+/// The rules of a block `host_volume "glob" { ... }`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
 #[expect(missing_docs, reason = "fields are those of docs/reference/http-api.md, section 5.8")]
@@ -69,7 +69,7 @@ pub struct HostVolumeRules {
     pub capabilities: Option<Vec<String>>,
 }
 
-/// `agent { policy = "..." }` and the like.
+/// The rule of a block `agent { policy = "..." }` or similar.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
 #[expect(missing_docs, reason = "fields are those of docs/reference/http-api.md, section 5.8")]
@@ -77,7 +77,7 @@ pub struct PolicyRule {
     pub policy: String,
 }
 
-/// `operator { ... }`.
+/// The rules of a block `operator { ... }`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
 #[expect(missing_docs, reason = "fields are those of docs/reference/http-api.md, section 5.8")]

@@ -5,24 +5,24 @@ use crate::time::{Nanos, Time, UnixNanos};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
-/// Longest name of a token.
+/// The longest name of a token, in characters.
 const MAX_NAME: usize = 256;
 
-/// A secret that is shown to nobody but who asks for the object itself.
+/// A secret that is shown only in the response to a read of its object.
 #[derive(Clone, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Secret(String);
 
 impl Secret {
-    /// Takes a secret into custody.
+    /// Wraps the text of a secret.
     pub fn new(text: impl Into<String>) -> Self {
         Self(text.into())
     }
-    /// The secret, for the one place that needs it.
+    /// Returns the secret, for the one place that needs it.
     pub fn expose(&self) -> &str {
         &self.0
     }
-    /// Whether there is none.
+    /// Returns whether there is no secret.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
@@ -34,21 +34,21 @@ impl fmt::Debug for Secret {
     }
 }
 
-/// What a token is for.
+/// The kind of rights of a token.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(from = "String", into = "String")]
 pub enum TokenType {
-    /// What its policies and roles say.
+    /// The rights of the token's policies and roles.
     #[default]
     Client,
-    /// Everything.
+    /// All rights.
     Management,
-    /// Nothing that is known.
+    /// No rights, because the type is unknown.
     Other(String),
 }
 
 impl TokenType {
-    /// Its name.
+    /// Returns the name in the HTTP API.
     pub fn as_str(&self) -> &str {
         match self {
             Self::Client => "client",
@@ -108,7 +108,7 @@ pub struct Token {
     pub modify_index: u64,
 }
 
-/// What lists tell of a token.
+/// A token as an element of a list.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
 #[expect(missing_docs, reason = "fields are those of docs/reference/http-api.md, section 5.8")]
@@ -129,7 +129,7 @@ pub struct TokenStub {
 }
 
 impl Token {
-    /// What requests without a token are.
+    /// Returns the token of requests without a token.
     pub fn anonymous() -> Self {
         Self {
             accessor_id: super::ANONYMOUS.into(),
@@ -139,27 +139,27 @@ impl Token {
         }
     }
 
-    /// Whether its time is over.
+    /// Returns whether the token has expired.
     pub fn expired(&self, now: UnixNanos) -> bool {
         !self.expiration_time.is_zero() && self.expiration_time.to_unix() <= now
     }
 
-    /// Returns when its time is over, if it ever is.
+    /// Returns the time at which the token expires, or `None` if it never does.
     pub fn ends(&self) -> Option<UnixNanos> {
         (!self.expiration_time.is_zero()).then(|| self.expiration_time.to_unix())
     }
 
-    /// Names of its own policies.
+    /// Returns the names of the policies that the token names directly.
     pub fn policy_names(&self) -> &[String] {
         self.policies.as_deref().unwrap_or_default()
     }
 
-    /// Its roles.
+    /// Returns the roles of the token.
     pub fn role_links(&self) -> &[RoleLink] {
         self.roles.as_deref().unwrap_or_default()
     }
 
-    /// What lists tell of it.
+    /// Returns the token as an element of a list.
     pub fn stub(&self) -> TokenStub {
         TokenStub {
             accessor_id: self.accessor_id.clone(),
@@ -176,11 +176,11 @@ impl Token {
         }
     }
 
-    /// Checks a token before it is written: `now` and the limits of its life are for new ones, `before` is the
-    /// one that it replaces.
+    /// Checks a token before a write. `now` and the limits of the time to live are for new tokens; `before` is the
+    /// replaced token.
     ///
     /// # Errors
-    /// With every problem.
+    /// Returns all problems.
     pub fn check(
         &self,
         before: Option<&Self>,
@@ -243,7 +243,7 @@ impl Token {
     }
 }
 
-/// A secret that is exchanged for a token's once.
+/// A secret that can be exchanged once for the secret of a token.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
 #[expect(missing_docs, reason = "fields are those of docs/reference/http-api.md, section 3.6")]

@@ -1,31 +1,31 @@
-//! Amounts of CPU, memory and disk: what nodes have, and allocations use.
+//! Amounts of CPU, memory and disk: the capacity of nodes, and the use by allocations.
 
 use super::{AllocatedResources, Allocation};
 use crate::job::Lifecycle;
 use crate::node::Node;
 
-/// MHz, MB of memory and MB of disk.
+/// An amount of CPU, memory and disk.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Amount {
-    /// MHz.
+    /// CPU in MHz.
     pub cpu: i64,
-    /// MB.
+    /// Memory in MB.
     pub memory: i64,
-    /// MB.
+    /// Disk in MB.
     pub disk: i64,
 }
 
-/// What all allocations of a node use together that are not over for the client.
+/// The use of a node by all its allocations whose client status is not terminal.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Used {
-    /// Their sum.
+    /// The sum of the amounts of these allocations.
     pub amount: Amount,
-    /// How many there are.
+    /// The number of these allocations.
     pub allocs: u32,
 }
 
 impl Amount {
-    /// The sum.
+    /// Returns the sum; it saturates instead of overflowing.
     #[must_use]
     pub fn plus(self, other: Self) -> Self {
         Self {
@@ -35,7 +35,7 @@ impl Amount {
         }
     }
 
-    /// The difference; may be negative.
+    /// Returns the difference, which may be negative.
     #[must_use]
     pub fn minus(self, other: Self) -> Self {
         Self {
@@ -63,7 +63,7 @@ impl Amount {
         }
     }
 
-    /// What an allocation uses.
+    /// Returns the resources that the plan reserved for an allocation.
     pub fn of_alloc(alloc: &Allocation) -> Self {
         alloc.allocated_resources.as_deref().map(Self::of_allocated).unwrap_or_default()
     }
@@ -81,7 +81,7 @@ impl Amount {
         Self { disk, ..phases.most() }
     }
 
-    /// The first dimension in which `self` on top of `used` exceeds `all`.
+    /// Returns the first dimension in which `self` in addition to `used` exceeds `all`.
     pub fn lacking(self, used: Self, all: Self) -> Option<&'static str> {
         let over = |desired: i64, used: i64, all: i64| desired > 0 && used.saturating_add(desired) > all;
         if over(self.cpu, used.cpu, all.cpu) {
@@ -96,7 +96,8 @@ impl Amount {
     }
 }
 
-/// Tasks sorted by when they run: what never runs at the same time shares its room.
+/// The resources of a group's tasks by the phase in which they run. Phases that never overlap share their room. For
+/// example, a `prestart` task of 500 MB and a main task of 500 MB need 500 MB.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Phases {
     before: Amount,
@@ -106,7 +107,7 @@ pub struct Phases {
 }
 
 impl Phases {
-    /// Adds a task: MHz and MB.
+    /// Adds a task with its CPU in MHz and its memory in MB.
     pub fn add(&mut self, lifecycle: Option<&Lifecycle>, cpu: i64, memory: i64) {
         let phase = match lifecycle.map(|l| (l.hook.as_str(), l.sidecar)) {
             Some(("prestart", true)) => &mut self.along,
@@ -117,7 +118,7 @@ impl Phases {
         *phase = phase.plus(Amount { cpu, memory, disk: 0 });
     }
 
-    /// The most that is used at any time.
+    /// Returns the largest amount that the tasks use at any time.
     pub fn most(self) -> Amount {
         self.along.plus(self.before.max(self.main).max(self.after))
     }

@@ -1,109 +1,109 @@
-//! What an allocation was given of its node.
+//! The resources of a node that a plan reserves for an allocation.
 
 use crate::job::{Lifecycle, Network};
 use crate::ser::{is_default, nil};
 use crate::small::Map;
 use serde::{Deserialize, Serialize};
 
-/// What an allocation was given.
+/// The resources that a plan reserved for an allocation.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
 pub struct AllocatedResources {
-    /// By task.
+    /// The resources of the tasks, by name.
     pub tasks: Map<String, AllocatedTaskResources>,
-    /// Lifecycles by task.
+    /// The lifecycles of the tasks, by name; `None` for a main task.
     pub task_lifecycles: Map<String, Option<Lifecycle>>,
-    /// Of the group.
+    /// The resources that the tasks of the group share.
     pub shared: AllocatedSharedResources,
 }
 
-/// What a task was given.
+/// The resources of one task.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
 pub struct AllocatedTaskResources {
-    /// CPU.
+    /// The CPU of the task.
     pub cpu: AllocatedCpu,
-    /// Memory.
+    /// The memory of the task.
     pub memory: AllocatedMemory,
-    /// Task-level networks.
+    /// Networks of the task, a deprecated form.
     #[serde(with = "nil")]
     pub networks: Vec<Network>,
-    /// Devices.
+    /// The devices that only this task uses.
     #[serde(with = "nil")]
     pub devices: Vec<AllocatedDevice>,
 }
 
-/// CPU given.
+/// The CPU of one task.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
 pub struct AllocatedCpu {
-    /// MHz.
+    /// CPU in MHz.
     pub cpu_shares: i64,
-    /// Whole cores.
+    /// The numbers of the cores that only this task uses.
     #[serde(with = "nil")]
     pub reserved_cores: Vec<u16>,
 }
 
-/// Memory given.
+/// The memory of one task.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
 pub struct AllocatedMemory {
-    /// MB.
+    /// The reserved memory in MB.
     #[serde(rename = "MemoryMB")]
     pub memory_mb: i64,
-    /// MB.
+    /// The limit in MB where memory may be oversubscribed.
     #[serde(rename = "MemoryMaxMB")]
     pub memory_max_mb: i64,
 }
 
-/// Devices given.
+/// The instances of one device group that a task uses.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
 pub struct AllocatedDevice {
-    /// Vendor.
+    /// The vendor, such as `nvidia`.
     pub vendor: String,
-    /// Type.
+    /// The type, such as `gpu`.
     #[serde(rename = "Type")]
     pub kind: String,
-    /// Name.
+    /// The model.
     pub name: String,
-    /// Instances.
+    /// The ids of the instances.
     #[serde(rename = "DeviceIDs", with = "nil")]
     pub device_ids: Vec<String>,
 }
 
-/// What the group was given.
+/// The resources that the tasks of a group share.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
 pub struct AllocatedSharedResources {
-    /// Networks with the ports given.
+    /// The networks, with the numbers of their ports.
     #[serde(with = "nil")]
     pub networks: Vec<Network>,
-    /// MB.
+    /// Disk in MB.
     #[serde(rename = "DiskMB")]
     pub disk_mb: i64,
-    /// Ports by label.
+    /// The ports of all networks of the group, each with its label.
     #[serde(with = "nil")]
     pub ports: Vec<AllocatedPort>,
 }
 
-/// A port given.
+/// A port that the scheduler assigned.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
 pub struct AllocatedPort {
-    /// Label.
+    /// The label in the job file.
     #[serde(skip_serializing_if = "is_default")]
     pub label: String,
-    /// On the host.
+    /// The number on the node.
     #[serde(skip_serializing_if = "is_default")]
     pub value: i64,
-    /// Inside.
+    /// The number inside the network namespace.
     #[serde(skip_serializing_if = "is_default")]
     pub to: i64,
-    /// Address of the host.
+    /// The address on the node.
     #[serde(rename = "HostIP", skip_serializing_if = "is_default")]
     pub host_ip: String,
-    /// Shared.
+    /// Whether other allocations may have the same port.
     #[serde(skip_serializing_if = "is_default")]
     pub ignore_collision: bool,
 }

@@ -1,4 +1,4 @@
-//! State of tasks and what happened to them.
+//! The states of tasks, and their events.
 
 use super::TaskRunState;
 use crate::ser::nil;
@@ -6,61 +6,61 @@ use crate::small::{Map, Text};
 use crate::time::{Nanos, Time, UnixNanos};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-/// State of a task.
+/// The state of a task, as its client reports it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
 pub struct TaskState {
-    /// Where it stands.
+    /// The state in the life of the task.
     pub state: TaskRunState,
-    /// Ended badly for good.
+    /// Whether the task ended with a failure and is not restarted.
     pub failed: bool,
-    /// Restarts so far.
+    /// The number of restarts.
     pub restarts: u64,
-    /// The decision for the latest restart; zero without a restart.
+    /// The time of the decision for the latest restart; zero without a restart.
     pub last_restart: Time,
-    /// The latest start. A task that continues under a new agent keeps it.
+    /// The time of the latest start. A task that continues under a new agent keeps it.
     pub started_at: Time,
-    /// End.
+    /// The time of the end; zero before.
     pub finished_at: Time,
     /// The last ten events, oldest first.
     #[serde(with = "nil")]
     pub events: Vec<TaskEvent>,
-    /// Pause state.
+    /// The state of a pause by schedule; always empty, because schedules are refused.
     pub paused: String,
 }
 
 impl TaskState {
-    /// Events kept for each task.
+    /// The number of events that are kept for each task.
     pub const MAX_EVENTS: usize = 10;
 
-    /// Adds an event, dropping the oldest beyond the limit.
+    /// Adds an event and removes the oldest events beyond the limit.
     pub fn push_event(&mut self, event: TaskEvent) {
         self.events.push(event);
         let surplus = self.events.len().saturating_sub(Self::MAX_EVENTS);
         self.events.drain(..surplus);
     }
-    /// Whether it ended well.
+    /// Returns whether the task ended without a failure.
     pub fn successful(&self) -> bool {
         self.state == TaskRunState::Dead && !self.failed
     }
 }
 
-/// Something that happened to a task.
+/// An event of a task.
 ///
-/// Its JSON also repeats details under names of their own, for older clients.
+/// Its JSON repeats some details as separate fields, for older clients.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TaskEvent {
-    /// One of [`event`].
+    /// The name of the event, from the module [`event`].
     pub kind: Text,
-    /// When.
+    /// The time of the event.
     pub time: UnixNanos,
-    /// What is to be said of it.
+    /// The facts of the event, by name, such as `exit_code`.
     pub details: Map<Text, String>,
-    /// The sentence for people, filled when answering.
+    /// The sentence for users, present only in responses.
     pub display_message: String,
 }
 
-/// An event as clients of the API know it.
+/// An event in the form of the HTTP API.
 #[derive(Serialize)]
 #[serde(rename_all = "PascalCase")]
 struct Shown<'e> {
@@ -91,7 +91,7 @@ struct Shown<'e> {
     generic_source: &'e str,
 }
 
-/// An event as it is kept and sent between agents.
+/// An event in the form that is stored and sent between agents.
 #[derive(Serialize)]
 #[serde(rename_all = "PascalCase")]
 struct Kept<'e> {
@@ -201,45 +201,45 @@ pub mod event {
 }
 
 impl TaskEvent {
-    /// An event of a kind at a time.
+    /// Returns an event of a kind at a time.
     pub fn new(kind: &str, time: UnixNanos) -> Self {
         Self { kind: kind.into(), time, ..Self::default() }
     }
-    /// With a detail.
+    /// Returns the event with another detail.
     #[must_use]
     pub fn detail(mut self, key: &str, value: impl Into<String>) -> Self {
         self.details.insert(key.into(), value.into());
         self
     }
-    /// A detail; empty if there is none.
+    /// Returns a detail, or an empty text without such a detail.
     pub fn get(&self, key: &str) -> &str {
         self.details.get(key).map(String::as_str).unwrap_or_default()
     }
     fn number(&self, key: &str) -> i64 {
         self.get(key).parse().unwrap_or(0)
     }
-    /// What it says; empty if it says nothing.
+    /// Returns the message of the event, or an empty text without a message.
     pub fn text(&self) -> &str {
         match self.get("message") {
             "" => self.get("exit_message"),
             text => text,
         }
     }
-    /// The exit code of a task that ended; 0 if there is none.
+    /// Returns the exit code of a task that ended, or 0 without an exit code.
     pub fn exit_code(&self) -> i64 {
         self.number("exit_code")
     }
-    /// The signal that ended a task; 0 if there is none.
+    /// Returns the signal that ended a task, or 0 without a signal.
     pub fn signal(&self) -> i64 {
         self.number("signal")
     }
-    /// With a message.
+    /// Returns the event with a message.
     #[must_use]
     pub fn message(self, text: impl Into<String>) -> Self {
         self.detail("message", text)
     }
 
-    /// The sentence shown to people (docs/reference/http-api.md, section 5.3).
+    /// Returns the sentence for users (docs/reference/http-api.md, section 5.3).
     pub fn display(&self) -> String {
         let get = |key: &str| self.get(key);
         let or = |key: &str, otherwise: &str| {

@@ -7,59 +7,59 @@ use crate::node::{DrainStrategy, Eligibility, Node, NodeEvent, NodeStatus};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// A change of a node that evaluations follow from. Names and fields are those of the same variants of [`Change`]: logs
-/// written before hold a `Change` here.
+/// A change of a node from which evaluations follow. Names and fields are those of the same variants of [`Change`],
+/// because older logs contain a `Change` in this place.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum NodeChange {
     /// [`Change::NodeRegister`].
     NodeRegister {
-        /// The node as reported.
+        /// The node, as its client reported it.
         node: Box<Node>,
-        /// Evaluations that follow from it.
+        /// The evaluations that follow from the change.
         evals: Vec<Evaluation>,
     },
     /// [`Change::NodeStatus`].
     NodeStatus {
-        /// Node.
+        /// The UUID of the node.
         node: NodeId,
-        /// New status.
+        /// The new status.
         status: NodeStatus,
-        /// Why, shown as a node event.
+        /// The reason, shown as a node event.
         event: Option<NodeEvent>,
-        /// Evaluations that follow from it.
+        /// The evaluations that follow from the change.
         evals: Vec<Evaluation>,
     },
     /// [`Change::NodeEligibility`].
     NodeEligibility {
-        /// Node.
+        /// The UUID of the node.
         node: NodeId,
-        /// New value.
+        /// The new eligibility.
         eligibility: Eligibility,
-        /// Evaluations that follow from it.
+        /// The evaluations that follow from the change.
         evals: Vec<Evaluation>,
     },
     /// [`Change::NodeDrain`].
     NodeDrain {
-        /// Node.
+        /// The UUID of the node.
         node: NodeId,
-        /// In force, or none.
+        /// The drain strategy, or `None` to end the drain.
         drain: Option<DrainStrategy>,
-        /// Eligible once no drain is in force.
+        /// Whether the node becomes eligible when no drain is in force.
         mark_eligible: bool,
-        /// Metadata, kept with the drain.
+        /// Metadata that is stored with the drain.
         #[serde(default)]
         meta: BTreeMap<String, String>,
-        /// Why a drain ended by itself; none when a user sets or ends it.
+        /// How the drain ended by itself; `None` when a user sets or ends it.
         #[serde(default)]
         end: Option<DrainEnd>,
-        /// Evaluations that follow from it.
+        /// The evaluations that follow from the change.
         evals: Vec<Evaluation>,
     },
     /// [`Change::NodeDelete`].
     NodeDelete {
-        /// Node.
+        /// The UUID of the node.
         node: NodeId,
-        /// Evaluations that follow from it.
+        /// The evaluations that follow from the change.
         evals: Vec<Evaluation>,
     },
 }

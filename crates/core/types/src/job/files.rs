@@ -1,4 +1,4 @@
-//! Files that a task gets before it starts: templates, artifacts and the payload of a dispatch.
+//! Files that a task receives before it starts: templates, artifacts and the payload of a dispatch.
 
 use super::blocks;
 use crate::ser::{nil, null_default};
@@ -6,55 +6,55 @@ use crate::time::Nanos;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// A file rendered for a task (docs/reference/jobspec.md, section 4.8).
+/// A file that the client renders for a task (docs/reference/jobspec.md, section 4.8).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
 pub struct Template {
-    /// File that holds the text; empty if the job does.
+    /// The path of the file with the template's text; empty if the job contains the text.
     #[serde(deserialize_with = "null_default")]
     pub source_path: String,
-    /// File that is written.
+    /// The path of the rendered file.
     #[serde(deserialize_with = "null_default")]
     pub dest_path: String,
-    /// Text in the job.
+    /// The text in the job.
     #[serde(deserialize_with = "null_default")]
     pub embedded_tmpl: String,
-    /// `noop`, `restart`, `signal` or `script`.
+    /// The action on a change: `noop`, `restart`, `signal` or `script`.
     #[serde(deserialize_with = "null_default")]
     pub change_mode: String,
-    /// Program of the change mode `script`.
+    /// The program of the change mode `script`.
     pub change_script: Option<Box<ChangeScript>>,
-    /// Signal of the change mode `signal`.
+    /// The signal of the change mode `signal`.
     #[serde(deserialize_with = "null_default")]
     pub change_signal: String,
-    /// The file is rendered once and never again.
+    /// Whether the file is rendered only once.
     #[serde(deserialize_with = "null_default")]
     pub once: bool,
-    /// Longest random wait before the task learns of a change.
+    /// The longest random wait before the action on a change.
     #[serde(deserialize_with = "null_default")]
     pub splay: Nanos,
-    /// Permissions of the file, octal.
+    /// The permissions of the file, octal.
     #[serde(deserialize_with = "null_default")]
     pub perms: String,
-    /// Owner of the file; below zero or none: the task's user.
+    /// The owner of the file; the task's user if negative or `None`.
     pub uid: Option<i64>,
-    /// Group of the file.
+    /// The group of the file, if not negative.
     pub gid: Option<i64>,
-    /// Left mark of an action.
+    /// The delimiter that begins an action.
     #[serde(deserialize_with = "null_default")]
     pub left_delim: String,
-    /// Right mark of an action.
+    /// The delimiter that ends an action.
     #[serde(deserialize_with = "null_default")]
     pub right_delim: String,
-    /// The lines of the file are variables of the task's environment.
+    /// Whether the lines of the file become variables of the task's environment.
     #[serde(deserialize_with = "null_default")]
     pub envvars: bool,
-    /// Without effect.
+    /// A setting of old Nomad versions, without effect.
     #[serde(deserialize_with = "null_default")]
     pub vault_grace: Nanos,
-    /// How long changes are collected.
+    /// The time in which changes are collected before the file is rendered.
     pub wait: Option<WaitConfig>,
-    /// A key that is missing fails the rendering.
+    /// Whether a missing key fails the rendering.
     #[serde(deserialize_with = "null_default")]
     pub err_missing_key: bool,
 }
@@ -84,29 +84,29 @@ impl Default for Template {
 }
 
 impl Template {
-    /// Whether the file belongs to a user or group that the job names.
+    /// Returns whether the job names an owner or a group of the file.
     pub fn has_owner(&self) -> bool {
         [self.uid, self.gid].into_iter().flatten().any(|id| id >= 0)
     }
 }
 
-/// A program run inside the task when a template changes.
+/// A program that runs inside the task when a template changes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
 pub struct ChangeScript {
-    /// Program.
+    /// The path of the program.
     #[serde(deserialize_with = "null_default")]
     pub command: String,
-    /// Arguments.
+    /// The arguments of the program.
     #[serde(deserialize_with = "null_default")]
     pub args: Vec<String>,
-    /// Longest run.
+    /// The longest time that the program may run.
     #[serde(deserialize_with = "null_default")]
     pub timeout: Nanos,
-    /// Failure of the program fails the task.
+    /// Whether a failure of the program fails the task.
     #[serde(deserialize_with = "null_default")]
     pub fail_on_error: bool,
-    /// The program runs after the first start too.
+    /// Whether the program also runs after the first start.
     #[serde(deserialize_with = "null_default")]
     pub run_on_first_render: bool,
 }
@@ -123,42 +123,42 @@ impl Default for ChangeScript {
     }
 }
 
-/// Something fetched before a task starts.
+/// A file or directory that the client downloads before a task starts.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
 pub struct Artifact {
-    /// URL with options.
+    /// The URL, with options of the download.
     #[serde(deserialize_with = "null_default")]
     pub getter_source: String,
-    /// Options.
+    /// Options of the download, such as `checksum`.
     #[serde(with = "nil")]
     pub getter_options: BTreeMap<String, String>,
-    /// HTTP headers.
+    /// The headers of an HTTP download.
     #[serde(with = "nil")]
     pub getter_headers: BTreeMap<String, String>,
-    /// `any`, `file` or `dir`.
+    /// The kind of the destination: `any`, `file` or `dir`.
     #[serde(deserialize_with = "null_default")]
     pub getter_mode: String,
-    /// Certificates are not checked.
+    /// Whether certificates are not verified.
     #[serde(deserialize_with = "null_default")]
     pub getter_insecure: bool,
-    /// Where it lies, relative to the task's directory.
+    /// The path of the destination, relative to the task's directory.
     #[serde(deserialize_with = "null_default")]
     pub relative_dest: String,
-    /// The files belong to the task's user.
+    /// Whether the files belong to the task's user.
     pub chown: bool,
 }
 
 blocks! {
-    /// How long changes of a template are collected.
+    /// The shortest and the longest time in which changes of a template are collected.
     WaitConfig {
         min: Option<Nanos> = "Min";
         max: Option<Nanos> = "Max";
     }
 
-    /// Where the payload of a dispatch is written.
+    /// The file into which the payload of a dispatch is written.
     DispatchPayload {
-        /// Relative to the task's local directory.
+        /// The path relative to the task's local directory.
         file: String = "File";
     }
 }

@@ -1,4 +1,4 @@
-//! Task groups: what is placed together on one node.
+//! Task groups: tasks that run together on one node.
 
 use super::{
     Affinity, Constraint, DisconnectStrategy, MigrateStrategy, Network, ReschedulePolicy, RestartPolicy,
@@ -11,87 +11,87 @@ use crate::time::Nanos;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// A group of tasks that run on one node.
+/// A group of tasks that run together on one node.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
 pub struct TaskGroup {
-    /// Unique in the job.
+    /// The name, unique in the job.
     pub name: String,
-    /// Wanted allocations (per node for sysbatch).
+    /// The desired number of allocations (on each node for sysbatch).
     pub count: u32,
-    /// How updates roll out; none for batch.
+    /// The update strategy; `None` for batch.
     pub update: Option<UpdateStrategy>,
-    /// How drains move allocations; service only.
+    /// The rules by which drains move allocations; only for services.
     pub migrate: Option<MigrateStrategy>,
-    /// Conditions on nodes.
+    /// The conditions that nodes must meet.
     #[serde(with = "nil")]
     pub constraints: Vec<Constraint>,
-    /// Policy for an autoscaler.
+    /// The scaling policy for an autoscaler.
     pub scaling: Option<Box<ScalingPolicy>>,
-    /// Restarts on the client.
+    /// The rules by which the client restarts tasks.
     pub restart_policy: Option<RestartPolicy>,
-    /// What happens when the client is cut off.
+    /// The behaviour while the client is not in contact.
     pub disconnect: Option<DisconnectStrategy>,
-    /// Tasks, at least one.
+    /// The tasks, at least one.
     #[serde(with = "nil")]
     pub tasks: Vec<Task>,
-    /// Disk that goes with the allocation.
+    /// The disk space of an allocation.
     pub ephemeral_disk: Option<EphemeralDisk>,
-    /// Free pairs.
+    /// Key and value pairs of the user.
     #[serde(with = "nil")]
     pub meta: BTreeMap<String, String>,
-    /// Moves to other nodes after failure.
+    /// The rules by which failed allocations are placed again.
     pub reschedule_policy: Option<ReschedulePolicy>,
-    /// Wishes about nodes.
+    /// The preferences for nodes.
     #[serde(with = "nil")]
     pub affinities: Vec<Affinity>,
-    /// Spreads.
+    /// The preferences for spreading allocations.
     #[serde(with = "nil")]
     pub spreads: Vec<Spread>,
-    /// Networks; the first one counts.
+    /// The networks; only the first one is used.
     #[serde(with = "nil")]
     pub networks: Vec<Network>,
-    /// Which service registry it belongs to.
+    /// The service registry of the group.
     pub consul: Option<Box<Consul>>,
-    /// Services of the group as a whole.
+    /// The services of the whole group.
     #[serde(with = "nil")]
     pub services: Vec<ServiceSpec>,
-    /// Volumes by alias.
+    /// The volume requests, by alias.
     #[serde(with = "nil")]
     pub volumes: BTreeMap<String, VolumeRequest>,
-    /// Wait between deregistering services and stopping tasks.
+    /// The wait between deregistering services and stopping tasks.
     pub shutdown_delay: Option<Nanos>,
-    /// Longest run; batch only.
+    /// The longest time that an allocation may run; only for batch.
     pub max_run_duration: Option<Nanos>,
-    /// Ignored, kept because clients send it.
+    /// A setting that `disconnect` replaces; without effect, kept because clients send it.
     pub stop_after_client_disconnect: Option<Nanos>,
-    /// Ignored, kept because clients send it.
+    /// A setting that `disconnect` replaces; without effect, kept because clients send it.
     pub max_client_disconnect: Option<Nanos>,
-    /// Ignored, kept because clients send it.
+    /// A setting that `disconnect` replaces; without effect, kept because clients send it.
     pub prevent_reschedule_on_lost: bool,
 }
 
 impl TaskGroup {
-    /// The task of this name.
+    /// Returns the task with a name.
     pub fn task(&self, name: &str) -> Option<&Task> {
         self.tasks.iter().find(|t| t.name == name)
     }
-    /// The group's CSI volume requests, with their aliases.
+    /// Returns the CSI volume requests with their aliases.
     pub fn csi_volumes(&self) -> impl Iterator<Item = (&String, &VolumeRequest)> {
         self.volumes.iter().filter(|(_, v)| v.kind == VolumeType::Csi)
     }
-    /// The group's host volume requests, with their aliases.
+    /// Returns the host volume requests with their aliases.
     pub fn host_volumes(&self) -> impl Iterator<Item = (&String, &VolumeRequest)> {
         self.volumes.iter().filter(|(_, v)| v.kind == VolumeType::Host)
     }
-    /// Disk asked for, in MB.
+    /// Returns the requested disk space in MB.
     pub fn disk_mb(&self) -> i64 {
         self.ephemeral_disk.as_ref().map_or(0, |d| d.size_mb)
     }
 }
 
 blocks! {
-    /// Which service registry a group or a task belongs to.
+    /// The service registry of a group or a task.
     Consul {
         namespace: String = "Namespace";
         cluster: String = "Cluster";
@@ -99,16 +99,16 @@ blocks! {
     }
 }
 
-/// Disk of an allocation.
+/// The disk space of an allocation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
 pub struct EphemeralDisk {
-    /// Prefer the same node on update.
+    /// Whether an update prefers the same node.
     pub sticky: bool,
-    /// Size in MB.
+    /// The size in MB.
     #[serde(rename = "SizeMB")]
     pub size_mb: i64,
-    /// Move the data along.
+    /// Whether the data moves with the allocation to another node.
     pub migrate: bool,
 }
 

@@ -3,113 +3,113 @@
 use crate::time::Nanos;
 use serde::{Deserialize, Serialize};
 
-/// What happens when restarts are used up.
+/// The action when a task has no restarts left in the interval.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum RestartMode {
     /// The task fails.
     #[default]
     Fail,
-    /// Wait for the interval to pass, then go on.
+    /// The client waits until the interval has passed, then restarts the task.
     Delay,
 }
 
-/// Restarts on the same node.
+/// The rules by which the client restarts a task on the same node.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
 pub struct RestartPolicy {
-    /// Restarts allowed within the interval.
+    /// The number of restarts allowed within the interval.
     pub attempts: u32,
-    /// The interval.
+    /// The interval in which restarts are counted.
     pub interval: Nanos,
-    /// Wait before each restart, jitter added.
+    /// The wait before each restart; jitter is added.
     pub delay: Nanos,
-    /// When used up.
+    /// The action when no restarts are left.
     pub mode: RestartMode,
-    /// Render templates again on restart.
+    /// Whether a restart renders the templates again.
     pub render_templates: bool,
 }
 
-/// New allocations after failure.
+/// The rules by which failed allocations are placed again.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
 pub struct ReschedulePolicy {
-    /// Attempts within the interval.
+    /// The number of attempts allowed within the interval.
     pub attempts: u32,
-    /// The interval.
+    /// The interval in which attempts are counted.
     pub interval: Nanos,
-    /// First delay.
+    /// The delay before the first attempt.
     pub delay: Nanos,
-    /// `constant`, `exponential` or `fibonacci`.
+    /// The growth of the delay: `constant`, `exponential` or `fibonacci`.
     pub delay_function: String,
-    /// Ceiling of the delay.
+    /// The longest delay.
     pub max_delay: Nanos,
-    /// No limit of attempts.
+    /// Whether the number of attempts is unlimited.
     pub unlimited: bool,
 }
 
-/// Rolling updates.
+/// The rules of rolling updates.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
 pub struct UpdateStrategy {
-    /// Pause between batches of system jobs.
+    /// The pause between batches of updates of system jobs.
     pub stagger: Nanos,
-    /// At once; 0 = all.
+    /// The number of allocations that are updated at the same time; 0 means all.
     pub max_parallel: u32,
-    /// `checks`, `task_states` or `manual`.
+    /// The source of the health: `checks`, `task_states` or `manual`.
     pub health_check: String,
-    /// How long healthy before it counts.
+    /// The time for which an allocation must stay healthy before it counts as healthy.
     pub min_healthy_time: Nanos,
-    /// Until when an allocation must be healthy.
+    /// The time within which an allocation must become healthy.
     pub healthy_deadline: Nanos,
-    /// Until when the deployment must make progress.
+    /// The time within which the deployment must make progress.
     pub progress_deadline: Nanos,
-    /// Back to the last stable version on failure.
+    /// Whether a failed deployment reverts the job to the last stable version.
     pub auto_revert: bool,
-    /// Promote canaries when healthy.
+    /// Whether healthy canaries are promoted automatically.
     pub auto_promote: bool,
-    /// Canaries.
+    /// The number of canaries.
     pub canary: u32,
 }
 
 impl UpdateStrategy {
-    /// Whether new versions roll out as deployments, a few allocations at a time.
+    /// Returns whether new versions roll out as deployments, a few allocations at a time.
     pub fn is_rolling(&self) -> bool {
         self.max_parallel > 0
     }
 }
 
 impl ReschedulePolicy {
-    /// Whether a failed allocation is ever rescheduled.
+    /// Returns whether a failed allocation is ever rescheduled.
     pub fn is_enabled(&self) -> bool {
         self.unlimited || (self.attempts > 0 && self.interval > Nanos::ZERO)
     }
 }
 
-/// Moves during drains.
+/// The rules by which drains move allocations.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
 pub struct MigrateStrategy {
-    /// At once.
+    /// The number of allocations that move at the same time.
     pub max_parallel: u32,
-    /// `checks` or `task_states`.
+    /// The source of the health: `checks` or `task_states`.
     pub health_check: String,
-    /// How long healthy before it counts.
+    /// The time for which an allocation must stay healthy before it counts as healthy.
     pub min_healthy_time: Nanos,
-    /// Until when an allocation must be healthy.
+    /// The time within which an allocation must become healthy.
     pub healthy_deadline: Nanos,
 }
 
-/// Behaviour while the client cannot be reached.
+/// The behaviour while a client is not in contact.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
 pub struct DisconnectStrategy {
-    /// Unknown for so long before lost.
+    /// The time after which an unknown allocation is lost.
     pub lost_after: Nanos,
-    /// The client stops its tasks after so long.
+    /// The time after which the client stops the tasks.
     pub stop_on_client_after: Option<Nanos>,
-    /// Place a replacement meanwhile.
+    /// Whether a replacement is placed while the client is not in contact.
     pub replace: Option<bool>,
-    /// Which one stays on reconnection.
+    /// The rule for the allocation that stays after a reconnection, such as `best_score` or `keep_original`.
     pub reconcile: String,
 }

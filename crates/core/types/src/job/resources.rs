@@ -1,4 +1,4 @@
-//! What tasks and groups ask of a node.
+//! The resources that tasks and groups request of a node.
 
 use super::{Affinity, Constraint, blocks};
 use crate::ser::{is_default, nil};
@@ -10,11 +10,11 @@ blocks! {
     Numa {
         /// `none`, `prefer` or `require`.
         affinity: String = "Affinity";
-        /// Names of the devices that are to be near the cores.
+        /// The names of the devices that must be near the cores.
         devices: Option<Vec<String>> = "Devices";
     }
 
-    /// Name servers of a network namespace.
+    /// The settings of a network namespace's resolver.
     Dns {
         servers: Option<Vec<String>> = "Servers";
         searches: Option<Vec<String>> = "Searches";
@@ -27,97 +27,97 @@ blocks! {
     }
 }
 
-/// Resources of one task.
+/// The resources that one task requests.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
 pub struct Resources {
-    /// MHz.
+    /// CPU in MHz.
     #[serde(rename = "CPU")]
     pub cpu: i64,
-    /// Whole cores.
+    /// The number of whole cores.
     pub cores: i64,
-    /// MB.
+    /// Memory in MB.
     #[serde(rename = "MemoryMB")]
     pub memory_mb: i64,
-    /// MB, when memory may be oversubscribed; -1 = no limit.
+    /// The limit of memory in MB where memory may be oversubscribed; -1 means no limit.
     #[serde(rename = "MemoryMaxMB")]
     pub memory_max_mb: i64,
-    /// Unused.
+    /// Disk in MB; without effect.
     #[serde(rename = "DiskMB")]
     pub disk_mb: i64,
-    /// Unused.
+    /// Input and output operations per second; without effect.
     #[serde(rename = "IOPS")]
     pub iops: i64,
-    /// Deprecated task-level networks.
+    /// Networks of the task, a deprecated form.
     #[serde(with = "nil")]
     pub networks: Vec<Network>,
-    /// Devices.
+    /// The requested devices.
     #[serde(with = "nil")]
     pub devices: Vec<RequestedDevice>,
-    /// Whether the cores are to be of one NUMA node ([`Self::numa_wish`]).
+    /// The preference for cores of one NUMA node ([`Self::numa_wish`]).
     #[serde(rename = "NUMA")]
     pub numa: Option<Box<Numa>>,
-    /// Size of the secrets tmpfs in MB; 0 = 1.
+    /// The size of the tmpfs for secrets in MB; 0 means 1 MB.
     #[serde(rename = "SecretsMB")]
     pub secrets_mb: i64,
 }
 
 impl Resources {
-    /// `prefer` or `require`, if all cores are to be of one NUMA node.
+    /// Returns `prefer` or `require` if all cores should be on one NUMA node.
     pub fn numa_wish(&self) -> Option<&str> {
         let affinity = self.numa.as_ref()?.affinity.as_str();
         Some(affinity).filter(|affinity| !matches!(*affinity, "" | "none"))
     }
 }
 
-/// A device asked for.
+/// A request for devices of one kind.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
 pub struct RequestedDevice {
-    /// `type`, `vendor/type` or `vendor/type/name`.
+    /// The devices: `type`, `vendor/type` or `vendor/type/name`.
     pub name: String,
-    /// How many.
+    /// The number of devices.
     pub count: u64,
-    /// Conditions on the device.
+    /// The conditions that the devices must meet.
     #[serde(with = "nil")]
     pub constraints: Vec<Constraint>,
-    /// Wishes about the device.
+    /// The preferences for devices.
     #[serde(with = "nil")]
     pub affinities: Vec<Affinity>,
 }
 
-/// A network of a group, as asked for or as given.
+/// A network of a group: requested in a job, assigned in an allocation.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
 pub struct Network {
-    /// `host`, `bridge`, `none`, `cni/…`.
+    /// The mode: `host`, `bridge`, `none` or `cni/…`.
     #[serde(skip_serializing_if = "is_default")]
     pub mode: String,
-    /// Interface.
+    /// The name of the node's interface.
     #[serde(skip_serializing_if = "is_default")]
     pub device: String,
-    /// Range.
+    /// The range of addresses of the node's network.
     #[serde(rename = "CIDR", skip_serializing_if = "is_default")]
     pub cidr: String,
-    /// Address.
+    /// The address on the node.
     #[serde(rename = "IP", skip_serializing_if = "is_default")]
     pub ip: String,
-    /// Host name inside.
+    /// The host name inside the network namespace.
     #[serde(skip_serializing_if = "is_default")]
     pub hostname: String,
-    /// Deprecated.
+    /// The bandwidth in Mbit/s, which is deprecated.
     #[serde(rename = "MBits", skip_serializing_if = "is_default")]
     pub mbits: i64,
-    /// Name servers inside.
+    /// The settings of the resolver inside the network namespace.
     #[serde(rename = "DNS", skip_serializing_if = "is_default")]
     pub dns: Option<Box<Dns>>,
-    /// Ports with a fixed number.
+    /// The ports with a fixed number.
     #[serde(skip_serializing_if = "is_default")]
     pub reserved_ports: Vec<Port>,
-    /// Ports whose number the scheduler picks.
+    /// The ports whose number the scheduler selects.
     #[serde(skip_serializing_if = "is_default")]
     pub dynamic_ports: Vec<Port>,
-    /// Arguments for CNI plugins.
+    /// The arguments for CNI plugins.
     #[serde(rename = "CNI", skip_serializing_if = "is_default")]
     pub cni: Option<Box<Cni>>,
 }
@@ -126,25 +126,26 @@ pub struct Network {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
 pub struct Port {
-    /// Name in the job file.
+    /// The name in the job file.
     #[serde(skip_serializing_if = "is_default")]
     pub label: String,
-    /// Number on the host; 0 until given.
+    /// The number on the node; 0 until the scheduler assigns one.
     #[serde(skip_serializing_if = "is_default")]
     pub value: i64,
-    /// Number inside a network namespace.
+    /// The number inside the network namespace.
     #[serde(skip_serializing_if = "is_default")]
     pub to: i64,
-    /// Which of the node's networks.
+    /// The name of the node's host network.
     #[serde(skip_serializing_if = "is_default")]
     pub host_network: String,
-    /// Several tasks may bind it.
+    /// Whether several allocations may have the same number.
     #[serde(skip_serializing_if = "is_default")]
     pub ignore_collision: bool,
 }
 
 impl Network {
-    /// Returns whether a text can be a hostname: labels of letters, digits and dashes, at most 253 characters together.
+    /// Returns whether a text can be a hostname: labels of letters, digits and dashes, at most 253 characters
+    /// together.
     pub fn is_hostname(name: &str) -> bool {
         name.len() <= 253 && name.split('.').all(is_label)
     }

@@ -3,7 +3,7 @@
 /// Declares blocks: `Name { field: Type = "Key"; ... }`.
 ///
 /// A block is written with every key, in declaration order. It is read from any version: an absent key and `null` are
-/// the default of the field's type. A field that clients know as `null` and as an empty list is an `Option`.
+/// the default of the field's type. A field that clients receive as `null` and as an empty list is an `Option`.
 macro_rules! blocks {
     ($(
         $(#[$meta:meta])*

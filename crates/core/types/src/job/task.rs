@@ -1,4 +1,4 @@
-//! Tasks: what one driver runs.
+//! Tasks: the programs that drivers run.
 
 use super::blocks;
 use super::{
@@ -18,93 +18,93 @@ use std::collections::BTreeMap;
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
 pub struct Task {
-    /// Unique in the group.
+    /// The name, unique in the group.
     pub name: String,
-    /// Driver.
+    /// The name of the driver.
     pub driver: String,
-    /// User to run as.
+    /// The user as whom the task runs.
     pub user: String,
-    /// The driver's own configuration, checked by the driver.
+    /// The configuration of the driver, which the driver checks.
     #[serde(with = "nil")]
     pub config: BTreeMap<String, serde_json::Value>,
-    /// Environment.
+    /// The variables of the task's environment.
     #[serde(with = "nil")]
     pub env: BTreeMap<String, String>,
-    /// Services of the task.
+    /// The services of the task.
     #[serde(with = "nil")]
     pub services: Vec<ServiceSpec>,
-    /// Access to Vault; refused.
+    /// The access to Vault; a task that requests it is refused.
     pub vault: Option<Box<Unsupported>>,
-    /// Secrets of stores; refused.
+    /// The secrets of other stores; a task that requests them is refused.
     #[serde(with = "nil")]
     pub secrets: Vec<Unsupported>,
-    /// Which service registry it belongs to.
+    /// The service registry of the task.
     pub consul: Option<Box<Consul>>,
-    /// Files rendered for it.
+    /// The files that the client renders for the task.
     #[serde(with = "nil")]
     pub templates: Vec<Template>,
-    /// Conditions on nodes.
+    /// The conditions that nodes must meet.
     #[serde(with = "nil")]
     pub constraints: Vec<Constraint>,
-    /// Wishes about nodes.
+    /// The preferences for nodes.
     #[serde(with = "nil")]
     pub affinities: Vec<Affinity>,
-    /// Resources.
+    /// The requested resources.
     pub resources: Resources,
-    /// Restarts; the group's when absent.
+    /// The rules of restarts; `None` means those of the group.
     pub restart_policy: Option<RestartPolicy>,
-    /// Where the payload of a dispatch is written.
+    /// The file into which the payload of a dispatch is written.
     pub dispatch_payload: Option<DispatchPayload>,
-    /// When it runs relative to the main tasks.
+    /// The time at which the task runs, relative to the main tasks; `None` for a main task.
     pub lifecycle: Option<Lifecycle>,
-    /// Free pairs.
+    /// Key and value pairs of the user.
     #[serde(with = "nil")]
     pub meta: BTreeMap<String, String>,
-    /// Between the kill signal and the forced kill.
+    /// The time between the kill signal and the forced kill.
     pub kill_timeout: Nanos,
-    /// Log rotation.
+    /// The rotation of the task's logs.
     pub log_config: LogConfig,
-    /// What is fetched before it starts.
+    /// The files that the client downloads before the task starts.
     #[serde(with = "nil")]
     pub artifacts: Vec<Artifact>,
-    /// Its end ends the others.
+    /// Whether the end of the task ends the other tasks of the group.
     pub leader: bool,
-    /// Wait before the kill signal.
+    /// The wait before the kill signal.
     pub shutdown_delay: Nanos,
-    /// Volumes of the group seen by this task.
+    /// The volumes of the group that are mounted for the task.
     #[serde(with = "nil")]
     pub volume_mounts: Vec<VolumeMount>,
-    /// Policies for an autoscaler.
+    /// The scaling policies for an autoscaler.
     #[serde(with = "nil")]
     pub scaling_policies: Vec<ScalingPolicy>,
-    /// Signal of a gentle stop; the driver's when empty.
+    /// The kill signal; empty means the signal of the driver.
     pub kill_signal: String,
-    /// Set by connect.
+    /// The kind that Nomad's `connect` block sets; without effect.
     pub kind: String,
-    /// The task is a CSI plugin.
+    /// The configuration of a task that is a CSI plugin.
     #[serde(rename = "CSIPluginConfig")]
     pub csi_plugin_config: Option<CsiPluginConfig>,
-    /// The identity that stands for the task at the servers.
+    /// The workload identity with which the task calls the servers.
     pub identity: Option<Box<IdentitySpec>>,
-    /// All other identities.
+    /// All other workload identities.
     #[serde(with = "nil")]
     pub identities: Vec<IdentitySpec>,
-    /// Commands that operators can run in it.
+    /// The commands that users can run in the task.
     #[serde(with = "nil")]
     pub actions: Vec<Action>,
-    /// When it runs by the clock; refused.
+    /// The times at which the task runs; a task that has them is refused.
     pub schedule: Option<Box<Unsupported>>,
 }
 
 impl Task {
-    /// Whether this is a main task: one without a lifecycle.
+    /// Returns whether the task is a main task: one without a lifecycle.
     pub fn is_main(&self) -> bool {
         self.lifecycle.is_none()
     }
 }
 
 blocks! {
-    /// A command that operators can run in the task.
+    /// A command that users can run in the task.
     Action {
         name: String = "Name";
         command: String = "Command";
@@ -112,26 +112,26 @@ blocks! {
     }
 }
 
-/// When a task runs relative to the main tasks.
+/// The time at which a task runs, relative to the main tasks.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
 pub struct Lifecycle {
-    /// `prestart`, `poststart` or `poststop`.
+    /// The phase: `prestart`, `poststart` or `poststop`.
     pub hook: String,
-    /// Runs along with the main tasks.
+    /// Whether the task continues while the main tasks run.
     pub sidecar: bool,
 }
 
-/// Log rotation.
+/// The rotation of a task's logs.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
 pub struct LogConfig {
-    /// Files kept for each stream.
+    /// The number of files that are kept for each stream.
     pub max_files: u32,
-    /// Size of each in MB.
+    /// The size of each file in MB.
     #[serde(rename = "MaxFileSizeMB")]
     pub max_file_size_mb: u32,
-    /// Nothing is collected.
+    /// Whether the client collects no logs.
     pub disabled: bool,
 }
 
@@ -141,21 +141,21 @@ impl Default for LogConfig {
     }
 }
 
-/// Which CSI services a plugin task serves.
+/// The CSI services of a plugin task.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum CsiPluginType {
-    /// Node service.
+    /// The node service.
     #[default]
     Node,
-    /// Controller service.
+    /// The controller service.
     Controller,
-    /// Both.
+    /// Both services.
     Monolith,
 }
 
 impl CsiPluginType {
-    /// The word in job files and in paths.
+    /// Returns the name in job files and in paths.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Node => "node",
@@ -163,11 +163,11 @@ impl CsiPluginType {
             Self::Monolith => "monolith",
         }
     }
-    /// Whether the node service is served.
+    /// Returns whether the plugin has the node service.
     pub fn has_node(self) -> bool {
         self != Self::Controller
     }
-    /// Whether the controller service is served.
+    /// Returns whether the plugin has the controller service.
     pub fn has_controller(self) -> bool {
         self != Self::Node
     }
@@ -177,16 +177,16 @@ impl CsiPluginType {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
 pub struct CsiPluginConfig {
-    /// Plugin id.
+    /// The id of the plugin.
     #[serde(rename = "ID")]
     pub id: PluginId,
-    /// Services.
+    /// The CSI services of the task.
     #[serde(rename = "Type")]
     pub kind: CsiPluginType,
-    /// Directory in the task where the plugin makes `csi.sock`.
+    /// The directory in the task in which the plugin creates `csi.sock`.
     pub mount_dir: String,
-    /// Directory in the task under which staging and publish targets are named.
+    /// The directory in the task that contains the staging paths and the target paths.
     pub stage_publish_base_dir: String,
-    /// How long the first healthy probe may take.
+    /// The time within which the first probe must succeed.
     pub health_timeout: Nanos,
 }

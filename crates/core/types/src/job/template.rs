@@ -1,96 +1,97 @@
-//! Jobs that make other jobs: periodic ones at their times, parameterized ones when they are dispatched.
+//! Jobs that create other jobs: periodic jobs at their times, parameterized jobs on a dispatch.
 
 use super::{Job, Task};
 use crate::id::JobId;
 use serde::{Deserialize, Serialize};
 
-/// When a periodic job makes its children (docs/reference/jobspec.md, section 4.4).
+/// The times at which a periodic job creates its children (docs/reference/jobspec.md, section 4.4).
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
 pub struct Periodic {
-    /// It does.
+    /// Whether the job creates children.
     #[serde(deserialize_with = "crate::ser::null_default")]
     pub enabled: bool,
-    /// The old way to give one expression.
+    /// A single cron expression, the older form of `specs`.
     #[serde(deserialize_with = "crate::ser::null_default")]
     pub spec: String,
-    /// Cron expressions; the earliest counts.
+    /// Cron expressions; the earliest next time counts.
     #[serde(deserialize_with = "crate::ser::null_default")]
     pub specs: Vec<String>,
-    /// Kind of the expressions, `cron`.
+    /// The kind of the expressions, `cron`.
     #[serde(deserialize_with = "crate::ser::null_default")]
     pub spec_type: String,
-    /// No child while another one lives.
+    /// Whether the job creates no child while another child runs.
     #[serde(deserialize_with = "crate::ser::null_default")]
     pub prohibit_overlap: bool,
-    /// Name of the time zone of the expressions.
+    /// The name of the time zone of the expressions.
     #[serde(deserialize_with = "crate::ser::null_default")]
     pub time_zone: String,
 }
 
 impl Periodic {
-    /// All expressions.
+    /// Returns all expressions.
     pub fn expressions(&self) -> impl Iterator<Item = &str> {
         let one = Some(self.spec.as_str()).filter(|spec| !spec.is_empty());
         one.into_iter().chain(self.specs.iter().map(String::as_str))
     }
 }
 
-/// What a dispatch must and may give.
+/// The input that a dispatch must and may have.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
 pub struct Parameterized {
-    /// `optional`, `required` or `forbidden`.
+    /// The rule for the payload: `optional`, `required` or `forbidden`.
     #[serde(deserialize_with = "crate::ser::null_default")]
     pub payload: String,
-    /// Keys that must be given.
+    /// The metadata keys that a dispatch must have.
     pub meta_required: Option<Vec<String>>,
-    /// Keys that may be given.
+    /// The metadata keys that a dispatch may have.
     pub meta_optional: Option<Vec<String>>,
 }
 
 impl Parameterized {
-    /// Returns the keys that a dispatch must give.
+    /// Returns the metadata keys that a dispatch must have.
     pub fn required(&self) -> &[String] {
         self.meta_required.as_deref().unwrap_or_default()
     }
 
-    /// Returns the keys that a dispatch may give.
+    /// Returns the metadata keys that a dispatch may have.
     pub fn optional(&self) -> &[String] {
         self.meta_optional.as_deref().unwrap_or_default()
     }
 }
 
 impl Task {
-    /// The file below its local directory that the payload of a dispatch is for.
+    /// Returns the path, relative to the local directory, of the file for the payload of a dispatch.
     pub fn dispatch_file(&self) -> Option<&str> {
         self.dispatch_payload.as_ref().map(|payload| payload.file.as_str()).filter(|file| !file.is_empty())
     }
 }
 
 impl Job {
-    /// Returns what a dispatch of the job must and may give. `None` for other jobs, and for what a dispatch made.
+    /// Returns the input that a dispatch of the job must and may have. Returns `None` for jobs that are not
+    /// parameterized, and for children of a dispatch.
     pub fn dispatch_rule(&self) -> Option<&Parameterized> {
         self.parameterized_job.as_ref().filter(|_| !self.dispatched)
     }
 
-    /// Whether it only makes other jobs, and runs nothing itself.
+    /// Returns whether the job only creates other jobs, and runs no allocation.
     pub fn is_template(&self) -> bool {
         self.periodic.is_some() || (self.parameterized_job.is_some() && !self.dispatched)
     }
 
-    /// Whether it makes children by itself when their time has come.
+    /// Returns whether the job creates children at its times.
     pub fn is_periodic_active(&self) -> bool {
         let waits_for_dispatch = self.parameterized_job.is_some() && !self.dispatched;
         !self.stop && !waits_for_dispatch && self.periodic.as_ref().is_some_and(|rule| rule.enabled)
     }
 
-    /// The id of the child that a periodic job makes for a time in Unix seconds.
+    /// Returns the id of the child that a periodic job creates for a time in Unix seconds.
     pub fn periodic_child_id(&self, unix: i64) -> JobId {
         JobId::new(format!("{}/periodic-{unix}", self.id))
     }
 
-    /// The id of the child that a dispatch makes; `unique` are eight hexadecimal digits.
+    /// Returns the id of the child that a dispatch creates; `unique` is eight hexadecimal digits.
     pub fn dispatch_child_id(&self, prefix: &str, unix: i64, unique: &str) -> JobId {
         let dash = if prefix.is_empty() { "" } else { "-" };
         JobId::new(format!("{}/dispatch-{prefix}{dash}{unix}-{unique}", self.id))

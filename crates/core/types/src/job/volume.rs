@@ -5,54 +5,54 @@ use crate::volume::{AccessMode, AttachmentMode};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
-/// Kind of volume.
+/// The kind of a volume.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum VolumeType {
     /// A CSI volume.
     #[default]
     Csi,
-    /// A directory of the host.
+    /// A host volume: a directory of the node.
     Host,
 }
 
-/// What a group asks of a volume.
+/// A group's request for a volume.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
 pub struct VolumeRequest {
-    /// Alias in the group.
+    /// The alias in the group.
     pub name: String,
-    /// Kind.
+    /// The kind of the volume.
     #[serde(rename = "Type")]
     pub kind: VolumeType,
-    /// Volume id, or name of a host volume.
+    /// The id of a CSI volume, or the name of a host volume.
     pub source: String,
-    /// Only reads.
+    /// Whether the tasks can only read the volume.
     pub read_only: bool,
-    /// Stay with the volume; host volumes only.
+    /// Whether later allocations use the same volume; only for host volumes.
     pub sticky: bool,
-    /// Wanted access mode.
+    /// The desired access mode.
     pub access_mode: AccessMode,
-    /// Wanted attachment mode.
+    /// The desired attachment mode.
     pub attachment_mode: AttachmentMode,
-    /// Overrides of the volume's mount options.
+    /// The mount options that replace those of the volume.
     pub mount_options: Option<MountOptions>,
-    /// The source gets the allocation's suffix `[N]`.
+    /// Whether the source gets the allocation's suffix `[N]`.
     pub per_alloc: bool,
-    /// What becomes of the tasks when the mount breaks under them.
+    /// The action on the tasks when their mount breaks.
     #[serde(skip_serializing_if = "is_default")]
     pub broken_mount: BrokenMount,
-    /// Owner of the volume's root, name or number; empty leaves it.
+    /// The owner of the volume's root, a name or a number; empty changes nothing.
     #[serde(skip_serializing_if = "is_default")]
     pub user: String,
-    /// Group of the volume's root, name or number; empty leaves it. Given to the plugin as the mount group
-    /// when it can do that (CSI, `VOLUME_MOUNT_GROUP`).
+    /// The group of the volume's root, a name or a number; empty changes nothing. A plugin with the capability for it
+    /// receives the group as the mount group (CSI, `VOLUME_MOUNT_GROUP`).
     #[serde(skip_serializing_if = "is_default")]
     pub group: String,
-    /// Permissions of the volume's root, octal; empty leaves them.
+    /// The permissions of the volume's root, octal; empty changes nothing.
     #[serde(skip_serializing_if = "is_default")]
     pub mode: String,
-    /// Which host volumes of the name may be used, as allowed when the job was registered.
+    /// The kinds of host volumes that the request may use, decided when the job was registered.
     #[serde(rename = "CaravanHostAccess", skip_serializing_if = "is_default")]
     pub host_access: HostAccess,
 }
@@ -72,7 +72,7 @@ pub enum HostAccess {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum BrokenMount {
-    /// Tell, and leave them alone. They are not started again on it.
+    /// Reports the broken mount and leaves the tasks alone. Tasks are not started again on this mount.
     #[default]
     Hold,
     /// Stops the tasks, mounts the volume again and restarts the tasks.
@@ -82,7 +82,7 @@ pub enum BrokenMount {
 }
 
 impl BrokenMount {
-    /// The word in job files.
+    /// Returns the name in job files.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Hold => "hold",
@@ -93,7 +93,7 @@ impl BrokenMount {
 }
 
 impl VolumeRequest {
-    /// The volume's id for an allocation: `source`, or `source[N]` when the request is per allocation.
+    /// Returns the volume's id for an allocation: `source`, or `source[N]` when the request is per allocation.
     pub fn source_for(&self, alloc_name: &str) -> String {
         if !self.per_alloc {
             return self.source.clone();
@@ -103,25 +103,25 @@ impl VolumeRequest {
     }
 }
 
-/// How a file system is mounted. `Debug` hides the flags, which may hold credentials.
+/// The options with which a file system is mounted. `Debug` hides the flags, which may contain credentials.
 #[derive(Clone, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
 pub struct MountOptions {
-    /// File system type; empty leaves it to the plugin.
+    /// The type of the file system; empty lets the plugin select one.
     #[serde(rename = "FSType")]
     pub fs_type: String,
-    /// Flags.
+    /// The flags of the mount.
     #[serde(with = "nil")]
     pub mount_flags: Vec<String>,
 }
 
 impl MountOptions {
-    /// Whether nothing is asked for, which is the same as no options.
+    /// Returns whether no option is set, which is the same as no options.
     pub fn is_empty(&self) -> bool {
         self.fs_type.is_empty() && self.mount_flags.is_empty()
     }
 
-    /// These options with the non-empty ones of `other` on top.
+    /// Returns these options, replaced by the options that `other` sets.
     pub fn merged(&self, other: &Self) -> Self {
         Self {
             fs_type: if other.fs_type.is_empty() { self.fs_type.clone() } else { other.fs_type.clone() },
@@ -141,21 +141,21 @@ impl fmt::Debug for MountOptions {
     }
 }
 
-/// How mounts made on one side show on the other (mount_namespaces(7)).
+/// The visibility of mounts of one side on the other side (mount_namespaces(7)).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum PropagationMode {
-    /// Neither way: rprivate.
+    /// New mounts of neither side are visible on the other side: rprivate.
     #[default]
     Private,
-    /// The host's show in the task: rslave.
+    /// New mounts of the host are visible in the task: rslave.
     HostToTask,
-    /// Both ways: rshared.
+    /// New mounts of both sides are visible on the other side: rshared.
     Bidirectional,
 }
 
 impl PropagationMode {
-    /// The word in job files.
+    /// Returns the name in job files.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Private => "private",
@@ -165,19 +165,19 @@ impl PropagationMode {
     }
 }
 
-/// A group's volume as seen by a task.
+/// A mount of a group's volume in a task.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
 pub struct VolumeMount {
-    /// Alias of the group's volume.
+    /// The alias of the group's volume.
     pub volume: String,
-    /// Path in the task.
+    /// The path in the task.
     pub destination: String,
-    /// Only reads.
+    /// Whether the task can only read the volume.
     pub read_only: bool,
-    /// Propagation.
+    /// The visibility of new mounts between the node and the task.
     pub propagation_mode: PropagationMode,
-    /// Label, `z`, `Z` or empty.
+    /// The SELinux label: `z`, `Z` or empty.
     #[serde(rename = "SELinuxLabel")]
     pub selinux_label: String,
 }

@@ -11,9 +11,9 @@ use std::collections::BTreeMap;
 /// The id of a claim: the volume and the allocation.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct ClaimId {
-    /// Volume.
+    /// The key of the volume.
     pub volume: VolumeKey,
-    /// Allocation.
+    /// The UUID of the allocation.
     pub alloc: AllocId,
 }
 
@@ -21,10 +21,10 @@ pub struct ClaimId {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum ClaimMode {
-    /// Only reads.
+    /// The allocation only reads.
     #[default]
     Read,
-    /// Reads and writes.
+    /// The allocation reads and writes.
     Write,
 }
 
@@ -32,26 +32,26 @@ pub enum ClaimMode {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum ClaimPhase {
-    /// Granted with the placement.
+    /// The claim was granted with the placement.
     #[default]
     Reserved,
-    /// Controller publish is intended or under way.
+    /// ControllerPublishVolume is intended or under way.
     Attaching,
-    /// Attached to the node, or the plugin does not attach.
+    /// The volume is attached to the node, or the plugin does not attach volumes.
     Attached,
     /// The client proved its mount.
     Mounted,
-    /// The allocation is over; the client must unpublish and unstage.
+    /// The allocation is terminal; the client must unpublish and unstage the volume.
     Releasing,
     /// The client proved that nothing is published for the allocation.
     Unpublished,
-    /// The client proved that nothing is staged (or that others on the node still use the stage).
+    /// The client proved that nothing is staged, or that other claims on the node still use the stage.
     Unstaged,
-    /// Controller unpublish is intended or under way.
+    /// ControllerUnpublishVolume is intended or under way.
     Detaching,
-    /// The node vanished; waits until its lease has certainly run out.
+    /// The node vanished; the claim waits until the node's lease has certainly run out.
     Fencing,
-    /// Over, kept as history.
+    /// The claim has ended, and is kept as history.
     Gone,
 }
 
@@ -85,32 +85,32 @@ impl ClaimPhase {
     }
 }
 
-/// What the answers to a claim's calls of ControllerPublish prove.
+/// The facts that the responses to a claim's calls of ControllerPublishVolume prove.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum AttachCalls {
-    /// A call may have attached the volume. Records of earlier releases do not say more.
+    /// A call may have attached the volume. Records of earlier releases are always in this state.
     #[default]
     Unclear,
-    /// The intention stands, and every call before it was refused for certain.
+    /// The intent is recorded, and every earlier call was refused for certain.
     Intended,
-    /// Every call was refused for certain: nothing is attached.
+    /// Every call was refused for certain, so nothing is attached.
     Refused,
 }
 
-/// The right of an allocation to use a volume. Holds everything that its release needs.
+/// The right of an allocation to use a volume. The claim contains all facts that its release needs.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Claim {
-    /// Volume and allocation.
+    /// The volume and the allocation.
     pub id: ClaimId,
-    /// Job of the allocation.
+    /// The job of the allocation.
     pub job_id: JobId,
-    /// Group of the allocation.
+    /// The group of the allocation.
     pub task_group: String,
-    /// Alias of the volume in the group.
+    /// The alias of the volume in the group.
     pub alias: String,
-    /// Reads or writes.
+    /// Whether the allocation writes to the volume.
     pub mode: ClaimMode,
     /// The access mode that the group requests.
     pub access_mode: AccessMode,
@@ -118,17 +118,17 @@ pub struct Claim {
     pub attachment_mode: AttachmentMode,
     /// The group's overrides of the mount options, merged with the volume's.
     pub mount_options: Option<MountOptions>,
-    /// Node.
+    /// The node of the allocation.
     pub node_id: NodeId,
-    /// Plugin.
+    /// The plugin of the volume.
     pub plugin_id: PluginId,
     /// The plugin's id of the volume.
     pub external_volume_id: String,
-    /// The plugin's id of the node; empty until known.
+    /// The plugin's id of the node; empty while unknown.
     pub external_node_id: String,
-    /// Whether the plugin attaches: `None` while not known.
+    /// Whether the plugin requires a call of its controller to attach; `None` while unknown.
     pub needs_attach: Option<bool>,
-    /// What the calls of ControllerPublish prove while the claim is attaching.
+    /// The facts that the calls of ControllerPublishVolume prove while the claim is attaching.
     pub attach_calls: AttachCalls,
     /// The `publish_context` that ControllerPublishVolume returned.
     pub publish_context: BTreeMap<String, String>,
@@ -136,43 +136,45 @@ pub struct Claim {
     pub phase: ClaimPhase,
     /// Incremented when the claim of the same allocation is granted again, so that late reports are ignored.
     pub generation: u32,
-    /// Failed tries of the step in progress.
+    /// The number of failed attempts of the step in progress.
     pub tries: u32,
     /// The error that the plugin returned last, or the reason of the wait.
     pub last_error: String,
-    /// When the step is expected to be tried again, for display; 0 = at once, and only that decides.
+    /// The expected time of the next attempt, for display. 0 means immediately, and is the only value that has an
+    /// effect.
     pub next_try: UnixNanos,
-    /// Fencing: when the volume is expected to be handed on, for display. It decides nothing: the server that waits
-    /// measures the wait on its own clock.
+    /// Fencing: the expected time at which the volume is free for other nodes, for display. It has no effect: the
+    /// waiting server measures the wait on its own clock.
     pub fence_until: UnixNanos,
-    /// Fencing: the index with which the silence of the node began that is being waited out; 0 = the node has been in
-    /// contact since, and nothing has been waited out. None in a fence that an earlier version began.
+    /// Fencing: the Raft index at which the silence of the node began; the wait counts only for this silence. 0 means
+    /// that the node has been in contact since, and no wait counts. `None` in a fence that an earlier version began.
     pub fence_index: Option<u64>,
-    /// An operator confirmed that the node is off, and the node has not been in contact since: its tasks are dead, and
-    /// the lease need not be waited out.
+    /// The confirmation that the node is off, if the node has not been in contact since. Then its tasks are dead, and
+    /// nothing waits for its lease.
     pub node_off: Option<ConfirmedOff>,
     /// The Raft index at which the claim was granted.
     pub create_index: u64,
     /// The Raft index of the last change of the claim.
     pub modify_index: u64,
-    /// When granted.
+    /// The time at which the claim was granted.
     pub create_time: UnixNanos,
-    /// When last changed.
+    /// The time of the last change.
     pub modify_time: UnixNanos,
-    /// When the claim entered its phase.
+    /// The time at which the claim entered its phase.
     pub phase_since: UnixNanos,
-    /// The mount that the client proved last; none before, and none after the proof of its end.
+    /// The last proof of a mount; `None` before a mount, and after the proof of its end.
     pub proof: Option<MountProof>,
     /// The size in bytes to which the node has expanded the mounted volume; compared with
     /// [`super::Volume::node_expand_to`].
     pub expanded_to: i64,
-    /// The volume's row was removed by force while the claim held, so the release uses only facts of the claim.
+    /// Whether the volume's row was removed by force while the claim held, so that the release uses only facts of the
+    /// claim.
     pub forsaken: bool,
     /// The secrets of the volume's row when it was removed by force, for the release.
     pub kept_secrets: SealedSecrets,
     /// The references to secrets of the volume's row when it was removed by force.
     pub kept_secrets_from: BTreeMap<String, String>,
-    /// The last changes of phase and the first of each row of failures, oldest first, at most
+    /// The last changes of phase, and the first of consecutive failures, oldest first, at most
     /// [`Claim::MAX_HISTORY`].
     pub history: Vec<ClaimTransition>,
 }
@@ -181,12 +183,12 @@ pub struct Claim {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
 pub struct ConfirmedOff {
-    /// Accessor id of the operator's token; empty without access control.
+    /// The accessor of the operator's token; empty without access control.
     #[serde(rename = "AccessorID")]
     pub accessor_id: String,
-    /// Name of the token.
+    /// The name of the token.
     pub name: String,
-    /// When.
+    /// The time of the confirmation.
     pub at: UnixNanos,
 }
 
@@ -206,7 +208,7 @@ impl ConfirmedOff {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
 pub struct ClaimTransition {
-    /// When.
+    /// The time of the change or failure.
     pub at: UnixNanos,
     /// The phase that the claim entered, or in which a step failed.
     pub phase: ClaimPhase,
@@ -215,10 +217,10 @@ pub struct ClaimTransition {
 }
 
 impl Claim {
-    /// Most transitions kept.
+    /// The number of transitions that are kept.
     pub const MAX_HISTORY: usize = 24;
 
-    /// Adds an entry to the history, and drops the oldest entry beyond the limit.
+    /// Adds an entry to the history, and removes the oldest entry beyond the limit.
     pub fn note(&mut self, at: UnixNanos, phase: ClaimPhase, note: impl Into<String>) {
         self.history.push(ClaimTransition { at, phase, note: note.into() });
         let surplus = self.history.len().saturating_sub(Self::MAX_HISTORY);
@@ -232,7 +234,7 @@ impl Claim {
                 && volume.storage() == Some(self.external_volume_id.as_str()))
     }
 
-    /// Returns how the claim uses the volume. Claims with equal usage share a stage.
+    /// Returns the usage of the volume. Claims with equal usage share a stage.
     pub fn usage(&self) -> Usage {
         Usage {
             read_only: self.mode == ClaimMode::Read,
@@ -242,10 +244,10 @@ impl Claim {
     }
 }
 
-/// How a volume is used on a node; claims of equal usage share a stage.
+/// The use of a volume on a node. Claims of equal usage share a stage.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Usage {
-    /// Only reads.
+    /// Whether the claims only read.
     pub read_only: bool,
     /// Whether the task receives a file system or a block device.
     pub attachment_mode: AttachmentMode,
@@ -257,11 +259,11 @@ pub struct Usage {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct MountProof {
-    /// Path on the host.
+    /// The path on the node.
     pub path: String,
-    /// Major and minor number of the device.
+    /// The major and minor number of the device.
     pub device: String,
-    /// Unique id of the mount (statx(2), `STATX_MNT_ID_UNIQUE`).
+    /// The unique id of the mount (statx(2), `STATX_MNT_ID_UNIQUE`).
     pub mount_id: u64,
 }
 
@@ -269,15 +271,15 @@ pub struct MountProof {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum LegacyClaimState {
-    /// In use.
+    /// The claim is in use.
     Taken = 0,
-    /// Off the node.
+    /// The volume is detached from the node.
     NodeDetached = 1,
-    /// Off the controller.
+    /// The controller has detached the volume.
     ControllerDetached = 2,
-    /// To be removed.
+    /// The claim can be removed.
     ReadyToFree = 3,
-    /// Being released.
+    /// The volume is being unpublished.
     Unpublishing = 4,
 }
 

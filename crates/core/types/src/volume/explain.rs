@@ -1,4 +1,4 @@
-//! What `volume explain` answers: where a volume and each of its claims stand, and why.
+//! The response to `volume explain`: the state of a volume and of its claims, with the reasons of waits.
 
 use super::{
     AccessMode, AttachmentMode, Capacity, ClaimMode, ClaimPhase, ClaimTransition, ConfirmedOff, VolumePhase,
@@ -10,110 +10,110 @@ use crate::time::{Nanos, UnixNanos};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// A call to a plugin that has not been answered yet.
+/// A call to a plugin without a response yet.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
 pub struct CallInFlight {
-    /// Name of the CSI call.
+    /// The name of the CSI call.
     pub call: String,
-    /// The node that makes it; empty while the controller is being chosen.
+    /// The node that makes the call; empty while no controller is selected.
     #[serde(rename = "NodeID")]
     pub node_id: NodeId,
-    /// The allocation that it is made for; empty when it is about the volume itself.
+    /// The allocation of the call; empty for calls about the volume itself.
     #[serde(rename = "AllocID")]
     pub alloc_id: AllocId,
-    /// When it began.
+    /// The start of the call.
     pub since: UnixNanos,
-    /// For how long, when this was answered.
+    /// The duration of the call up to the response.
     pub running_for: Nanos,
 }
 
-/// Where a volume stands.
+/// The state of a volume.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
 pub struct VolumeExplain {
-    /// Id.
+    /// The id of the volume.
     #[serde(rename = "ID")]
     pub id: VolumeId,
-    /// Namespace.
+    /// The namespace of the volume.
     pub namespace: Namespace,
-    /// Plugin.
+    /// The id of the plugin.
     #[serde(rename = "PluginID")]
     pub plugin_id: PluginId,
     /// The plugin's id of the volume.
     #[serde(rename = "ExternalID")]
     pub external_id: String,
-    /// Phase.
+    /// The phase of the volume.
     pub phase: VolumePhase,
-    /// One sentence: what is going on, or what is being waited for.
+    /// The step in progress or the reason of the wait, one sentence.
     pub summary: String,
-    /// Calls that are under way for it.
+    /// The calls under way for the volume.
     #[serde(with = "nil")]
     pub calls: Vec<CallInFlight>,
-    /// Failed tries of the intent in progress.
+    /// The number of failed attempts of the intent in progress.
     pub tries: u32,
-    /// The plugin's words of the last failure.
+    /// The plugin's message of the last failure.
     pub last_error: String,
-    /// When the intent is tried again; 0 = nothing is planned.
+    /// The time at which the intent is retried; 0 means that no retry is planned.
     pub next_try: UnixNanos,
-    /// Capacity.
+    /// The requested, the accepted and the actual size.
     pub capacity: Capacity,
-    /// Fill and condition, by node.
+    /// The used share and the condition of the volume, by node.
     pub usage: BTreeMap<NodeId, VolumeUsage>,
     /// The claims on the volume; claims that hold it come first.
     #[serde(with = "nil")]
     pub claims: Vec<ClaimExplain>,
-    /// What happened to it last, oldest first.
+    /// The last events of the volume, oldest first.
     #[serde(with = "nil")]
     pub history: Vec<VolumeTransition>,
 }
 
-/// Where a claim stands.
+/// The state of a claim.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
 pub struct ClaimExplain {
-    /// Allocation.
+    /// The UUID of the allocation.
     #[serde(rename = "AllocID")]
     pub alloc_id: AllocId,
-    /// Its job.
+    /// The job of the allocation.
     #[serde(rename = "JobID")]
     pub job_id: JobId,
-    /// Its group.
+    /// The group of the allocation.
     pub task_group: String,
-    /// Node.
+    /// The node of the allocation.
     #[serde(rename = "NodeID")]
     pub node_id: NodeId,
     /// The plugin's id of the node.
     #[serde(rename = "ExternalNodeID")]
     pub external_node_id: String,
-    /// Reads or writes.
+    /// Whether the allocation writes to the volume.
     pub mode: ClaimMode,
-    /// Access mode.
+    /// The access mode that the group requests.
     pub access_mode: AccessMode,
-    /// Attachment mode.
+    /// The attachment mode that the group requests.
     pub attachment_mode: AttachmentMode,
-    /// Phase.
+    /// The phase of the claim.
     pub phase: ClaimPhase,
-    /// Since when.
+    /// The time at which the claim entered its phase.
     pub since: UnixNanos,
-    /// What it waits for, in one sentence; empty when it does not wait.
+    /// The reason of the wait, one sentence; empty if the claim does not wait.
     pub waits_for: String,
-    /// The allocation whose claim must end first; empty when none is in the way.
+    /// The allocation whose claim must end first; empty if no claim prevents progress.
     pub holder: AllocId,
-    /// Failed tries of the step in progress.
+    /// The number of failed attempts of the step in progress.
     pub tries: u32,
-    /// The plugin's words of the last failure.
+    /// The plugin's message of the last failure.
     pub last_error: String,
-    /// When the step is expected to be tried again; 0 = nothing is planned.
+    /// The expected time of the next attempt; 0 means that no attempt is planned.
     pub next_try: UnixNanos,
-    /// When its fence is expected to end, by the wall clock; 0 = it is not fenced.
+    /// The expected end of the fence, by the wall clock; 0 means that the claim is not fenced.
     pub fence_until: UnixNanos,
-    /// How long the servers still wait for the lease of its node, as they measure it; 0 = they do not.
+    /// The remaining wait of the servers for the node's lease, as they measure it; 0 means that they do not wait.
     pub fence_left: Nanos,
     /// The operator who confirmed that the node is off.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub node_off: Option<ConfirmedOff>,
-    /// What happened to it last, oldest first.
+    /// The last events of the claim, oldest first.
     #[serde(with = "nil")]
     pub history: Vec<ClaimTransition>,
 }

@@ -9,14 +9,14 @@ macro_rules! mode {
         $(#[$doc])*
         #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
         pub enum $name {
-            /// Not said (the empty string).
+            /// The mode is not set (the empty string).
             #[default]
             Unknown,
             $($(#[$vdoc])* $variant,)*
         }
 
         impl $name {
-            /// The word in job files and JSON.
+            /// Returns the name in job files and JSON.
             pub fn as_str(self) -> &'static str {
                 match self {
                     Self::Unknown => "",
@@ -60,7 +60,7 @@ macro_rules! mode {
 }
 
 mode!(
-    /// Who may use a volume at the same time.
+    /// The nodes and allocations that may use a volume at the same time.
     AccessMode, "access" {
         /// One node reads.
         SingleNodeReaderOnly = "single-node-reader-only",
@@ -80,9 +80,9 @@ mode!(
 );
 
 mode!(
-    /// What the task gets.
+    /// The form in which a task receives the volume.
     AttachmentMode, "attachment" {
-        /// A device.
+        /// A block device.
         BlockDevice = "block-device",
         /// A mounted file system.
         FileSystem = "file-system",
@@ -90,19 +90,19 @@ mode!(
 );
 
 impl AccessMode {
-    /// Whether the mode lets anybody write.
+    /// Returns whether the mode permits writing.
     pub fn can_write(self) -> bool {
         !matches!(self, Self::Unknown | Self::SingleNodeReaderOnly | Self::MultiNodeReaderOnly)
     }
-    /// Whether at most one claim may write at a time.
+    /// Returns whether at most one claim may write at a time.
     pub fn single_writer(self) -> bool {
         matches!(self, Self::SingleNodeWriter | Self::MultiNodeSingleWriter | Self::SingleNodeSingleWriter)
     }
-    /// Whether all claims must be on one node.
+    /// Returns whether all claims must be on one node.
     pub fn single_node(self) -> bool {
         matches!(self, Self::SingleNodeReaderOnly | Self::SingleNodeWriter) || self.host_only()
     }
-    /// Whether only host volumes have the mode: CSI plugins are not asked for it.
+    /// Returns whether only host volumes have the mode, which CSI plugins never receive.
     pub fn host_only(self) -> bool {
         matches!(self, Self::SingleNodeSingleWriter | Self::SingleNodeMultiWriter)
     }
@@ -112,9 +112,9 @@ impl AccessMode {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
 pub struct Capability {
-    /// What the task gets.
+    /// The form in which a task receives the volume.
     pub attachment_mode: AttachmentMode,
-    /// Who may use it.
+    /// The nodes and allocations that may use the volume at the same time.
     pub access_mode: AccessMode,
 }
 

@@ -1,11 +1,11 @@
-//! Snapshots of volumes as clients see them. They are the plugin's; the servers keep none.
+//! Snapshots of volumes in the form of the HTTP API. Only the plugin stores snapshots, not the servers.
 
 use crate::id::{PluginId, VolumeId};
 use crate::ser::{Secrets, nil, null_default};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// A snapshot, asked for or answered. Secrets are read from requests and never written.
+/// A snapshot in a request or a response. Secrets are read from requests and never written.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
 #[expect(missing_docs, reason = "fields are those of docs/reference/storage.md, section 5.2")]
@@ -16,7 +16,7 @@ pub struct CsiSnapshot {
     pub external_source_volume_id: String,
     #[serde(deserialize_with = "null_default")]
     pub size_bytes: i64,
-    /// Seconds since the epoch.
+    /// The time of the snapshot, in seconds since the epoch.
     #[serde(deserialize_with = "null_default")]
     pub create_time: i64,
     #[serde(deserialize_with = "null_default")]

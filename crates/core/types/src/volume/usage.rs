@@ -1,9 +1,9 @@
-//! How full a volume is (CSI, `NodeGetVolumeStats`).
+//! The used space and the condition of a volume (CSI, `NodeGetVolumeStats`).
 
 use crate::time::UnixNanos;
 use serde::{Deserialize, Serialize};
 
-/// Fill and condition of a volume as one node sees it. A number is 0 where the plugin did not tell it.
+/// The used space and the condition of a volume on one node. A number is 0 if the plugin did not report it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
 #[expect(missing_docs, reason = "bytes and inodes, each total, used and available")]
@@ -14,9 +14,9 @@ pub struct VolumeUsage {
     pub total_inodes: i64,
     pub used_inodes: i64,
     pub available_inodes: i64,
-    /// The plugin's word about its health; none if it does not tell.
+    /// The health that the plugin reports; `None` if it reports none.
     pub condition: Option<VolumeCondition>,
-    /// When the node asked.
+    /// The time of the node's call.
     pub sampled_at: UnixNanos,
 }
 
@@ -24,8 +24,8 @@ pub struct VolumeUsage {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
 pub struct VolumeCondition {
-    /// Something is wrong.
+    /// Whether the volume has a problem.
     pub abnormal: bool,
-    /// The plugin's words.
+    /// The plugin's message.
     pub message: String,
 }

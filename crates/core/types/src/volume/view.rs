@@ -1,4 +1,4 @@
-//! Volumes as clients send and see them (docs/reference/storage.md, section 5.2).
+//! Volumes in the form of requests and responses (docs/reference/storage.md, section 5.2).
 
 use super::{AccessMode, AttachmentMode, Capability, Claim, ClaimMode, Topology, TopologyRequest, Volume};
 use crate::alloc::AllocListStub;
@@ -10,7 +10,7 @@ use crate::time::{Time, UnixNanos};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// A volume as clients send it to register or create; other keys are ignored.
+/// A volume in a request to register or create it. Other keys are ignored.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
 #[expect(missing_docs, reason = "fields are those of docs/reference/storage.md, section 5.2")]
@@ -33,7 +33,7 @@ pub struct VolumeRequestBody {
     pub mount_options: Option<MountOptions>,
     #[serde(deserialize_with = "null_default")]
     pub secrets: Secrets,
-    /// Secrets that are looked up in variables at each call: name of the secret to `path#name`.
+    /// The secrets that are looked up in variables at each call: name of the secret to `path#name`.
     #[serde(with = "nil", skip_serializing_if = "BTreeMap::is_empty")]
     pub secrets_from: BTreeMap<String, String>,
     #[serde(with = "nil")]
@@ -52,7 +52,7 @@ pub struct VolumeRequestBody {
     pub snapshot_id: String,
     #[serde(rename = "PluginID", deserialize_with = "null_default")]
     pub plugin_id: PluginId,
-    /// Other volumes may stand for the same storage: all of them say so, and none is for writing.
+    /// Whether other volumes may stand for the same storage; all of them must set this, and none may be for writing.
     #[serde(
         rename = "CaravanSharedStorage",
         deserialize_with = "null_default",
@@ -61,7 +61,7 @@ pub struct VolumeRequestBody {
     pub shared_storage: bool,
 }
 
-/// A volume as clients see it.
+/// A volume in a response.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
 #[expect(missing_docs, reason = "fields are those of docs/reference/storage.md, section 5.2")]
@@ -77,9 +77,9 @@ pub struct CsiVolume {
     pub topologies: Vec<Topology>,
     pub access_mode: AccessMode,
     pub attachment_mode: AttachmentMode,
-    /// Never absent, even if nothing was asked for.
+    /// The mount options; present even if the user set none.
     pub mount_options: Option<MountOptions>,
-    /// Always `null`.
+    /// The secrets, always `null`.
     pub secrets: Option<BTreeMap<String, String>>,
     #[serde(deserialize_with = "null_default")]
     pub parameters: BTreeMap<String, String>,
@@ -94,9 +94,9 @@ pub struct CsiVolume {
     pub clone_id: String,
     #[serde(rename = "SnapshotID")]
     pub snapshot_id: String,
-    /// Allocation ids to `null`.
+    /// The ids of reading allocations, with `null` as values.
     pub read_allocs: BTreeMap<AllocId, Option<()>>,
-    /// Allocation ids to `null`.
+    /// The ids of writing allocations, with `null` as values.
     pub write_allocs: BTreeMap<AllocId, Option<()>>,
     pub allocations: Vec<AllocListStub>,
     pub schedulable: bool,
@@ -114,12 +114,12 @@ pub struct CsiVolume {
     pub modify_index: u64,
     pub create_time: UnixNanos,
     pub modify_time: UnixNanos,
-    /// Other volumes may stand for the same storage.
+    /// Whether other volumes may stand for the same storage.
     #[serde(rename = "CaravanSharedStorage", skip_serializing_if = "std::ops::Not::not")]
     pub shared_storage: bool,
 }
 
-/// The volume in lists.
+/// A volume as an element of a list.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
 #[expect(missing_docs, reason = "fields are those of docs/reference/storage.md, section 5.2")]
@@ -152,7 +152,7 @@ pub struct CsiVolumeStub {
     pub modify_time: UnixNanos,
 }
 
-/// A volume as the plugin lists it.
+/// A volume in the list of its plugin.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
 #[expect(missing_docs, reason = "fields are those of docs/reference/storage.md, section 5.2")]
@@ -173,7 +173,7 @@ pub struct VolumeExternalStub {
 }
 
 impl CsiVolume {
-    /// The projection of a volume, its claims that still hold, and its plugin.
+    /// Returns the view of a volume from its row, its claims that still hold, and its plugin.
     ///
     /// `stubs` are the allocations of live claims, readers first.
     pub fn project(
@@ -235,7 +235,7 @@ impl CsiVolume {
         }
     }
 
-    /// The element of a list.
+    /// Returns the volume as an element of a list.
     pub fn stub(&self) -> CsiVolumeStub {
         let count = |n: usize| u32::try_from(n).unwrap_or(u32::MAX);
         CsiVolumeStub {

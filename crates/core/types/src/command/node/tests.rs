@@ -50,7 +50,7 @@ fn changes_of_nodes_have_the_bytes_of_earlier_versions() {
     }
 }
 
-/// An entry of a log, recorded before the nested change had a type of its own.
+/// An entry of a log, recorded before the nested change had a separate type.
 #[test]
 fn a_recorded_entry_is_read() {
     let recorded =
