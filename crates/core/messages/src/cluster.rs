@@ -41,13 +41,13 @@ pub struct ServerStatus {
     pub cluster: Option<Uuid>,
     /// The server's number in the log of the cluster.
     pub number: Option<u64>,
-    /// The newest term that the server knows.
+    /// The newest term that the server has seen.
     pub term: u64,
-    /// The term of the last entry in its log.
+    /// The term of the last entry in the server's log.
     pub last_term: u64,
-    /// The last entry in its log.
+    /// The index of the last entry in the server's log.
     pub last_index: u64,
-    /// Nanoseconds since the last message of a leader; absent before the first. 0 on the leader.
+    /// The time since the last message of a leader, in nanoseconds; absent before the first message. 0 on the leader.
     pub last_contact: Option<u64>,
     /// The feature level that the server supports.
     pub level: u32,
@@ -55,44 +55,44 @@ pub struct ServerStatus {
     pub now: UnixNanos,
 }
 
-/// Asks for the status of a server.
+/// The request for the status of a server.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AskStatus {}
 
-/// Asks a server to promise that it takes part in a founding.
+/// The request that a server promises to take part in a founding.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AskPromise {
-    /// The founding.
+    /// The proposed founding.
     pub founding: Founding,
     /// The key of the cluster to be founded.
     pub key: ClusterKey,
 }
 
-/// The answer to [`AskPromise`].
+/// The response to [`AskPromise`].
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PromiseAnswer {
     /// The promise or the refusal.
     pub answer: Answer,
 }
 
-/// Asks a proposer whether its founding still stands.
+/// The question whether a founding still stands, for its proposer.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AskFounding {
-    /// The founding.
+    /// The founding that the sender has promised.
     pub founding: Founding,
 }
 
-/// The answer to [`AskFounding`].
+/// The response to [`AskFounding`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FoundingStands {
-    /// Whether the cluster is or may still be founded.
+    /// Whether the cluster is founded, or may still be founded.
     pub stands: bool,
 }
 
-/// Admits a server to a cluster.
+/// The request that admits a server to a cluster.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Admit {
-    /// The cluster.
+    /// The id of the cluster.
     pub cluster: Uuid,
     /// The server's number in the log.
     pub number: u64,
@@ -102,34 +102,34 @@ pub struct Admit {
     pub level: u32,
 }
 
-/// The answer to [`Admit`]: the server's identity is durable.
+/// The response to [`Admit`], sent when the server has stored its identity durably.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Admitted {
     /// The server's number in the log.
     pub number: u64,
 }
 
-/// Follows the nodes that are connected to a server.
+/// The request for the nodes that are connected to a server, and for later changes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FollowNodes {}
 
-/// A change of the nodes that are connected to a server; the first one has all of them.
+/// A change of the nodes that are connected to a server. The first message has all of them.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NodesChanged {
     /// Nodes that the server can call now.
     pub connected: Vec<NodeId>,
-    /// Nodes that the server can call no longer.
+    /// Nodes that the server can no longer call.
     pub gone: Vec<NodeId>,
 }
 
-/// Follows the wait reasons of claims, which only the leader has.
+/// The request for the wait reasons of claims, which only the leader has.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FollowReasons {}
 
 /// A change of the wait reasons of claims.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ReasonsChanged {
-    /// Whether volumes that this message does not name have no reasons, until a later message names them.
+    /// Whether all volumes outside this message have no reasons, until a later message contains them.
     pub is_whole: bool,
     /// The volumes with other reasons.
     pub volumes: Vec<VolumeReasons>,
@@ -138,9 +138,9 @@ pub struct ReasonsChanged {
 /// The wait reasons of the claims on a volume.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct VolumeReasons {
-    /// The volume that the claims are on.
+    /// The volume of the claims.
     pub volume: VolumeKey,
-    /// The claims that wait; empty if none does any more.
+    /// The claims that wait; empty when no claim waits any more.
     pub reasons: Vec<ClaimReason>,
 }
 
@@ -153,7 +153,7 @@ pub struct ClaimReason {
     pub reason: String,
 }
 
-/// A server asks the leader to remove it from the cluster, because it leaves for good.
+/// The request of a leaving server that the leader removes it from the cluster.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AskRemoval {
     /// The server's number in the log.
@@ -165,7 +165,7 @@ pub struct AskRemoval {
 pub struct LogMessage {
     /// The kind of the message.
     pub kind: u8,
-    /// The body.
+    /// The encoded body.
     pub body: Vec<u8>,
 }
 
@@ -175,7 +175,7 @@ impl fmt::Debug for LogMessage {
     }
 }
 
-// The form is one byte for the kind and then the body, because bodies are large and frequent.
+// The form is one byte for the kind, followed by the body, because bodies are large and frequent.
 impl Packed for LogMessage {
     fn pack_into(&self, bytes: &mut Vec<u8>) -> Result<(), PackError> {
         bytes.reserve(self.body.len() + 1);

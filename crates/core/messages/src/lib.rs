@@ -1,4 +1,4 @@
-//! Messages between agents. Which method carries which is declared in `caravan-rpc`.
+//! Messages between agents. `caravan-rpc` declares the method that carries each message.
 
 pub mod cluster;
 pub mod region;
@@ -23,67 +23,67 @@ use std::sync::Arc;
 /// The request of a client to register, or to report its node again.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct NodeRegister {
-    /// The node; its secret proves who it is and is fixed by the first registration.
+    /// The node. Its secret proves the node's identity; the first registration sets the secret.
     pub node: Node,
 }
 
-/// What a client must know to stay in contact.
+/// The facts that a client needs to stay in contact.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct NodeContact {
-    /// A heartbeat must arrive within this time.
+    /// The time within which the next heartbeat must arrive.
     pub heartbeat_ttl: Nanos,
-    /// Index of the node's row.
+    /// The Raft index of the node's row.
     pub index: u64,
-    /// Status as the servers see it.
+    /// The status that the servers store.
     pub status: NodeStatus,
-    /// RPC addresses of the servers, `host:port`.
+    /// The RPC addresses of the servers, `host:port`.
     pub servers: Vec<String>,
-    /// The servers do not know the node (any more): register again.
+    /// Whether the servers have no row of the node, so that the client must register it again.
     pub unknown: bool,
-    /// Index of the leader's state.
+    /// The Raft index of the leader's state.
     #[serde(default)]
     pub state_index: u64,
-    /// For how long after this call was *sent* the node may use volumes that only one node may write
-    /// (design section 4.4); 0 from servers that do not say.
+    /// The time for which the node may use volumes that only one node may write (design section 4.4). It begins when
+    /// the call was *sent*. 0 from servers of versions without leases.
     #[serde(default)]
     pub lease_ttl: Nanos,
-    /// A new identity of the node, in place of an absent or an old one.
+    /// A new identity of the node, which replaces an absent or an old one.
     #[serde(default)]
     pub identity: Option<SignedNode>,
 }
 
-/// A sign of life.
+/// A heartbeat of a node, which renews its lease.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct NodeHeartbeat {
-    /// Who.
+    /// The node that sends the heartbeat.
     pub node_id: NodeId,
-    /// Proof: the node's secret or its identity.
+    /// The node's secret or its identity, as proof.
     pub secret: NodeSecret,
-    /// Whether the node has no identity and asks for one.
+    /// Whether the node has no identity and requests one.
     #[serde(default)]
     pub wants_identity: bool,
 }
 
-/// Things that happened on a node.
+/// New events of a node.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct NodeEvents {
-    /// Who.
+    /// The node that sends the request.
     pub node_id: NodeId,
-    /// Proof.
+    /// The secret that authenticates the node.
     pub secret: NodeSecret,
-    /// What.
+    /// The new events.
     pub events: Vec<NodeEvent>,
 }
 
-/// A client asks for the stream of its allocations.
+/// The request of a client for the stream of its allocations.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct WatchAllocs {
-    /// Who.
+    /// The node that sends the request.
     pub node_id: NodeId,
-    /// Proof.
+    /// The secret that authenticates the node.
     pub secret: NodeSecret,
-    /// The newest index that the client has seen. The first message describes a state that is at least as new: an older
-    /// one would end allocations that are younger.
+    /// The newest index that the client has seen. The first message describes a state that is at least as new,
+    /// because an older state would end newer allocations.
     #[serde(default)]
     pub after: u64,
 }
@@ -91,90 +91,90 @@ pub struct WatchAllocs {
 /// Changes of a node's allocations. The first message of a stream is full.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct AllocDelta {
-    /// Index of the state that this describes.
+    /// The index of the state that the message describes.
     pub index: u64,
-    /// `allocs` is everything the node should have; others are to be forgotten.
+    /// Whether `allocs` has all allocations of the node, so that the client ends all others.
     pub full: bool,
-    /// New and changed allocations, with their job.
+    /// The new and the changed allocations, with their jobs.
     pub allocs: Vec<Arc<Allocation>>,
-    /// Allocations that the servers have removed.
+    /// The allocations that the servers have removed.
     pub removed: Vec<AllocId>,
 }
 
-/// A client tells how its allocations do.
+/// The report of a client about its allocations.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct AllocStatus {
-    /// Who.
+    /// The node that sends the report.
     pub node_id: NodeId,
-    /// Proof.
+    /// The secret that authenticates the node.
     pub secret: NodeSecret,
-    /// What.
+    /// The states of the changed allocations.
     pub updates: Vec<AllocUpdate>,
 }
 
-/// An index, where nothing else is to be said.
+/// A response that contains only an index.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Done {
-    /// Index of the change.
+    /// The Raft index of the change.
     pub index: u64,
 }
 
-/// An allocation asks for a volume and waits: the answer is a stream of [`ClaimProgress`].
+/// The request of an allocation for a volume. The response is a stream of [`ClaimProgress`].
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct ClaimVolume {
-    /// Who.
+    /// The node that sends the request.
     pub node_id: NodeId,
-    /// Proof.
+    /// The secret that authenticates the node.
     pub secret: NodeSecret,
-    /// Volume and allocation.
+    /// The volume and the allocation.
     pub claim: ClaimId,
 }
 
-/// How far a claim got. `Attached` and `Denied` end the stream.
+/// The progress of a claim. `Attached` and `Denied` end the stream.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum ClaimProgress {
-    /// Not yet, for this reason.
+    /// The claim waits.
     Waiting {
-        /// One sentence.
+        /// The reason of the wait, one sentence.
         reason: String,
     },
-    /// Go ahead and mount.
+    /// The volume is attached; the client can mount it.
     Attached(Box<ClaimGrant>),
-    /// Never.
+    /// The claim can never succeed.
     Denied {
-        /// One sentence.
+        /// The reason, one sentence.
         reason: String,
     },
 }
 
-/// Everything that mounting and unmounting need.
+/// The data that the client needs to mount and unmount a volume.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct ClaimGrant {
-    /// The claim as attached.
+    /// The claim after the volume was attached.
     pub claim: Claim,
     /// The plugin's id of the volume.
     pub external_volume_id: String,
-    /// Volume context.
+    /// The `volume_context` of the volume.
     pub volume_context: BTreeMap<String, String>,
-    /// The volume's mount options with the group's on top.
+    /// The volume's mount options, overridden by the options of the group.
     pub mount_options: Option<MountOptions>,
-    /// For the plugin's calls only.
+    /// The secrets for the calls of the plugin.
     pub secrets: Secrets,
-    /// Only one node may write the volume: what uses it must end when the node's lease does.
+    /// Whether only one node may write the volume, so that its tasks must end when the node's lease expires.
     #[serde(default)]
     pub fenced: bool,
-    /// Allocations on this node whose claims on the volume hold as well: what they have staged may be shared. What
-    /// any other one has left there belongs to an attachment that is over. None from servers that do not say.
+    /// Other allocations on this node whose claims on the volume hold, so that their stages may be shared. Stages of
+    /// all other allocations belong to ended attachments. `None` from servers that do not send the field.
     #[serde(default)]
     pub beside: Option<Vec<AllocId>>,
 }
 
-/// A client proves a step of a claim.
+/// The proof of a claim's step by a client.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct ClaimReport {
-    /// Who.
+    /// The node that sends the report.
     pub node_id: NodeId,
-    /// Proof of identity.
+    /// The secret that authenticates the node.
     pub secret: NodeSecret,
     /// The claim that the report is about.
     pub claim: ClaimId,
@@ -189,7 +189,7 @@ pub struct ClaimReport {
 pub enum ClaimReportStep {
     /// The volume is published for the allocation.
     Mounted {
-        /// Proof.
+        /// The client's proof of the mount.
         proof: MountProof,
     },
     /// Nothing is published for the allocation.
@@ -200,37 +200,37 @@ pub enum ClaimReportStep {
     Failed {
         /// The error that the plugin returned.
         error: String,
-        /// How often it failed in a row.
+        /// The number of consecutive failures.
         tries: u32,
     },
 }
 
-/// The servers ask a node to let go of a volume although no allocation asked for it
-/// (`volume detach`, claims of forgotten allocations).
+/// The request of the servers that a node unmounts a volume without a request of its allocation. Examples are `volume
+/// detach` and claims of removed allocations.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct NodeDetach {
-    /// Claim to end.
+    /// The claim to end.
     pub claim: ClaimId,
-    /// Its generation.
+    /// The generation of the claim.
     pub generation: u32,
-    /// Plugin.
+    /// The plugin of the volume.
     pub plugin_id: PluginId,
     /// The plugin's id of the volume.
     pub external_volume_id: String,
-    /// How it was used.
+    /// The usage with which the volume was staged and published.
     pub usage: Usage,
 }
 
-/// A controller call that the servers ask a node to make.
+/// The request of the servers that a node calls the controller of a plugin.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct ControllerCall {
-    /// Plugin.
+    /// The plugin to call.
     pub plugin_id: PluginId,
-    /// What.
+    /// The call and its arguments.
     pub operation: ControllerOperation,
 }
 
-/// What a controller is asked to do.
+/// A call of a controller.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[expect(missing_docs, reason = "fields are those of the CSI messages of the same name")]
 pub enum ControllerOperation {
@@ -289,7 +289,7 @@ pub enum ControllerOperation {
     },
     /// DeleteSnapshot.
     DeleteSnapshot { snapshot_id: String, secrets: Secrets },
-    /// ListSnapshots; `snapshot_id`: only this one, if the plugin can tell it apart.
+    /// ListSnapshots. With `snapshot_id`, only this snapshot is listed, if the plugin can filter by id.
     ListSnapshots {
         max_entries: i32,
         starting_token: String,
@@ -300,7 +300,7 @@ pub enum ControllerOperation {
 }
 
 impl ControllerOperation {
-    /// Name of the CSI call.
+    /// Returns the name of the CSI call.
     pub fn name(&self) -> &'static str {
         match self {
             Self::Create { .. } => "CreateVolume",
@@ -316,7 +316,8 @@ impl ControllerOperation {
         }
     }
 
-    /// What the call changes, in the plugin's words, if it changes something: calls about the same take turns.
+    /// Returns the object that the call changes, by the plugin's id or name; `None` for a call that only reads. Calls
+    /// about the same object run one after the other.
     pub fn subject(&self) -> Option<&str> {
         match self {
             Self::Create { name, .. } => Some(name),
@@ -331,7 +332,7 @@ impl ControllerOperation {
     }
 }
 
-/// What a controller answered.
+/// The response of a controller.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[expect(missing_docs, reason = "fields are those of the CSI messages of the same name")]
 pub enum ControllerAnswer {
@@ -344,254 +345,255 @@ pub enum ControllerAnswer {
     },
     /// ControllerPublishVolume.
     Published { publish_context: BTreeMap<String, String> },
-    /// ValidateVolumeCapabilities: confirmed, or why not.
+    /// ValidateVolumeCapabilities: `None` if confirmed, else the reason of the refusal.
     Validated { refused: Option<String> },
     /// ListVolumes.
     Listed { volumes: Vec<VolumeExternalStub>, next_token: String },
     /// ControllerExpandVolume.
     Expanded { capacity_bytes: i64, node_expansion_required: bool },
-    /// CreateSnapshot. Only the fields that the plugin tells are filled.
+    /// CreateSnapshot. Fields that the plugin does not report are empty.
     Snapshot(Box<CsiSnapshot>),
     /// ListSnapshots.
     Snapshots { snapshots: Vec<CsiSnapshot>, next_token: String },
-    /// The others.
+    /// All other calls.
     Done,
 }
 
-/// The servers ask a node to grow what it mounted (NodeExpandVolume). Answered when the plugin has.
+/// The request of the servers that a node expands a mounted volume (NodeExpandVolume). The response follows the call
+/// of the plugin.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct NodeExpand {
-    /// Claim whose mount is meant.
+    /// The claim of the mount.
     pub claim: ClaimId,
-    /// Its generation.
+    /// The generation of the claim.
     pub generation: u32,
-    /// Bytes that it must have at least.
+    /// The smallest capacity after the call, in bytes.
     pub capacity_min: i64,
-    /// Bytes that it may have at most; 0 = no limit.
+    /// The largest capacity after the call, in bytes; 0 = no limit.
     pub capacity_max: i64,
-    /// The volume's mount options with the group's on top.
+    /// The volume's mount options, overridden by the options of the group.
     pub mount_options: Option<MountOptions>,
-    /// For the plugin's call only.
+    /// The secrets for the call of the plugin.
     pub secrets: Secrets,
 }
 
-/// What a node has grown a mount to.
+/// The result of the expansion of a mounted volume.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NodeExpanded {
     /// The capacity in bytes; the requested capacity if the plugin did not report one.
     pub capacity_bytes: i64,
 }
 
-/// A client tells how full volumes are. Nothing durable: the next message replaces it.
+/// The report of a client about the used space of volumes. It is not stored durably, and the next message replaces
+/// it.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct VolumeStats {
-    /// Who.
+    /// The node that sends the report.
     pub node_id: NodeId,
-    /// Proof.
+    /// The secret that authenticates the node.
     pub secret: NodeSecret,
-    /// By volume, for all that are mounted on the node and whose plugin tells.
+    /// The usage of all mounted volumes whose plugins report it, by volume.
     pub usage: Vec<(VolumeKey, VolumeUsage)>,
 }
 
-/// The servers ask a node to make a host volume, or to bring an existing one up to date. Idempotent.
+/// The request of the servers that a node creates or updates a host volume. Idempotent.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct HostVolumeCreate {
-    /// The row as intended.
+    /// The intended row.
     pub volume: HostVolume,
 }
 
-/// What the node made.
+/// The result of the creation of a host volume.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HostVolumeCreated {
-    /// Where it lies on the node.
+    /// The path on the node.
     pub host_path: String,
-    /// Bytes, 0 where the plugin does not tell.
+    /// The capacity in bytes; 0 if the plugin does not report it.
     pub capacity_bytes: i64,
 }
 
-/// The servers ask a node to offer a directory that is there already.
+/// The request of the servers that a node registers an existing directory as a host volume.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct HostVolumeRegister {
-    /// The row.
+    /// The row of the host volume.
     pub volume: HostVolume,
 }
 
-/// The servers ask a node to delete a host volume. Idempotent.
+/// The request of the servers that a node deletes a host volume. Idempotent.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct HostVolumeDelete {
-    /// The row.
+    /// The row of the host volume.
     pub volume: HostVolume,
 }
 
 /// The current services of an allocation, as its client reports them. All others are deregistered. Idempotent.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct ServiceSync {
-    /// Who.
+    /// The node that sends the report.
     pub node_id: NodeId,
-    /// Proof.
+    /// The secret that authenticates the node.
     pub secret: NodeSecret,
-    /// Of which allocation.
+    /// The allocation of the services.
     pub alloc_id: AllocId,
-    /// All of them.
+    /// All services of the allocation.
     pub services: Vec<ServiceRegistration>,
 }
 
-/// A client asks for the signed identities of tasks of one of its allocations.
+/// The request of a client for signed identities of its allocation's tasks.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct SignIdentities {
-    /// Who.
+    /// The node that sends the request.
     pub node_id: NodeId,
-    /// Proof.
+    /// The secret that authenticates the node.
     pub secret: NodeSecret,
-    /// Which allocation.
+    /// The allocation of the tasks.
     pub alloc_id: AllocId,
-    /// Task and name of the identity.
+    /// The requested identities: the name of the task, and the name of the identity.
     pub identities: Vec<(String, String)>,
 }
 
-/// The identities that were asked for, in the same order.
+/// The requested identities, in the order of the request.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct SignedIdentities {
-    /// Tokens.
+    /// The signed tokens.
     pub tokens: Vec<caravan_types::acl::Secret>,
 }
 
-/// A node asks for its own identity.
+/// The request of a node for its own identity.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct SignNode {
-    /// Node.
+    /// The node that sends the request.
     pub node_id: NodeId,
-    /// Proof of identity.
+    /// The secret that authenticates the node.
     pub secret: NodeSecret,
 }
 
 /// The identity of a node.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct SignedNode {
-    /// The token.
+    /// The signed token.
     pub token: caravan_types::acl::Secret,
-    /// What it says.
+    /// The claims that the token contains.
     pub claims: caravan_types::identity::Claims,
 }
 
-/// An HTTP request that one agent answers for another: clients relay to servers, servers to the node
-/// that holds an allocation.
+/// An HTTP request that one agent relays to another. Clients relay to servers, servers to the node of an allocation.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HttpRequest {
-    /// Method.
+    /// The method, such as `GET`.
     pub method: String,
-    /// Path and query.
+    /// The path and the query.
     pub uri: String,
-    /// Headers that matter.
+    /// The headers that the receiver uses.
     pub headers: Vec<(String, String)>,
-    /// Body.
+    /// The body of the request.
     pub body: Vec<u8>,
 }
 
-/// The answer, as a stream: one head, then chunks of the body.
+/// A part of the stream with the response: first the head, then chunks of the body.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum HttpPart {
-    /// First.
+    /// The first part.
     Head {
-        /// Status code.
+        /// The status code.
         status: u16,
-        /// Headers.
+        /// The headers of the response.
         headers: Vec<(String, String)>,
     },
-    /// Then any number of these.
+    /// A chunk of the body.
     Body(Vec<u8>),
 }
 
-/// A program to run in a task, wherever the allocation is.
+/// The request to run a program in a task, on any node.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ExecOpen {
-    /// Allocation.
+    /// The UUID of the allocation.
     pub alloc: AllocId,
-    /// Task.
+    /// The name of the task.
     pub task: String,
-    /// Program and arguments; empty for an action of the job file.
+    /// The program and its arguments; empty for an action of the job file.
     pub command: Vec<String>,
-    /// Name of the action, where it is one.
+    /// The name of the action; empty for a program.
     #[serde(default)]
     pub action: String,
-    /// Job that the action belongs to.
+    /// The job of the action.
     #[serde(default)]
     pub job: String,
-    /// Give it a terminal.
+    /// Whether the program gets a terminal.
     pub tty: bool,
-    /// How many agents passed it on.
+    /// The number of agents that relayed the request.
     pub hops: u8,
-    /// Who asks: for servers only, nodes are not told.
+    /// The secret of the caller's token. Only servers receive it, not nodes.
     #[serde(default)]
     pub secret: Secret,
-    /// The region of the allocation; empty: that of the agent that receives the message.
+    /// The region of the allocation; empty means the region of the agent that receives the message.
     #[serde(default)]
     pub region: String,
 }
 
-/// What is sent to the program.
+/// The input of the program.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ExecIn {
-    /// Bytes of its standard input.
+    /// Bytes of the standard input.
     Data(Vec<u8>),
-    /// Its standard input ends.
+    /// The end of the standard input.
     Close,
-    /// A new size of its terminal.
+    /// A new size of the terminal.
     Resize {
-        /// Lines.
+        /// The number of lines.
         rows: u16,
-        /// Characters of a line.
+        /// The number of characters in a line.
         columns: u16,
     },
 }
 
-/// What the program does.
+/// The output and the end of the program.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ExecOut {
-    /// It writes to its standard output.
+    /// Bytes of the standard output.
     Stdout(Vec<u8>),
-    /// It writes to its standard error.
+    /// Bytes of the standard error.
     Stderr(Vec<u8>),
-    /// It writes nothing more to its standard output.
+    /// The end of the standard output.
     StdoutClosed,
-    /// It writes nothing more to its standard error.
+    /// The end of the standard error.
     StderrClosed,
-    /// It ended with this code. Nothing follows.
+    /// The exit code of the program, as the last message.
     Exited(i32),
 }
 
-/// Which volume a node's request is about, where only that is said.
+/// The key of a volume, in a request that contains nothing else.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct VolumeRef {
-    /// Namespace.
+    /// The namespace of the volume.
     pub namespace: Namespace,
-    /// Id.
+    /// The id of the volume.
     pub id: VolumeId,
 }
 
-/// A new allocation asks for the data that its predecessor left on another node. The answer is a stream of
-/// [`DiskChunk`]; it begins when the predecessor is over.
+/// The request of a new allocation for the data that its predecessor left on another node. The response is a stream
+/// of [`DiskChunk`], which begins when the predecessor is terminal.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct FetchDisk {
-    /// Who.
+    /// The node that sends the request.
     pub node_id: NodeId,
-    /// Proof.
+    /// The secret that authenticates the node.
     pub secret: NodeSecret,
-    /// The new allocation.
+    /// The UUID of the new allocation.
     pub alloc: AllocId,
 }
 
-/// The servers ask a node for the data of an allocation that is over there.
+/// The request of the servers for the data of a terminal allocation on a node.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct GiveDisk {
-    /// The allocation.
+    /// The UUID of the allocation.
     pub alloc: AllocId,
 }
 
 /// A part of a tar archive of `alloc/data` and each task's `local`, with paths below the allocation's directory.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DiskChunk {
-    /// Bytes.
+    /// The bytes of the part.
     pub data: Vec<u8>,
 }
 

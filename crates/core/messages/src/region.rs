@@ -1,4 +1,4 @@
-//! Messages between regions: the rows that each region reads from the authoritative one.
+//! Messages between regions: the rows that each region reads from the authoritative region.
 
 use caravan_types::acl::{AuthMethod, BindingRule, Policy, Role, Secret, Token};
 use caravan_types::namespace::NamespaceSpec;
@@ -16,9 +16,9 @@ pub enum ReplicatedKind {
     Roles,
     /// Tokens that are valid in all regions.
     Tokens,
-    /// Auth methods.
+    /// Authentication methods.
     AuthMethods,
-    /// Binding rules of auth methods.
+    /// Binding rules of authentication methods.
     BindingRules,
     /// Namespaces.
     Namespaces,
@@ -27,7 +27,7 @@ pub enum ReplicatedKind {
 }
 
 impl ReplicatedKind {
-    /// All kinds.
+    /// All kinds of replicated rows.
     pub const ALL: [Self; 7] = [
         Self::Policies,
         Self::Roles,
@@ -38,7 +38,7 @@ impl ReplicatedKind {
         Self::NodePools,
     ];
 
-    /// Returns the name, for logs and for the status.
+    /// Returns the name of the kind, for logs and for the status.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Policies => "policies",
@@ -51,7 +51,7 @@ impl ReplicatedKind {
         }
     }
 
-    /// Whether the rows belong to access control, and are replicated only while it is enabled.
+    /// Returns whether the rows belong to access control, which is replicated only while it is enabled.
     pub fn is_access_control(self) -> bool {
         !matches!(self, Self::Namespaces | Self::NodePools)
     }
@@ -63,7 +63,7 @@ impl fmt::Display for ReplicatedKind {
     }
 }
 
-/// A row as the authoritative region holds it.
+/// A row as the authoritative region stores it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[expect(missing_docs, reason = "each variant is the row of the kind with its name")]
 pub enum ReplicatedRow {
@@ -77,7 +77,7 @@ pub enum ReplicatedRow {
 }
 
 impl ReplicatedRow {
-    /// Returns the key, unique among the rows of the kind.
+    /// Returns the key of the row, unique among the rows of its kind.
     pub fn key(&self) -> &str {
         match self {
             Self::Policy(row) => &row.name,
@@ -90,7 +90,7 @@ impl ReplicatedRow {
         }
     }
 
-    /// Returns the kind.
+    /// Returns the kind of the row.
     pub fn kind(&self) -> ReplicatedKind {
         match self {
             Self::Policy(_) => ReplicatedKind::Policies,
@@ -107,25 +107,25 @@ impl ReplicatedRow {
 /// The request of a leader of another region for all rows of a kind, and for later changes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FollowRows {
-    /// The kind of all rows of the answer.
+    /// The kind of all rows of the response.
     pub kind: ReplicatedKind,
     /// The token with which the region replicates; needed while access control is enabled.
     #[serde(default)]
     pub token: Secret,
 }
 
-/// A part of an answer. The parts up to a [`complete`](Self::complete) one belong together.
+/// A part of a response. The parts up to a [`complete`](Self::complete) one belong together.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RowsPart {
-    /// The index of the state from which the part was made.
+    /// The index of the state from which the part was created.
     pub index: u64,
-    /// Whether the parts hold all rows; rows that they do not hold are then deleted.
+    /// Whether the parts together have all rows of the kind; all other rows are then deleted.
     pub full: bool,
     /// Whether this is the last part.
     pub complete: bool,
-    /// Rows that are new or changed.
+    /// The rows that are new or changed.
     pub rows: Vec<ReplicatedRow>,
-    /// Keys of rows that were deleted.
+    /// The keys of the rows that were deleted.
     pub removed: Vec<String>,
 }
 
