@@ -43,7 +43,7 @@ pub enum Refusal {
     Expect {
         /// The server.
         server: ServerUuid,
-        /// Its expected number.
+        /// The number of servers that it expects.
         expect: usize,
     },
     /// The founding does not name the server.
@@ -57,9 +57,9 @@ pub enum Refusal {
 /// The reaction to a proposal.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Reply {
-    /// Replace the stored promise by this one, durably and at once, and then answer [`Answer::Promised`].
+    /// Replace the stored promise by this one, durably and immediately, and then send [`Answer::Promised`].
     Store(Promise),
-    /// Answer.
+    /// Send the answer without a change of the stored promise.
     Send(Answer),
 }
 
@@ -68,7 +68,7 @@ pub fn reply(own: &Own, asked: &Founding) -> Reply {
     let server = own.server;
     let refused = |refusal| Reply::Send(Answer::Refused(refusal));
     if let Some(cluster) = own.cluster {
-        // The proposer reads this after a crash between the founding and its end.
+        // The proposer receives this answer after a crash between the founding and the deletion of its promise.
         let is_same = cluster == asked.cluster;
         return if is_same {
             Reply::Send(Answer::Promised)
@@ -92,13 +92,14 @@ pub fn reply(own: &Own, asked: &Founding) -> Reply {
     }
 }
 
-/// Returns whether a founding stands, by the durable facts of its proposer. After `false`, it never stands again.
+/// Returns whether a founding stands, judged by the durable facts of its proposer. After `false`, it never stands
+/// again.
 pub fn stands(own: &Own, founding: &Founding) -> bool {
     let is_promised = own.promise.as_ref().is_some_and(|promise| promise.founding == *founding);
     own.cluster == Some(founding.cluster) || (own.cluster.is_none() && is_promised)
 }
 
-/// Returns whether a server takes log entries of a cluster without an admission: it is a founder.
+/// Returns whether a server accepts log entries of a cluster without an admission, because it is a founder.
 pub fn accepts_log(own: &Own, cluster: ClusterId) -> bool {
     match own.cluster {
         Some(known) => known == cluster,
@@ -106,8 +107,8 @@ pub fn accepts_log(own: &Own, cluster: ClusterId) -> bool {
     }
 }
 
-/// Returns whether a cluster may admit a server. One that is promised to another founding may be among its voters
-/// already.
+/// Returns whether a cluster may admit a server. A server that is promised to another founding may already be among
+/// the voters of that cluster.
 pub fn accepts_admission(own: &Own, cluster: ClusterId) -> bool {
     match own.cluster {
         Some(known) => known == cluster,

@@ -1,18 +1,19 @@
 //! The founding of a cluster by `bootstrap_expect` servers that have no log.
 //!
-//! One server, the **proposer**, proposes a [`Founding`]: a new cluster id and exactly N servers. Each of them stores a
-//! [`Promise`] to take part, and then answers. A server has one promise at a time, and the promise never expires: with
-//! the promises of all N servers, the proposer founds the cluster, at any later time. Two foundings with a common server
-//! can therefore never both succeed. Foundings without a common server make two clusters, which refuse each other.
+//! One server, the **proposer**, proposes a [`Founding`]: a new cluster id and exactly N servers. Each of them stores
+//! a [`Promise`] to take part, and then responds. A server has one promise at a time, and the promise never expires.
+//! With the promises of all N servers, the proposer founds the cluster, at any later time. Two foundings with a
+//! common server can therefore never both succeed. Foundings without a common server create two clusters, which
+//! refuse each other.
 //!
-//! A promise ends in two ways only. The proposer may **withdraw** its founding as long as it has not founded the cluster:
-//! it deletes its own promise, and proposes that cluster id never again. The other servers ask the proposer whether their
-//! founding still stands, and delete their promises when it does not. Or an operator removes the promise of a server
-//! whose proposer is lost for good.
+//! A promise ends in two ways only. The proposer may **withdraw** its founding as long as it has not founded the
+//! cluster. It then deletes its own promise, and never again proposes that cluster id. The other servers ask the
+//! proposer whether their founding still stands, and delete their promises when it does not. Or an operator removes
+//! the promise of a server whose proposer is lost for good.
 //!
-//! Without withdrawal, foundings could block each other. For example, servers 1 to 4 expect 3. Server 1 sees 1, 2 and 3,
-//! and server 2 sees 2, 3 and 4. Both propose, and server 3 has promised itself to one of them. The proposer with the
-//! smaller id wins; the other one withdraws.
+//! Without withdrawal, foundings could block each other. For example, servers 1 to 4 expect 3. Server 1 sees 1, 2 and
+//! 3, and server 2 sees 2, 3 and 4. Both propose, and server 3 has promised itself to one of them. The proposer with
+//! the smaller id wins; the other one withdraws.
 //!
 //! All functions are pure. The caller stores promises durably before it sends any answer.
 
@@ -31,7 +32,7 @@ use uuid::Uuid;
 #[serde(transparent)]
 pub struct ServerUuid(pub Uuid);
 
-/// The id of a cluster, drawn by the proposer of its founding.
+/// The id of a cluster, which the proposer of its founding generates at random.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct ClusterId(pub Uuid);
@@ -76,24 +77,24 @@ pub struct Promise {
 /// The durable facts of a server.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Own {
-    /// Its id.
+    /// The id of the server.
     pub server: ServerUuid,
-    /// Its `bootstrap_expect`; 0 means that it waits for admission.
+    /// The `bootstrap_expect` of the server; 0 means that it waits for admission.
     pub expect: usize,
-    /// The cluster of its log; absent if the log is empty.
+    /// The cluster of the server's log; absent if the log is empty.
     pub cluster: Option<ClusterId>,
-    /// Its promise.
+    /// The promise that the server has stored.
     pub promise: Option<Promise>,
 }
 
-/// What the member table shows of a server of the same region, this one included or not.
+/// A row of the member table: a server of the same region. The table may contain the server itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Candidate {
-    /// Its id.
+    /// The id of the server.
     pub server: ServerUuid,
-    /// Its `bootstrap_expect`.
+    /// The `bootstrap_expect` of the server.
     pub expect: usize,
-    /// The cluster of its log.
+    /// The cluster of the server's log; absent if the log is empty.
     pub cluster: Option<ClusterId>,
 }
 

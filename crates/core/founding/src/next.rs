@@ -6,26 +6,26 @@ use std::collections::{BTreeMap, BTreeSet};
 /// The next step of a server.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Step {
-    /// The server has a log: founding is over. The promise is deleted: if the log is lost, the server must not take part
-    /// under its old number again.
+    /// The server has a log, so the founding has ended. Delete the promise: a server that loses its log must not take
+    /// part again under its old number.
     Done,
-    /// Nothing can be done before the named change.
+    /// The server can do nothing before the named change.
     Wait(Wait),
-    /// Draw a new cluster id, and store the promise to this founding of one's own.
+    /// Generate a new cluster id, and store the promise to this founding of the server itself.
     Propose {
         /// The servers of the founding.
         servers: BTreeSet<ServerUuid>,
     },
-    /// Ask these servers for their promises.
+    /// Request promises from the missing servers.
     Ask {
         /// The proposed founding.
         founding: Founding,
         /// The servers that have not promised.
         missing: BTreeSet<ServerUuid>,
     },
-    /// Delete one's own promise, and then propose its cluster never again.
+    /// Delete the server's own promise, and never again propose its cluster.
     Withdraw {
-        /// The reason.
+        /// The refusal that causes the withdrawal.
         because: Refusal,
     },
     /// Ask the proposer whether the founding still stands ([`crate::stands`]); if not, delete the promise.
@@ -33,8 +33,8 @@ pub enum Step {
         /// The founding that is promised.
         founding: Founding,
     },
-    /// All servers have promised: write the log's first entry, durably, with all servers as voters, unless the log has
-    /// entries. Then delete the promise: until then, a restarted server repeats this step.
+    /// All servers have promised. Write the first entry of the log, durably, with all servers as voters, unless the
+    /// log has entries. Then delete the promise; before that, a restarted server repeats this step.
     Found(Founding),
 }
 
@@ -52,7 +52,7 @@ pub enum Wait {
     Few {
         /// The number of known servers without a log, this one included.
         found: usize,
-        /// The expected number.
+        /// The number of servers that this one expects.
         expect: usize,
     },
     /// A server expects another number.

@@ -15,26 +15,26 @@ pub enum Planted {
     Nothing,
     /// A server founds as soon as it sees N servers.
     FirstSeenN,
-    /// The promises of a majority are enough.
+    /// The promises of a majority suffice.
     Majority,
-    /// A promise runs out.
+    /// A promise expires.
     PromiseExpires,
-    /// A promise is in memory only.
+    /// A promise is stored only in memory.
     PromiseNotStored,
     /// A cluster admits a server that is promised to another founding.
     AdmittedDespitePromise,
 }
 
-/// What is explored.
+/// The bounds of an exploration.
 #[derive(Clone, Debug)]
 pub struct Setting {
     pub servers: u8,
     pub expect: usize,
-    /// How many crashes may happen.
+    /// The largest number of crashes.
     pub crashes: u8,
-    /// How many cluster ids may be drawn.
+    /// The largest number of proposed cluster ids.
     pub proposals: u8,
-    /// Which servers are there at the beginning of the run.
+    /// The fault in the rules of this exploration.
     pub planted: Planted,
 }
 
@@ -47,7 +47,7 @@ pub enum Message {
     Fallen { to: u8, founding: Founding },
 }
 
-/// A server: its durable facts, and what a crash loses.
+/// A server, with its durable facts and the answers that a crash loses.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Server {
     pub own: Own,
@@ -146,8 +146,8 @@ impl Setting {
         }
     }
 
-    /// Returns the different steps of a server over all member tables: each other server is missing, has its present
-    /// row, or has the row from before it was in a cluster.
+    /// Returns the different steps of a server over all member tables. In a table, each other server is missing, has
+    /// its present row, or has the row from before it was in a cluster.
     fn steps(&self, state: &State, server: u8) -> Vec<Step> {
         let others: Vec<u8> = (0..self.servers).filter(|other| *other != server).collect();
         let mut steps = Vec::new();
@@ -295,8 +295,8 @@ impl Setting {
         events.extend(state.messages.iter().cloned().map(Event::Arrive));
     }
 
-    /// Returns the final state of a fair continuation without new crashes: all servers see each other, and each message
-    /// arrives once.
+    /// Returns the final state of a fair continuation without new crashes: all servers see each other, and each
+    /// message arrives once.
     pub fn in_quiet(&self, state: &State) -> State {
         let mut state = State { proposals: u8::MAX, ..state.clone() };
         for _ in 0..60 {
