@@ -10,11 +10,11 @@ use tokio::sync::OwnedMutexGuard;
 
 type Locks<K> = Mutex<HashMap<K, Arc<tokio::sync::Mutex<()>>>>;
 
-/// One lock for each key: at most one guard of a key exists at a time. Waiters of a key are served in the order of their
-/// calls. Memory is used only for keys that are locked or waited for. Cheap to clone; clones share their locks.
+/// One lock for each key: at most one guard of a key exists at a time. Waiters of a key are served in the order of
+/// their calls. The lock uses memory only for keys with a holder or waiters. Clones share their locks.
 pub struct KeyedLock<K: Eq + Hash>(Arc<Locks<K>>);
 
-/// The exclusive right to a key, given back when dropped.
+/// The exclusive right to a key, which is released on drop.
 #[must_use = "the lock is released when the guard is dropped"]
 pub struct KeyedGuard<K: Eq + Hash> {
     // Fields are dropped in this order: the lock is released before its entry is removed.
@@ -44,8 +44,8 @@ impl<K: Eq + Hash + Clone> KeyedLock<K> {
         KeyedGuard { _held: held, _entry: entry }
     }
 
-    /// Waits for the lock of a key, but not longer than `timeout`. A lock that is free is returned also when `timeout` is
-    /// zero.
+    /// Waits for the lock of a key, but not longer than `timeout`. A lock that is free is returned also when
+    /// `timeout` is zero.
     pub async fn lock_within(&self, key: &K, timeout: Duration) -> Option<KeyedGuard<K>> {
         tokio::time::timeout(timeout, self.lock(key)).await.ok()
     }
@@ -66,14 +66,14 @@ impl<K: Eq + Hash> Drop for Entry<K> {
     fn drop(&mut self) {
         let mut locks = guard(&self.locks);
         drop(self.lock.take());
-        // Entries are made under the same lock, so nobody can come to use this one now.
+        // Entries are created under the same lock, so no other caller can begin to use this one now.
         if locks.get(&self.key).is_some_and(|lock| Arc::strong_count(lock) == 1) {
             locks.remove(&self.key);
         }
     }
 }
 
-/// Each holder makes one whole change, so a panic leaves nothing half done.
+/// Locks the table. Each holder makes one complete change, so a panic leaves no partial change.
 fn guard<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock()
 }
@@ -139,7 +139,7 @@ mod tests {
                 let _guard = locks.lock(&"v").await;
                 order.send(n).unwrap();
             });
-            // Lets the task come to its wait: the runtime has one thread.
+            // Lets the task begin its wait: the runtime has one thread.
             tokio::task::yield_now().await;
         }
         drop((first, order));
@@ -158,7 +158,7 @@ mod tests {
         for wait in &mut waits {
             assert!(futures_pending(wait).await);
         }
-        // The lock is handed to the first waiter, which is dropped before it runs again.
+        // The lock passes to the first waiter, which is dropped before it runs again.
         drop(held);
         assert!(locks.try_lock(&"v").is_none(), "waiters come first");
         drop(waits.remove(0));
@@ -170,7 +170,7 @@ mod tests {
         assert!(locks.try_lock(&"v").is_some());
     }
 
-    /// Polls once.
+    /// Polls a future once, and returns whether it is pending.
     async fn futures_pending<F: Future + Unpin>(future: &mut F) -> bool {
         std::future::poll_fn(|cx| {
             std::task::Poll::Ready(std::pin::Pin::new(&mut *future).poll(cx).is_pending())

@@ -15,7 +15,7 @@ pub fn encode_form(text: &str) -> String {
     encode(text).replace("%20", "+")
 }
 
-/// Decodes `%41`. Other uses of `%` stay; bytes that are not UTF-8 become U+FFFD.
+/// Decodes sequences such as `%41`. Other uses of `%` stay; bytes that are not UTF-8 become U+FFFD.
 pub fn decode(text: &str) -> String {
     percent_decode_str(text).decode_utf8_lossy().into_owned()
 }
