@@ -7,8 +7,8 @@ use caravan_hcl::parse::MAX_DEPTH;
 use serde_json::Value as Json;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// The maximum number of parts of the schema that one configuration fills in. Without it, a small text of many empty
-/// blocks takes much memory.
+/// The maximum number of parts of the schema that one configuration fills in. Without this limit, a small text of
+/// many empty blocks takes much memory.
 const MAX_PARTS: usize = 1_000_000;
 
 /// The maximum number of problems that are reported.
@@ -47,7 +47,7 @@ fn is_shallow(json: &Json, depth: usize) -> bool {
 
 struct Decoder {
     problems: Vec<Problem>,
-    /// How many more parts of the schema may be filled in.
+    /// The number of parts of the schema that may still be filled in.
     left: usize,
 }
 

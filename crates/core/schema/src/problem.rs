@@ -22,7 +22,7 @@ pub enum Problem {
     WrongType {
         /// The path of the argument.
         path: String,
-        /// Why the value has no conversion to the argument's type.
+        /// The reason that the value has no conversion to the argument's type.
         why: String,
     },
     /// An argument is set more than once.
@@ -89,7 +89,7 @@ pub enum Problem {
 }
 
 impl Problem {
-    /// Returns the path that the problem is about; empty for the whole configuration.
+    /// Returns the path of the problem; empty for the whole configuration.
     #[must_use]
     pub fn path(&self) -> &str {
         match self {

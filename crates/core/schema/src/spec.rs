@@ -12,7 +12,7 @@ pub const MAX_DEPTH: usize = 64;
 /// An attribute or a block with an empty name has the name of its key in the surrounding object.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RawSpec {
-    /// Nothing, which is an error.
+    /// An empty part, which is an error.
     Missing,
     /// Several parts of the same body, which become a map.
     Object(BTreeMap<String, RawSpec>),
@@ -78,9 +78,9 @@ pub enum RawSpec {
     },
     /// A value that replaces another one if that is null.
     Default {
-        /// The part whose value counts unless it is null.
+        /// The part whose value is used unless it is null.
         primary: Box<RawSpec>,
-        /// The value if `primary` is null.
+        /// The part whose value is used if `primary` is null.
         default: Box<RawSpec>,
     },
     /// A constant, as an expression.
@@ -121,14 +121,14 @@ pub struct SpecError {
 }
 
 impl SpecError {
-    /// Returns what is wrong.
+    /// Returns the reason that the schema is invalid.
     #[must_use]
     pub fn fault(&self) -> &Fault {
         &self.fault
     }
 }
 
-/// Why a part of a schema is invalid.
+/// The reason that a part of a schema is invalid.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Fault {
     /// A type is invalid.
@@ -169,14 +169,14 @@ struct Place {
     path: String,
 }
 
-/// Kinds of parts of a schema.
+/// The kind of a part of a schema.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Part {
     /// The whole schema, without a path.
     Whole,
     Attribute,
     Block,
-    /// A part without a name of its own, by its key.
+    /// A part without its own name, named by its key.
     Key,
 }
 

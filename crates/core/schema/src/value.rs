@@ -130,7 +130,8 @@ fn number(n: &Number) -> Value {
         return Value::Int(whole);
     }
     let float = n.to_f64();
-    // 0.1 has no exact representation, but reads back from its shortest digits. Go programs want it as a float.
+    // 0.1 has no exact representation, but its shortest digits read back to the same number. Go programs require a
+    // float here.
     let exact = Number::from_f64(float).as_ref() == Some(n);
     if exact || format!("{float:e}").parse().as_ref() == Ok(n) {
         Value::Float(float)
