@@ -1,19 +1,20 @@
 //! Histograms over `u64` with buckets that grow by powers of two, four to each.
 //!
-//! openraft counts its batch sizes with a crate of this name, which builds lookup tables for every
-//! resolution at first use: 27 MiB that stay resident, almost the whole budget of an idle agent.
-//! The workspace puts this crate in its place (`[patch.crates-io]`); it has the part of the
-//! interface that openraft uses. `docs/adr/0001-consensus.md` tells when it can go.
+//! openraft counts its batch sizes with a crate of this name. That crate builds lookup tables for every resolution at
+//! first
+//! use: 27 MiB that stay resident, almost the whole budget of an idle agent. The workspace replaces it by this crate
+//! (`[patch.crates-io]`), which has only the interface that openraft uses. `docs/adr/0001-consensus.md` names the
+//! condition under which this crate can be removed.
 
 use std::fmt;
 use std::marker::PhantomData;
 
-/// Values below this have a bucket each; above, each power of two has as many.
+/// The number of buckets for each power of two. Values below this number have one bucket each.
 const STEP: usize = 4;
 const STEP_BITS: usize = 2;
 const BUCKETS: usize = STEP + (u64::BITS as usize - STEP_BITS) * STEP;
 
-/// Counts values by bucket. `T` is not used: it is a part of the interface that is stood in for.
+/// A count of values by bucket. `T` has no use here; it belongs to the interface that this crate replaces.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Histogram<T = ()> {
     counts: Vec<u64>,
@@ -33,7 +34,7 @@ impl<T> fmt::Debug for Histogram<T> {
 }
 
 impl<T> Histogram<T> {
-    /// An empty histogram. Takes no memory for buckets until something is recorded.
+    /// Returns an empty histogram, which takes no memory for buckets before the first value.
     #[must_use]
     pub fn new() -> Self {
         Self { counts: Vec::new(), label: PhantomData }
@@ -53,14 +54,14 @@ impl<T> Histogram<T> {
         self.counts[bucket] = self.counts[bucket].saturating_add(times);
     }
 
-    /// How many values were counted.
+    /// Returns the number of counted values.
     #[must_use]
     pub fn total(&self) -> u64 {
         self.counts.iter().fold(0, |sum, count| sum.saturating_add(*count))
     }
 
-    /// The smallest value of the bucket below which `permille` thousandths of the values lie; 0 if
-    /// there are none.
+    /// Returns the smallest value of the bucket that contains the value at a rank of `permille` thousandths; 0
+    /// without values.
     #[must_use]
     pub fn permille(&self, permille: u64) -> u64 {
         let total = u128::from(self.total());
@@ -75,7 +76,7 @@ impl<T> Histogram<T> {
         0
     }
 
-    /// The usual percentiles.
+    /// Returns the usual percentiles.
     #[must_use]
     pub fn percentile_stats(&self) -> PercentileStats {
         PercentileStats {
@@ -92,7 +93,7 @@ impl<T> Histogram<T> {
     }
 }
 
-/// Bucket of a value: exact below [`STEP`], then by the highest bit and the two that follow it.
+/// Returns the bucket of a value: exact below [`STEP`], then by the highest bit and the two bits after it.
 fn bucket(value: u64) -> usize {
     let high = (u64::BITS - value.leading_zeros()) as usize;
     if high <= STEP_BITS {
@@ -111,26 +112,26 @@ fn smallest(bucket: usize) -> u64 {
     ((STEP + step) as u64) << shift
 }
 
-/// Percentiles of a histogram.
+/// The percentiles of a histogram.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PercentileStats {
-    /// How many values were counted.
+    /// The number of counted values.
     pub samples: u64,
-    /// 0.1 percent of the values are below.
+    /// The value at 0.1 percent.
     pub p0_1: u64,
-    /// 1 percent.
+    /// The value at 1 percent.
     pub p1: u64,
-    /// 5 percent.
+    /// The value at 5 percent.
     pub p5: u64,
-    /// 10 percent.
+    /// The value at 10 percent.
     pub p10: u64,
-    /// Half of them.
+    /// The median.
     pub p50: u64,
-    /// 90 percent.
+    /// The value at 90 percent.
     pub p90: u64,
-    /// 99 percent.
+    /// The value at 99 percent.
     pub p99: u64,
-    /// 99.9 percent.
+    /// The value at 99.9 percent.
     pub p99_9: u64,
 }
 
@@ -141,18 +142,18 @@ impl fmt::Display for PercentileStats {
     }
 }
 
-/// Several histograms as text, a line for each.
+/// A text with one line for each histogram.
 #[derive(Clone, Debug, Default)]
 pub struct AsciiChart(Vec<(String, PercentileStats)>);
 
 impl AsciiChart {
-    /// An empty chart.
+    /// Returns an empty chart.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Adds a histogram under a name.
+    /// Returns the chart with another histogram, under a name.
     #[must_use]
     pub fn add<T>(mut self, name: impl Into<String>, histogram: Histogram<T>) -> Self {
         self.0.push((name.into(), histogram.percentile_stats()));
