@@ -1,7 +1,7 @@
 //! Counters and timings since the start of the agent, by name and labels, in bounded memory.
 //!
 //! Components record events with [`Meters::count`] and [`Meters::time`]; the endpoint `/v1/metrics` reads all of them
-//! with [`Meters::told`]. Values derived from the state are not stored here: each request computes them.
+//! with [`Meters::readings`]. Values derived from the state are not stored here: each request computes them.
 
 mod recent;
 
@@ -12,25 +12,25 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// Maximum number of series. Labels may contain names of jobs, which accumulate over time. Beyond this number, the
-/// least recently updated series is removed.
+/// The maximum number of series. Labels may contain names of jobs, which accumulate over time. Beyond this number,
+/// the least recently updated series is removed.
 pub const MAX_SERIES: usize = 2048;
 
 /// Label names with their values.
 pub type Labels = Vec<(&'static str, String)>;
 
-/// Statistics of the values of a series.
+/// The statistics of the values of a series.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Aggregate {
-    /// Number of values.
+    /// The number of values.
     pub count: u64,
-    /// Sum of the values.
+    /// The sum of the values.
     pub sum: f64,
-    /// Sum of the squares of the values.
+    /// The sum of the squares of the values.
     pub sum_of_squares: f64,
-    /// Smallest value; 0 without values.
+    /// The smallest value; 0 without values.
     pub min: f64,
-    /// Largest value; 0 without values.
+    /// The largest value; 0 without values.
     pub max: f64,
 }
 
@@ -81,22 +81,22 @@ fn whole(n: u64) -> f64 {
 /// A name with labels, and the statistics of its values.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Series {
-    /// Name without a prefix, words joined by dots: `worker.submit_plan`.
+    /// The name without a prefix, words joined by dots: `worker.submit_plan`.
     pub name: &'static str,
-    /// Labels, ordered by name.
+    /// The labels, ordered by name.
     pub labels: Labels,
-    /// Statistics of the values; durations in milliseconds.
+    /// The statistics of the values; durations in milliseconds.
     pub values: Aggregate,
-    /// Quantiles of the latest values of a sample; absent for a counter.
+    /// The quantiles of the latest values of a sample; absent for a counter.
     pub quantiles: Quantiles,
 }
 
 /// All series at one moment.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Readings {
-    /// Series of events.
+    /// The series of events.
     pub counters: Vec<Series>,
-    /// Series of durations.
+    /// The series of durations.
     pub samples: Vec<Series>,
 }
 
@@ -120,7 +120,7 @@ struct Row {
 #[derive(Debug, Default)]
 struct Kept {
     series: BTreeMap<Key, Row>,
-    /// Grows with each value; shows which series was updated least recently.
+    /// A counter of all values, which shows the series that was updated least recently.
     clock: u64,
 }
 

@@ -6,12 +6,12 @@ use std::time::{Duration, Instant};
 /// The quantiles that a summary contains.
 pub const QUANTILES: [f64; 3] = [0.5, 0.9, 0.99];
 
-/// Values at [`QUANTILES`]; `None` without recent values.
+/// The values at [`QUANTILES`]; `None` without recent values.
 pub type Quantiles = Option<[f64; 3]>;
 
-/// How long a value counts.
+/// The time for which a value counts.
 const WINDOW: Duration = Duration::from_secs(60);
-/// Maximum number of values per series, which bounds its memory.
+/// The maximum number of values per series, which bounds its memory.
 const MAX_VALUES: usize = 128;
 
 /// The latest values of a sample, oldest first.
@@ -37,7 +37,7 @@ impl Recent {
         let lately = |(at, _): &&(Instant, f64)| now.saturating_duration_since(*at) <= WINDOW;
         let mut values: Vec<f64> = self.0.iter().filter(lately).map(|(_, value)| *value).collect();
         values.sort_by(f64::total_cmp);
-        // In thousandths, so that the rank is a whole number.
+        // The rank is computed in thousandths, so that it is a whole number.
         let ranked = |thousandths: usize| {
             let rank = (values.len() * thousandths).div_ceil(1000).max(1);
             values.get(rank - 1).copied()
