@@ -24,7 +24,7 @@ const UNMOUNT_TIMEOUT: Duration = Duration::from_secs(5);
 /// Paths at which a thread is still unmounting. No second thread starts for the same path.
 static WORKING: Mutex<BTreeSet<PathBuf>> = Mutex::new(BTreeSet::new());
 
-/// How to treat a mount.
+/// The treatment of a mount below the directory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Treatment {
     /// The caller made the mount, and its content is not needed: unmount it even while a process uses it.
@@ -49,17 +49,17 @@ pub struct Found<'a> {
 /// A mount that remains.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LeftMount {
-    /// The path that it is mounted on.
+    /// The path of the mount.
     pub path: PathBuf,
     /// Type of its file system.
     pub fs_type: String,
-    /// Its source as in the mount table, usually a device.
+    /// The source as in the mount table, usually a device.
     pub source: String,
-    /// Why it remains.
+    /// The reason that the mount remains.
     pub reason: LeftReason,
 }
 
-/// Why a mount remains.
+/// The reason that a mount remains.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LeftReason {
     /// A process uses the mount, in this or another mount namespace (`EBUSY`).

@@ -136,7 +136,7 @@ pub fn limit_bounding(set: CapSet) -> Result<()> {
                 remove_capability_from_bounding_set(bit).map_err(Error::call("drop a capability"))?;
             }
             Ok(_) => {}
-            // The first number that this kernel does not know.
+            // The first number that this kernel does not have.
             Err(_) => break,
         }
     }

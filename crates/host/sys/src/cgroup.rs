@@ -93,7 +93,7 @@ pub struct Limits {
     pub memory_high: Option<u64>,
     /// Memory in bytes that the kernel reclaims last when memory is short.
     pub memory_reserved: Option<u64>,
-    /// Swap in bytes beside the memory limit. Version 1 can only switch swapping off.
+    /// Swap in bytes, in addition to the memory limit. Version 1 can only switch swapping off.
     pub swap_max: Option<u64>,
     /// Maximum number of processes and threads.
     pub pids_max: Option<u64>,
@@ -277,8 +277,9 @@ impl Cgroup {
         }
     }
 
-    /// Kills every process in the group and in groups below: in one step on version 2 (`cgroup.kill`, Linux 5.14); on version 1 after
-    /// freezing it, so that none escapes by forking. Processes may still be exiting when this returns.
+    /// Kills every process in the group and in groups below. On version 2 this is one step (`cgroup.kill`, Linux
+    /// 5.14). On version 1 the group is frozen first, so that no process escapes by forking. Processes may still be
+    /// exiting when this returns.
     pub fn kill(&self) -> Result<()> {
         match &self.kind {
             Kind::V2(g) if g.kill()? => Ok(()),
@@ -338,7 +339,7 @@ impl Cgroup {
         }
     }
 
-    /// Returns how many processes of the group and of groups below were killed for lack of memory.
+    /// Returns the number of processes of the group and of groups below that were killed for lack of memory.
     pub fn oom_kills(&self) -> Result<u64> {
         match &self.kind {
             Kind::V1(g) => g.oom_kills(),
@@ -362,7 +363,7 @@ impl Cgroup {
     }
 }
 
-/// Returns how the kernel enforces device rules on a machine, or why it cannot.
+/// Returns the mechanism by which the kernel enforces device rules on a machine, or the reason that it cannot.
 pub fn device_mechanism(hierarchy: &Hierarchy) -> Result<DeviceMechanism, DeviceRefusal> {
     match hierarchy {
         Hierarchy::V1(controllers) if controllers.contains_key(v1::DEVICES) => {
@@ -373,7 +374,7 @@ pub fn device_mechanism(hierarchy: &Hierarchy) -> Result<DeviceMechanism, Device
     }
 }
 
-/// Returns the groups below a directory, parents first. Tasks make such groups, and they may come and go meanwhile.
+/// Returns the groups below a directory, parents first. Tasks create such groups, which may appear and end meanwhile.
 fn nested(dir: &Path) -> Vec<PathBuf> {
     let mut found = Vec::new();
     let mut unread = vec![dir.to_owned()];
@@ -420,7 +421,8 @@ fn remove_dirs(dir: &Path) -> Result<()> {
     remove_dir(dir)
 }
 
-/// How long a group without visible processes may still hold one that ends: milliseconds, on a busy machine more than 500 of them.
+/// The maximum number of waits for the exit of processes that a group no longer lists. An exit takes milliseconds, on
+/// a busy machine more than 500 of them.
 const MAX_EXIT_WAITS: u32 = 10_000;
 const EXIT_WAIT: Duration = Duration::from_millis(1);
 

@@ -28,7 +28,7 @@ const DIRECTORY: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::
 const CREATE: OFlags =
     OFlags::RDWR.union(OFlags::CREATE).union(OFlags::EXCL).union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
 
-/// Whether a path below a directory may cross mounts.
+/// The treatment of mounts on a path below a directory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mounts {
     /// Mounts are followed, because the caller made them.
@@ -207,7 +207,7 @@ impl Dir {
             Ok(())
         })();
         written.map_err(|source| {
-            // Ignored, because the first error is the one that is reported.
+            // Ignore this error, because the caller receives the first one.
             let _left = unlinkat(&self.fd, &temporary, AtFlags::empty());
             failed()(source)
         })
@@ -219,7 +219,7 @@ impl Dir {
         let temporary = self.temporary(name)?;
         let file = self.create(&temporary, access)?;
         self.rename(&temporary, self, name).inspect_err(|_| {
-            // Ignored, because the first error is the one that is reported.
+            // Ignore this error, because the caller receives the first one.
             let _left = self.remove_file(&temporary);
         })?;
         Ok(file)
@@ -240,7 +240,7 @@ impl Dir {
             }
         };
         owned.and_then(|()| self.rename(&temporary, self, name)).inspect_err(|_| {
-            // Ignored, because the first error is the one that is reported.
+            // Ignore this error, because the caller receives the first one.
             let _left = self.remove_file(&temporary);
         })
     }

@@ -83,7 +83,7 @@ pub enum Error {
     /// The use of devices cannot be limited.
     #[error("the use of devices cannot be limited: {0}")]
     Devices(crate::cgroup::DeviceRefusal),
-    /// A name that the system does not know.
+    /// A name that the system does not have.
     #[error("unknown {kind} {name:?}")]
     UnknownName {
         /// `user`, `group`, `capability` or `signal`.

@@ -1,5 +1,5 @@
-//! The allocator of the programs (`docs/adr/0016-allocator.md`), and one that counts: the size of a value is the difference
-//! of the count before and after its creation.
+//! The allocator of the programs (`docs/adr/0016-allocator.md`), and a counting allocator: the size of a value is the
+//! difference of the count before and after its creation.
 
 use std::alloc::{GlobalAlloc, Layout};
 use std::ffi::{c_int, c_long};
@@ -8,14 +8,14 @@ use std::time::Duration;
 
 pub use mimalloc::MiMalloc;
 
-/// The option `mi_option_purge_delay` of mimalloc 3, in milliseconds. The crate exports the number of a few options only.
+/// The option `mi_option_purge_delay` of mimalloc 3, in milliseconds. The crate exports the numbers of few options.
 const PURGE_DELAY: c_int = 15;
 
-/// How long unused pages stay with the process. With the default of a second, an idle server gives pages back that it takes
-/// again a moment later, which is a third of its work.
+/// The time that unused pages stay with the process. With the default of one second, an idle server spends a third of
+/// its work on pages that it returns to the kernel and takes again a moment later.
 const DELAY: Duration = Duration::from_secs(10);
 
-/// Sets after how long unused pages go back to the kernel, for the whole process.
+/// Sets the time after which unused pages return to the kernel, for the whole process.
 pub fn delay_purges() {
     let millis = c_long::try_from(DELAY.as_millis()).unwrap_or(c_long::MAX);
     // SAFETY: the function stores a number in an atomic variable of mimalloc and ignores numbers of unknown options.
@@ -29,8 +29,8 @@ pub struct Counting<A> {
     bytes: AtomicUsize,
 }
 
-/// Returns about the heap bytes of a block. Allocators differ: that of glibc uses multiples of 16 bytes, with 8 of its own,
-/// and at least 32.
+/// Returns the approximate number of heap bytes of a block. Allocators differ: that of glibc uses multiples of 16
+/// bytes, at least 32, of which it needs 8 itself.
 fn taken(layout: Layout) -> usize {
     (layout.size() + 8).next_multiple_of(16).max(32)
 }

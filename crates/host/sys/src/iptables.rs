@@ -19,7 +19,7 @@ const NAME: usize = 32;
 /// The size of `struct ipt_getinfo`: the name, the hooks, five first rules, five policies, the number of rules and their
 /// size.
 const INFO: usize = NAME + 4 + 5 * 4 + 5 * 4 + 4 + 4;
-/// The place of the rules in `struct ipt_get_entries`, after the name, the size and padding.
+/// The offset of the rules in `struct ipt_get_entries`, after the name, the size and padding.
 const ENTRIES: usize = NAME + 8;
 /// The number of the hook for forwarded packets.
 const FORWARD: usize = 2;
@@ -29,9 +29,9 @@ const TARGET_OFFSET: usize = 88;
 const NEXT_OFFSET: usize = 90;
 /// The size of `struct ipt_entry`: the target of a rule without matches follows.
 const ENTRY: usize = 112;
-/// The place of the name in `struct xt_entry_target`.
+/// The offset of the name in `struct xt_entry_target`.
 const TARGET_NAME: usize = 2;
-/// The place of the verdict in `struct xt_standard_target`.
+/// The offset of the verdict in `struct xt_standard_target`.
 const VERDICT: usize = 32;
 const DROP: i32 = -1;
 const ACCEPT: i32 = -2;
@@ -93,8 +93,8 @@ fn short(bytes: &[u8], at: usize) -> Option<usize> {
     Some(usize::from(u16::from_ne_bytes(two.try_into().ok()?)))
 }
 
-/// Returns whether the first rule without conditions drops packets: the policy is the last one. `info` has the places of
-/// the first rule and of the policy of each chain.
+/// Returns whether the first rule without conditions drops packets: the policy is the last one. `info` has the
+/// offsets of the first rule and of the policy of each chain.
 fn chain_drops(info: &[u8], entries: &[u8]) -> bool {
     let hook = |first: usize| number(info, NAME + 4 + first * 20 + FORWARD * 4);
     let (Some(mut at), Some(policy)) = (hook(0), hook(1)) else { return false };
@@ -111,8 +111,8 @@ fn chain_drops(info: &[u8], entries: &[u8]) -> bool {
     false
 }
 
-/// Returns whether a rule drops or rejects each packet that reaches the rule; `None` if the rule has a condition, or does
-/// not decide about packets.
+/// Returns whether a rule drops or rejects each packet that reaches the rule; `None` if the rule has a condition, or
+/// does not decide about packets.
 fn drops_all(entry: &[u8]) -> Option<bool> {
     let is_unconditional =
         entry.get(..CONDITIONS)?.iter().all(|byte| *byte == 0) && short(entry, TARGET_OFFSET)? == ENTRY;

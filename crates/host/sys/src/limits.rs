@@ -7,8 +7,9 @@ use std::sync::OnceLock;
 /// The soft limit with which this process was started, once [`raise_open_files`] has changed it.
 static INHERITED: OnceLock<Option<u64>> = OnceLock::new();
 
-/// Raises the soft limit on open files to the hard limit, and returns the new one; `None` means unlimited. Programs that
-/// use select(2) need a low soft limit, so a shell gives 1024, which an agent with a thousand peers exceeds.
+/// Raises the soft limit on open files to the hard limit, and returns the new soft limit; `None` means unlimited.
+/// Programs that use select(2) need a low soft limit, so a shell sets 1024. An agent with a thousand peers needs
+/// more.
 ///
 /// # Errors
 /// If the kernel refuses the change.

@@ -109,7 +109,7 @@ fn stat_mount(path: &Path) -> Result<rustix::fs::Statx> {
     stat.map_err(Error::errno("stat the mount of", path))
 }
 
-/// How mount and unmount events propagate between a mount and its copies (mount_namespaces(7)).
+/// The propagation of mount and unmount events between a mount and its copies (mount_namespaces(7)).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Propagation {
     /// No propagation.
@@ -214,7 +214,7 @@ pub fn mount_tmpfs(target: &Path, size: u64, mode: u32) -> Result<()> {
     mount_fs("tmpfs", target, restrictions, &format!("size={size},mode={mode:o}"))
 }
 
-/// How to unmount.
+/// The way to unmount.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Unmount {
     /// Unmount now; fail if the mount is in use (`EBUSY`).

@@ -18,13 +18,13 @@ pub struct MountEntry {
     pub device: Device,
     /// The directory of the file system that is the root of this mount (`/` unless it is a bind mount).
     pub root: PathBuf,
-    /// The path that it is mounted on, relative to the process's root.
+    /// The path of the mount point, relative to the process's root.
     pub target: PathBuf,
     /// Per-mount options (`rw`, `nodev`, ...).
     pub options: Vec<String>,
     /// Peer group, if the mount is shared.
     pub shared: Option<u32>,
-    /// Peer group that it receives events from, if it is a slave.
+    /// The peer group from which the mount receives events, if it is a slave.
     pub master: Option<u32>,
     /// File system type.
     pub fs_type: String,
@@ -56,14 +56,14 @@ impl MountEntry {
     }
 }
 
-/// Waits for changes of the calling process's mount table (proc_pid_mountinfo(5): `POLLPRI`).
+/// A watch on the calling process's mount table (proc_pid_mountinfo(5): `POLLPRI`).
 #[derive(Debug)]
 pub struct Changes {
     table: std::fs::File,
     end: std::sync::Arc<OwnedFd>,
 }
 
-/// Ends the waiting for changes when it is dropped.
+/// A handle whose drop ends [`Changes::wait`].
 #[derive(Debug)]
 pub struct EndOfChanges(std::sync::Arc<OwnedFd>);
 

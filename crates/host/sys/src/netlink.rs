@@ -19,7 +19,7 @@ use std::os::fd::OwnedFd;
 const BUFFER: usize = 64 * 1024;
 /// The size of the queues of a socket: a transaction that creates a thousand port maps is one datagram.
 const QUEUE: usize = 16 * 1024 * 1024;
-/// How often a dump is repeated that a change interrupts.
+/// The number of attempts of a dump that changes interrupt.
 const MAX_DUMPS: usize = 16;
 
 /// A failed request: its kernel error without the object, which the caller adds.
@@ -90,8 +90,8 @@ impl Connection {
         }
     }
 
-    /// Sends a request for a list, and returns what `read` makes of each entry. A list that a change interrupts is
-    /// requested again.
+    /// Sends a request for a list, and returns the values that `read` creates from its entries. A list that a change
+    /// interrupts is requested again.
     fn dump<T>(
         &mut self,
         message: &Message,

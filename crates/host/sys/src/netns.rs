@@ -27,17 +27,17 @@ pub fn hold(path: &Path) -> Result<()> {
     let thread = std::thread::scope(|scope| scope.spawn(|| make(path)).join());
     let made = thread.unwrap_or_else(|_| Err(lost("the thread that makes it died")));
     if made.is_err() {
-        // Ignored, because the first error is the one that is reported.
+        // Ignore this error, because the caller receives the first one.
         let _left = let_go(path);
     }
     made
 }
 
-/// Holds at a path the network namespace that another file stands for, such as one that a container engine keeps. The
-/// same namespace that an earlier process holds there is kept, another one is released.
+/// Holds at a path the network namespace of another file, such as one that a container engine keeps. The same
+/// namespace that an earlier process holds there is kept, another one is released.
 ///
 /// # Errors
-/// If the file stands for no network namespace, or a step fails.
+/// If the file is no network namespace, or a step fails.
 pub fn hold_other(source: &Path, path: &Path) -> Result<()> {
     let namespace = File::open(source).map_err(Error::path("open", source))?;
     let identity = |found: &std::fs::Metadata| (found.dev(), found.ino());
@@ -55,7 +55,7 @@ pub fn hold_other(source: &Path, path: &Path) -> Result<()> {
     File::create(path).map_err(Error::path("create", path))?;
     let opened = format!("/proc/thread-self/fd/{}", namespace.as_raw_fd());
     mount::bind(Path::new(&opened), path, false).inspect_err(|_| {
-        // Ignored, because the first error is the one that is reported.
+        // Ignore this error, because the caller receives the first one.
         let _left = let_go(path);
     })
 }
@@ -107,7 +107,7 @@ fn enter_file(namespace: &File, path: &Path) -> Result<()> {
         .map_err(Error::errno("enter the network of", path))
 }
 
-/// Runs a function in the namespace held at a path, on a thread of its own.
+/// Runs a function in the namespace held at a path, on a separate thread.
 ///
 /// # Errors
 /// If the namespace cannot be entered, or the thread dies.
@@ -121,8 +121,8 @@ pub fn within<T: Send>(path: &Path, run: impl FnOnce() -> T + Send) -> Result<T>
     })
 }
 
-/// Runs a function in a new network namespace with only the loopback interface up, on a thread of its own. The namespace
-/// ends with the function.
+/// Runs a function in a new network namespace with only the loopback interface up, on a separate thread. The
+/// namespace ends with the function.
 ///
 /// # Errors
 /// If the namespace cannot be created, or the thread dies.
@@ -228,7 +228,7 @@ mod tests {
         hold_other(&first, &path).unwrap();
         assert_eq!(number(&path).unwrap(), before);
         assert_eq!(node(&path), node(&first));
-        // The holder made another one.
+        // The holder created another namespace.
         hold_other(&second, &path).unwrap();
         assert_ne!(number(&path).unwrap(), before);
         assert_eq!(node(&path), node(&second));

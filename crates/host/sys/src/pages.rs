@@ -24,8 +24,8 @@ pub fn release_program() -> Result<usize, Error> {
     let mut bytes = 0;
     for Mapping { start, end } in clean {
         let address = std::ptr::with_exposed_provenance_mut::<c_void>(start);
-        // SAFETY: the mapping is private, backed by a file, not writable, and has no page of its own, in memory or in
-        // swap: what is dropped is read again from the same file with the same content.
+        // SAFETY: the mapping is private, backed by a file, not writable, and has no private page, in memory or in
+        // swap: the dropped pages are read again from the same file with the same content.
         unsafe { madvise(address, end - start, Advice::LinuxDontNeed) }
             .map_err(Error::call("release pages of the program"))?;
         bytes += end - start;
@@ -42,7 +42,7 @@ pub fn resident_program() -> Result<u64, Error> {
 }
 
 /// Selects mappings whose content is certainly that of their file. The table of relocated addresses is not writable
-/// either, but has pages of its own: without them the program would jump to addresses of the file.
+/// either, but has private pages: without them the program would jump to addresses of the file.
 fn clean_mappings(smaps: &str) -> Vec<Mapping> {
     let mut found = Vec::new();
     let mut lines = smaps.lines().peekable();
@@ -73,7 +73,8 @@ fn head(line: &str) -> Option<Mapping> {
     (start < end).then_some(Mapping { start, end })
 }
 
-/// The lines after the first one begin with a name and a colon; a range of addresses has no colon.
+/// Returns whether a line is a field of a mapping: the lines after the first one begin with a name and a colon, and a
+/// range of addresses has no colon.
 fn is_field(line: &str) -> bool {
     line.split_ascii_whitespace().next().is_some_and(|name| name.ends_with(':'))
 }

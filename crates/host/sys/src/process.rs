@@ -29,8 +29,8 @@ fn pid_from_number(pid: u32) -> Result<Pid> {
     })
 }
 
-/// Returns when a process started, in clock ticks since boot (field 22 of proc_pid_stat(5)); `None` if it does not
-/// exist.
+/// Returns the start time of a process, in clock ticks since boot (field 22 of proc_pid_stat(5)); `None` if it does
+/// not exist.
 pub fn start_time(pid: u32) -> Result<Option<u64>> {
     Ok(read_stat(pid)?.map(|stat| stat.start_time))
 }
@@ -191,9 +191,9 @@ pub fn fork(child: impl FnOnce() -> i32) -> Result<u32> {
 }
 
 /// Forks the calling process as [`fork`] does, if possible into a control group of version 2
-/// ([`crate::cgroup::Cgroup::entry`]): the child then is in the group from its first instruction, and no process moves
-/// between groups. `child` receives whether it is in the group. Kernels before 5.7 cannot do it, nor can a group that
-/// accepts no process.
+/// ([`crate::cgroup::Cgroup::entry`]). The child then is in the group from its first instruction, and no process
+/// moves between groups. `child` receives whether it is in the group. Kernels before 5.7 cannot fork into a group,
+/// and some groups accept no process.
 pub fn fork_into(group: Option<BorrowedFd<'_>>, child: impl FnOnce(bool) -> i32) -> Result<u32> {
     let Some(group) = group else { return fork(|| child(false)) };
     require_one_thread()?;
@@ -215,14 +215,14 @@ pub fn fork_into(group: Option<BorrowedFd<'_>>, child: impl FnOnce(bool) -> i32)
 /// The flag of clone3(2) for the field `cgroup` (linux/sched.h).
 const CLONE_INTO_CGROUP: u64 = 0x2_0000_0000;
 
-/// Forks the calling process on behalf of its parent: as [`fork`], but the new process is a child of the caller's
+/// Forks the calling process on behalf of its parent, as [`fork`] does. The new process is a child of the caller's
 /// parent (`CLONE_PARENT` of clone(2)), which also reaps it.
 pub fn fork_sibling(child: impl FnOnce() -> i32) -> Result<u32> {
     require_one_thread()?;
     let flags = libc::c_long::from(libc::CLONE_PARENT | libc::SIGCHLD);
     let none: libc::c_long = 0;
     // SAFETY: as in `fork`. Without CLONE_VM and without a stack, clone(2) copies the process as fork(2) does. The C
-    // library's copy of the thread id becomes stale, which only its mutexes that know their owner use; one thread
+    // library's copy of the thread id becomes stale, which only its mutexes that record their owner use; one thread
     // cannot contend for them.
     match unsafe { libc::syscall(libc::SYS_clone, flags, none, none, none, none) } {
         0 => run_and_exit(child),
@@ -358,8 +358,8 @@ pub fn signal_name(number: i32) -> Option<&'static str> {
     SIGNALS.iter().find(|(_, n)| *n == number).map(|(name, _)| *name)
 }
 
-/// Gives every signal its default action and unblocks all signals, as a program expects at its start. Rust's runtime
-/// ignores `SIGPIPE`, and both an ignored signal and the mask survive execve(2).
+/// Sets every signal to its default action and unblocks all signals, as a program expects at its start. Rust's
+/// runtime ignores `SIGPIPE`, and both an ignored signal and the mask survive execve(2).
 pub fn reset_signals() -> Result<()> {
     for (_, number) in SIGNALS {
         if number != libc::SIGKILL && number != libc::SIGSTOP {

@@ -12,7 +12,7 @@ use std::os::fd::AsFd;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
-/// How a directory was made unwritable.
+/// The means by which a directory was made unwritable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Seal {
     /// The immutable attribute (ioctl_iflags(2)), which also stops root.

@@ -1,7 +1,7 @@
 //! Unix sockets: in directories with long names, and as carriers of descriptors.
 //!
 //! A socket address has at most 107 bytes (unix(7)); paths of allocation directories are longer. The directory is
-//! opened and the address goes through `/proc/self/fd`, so that only the last name counts.
+//! opened, and the address begins with its path in `/proc/self/fd`, so that only the last name counts.
 
 use crate::{Error, Result};
 use rustix::net::{
@@ -30,8 +30,8 @@ pub fn send_descriptors(socket: impl AsFd, descriptors: &[BorrowedFd<'_>]) -> io
     Ok(())
 }
 
-/// Receives what [`send_descriptors`] sent; `None` if the other side has closed the socket. The descriptors are closed
-/// when a program is executed.
+/// Receives the descriptors that [`send_descriptors`] sent; `None` if the other side has closed the socket. The
+/// descriptors are closed when a program is executed.
 pub fn receive_descriptors(socket: impl AsFd) -> io::Result<Option<Vec<OwnedFd>>> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_DESCRIPTORS))];
     let mut control = RecvAncillaryBuffer::new(&mut space);

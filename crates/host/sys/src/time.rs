@@ -63,7 +63,7 @@ mod stepped {
     use std::path::PathBuf;
     use std::sync::OnceLock;
 
-    /// Read once, so that later changes of the environment do not change the clock.
+    /// The path of the file, read once, so that later changes of the environment do not change the clock.
     static FILE: OnceLock<Option<PathBuf>> = OnceLock::new();
 
     /// Returns the seconds to add now; `None` without the variable or while the file contains no number.

@@ -17,18 +17,19 @@ use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-/// Refuses symbolic links, `..` and other mounts.
+/// The flags that refuse symbolic links, `..` and other mounts.
 const BELOW: ResolveFlags =
     ResolveFlags::BENEATH.union(ResolveFlags::NO_SYMLINKS).union(ResolveFlags::NO_XDEV);
-/// As [`BELOW`], for the way back up: `..` must be allowed, and the identity of the directory is checked instead.
+/// The flags for the way back up, as [`BELOW`]: `..` must be allowed, and the identity of the directory is checked
+/// instead.
 const UPWARDS: ResolveFlags = ResolveFlags::NO_SYMLINKS.union(ResolveFlags::NO_XDEV);
 const DIRECTORY: OFlags =
     OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
 const FILE: OFlags = OFlags::RDONLY.union(OFlags::NOFOLLOW).union(OFlags::NONBLOCK).union(OFlags::CLOEXEC);
-/// How often another process may refill a directory before the removal fails.
+/// The number of times that another process may refill a directory before the removal fails.
 const MAX_REFILLS: usize = 64;
 
-/// Whether a removal lifts seals ([`crate::seal`]).
+/// The treatment of seals ([`crate::seal`]) in a removal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Seals {
     /// An immutable entry ends the removal with an error.
@@ -104,9 +105,9 @@ fn c_name(name: &OsStr, shown: &Path) -> Result<CString> {
 
 /// A directory on the way down.
 struct Level {
-    /// Its name in its parent.
+    /// The name of the directory in its parent.
     name: CString,
-    /// Device and inode of its parent: a directory that was moved meanwhile has another parent.
+    /// Device and inode of the parent: a directory that was moved meanwhile has another parent.
     above: (u64, u64),
     refills: usize,
 }

@@ -4,7 +4,7 @@ use crate::{Error, Result};
 use nix::unistd::{Gid, Group, Uid, User, getgrouplist};
 use std::ffi::CString;
 
-/// The user and groups that a task runs as.
+/// The user and groups of a task.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Account {
     /// User id.
@@ -13,9 +13,9 @@ pub struct Account {
     pub gid: u32,
     /// Supplementary groups.
     pub groups: Vec<u32>,
-    /// Login name, if the host knows the user.
+    /// Login name, if the user has an entry on the host.
     pub name: Option<String>,
-    /// Home directory, if the host knows the user.
+    /// Home directory, if the user has an entry on the host.
     pub home: Option<std::path::PathBuf>,
 }
 

@@ -205,7 +205,7 @@ fn work_that_hangs_keeps_its_path_until_it_is_over_and_no_longer() {
     }
 }
 
-/// Work that ends just as its caller times out still frees the path.
+/// Work that ends at the timeout of its caller still frees the path.
 #[test]
 fn work_that_is_over_as_its_caller_gives_up_does_not_keep_its_path() {
     let path = Path::new("/ends/in/time/or/not");

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 pub(super) const CPUS: &str = "cpuset.cpus";
 /// The file with the memory nodes of a group.
 const MEMS: &str = "cpuset.mems";
-/// The file with the processors of which a group may make a partition (Linux 6.7).
+/// The file with the processors of which a group may be a partition (Linux 6.7).
 const EXCLUSIVE: &str = "cpuset.cpus.exclusive";
 /// The file that makes a group a partition: its processors leave all other groups.
 const PARTITION: &str = "cpuset.cpus.partition";
@@ -141,8 +141,8 @@ pub(super) fn make(mount: &Path, dir: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Makes a group of version 2 the only user of its processors, if the kernel can and no manager owns the groups above,
-/// whose files are part of the change. Otherwise nothing changes.
+/// Makes a group of version 2 the only user of its processors. Does nothing if a manager owns the groups above, whose
+/// files are part of the change. If the kernel refuses the partition, the group shares its processors.
 pub(super) fn isolate(root: &Path, dir: &Path, cpus: &str) {
     if is_managed() || !dir.join(EXCLUSIVE).exists() {
         return;

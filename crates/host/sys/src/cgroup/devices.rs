@@ -134,8 +134,8 @@ impl FromStr for DeviceRule {
     }
 }
 
-/// Merges rules for the same devices, as the kernel does on version 1: a use that needs two kinds of access is allowed
-/// if the rules for the device allow both together.
+/// Merges rules for the same devices, as the kernel does on version 1. A use that needs two kinds of access is
+/// allowed if the rules for the device allow both together.
 pub(super) fn merge(rules: &[DeviceRule]) -> Vec<DeviceRule> {
     let mut merged: Vec<DeviceRule> = Vec::new();
     for rule in rules {
@@ -165,7 +165,7 @@ impl std::fmt::Display for DeviceMechanism {
     }
 }
 
-/// The reason why the use of devices cannot be limited.
+/// The reason that the use of devices cannot be limited.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum DeviceRefusal {
     /// Version 1 without its controller.
@@ -210,16 +210,16 @@ pub(super) const CONTEXT_ACCESS_AND_KIND: i16 = 0;
 pub(super) const CONTEXT_MAJOR: i16 = 4;
 pub(super) const CONTEXT_MINOR: i16 = 8;
 
-/// Holds the verdict: 1 allows the use.
+/// The register of the verdict: 1 allows the use.
 const VERDICT: u8 = 0;
-/// Holds the context at the start, later an intermediate value.
+/// The register of the context at the start, later of an intermediate value.
 const CONTEXT: u8 = 1;
 const KIND: u8 = 2;
 const ACCESS: u8 = 3;
 const MAJOR: u8 = 4;
 const MINOR: u8 = 5;
 
-/// The kernel's number of a kind of device (`BPF_DEVCG_DEV_*`).
+/// Returns the kernel's number of a kind of device (`BPF_DEVCG_DEV_*`).
 pub(super) const fn kind_number(kind: DeviceKind) -> u16 {
     match kind {
         DeviceKind::Block => 1,
@@ -227,8 +227,8 @@ pub(super) const fn kind_number(kind: DeviceKind) -> u16 {
     }
 }
 
-/// Translates rules to a program that allows what a rule allows, and nothing else. The program tests the rules in their
-/// order: kind, uses, major and minor number. A test that fails jumps to the next rule.
+/// Translates rules to a program that allows the uses that a rule allows, and no others. The program tests the rules
+/// in their order: kind, uses, major and minor number. A test that fails jumps to the next rule.
 pub(super) fn assemble(rules: &[DeviceRule]) -> Vec<Instruction> {
     let with = |code, destination: u8, immediate: u32| Instruction {
         code,

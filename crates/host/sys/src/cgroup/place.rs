@@ -77,7 +77,7 @@ pub enum Place {
     /// The tree below this group, which the manager delegates to the agent's service. The agent itself is in another
     /// group below.
     Delegated(PathBuf),
-    /// None. The agent has to request a delegated group from the manager.
+    /// No part. The agent has to request a delegated group from the manager.
     Requested,
 }
 
@@ -94,8 +94,8 @@ impl Place {
 
     /// Decides by the group of the agent, whether a manager owns the tree, and which groups the manager has delegated.
     ///
-    /// A service that is itself in its delegated group cannot use the group for its tasks: a group with processes
-    /// passes no controllers to its children, and a group that passes controllers accepts no process, so the manager
+    /// A service that is itself in its delegated group cannot use the group for its tasks. A group with processes
+    /// passes no controllers to its children, and a group that passes controllers accepts no process. So the manager
     /// could not start the service again while tasks run.
     pub fn decide(own: Option<&Path>, is_managed: bool, is_delegated: impl Fn(&Path) -> bool) -> Self {
         if !is_managed {

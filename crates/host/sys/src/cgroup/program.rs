@@ -1,5 +1,5 @@
-//! Device programs at groups of version 2 (bpf(2)). An attached program belongs to its group: it stays when the process
-//! that attached it ends, applies to groups below, and goes with the group.
+//! Device programs at groups of version 2 (bpf(2)). An attached program belongs to its group: it remains when the
+//! process that attached it ends, applies to groups below, and is removed with the group.
 
 use super::devices::{DeviceRefusal, DeviceRule, Instruction, assemble};
 use crate::{Error, Result};
@@ -22,7 +22,7 @@ const AT_CGROUP_DEVICE: u32 = 6;
 const ALLOW_MULTI: u32 = 1 << 1;
 const REPLACE: u32 = 1 << 2;
 
-/// The name of our programs, which tells them from programs of others at the same group.
+/// The name of our programs, which distinguishes them from programs of others at the same group.
 const NAME: [u8; 16] = *b"caravan_devices\0";
 
 /// The most programs at one group (`BPF_CGROUP_MAX_PROGS` of the kernel).
@@ -112,10 +112,10 @@ fn address<T>(start: *const T) -> u64 {
     start.expose_provenance() as u64
 }
 
-/// Loads a program; it ends when nothing refers to it any more.
+/// Loads a program, which the kernel unloads when nothing refers to it any more.
 fn load_once(program: &[Instruction]) -> io::Result<OwnedFd> {
-    // The kernel wants a licence for every program, and gives some of its helpers only to GPL programs; this program
-    // calls none.
+    // The kernel requires a licence for every program, and allows some of its helpers only for GPL programs; this
+    // program calls none.
     let license = c"Apache-2.0";
     let mut attributes = Load {
         program_type: TYPE_CGROUP_DEVICE,
@@ -196,8 +196,8 @@ fn own_programs(group: BorrowedFd<'_>) -> io::Result<Vec<OwnedFd>> {
     Ok(own)
 }
 
-/// Limits a group to the devices of the rules, in place of earlier rules. The change is one step: no use is decided by
-/// none of them.
+/// Limits a group to the devices of the rules, in place of earlier rules. At every moment, the group has the program
+/// of the earlier rules, the new program, or both.
 pub(super) fn limit(dir: &Path, rules: &[DeviceRule]) -> Result<()> {
     let flags = OFlags::DIRECTORY | OFlags::CLOEXEC;
     let group = rustix::fs::open(dir, flags, Mode::empty()).map_err(Error::errno("open", dir))?;

@@ -119,7 +119,7 @@ impl Group {
         }
     }
 
-    /// Gives the group its own processors.
+    /// Limits the group to processors.
     fn set_cpus(&self, cpus: &str) -> Result<()> {
         let (Some(mount), Some(dir)) = (self.mounts.get(CPUSET), self.dirs.get(CPUSET)) else {
             return Err(Error::Malformed {
@@ -130,7 +130,7 @@ impl Group {
         cpuset::make(mount, dir)?;
         let set = write(&dir.join(cpuset::CPUS), cpus);
         if set.is_err() {
-            // Without limited processors, the directory would hold the task to all processors of the parent group.
+            // Without limited processors, the directory would limit the task to all processors of the parent group.
             let _unused = std::fs::remove_dir(dir);
         }
         set

@@ -25,7 +25,7 @@ const LOW: &str = "memory.low";
 /// The attribute with the device rules of a group, one a line. The kernel does not return the rules of a program.
 const RULES: &CStr = c"trusted.caravan.devices";
 
-/// Most bytes of [`RULES`].
+/// The maximum number of bytes of [`RULES`].
 const MAX_RULES: usize = 1 << 16;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -93,8 +93,8 @@ impl Group {
         failed
     }
 
-    /// Gives the groups above what their children reserve: the kernel protects no more memory of a group than the
-    /// groups above reserve. A failure only costs protection.
+    /// Sets the reserved memory of the groups above to the sum of their children's: the kernel protects no more
+    /// memory of a group than the groups above reserve. A failure only costs protection.
     fn reserve_above(&self) {
         let low = |dir: &Path| read_number(&dir.join(LOW)).ok().flatten().unwrap_or(0);
         for dir in self.dir.ancestors().skip(1).take_while(|dir| *dir != self.root) {
@@ -135,7 +135,7 @@ impl Group {
 
     fn set_devices(&self, rules: &[DeviceRule]) -> Result<()> {
         let lines: Vec<String> = rules.iter().map(ToString::to_string).collect();
-        // The text comes first: a program without its rules in the text would lose rules at the next change.
+        // Write the text first: a program without its rules in the text would lose rules at the next change.
         rustix::fs::setxattr(&self.dir, RULES, lines.join("\n").as_bytes(), XattrFlags::empty())
             .map_err(Error::errno("keep the device rules of", &self.dir))?;
         program::limit(&self.dir, rules)

@@ -139,7 +139,7 @@ pub(super) fn kind_of(stat: &Stat) -> Kind {
     }
 }
 
-/// How often a file may be replaced between two opens before [`open_own`] fails.
+/// The number of times that a file may be replaced between two opens before [`open_own`] fails.
 const MAX_REOPENS: usize = 8;
 
 /// Opens a file that a user may have planted, and fails for a hard link to a file of another user
@@ -147,7 +147,7 @@ const MAX_REOPENS: usize = 8;
 ///
 /// A user may remove the link right after the file was opened: the file then has one name when its links are counted.
 /// Therefore the entry that was opened must exist after the count: the only name of the file is then this entry.
-/// Both are looked at twice, because the kernel counts a removed link before it removes the entry.
+/// Both are checked twice, because the kernel counts a removed link before it removes the entry.
 pub fn open_own(
     open: impl Fn() -> Result<File>,
     owners: impl Fn() -> Vec<u32>,

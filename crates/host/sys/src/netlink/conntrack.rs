@@ -46,12 +46,12 @@ pub struct Way {
 pub struct Tracked {
     /// The packets of the side that opened the connection, before their translation.
     pub original: Way,
-    /// The answers, before their translation.
+    /// The packets of the other side, before their translation.
     pub reply: Way,
 }
 
 impl Tracked {
-    /// Returns whether an address is an end of the connection, before or after translation.
+    /// Returns whether a predicate holds for an end of the connection, before or after translation.
     pub fn involves(&self, is_meant: impl Fn(&IpAddr) -> bool) -> bool {
         let ends =
             [self.original.source, self.original.destination, self.reply.source, self.reply.destination];
@@ -100,7 +100,7 @@ pub fn remove(versions: &[Version], is_unwanted: impl Fn(&Tracked) -> bool) -> R
             }
             match connection.request(message) {
                 Ok(()) => count += 1,
-                // It has ended meanwhile.
+                // The connection has ended meanwhile.
                 Err(error) if error.kind() == ErrorKind::NotFound => {}
                 Err(error) => return Err(failed("remove", "a tracked connection")(error)),
             }

@@ -34,7 +34,7 @@ const IFA_ADDRESS: u16 = 1;
 const IFA_LOCAL: u16 = 2;
 const IFA_BROADCAST: u16 = 4;
 const IFA_FLAGS: u16 = 8;
-/// The address is used at once, without a search for another user of it (RFC 4862, section 5.4).
+/// The flag of an address that is used immediately, without a search for another user of it (RFC 4862, section 5.4).
 const IFA_F_NODAD: u32 = 2;
 /// The scope of addresses that are valid on one link only.
 const SCOPE_LINK: u8 = 253;
@@ -74,21 +74,21 @@ pub fn is_name(text: &str) -> bool {
 pub struct Link {
     /// The number of the interface in its namespace.
     pub index: u32,
-    /// Its name.
+    /// The name of the interface.
     pub name: String,
-    /// Its kind (`bridge`, `veth`); empty for hardware and the loopback interface.
+    /// The kind of the interface (`bridge`, `veth`); empty for hardware and the loopback interface.
     pub kind: String,
-    /// The text that its maker attached (`ip link set alias`).
+    /// The text that the creator of the interface attached (`ip link set alias`).
     pub alias: String,
     /// The hardware address.
     pub mac: Mac,
     /// The largest packet in bytes.
     pub mtu: u32,
-    /// Whether it is set up.
+    /// Whether the interface is up.
     pub is_up: bool,
-    /// Whether it is a loopback interface.
+    /// Whether the interface is a loopback interface.
     pub is_loopback: bool,
-    /// The index of the bridge that it is a port of.
+    /// The index of the bridge of which the interface is a port.
     pub master: Option<u32>,
     /// Whether the bridge sends packets back through this port.
     pub hairpin: bool,
@@ -103,7 +103,7 @@ pub struct Address {
     pub ip: IpAddr,
     /// The length of the network's prefix in bits.
     pub prefix: u8,
-    /// Whether it is valid on this link only.
+    /// Whether the address is valid on this link only.
     pub is_link_local: bool,
 }
 
@@ -112,9 +112,9 @@ pub struct Address {
 pub struct DefaultRoute {
     /// The index of the interface.
     pub index: u32,
-    /// The metric; the lowest wins.
+    /// The metric; the kernel uses the route with the lowest one.
     pub metric: u32,
-    /// Whether it is for IPv6.
+    /// Whether the route is for IPv6.
     pub is_ipv6: bool,
 }
 
@@ -123,7 +123,7 @@ pub struct DefaultRoute {
 pub struct Pair<'a, N> {
     /// The name of the end in this namespace.
     pub name: &'a str,
-    /// The index of the bridge that this end becomes a port of.
+    /// The index of the bridge of which this end becomes a port.
     pub bridge: u32,
     /// The largest packet in bytes, of both ends.
     pub mtu: u32,
@@ -272,7 +272,7 @@ impl Links {
         self.0.dump(&message, read_address).map_err(failed("list", "the addresses"))
     }
 
-    /// Adds an address; the address exists already (`EEXIST`) is an error of the kernel.
+    /// Adds an address. The kernel refuses an address that exists (`EEXIST`).
     ///
     /// # Errors
     /// If the kernel refuses.

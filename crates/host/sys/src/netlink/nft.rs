@@ -155,9 +155,9 @@ impl Transport {
 /// A table.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Table {
-    /// Its family.
+    /// The family of the table.
     pub family: Family,
-    /// Its name.
+    /// The name of the table.
     pub name: String,
 }
 
@@ -234,14 +234,14 @@ pub struct Element {
     pub note: String,
 }
 
-/// A rule, as far as its maker recognizes it.
+/// The properties of a rule by which its creator recognizes it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rule {
     /// The chain of the rule.
     pub chain: String,
     /// The kernel's number of the rule.
     pub handle: u64,
-    /// Its note; empty if it has none.
+    /// The note of the rule; empty if it has none.
     pub note: String,
 }
 
@@ -250,7 +250,7 @@ pub struct Rule {
 pub struct Chain {
     /// The table of the chain.
     pub table: String,
-    /// Its name.
+    /// The name of the chain.
     pub name: String,
     /// Whether the kernel passes forwarded packets to the chain, and its policy or a rule without conditions drops them.
     pub drops_forwarded: bool,
@@ -307,7 +307,7 @@ impl Transaction {
         self.push(message, "create", format!("chain {name}"));
     }
 
-    /// Lets a chain at a hook drop the packets that no rule of it decides about.
+    /// Makes a chain at a hook drop the packets about which none of its rules decides.
     pub fn drop_by_default(&mut self, table: &Table, name: &str) {
         let mut message = new(NEW_CHAIN, 0, table.family);
         message.text(CHAIN_TABLE, &table.name).text(CHAIN_NAME, name).big(CHAIN_POLICY, POLICY_DROP);
@@ -356,7 +356,8 @@ impl Transaction {
         self.push(message, "delete", format!("a rule of chain {}", rule.chain));
     }
 
-    /// Adds elements to a map. One whose key exists with another destination makes the transaction fail (`EEXIST`).
+    /// Adds elements to a map. An element whose key exists with another destination makes the transaction fail
+    /// (`EEXIST`).
     pub fn add_elements(&mut self, table: &Table, map: PortMap, elements: &[Element]) {
         for part in elements.chunks(ELEMENTS_PER_MESSAGE) {
             let message = element_message(NEW_ELEMENT, flag::CREATE | flag::EXCL, table, map, part);

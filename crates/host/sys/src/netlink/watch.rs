@@ -12,7 +12,7 @@ const LINK_GROUPS: u32 = 0x1 | 0x10;
 /// The multicast group of packet rules, as a bit (`NFNLGRP_NFTABLES` is 7).
 const RULE_GROUPS: u32 = 1 << 6;
 
-/// A socket that becomes readable when something changes in the namespace in which it was opened.
+/// A socket that becomes readable after a change in the namespace in which it was opened.
 #[derive(Debug)]
 pub struct Watch(OwnedFd);
 

@@ -7,7 +7,7 @@ const UNIFIED: &str = "\
 31 23 0:27 / /sys/fs/pstore rw,nosuid,nodev,noexec,relatime shared:10 - pstore pstore rw
 ";
 
-/// A host of systemd with version 1 and the unified tree beside it.
+/// A host of systemd with version 1, and with the unified tree in addition.
 const HYBRID: &str = "\
 25 18 0:21 / /sys/fs/cgroup ro,nosuid,nodev,noexec shared:9 - tmpfs tmpfs ro,mode=755
 26 25 0:22 / /sys/fs/cgroup/unified rw,nosuid,nodev,noexec,relatime shared:10 - cgroup2 cgroup2 rw,nsdelegate
@@ -42,7 +42,7 @@ const READ_ONLY_V2: &str = "\
 521 520 0:26 / /sys/fs/cgroup ro,nosuid,nodev,noexec,relatime - cgroup2 cgroup rw,nsdelegate,memory_recursiveprot
 ";
 
-/// A container whose mount shows a part of the tree, without a namespace of its own.
+/// A container whose mount shows a part of the tree, without a separate namespace.
 const PART: &str = "\
 521 520 0:26 /machine.slice/box.scope /sys/fs/cgroup rw,relatime - cgroup2 cgroup rw
 ";
@@ -134,7 +134,7 @@ fn the_manager_keeps_what_it_does_not_delegate() {
     let below = "system.slice/caravan.service/agent";
     assert_eq!(decide(below, false, &[unit]), Place::Top);
     assert_eq!(decide(below, true, &[unit]), Place::Delegated(unit.into()));
-    // The unit has no group of its own for the agent, or delegates nothing.
+    // The unit has no separate group for the agent, or delegates nothing.
     assert_eq!(decide(unit, true, &[unit]), Place::Requested);
     assert_eq!(decide(unit, true, &[]), Place::Requested);
     assert_eq!(decide("user.slice/user-0.slice/session-1.scope", true, &[]), Place::Requested);

@@ -184,7 +184,7 @@ fn a_place_is_found_and_a_group_is_vacated() {
     vacate(&hierarchy, &path, "agent").unwrap();
     let agent = Cgroup::at(&hierarchy, &path.join("agent")).unwrap();
     assert!(agent.pids().unwrap().contains(&child.0.id()));
-    // The group has no process of its own now, so that its other children can have limits.
+    // The group itself has no process now, so that its other children can have limits.
     let task = Cgroup::create(&hierarchy, &path.join("task")).unwrap();
     let refused = task.set_limits(&Limits { memory_max: Some(64 << 20), ..Limits::default() });
     assert!(refused.is_empty(), "{refused:?}");

@@ -30,25 +30,25 @@ const LOCAL: u32 = 2;
 const CT_STATUS: u32 = 2;
 const DESTINATION_TRANSLATED: u32 = 32;
 
-/// Which interface or address of a packet is meant.
+/// The side of a packet whose interface or address a clause tests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Direction {
-    /// The interface on which it arrived, its source.
+    /// The interface on which the packet arrived, its source.
     From,
-    /// The interface by which it leaves, its destination.
+    /// The interface by which the packet leaves, its destination.
     To,
 }
 
-/// What happens with a packet.
+/// The effect of a rule on a packet.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// It passes this chain.
+    /// The packet passes this chain.
     Accept,
-    /// It is dropped.
+    /// The packet is dropped.
     Drop,
-    /// It goes on in the calling chain.
+    /// The packet continues in the calling chain.
     Return,
-    /// It passes another chain of the table first.
+    /// The packet passes another chain of the table first.
     Jump(String),
 }
 

@@ -28,7 +28,7 @@ pub(super) fn drops_all(expressions: Attributes<'_>) -> Option<bool> {
                     _ => None,
                 };
             }
-            // A target of iptables, which nf_tables runs as it is.
+            // A target of iptables, which nf_tables runs unchanged.
             "target" => return (data.text(TARGET_NAME)? == "REJECT").then_some(true),
             _ => return None,
         }
