@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::time::Duration;
 
-/// A `config` block whose keys are taken out one by one; [`Reader::finish`] refuses the rest.
+/// A `config` block whose keys are read one by one; [`Reader::finish`] refuses the rest.
 #[derive(Debug)]
 pub struct Reader<'a> {
     driver: &'static str,

@@ -21,13 +21,13 @@ use std::time::{Duration, Instant};
 /// The longest time that a check waits for one step.
 const TIMEOUT: Duration = Duration::from_secs(120);
 
-/// Time between two looks at a condition.
+/// The time between two checks of a condition.
 const POLL_INTERVAL: Duration = Duration::from_millis(5);
 
 /// The behaviour of a task of the suite.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Behaviour {
-    /// Exits at once with this code.
+    /// Exits immediately with this code.
     Exit(i32),
     /// Writes `hello` and a newline to its output, and exits with 0.
     Hello,
@@ -42,7 +42,7 @@ pub enum Behaviour {
     Variable,
     /// Writes `line 0`, `line 1` and so on to its output, a line each 10 ms, until it is stopped.
     Count,
-    /// Writes [`FLOOD`] lines of 100 characters at once, which begin with `line 0 `, `line 1 ` and so on.
+    /// Writes [`FLOOD`] lines of 100 characters without a pause, which begin with `line 0 `, `line 1 ` and so on.
     Flood,
     /// Writes `ready` and a newline, then `usr1` and a newline at each SIGUSR1, until it is stopped.
     Counted,
@@ -76,7 +76,7 @@ pub fn script(behaviour: Behaviour) -> Option<String> {
 /// The lines of [`Behaviour::Flood`]: more than the log files of a task of the suite may hold.
 pub const FLOOD: usize = 40_000;
 
-/// Creates the drivers and tasks that the suite checks.
+/// A fixture that creates the drivers and tasks for the suite's checks.
 pub trait Fixture: Send + Sync {
     /// Returns a driver as a new process of the agent creates it: without tasks.
     fn driver(&self) -> Arc<dyn Driver>;
@@ -157,7 +157,7 @@ async fn begin(
     Ok(Some(handle))
 }
 
-/// Ends a driver as an agent does that ends. Its tasks go on.
+/// Ends a driver as the end of its agent does. Its tasks continue.
 async fn leave(driver: Arc<dyn Driver>) {
     driver.shutdown().await;
 }
@@ -168,7 +168,7 @@ async fn end(driver: &Arc<dyn Driver>, id: &TaskId) -> Check {
 
 async fn fingerprint(fixture: &dyn Fixture) -> Check {
     let driver = fixture.driver();
-    // An agent asks again too: on a busy machine, an engine may be slow to answer.
+    // An agent repeats the request too: on a busy machine, an engine may be slow to answer.
     let deadline = Instant::now() + TIMEOUT;
     let mut found = driver.fingerprint().await;
     while found.state != Health::Healthy && Instant::now() < deadline {
@@ -286,7 +286,7 @@ async fn stop(fixture: &dyn Fixture) -> Check {
     // With so long a timeout, the next step fails if the signal alone does not end the task.
     soon("stop", driver.stop(&id, TIMEOUT * 100, Some("SIGTERM"))).await?;
     let result = soon("wait", driver.wait(&id)).await?;
-    // A driver whose tasks get no signals ends them in a way of its own.
+    // A driver whose tasks get no signals ends them in another way.
     let signalled = result.signal == 15 || result.exit_code != 0;
     expect(signalled || !driver.capabilities().send_signals, || format!("{result:?}"))?;
     end(&driver, &id).await
@@ -370,7 +370,7 @@ async fn usage(fixture: &dyn Fixture) -> Check {
     end(&driver, &handle.task_id).await
 }
 
-/// Returns a handle as the client's store gives it back.
+/// Returns a handle as the client's store returns it.
 fn stored(handle: &TaskHandle) -> std::result::Result<TaskHandle, String> {
     let text = serde_json::to_string(handle).map_err(|e| e.to_string())?;
     serde_json::from_str(&text).map_err(|e| e.to_string())

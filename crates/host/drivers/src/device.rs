@@ -11,24 +11,24 @@ use tokio::sync::mpsc;
 
 /// A plugin for the devices of one kind: finds them, prepares tasks for them, and measures them.
 ///
-/// The assignment of instances to tasks is the scheduler's. A plugin has no call that releases an instance.
+/// The scheduler assigns instances to tasks. A plugin has no call that releases an instance.
 #[async_trait]
 pub trait DevicePlugin: Send + Sync + fmt::Debug {
     /// Returns the plugin's name, for logs and errors.
     fn name(&self) -> &str;
 
-    /// Starts to look for devices. Each message is the complete list of the plugin's groups, the first one comes as
+    /// Starts to look for devices. Each message is the complete list of the plugin's groups; the first one arrives as
     /// soon as possible.
     ///
-    /// After [`DeviceError::Gone`] the caller opens a new stream; a plugin with a process of its own then starts a new
-    /// one. After any other error, and after the end of the stream, the caller no longer uses the plugin.
+    /// After [`DeviceError::Gone`] the caller opens a new stream; a plugin with a separate process then starts a new
+    /// process. After any other error, and after the end of the stream, the caller no longer uses the plugin.
     async fn fingerprint(&self) -> Result<DeviceStream<Vec<DeviceGroup>>, DeviceError>;
 
-    /// Returns what a task needs in order to use instances of one group. Called before each start of the task.
+    /// Returns the reservation for a task that uses instances of one group. Called before each start of the task.
     async fn reserve(&self, ids: &[String]) -> Result<Reservation, DeviceError>;
 
     /// Starts to measure all instances, one message per interval. After an error or the end of the stream, the caller
-    /// opens a new one.
+    /// opens a new stream.
     async fn stats(&self, interval: Duration) -> Result<DeviceStream<Vec<DeviceGroupStats>>, DeviceError>;
 
     /// Ends the plugin's process, if it has one. Tasks keep their devices.
@@ -39,10 +39,10 @@ pub trait DevicePlugin: Send + Sync + fmt::Debug {
 /// when the receiver is dropped.
 pub type DeviceStream<T> = mpsc::Receiver<Result<T, DeviceError>>;
 
-/// Why a device plugin did not answer a request.
+/// The reason that a request to a device plugin failed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum DeviceError {
-    /// The plugin's process has ended. A repeated call starts a new one.
+    /// The plugin's process has ended. A repeated call starts a new process.
     #[error("device plugin {0} has ended")]
     Gone(String),
     /// The plugin refused the request, in its own words.
@@ -58,7 +58,7 @@ pub enum DeviceError {
     },
 }
 
-/// What a task needs in order to use its devices.
+/// The variables, mounts and device files that a task needs in order to use its devices.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Reservation {
     /// Environment variables; they replace those of the job file.

@@ -1,4 +1,4 @@
-//! The [`Driver`] trait and what a driver reports about itself.
+//! The [`Driver`] trait, and the reports of a driver about itself.
 
 use crate::network::{NetworkIsolation, NetworkRequest};
 use crate::session::{ExecRequest, ExecStream};
@@ -21,7 +21,7 @@ pub trait Driver: Send + Sync + fmt::Debug {
     /// Returns the driver's name, as in the `driver` field of job files.
     fn name(&self) -> &str;
 
-    /// Returns what the driver supports. The answer never changes while the agent runs.
+    /// Returns the capabilities of the driver, which never change while the agent runs.
     fn capabilities(&self) -> Capabilities;
 
     /// Checks whether the driver can run tasks on this machine now, and returns the node attributes for the
@@ -52,7 +52,7 @@ pub trait Driver: Send + Sync + fmt::Debug {
     /// end; dropping the future is harmless.
     async fn wait(&self, id: &TaskId) -> Result<ExitResult>;
 
-    /// Sends a signal (its name as in job files; `SIGTERM` if absent), kills the task after the timeout, and returns
+    /// Sends a signal (its name as in job files; `SIGTERM` if absent), and kills the task after the timeout. Returns
     /// when no process of the task remains. Stopping a task that has ended is no error.
     async fn stop(&self, id: &TaskId, timeout: Duration, signal: Option<&str>) -> Result<()>;
 
@@ -81,8 +81,8 @@ pub trait Driver: Send + Sync + fmt::Debug {
     }
 
     /// Ends a run whose handle was never stored, because the agent died between starting the task and storing the
-    /// handle. `state_dir` is the one of its [`TaskConfig`]. If no such run exists, this is no error. Drivers whose
-    /// tasks end with the agent do not implement this.
+    /// handle. `state_dir` is that of the run's [`TaskConfig`]. If no such run exists, this is no error. Drivers
+    /// whose tasks end with the agent do not implement this.
     async fn end_lost(&self, id: &TaskId, state_dir: &Path) -> Result<()> {
         tracing::trace!(task = %id, state_dir = %state_dir.display(), "tasks of this driver end with the agent");
         Ok(())
@@ -95,8 +95,8 @@ pub trait Driver: Send + Sync + fmt::Debug {
         tracing::trace!(cpus, "tasks of this driver are in the agent's control group");
     }
 
-    /// Makes the network of an allocation, which all its tasks join. Returns the network that an earlier call made, also
-    /// one of an earlier agent. Only for drivers with [`Capabilities::creates_networks`].
+    /// Creates the network of an allocation, which all its tasks join. Returns the network that an earlier call
+    /// created, also a call of an earlier agent. Only for drivers with [`Capabilities::creates_networks`].
     async fn create_network(&self, request: &NetworkRequest) -> Result<NetworkIsolation> {
         tracing::debug!(alloc = request.alloc_id, "driver makes no networks");
         Err(Error::Unsupported { driver: self.name().to_owned(), what: "make networks" })
@@ -109,7 +109,7 @@ pub trait Driver: Send + Sync + fmt::Debug {
         Err(Error::Unsupported { driver: self.name().to_owned(), what: "destroy networks" })
     }
 
-    /// Ends what the driver keeps running besides tasks, when the agent ends. Tasks go on.
+    /// Ends all that the driver runs in addition to tasks, when the agent ends. Tasks continue.
     async fn shutdown(&self) {}
 
     /// Replaces the mount at `mount.task_path` in a running task. Only drivers that make [`TaskConfig::mounts`]
@@ -126,7 +126,7 @@ pub trait Driver: Send + Sync + fmt::Debug {
 pub enum FsIsolation {
     /// The host's root.
     None,
-    /// A root of the task's own, assembled from directories of the host and of the task.
+    /// A separate root, assembled from directories of the host and of the task.
     Chroot,
     /// The root of an image.
     Image,
@@ -141,7 +141,7 @@ impl FsIsolation {
     }
 }
 
-/// What a driver supports.
+/// The capabilities of a driver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Capabilities {
     /// Whether [`Driver::signal`] is supported.
@@ -157,7 +157,7 @@ pub struct Capabilities {
     pub privileged_mounts: bool,
     /// Whether the driver can run tasks in their own network namespace ([`TaskConfig::network`]).
     pub networks: bool,
-    /// Whether the driver makes the network of an allocation that runs a task of it ([`Driver::create_network`]).
+    /// Whether the driver creates the network of an allocation that runs a task of it ([`Driver::create_network`]).
     #[serde(default)]
     pub creates_networks: bool,
     /// Whether a task without a user in the job runs as a user that the client chooses ([`TaskConfig::user`]).
@@ -205,7 +205,7 @@ impl fmt::Display for Health {
     }
 }
 
-/// What a driver found on this machine, for the node's attributes and the API.
+/// The state of a driver on this machine, for the node's attributes and the API.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Fingerprint {
     /// The driver's health.

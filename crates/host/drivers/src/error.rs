@@ -5,7 +5,7 @@ use crate::task::TaskId;
 /// Result of a fallible call of this crate.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// Why a driver could not carry out a request.
+/// The reason that a driver could not carry out a request.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The task's `config` block, or another setting of the job's author, is wrong.
@@ -19,7 +19,7 @@ pub enum Error {
         /// Whether another attempt on this node may succeed.
         recoverable: bool,
     },
-    /// The driver knows no task with this id.
+    /// The driver has no task with this id.
     #[error("the driver knows no task {0}")]
     UnknownTask(TaskId),
     /// A task with this id is already running.
@@ -36,7 +36,7 @@ pub enum Error {
     Handle {
         /// The task that the handle names.
         id: TaskId,
-        /// What is wrong with the handle.
+        /// The defect of the handle.
         reason: String,
     },
     /// The driver does not support the request.

@@ -35,7 +35,7 @@ pub const DEFAULT_CAPABILITIES: [&str; 13] = [
 pub const DEFAULT_HOST_PATHS: [&str; 9] =
     ["/bin", "/etc", "/lib", "/lib32", "/lib64", "/run/resolvconf", "/run/systemd/resolve", "/sbin", "/usr"];
 
-/// Whether tasks share a namespace with the host.
+/// The choice between a separate namespace and that of the host.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum NamespaceMode {
     /// The task has its own namespace.
@@ -82,18 +82,17 @@ impl Default for IsolationOptions {
 }
 
 impl IsolationOptions {
-    /// Checks that the kernel knows the allowed capabilities.
+    /// Checks the names of the allowed capabilities.
     pub fn check(&self) -> Result<()> {
         capabilities(&self.allow_caps).map(drop)
     }
 
-    /// Checks that the node allows what a task's `config` requests.
+    /// Checks that the node allows the capabilities that a task's `config` requests.
     pub(crate) fn validate(&self, driver: &str, config: &IsolationConfig) -> Result<()> {
         TaskCapabilities::new(driver, &self.allow_caps, &config.cap_add, &config.cap_drop).map(drop)
     }
 
-    /// Returns the allowed capabilities for the node's attribute, sorted. Names that the kernel does not know are
-    /// left out.
+    /// Returns the allowed capabilities for the node's attribute, sorted. Unknown names are left out.
     pub(crate) fn allowed_capabilities(&self) -> String {
         if self.allow_caps.iter().any(|name| is_all(name)) {
             return "all".to_owned();
@@ -118,8 +117,8 @@ impl IsolationOptions {
         parts.max_by_key(|(depth, _)| *depth).map(|(_, path)| path)
     }
 
-    /// Returns whether a task can have a file of its own at a path: the directory of the host that shows it, which is
-    /// read-only, has such a file, or no directory shows it.
+    /// Returns whether a task can have a separate file at a path. Unless no directory of the host shows the path, the
+    /// directory, which is read-only, must have such a file.
     fn has_place(&self, path: &Path) -> bool {
         let shown = self.host_paths.iter().filter_map(|(host, task)| {
             let rest = path.strip_prefix(task).ok()?;
@@ -293,7 +292,7 @@ pub(crate) fn fingerprint(driver: &str) -> Fingerprint {
 /// The capabilities of a task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct TaskCapabilities {
-    /// The most capabilities that the task may have.
+    /// All capabilities that the task may have.
     set: CapSet,
     /// The capabilities that the job adds, by name or as `all`. A user other than root gets these as well.
     added: CapSet,

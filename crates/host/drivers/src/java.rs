@@ -74,7 +74,7 @@ impl Config {
     }
 }
 
-/// What `java -version` reports.
+/// The report of `java -version`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct JavaVersion {
     version: String,
@@ -100,9 +100,9 @@ impl JavaVersion {
 /// The virtual machine's launcher.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Launcher {
-    /// Its real path on the host.
+    /// The real path of the launcher on the host.
     host: PathBuf,
-    /// Its path in the root of a task.
+    /// The path of the launcher in the root of a task.
     task: String,
 }
 

@@ -1,9 +1,10 @@
 //! The [`Driver`] trait, its conformance suite, the drivers raw_exec, exec, java, qemu and mock, and the
 //! [`DevicePlugin`] trait.
 //!
-//! A driver starts tasks and reports their state. It keeps nothing on disk: what it needs to find a task again is in
-//! the [`TaskHandle`] that the client stores. [`RawExecDriver`], [`ExecDriver`], [`JavaDriver`] and [`QemuDriver`] run
-//! each task under a shim (`docs/design/shim.md`), so tasks outlive the agent. [`MockDriver`] starts no processes.
+//! A driver starts tasks and reports their state. It keeps nothing on disk: the data that finds a task again is in
+//! the [`TaskHandle`] that the client stores. [`RawExecDriver`], [`ExecDriver`], [`JavaDriver`] and [`QemuDriver`]
+//! run each task under a shim (`docs/design/shim.md`), so tasks outlive the agent. [`MockDriver`] starts no
+//! processes.
 
 mod config;
 pub mod conformance;

@@ -27,7 +27,7 @@ pub struct MockDriver {
     tasks: Mutex<HashMap<TaskId, Arc<Task>>>,
 }
 
-/// A task's `config` block. Absent times are zero: a task without `run_for` ends at once.
+/// A task's `config` block. Absent times are zero: a task without `run_for` ends immediately.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct Config {
     run_for: Duration,

@@ -55,7 +55,7 @@ impl Dns {
         found
     }
 
-    /// Returns the content of a resolver's file. The domain `.` stands for no search.
+    /// Returns the content of a resolver's file. The domain `.` means no search.
     pub fn render(&self) -> String {
         let mut text = String::new();
         for server in &self.servers {
@@ -71,8 +71,9 @@ impl Dns {
     }
 }
 
-/// Returns the content of a task's file with names of hosts: loopback names, the line of the allocation, and the entries
-/// of the node's file (`of_node`) except those for loopback addresses, which lead elsewhere in another namespace.
+/// Returns the content of a task's file with names of hosts: loopback names, the line of the allocation, and the
+/// entries of the node's file (`of_node`). The node's entries for loopback addresses are left out, because these
+/// addresses lead elsewhere in another namespace.
 pub fn hosts(line: &HostsLine, of_node: &str) -> String {
     let mut text = LOCAL_HOSTS.to_owned();
     if !line.address.is_empty() && !line.hostname.is_empty() {
@@ -89,7 +90,7 @@ pub fn hosts(line: &HostsLine, of_node: &str) -> String {
     text
 }
 
-/// The files that a task with a root of its own has instead of the node's.
+/// The files that a task with a separate root has instead of the node's.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Written {
     pub(crate) resolv: bool,

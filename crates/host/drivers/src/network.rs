@@ -1,4 +1,4 @@
-//! The networks of allocations, as the client and the drivers that make them exchange them.
+//! The networks of allocations, as the client and drivers exchange them.
 
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -7,10 +7,11 @@ use std::path::PathBuf;
 /// The network of an allocation, which its tasks share.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NetworkIsolation {
-    /// The path at which the network namespace is held ([`caravan_sys::netns`]). Empty if the driver that made the
+    /// The path at which the network namespace is held ([`caravan_sys::netns`]). Empty if the driver that created the
     /// network has no namespace for it: then only tasks of that driver can join.
     pub path: PathBuf,
-    /// The maker's own facts by name. The client passes them to each task and does not read them.
+    /// Facts that the creator of the network records, by name. The client passes them to each task and does not read
+    /// them.
     pub labels: BTreeMap<String, String>,
     /// The allocation's line in `/etc/hosts`; absent while the network has no address.
     pub hosts: Option<HostsLine>,
@@ -37,6 +38,6 @@ pub struct HostsLine {
 pub struct NetworkRequest {
     /// The id of the allocation.
     pub alloc_id: String,
-    /// The name that the job gives the allocation's host; empty if it gives none.
+    /// The name of the allocation's host in the job; empty if the job sets none.
     pub hostname: String,
 }

@@ -1,4 +1,4 @@
-//! Programs of the host: where the agent finds them, and what they report about their version.
+//! Programs of the host: their search, and the reports of their versions.
 
 use parking_lot::Mutex;
 use std::fs::Metadata;
@@ -10,7 +10,7 @@ use std::time::{Duration, SystemTime};
 use tokio::io::{AsyncRead, AsyncReadExt};
 use tokio::process::Command;
 
-/// How long a program may take to report its version. Runtimes take a second on a busy machine.
+/// The time that a program may take to report its version. Runtimes take a second on a busy machine.
 const ANSWER_LIMIT: Duration = Duration::from_secs(30);
 
 /// Bytes of each output stream that are read.
@@ -31,7 +31,7 @@ pub(crate) fn is_executable(path: &Path) -> bool {
     std::fs::metadata(path).is_ok_and(|meta| meta.is_file() && meta.permissions().mode() & 0o111 != 0)
 }
 
-/// What identifies the content of a program's file.
+/// The attributes that identify the content of a program's file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Stamp {
     path: PathBuf,
@@ -53,13 +53,13 @@ impl Stamp {
     }
 }
 
-/// The last answer of a program about its version, which is asked again only if its file has changed.
+/// The last report of a program's version. The program runs again only if its file has changed.
 #[derive(Debug, Default)]
 pub(crate) struct VersionAnswer(Mutex<Option<(Stamp, String)>>);
 
 impl VersionAnswer {
-    /// Returns what a program writes when it runs with one argument: its standard output, or its standard error if
-    /// the output is empty. The error is a sentence for operators.
+    /// Returns the output of a program that runs with one argument: its standard output, or its standard error if the
+    /// output is empty. The error is a sentence for operators.
     pub(crate) async fn of(&self, program: &Path, argument: &str) -> Result<String, String> {
         let failed = |reason: String| format!("{} {argument} failed: {reason}", program.display());
         let meta = tokio::fs::metadata(program).await.map_err(|error| failed(error.to_string()))?;

@@ -32,7 +32,7 @@ const MONITOR_DIR: &str = "monitor_dir";
 /// The driver's options in the agent's configuration.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct QemuOptions {
-    /// Directories whose images tasks may use, beside the directory of the allocation.
+    /// Directories whose images tasks may use, in addition to the directory of the allocation.
     pub image_paths: Vec<PathBuf>,
     /// Options of the emulator that tasks may use, such as `-smp`; empty allows all.
     pub args_allowlist: Vec<String>,
@@ -122,8 +122,8 @@ impl QemuDriver {
         })
     }
 
-    /// Asks the guest to shut down and waits for its end. Returns whether it ended in time; `None` if it cannot be
-    /// asked.
+    /// Requests the guest to shut down and waits for its end. Returns whether the guest ended in time; `None` if the
+    /// request failed.
     async fn power_down(&self, id: &TaskId, task_dir: &Path, timeout: Duration) -> Option<bool> {
         match monitor::power_down(task_dir, MONITOR).await {
             Ok(_open) => {

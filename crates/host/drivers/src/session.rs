@@ -1,4 +1,4 @@
-//! A program that runs beside a task and exchanges input and output with its caller.
+//! A program that runs next to a task and exchanges input and output with its caller.
 
 use crate::Result;
 use tokio::sync::mpsc;
@@ -18,11 +18,11 @@ pub struct ExecRequest {
 /// A message from the caller to the program.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ExecInput {
-    /// Bytes for its standard input.
+    /// Bytes for the program's standard input.
     Data(Vec<u8>),
-    /// End of its standard input.
+    /// The end of the program's standard input.
     Close,
-    /// A new size of its terminal.
+    /// A new size of the program's terminal.
     Resize {
         /// Lines.
         rows: u16,
@@ -34,15 +34,15 @@ pub enum ExecInput {
 /// A message from the program to the caller.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ExecEvent {
-    /// Bytes from its standard output.
+    /// Bytes from the program's standard output.
     Stdout(Vec<u8>),
-    /// Bytes from its standard error.
+    /// Bytes from the program's standard error.
     Stderr(Vec<u8>),
-    /// End of its standard output.
+    /// The end of the program's standard output.
     StdoutClosed,
-    /// End of its standard error.
+    /// The end of the program's standard error.
     StderrClosed,
-    /// Its exit code, or 128 plus the signal's number if a signal ended it. The last event.
+    /// The program's exit code, or 128 plus the signal's number if a signal ended it. The last event.
     Exited(i32),
 }
 

@@ -42,10 +42,10 @@ const HANDLE_VERSION: u32 = 1;
 /// The longest time for a start, which usually takes milliseconds. A slower shim hangs, for example on a dead mount.
 const START_LIMIT: Duration = Duration::from_secs(30);
 
-/// How long a task may take to end after it was killed, before its shim counts as stuck.
+/// The time that a task may take to end after it was killed, before its shim counts as stuck.
 const STOP_SLACK: Duration = Duration::from_secs(10);
 
-/// How long a shim may take for an answer that does not wait for the task.
+/// The time that a shim may take for an answer that does not wait for the task.
 const ANSWER_LIMIT: Duration = Duration::from_secs(10);
 
 /// Name of the file with a shim's messages, in its directory.
@@ -98,7 +98,7 @@ impl ShimTasks {
         self.start_with(id, spec, |_| {}).await
     }
 
-    /// Starts a task whose driver keeps data of its own in the handle: `complete` adds it.
+    /// Starts a task whose driver adds data to the handle, by `complete`.
     pub(crate) async fn start_with(
         &self,
         id: TaskId,
@@ -376,7 +376,7 @@ impl ShimTasks {
     }
 
     fn lock(&self) -> parking_lot::MutexGuard<'_, HashMap<TaskId, Arc<Task>>> {
-        // A poisoned lock is safe to use: nothing panics between two changes of the map.
+        // A panic does not poison this lock, which is safe: nothing panics between two changes of the map.
         self.tasks.lock()
     }
 }
@@ -419,8 +419,8 @@ pub(crate) async fn end_forgotten(id: &TaskId, state_dir: &Path) -> Result<()> {
     }
 }
 
-/// Removes the directory of a shim that has ended. The names are known and only root can enter the directory; removing
-/// whatever else is there takes a look at the mount table, which is long on a node with many tasks.
+/// Removes the directory of a shim that has ended. The names are fixed, and only root can enter the directory. To
+/// remove any other entry requires the mount table, which is long on a node with many tasks.
 fn remove_state(state_dir: &Path) -> caravan_sys::Result<()> {
     for name in [RECORD_FILE, LOG_FILE, SOCKET_FILE] {
         // The removal of the directory fails if a file stays.

@@ -62,7 +62,7 @@ pub struct TaskConfig {
     pub user: Option<String>,
     /// The task's directories on the host.
     pub dirs: TaskDirs,
-    /// Where the task's output goes; absent means that the output is discarded.
+    /// The files for the task's output; absent means that the output is discarded.
     pub logs: Option<LogConfig>,
     /// The network of the allocation, which all its tasks share; absent means the host's. Only for drivers with
     /// [`crate::Capabilities::networks`].
@@ -74,8 +74,8 @@ pub struct TaskConfig {
     pub cgroup_parent: PathBuf,
     /// The term of the node's lease, for a task that is the only writer of a volume ([`caravan_shim::lease`]).
     pub lease: Option<caravan_shim::lease::Term>,
-    /// Whether the task gets what it needs to mount on the host for other tasks: capabilities, devices, mount
-    /// propagation. Only for tasks with a `csi_plugin` of type node or monolith.
+    /// Whether the task gets the capabilities, devices and mount propagation to mount on the host for other tasks.
+    /// Only for tasks with a `csi_plugin` of type node or monolith.
     pub privileged_mounts: bool,
 }
 
@@ -169,11 +169,11 @@ pub struct DeviceNode {
     pub host_path: PathBuf,
     /// Path in the task.
     pub task_path: PathBuf,
-    /// What the task may do: some of `r` (read), `w` (write) and `m` (create device files).
+    /// The permitted uses: some of `r` (read), `w` (write) and `m` (create device files).
     pub permissions: String,
 }
 
-/// How mounts below a mount propagate between host and task. Serialized with the names of job files.
+/// The propagation of mounts below a mount between host and task. Serialized with the names of job files.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Propagation {
@@ -226,7 +226,7 @@ pub struct TaskHandle {
     pub started_unix_ns: u64,
     /// Process id of the task's first process, for display only; absent for drivers without processes.
     pub pid: Option<u32>,
-    /// What the kernel did not grant and the task runs without, one sentence each; for the task's events.
+    /// The settings that the kernel refused and that the task runs without, one sentence each; for the task's events.
     pub degraded: Vec<String>,
     /// The network that the driver made for the task; absent if the task has the network of its group.
     #[serde(default)]
@@ -255,7 +255,8 @@ pub struct ExitResult {
     pub signal: i32,
     /// Whether the kernel killed one of its processes for lack of memory.
     pub oom_killed: bool,
-    /// Why the exit code is not known, why the driver ended the task, or the driver's words for the exit code.
+    /// The reason that the exit code is not known or that the driver ended the task, or the driver's words for the
+    /// exit code.
     pub err: Option<String>,
     /// Whether the task was ended because the node's lease ran out.
     #[serde(default)]
@@ -331,7 +332,7 @@ pub struct Usage {
     pub pids: u64,
     /// Time of the measurement, in nanoseconds of the boot clock. Two measurements give the share of a CPU.
     pub boot_time_ns: u64,
-    /// Use of each process; empty if the driver does not know them.
+    /// Use of each process; empty if the driver does not measure them.
     #[serde(default)]
     pub processes: Vec<ProcessUsage>,
     /// The share of time in which processes wait for resources.
@@ -370,6 +371,6 @@ pub struct ExecOutput {
     pub stdout: Vec<u8>,
     /// The first MiB of its standard error.
     pub stderr: Vec<u8>,
-    /// Its exit code, or 128 plus the signal's number if a signal ended it.
+    /// The program's exit code, or 128 plus the signal's number if a signal ended it.
     pub exit_code: i32,
 }

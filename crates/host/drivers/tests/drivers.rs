@@ -1,4 +1,4 @@
-//! Runs the conformance suite against the drivers, and tests what only drivers with shims do.
+//! Runs the conformance suite against the drivers, and tests the functions of drivers with shims.
 
 mod fork_server;
 mod groups;

@@ -1,6 +1,6 @@
-//! One story for all drivers: a program on which the tasks of the driver depend dies and comes back. A task that the
-//! program carries ends with a reason, every other task goes on; no line of its output is missing or doubled, and the
-//! driver works afterwards.
+//! One story for all drivers: a program on which the tasks of the driver depend dies and starts again. A task that
+//! cannot outlive the program ends with a reason, and every other task continues. No line of a task's output is
+//! missing or doubled, and the driver works afterwards.
 
 use super::output::{counts, file};
 use super::{Behaviour, Check, Fixture, Violation, end, expect, read, soon, until};
@@ -19,9 +19,9 @@ pub enum Part {
     Engine,
 }
 
-/// The parts of a driver, and how they die.
+/// A fixture that kills the parts of a driver.
 pub trait Outages: Fixture {
-    /// Returns the parts, each with whether the driver's tasks survive its death.
+    /// Returns the parts, and for each of them whether the driver's tasks survive its death.
     fn parts(&self) -> Vec<(Part, bool)>;
 
     /// Kills a part by SIGKILL.
@@ -30,7 +30,7 @@ pub trait Outages: Fixture {
     /// If the part is not found, in one sentence.
     fn kill(&mut self, part: Part, handle: &TaskHandle) -> Result<(), String>;
 
-    /// Starts a part that nothing else starts again.
+    /// Starts a part that no other program starts again.
     ///
     /// # Errors
     /// If the part does not start, in one sentence.
@@ -50,7 +50,7 @@ pub async fn check_outages(fixture: &mut dyn Outages) -> Result<(), Violation> {
 
 async fn outage(fixture: &mut dyn Outages, part: Part, survives: bool) -> Check {
     let driver = fixture.driver();
-    // A driver becomes healthy by its first look at the machine.
+    // A driver becomes healthy by its first fingerprint.
     driver.fingerprint().await;
     let name = format!("outage-{part:?}").to_lowercase();
     // Drivers whose tasks cannot count have tasks that only run.
@@ -78,7 +78,7 @@ async fn outage(fixture: &mut dyn Outages, part: Part, survives: bool) -> Check 
         soon("wait", driver.wait(&id)).await?;
     } else {
         let result = soon("wait", driver.wait(&id)).await?;
-        // An engine that comes back may end its containers by their stop signal.
+        // An engine that starts again may end its containers by their stop signal.
         let may_succeed = part == Part::Engine;
         expect(may_succeed || !result.is_success(), || format!("the task ended well: {result:?}"))?;
     }

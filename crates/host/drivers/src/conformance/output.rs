@@ -1,4 +1,4 @@
-//! Checks of what a task writes, and of what makes it write.
+//! Checks of the output of tasks, with variables, signals and mounts as input.
 
 use super::{Behaviour, Check, FLOOD, Fixture, TIMEOUT, end, expect, leave, read, soon, stored, until};
 use crate::task::{LogConfig, Mount, Propagation};

@@ -1,4 +1,4 @@
-//! The plain task from which tests of drivers make theirs.
+//! The plain task from which tests of drivers derive their tasks.
 
 use crate::task::{LogConfig, Processors, Resources, TaskConfig, TaskDirs, TaskId};
 use serde_json::Value;
@@ -48,10 +48,10 @@ pub fn sample(base: &Path, alloc: &str, name: &str, driver_config: Value) -> Tas
     }
 }
 
-/// Returns the task of [`sample`] with the directories that the client makes before a start.
+/// Returns the task of [`sample`] with the directories that the client creates before a start.
 ///
 /// # Errors
-/// If a directory cannot be made.
+/// If a directory cannot be created.
 pub fn sample_with_dirs(base: &Path, alloc: &str, name: &str, config: Value) -> io::Result<TaskConfig> {
     let task = sample(base, alloc, name, config);
     let TaskDirs { shared_alloc_dir, task_dir, .. } = &task.dirs;

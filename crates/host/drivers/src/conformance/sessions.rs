@@ -1,4 +1,4 @@
-//! Checks of programs that run beside a task and exchange input and output with their caller.
+//! Checks of programs that run next to a task and exchange input and output with their caller.
 
 use super::{Behaviour, Check, Fixture, begin, end, expect, soon};
 use crate::Error;

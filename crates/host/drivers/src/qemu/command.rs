@@ -121,7 +121,7 @@ impl Config {
     }
 }
 
-/// What a machine has besides its `config` block.
+/// The properties of a machine that are not in its `config` block.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Machine<'a> {
     /// The path of the image, which is absolute and has no links.
@@ -170,8 +170,8 @@ pub(super) fn forwards(
     port_map.iter().map(one).collect()
 }
 
-/// Refuses options that the node does not allow. Each other word must follow an option, because the emulator takes
-/// a word of its own as the path of a disk.
+/// Refuses options that the node does not allow. Each other word must follow an option, because the emulator takes a
+/// separate word as the path of a disk.
 fn check_args(args: &[String], allowlist: &[String]) -> Result<()> {
     if allowlist.is_empty() {
         return Ok(());

@@ -29,7 +29,7 @@ pub(super) fn is_allowed(emulator: &str, allowlist: &[String]) -> bool {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Emulators {
     dir: PathBuf,
-    /// Their names without the prefix, sorted; never empty.
+    /// The names of the emulators without the prefix, sorted; never empty.
     pub(super) names: Vec<String>,
 }
 

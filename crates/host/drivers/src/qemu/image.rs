@@ -1,4 +1,4 @@
-//! The image of a virtual machine: where it may be.
+//! The image of a virtual machine, and its permitted locations.
 
 use crate::task::TaskDirs;
 use crate::{Error, Result};
@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 /// allocation's directory or one of `allowed`.
 ///
 /// The emulator opens the path later. Until then, another task of the allocation can replace a directory of the path
-/// if it may write there; such tasks belong to the same job.
+/// if it may write there. Such tasks belong to the same job.
 pub(super) fn resolve(image: &Path, dirs: &TaskDirs, allowed: &[PathBuf]) -> Result<String> {
     let path = dirs.task_dir.join(image);
     let real = path.canonicalize().map_err(|error| Error::Start {

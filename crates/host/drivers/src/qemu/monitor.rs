@@ -7,7 +7,7 @@ use std::time::Duration;
 use tokio::io::AsyncWriteExt;
 use tokio::net::UnixStream;
 
-/// How long the monitor may take to accept a command.
+/// The time that the monitor may take to accept a command.
 const LIMIT: Duration = Duration::from_secs(5);
 
 /// The command that presses the machine's power button.

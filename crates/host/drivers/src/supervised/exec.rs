@@ -1,4 +1,4 @@
-//! Programs that run beside a task under a shim, with input and output while they run.
+//! Programs that run next to a task under a shim, with input and output while they run.
 
 use super::connection::Connection;
 use super::{ShimTasks, unexpected};
@@ -88,8 +88,8 @@ fn close(closed: &mut [bool; 2], stderr: bool) -> Vec<Result<ExecEvent>> {
     first.then_some(Ok(event)).into_iter().collect()
 }
 
-/// Returns why a program was not started. For the most common reason, uses Nomad's words, which its clients
-/// recognize.
+/// Returns the reason that a program was not started. For the most common reason, uses Nomad's words, which its
+/// clients recognize.
 fn failure(request: &ExecRequest, message: String) -> String {
     let program = request.command.first().map_or("", String::as_str);
     if !message.contains("not found in the task's directory or PATH") {

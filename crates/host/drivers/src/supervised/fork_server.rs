@@ -49,7 +49,7 @@ pub struct ForkServer {
 /// A forked shim, a child of this process.
 #[derive(Debug)]
 pub(super) struct Forked {
-    /// The conversation: it reads its specification from the other end, and writes its report to it.
+    /// The conversation: the shim reads its specification from the other end, and writes its report to that end.
     pub(super) conversation: UnixStream,
     /// The process.
     pub(super) process: Arc<PidFd>,
@@ -148,7 +148,7 @@ struct Unanswered(Option<UnixStream>);
 
 impl Drop for Unanswered {
     fn drop(&mut self) {
-        // Without a runtime this process is about to end, and its children are no longer its own.
+        // Without a runtime this process is about to end, and its children no longer belong to it.
         if let (Some(conversation), Ok(runtime)) = (self.0.take(), Handle::try_current()) {
             runtime.spawn(async move {
                 let collected = collect(conversation).await;

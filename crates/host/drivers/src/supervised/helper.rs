@@ -1,4 +1,4 @@
-//! Processes of the shim's program that serve a driver beside a task, such as guards and collectors.
+//! Processes of the shim's program that serve a driver next to a task, such as guards and collectors.
 
 use super::ShimCommand;
 use caravan_sys::process::ProcessIdentity;
@@ -14,9 +14,9 @@ use tokio::process::ChildStdin;
 /// A helper process that is ready.
 #[derive(Debug)]
 pub struct Helper {
-    /// Its standard input, for further messages.
+    /// The standard input of the process, for further messages.
     pub input: ChildStdin,
-    /// Its process; absent if it ended at once.
+    /// The process; absent if it ended immediately.
     pub process: Option<ProcessIdentity>,
 }
 
@@ -45,7 +45,7 @@ impl ShimCommand {
             .stderr(log)
             .spawn()?;
         let (input, output) = (child.stdin.take(), child.stdout.take());
-        // Asked before anybody waits for the child, so the id is the child's.
+        // Read before any task waits for the child, so the id is the child's.
         let identity = child.id().map(ProcessIdentity::of).transpose().map_err(io::Error::other)?.flatten();
         let purpose = purpose.to_owned();
         tokio::spawn(async move {

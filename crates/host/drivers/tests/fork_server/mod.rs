@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// A fork server whose program has a path of its own, so that its processes can be found.
+/// A fork server whose program has a separate path, so that its processes can be found.
 struct Server {
     dir: tempfile::TempDir,
     shims: ForkServer,
@@ -12,8 +12,8 @@ impl Server {
     fn new() -> Self {
         let dir = tempfile::tempdir().unwrap();
         let program = dir.path().join("shim");
-        // A child process writes the copy. A file that this process writes is inherited open by the forks of tests
-        // beside this one, and such a program cannot be executed (ETXTBSY).
+        // A child process writes the copy. A file that this process writes is inherited open by the forks of
+        // concurrent tests, and such a program cannot be executed (ETXTBSY).
         let copied = std::process::Command::new("cp")
             .arg(env!("CARGO_BIN_EXE_caravan-driver-shim"))
             .arg(&program)
@@ -85,7 +85,8 @@ async fn drivers_share_a_fork_server_which_ends_with_them() {
     until("the server ends", || server.pids().is_empty()).await;
 }
 
-/// The `oom_score_adj` of the stopped server. Its shims inherit the value, which tells them from those of other tests.
+/// The `oom_score_adj` of the stopped server. Its shims inherit the value, which distinguishes them from those of
+/// other tests.
 const MARK: &str = "123\n";
 
 /// Returns the marked children of this process that have ended and were not reaped.

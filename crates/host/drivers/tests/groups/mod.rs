@@ -96,7 +96,7 @@ async fn a_task_uses_the_block_device_of_its_volume_and_no_other() {
         read_only,
         propagation: Propagation::Private,
     };
-    // The task makes its own file for the other device, which its rules forbid.
+    // The task creates its own file for the other device, which its rules forbid.
     let (major, minor) = number(&other.0);
     let script = format!(
         "rm -f /dev/shm/other; mknod /dev/shm/other b {major} {minor} 2>/dev/null; \
@@ -184,7 +184,7 @@ async fn a_task_out_of_memory_is_reported_also_in_a_group_of_its_own() {
     assert!(result.oom_killed, "{result:?}");
     driver.destroy(&id, true).await.unwrap();
 
-    // The task makes a group below its own, and a child is killed there. The task itself succeeds.
+    // The task creates a group below its own, and a child is killed there. The task itself succeeds.
     let world = World::new(Kind::Raw);
     let mut config = world.script("t", "");
     let Some(dir) = unified(&config) else { return };

@@ -1,4 +1,4 @@
-//! What a task of exec may do, tested from inside: privileges, system calls, devices, and the options that relax
+//! The rights of a task of exec, tested from inside: privileges, system calls, devices, and the options that relax
 //! each.
 
 use super::{Kind, World, exec, shim};
@@ -150,7 +150,7 @@ async fn calls_for_the_machine_are_refused_to_root_too() {
         let answers = output(&*exec(), &script, change).await;
         assert_eq!(answers, format!("{EPERM}\n").repeat(calls.len()));
     }
-    // Calls that the filter does not know fail as if the kernel did not have them.
+    // Calls that the filter does not list fail as if the kernel did not have them.
     let newer = format!("{}; {}", call(435, ", 0, 0"), call(5000, ""));
     assert_eq!(output(&*exec(), &newer, as_root).await, format!("{0}\n{0}\n", libc::ENOSYS));
     let commands = "unshare -U true; echo $?; unshare -m true; echo $?; mount -t tmpfs x /tmp; echo $?";

@@ -11,27 +11,27 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Switches interrupts off, which would end a halt.
+/// Code that switches interrupts off, which would end a halt.
 const CLI: &[u8] = &[0xfa];
 
-/// Halts forever: `hlt; jmp -3`.
+/// Code that halts forever: `hlt; jmp -3`.
 const HALT: &[u8] = &[0xf4, 0xeb, 0xfd];
 
-/// Switches the machine off: writes the sleeping state to the port of power management.
+/// Code that switches the machine off: it writes the sleeping state to the port of power management.
 const POWER_OFF: &[u8] = &[
     0xba, 0x04, 0x06, // mov dx, 0x604
     0xb8, 0x00, 0x20, // mov ax, 0x2000
     0xef, // out dx, ax
 ];
 
-/// Makes the power button set its bit.
+/// Code that makes the power button set its bit.
 const ENABLE_BUTTON: &[u8] = &[
     0xba, 0x02, 0x06, // mov dx, 0x602
     0xb8, 0x00, 0x01, // mov ax, 0x100
     0xef, // out dx, ax
 ];
 
-/// Waits for the bit of the power button.
+/// Code that waits for the bit of the power button.
 const AWAIT_BUTTON: &[u8] = &[
     0xba, 0x00, 0x06, // mov dx, 0x600
     0xed, // in ax, dx
@@ -39,10 +39,10 @@ const AWAIT_BUTTON: &[u8] = &[
     0x74, 0xfa, // jz to `in`
 ];
 
-/// Ends the emulator with code 1, by the device `isa-debug-exit`: `xor al, al; out 0xf4, al`.
+/// Code that ends the emulator with 1, by the device `isa-debug-exit`: `xor al, al; out 0xf4, al`.
 const EXIT_1: &[u8] = &[0x30, 0xc0, 0xe6, 0xf4];
 
-/// Writes `booted` to the serial port.
+/// Returns code that writes `booted` to the serial port.
 fn report() -> Vec<u8> {
     // mov dx, 0x3f8; then for each byte: mov al, byte; out dx, al
     b"booted\n".iter().fold(vec![0xba, 0xf8, 0x03], |mut code, byte| {
@@ -151,7 +151,7 @@ async fn a_graceful_stop_presses_the_power_button() {
     world.boot(&*driver, task.clone()).await;
     assert!(task.dirs.task_dir.join("qa.sock").exists());
 
-    // An agent that takes the task over knows the monitor as well.
+    // An agent that takes the task over has the monitor as well.
     let handle = driver.inspect(&task.id).await.unwrap().handle;
     let successor = world.driver();
     successor.recover(handle).await.unwrap();
