@@ -18,7 +18,7 @@ const HUB: &str = "https://index.docker.io/v1/";
 /// The longest time for a helper.
 const HELPER_LIMIT: Duration = Duration::from_secs(60);
 
-/// A configuration file of the `docker` command, as far as it is about credentials.
+/// The part of a configuration file of the `docker` command that is about credentials.
 #[derive(Default, Deserialize)]
 #[serde(default)]
 struct AuthFile {
@@ -104,8 +104,8 @@ fn entry<'a>(auths: &'a HashMap<String, Entry>, host: Option<&str>) -> Option<&'
     auths.get(host).or_else(|| auths.iter().find(|(key, _)| bare(key)).map(|(_, entry)| entry))
 }
 
-/// Returns the credentials of an entry: the inner option is empty for an entry without any, the outer for one that
-/// cannot be read.
+/// Returns the credentials of an entry: the inner option is empty for an entry without any, the outer for an entry
+/// that cannot be read.
 fn credentials(entry: &Entry) -> Option<Option<DockerCredentials>> {
     let pair = |username: &str, password: &str| DockerCredentials {
         username: Some(username.to_owned()),
@@ -132,7 +132,7 @@ async fn ask(helper: &str, registry: &str) -> Result<DockerCredentials, String> 
             .kill_on_drop(true)
             .spawn()?;
         if let Some(mut input) = child.stdin.take() {
-            // A helper that knows the answer need not read.
+            // A helper need not read its input.
             let _unread = input.write_all(registry.as_bytes()).await;
         }
         child.wait_with_output().await

@@ -21,7 +21,7 @@ pub(crate) use values::{Device, SecurityOpt, Ulimit};
 pub struct Logging {
     /// The driver's name.
     pub driver: String,
-    /// Its options.
+    /// The options of the log driver.
     pub config: BTreeMap<String, String>,
 }
 
@@ -80,7 +80,7 @@ pub(crate) struct Network {
     pub(crate) dns_options: Vec<String>,
 }
 
-/// Limits of a task besides those of its `resources`.
+/// Limits of a task in addition to its `resources`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Limits {
     pub(crate) cpu_hard: bool,
@@ -174,7 +174,7 @@ impl Config {
             group_add: reader.strings("group_add")?,
             network: network(&mut reader)?,
         };
-        // The plugin's number counts; the task's is only checked.
+        // The plugin's number applies; the task's is only checked.
         attempts(&mut reader)?;
         if let Some(list) = nonempty(&mut reader, "cpuset_cpus")? {
             tracing::warn!(list, "config key cpuset_cpus has no effect: reserve cores in resources");

@@ -22,7 +22,7 @@ const READ_BUFFER: usize = 16 << 10;
 /// The host of requests over a socket of this machine, which engines do not read.
 const LOCAL_HOST: &str = "localhost";
 
-/// Where an engine listens.
+/// The address on which an engine listens.
 #[derive(Clone, Debug)]
 pub(crate) enum Address {
     /// A socket of this machine.
@@ -98,8 +98,8 @@ async fn exchange(
             Ok(response) => return Ok(response),
             Err(error) => error,
         },
-        // A request that is queued at the moment when the connection ends may be neither sent nor canceled: its sender keeps
-        // the queue, and would wait for ever.
+        // A request that is queued at the moment when the connection ends may be neither sent nor canceled. Its
+        // sender keeps the queue, and would wait forever.
         ended = &mut connection => {
             return match (sent.now_or_never(), ended) {
                 (Some(Ok(response)), _) => Ok(response),
@@ -138,7 +138,7 @@ mod tests {
     use std::task::{Context, Poll};
     use tokio::io::ReadBuf;
 
-    /// A stream that accepts what is written, and whose reads fail like those of a refused TLS client.
+    /// A stream that accepts all writes, and whose reads fail like those of a refused TLS client.
     struct Refused;
 
     impl AsyncRead for Refused {

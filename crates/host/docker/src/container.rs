@@ -63,7 +63,7 @@ pub(crate) fn name(task: &TaskConfig) -> String {
 /// Returns the description of a task's container.
 ///
 /// # Errors
-/// If the task asks for more than the node allows, or the combination of settings is impossible.
+/// If the task requests more than the node allows, or the combination of settings is impossible.
 pub(crate) fn body(
     task: &TaskConfig,
     config: &Config,
@@ -75,7 +75,7 @@ pub(crate) fn body(
     let Mounted { binds, mounts } = mounts::all(task, config, options)?;
     let network_mode = network_mode(task, config)?;
     let ports = ports::published(task, config, &network_mode)?;
-    // Files of the client take the place of these settings.
+    // Files of the client replace these settings.
     let own_network = joined(task, config).is_none();
     let unless_joined = |values: &Vec<String>| present(values.clone()).filter(|_| own_network);
     let resolver = hosts::resolver(task, config).unwrap_or_default();
@@ -155,7 +155,7 @@ fn network_mode(task: &TaskConfig, config: &Config) -> Result<String> {
     })
 }
 
-/// Refuses what the node does not allow.
+/// Refuses settings that the node does not allow.
 pub(crate) fn check_allowed(config: &Config, options: &DockerOptions) -> Result<()> {
     if config.privileged && !options.allow_privileged {
         return Err(Error::Config("Docker privileged mode is disabled on this Nomad agent".into()));

@@ -1,6 +1,6 @@
 //! The file with a container's output that podman's monitor (conmon) writes: `ctr.log` in the container's directory.
 //!
-//! podman's service skips lines for a follower that is slower than the container. The file has all of them. Each line
+//! podman's service skips lines for a follower that is slower than the container. The file has all lines. Each line
 //! of the file is an entry, `TIME STREAM F|P TEXT`: `F` ends a line of the container, `P` is a part of such a line.
 
 use caravan_drivers::DirWatch;
@@ -24,9 +24,9 @@ pub(crate) const READ_SIZE: usize = 64 << 10;
 /// Bytes in which the time of an entry ends.
 const MAX_TIME: usize = 64;
 
-/// Returns the path of a container's file, if an engine's answer names the usual one. A job may set another path by the
-/// options of its log driver, and that file may belong to another container. So the path must contain the id, which is
-/// new with each container.
+/// Returns the path of a container's file, if an engine's answer names the usual path. A job may set another path by
+/// the options of its log driver, and that file may belong to another container. So the path must contain the id,
+/// which is new with each container.
 pub(crate) fn usual_path(container: &str, reported: &str) -> Option<PathBuf> {
     let path = Path::new(reported);
     let is_usual = path.is_absolute() && path.ends_with(Path::new(container).join(DIRECTORY).join(NAME));
@@ -82,7 +82,7 @@ fn nanoseconds(time: &[u8]) -> Option<i128> {
 /// A position in the file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Position {
-    /// Time of the file's first entry. A file that took the place of this one has another.
+    /// Time of the file's first entry. A file that replaced this one has another time.
     first: i128,
     /// Bytes before the position.
     offset: u64,
@@ -114,7 +114,7 @@ impl CtrLog {
         Ok(Self { dir, file, notice, offset: 0, first: None, is_replaced: false, is_reported: false })
     }
 
-    /// Continues at a position; returns whether the file is the one of the position.
+    /// Continues at a position; returns whether the file is that of the position.
     pub(crate) fn resume(&mut self, position: Position) -> io::Result<bool> {
         let mut head = [0; MAX_TIME];
         let length = self.file.read_at(&mut head, 0)?;
@@ -163,8 +163,8 @@ impl CtrLog {
         Ok(true)
     }
 
-    /// Continues with the file that has the name now, at the end of an older one. conmon renames a new file at the size
-    /// that the job allows. Returns whether there is something to read.
+    /// Continues with the file that has the name now, at the end of an older one. conmon begins a new file at the
+    /// size that the job allows, and renames it to this name. Returns whether there is something to read.
     fn advance(&mut self) -> io::Result<bool> {
         let Some(named) = self.dir.stat(NAME.as_ref()).map_err(io::Error::other)? else { return Ok(false) };
         let own = self.file.metadata()?;
@@ -259,7 +259,7 @@ mod tests {
         assert_eq!(all(&mut log), "");
         append(&path, &format!("{tail}wrong\n{}\n{}", "x".repeat(1000), line("c")));
         assert_eq!(all(&mut log), "b\nc\n");
-        // The old file gets an entry before the new one takes its place.
+        // The old file gets an entry before the new file replaces it.
         append(&path, &line("d"));
         let new = dir.path().join("new");
         append(&new, &line("e"));

@@ -1,4 +1,4 @@
-//! Containers that an agent made and no agent knows any more.
+//! Containers that an agent created, and of which no agent has a record any more.
 
 use crate::container::{ALLOC_LABEL, NODE_LABEL, RUN_LABEL};
 use crate::engine::{status, text};
@@ -87,7 +87,7 @@ pub(crate) fn names(id: &TaskId) -> Option<(&str, &str)> {
     Some((alloc, rest.rsplit_once('/')?.0))
 }
 
-/// Removes the container of a run, if there is one.
+/// Removes the container of a run, if it exists.
 pub(crate) async fn remove_run(client: &Docker, id: &TaskId) -> Result<(), Error> {
     let alloc = names(id).map_or("", |(alloc, _)| alloc);
     let labels = vec![format!("{RUN_LABEL}={id}"), format!("{ALLOC_LABEL}={alloc}")];

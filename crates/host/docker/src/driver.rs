@@ -1,4 +1,4 @@
-//! The driver: what the agent calls.
+//! The driver: the implementation of the agent's calls.
 
 use crate::config::Config;
 use crate::engine::{Engine, failed, is_absent, is_trouble, status, text, unreachable};
@@ -32,7 +32,7 @@ use tokio_util::task::TaskTracker;
 /// Version of [`State`].
 pub(crate) const HANDLE_VERSION: u32 = 1;
 
-/// How long a container may take to end after SIGKILL.
+/// The time that a container may take to end after SIGKILL.
 const STOP_SLACK: Duration = Duration::from_secs(30);
 
 /// Time between two attempts while the engine does not answer.
@@ -93,7 +93,7 @@ impl DockerDriver {
         let options = KillContainerOptionsBuilder::default().signal(signal).build();
         match client.kill_container(&task.state.container, Some(options)).await {
             Ok(()) => Ok(()),
-            // It is gone or has ended.
+            // The container is gone or has ended.
             Err(error) if matches!(status(&error), Some(404 | 409)) => Err(Error::Ended(id.clone())),
             Err(error) => Err(failed(id, &error)),
         }
@@ -115,7 +115,7 @@ impl DockerDriver {
                     }
                     let wait = self.shared.watch.until_up();
                     let _elapsed = tokio::time::timeout(Duration::from_secs(1), wait).await;
-                    // The connection may be the one that broke.
+                    // The watch may not have noticed yet that the connection broke.
                     tokio::time::sleep(Duration::from_millis(100)).await;
                 }
                 Ok(()) | Err(Error::Ended(_)) => return Ok(()),
@@ -133,7 +133,7 @@ impl DockerDriver {
         let options = RemoveContainerOptionsBuilder::default().force(true).build();
         match client.remove_container(&task.state.container, Some(options)).await {
             Ok(()) => Ok(()),
-            // It is gone, or is being removed.
+            // The container is gone, or is being removed.
             Err(error) if matches!(status(&error), Some(404 | 409)) => Ok(()),
             Err(error) => Err(failed(id, &error)),
         }
@@ -162,7 +162,7 @@ impl Driver for DockerDriver {
     }
 
     async fn fingerprint(&self) -> Fingerprint {
-        // What changes from now on is reported by `changed`, also if the change comes before that call.
+        // Later changes are reported by `changed`, also if they come before that call.
         self.examined.lock().mark_unchanged();
         let has_tasks = !self.shared.tasks.lock().is_empty();
         let found = fingerprint::look(&self.shared, has_tasks || self.seen.load(Ordering::Relaxed)).await;

@@ -1,4 +1,4 @@
-//! The connection to the engine, and what its errors mean.
+//! The connection to the engine, and the meaning of its errors.
 
 use crate::connection::{Address, transport};
 use crate::container::Facts;
@@ -16,9 +16,9 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// The oldest API that has all that the driver calls.
+/// The oldest version of the API with all calls of the driver.
 const OLDEST: ClientVersion = ClientVersion { major_version: 1, minor_version: 40 };
-/// Where engines listen by default.
+/// The address on which engines listen by default.
 const DEFAULT_ENDPOINT: &str = "unix:///var/run/docker.sock";
 /// The ports of engines without and with TLS.
 const DEFAULT_PORTS: [u16; 2] = [2375, 2376];
@@ -32,7 +32,7 @@ pub(crate) const RETRIES: u32 = 5;
 /// Result of a call of the engine.
 pub(crate) type Answer<T> = Result<T, Error>;
 
-/// The connection to the engine. Each request opens a connection of its own, so the engine may restart in between.
+/// The connection to the engine. Each request opens a separate connection, so the engine may restart in between.
 #[derive(Debug)]
 pub(crate) struct Engine {
     endpoint: String,
@@ -42,7 +42,7 @@ pub(crate) struct Engine {
     facts: Mutex<Option<Facts>>,
 }
 
-/// Why there is no connection.
+/// The reason that there is no connection.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Unreachable {
     /// No engine listens.
@@ -121,7 +121,7 @@ impl Engine {
         *self.facts.lock() = None;
     }
 
-    /// Returns the facts that decide which settings the engine accepts; asked once for each connection.
+    /// Returns the facts that decide which settings the engine accepts; requested once for each connection.
     pub(crate) async fn facts(&self, client: &Docker) -> Answer<Facts> {
         if let Some(facts) = *self.facts.lock() {
             return Ok(facts);
@@ -147,7 +147,8 @@ impl Engine {
         client.map(url_safe_auth).map_err(|error| self.explain(&error))
     }
 
-    /// Returns where the engine listens. Files with certificates are read again, because they may have been renewed.
+    /// Returns the address on which the engine listens. Files with certificates are read again, because they may have
+    /// been renewed.
     fn address(&self) -> Result<Address, Unreachable> {
         let bad = || Unreachable::Endpoint(self.endpoint.clone());
         let (scheme, rest) = self.endpoint.split_once("://").ok_or_else(bad)?;
@@ -195,7 +196,7 @@ fn tls_of_options(tls: &Tls) -> Option<ClientSettings> {
     is_set.then(|| ClientSettings { ca_file, cert_file, key_file, ..ClientSettings::default() })
 }
 
-/// Returns the settings of the variables of the `docker` command; `None` if they ask for no TLS.
+/// Returns the settings of the variables of the `docker` command; `None` if they request no TLS.
 fn tls_of_environment(variable: impl Fn(&str) -> Option<String>) -> Option<ClientSettings> {
     let dir = PathBuf::from(variable("DOCKER_CERT_PATH")?);
     let checked = if variable("DOCKER_TLS_VERIFY").is_some() { Checked::Host } else { Checked::Nothing };
@@ -208,10 +209,10 @@ fn tls_of_environment(variable: impl Fn(&str) -> Option<String>) -> Option<Clien
     })
 }
 
-/// Returns what the engine says about a container.
+/// Returns the engine's description of a container.
 pub(crate) async fn inspect(client: &Docker, container: &str) -> Answer<ContainerInspectResponse> {
     match client.inspect_container(container, None).await {
-        // podman has states that the library does not know.
+        // podman has states that the library does not have.
         Err(Error::JsonDataError { message, contents, column }) => {
             used_part(&contents).ok_or(Error::JsonDataError { message, contents: String::new(), column })
         }
@@ -244,7 +245,7 @@ fn used_part(text: &str) -> Option<ContainerInspectResponse> {
     serde_json::from_value(Value::Object(used)).ok()
 }
 
-/// Writes credentials in the URL-safe alphabet that the engine reads. The library writes the other one.
+/// Writes credentials in the URL-safe alphabet that the engine reads, in place of the library's alphabet.
 fn url_safe_auth(client: Docker) -> Docker {
     client.with_request_modifier(|mut request| {
         let header = request.headers_mut().get_mut("X-Registry-Auth");
@@ -275,7 +276,7 @@ fn io_kind(error: &Error) -> Option<io::ErrorKind> {
     }
 }
 
-/// Returns the status of the engine's answer, if it is one that refuses.
+/// Returns the status of the engine's answer, if the answer is a refusal.
 pub(crate) fn status(error: &Error) -> Option<u16> {
     match error {
         Error::DockerResponseServerError { status_code, .. } => Some(*status_code),
@@ -283,7 +284,7 @@ pub(crate) fn status(error: &Error) -> Option<u16> {
     }
 }
 
-/// Returns whether the engine knows no such object.
+/// Returns whether the engine has no such object.
 pub(crate) fn is_absent(error: &Error) -> bool {
     status(error) == Some(404)
 }
@@ -296,12 +297,13 @@ pub(crate) fn is_trouble(error: &Error) -> bool {
     }
 }
 
-/// A status of 500 stands for anything, also for a program that does not exist.
+/// Returns whether a text has the words of a temporary failure. A status of 500 alone may mean any failure, also a
+/// program that does not exist.
 fn has_trouble_words(text: &str) -> bool {
     ["EOF", "timeout", "Timeout", "connection re", "shutting down"].iter().any(|word| text.contains(word))
 }
 
-/// Returns an error as one sentence: the engine's own words where it has some.
+/// Returns an error as one sentence, in the engine's own words if the error has any.
 pub(crate) fn text(error: &Error) -> String {
     match error {
         Error::DockerResponseServerError { message, .. } => message.trim().to_owned(),

@@ -1,4 +1,4 @@
-//! Programs that run in a container beside its task.
+//! Programs that run in a container next to its task.
 
 use crate::engine::{failed, text, unreachable};
 use crate::tasks::{Shared, Task};
@@ -24,13 +24,13 @@ const OUTPUT_LIMIT: usize = 1 << 20;
 /// Time after which a program is examined even without an event.
 const EXAMINE_INTERVAL: Duration = Duration::from_millis(500);
 
-/// The longest time for output that is there when a program with a terminal ends.
+/// The longest time for the output that is pending when a program with a terminal ends.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// A pause in the output after which none is there any more.
+/// The pause in the output after which no more output is pending.
 const DRAIN_PAUSE: Duration = Duration::from_millis(50);
 
-/// How often the size of a terminal is set while its program runs.
+/// The number of times that the size of a terminal is set while its program runs.
 const RESIZES: u8 = 3;
 
 /// SIGKILL has this number on every Linux architecture (signal(7)).
@@ -49,10 +49,10 @@ struct Program {
 /// The state of a program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum ProgramState {
-    /// The engine is about to start it.
+    /// The engine is about to start the program.
     Created,
     Running,
-    /// It has ended with this code.
+    /// The program has ended with this code.
     Exited(i32),
 }
 
@@ -199,7 +199,7 @@ async fn carry(
     while open || code.is_none() {
         let mut look = false;
         let event = tokio::select! {
-            // Output that is there precedes the end.
+            // Pending output precedes the end.
             biased;
             () = outputs.closed() => {
                 program.kill().await;
@@ -254,7 +254,7 @@ async fn carry(
                 }
             }
         }
-        // With a terminal, programs in the background may hold the output for ever.
+        // With a terminal, programs in the background may hold the output forever.
         if code.is_some() && tty {
             let _elapsed = tokio::time::timeout(DRAIN_TIMEOUT, drain(&mut streams.output, &outputs)).await;
             break;
@@ -267,7 +267,7 @@ async fn carry(
     let _gone = outputs.send(Ok(ExecEvent::Exited(code.unwrap_or_default()))).await;
 }
 
-/// Passes on output that is already there.
+/// Passes on pending output.
 async fn drain(output: &mut Output, outputs: &mpsc::Sender<Result<ExecEvent>>) {
     while let Ok(Some(Ok(item))) = tokio::time::timeout(DRAIN_PAUSE, output.next()).await {
         if outputs.send(Ok(ExecEvent::Stdout(item.into_bytes().into()))).await.is_err() {
@@ -276,8 +276,8 @@ async fn drain(output: &mut Output, outputs: &mpsc::Sender<Result<ExecEvent>>) {
     }
 }
 
-/// Sets the size of the terminal, if it has changed. Before the program runs and a moment after, Docker's engine refuses
-/// that and podman ignores it, so the size is set more than once.
+/// Sets the size of the terminal, if it has changed. Before the program runs and a moment after, Docker's engine
+/// refuses the change and podman ignores it, so the size is set more than once.
 async fn resize(program: &Program, streams: &mut Streams, is_running: bool) {
     let Some((size, attempts)) = &mut streams.size else { return };
     match program.client.resize_exec(&program.id, *size).await {

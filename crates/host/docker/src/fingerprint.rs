@@ -1,4 +1,4 @@
-//! What the node reports about the engine.
+//! The node's report about the engine.
 
 use crate::NAME;
 use crate::tasks::{PATIENCE, Shared};

@@ -1,8 +1,8 @@
 //! The guard of a container that is the only writer of a volume (`crates/host/shim/src/guard.rs`).
 //!
-//! The driver watches the guard, because nobody else would end the container with the lease. A guard that ended before
-//! its container is replaced, also by the next agent. Two guards of one container do no harm: both enforce the same
-//! lease.
+//! The driver watches the guard, because no other process would end the container with the lease. A guard that ended
+//! before its container is replaced, also by the next agent. Two guards of one container do no harm: both enforce the
+//! same lease.
 
 use crate::tasks::Shared;
 use bollard::models::ContainerInspectResponse;
@@ -74,8 +74,8 @@ impl Guard {
         Self::launch(shared, term, &task.dirs.state_dir, container, None).await
     }
 
-    /// Starts a guard. The guard of a container that runs learns its first process before anything can fail: a guard
-    /// that loses the driver earlier removes the container.
+    /// Starts a guard. The guard of a running container receives the first process together with the specification,
+    /// because a guard that loses the driver before that report removes the container.
     async fn launch(
         shared: &Shared,
         term: &Term,
@@ -96,8 +96,8 @@ impl Guard {
         Ok(Some(Self { input, process: process.map(reference), term: term.clone() }))
     }
 
-    /// Reports the container's first process to the guard. Returns what [`keep`] needs; `None` if the container has
-    /// ended.
+    /// Reports the container's first process to the guard. Returns the container for [`keep`]; `None` if the
+    /// container has ended.
     pub(crate) async fn begin(
         mut self,
         found: &ContainerInspectResponse,
@@ -115,7 +115,7 @@ impl Guard {
         Ok(process.map(|process| UnderLease { term, process }))
     }
 
-    /// Notes the guard's process for the next agent.
+    /// Records the guard's process for the next agent.
     fn record(&self, state_dir: &Path) -> Result<()> {
         let Some(own) = self.process else { return Ok(()) };
         let text = serde_json::to_vec(&own).map_err(|error| fault("record", &error.into()))?;
@@ -181,7 +181,7 @@ async fn watch_over(shared: &Shared, ward: &Ward) -> Result<()> {
     }
 }
 
-/// Returns whether the lease holds. A lease that cannot be read does not.
+/// Returns whether the lease holds. A lease that cannot be read does not hold.
 fn holds(term: &Term) -> bool {
     LeaseReader::open(term).is_ok_and(|mut lease| lease.holds_until(BootTime::now()).is_some())
 }

@@ -46,7 +46,7 @@ impl Reference {
         is_host(first).then_some(first).filter(|host| *host != HUB && *host != "index.docker.io")
     }
 
-    /// Returns the whole name, with the tag that holds if none is written.
+    /// Returns the whole name, with the default tag if none is written.
     pub(crate) fn full(&self) -> String {
         match (&self.tag, &self.digest) {
             (_, Some(digest)) => format!("{}@{digest}", self.name),
@@ -55,7 +55,7 @@ impl Reference {
         }
     }
 
-    /// Returns whether the registry must be asked even if the image is present: the tag may have moved.
+    /// Returns whether the registry must be queried even if the image is present: the tag may have moved.
     pub(crate) fn moves(&self) -> bool {
         self.digest.is_none() && self.tag.as_deref().is_none_or(|tag| tag == "latest")
     }

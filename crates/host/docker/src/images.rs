@@ -23,10 +23,10 @@ use tokio::task::AbortHandle;
 /// Attempts to remove an image, and the pause between them.
 const REMOVALS: u32 = 3;
 const REMOVAL_PAUSE: Duration = Duration::from_secs(3);
-/// How often an image may vanish between its pull and its use.
+/// The number of times that an image may vanish between its pull and its use.
 const VANISHINGS: u32 = 3;
 
-/// Why there is no image.
+/// The reason that there is no image.
 #[derive(Clone, Debug, thiserror::Error)]
 #[error("{message}")]
 pub(crate) struct NoImage {
@@ -51,10 +51,10 @@ impl From<Unreachable> for NoImage {
     }
 }
 
-/// Time between two events about a pull that goes on.
+/// Time between two events about a pull that continues.
 const REPORT_INTERVAL: Duration = Duration::from_secs(120);
 
-/// Adds an event with details to the task that waits for an image.
+/// A function that adds an event with details to the task that waits for an image.
 pub(crate) type Report<'a> = dyn Fn(&str, BTreeMap<String, String>) + Send + Sync + 'a;
 
 /// The state of a pull.
@@ -69,7 +69,7 @@ struct Pulled {
 #[derive(Debug)]
 pub(crate) struct Images {
     engine: Arc<Engine>,
-    /// How long an image stays after its last user; absent if it stays for ever.
+    /// The time that an image stays after its last user; absent if it stays forever.
     delay: Option<Duration>,
     pulls: Mutex<HashMap<String, watch::Receiver<Pulled>>>,
     uses: Mutex<HashMap<String, Use>>,
@@ -95,7 +95,7 @@ struct Use {
     timer: Option<AbortHandle>,
 }
 
-/// How to get an image.
+/// A request for an image.
 #[derive(Debug)]
 pub(crate) struct Order {
     pub(crate) image: Reference,
@@ -198,7 +198,7 @@ impl Images {
                     let (sender, receiver) = watch::channel(Pulled::default());
                     pulls.insert(name.clone(), receiver.clone());
                     let (this, order) = (self.clone(), order.clone());
-                    // Its own task: the pull goes on for the others if the first task no longer waits.
+                    // A separate task: the pull continues for the others if the first task no longer waits.
                     tokio::spawn(async move {
                         let result = pull::pull(&client, &order, |progress| {
                             sender.send_modify(|pulled| pulled.progress = progress);
@@ -268,7 +268,7 @@ impl Images {
         known.ids.get(name).filter(|_| age == Some(known.age)).cloned()
     }
 
-    /// Notes the id that an image had when its age was read.
+    /// Records the id that an image had when its age was read.
     fn note(&self, name: String, id: String, age: u64) {
         let mut known = self.known.lock();
         if known.age != age {
@@ -277,7 +277,7 @@ impl Images {
         known.ids.insert(name, id);
     }
 
-    /// Examines the images again before their next use: an engine may report the removal of one late.
+    /// Removes all known ids, so that images are examined before their next use: an engine may report a removal late.
     pub(crate) fn mistrust(&self) {
         self.known.lock().ids.clear();
     }
@@ -328,7 +328,7 @@ impl Images {
 
     async fn remove(&self, id: &str) {
         let _alone = self.removal.write().await;
-        // After this, a new user begins with a new entry and cannot abort the removal midway.
+        // Once the entry is removed, a new user begins with a new entry and cannot abort the removal midway.
         let unused = self.uses.lock().get(id).is_some_and(|image| image.users.is_empty());
         if !unused {
             return;
@@ -355,7 +355,7 @@ async fn remove_image(client: &Docker, id: &str) -> Result<(), String> {
     let options = RemoveImageOptionsBuilder::default().force(true).build();
     match client.remove_image(id, Some(options), None).await {
         Ok(_) => Ok(()),
-        // It is gone, or in use by a container that is not a task.
+        // The image is gone, or in use by a container that is not a task.
         Err(error) if matches!(status(&error), Some(404 | 409)) => Ok(()),
         Err(error) => Err(text(&error)),
     }

@@ -1,9 +1,9 @@
 //! The output of a container: read from the engine, and written to the log files of the task.
 //!
-//! A checkpoint in the task's state directory says up to which entry the files contain the output. After a restart of
-//! the agent or of the engine, the files are cut at the checkpoint and the output continues there. So no line is lost
-//! or doubled. For example, an agent that dies between the write of a line and the checkpoint removes the line and
-//! writes it again.
+//! A checkpoint in the task's state directory records up to which entry the files contain the output. After a restart
+//! of the agent or of the engine, the files are cut at the checkpoint and the output continues there. So no line is
+//! lost or doubled. For example, an agent that dies between the write of a line and the checkpoint removes the line
+//! and writes it again.
 
 use crate::ctr_log::{CtrLog, Entry, Output, Position, READ_SIZE};
 use crate::engine::{Engine, backoff, is_absent, status, text};
@@ -39,7 +39,7 @@ const BATCH: usize = 64;
 
 const MIB: u64 = 1 << 20;
 
-/// How far the files of one output contain the entries.
+/// The last entry that the files of one output contain.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 struct Progress {
     /// Time of the last entry, in nanoseconds since 1970.
@@ -49,12 +49,12 @@ struct Progress {
     place: Place,
 }
 
-/// How far the files of a task contain the output.
+/// The last entries that the files of a task contain.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 struct Checkpoint {
     /// The progress of standard output and standard error.
     outputs: [Progress; 2],
-    /// How far podman's file was read; absent if the entries come from the engine.
+    /// The position up to which podman's file was read; absent if the entries come from the engine.
     position: Option<Position>,
 }
 
@@ -108,7 +108,7 @@ impl Files {
     }
 
     /// Returns the second of the oldest entry that may be missing. The engine delivers entries of both outputs in the
-    /// order in which it received them, which differs from their times by far less than a second.
+    /// order of their receipt. This order differs from their times by far less than a second.
     fn since(&self) -> i32 {
         let newest = self.progress.outputs.iter().map(|progress| progress.time).max().unwrap_or(0);
         i32::try_from(newest / 1_000_000_000 - 1).unwrap_or(0).max(0)
@@ -189,7 +189,7 @@ fn split(message: &Bytes) -> Option<(i128, &[u8])> {
     Some((time.as_nanosecond(), &message[end + 1..]))
 }
 
-/// What the follower of a container's output needs.
+/// The follower of a container's output.
 #[derive(Debug)]
 pub(crate) struct Follower {
     pub(crate) engine: Arc<Engine>,
@@ -197,14 +197,15 @@ pub(crate) struct Follower {
     pub(crate) container: String,
     /// The file in which podman keeps the output.
     pub(crate) file: Option<PathBuf>,
-    /// Becomes true when the container has ended.
+    /// Whether the container has ended.
     pub(crate) ended: watch::Receiver<bool>,
     /// The number of batches of entries that were read.
     pub(crate) batches: Arc<AtomicU64>,
 }
 
 impl Follower {
-    /// Copies the output until the container has ended and all output is written. Returns why output is missing.
+    /// Copies the output until the container has ended and all output is written. The error is the reason that output
+    /// is missing.
     pub(crate) async fn run(self, logs: LogConfig, state_dir: PathBuf) -> Result<(), String> {
         let mut files = Files::open(&logs, &state_dir)?;
         if let Some(path) = &self.file {
@@ -222,7 +223,7 @@ impl Follower {
         }
         let mut failures = 0;
         loop {
-            // Asked first: what the container wrote before its end is then part of the answer.
+            // Read first: the output before the container's end is then part of the answer.
             let has_ended = *self.ended.borrow();
             match self.copy(&mut files, !has_ended).await {
                 Ok(()) if has_ended => return Ok(()),
@@ -261,7 +262,7 @@ impl Follower {
         files.opened(&mut log).map_err(failed)?;
         let mut ended = self.ended.clone();
         loop {
-            // Asked first: what the container wrote before its end is then part of the file.
+            // Read first: the output before the container's end is then part of the file.
             let has_ended = *ended.borrow();
             let mut buffer = vec![0; READ_SIZE];
             while log.read(&mut buffer, |entry| files.write_entry(entry)).map_err(failed)? {
@@ -282,7 +283,7 @@ impl Follower {
     }
 
     /// Copies the output until the engine ends the stream. Only the output of a running container is followed: podman
-    /// ends the stream of a follower half a second after the container, whether or not all entries are delivered.
+    /// ends the stream of a follower half a second after the container, even if entries are missing.
     async fn copy(&self, files: &mut Files, follow: bool) -> Result<(), Error> {
         let client = self
             .engine

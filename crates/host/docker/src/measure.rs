@@ -13,7 +13,7 @@ pub(crate) fn group(shared: &Shared, state: &State) -> Option<Cgroup> {
     found.ok().flatten()
 }
 
-/// Returns what a container uses; `None` if only the engine can say that.
+/// Returns the resources that a container uses; `None` if only the engine can report them.
 pub(crate) fn usage(shared: &Shared, state: &State) -> Option<Usage> {
     let found = group(shared, state)?.usage().ok()?;
     let nanos = |time: std::time::Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);

@@ -1,5 +1,5 @@
-//! The networks of groups: for each allocation a container that does nothing but hold a network namespace, which the
-//! containers of its tasks join. The client sets the namespace up.
+//! The networks of groups: for each allocation a container that only holds a network namespace, which the containers
+//! of its tasks join. The client sets the namespace up.
 
 use crate::auth;
 use crate::container::{ALLOC_LABEL, NODE_LABEL};
@@ -19,7 +19,7 @@ use std::sync::Arc;
 
 /// The fact of a network that names the container which holds the namespace.
 pub(crate) const HOLDER: &str = "docker_sandbox_container_id";
-/// The fact of a network with the hostname that its job asks for.
+/// The fact of a network with the hostname that its job requests.
 const HOSTNAME: &str = "docker_sandbox_hostname";
 /// The length of a container's id as engines show it, and as the hostname in the container.
 const SHORT_ID: usize = 12;
@@ -29,7 +29,7 @@ fn fault(message: String, recoverable: bool) -> Error {
 }
 
 fn engine_fault(what: &str, error: &EngineError) -> Error {
-    // The engine may start the container of before at the same time.
+    // The engine may start the previous container at the same time.
     let is_recoverable = is_trouble(error) || status(error) == Some(409);
     fault(format!("cannot {what} the container of the network: {}", text(error)), is_recoverable)
 }
@@ -44,14 +44,14 @@ async fn client(shared: &Shared) -> Result<Docker> {
     found.map_err(|error| fault(format!("Failed to connect to docker daemon: {error}"), true))
 }
 
-/// Makes the network of an allocation. A network that exists already is returned.
+/// Creates the network of an allocation, or returns the existing one.
 pub(crate) async fn create(shared: &Arc<Shared>, request: &NetworkRequest) -> Result<NetworkIsolation> {
     let client = client(shared).await?;
     let found = own(&client, &request.alloc_id).await?;
     if let Some(found) = found.filter(is_running)
         && let Some(image) = found.image.clone()
     {
-        // Needs neither the image's name nor a registry.
+        // This needs neither the image's name nor a registry.
         shared.images.count(&image, &request.alloc_id);
         shared.networks.lock().insert(request.alloc_id.clone(), image);
         return network(&found, request);
@@ -208,7 +208,7 @@ async fn remove(client: &Docker, name: &str) -> Result<()> {
     let options = RemoveContainerOptionsBuilder::default().force(true).build();
     match client.remove_container(name, Some(options)).await {
         Ok(()) => Ok(()),
-        // It is gone, or is being removed.
+        // The container is gone, or is being removed.
         Err(error) if matches!(status(&error), Some(404 | 409)) => Ok(()),
         Err(error) => Err(engine_fault("remove", &error)),
     }

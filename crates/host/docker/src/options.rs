@@ -18,13 +18,13 @@ pub struct DockerOptions {
     pub endpoint: String,
     /// The client's certificate, and the authority of the engine's.
     pub tls: Tls,
-    /// Where to look for credentials of registries.
+    /// The sources of credentials of registries.
     pub auth: AuthOptions,
-    /// Patterns of the labels that containers get besides the allocation's id.
+    /// Patterns of the labels that containers get in addition to the allocation's id.
     pub extra_labels: Vec<String>,
     /// The log driver of tasks that name none.
     pub logging: Logging,
-    /// What is removed when it is no longer used.
+    /// The removal of objects that are no longer used.
     pub gc: Gc,
     /// Whether tasks may mount paths outside of their allocation, and volumes.
     pub volumes: bool,
@@ -67,7 +67,7 @@ pub struct Tls {
     pub ca: String,
 }
 
-/// Where to look for credentials of registries.
+/// The sources of credentials of registries.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct AuthOptions {
     /// A configuration file of the `docker` command.
@@ -76,42 +76,42 @@ pub struct AuthOptions {
     pub helper: Option<String>,
 }
 
-/// What is removed when it is no longer used.
+/// The removal of objects that are no longer used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Gc {
     /// Whether images are removed.
     pub image: bool,
-    /// How long an image stays after its last task.
+    /// The time that an image stays after its last task.
     pub image_delay: Duration,
     /// Whether containers are removed.
     pub container: bool,
-    /// The search for containers that no agent knows.
+    /// The search for containers of which no agent has a record.
     pub dangling: Dangling,
 }
 
-/// The search for containers that no agent knows.
+/// The search for containers of which no agent has a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Dangling {
-    /// Whether they are searched for.
+    /// Whether the search is enabled.
     pub enabled: bool,
     /// Time between two searches.
     pub period: Duration,
     /// Age below which a container is not removed.
     pub creation_grace: Duration,
-    /// Whether they are only named in the log.
+    /// Whether the containers are only named in the log, and not removed.
     pub dry_run: bool,
 }
 
 /// Patterns of the namespace modes that tasks may have.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct AllowedModes {
-    /// Of `pid_mode`.
+    /// The patterns for `pid_mode`.
     pub pid: Vec<String>,
-    /// Of `ipc_mode`.
+    /// The patterns for `ipc_mode`.
     pub ipc: Vec<String>,
-    /// Of `userns_mode`.
+    /// The patterns for `userns_mode`.
     pub userns: Vec<String>,
-    /// Of `uts_mode`.
+    /// The patterns for `uts_mode`.
     pub uts: Vec<String>,
 }
 
@@ -154,7 +154,7 @@ impl Default for Dangling {
     }
 }
 
-/// Bounds the engine's own copy of the output, which otherwise grows without end.
+/// Returns the log driver that limits the engine's own copy of the output, which otherwise grows without end.
 pub(crate) fn default_logging() -> Logging {
     let config = [("max-file", "2"), ("max-size", "2m")].map(|(key, value)| (key.into(), value.into()));
     Logging { driver: "json-file".into(), config: config.into() }
@@ -319,7 +319,7 @@ fn modes(reader: &mut Reader<'_>) -> Result<AllowedModes> {
     Ok(read)
 }
 
-/// Returns whether the engine knows a mode of the namespaces of this kind.
+/// Returns whether the engine has a mode of the namespaces of this kind.
 fn is_mode(kind: &str, mode: &str) -> bool {
     let of_container = mode.strip_prefix("container:").is_some_and(|name| !name.is_empty());
     match kind {
@@ -334,7 +334,7 @@ pub(crate) fn allows_mode(allowed: &[String], mode: &str) -> bool {
     allowed.iter().any(|pattern| matches_pattern(pattern, mode))
 }
 
-/// Labels by the names that `extra_labels` selects them by.
+/// Returns the labels that are not empty and whose names match a pattern of `extra_labels`.
 pub(crate) fn selected<'a>(
     patterns: &[String],
     labels: impl IntoIterator<Item = (&'a str, &'a str)>,

@@ -1,5 +1,5 @@
-//! Which containers run: one list of the engine for all watchers that ask at the same time, such as those of an agent
-//! that has just started.
+//! The running containers: one list of the engine for all watchers that request it at the same time. Many do so when
+//! an agent has just started.
 
 use crate::container::NODE_LABEL;
 use crate::engine::{Engine, text};
@@ -10,7 +10,7 @@ use std::sync::Arc;
 use tokio::sync::Mutex;
 use tokio::time::Instant;
 
-/// The ids of the containers that run, or why they are not known.
+/// The ids of the containers that run, or the reason that they are not known.
 type Answer = Result<Arc<HashSet<String>>, String>;
 
 /// The latest list.

@@ -1,4 +1,4 @@
-//! The start of a task: its image, its container, the first look at it.
+//! The start of a task: its image, its container, and the first examination of the container.
 
 use crate::NAME;
 use crate::config::Config;
@@ -56,7 +56,7 @@ pub(crate) async fn start(shared: &Arc<Shared>, task: TaskConfig) -> Result<Task
             message: message.to_owned(),
             details,
         };
-        // Without a receiver, nobody reads events.
+        // Without a receiver, no caller reads events.
         let _unread = shared.events.send(event);
     };
     let user = &task.id.0;
@@ -92,7 +92,8 @@ pub(crate) async fn start(shared: &Arc<Shared>, task: TaskConfig) -> Result<Task
     crate::logs::clear(&task.dirs.state_dir);
     let running = found.state.clone().unwrap_or_default();
     let pid = running.pid.and_then(|pid| u32::try_from(pid).ok()).filter(|pid| *pid > 0);
-    // podman's service skips lines for a slow follower. Without a file, such as with journald, the follower asks it.
+    // podman's service skips lines for a slow follower. Without a file, such as with journald, the follower uses the
+    // service.
     let output_file = found
         .log_path
         .as_deref()
@@ -128,14 +129,14 @@ pub(crate) async fn start(shared: &Arc<Shared>, task: TaskConfig) -> Result<Task
         network: network(&found, &config),
         state: value,
     };
-    // One that ended already is examined.
+    // A container that ended already is examined.
     let begun = Some(waiter).filter(|_| running.running == Some(true));
     shared.adopt(handle.clone(), state, begun);
     Ok(handle)
 }
 
-/// Creates and starts a container. Returns its id, what the engine says about it, what its guard enforces, and a waiter
-/// for its events.
+/// Creates and starts a container. Returns its id, the engine's description, the lease that its guard enforces, and a
+/// waiter for its events.
 async fn run(
     shared: &Shared,
     client: &Docker,

@@ -28,17 +28,17 @@ use tokio_util::task::TaskTracker;
 /// Time after which a container is examined even without an event.
 const EXAMINE_INTERVAL: Duration = Duration::from_secs(60);
 
-/// How long the engine may take to answer before that is reported.
+/// The time that the engine may take to answer before the delay is reported.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Time between two examinations while the engine does not answer.
 const RETRY_INTERVAL: Duration = Duration::from_secs(1);
 
-/// How long the end of a task waits for more of its output.
+/// The time that the end of a task waits for more of its output.
 const OUTPUT_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// How long the result of a container that SIGKILL ended waits for the engine's report of a lack of memory. The engine
-/// may learn of the container's end before it learns of the reason.
+/// The time that the result of a container that SIGKILL ended waits for the engine's report of a lack of memory. The
+/// engine may detect the container's end before the reason.
 const OUT_OF_MEMORY_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Exit code of a container that SIGKILL ended.
@@ -64,7 +64,7 @@ pub(crate) struct State {
     /// Whether the task reserved its processors.
     #[serde(default)]
     pub(crate) has_own_cpus: bool,
-    /// What the container's guard enforces; absent if the task has no lease.
+    /// The lease that the container's guard enforces; absent if the task has no lease.
     #[serde(default)]
     pub(crate) under_lease: Option<UnderLease>,
 }
@@ -107,9 +107,9 @@ pub(crate) struct Shared {
     /// The id of the node, by which this agent's containers are recognized.
     pub(crate) node_id: String,
     pub(crate) engine: Arc<Engine>,
-    /// Which containers run.
+    /// The running containers.
     pub(crate) running: Running,
-    /// The control groups of this machine, once they were looked for.
+    /// The control groups of this machine, once they were examined.
     pub(crate) hierarchy: OnceLock<Option<Hierarchy>>,
     pub(crate) watch: Arc<EngineWatch>,
     pub(crate) images: Arc<Images>,
@@ -125,7 +125,7 @@ pub(crate) struct Shared {
     pub(crate) cpus: watch::Sender<Option<String>>,
     /// The watchers and followers of containers.
     pub(crate) workers: TaskTracker,
-    /// Ends them.
+    /// The signal that ends the workers.
     pub(crate) end: CancellationToken,
 }
 
@@ -148,7 +148,7 @@ impl Shared {
             message: message.into(),
             ..DriverEvent::default()
         };
-        // Without a receiver, nobody reads events.
+        // Without a receiver, no caller reads events.
         let _unread = self.events.send(event);
     }
 
@@ -171,7 +171,7 @@ impl Shared {
         }
     }
 
-    /// Waits for the engine. If that takes long, the task gets an event with what waits.
+    /// Waits for the engine. If that takes long, the task gets an event that names the waiting step.
     pub(crate) async fn patiently<T>(
         &self,
         alloc_id: &str,
@@ -188,7 +188,7 @@ impl Shared {
         answer.await
     }
 
-    /// Runs a part of the driver until its end or the driver's.
+    /// Runs a part of the driver until the part or the driver ends.
     fn work<T: Send + 'static>(
         &self,
         part: impl Future<Output = T> + Send + 'static,
@@ -250,7 +250,7 @@ impl Shared {
         let result = self.until_ended(state, killed, begun).await;
         ended.send_replace(true);
         if let Some(output) = &mut output {
-            // A long output takes its time, as long as it arrives.
+            // A long output may take longer, as long as it arrives.
             let rest = loop {
                 let before = batches.load(Ordering::Relaxed);
                 match tokio::time::timeout(OUTPUT_TIMEOUT, &mut *output).await {
@@ -297,7 +297,7 @@ impl Shared {
             }
         }
         loop {
-            // On the heap, because it is large, and the watcher spends its life in other places.
+            // On the heap, because it is large, and the watcher mostly waits elsewhere.
             match Box::pin(self.examine(&state.container)).await {
                 Ok(found) => {
                     if failures > 1 {
@@ -331,7 +331,7 @@ impl Shared {
                 }
                 Err(reason) => {
                     failures += 1;
-                    // A short break, such as a restart of the connection, is no news.
+                    // A short break, such as a restart of the connection, is not reported.
                     if failures == 2 {
                         let words = format!("the Docker engine does not answer, the task goes on: {reason}");
                         self.report(&state.alloc_id, &state.task_name, words);
@@ -369,7 +369,7 @@ impl Shared {
             ContainerUpdateBody { cpuset_cpus: Some(shared.clone()), ..ContainerUpdateBody::default() };
         match client.update_container(container, update).await {
             Ok(_) => tracing::debug!(container, cpus = shared, "container confined to shared processors"),
-            // It ends, and the watcher examines it again.
+            // The container ends, and the watcher examines it again.
             Err(error) if matches!(status(&error), Some(404 | 409)) => {}
             Err(error) => {
                 let error = text(&error);

@@ -27,7 +27,7 @@ pub(crate) struct EngineWatch {
     up: watch::Sender<bool>,
     /// Waiters by the id of a container or of an executed program.
     waiters: Mutex<HashMap<String, Arc<Watched>>>,
-    /// Grows with each change of an image, and with each loss of the connection.
+    /// The number of changes of an image and of losses of the connection.
     images: AtomicU64,
     started: Mutex<bool>,
 }
@@ -87,7 +87,7 @@ impl EngineWatch {
         })
     }
 
-    /// Connects, unless the watch already does. It then reconnects until the driver is dropped.
+    /// Connects, unless the watch already does. The watch then reconnects until the driver is dropped.
     pub(crate) fn ensure(self: &Arc<Self>) {
         let mut started = self.started.lock();
         if !*started {

@@ -1,4 +1,5 @@
-//! Runs the conformance suite against the driver with a real engine, and tests what only containers do.
+//! Runs the conformance suite against the driver with a real engine, and tests the features that only containers
+//! have.
 
 mod containers;
 mod engines;

@@ -13,7 +13,7 @@ pub(crate) struct MountSpec {
     pub(crate) read_only: bool,
 }
 
-/// What is mounted.
+/// The source of a mount.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum MountKind {
     /// A volume of the engine.
@@ -131,8 +131,8 @@ fn volume(text: &str, named: bool) -> Result<VolumeSpec> {
     }
 }
 
-/// Returns the path that a source of a job file names: relative ones are below the task's directory. `.` and `..` are
-/// taken out by text, as the engine does it.
+/// Returns the path that a source of a job file names: a relative source is below the task's directory. `.` and `..`
+/// are removed by text, as the engine does it.
 pub(crate) fn expand(task_dir: &Path, source: &str) -> std::path::PathBuf {
     let mut path = std::path::PathBuf::new();
     for part in task_dir.join(source).components() {

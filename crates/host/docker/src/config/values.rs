@@ -1,4 +1,4 @@
-//! Values of a task's `config` that have a notation of their own.
+//! Values of a task's `config` that have a special notation.
 
 use caravan_drivers::{Error, Reader, Result};
 use std::collections::BTreeMap;
@@ -58,7 +58,7 @@ fn device(mut block: Reader<'_>) -> Result<Device> {
 /// An option of the engine's security, in its notation `key=value`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum SecurityOpt {
-    /// Sent as it is.
+    /// An option that is sent unchanged.
     Plain(String),
     /// A filter of system calls in a file of the host, whose content is sent.
     SeccompFile(String),

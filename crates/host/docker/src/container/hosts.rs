@@ -11,7 +11,7 @@ use std::path::Path;
 
 /// The name of the file in the task's state directory, and its path in the container.
 pub(super) const HOSTS: (&str, &str) = (HOSTS_FILE, HOSTS_PATH);
-/// As [`HOSTS`].
+/// The name of the resolver's file in the task's state directory, and its path in the container.
 pub(super) const RESOLV: (&str, &str) = (RESOLV_FILE, RESOLV_PATH);
 
 /// Writes the files of a task whose container joins the network of its group.
@@ -31,7 +31,7 @@ pub(crate) fn write(task: &TaskConfig, config: &Config) -> Result<()> {
     Ok(())
 }
 
-/// Removes the files.
+/// Removes the files that `write` created.
 pub(crate) fn clear(state_dir: &Path) {
     for (name, _) in [HOSTS, RESOLV] {
         let _absent = std::fs::remove_file(state_dir.join(name));
@@ -58,7 +58,8 @@ fn hosts(network: &NetworkIsolation, extra: &[String]) -> Result<String> {
     Ok(text)
 }
 
-/// Returns the settings of the task's resolver: those of its group, else those of its `config`; `None` leaves the engine's.
+/// Returns the settings of the task's resolver: those of its group, else those of its `config`; `None` leaves the
+/// engine's.
 pub(super) fn resolver(task: &TaskConfig, config: &Config) -> Option<Dns> {
     let network = &config.network;
     let own = || Dns {
@@ -88,7 +89,7 @@ mod tests {
             let error = hosts(&network, &[entry.into()]).unwrap_err().to_string();
             assert!(error.contains(words), "{error}");
         }
-        // A network without an address yet has no line of its own.
+        // A network without an address yet has no separate line.
         assert_eq!(hosts(&NetworkIsolation::default(), &[]).unwrap(), LOCAL_HOSTS);
     }
 }

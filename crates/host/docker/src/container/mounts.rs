@@ -1,4 +1,4 @@
-//! The mounts of a container: the task's directories, volumes of the group, and what its `config` names.
+//! The mounts of a container: the task's directories, volumes of the group, and the mounts of its `config`.
 
 use super::{hosts, joined};
 use crate::config::{Config, MountKind, MountSpec, VolumeSpec, expand};
@@ -98,8 +98,8 @@ impl Mounted {
     }
 }
 
-/// Returns the path of a source that a job names. Unless the node enables volumes, the path must lie in the
-/// allocation's directory and contain no link: a task of the allocation could change where a link leads.
+/// Returns the path of a source that a job names. Unless the node enables volumes, the path must be in the
+/// allocation's directory and contain no link, because a task of the allocation could change the link.
 fn allowed(task: &TaskConfig, source: &str, options: &DockerOptions) -> Result<PathBuf> {
     let path = expand(&task.dirs.task_dir, source);
     if options.volumes {

@@ -16,7 +16,7 @@ pub(super) struct Published {
 }
 
 impl Published {
-    /// Adds a port, for both protocols: a job file does not say which one it needs.
+    /// Adds a port for both protocols, because a job file does not name the protocol.
     fn add(&mut self, port: &Port, inner: u16) {
         for protocol in ["tcp", "udp"] {
             let key = format!("{inner}/{protocol}");

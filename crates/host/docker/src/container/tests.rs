@@ -372,7 +372,7 @@ fn a_task_of_a_group_with_a_network_joins_it() {
     assert_eq!((found.extra_hosts, found.dns, found.port_bindings), (None, None, None));
     let targets: Vec<_> = found.mounts.unwrap().into_iter().filter_map(|mount| mount.target).collect();
     assert_eq!(targets, ["/etc/hosts", "/etc/resolv.conf"]);
-    // The group's resolver takes the place of the task's.
+    // The group's resolver replaces the task's.
     let dns = caravan_drivers::Dns { servers: vec!["10.0.0.53".into()], ..Default::default() };
     let mut resolved = TaskConfig { dns: Some(dns), ..task.clone() };
     let found = describe(&resolved, &json!({}), &json!({})).unwrap().host_config.unwrap();
@@ -380,7 +380,7 @@ fn a_task_of_a_group_with_a_network_joins_it() {
     assert_eq!((found.dns, targets.join(" ").as_str()), (None, "/etc/hosts /etc/resolv.conf"));
     resolved.network = None;
     assert_eq!(host(&resolved, &json!({"dns_servers": ["9.9.9.9"]})).dns.unwrap(), ["10.0.0.53"]);
-    // A task that names a network has that one.
+    // A task that names a network joins that network.
     let own = json!({"network_mode": "blue", "extra_hosts": ["db:10.0.0.9"]});
     let found = host(&task, &own);
     assert_eq!(found.network_mode.as_deref(), Some("blue"));

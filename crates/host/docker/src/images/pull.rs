@@ -45,7 +45,7 @@ async fn transfer(client: &Docker, order: &Order, report: impl Fn(String) + Send
             Ok(Some(Ok(event))) => event,
             Ok(Some(Err(error))) => {
                 let cause = text(&error);
-                // Only the engine's own answer that there is no such image is final.
+                // Only the engine's own answer that the image does not exist is final.
                 let is_final = cause.starts_with("Error: image") && cause.contains("not found");
                 return Err(failed(&name, &cause, !is_final));
             }
@@ -67,7 +67,7 @@ async fn transfer(client: &Docker, order: &Order, report: impl Fn(String) + Send
     }
 }
 
-/// What is known about the layers of a pull.
+/// The known state of the layers of a pull.
 #[derive(Debug, Default)]
 struct Progress {
     layers: HashMap<String, Layer>,

@@ -1,4 +1,4 @@
-//! What a container gets from its job and its node.
+//! The settings of a container from its job and its node.
 
 use crate::*;
 

@@ -5,7 +5,7 @@ use crate::*;
 #[tokio::test(flavor = "multi_thread")]
 async fn output_survives_agents_and_engines() {
     let mut world = World::new();
-    // The first agent has a runtime of its own, which ends with it.
+    // The first agent has a separate runtime, which ends with it.
     let agent = tokio::runtime::Runtime::new().unwrap();
     let driver = Arc::new(world.docker());
     let config =
@@ -27,7 +27,7 @@ async fn output_survives_agents_and_engines() {
         }
     };
     check(&world.output("t"));
-    // The engine ends, and its containers with it. That is reported when an engine is back.
+    // The engine ends, and its containers with it. Their end is reported when an engine runs again.
     let mut events = driver.events().unwrap();
     world.engine.halt().unwrap();
     let event = tokio::time::timeout(TIMEOUT, events.recv()).await.unwrap().unwrap();
@@ -122,7 +122,7 @@ async fn until_healthy(driver: &DockerDriver) {
     assert!(tokio::time::timeout(TIMEOUT, examines).await.is_ok(), "the change was never reported");
 }
 
-/// The engine dies and comes back, and the container goes on meanwhile.
+/// Kills the engine and starts it again. The container continues meanwhile.
 async fn outlives_engine(kind: EngineKind) {
     let mut world = World::of(kind, json!({}));
     let driver = world.docker();
@@ -144,7 +144,7 @@ async fn outlives_engine(kind: EngineKind) {
     );
     world.engine.resume().unwrap();
     next_event(&mut events, "the Docker engine answers again").await;
-    // The engine answers before anybody waits for that: the change is reported all the same.
+    // The engine answers before a caller waits for the change, which is reported nevertheless.
     until_healthy(&driver).await;
     let before = lines(&world);
     until("more output", || lines(&world) > before + 10).await;

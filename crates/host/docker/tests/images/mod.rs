@@ -4,7 +4,7 @@ use crate::*;
 use caravan_testkit::Registry;
 use std::net::TcpListener;
 
-/// Makes an image of its own: [`ContainerEngine::IMAGE`] with another command.
+/// Creates a separate image: [`ContainerEngine::IMAGE`] with another command.
 fn own_image(world: &World, name: &str) {
     let engine = &world.engine;
     engine
@@ -69,7 +69,7 @@ async fn pulls_with_credentials(kind: EngineKind) {
     let error =
         world.docker_with(options.clone()).start(config(json!({"auth": auth("wrong")}))).await.unwrap_err();
     assert!(error.to_string().contains("Failed to pull"), "{error}");
-    // A file that cannot be read ends the start, or not.
+    // A file that cannot be read ends the start, unless the job sets `auth_soft_fail`.
     options.auth.config = Some("/no/such/file".into());
     let driver = world.docker_with(options);
     let error = driver.start(config(json!({}))).await.unwrap_err();
@@ -136,7 +136,7 @@ async fn an_image_is_pulled_once_for_all_tasks() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_pull_ends_at_its_time_limit() {
     let world = World::new();
-    // It accepts connections and never answers.
+    // The registry accepts connections and never answers.
     let silent = TcpListener::bind("127.0.0.1:0").unwrap();
     let image = format!("{}/x:1", silent.local_addr().unwrap());
     let driver = world.docker();
@@ -179,7 +179,7 @@ async fn an_archive_is_loaded() {
         assert!(matches!(error, Error::Start { recoverable: false, .. }), "{error:?}");
     }
     run(&driver, config(json!({}))).await.unwrap();
-    // The image is there, so the archive is not opened.
+    // The image is present, so the archive is not opened.
     std::fs::remove_file(&archive).unwrap();
     run(&driver, config(json!({}))).await.unwrap();
 }
@@ -208,7 +208,7 @@ async fn an_unused_image_is_removed() {
     driver.destroy(&second.id, true).await.unwrap();
     until("the image to be removed", || !is_there(&world, "own:1")).await;
     assert!(is_there(&world, ContainerEngine::IMAGE));
-    // Unless the node keeps images.
+    // The node may keep images and containers.
     own_image(&world, "own:1");
     options.gc.image = false;
     options.gc.container = false;

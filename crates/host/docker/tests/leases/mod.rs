@@ -17,7 +17,7 @@ async fn a_container_ends_with_the_lease_of_its_node() {
     let id = config.id.clone();
     driver.start(config.clone()).await.unwrap();
     assert!(matches!(driver.inspect(&id).await.unwrap().state, TaskState::Running));
-    // The agent hangs: nobody renews the lease.
+    // The agent hangs: no process renews the lease.
     let result = tokio::time::timeout(TIMEOUT, driver.wait(&id)).await.unwrap().unwrap();
     assert_eq!(result.exit_code, 137);
     assert!(!lease.holds(BootTime::now()), "not before the lease ran out");

@@ -59,7 +59,7 @@ async fn a_flood_arrives_once_over_restarts_of_the_agent() {
     let id = config.id.clone();
     let mut handle: Option<TaskHandle> = None;
     for round in 1..=3 {
-        // Each agent has a runtime of its own, which ends with it.
+        // Each agent has a separate runtime, which ends with it.
         let agent = Runtime::new().unwrap();
         let driver = Arc::new(world.docker());
         let (starting, config, known) = (driver.clone(), config.clone(), handle.take());

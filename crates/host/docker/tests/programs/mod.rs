@@ -1,4 +1,4 @@
-//! Programs that run in a container beside its task.
+//! Programs that run in a container next to its task.
 
 use crate::*;
 
