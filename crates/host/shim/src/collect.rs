@@ -1,11 +1,12 @@
 //! The collector of a task's output: one small process per task of an external driver. The driver's program writes the
 //! output to two named pipes (fifo(7)), and the collector copies it to the log files.
 //!
-//! The collector outlives the agent, as the task does. It holds both ends of the pipes, so a writer that ends and comes
-//! back, such as a restarted plugin, loses nothing.
+//! The collector outlives the agent, as the task does. It holds both ends of the pipes, so a writer that ends and
+//! starts again, such as a restarted plugin, loses nothing.
 //!
-//! A collector reads nothing before the agent has recorded its process. An agent that ends in between leaves no record, and
-//! the next agent starts another collector: two of them would divide the output, and nobody would end the first.
+//! A collector reads nothing before the agent has recorded its process. An agent that ends in between leaves no
+//! record, and the next agent starts another collector. Two collectors would divide the output, and no process would
+//! end the first one.
 
 use crate::logs::{LogWriter, open_dir};
 use crate::protocol::FrameBuffer;

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 /// Result of a fallible call of this crate.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// Why the shim failed.
+/// The reason that the shim failed.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// A kernel call failed.
@@ -46,7 +46,7 @@ pub enum Error {
     /// A message is longer than allowed.
     #[error("message of {0} bytes is too long")]
     TooLong(usize),
-    /// A program could not be started; the text says which step failed and why.
+    /// A program could not be started; the text names the failed step and the reason.
     #[error("{0}")]
     Launch(String),
     /// The lease that the task runs under has run out, or was never granted.

@@ -19,8 +19,8 @@ use std::io::{self, Write};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 
-/// Serves the requests on the standard input, a socket, until its other end is closed. `open_files` is the soft limit on
-/// open files that tasks have: the one with which the agent was started, before the agent raised its own.
+/// Serves the requests on the standard input, a socket, until its other end is closed. `open_files` is the soft limit
+/// on open files of tasks: the limit with which the agent was started, before the agent raised its own.
 pub(crate) fn serve(open_files: Option<OsString>) -> Result<()> {
     if let Some(soft) = open_files {
         let number = soft.to_str().and_then(|text| text.parse().ok());

@@ -1,9 +1,9 @@
 //! The guard of a container: one small process per container that is the only writer of a volume. The guard enforces
 //! the node's lease, as a shim does for a process (`docs/design/shim.md`).
 //!
-//! A container engine knows no lease, and the agent may hang or be dead when the lease runs out. The guard then kills
-//! the container's first process, and with that all processes of its PID namespace. Other processes of the container's
-//! control group are killed too.
+//! A container engine does not enforce a lease, and the agent may hang or be dead when the lease runs out. The guard
+//! then kills the container's first process, and with that all processes of its PID namespace. Other processes of the
+//! container's control group are killed too.
 //!
 //! The driver starts the guard before the container. If the driver dies before it has sent the process's identity, the
 //! guard removes the container through the engine's socket.
@@ -186,7 +186,7 @@ fn cgroup_of(pid: u32, container: &str) -> Result<Option<Cgroup>> {
     Ok(own.map(|path| Cgroup::at(&hierarchy, Path::new(path))).transpose()?)
 }
 
-/// Removes a container by the engine's API, until the engine says that there is none.
+/// Removes a container by the engine's API, until the engine reports that the container does not exist.
 fn remove(spec: &GuardSpec) {
     for _ in 0..REMOVALS {
         match request_removal(spec) {

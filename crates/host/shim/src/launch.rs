@@ -18,7 +18,7 @@ use std::path::{Path, PathBuf};
 /// The search path for a program whose environment has no `PATH`.
 const DEFAULT_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
-/// Marks a note, as opposed to an error, on the pipe from the forked child.
+/// The mark of a note, as opposed to an error, on the pipe from the forked child.
 const NOTE: char = '~';
 const ERROR: char = '!';
 
@@ -27,7 +27,7 @@ const ERROR: char = '!';
 pub(crate) struct Launched {
     /// The program's process id.
     pub(crate) pid: u32,
-    /// What the program runs without, one sentence each.
+    /// The settings that could not be applied to the program, one sentence each.
     pub(crate) notes: Vec<String>,
 }
 

@@ -1,16 +1,16 @@
 //! The node's lease: the time until which this node may run tasks that are the only writers of a volume
 //! (`docs/design/shim.md`).
 //!
-//! The agent renews the lease with each heartbeat that the servers answered, counted from when the heartbeat was
-//! sent. When the deadline that a shim knows passes, the shim reads the lease again. It kills its task unless the
-//! lease was renewed without a break. This works even if the agent hangs, is stopped or is dead.
+//! The agent renews the lease with each heartbeat that the servers answered, counted from the time of sending. When
+//! the deadline that a shim has read passes, the shim reads the lease again. It kills its task unless the lease was
+//! renewed without a break. This works even if the agent hangs, is stopped or is dead.
 //!
 //! A lease that ran out and was granted again begins a new **term**. In between, the servers may have given the
 //! volumes to another node. So a task of the earlier term must end, even if its shim was asleep when the lease ran
 //! out.
 //!
 //! The file has 24 bytes of little-endian nanoseconds of `CLOCK_BOOTTIME` (deadline, beginning of the term, last
-//! contact) and the id of the boot to which they belong. Zeros and a file that is too short mean no lease.
+//! contact). Then follows the id of the boot to which they belong. Zeros and a file that is too short mean no lease.
 
 use crate::{Error, Result};
 use caravan_sys::time::{BootTime, boot_id};
@@ -29,9 +29,9 @@ const BOOT: u64 = 24;
 /// The state of a lease at one moment. All zero means no lease.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Lease {
-    /// The time at which it runs out.
+    /// The time at which the lease runs out.
     pub deadline: BootTime,
-    /// The beginning of its term: it has not run out since then.
+    /// The beginning of the term: the lease has not run out since then.
     pub began: BootTime,
     /// The time at which the newest answered heartbeat was sent.
     pub heard: BootTime,
@@ -135,8 +135,8 @@ impl LeaseReader {
         Ok(Self { file, path: term.file.clone(), began, last: Lease::default() })
     }
 
-    /// Returns the time until which the term certainly lasts; `None` if it is over. If the file cannot be read, the
-    /// last values remain valid.
+    /// Returns the time until which the term certainly lasts; `None` if the term has ended. If the file cannot be
+    /// read, the last values remain valid.
     pub fn holds_until(&mut self, now: BootTime) -> Option<BootTime> {
         if let Ok(lease) = read(&self.file) {
             self.last = lease;

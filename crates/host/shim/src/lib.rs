@@ -2,8 +2,8 @@
 //! group, enforces its lease and writes its exit record.
 //!
 //! The agent's fork server (`caravan shim fork-server`) forks the shim. The agent sends it a [`TaskSpec`] on standard
-//! input, reads a [`StartReport`] from its standard output, and then talks to it over a socket ([`protocol`]). The shim is independent of the
-//! agent, which may die and restart. See `docs/design/shim.md`.
+//! input, and reads a [`StartReport`] from its standard output. Then both communicate over a socket ([`protocol`]).
+//! The shim is independent of the agent, which may die and restart. See `docs/design/shim.md`.
 //!
 //! This crate starts no thread and no runtime: [`main`] must be the first thing that a process does.
 
@@ -42,8 +42,9 @@ pub use spec::TaskSpec;
 /// The argument that makes [`main`] a fork server instead of a shim.
 pub const FORK_SERVER: &str = "fork-server";
 
-/// Runs a shim until its task has ended, a fork server until its agent has ended ([`FORK_SERVER`]), a guard until its
-/// container has ended ([`GUARD`]), or a collector until the end of a task's output ([`COLLECT`]).
+/// Runs one of four processes. A shim runs until its task has ended, a fork server until its agent has ended
+/// ([`FORK_SERVER`]), and a guard until its container has ended ([`GUARD`]). A collector runs until the end of a
+/// task's output ([`COLLECT`]).
 ///
 /// Must be called while the process has one thread. A shim reads the [`Opening`] and the [`TaskSpec`] from its standard
 /// input, and writes the [`StartReport`] to its standard output.
@@ -106,7 +107,7 @@ fn run(machine: &Machine) -> Result<()> {
         Err(error) => StartReport::Failed { message: caravan_sys::describe(error) },
     };
     let frame = protocol::encode(&report)?;
-    // If the agent died meanwhile, no process reads the report. The task runs all the same, and the next agent finds
+    // If the agent died meanwhile, no process reads the report. The task runs nevertheless, and the next agent finds
     // it over its socket.
     let _unread = io::stdout().write_all(&frame).and_then(|()| io::stdout().flush());
     let server = started?;

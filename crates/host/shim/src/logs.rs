@@ -13,7 +13,7 @@ use std::path::Path;
 
 /// The task's sibling tasks and its users may read log files, regardless of their user id.
 const ACCESS_MODE: u32 = 0o644;
-/// How many numbers to skip because a directory has the name of the new file.
+/// The number of names to skip because a directory has the name of the new file.
 const MAX_PASSED_OVER: u64 = 64;
 
 /// The end of a task's output in its log files.
@@ -142,8 +142,8 @@ fn len(bytes: &[u8]) -> u64 {
     u64::try_from(bytes.len()).unwrap_or(u64::MAX)
 }
 
-/// Returns how much of `data` goes into a file with `room` bytes left: all of it, or up to the last line end that
-/// fits. Without a line end: nothing if a new file would hold the whole line, otherwise as much as fits.
+/// Returns the number of bytes of `data` for a file with `room` bytes left: all, or up to the last line end that
+/// fits. Without a line end: none if a new file would hold the whole line, otherwise all that fit.
 fn cut(data: &[u8], room: usize, begun: bool) -> usize {
     if data.len() <= room {
         return data.len();

@@ -54,7 +54,7 @@ pub struct Started {
     pub task: ProcessRef,
     /// Time of the start, in nanoseconds since 1970.
     pub started_unix_ns: u64,
-    /// What the task runs without because it was not available, one sentence each.
+    /// The settings that could not be applied to the task, one sentence each.
     pub degraded: Vec<String>,
 }
 
@@ -179,7 +179,7 @@ pub struct UsageReport {
     pub cpu_user_ns: u64,
     /// CPU time in the kernel in nanoseconds.
     pub cpu_system_ns: u64,
-    /// Number of scheduler periods in which it was throttled.
+    /// Number of scheduler periods in which the task was throttled.
     pub throttled_periods: u64,
     /// Total time of throttling, in nanoseconds.
     pub throttled_ns: u64,

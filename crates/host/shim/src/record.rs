@@ -11,8 +11,8 @@ pub const RECORD_FILE: &str = "exit";
 /// Name of the control socket in the shim's directory.
 pub const SOCKET_FILE: &str = "control.sock";
 
-/// How a task ended. The shim writes it (to another name, then renamed) when no process of the task remains and its logs
-/// are complete. A record counts only within one boot, so it is not synced.
+/// The result of a task that ended. The shim writes it (to another name, then renamed) when no process of the task
+/// remains and its logs are complete. A record counts only within one boot, so it is not synced.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ExitRecord {
     /// Version of this format.
@@ -29,12 +29,12 @@ pub struct ExitRecord {
     pub signal: i32,
     /// Whether the kernel killed one of the task's processes for lack of memory.
     pub oom_killed: bool,
-    /// Why the shim ended the task; absent if the task ended by itself or by request.
+    /// The reason that the shim ended the task; absent if the task ended by itself or by request.
     pub reason: Option<String>,
     /// Whether the task was ended because the node's lease ran out ([`crate::lease`]).
     #[serde(default)]
     pub lease_passed: bool,
-    /// Time at which its first process ended, in nanoseconds since 1970.
+    /// Time at which the task's first process ended, in nanoseconds since 1970.
     pub finished_unix_ns: u64,
     /// Bytes of output that could not be written to the log files.
     pub lost_log_bytes: u64,

@@ -30,7 +30,7 @@ const DEVICES: [&str; 6] = ["null", "zero", "full", "random", "urandom", "tty"];
 /// Parts of `/proc` that concern the whole machine: readable, not writable.
 const PROC_READ_ONLY: [&str; 5] = ["bus", "fs", "irq", "sys", "sysrq-trigger"];
 
-/// Parts of `/proc` and `/sys` with information about the machine that a task need not know.
+/// Parts of `/proc` and `/sys` with information about the machine that a task need not see.
 const MASKED: [&str; 9] = [
     "/proc/acpi",
     "/proc/kcore",

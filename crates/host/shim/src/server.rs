@@ -27,7 +27,7 @@ use std::time::Duration;
 /// Delay between two kills while a process of an ended task still runs.
 const RETRY: Duration = Duration::from_millis(5);
 
-/// The time between signal and kill when the shim itself is asked to end.
+/// The time between signal and kill when the shim itself receives SIGTERM.
 const GRACE: Duration = Duration::from_secs(5);
 
 /// Maximum number of connections; further clients wait.
@@ -254,7 +254,7 @@ impl Server {
     fn read_signals(&mut self) {
         while let Ok(Some(info)) = self.signals.read_signal() {
             // Ended children are collected after every event. Of the other signals, only SIGTERM ends the shim, and
-            // its sender wants the task to end as well.
+            // its sender expects that the task ends as well.
             if i32::try_from(info.ssi_signo) == Ok(nix::libc::SIGTERM) {
                 self.reason.get_or_insert_with(|| "the task's shim was told to end".into());
                 self.stop(nix::libc::SIGTERM, GRACE);
@@ -316,7 +316,7 @@ impl Server {
 
     fn set_timer(&self) -> Result<()> {
         let next = [self.kill_at, self.retry_at, self.lease_deadline].into_iter().flatten().min();
-        // Zero disarms the timer. A deadline that has passed must fire at once, so it becomes one nanosecond.
+        // Zero disarms the timer. A deadline that has passed must fire immediately, so it becomes one nanosecond.
         let nanos = next.map_or(0, |at| at.0.max(1));
         let value = Timespec {
             tv_sec: i64::try_from(nanos / 1_000_000_000).unwrap_or(i64::MAX),
@@ -356,8 +356,8 @@ impl Server {
         };
         self.around.remove();
         let written = record.write(&self.spec.state_dir);
-        // Before any answer: a caller that knows of the end may start the next shim in this directory, whose socket has
-        // the same name.
+        // Do this before any answer: a caller that received the end may start the next shim in this directory, whose
+        // socket has the same name.
         let _already_gone = std::fs::remove_file(self.spec.state_dir.join(SOCKET_FILE));
         for client in &mut self.clients {
             for _ in 0..client.waiting {

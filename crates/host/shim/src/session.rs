@@ -14,7 +14,7 @@ use std::time::Duration;
 /// Bytes of unsent output above which no more output of the program is read for this client.
 const BACKLOG: usize = 256 << 10;
 
-/// Ctrl-D.
+/// The character Ctrl-D, which ends the input of a terminal.
 const END_OF_INPUT: u8 = 4;
 
 /// Bytes of unsent output above which the client is disconnected.
@@ -28,7 +28,7 @@ pub(crate) struct Client {
     output: VecDeque<u8>,
     /// Whether the client has sent its opening.
     pub(crate) greeted: bool,
-    /// How many replies about the task's end it waits for.
+    /// The number of replies about the task's end for which the client waits.
     pub(crate) waiting: u32,
     pub(crate) exec: Option<Exec>,
     /// Whether to drop the connection.

@@ -1,4 +1,4 @@
-//! The task that the agent wants to run: the first message that a shim reads.
+//! The task of a shim: the first message that a shim reads after [`crate::protocol::Opening`].
 
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -16,20 +16,20 @@ pub struct TaskSpec {
     pub command: CommandSpec,
     /// The user to run as; absent means the shim's own user.
     pub user: Option<UserSpec>,
-    /// Where its output goes; absent means that the output is discarded.
+    /// The files for the task's output; absent means that the output is discarded.
     pub logs: Option<LogSpec>,
-    /// Its control group; absent means none.
+    /// The task's control group; absent means none.
     pub cgroup: Option<CgroupSpec>,
     /// Resource limits of setrlimit(2).
     pub rlimits: Vec<RlimitSpec>,
     /// `oom_score_adj` of proc(5), -1000 to 1000; absent means unchanged.
     pub oom_score_adj: Option<i32>,
-    /// Its own root, namespaces and capabilities; absent means the host's.
+    /// The task's own root, namespaces and capabilities; absent means the host's.
     pub isolation: Option<IsolationSpec>,
-    /// The path at which its network is held ([`caravan_sys::netns`]); absent means the host's.
+    /// The path at which the task's network is held ([`caravan_sys::netns`]); absent means the host's.
     #[serde(default)]
     pub network: Option<PathBuf>,
-    /// A term of the node's lease ([`crate::lease`]); when the term is over, the shim kills the task.
+    /// A term of the node's lease ([`crate::lease`]); when the term has ended, the shim kills the task.
     pub lease: Option<crate::lease::Term>,
 }
 
@@ -101,7 +101,7 @@ pub struct CgroupSpec {
     pub memory_max: Option<u64>,
     /// Memory in bytes that the kernel reclaims last when memory is short.
     pub memory_reserved: Option<u64>,
-    /// Swap in bytes beside the memory limit.
+    /// Swap in bytes, in addition to the memory limit.
     #[serde(default)]
     pub swap_max: Option<u64>,
     /// Maximum number of processes and threads.
@@ -159,17 +159,17 @@ pub struct IsolationSpec {
     pub private_pids: bool,
     /// Whether the task has its own IPC namespace (System V IPC and message queues).
     pub private_ipc: bool,
-    /// The name that programs see as that of their host, in a UTS namespace of its own; absent means the host's.
+    /// The name that programs see as that of their host, in a separate UTS namespace; absent means the host's.
     #[serde(default)]
     pub hostname: Option<String>,
-    /// Bits of the most capabilities that it may have.
+    /// Bits of all capabilities that the task may have.
     pub capabilities: u64,
-    /// Bits of the capabilities that it keeps if its user is not root.
+    /// Bits of the capabilities that the task keeps if its user is not root.
     pub ambient: u64,
-    /// Whether it gets the host's devices and writable `/sys` and `/proc/sys`, which a program needs to mount for
-    /// other tasks.
+    /// Whether the task gets the host's devices and writable `/sys` and `/proc/sys`, which a program needs to mount
+    /// for other tasks.
     pub privileged: bool,
-    /// Whether it may only make the system calls that container engines allow by default.
+    /// Whether the task may only make the system calls that container engines allow by default.
     #[serde(default)]
     pub filtered: bool,
     /// Whether set-user-id bits and file capabilities have no effect (`PR_SET_NO_NEW_PRIVS`).
@@ -186,7 +186,7 @@ pub struct MountSpec {
     pub task: PathBuf,
     /// Whether the mount is read-only.
     pub read_only: bool,
-    /// Propagation of later mounts below it.
+    /// Propagation of later mounts below the mount.
     pub propagation: MountPropagation,
 }
 
@@ -205,7 +205,7 @@ pub struct DeviceSpec {
     pub create: bool,
 }
 
-/// How mounts below a mount propagate between host and task.
+/// The propagation of mounts below a mount between host and task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum MountPropagation {
     /// No propagation.

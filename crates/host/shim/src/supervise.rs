@@ -18,15 +18,15 @@ const SIGKILL: i32 = nix::libc::SIGKILL;
 pub(crate) struct Surroundings {
     cgroup: Option<Cgroup>,
     sandbox: Option<PidFd>,
-    /// The namespaces of the sandbox that its programs enter.
+    /// The namespaces of the sandbox that the task's programs enter.
     namespaces: Namespaces,
     filter: Option<Filter>,
     oom_kills_before: u64,
 }
 
 impl Surroundings {
-    /// Creates them. Features that the machine does not offer are left out and added to `degraded`, but a feature
-    /// that the task's isolation requires is an error.
+    /// Creates the control group and the namespaces. Features that the machine does not offer are left out and added
+    /// to `degraded`, but a feature that the task's isolation requires is an error.
     pub(crate) fn make(spec: &TaskSpec, machine: &Machine, degraded: &mut Vec<String>) -> Result<Self> {
         if let Some(network) = &spec.network {
             // Applies to all later children too, including programs that clients run in the task.
@@ -65,12 +65,12 @@ impl Surroundings {
         self.sandbox.as_ref()
     }
 
-    /// Returns the filter of the system calls that its programs may make; `None` allows all.
+    /// Returns the filter of the system calls that the task's programs may make; `None` allows all.
     pub(crate) fn filter(&self) -> Option<&Filter> {
         self.filter.as_ref()
     }
 
-    /// Returns the namespaces of the sandbox that its programs enter.
+    /// Returns the namespaces of the sandbox that the task's programs enter.
     pub(crate) fn namespaces(&self) -> Namespaces {
         self.namespaces
     }
@@ -156,8 +156,8 @@ impl Surroundings {
     }
 }
 
-/// Makes the task's control group. Limits that the machine cannot enforce are added to `degraded`, but a task with its
-/// own root does not start without limits of its devices.
+/// Creates the task's control group. Limits that the machine cannot enforce are added to `degraded`, but a task with
+/// its own root does not start without limits of its devices.
 fn make_cgroup(
     desired: &CgroupSpec,
     spec: &TaskSpec,
@@ -178,8 +178,8 @@ fn make_cgroup(
         let devices = if is_confined { DeviceControl::On } else { DeviceControl::Off };
         let cgroup = Cgroup::at(hierarchy, &desired.path)?;
         if !cgroup.make(devices)? {
-            // The group may be left from an earlier run whose shim was killed; none of its processes may run beside
-            // the new task.
+            // The group may be left from an earlier run whose shim was killed; none of its processes may run together
+            // with the new task.
             cgroup.kill_until_empty(1000, Duration::from_millis(2))?;
             cgroup.remove()?;
             cgroup.make(devices)?;

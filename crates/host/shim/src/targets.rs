@@ -1,9 +1,9 @@
 //! Mount points in the task's own root.
 //!
 //! The root is the task's directory, where an earlier run of the task, perhaps as root, may have left links. Such a
-//! link would lead a mount to another place of the task's root: over the agent's own mounts, or into a volume whose
-//! mounts propagate to the host. So only two kinds of links are followed: links that the shim created, and links in
-//! the host's directories that the task sees read-only.
+//! link would lead a mount to another place of the task's root. Examples are the agent's own mounts, or a volume
+//! whose mounts propagate to the host. So only two kinds of links are followed: links that the shim created, and
+//! links in the host's directories that the task sees read-only.
 
 use crate::{Error, Result};
 use caravan_sys::dir::{Access, Dir, Handle, Kind, Mounts, Owner};

@@ -459,7 +459,7 @@ fn an_isolated_task_gets_signals_and_programs_beside_it() {
         client.exec(&["sh", "-c", "ls /; cat /proc/1/comm; grep CapEff /proc/self/status"], "");
     assert_eq!((err.as_str(), code), ("", 0));
     assert!(out.contains("local\n") && out.contains("caravan-hold\n") && out.contains("080000eb"), "{out}");
-    // Without a handler, the task still ends at once, well before the kill.
+    // Without a handler, the task still ends immediately, well before the kill.
     let record = client.stop(3_600_000);
     assert_eq!((record.exit_code, record.signal), (0, 15));
 }
