@@ -20,7 +20,7 @@ use std::{
 /// The key in the publish context that a stage must present.
 pub(crate) const ATTACHMENT: &str = "hostpath.caravan/attachment";
 
-/// The lock of the choice of a project.
+/// The name of the lock that a call holds while it chooses a project.
 const PROJECTS: &str = "projects";
 
 /// The plugin's options and state. Concurrent calls use clones.
@@ -106,8 +106,8 @@ impl Plugin {
         self.store.save(&record)?;
         drop(projects);
         if let Err(error) = self.make_data(&record, &data) {
-            // No caller knows the id yet, so none would delete the volume. If the removal fails now, the next
-            // creation of the name removes the data. The error of the creation is the one to return.
+            // No caller has the id yet, so none would delete the volume. If the removal fails now, the next creation
+            // of the name removes the data. The caller receives the error of the creation.
             let _ = self.remove_data(&record).and_then(|()| self.store.remove::<Record>(record.id.as_str()));
             return Err(error);
         }
@@ -183,7 +183,7 @@ impl Plugin {
             loops::free(&self.store.data_path(id, record.backing))?;
         }
         self.store.remove_data(id, record.backing)?;
-        // Its limit goes last: the project must not be chosen again while it has files.
+        // Remove the limit last: the project must not be chosen again while it has files.
         record.project.map_or(Ok(()), |project| self.quotas()?.release(project))
     }
 
@@ -434,8 +434,8 @@ impl Plugin {
         })
     }
 
-    /// Returns the condition of a volume. It is normal while its data exists and its file system accepts writes if it
-    /// should: after an error, the kernel makes a file system read-only.
+    /// Returns the condition of a volume. It is abnormal if the data does not exist, or if the file system became
+    /// read-only, which the kernel does after an error.
     pub(crate) fn condition(&self, record: &Record) -> csi::VolumeCondition {
         let abnormal = |message: String| csi::VolumeCondition { abnormal: true, message };
         let data = self.store.data_path(record.id.as_str(), record.backing);

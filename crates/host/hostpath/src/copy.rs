@@ -11,7 +11,7 @@ use std::{
     process::Command,
 };
 
-/// How a file was copied.
+/// The way in which a file was copied.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Way {
     /// Both files share their blocks; the copy was atomic.
@@ -20,7 +20,7 @@ pub(crate) enum Way {
     Copied,
 }
 
-/// Requirements for a copy of an image or device.
+/// The requirements for a copy of an image or device.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Manner {
     /// The source is being written to, so only an atomic copy is allowed.
@@ -29,7 +29,8 @@ pub(crate) struct Manner {
     pub(crate) apart: bool,
 }
 
-/// Copies the data of a volume or snapshot to a path that does not exist, or for a quota, to an empty directory; the copy is on disk when this returns.
+/// Copies the data of a volume or snapshot to a path that does not exist, or for a quota, to an empty directory. The
+/// copy is on disk when this returns.
 pub(crate) fn data(from: &Path, to: &Path, backing: Backing, manner: Manner) -> Result<(), Error> {
     match backing {
         Backing::Directory | Backing::Quota => directory(from, to),

@@ -4,7 +4,7 @@
 use std::{io, path::PathBuf};
 use tonic::{Code, Status};
 
-/// Why a call was not carried out.
+/// The reason that a call failed.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The request is invalid.

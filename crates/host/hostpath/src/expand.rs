@@ -51,7 +51,7 @@ impl Plugin {
         }
         let data = self.store.data_path(id.as_str(), record.backing);
         if record.backing != Backing::Directory {
-            // Also if the size is already reached: a crash may have interrupted an earlier call.
+            // Do this even if the size is already reached: a crash may have interrupted an earlier call.
             self.fit(&record)?;
         }
         if record.backing.is_device() {

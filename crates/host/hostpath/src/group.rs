@@ -1,5 +1,5 @@
 //! Group snapshots: snapshots of several volumes at one moment. The snapshots are created and deleted with their
-//! group; its record tells whether they are visible to callers.
+//! group, whose record states whether they are visible to callers.
 //!
 //! Writes during the copies must not break the order of writes across volumes. So a mounted image is frozen until the
 //! last copy is made, and a directory must have no writer. Devices in use cannot be frozen: at most one is allowed,
@@ -46,8 +46,8 @@ impl Plugin {
             self.store.load::<Group>(id.as_str())?.filter(|group| group.phase != Phase::Ready)
         {
             self.remove_group(&group)?;
-            // The lock's file was removed with the group. Another process would create a new one and take the group
-            // made next for an unfinished one.
+            // The lock's file was removed with the group, so another process could create and lock a new one. It
+            // would then remove the group that this call creates, because that group is unfinished.
             drop(lock);
             lock = self.store.lock(id.as_str())?;
         }
@@ -153,8 +153,8 @@ impl Plugin {
         Ok(created)
     }
 
-    /// Refuses a directory with a writer, since writes to a directory cannot be frozen, and a thin volume, since LVM
-    /// cannot take snapshots of a frozen file system.
+    /// Refuses a directory with a writer, since writes to a directory cannot be frozen. Refuses a thin volume in use,
+    /// since LVM cannot take snapshots of a frozen file system.
     fn refuse_with_writers(&self, record: &Record) -> Result<(), Error> {
         if record.backing.is_file() {
             return Ok(());

@@ -1,13 +1,14 @@
 //! The bundled CSI plugin: volumes are directories of the host, file system images, devices, or thin volumes of LVM.
 //!
-//! It runs as a separate process (`caravan plugin hostpath`), usually as a task, and communicates with the
+//! The plugin runs as a separate process (`caravan plugin hostpath`), usually as a task. It communicates with the
 //! orchestrator only through CSI: each call carries its staging and target paths. It works with the host's paths as
-//! well as inside its own root, if the paths of the calls and the state directory are on mounts that propagate to the
-//! host.
+//! well as inside its own root. A root requires that the paths of the calls and the state directory are on mounts
+//! that propagate to the host.
 //!
 //! `request` and `mutable` check requests (no I/O). `record` defines the records, which `store` keeps. `controller`,
-//! `modify`, `snapshot`, `group`, `expand` and `node` carry out calls, with the help of `mounts`, `loops`, `quota`, `thin` and `copy`.
-//! `tidy` completes or undoes the unfinished work of a killed plugin. See `docs/design/hostpath.md`.
+//! `modify`, `snapshot`, `group`, `expand` and `node` carry out calls, with the help of `mounts`, `loops`, `quota`,
+//! `thin` and `copy`. `tidy` completes or undoes the unfinished work of a killed plugin. See
+//! `docs/design/hostpath.md`.
 
 mod controller;
 mod copy;
@@ -44,8 +45,8 @@ pub use thin::ThinPool;
 /// The default state directory.
 const STATE_DIR: &str = "/var/lib/caravan-hostpath";
 
-/// The default root of the plugin in a task with its own root: a directory of the host with mount propagation, shared
-/// by all allocations of the plugin.
+/// The default root of the plugin in a task with its own root. It is a directory of the host with mount propagation,
+/// shared by all allocations of the plugin.
 const PLUGIN_ROOT: &str = "/local/csi";
 
 /// The variable with the plugin's root on the host; the agent sets it for plugins without their own root.

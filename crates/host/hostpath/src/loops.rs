@@ -15,21 +15,21 @@ use std::{
     time::Duration,
 };
 
-/// How often to check whether a device has been detached, and the delay between checks.
+/// The number of checks whether a device has been detached, and the delay between checks.
 const LOOKS: u32 = 40;
 const BETWEEN_LOOKS: Duration = Duration::from_millis(25);
 
 /// One loop device.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Loop {
-    /// Path of its device file, `/dev/loop<number>`.
+    /// Path of the device file, `/dev/loop<number>`.
     pub(crate) path: PathBuf,
-    /// Its major and minor number.
+    /// The major and minor number of the device.
     pub(crate) number: (u32, u32),
     readonly: bool,
-    /// Whether the kernel detaches it with its last user.
+    /// Whether the kernel detaches the device with its last user.
     autoclear: bool,
-    /// Inode and device number of its file.
+    /// Inode and device number of the device's file.
     file: (u64, (u32, u32)),
 }
 

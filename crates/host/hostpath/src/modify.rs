@@ -82,7 +82,7 @@ impl Plugin {
     fn set_space(&self, record: &mut Record, space: Space) -> Result<(), Error> {
         match space {
             Space::Thick => {
-                // Until the space is reserved, the record says that too much may be allocated. After a crash, or if
+                // Until the space is reserved, the record states that too much may be allocated. After a crash, or if
                 // the host has too little space, the volume stays thin and releases the excess.
                 if record.mutable.space != Some(Space::Thick) {
                     record.slack = true;
@@ -113,7 +113,7 @@ impl Plugin {
         lengthen(&self.store.data_path(record.id.as_str(), record.backing), record.capacity)
     }
 
-    /// Gives the data of a volume with an enforced size that size, and reserves the space of a thick volume.
+    /// Sets the data of a volume with an enforced size to that size, and reserves the space of a thick volume.
     pub(crate) fn fit(&self, record: &Record) -> Result<(), Error> {
         let data = self.store.data_path(record.id.as_str(), record.backing);
         match record.backing {
@@ -126,8 +126,8 @@ impl Plugin {
         if record.mutable.space == Some(Space::Thick) { keep_room(&data, record) } else { Ok(()) }
     }
 
-    /// Does the same before a mount. If the host has too little space to reserve again what a trim released, the
-    /// mount still succeeds, and the log has a warning.
+    /// Sets the data to its size before a mount, as `fit` does. If the host has too little space for the space that a
+    /// trim released, the mount still succeeds, and the log has a warning.
     pub(crate) fn fit_to_mount(&self, record: &Record) -> Result<(), Error> {
         match self.fit(record) {
             Err(error @ Error::Exhausted(_)) => {
@@ -148,7 +148,8 @@ impl Plugin {
         if matches!(record.backing, Backing::Image { .. })
             && let Some(mount) = mounts::writable_mount(&self.store, record)?
         {
-            // Only the file system knows its unused blocks. If it cannot discard them, the space stays allocated.
+            // Only the file system has a list of its unused blocks. If it cannot discard them, the space stays
+            // allocated.
             let mut fstrim = Command::new("fstrim");
             if let Err(error) = run(fstrim.arg(&mount.path), "fstrim", "util-linux", &[]) {
                 tracing::info!(volume = record.id.as_str(), error = error.sentence(), "nothing is trimmed");

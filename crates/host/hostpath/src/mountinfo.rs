@@ -13,7 +13,7 @@ pub(crate) struct Mount {
     pub(crate) root: PathBuf,
     /// The mount point in this process's view.
     pub(crate) path: PathBuf,
-    /// Its per-mount options.
+    /// The per-mount options.
     pub(crate) flags: MountFlags,
     /// The source as the file system reports it: for an image, its loop device.
     pub(crate) source: String,

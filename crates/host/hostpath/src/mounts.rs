@@ -88,13 +88,13 @@ pub(crate) fn writable_mount(store: &Store, record: &Record) -> Result<Option<mo
     find(store, record, |mount| !mount.flags.contains(MountFlags::RDONLY) && !mount.readonly_file_system)
 }
 
-/// Returns a mount of a volume's own file system, at any path, that fits.
+/// Returns a mount of a volume's own file system, at any path, that `fits` accepts.
 pub(crate) fn find(
     store: &Store,
     record: &Record,
     fits: impl Fn(&mountinfo::Mount) -> bool,
 ) -> Result<Option<mountinfo::Mount>, Error> {
-    // A mount of another file system, such as one of a server that does not answer, is not looked at.
+    // Skip the mounts of other file systems: the server of a network file system may not answer.
     let source = if record.backing.is_file() { "/dev/loop" } else { "/dev/" };
     for mount in mountinfo::all()?.into_iter().filter(|mount| mount.source.starts_with(source)) {
         if fits(&mount) && is_of(store, record, &mount)? {
@@ -131,7 +131,7 @@ pub(crate) fn grow_unmounted(image: &Path) -> Result<(), Error> {
     run(Command::new("resize2fs").arg(image), "resize2fs", "e2fsprogs", &[]).map(|_| ())
 }
 
-/// Gives the top directory at a path to a group, with setgid, so that new files belong to the group as well.
+/// Sets the group of the top directory at a path, with setgid, so that new files belong to the group as well.
 pub(crate) fn give_to_group(path: &Path, group: u32) -> Result<(), Error> {
     let metadata = fs::metadata(path).map_err(Error::io("look at", path))?;
     let mode = metadata.mode() & 0o7777 | 0o2070;

@@ -14,7 +14,7 @@ const MAX_MODE: u32 = 0o3777;
 pub(crate) enum Space {
     /// Blocks are allocated when they are written, which may fail if the host is full.
     Thin,
-    /// All space is reserved at once (fallocate(2)).
+    /// All space is reserved immediately (fallocate(2)).
     Thick,
 }
 

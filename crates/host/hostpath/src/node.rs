@@ -62,8 +62,8 @@ impl Plugin {
         Ok(csi::NodeStageVolumeResponse {})
     }
 
-    /// Prepares a volume at its first mount for writing: sets the permissions of its file system, expands it, and
-    /// gives it to a group.
+    /// Prepares a volume at its first mount for writing: sets the permissions and the group of its file system, and
+    /// expands it.
     fn prepare(&self, record: &mut Record, place: &Path, capability: &Capability) -> Result<(), Error> {
         let writable = mountinfo::at(place)?.is_some_and(|mount| !mount.flags.contains(MountFlags::RDONLY));
         if record.backing.is_device() || !writable {
@@ -201,7 +201,7 @@ impl Plugin {
         let mounted = self.free_devices_after(&record, mounted);
         if let Err(error) = mounted {
             if made {
-                // Ignored, because the error of the mount is the one to return.
+                // Ignore this error, because the caller receives the error of the mount.
                 let _ = mounts::remove_target(&target);
             }
             return Err(error);
@@ -249,7 +249,7 @@ impl Plugin {
         };
         let volume_condition = Some(self.condition(&record));
         if record.backing.is_device() {
-            // Parts that were never written take no space on the host; more is not known about a device.
+            // Parts that were never written take no space on the host. A device has no other measure of its use.
             let id = record.id.as_str();
             let used = match record.backing {
                 Backing::Thin { .. } => self.store.pool()?.used(id)?,

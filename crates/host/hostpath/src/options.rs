@@ -45,7 +45,7 @@ pub enum Invocation {
 
 /// The environment from which options take their defaults.
 pub struct Surroundings<'a> {
-    /// Returns the value of an environment variable.
+    /// A function that returns the value of an environment variable.
     pub variable: &'a dyn Fn(&str) -> Option<String>,
     /// The host's name.
     pub host_name: &'a str,

@@ -46,7 +46,7 @@ impl Quotas {
         Err(Error::Inconsistent(format!("{} is on no mount", directory.display())))
     }
 
-    /// Returns a project for a new volume: one that `is_taken` does not hold and the file system does not know.
+    /// Returns a project for a new volume, for which neither `is_taken` nor the file system has an entry.
     pub(crate) fn choose(&self, id: &VolumeId, is_taken: impl Fn(u32) -> bool) -> Result<u32, Error> {
         let mut project = first_choice(id);
         loop {
@@ -57,7 +57,7 @@ impl Quotas {
         }
     }
 
-    /// Gives an empty directory to a project, and limits the project.
+    /// Assigns an empty directory to a project, and limits the project.
     pub(crate) fn assign(&self, directory: &Path, project: u32, bytes: u64) -> Result<(), Error> {
         let mut xfs_io = Command::new("xfs_io");
         // Without read permission for the file's content: the directory is opened for reading only.

@@ -156,11 +156,11 @@ impl fmt::Display for Backing {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Phase {
-    /// Its data is being created. No caller knows the volume yet, so it can be created again.
+    /// The data is being created. No caller has the id of the volume yet, so it can be created again.
     Creating,
     /// The volume can be used.
     Ready,
-    /// Its data is being removed.
+    /// The data is being removed.
     Deleting,
 }
 
@@ -171,12 +171,12 @@ pub(crate) struct Attachment {
     pub(crate) access_mode: i32,
     #[serde(default)]
     pub(crate) readonly: bool,
-    /// Different for every attachment, so that a stage with an old publish context is refused.
+    /// A text that differs for every attachment, so that a stage with an old publish context is refused.
     pub(crate) token: String,
 }
 
-/// How a volume was mounted at a path, to distinguish a repeated call from a different one. It is written before the
-/// mount is made; the mount table shows whether the mount exists.
+/// The way in which a volume is mounted at a path, to distinguish a repeated call from a different one. The record is
+/// written before the mount is made; the mount table shows whether the mount exists.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Use {
     pub(crate) access_mode: i32,
@@ -199,7 +199,7 @@ impl Use {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Source {
     pub(crate) from: Origin,
-    /// Its size in bytes at that time.
+    /// The size of the content in bytes at that time.
     pub(crate) size: u64,
 }
 
@@ -237,7 +237,7 @@ pub(crate) struct Record {
     /// Whether the top directory of an image has its final permissions; for other volumes always true.
     #[serde(default)]
     pub(crate) opened: bool,
-    /// The content that it was created from; absent for an empty volume.
+    /// The content from which the volume was created; absent for an empty volume.
     #[serde(default)]
     pub(crate) source: Option<Source>,
     /// Whether the file system of an image is smaller than the image. It is expanded at the next mount, or by
@@ -253,7 +253,7 @@ pub(crate) struct Record {
     /// The requested values of the mutable parameters at its creation.
     #[serde(default)]
     pub(crate) born: Mutable,
-    /// Whether it may have excess space allocated, which must be released.
+    /// Whether the volume may have excess space allocated, which must be released.
     #[serde(default)]
     pub(crate) slack: bool,
     #[serde(default)]
@@ -286,7 +286,7 @@ pub(crate) struct Snapshot {
     /// Size of the volume in bytes; 0 for a directory without a size.
     pub(crate) size: u64,
     pub(crate) created: Instant,
-    /// The group that it was created and will be deleted with; absent for a single snapshot.
+    /// The group with which the snapshot is created and deleted; absent for a single snapshot.
     #[serde(default)]
     pub(crate) group: Option<GroupId>,
 }
@@ -298,7 +298,7 @@ pub(crate) struct Group {
     pub(crate) id: GroupId,
     pub(crate) name: String,
     pub(crate) phase: Phase,
-    /// Its snapshots by the ids of their volumes.
+    /// The snapshots of the group by the ids of their volumes.
     pub(crate) members: BTreeMap<String, SnapshotId>,
     pub(crate) created: Instant,
 }

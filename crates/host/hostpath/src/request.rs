@@ -64,7 +64,7 @@ impl FsKind {
 pub(crate) struct Capability {
     /// The number of the access mode on the wire.
     pub(crate) access_mode: i32,
-    /// Whether it is a device, not a directory. For a device, the remaining fields are empty.
+    /// Whether the volume is used as a device, not as a directory. For a device, the remaining fields are empty.
     pub(crate) block: bool,
     /// The requested file system; empty means any.
     pub(crate) fs_type: String,
@@ -313,7 +313,7 @@ impl Asked {
         }
         let of_capabilities =
             capabilities.iter().find_map(|capability| FsKind::from_name(&capability.fs_type));
-        // A quota limits any directory; naming a file system requests one of its own.
+        // A quota limits any directory; naming a file system requests a separate file system.
         if options.quota && self.fs.is_none() {
             return Ok(Backing::Quota);
         }

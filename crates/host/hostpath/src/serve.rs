@@ -21,7 +21,7 @@ use tokio_stream::wrappers::UnixListenerStream;
 /// The longest time that running calls may take after the signal to end.
 const TIMEOUT: Duration = Duration::from_secs(10);
 
-/// How often to check a socket before it counts as another process's, and the delay between checks.
+/// The number of checks before a socket counts as that of another process, and the delay between checks.
 const LOOKS: u32 = 20;
 const BETWEEN_LOOKS: Duration = Duration::from_millis(25);
 

@@ -89,8 +89,8 @@ impl Kept for Group {
     }
 }
 
-/// The lock of one volume or snapshot. It is released when dropped, or when the process and its running children end:
-/// a mkfs that outlives a killed plugin still excludes others from the volume.
+/// The lock of one volume or snapshot. It is released when dropped, or when the process and its running children end.
+/// For example, a mkfs that outlives a killed plugin still excludes others from the volume.
 #[derive(Debug)]
 pub(crate) struct Lock {
     file: File,
@@ -145,7 +145,7 @@ impl Store {
     pub(crate) fn wait_for_lock(&self, id: &str) -> Result<Lock, Error> {
         loop {
             match self.take_lock(id, FlockOperation::LockExclusive) {
-                // The holder before removed the file.
+                // The previous holder removed the file.
                 Err(Error::Busy(_)) => {}
                 outcome => return outcome,
             }
@@ -316,8 +316,9 @@ impl Store {
         }
     }
 
-    /// Fails if a mount is at or below the data of a volume or snapshot, made for example by a task that uses the
-    /// volume: deleting the volume must not empty it. LVM itself refuses to remove a device in use.
+    /// Fails if a mount is at or below the data of a volume or snapshot: deleting the volume must not empty the
+    /// mounted file system. A task that uses the volume may have made the mount. LVM itself refuses to remove a
+    /// device in use.
     pub(crate) fn refuse_mounts(&self, id: &str, backing: Backing) -> Result<(), Error> {
         match backing {
             Backing::Thin { .. } => Ok(()),

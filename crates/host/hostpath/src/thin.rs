@@ -76,7 +76,7 @@ impl ThinPool {
         self.run(&["lvcreate", "--snapshot", "--setactivationskip", "n", "--name", to, &from]).map(drop)
     }
 
-    /// Makes the device of a volume appear, for example after the host has booted.
+    /// Activates a volume, so that its device exists, for example after the host has booted.
     pub(crate) fn activate(&self, id: &str) -> Result<(), Error> {
         if self.device(id).exists() {
             return Ok(());

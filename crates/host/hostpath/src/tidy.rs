@@ -23,8 +23,8 @@ pub(crate) enum Suspect {
 
 impl Plugin {
     /// Checks all volumes, groups and snapshots. Objects that cannot be recovered are logged and kept, and their
-    /// calls return the same error. Returns the objects on which another process of the plugin, or a program that a
-    /// killed one had started, is still working.
+    /// calls return the same error. Returns the busy objects: another process of the plugin, or a program that a
+    /// killed process had started, is still working on them.
     pub(crate) fn tidy(&self) -> Result<Vec<Suspect>, Error> {
         let volumes = self.store.ids_after::<Record>(None)?;
         let groups = self.store.ids_after::<Group>(None)?;

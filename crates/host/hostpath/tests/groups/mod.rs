@@ -207,7 +207,7 @@ async fn what_cannot_be_cut_at_one_moment_is_refused_and_nothing_is_left_or_held
 }
 
 /// The rest of an unfinished group is removed with its lock file. The call that creates the group again must hold a
-/// lock on the new file. Otherwise another process would take the new group for an unfinished one.
+/// lock on the new file. Otherwise another process would remove the new group as unfinished.
 #[tokio::test]
 async fn who_makes_a_group_anew_holds_its_lock() {
     let plugin = Plugin::start(&[]);
@@ -250,7 +250,7 @@ async fn a_group_that_is_cut_off_is_made_anew_and_holds_nothing_still() {
         plugin.end(Signal::KILL);
         plugin.restart();
         for (_, target) in &places {
-            // Or soon after, once no program of the killed plugin runs any more.
+            // The thaw may happen soon after the start, when no program of the killed plugin runs any more.
             write(&target.join("other"), "it goes on").expect("the start lets go what was held still");
         }
         let group = loop {

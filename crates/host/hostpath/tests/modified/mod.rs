@@ -57,7 +57,7 @@ async fn the_mode_of_the_top_changes_at_once_or_with_the_next_mount() {
         volume.publish(&staging, &target, false).await.expect("it is published");
         assert_eq!(mode(&target), 0o700, "{name}");
 
-        // Killed between the record and the change: the next mount sets it.
+        // The plugin is killed between the record and the change: the next mount sets the mode.
         plugin.end(Signal::KILL);
         let record = plugin.path("state/records").join(format!("{}.json", volume.id()));
         let text = fs::read_to_string(&record).expect("it is on disk");
@@ -112,7 +112,7 @@ async fn thick_volumes_have_their_room_and_thin_ones_give_it_back() {
         drop(file);
         volume.unpublish(&target).await;
         volume.unstage(&staging).await;
-        // Released at the latest with the next use.
+        // The space is released at the latest with the next use.
         volume.stage(&staging).await.expect("it is staged");
         assert!(taken(&plugin, &volume) < size / 2, "{name}: {} bytes", taken(&plugin, &volume));
         volume.publish(&staging, &target, false).await.expect("it is published");

@@ -9,8 +9,8 @@ use rustix::{
 };
 use std::{fs, io, os::unix::fs::PermissionsExt, path::PathBuf, process::Command};
 
-/// Creates a root below `$1` with mounts at three paths: the plugin's root `$2` at /local/csi, the socket's directory
-/// `$3` at /csi and the program `$4` at /plugin. Then executes the plugin there.
+/// A script that creates a root below `$1` with mounts at three paths, and executes the plugin there: the plugin's
+/// root `$2` at /local/csi, the socket's directory `$3` at /csi and the program `$4` at /plugin.
 const ENTER: &str = r#"
 set -e
 mount --make-private "$(findmnt -n -o TARGET -T "$1")"

@@ -3,7 +3,7 @@
 use caravan_csi::*;
 use std::path::Path;
 
-/// A volume, how it is used, and all calls of its life.
+/// A volume, its use, and all calls of its life.
 pub struct Volume {
     pub client: CsiClient,
     pub made: CreatedVolume,

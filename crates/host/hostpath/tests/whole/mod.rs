@@ -37,7 +37,7 @@ async fn an_image_grows_mounted_and_unmounted() {
         let (staging, target) =
             (plugin.make(&format!("staging-{name}")), plugin.path(&format!("target-{name}")));
 
-        // Not in use: the file system is expanded at the next mount.
+        // The volume is not in use: the file system is expanded at the next mount.
         let expanded = volume.expand(2 * size, 0).await.expect("it grows");
         assert_eq!((expanded.capacity_bytes, expanded.node_expansion_required), (2 * size, true));
         volume.stage(&staging).await.expect("it is staged");
@@ -49,7 +49,7 @@ async fn an_image_grows_mounted_and_unmounted() {
         assert_eq!(class(volume.expand_on_node(&target, 3 * size).await), Some(Class::OutOfRange));
         assert_eq!(volume.expand(size, 0).await.expect("it is met").capacity_bytes, 2 * size);
 
-        // In use: expanded at once, if this process has the privilege.
+        // The volume is in use: it is expanded immediately, if this process has the privilege.
         if fs == "xfs" || may_grow_mounted() {
             assert!(volume.expand(3 * size, 0).await.expect("it grows").node_expansion_required);
             for _ in 0..2 {
